@@ -1,0 +1,2 @@
+lock:
+	cd requirements && sh lock.sh

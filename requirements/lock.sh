@@ -1,0 +1,12 @@
+#!/bin/sh
+# Resolve every locked file again: hashes without addresses, one resolution for all supported Python versions.
+set -eu
+cd "$(dirname "$0")"
+compile() {
+    out=$1; shift
+    uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate \
+        --no-emit-package memory-recall --no-emit-package llama-cpp-python "$@" --output-file "$out"
+}
+compile dev.txt dev.in ../recall/pyproject.toml ../operator/pyproject.toml ../embedder-service/pyproject.toml --extra cli --extra api
+compile operator.txt ../operator/pyproject.toml -c dev.txt
+compile embedder.txt ../embedder-service/pyproject.toml -c dev.txt
