@@ -1,0 +1,46 @@
+"""Assembles the `memory` command from its parts.
+
+Each part is a module with `register(app)`; heavy imports (Alembic, the HTTP client) stay inside the commands, so that
+`memory --help` answers at once.
+"""
+
+import importlib.util
+
+import typer
+
+from memory_recall.errors import ExitCode
+
+_PARTS = ("schema", "importing", "workers", "recall", "evaluate", "status", "quarantine")
+
+
+def create_app() -> typer.Typer:
+    """The whole command line."""
+    app = typer.Typer(
+        name="memory",
+        help="Recall by meaning for a memory store in Postgres: schema, index, backfill, import and recall.",
+        no_args_is_help=True,
+        add_completion=False,
+        # Typer's own tracebacks print local variables, and those hold memory text.
+        pretty_exceptions_enable=False,
+        rich_markup_mode="rich",
+    )
+
+    @app.callback()
+    def root() -> None:
+        """Recall by meaning for a memory store in Postgres."""
+
+    for part in _PARTS:
+        if importlib.util.find_spec(f"memory_recall.cli.{part}") is not None:
+            importlib.import_module(f"memory_recall.cli.{part}").register(app)
+    return app
+
+
+def main() -> None:
+    """Run the command line; nothing but our own words about an error ever reaches the terminal or a log."""
+    from memory_recall.cli.output import report_crash
+
+    try:
+        create_app()()
+    except Exception as error:  # noqa: BLE001  (the last line of defence: the message of an unknown error may hold text)
+        report_crash(error)
+        raise SystemExit(ExitCode.FAILURE) from None

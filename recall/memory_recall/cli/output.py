@@ -1,0 +1,125 @@
+"""What the commands print, and how a command's failure becomes an exit status.
+
+Results go to standard output: a table for people or, with --json, exactly one line of JSON. Progress, logs and errors
+go to standard error. A fatal error is also written to the container's termination log, from where the operator puts it
+into a condition.
+"""
+
+import asyncio
+import sys
+import traceback
+from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import orjson
+import typer
+from pydantic import ValidationError
+from rich.console import Console
+from rich.table import Table
+
+from memory_recall.errors import ExitCode, InvalidConfiguration, MemoryIndexError
+from memory_recall.settings import Settings
+
+T = TypeVar("T")
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of text for people.")]
+
+
+def load_settings() -> Settings:
+    """The settings from the environment.
+
+    Raises:
+        InvalidConfiguration: a variable is malformed; its value is not repeated, since it may be a secret.
+    """
+    try:
+        return Settings()
+    except ValidationError as error:
+        problems = "; ".join(
+            f"{'.'.join(str(part) for part in problem['loc']).upper()}: {problem['msg']}"
+            for problem in error.errors(include_url=False, include_input=False, include_context=False)
+        )
+    raise InvalidConfiguration(f"Settings are malformed ({problems}).", "Correct the MEMORY_ variables.")
+
+
+def emit(result: Mapping[str, Any], *, as_json: bool, title: str = "") -> None:
+    """Print a command's result."""
+    if as_json:
+        sys.stdout.write(orjson.dumps(result, option=orjson.OPT_NON_STR_KEYS).decode() + "\n")
+        sys.stdout.flush()
+        return
+    table = Table(title=title or None, show_header=False, box=None, title_justify="left")
+    for name, value in _flat(result):
+        table.add_row(name.replace("_", " "), _shown(value))
+    Console().print(table)
+
+
+def _flat(result: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    rows: list[tuple[str, Any]] = []
+    for name, value in result.items():
+        if isinstance(value, Mapping):
+            rows.extend(_flat(value, f"{prefix}{name} "))
+        else:
+            rows.append((f"{prefix}{name}", value))
+    return rows
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:,.2f}"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, list):
+        return ", ".join(str(item) for item in value) or "none"
+    return str(value)
+
+
+def execute(action: Callable[[Settings], Coroutine[Any, Any, T]], *, as_json: bool) -> T:
+    """Run a command's coroutine with the settings; one of our errors ends the process with its exit status."""
+    termination_log: Path | None = None
+    try:
+        settings = load_settings()
+        termination_log = settings.termination_log
+        return asyncio.run(action(settings))
+    except MemoryIndexError as error:
+        report_failure(error, as_json=as_json, termination_log=termination_log)
+        code = int(error.exit_code)
+    except KeyboardInterrupt:
+        Console(stderr=True).print("Interrupted; finished work is kept.")
+        code = 130
+    raise typer.Exit(code)
+
+
+def report_failure(error: MemoryIndexError, *, as_json: bool, termination_log: Path | None) -> None:
+    """Say what went wrong and what cures it, to whoever is there to read it."""
+    record = orjson.dumps({"reason": error.reason, "message": str(error)})
+    if termination_log is not None:
+        _write_termination_log(termination_log, record)
+    if as_json:
+        sys.stderr.write(record.decode() + "\n")
+        return
+    console = Console(stderr=True, soft_wrap=True, highlight=False)
+    console.print(f"[bold red]{error.reason}[/]: ", end="")
+    console.print(error.message, markup=False)
+    if error.remedy:
+        console.print(error.remedy, markup=False)
+
+
+def _write_termination_log(path: Path, record: bytes) -> None:
+    try:
+        path.write_bytes(record[:4096])
+    except OSError as error:
+        Console(stderr=True).print(f"The termination log {path} cannot be written ({type(error).__name__}).")
+
+
+def report_crash(error: Exception) -> None:
+    """Where an unexpected error happened and of which class it is, but none of its words: they may be a memory's."""
+    sys.stderr.write(f"UnexpectedError: {type(error).__module__}.{type(error).__qualname__} (this is a bug)\n")
+    for frame in traceback.extract_tb(error.__traceback__):
+        sys.stderr.write(f"  {frame.filename}:{frame.lineno} {frame.name}\n")
+
+
+__all__ = ["ExitCode", "JsonOption", "emit", "execute", "load_settings", "report_crash", "report_failure"]

@@ -1,0 +1,85 @@
+"""Where errors of the driver become our own, once.
+
+An error of Postgres can quote the row that caused it (`detail`, `where`, the message itself). So the translation takes
+only the SQLSTATE and the class name, and wipes the original, which Python would otherwise keep reachable as context.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import asyncpg
+
+from memory_recall.errors import (
+    AuthenticationFailed,
+    DatabaseRejected,
+    DatabaseUnreachable,
+    InvalidConfiguration,
+    LockNotAvailable,
+    MemoryIndexError,
+)
+
+_TRANSIENT_CLASSES = ("08", "53", "57")  # connection, resources (disk, memory, connections), operator intervention
+_READ_ONLY = "25006"  # what a primary says once it has become a replica
+_RETRY = {"40001", "40P01", "55P03"}  # serialisation, deadlock, lock timeout
+_REMEDIES = {
+    "42501": "Run this as the role that owns the table (the database owner of the CloudNativePG cluster).",
+    "57014": "A statement timeout is set for this role; raise it for migrations and workers.",
+    "53100": "The database's disk is full: enlarge the volume.",
+    "53300": "Raise max_connections or close idle connections.",
+}
+_LEAKING_FIELDS = ("detail", "hint", "where", "message", "internal_query", "query", "constraint_name")
+
+DRIVER_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
+
+
+def _wipe(error: BaseException) -> None:
+    for name in _LEAKING_FIELDS:
+        if getattr(error, name, None) is not None:
+            setattr(error, name, None)
+    error.args = ("withheld",)
+
+
+def _from_postgres(error: asyncpg.PostgresError, action: str) -> MemoryIndexError:
+    sqlstate = error.sqlstate or ""
+    what = f"{type(error).__name__}, SQLSTATE {sqlstate}"
+    remedy = _REMEDIES.get(sqlstate, "")
+    if sqlstate.startswith("28"):
+        return AuthenticationFailed(
+            f"Postgres refused the credentials while {action} ({what}).",
+            "Check the Secret that holds the connection string.",
+        )
+    if sqlstate == "3D000":
+        return InvalidConfiguration(f"The database does not exist ({what}).", "Correct the database's name.")
+    if sqlstate in _RETRY:
+        return LockNotAvailable(f"Another session held a lock while {action} ({what}).", "It is safe to try again.")
+    if sqlstate.startswith(_TRANSIENT_CLASSES) or sqlstate == _READ_ONLY:
+        return DatabaseUnreachable(f"Postgres cannot serve while {action} ({what}).", remedy)
+    return DatabaseRejected(f"Postgres refused a statement while {action} ({what}).", remedy, sqlstate=sqlstate)
+
+
+def translate(error: BaseException, action: str) -> MemoryIndexError:
+    """Our error for an error of the driver; the original no longer tells anything afterwards."""
+    if isinstance(error, asyncpg.PostgresError):
+        result = _from_postgres(error, action)
+    elif isinstance(error, asyncpg.ClientConfigurationError):
+        result = InvalidConfiguration(
+            "The connection string cannot be understood.", "Use postgresql://USER:PASSWORD@HOST:5432/DATABASE."
+        )
+    elif isinstance(error, (OSError, TimeoutError, asyncpg.InterfaceError)):
+        result = DatabaseUnreachable(
+            f"The database cannot be reached while {action} ({type(error).__name__}).",
+            "Check that the cluster runs and that its service and port are right.",
+        )
+    else:
+        result = DatabaseRejected(f"The driver failed while {action} ({type(error).__name__}).")
+    _wipe(error)
+    return result
+
+
+@contextmanager
+def translated(action: str) -> Iterator[None]:
+    """Run database calls so that only our own errors leave the block."""
+    try:
+        yield
+    except DRIVER_ERRORS as error:
+        raise translate(error, action) from None
