@@ -1,0 +1,72 @@
+"""The rules of the repository that a linter does not know."""
+
+import ast
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+LONGEST_MODULE = 300
+LONGEST_FUNCTION = 45
+
+
+def tracked(*patterns: str) -> list[Path]:
+    """Files that git tracks, without those deleted in the working tree."""
+    listing = subprocess.run(["git", "ls-files", "-z", *patterns], cwd=ROOT, capture_output=True, text=True, check=True)
+    return [ROOT / name for name in listing.stdout.split("\0") if name and (ROOT / name).is_file()]
+
+
+SHIPPED = [path for path in tracked("*.py") if not path.is_relative_to(ROOT / "tests")]
+
+
+def test_the_operator_folder_does_not_shadow_the_standard_library() -> None:
+    """A package named operator or tests/operator would replace the standard library's module of that name."""
+    assert not (ROOT / "operator" / "__init__.py").exists()
+    assert not list((ROOT / "tests").rglob("operator"))
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: str(path.relative_to(ROOT)))
+def test_modules_and_functions_stay_readable(path: Path) -> None:
+    """No module outgrows 300 lines and no function 45."""
+    source = path.read_text()
+    assert len(source.splitlines()) <= LONGEST_MODULE
+    functions = [n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
+    long = {
+        f.name: f.end_lineno - f.lineno
+        for f in functions
+        if f.end_lineno and f.end_lineno - f.lineno > LONGEST_FUNCTION
+    }
+    assert not long
+
+
+def test_locked_requirements_carry_hashes_and_no_addresses() -> None:
+    """A lock names what is installed and its hashes; where it comes from is the machine's own business."""
+    locks = tracked("requirements/*.txt")
+    assert locks
+    for lock in locks:
+        text = lock.read_text()
+        pinned = re.findall(r"^[a-z0-9][^\s=]*==", text, re.MULTILINE)
+        assert pinned, lock.name
+        assert len(re.findall(r"--hash=sha256:", text)) >= len(pinned), lock.name
+        assert "://" not in text, lock.name
+        assert "--index-url" not in text, lock.name
+
+
+def test_every_direct_dependency_is_justified() -> None:
+    """Each dependency of a distribution carries a comment that says what it is for."""
+    for project in tracked("*/pyproject.toml"):
+        listed = re.findall(r'^  ("[^"]+",.*)$', project.read_text(), re.MULTILINE)
+        assert listed, project
+        assert [line for line in listed if "#" not in line] == [], project
+
+
+def test_ignored_lint_rules_state_their_reason() -> None:
+    """An ignore without a reason is a rule switched off."""
+    for path in tracked("*.py"):
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            for marker in ("# noqa", "# type: ignore"):
+                if marker in line and "marker in line" not in line and '"# ' not in line:
+                    rest = line.split(marker, 1)[1]
+                    assert re.search(r"(#|--|-|\u2014) *\w{3}", rest), f"{path.relative_to(ROOT)}:{number}"
