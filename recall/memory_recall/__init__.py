@@ -1,1 +1,1 @@
-"""memory_recall."""
+"""Hybrid recall over a memory store in Postgres: lexical and dense legs fused in one statement."""

@@ -1,0 +1,65 @@
+"""The four retrieval measures of the evaluation, as pure functions of one ranked list.
+
+Relevance is binary. A question without any relevant document measures nothing, so callers must not ask about one;
+`evaluation` refuses such questions when it reads them.
+"""
+
+import math
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+MEASURES = ("recall@5", "recall@10", "ndcg@10", "mrr")
+DEPTH = 10  # how many results every measure needs
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """The measures of one question, or their means over many."""
+
+    recall_5: float
+    recall_10: float
+    ndcg_10: float
+    mrr: float
+
+    def named(self) -> dict[str, float]:
+        """The measures under their names in reports."""
+        return dict(zip(MEASURES, (self.recall_5, self.recall_10, self.ndcg_10, self.mrr), strict=True))
+
+
+def recall_at(ranked: Sequence[int], relevant: AbstractSet[int], depth: int) -> float:
+    """The share of the relevant documents among the first `depth`."""
+    return len(relevant & set(ranked[:depth])) / len(relevant)
+
+
+def ndcg_at(ranked: Sequence[int], relevant: AbstractSet[int], depth: int) -> float:
+    """Discounted gain over that of an ideal list, for binary relevance."""
+    gain = sum(1 / math.log2(rank + 2) for rank, document in enumerate(ranked[:depth]) if document in relevant)
+    ideal = sum(1 / math.log2(rank + 2) for rank in range(min(depth, len(relevant))))
+    return gain / ideal
+
+
+def reciprocal_rank(ranked: Sequence[int], relevant: AbstractSet[int], depth: int = DEPTH) -> float:
+    """One over the rank of the first relevant document, zero past `depth`."""
+    return next((1 / rank for rank, document in enumerate(ranked[:depth], start=1) if document in relevant), 0.0)
+
+
+def score(ranked: Sequence[int], relevant: AbstractSet[int]) -> Scores:
+    """All measures of one ranked list."""
+    return Scores(
+        recall_5=recall_at(ranked, relevant, 5),
+        recall_10=recall_at(ranked, relevant, 10),
+        ndcg_10=ndcg_at(ranked, relevant, 10),
+        mrr=reciprocal_rank(ranked, relevant),
+    )
+
+
+def mean(scores: Sequence[Scores]) -> Scores:
+    """The mean over questions, each counting once."""
+    count = len(scores)
+    return Scores(
+        recall_5=sum(one.recall_5 for one in scores) / count,
+        recall_10=sum(one.recall_10 for one in scores) / count,
+        ndcg_10=sum(one.ndcg_10 for one in scores) / count,
+        mrr=sum(one.mrr for one in scores) / count,
+    )

@@ -1,0 +1,160 @@
+"""The embedder's client: what it sends, what it makes of every answer, and what its errors never say."""
+
+import base64
+import json
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from memory_recall.embedder import EmbedderClient
+from memory_recall.errors import (
+    DimensionMismatch,
+    EmbedderBroken,
+    EmbedderBusy,
+    EmbedderRejected,
+    EmbedderUnauthorized,
+    EmbedderUnavailable,
+    MemoryIndexError,
+    ModelMismatch,
+)
+
+TEXT = "the launch code canary is 0000"
+VECTORS = np.array([[0.6, 0.8, 0.0], [0.0, 1.0, 0.0]], dtype=np.float32)
+
+
+def encode(vector: "np.ndarray[Any, Any]") -> str:
+    return base64.b64encode(vector.astype("<f4").tobytes()).decode()
+
+
+def answer(*vectors: Any, **extra: Any) -> dict[str, Any]:
+    data = [{"object": "embedding", "index": i, "embedding": vector} for i, vector in enumerate(vectors)]
+    return {"object": "list", "data": data, "usage": {"total_tokens": 9, "truncated_inputs": 1}, **extra}
+
+
+def client(handler: Callable[[httpx.Request], httpx.Response], **options: Any) -> EmbedderClient:
+    return EmbedderClient("http://embedder:8080/", transport=httpx.MockTransport(handler), **options)
+
+
+async def test_documents_are_sent_as_documents_and_come_back_as_float32_in_input_order() -> None:
+    """Vectors are matched to inputs by their index, not by their place in the answer."""
+    seen: list[httpx.Request] = []
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        payload = answer(encode(VECTORS[0]), encode(VECTORS[1]))
+        payload["data"].reverse()
+        return httpx.Response(200, json=payload)
+
+    async with client(handler, model="all-MiniLM-L6-v2", api_key="key") as embedder:
+        batch = await embedder.embed_documents(["a", "b"])
+    assert batch.vectors.dtype == np.float32
+    assert np.array_equal(batch.vectors, VECTORS)
+    assert (batch.tokens, batch.truncated) == (9, 1)
+    assert seen[0].url == "http://embedder:8080/v1/embeddings"
+    assert seen[0].headers["authorization"] == "Bearer key"
+    assert json.loads(seen[0].content) == {
+        "input": ["a", "b"], "encoding_format": "base64", "input_type": "document", "model": "all-MiniLM-L6-v2",
+    }  # fmt: skip
+
+
+async def test_a_query_is_sent_as_a_query_and_yields_one_vector() -> None:
+    """The prefix of queries is the service's business; the client only says which kind of text it sends."""
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        assert json.loads(request.content)["input_type"] == "query"
+        return httpx.Response(200, json=answer([0.6, 0.8, 0.0]))  # a plain list is understood too
+
+    async with client(handler) as embedder:
+        assert np.allclose(await embedder.embed_query(TEXT), VECTORS[0])
+
+
+async def test_no_texts_need_no_request() -> None:
+    """An empty batch is answered without the service, which would refuse it."""
+    async with client(lambda _: httpx.Response(500), dimensions=3) as embedder:
+        batch = await embedder.embed_documents([])
+    assert batch.vectors.shape == (0, 3)
+
+
+@pytest.mark.parametrize(
+    ("response", "kind"),
+    [
+        (httpx.Response(401), EmbedderUnauthorized),
+        (httpx.Response(404), ModelMismatch),
+        (httpx.Response(400), EmbedderRejected),
+        (httpx.Response(413), EmbedderRejected),
+        (httpx.Response(422), EmbedderRejected),
+        (httpx.Response(429), EmbedderBusy),
+        (httpx.Response(500), EmbedderUnavailable),
+        (httpx.Response(503), EmbedderUnavailable),
+        (httpx.Response(302), EmbedderRejected),
+        (httpx.Response(200, content=b"<html>"), EmbedderBroken),
+        (httpx.Response(200, json=[]), EmbedderBroken),
+        (httpx.Response(200, json={"data": "none"}), EmbedderBroken),
+        (httpx.Response(200, json=answer("not base64!")), EmbedderBroken),
+        (httpx.Response(200, json=answer("AAA=")), EmbedderBroken),
+        (httpx.Response(200, json=answer(encode(VECTORS[0]), encode(VECTORS[1]))), EmbedderBroken),
+        (httpx.Response(200, json=answer(encode(np.array([np.nan, 0, 0])))), EmbedderBroken),
+        (httpx.Response(200, json=answer(encode(np.array([1.0, 0.0])))), DimensionMismatch),
+        (httpx.Response(200, json=answer()), EmbedderBroken),
+    ],
+)
+async def test_every_bad_answer_becomes_one_of_our_errors(
+    response: httpx.Response, kind: type[MemoryIndexError]
+) -> None:
+    """Callers handle one family of errors, each with a remedy."""
+    async with client(lambda _: response, dimensions=3) as embedder:
+        with pytest.raises(kind) as caught:
+            await embedder.embed_query(TEXT)
+    assert caught.value.remedy
+    assert TEXT not in str(caught.value)
+
+
+@pytest.mark.parametrize("failure", [httpx.ConnectError, httpx.ReadTimeout, httpx.RemoteProtocolError])
+async def test_a_lost_connection_is_an_unavailable_embedder(failure: type[httpx.TransportError]) -> None:
+    """What httpx raises, and the request that it quotes, does not get past the client."""
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        raise failure(f"while sending {TEXT}", request=request)
+
+    async with client(handler) as embedder:
+        with pytest.raises(EmbedderUnavailable) as caught:
+            await embedder.embed_query(TEXT)
+    assert TEXT not in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+@pytest.mark.parametrize(("header", "seconds"), [({"retry-after": "7"}, 7.0), ({}, 1.0), ({"retry-after": "x"}, 1.0)])
+async def test_a_busy_embedder_says_when_to_come_back(header: dict[str, str], seconds: float) -> None:
+    """Retry-After reaches whoever decides about the retry."""
+    async with client(lambda _: httpx.Response(429, headers=header)) as embedder:
+        with pytest.raises(EmbedderBusy) as caught:
+            await embedder.embed_documents([TEXT])
+    assert caught.value.retry_after == seconds
+
+
+async def test_an_error_code_is_quoted_and_an_error_message_is_not() -> None:
+    """A foreign server may echo the input in its message."""
+    body = {"error": {"message": f"bad input: {TEXT}", "type": "invalid_request_error", "code": "input_empty"}}
+    async with client(lambda _: httpx.Response(422, json=body)) as embedder:
+        with pytest.raises(EmbedderRejected) as caught:
+            await embedder.embed_query(TEXT)
+    assert "input_empty" in caught.value.message
+    assert TEXT not in str(caught.value)
+
+
+async def test_the_served_model_is_described() -> None:
+    """Name, dimensions and digest come from the service's model list."""
+    entry = {"id": "m", "dimensions": 3, "max_tokens": 512, "pooling": "mean", "digest": "sha256:00"}
+    async with client(lambda _: httpx.Response(200, json={"data": [entry]})) as embedder:
+        info = await embedder.model_info()
+    assert (info.name, info.dimensions, info.digest) == ("m", 3, "sha256:00")
+
+
+async def test_an_unusable_model_list_is_a_broken_answer() -> None:
+    """A server that is no embedder of ours is named as such."""
+    async with client(lambda _: httpx.Response(200, json={"data": []})) as embedder:
+        with pytest.raises(EmbedderBroken):
+            await embedder.model_info()
