@@ -1,0 +1,339 @@
+"""The table of malformed MemoryIndex objects: one edit of a good object each, and what the API server must answer.
+
+A case is data, not code: dotted paths into the good object, the values put there (or `REMOVED`, which takes the field
+out), and a fragment of the message, chosen from its remedy, so that a rule that does not say what to do fails its test.
+"""
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+REMOVED = object()
+
+
+DIGEST = "sha256:" + "a1" * 32
+
+GOOD: dict[str, Any] = {
+    "apiVersion": "memory-index.dev/v1alpha1",
+    "kind": "MemoryIndex",
+    "metadata": {"name": "good", "namespace": "default"},
+    "spec": {
+        # Suspended, so that an operator which happens to run leaves the database of the test alone.
+        "suspend": True,
+        "database": {
+            "cluster": {"name": "pg-cluster", "namespace": "dbaas"},
+            "name": "claude_memory",
+            "credentials": {"secretName": "creds", "key": "uri"},
+        },
+        "embedding": {"model": "bge-large-en-v1.5", "dimensions": 1024},
+    },
+}
+
+CUSTOM: dict[str, Any] = {
+    "spec.embedding.model": "custom",
+    "spec.embedding.dimensions": 512,
+    "spec.embedding.pooling": "mean",
+    "spec.embedding.maxTokens": 512,
+    "spec.embedding.source": {"pvc": {"claimName": "models", "path": "own.gguf", "digest": DIGEST}},
+}
+VOYAGE: dict[str, Any] = {
+    "spec.embedding.provider": "Voyage",
+    "spec.embedding.model": "voyage-3.5",
+    "spec.embedding.queryEgress": "Allowed",
+    "spec.embedding.apiKey": {"secretName": "voyage"},
+}
+EXTERNAL: dict[str, Any] = {"spec.embedder": {"external": {"url": "http://embedder.ml.svc:8080"}}}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One malformed object: what is edited in the good one, and what the refusal must say."""
+
+    name: str
+    edits: Mapping[str, Any]
+    says: str
+    before: Mapping[str, Any] = field(default_factory=dict)
+    """For a transition: the edits that made the stored object."""
+
+
+def edited(edits: Mapping[str, Any], base: Mapping[str, Any] = GOOD) -> dict[str, Any]:
+    """The base object with each dotted path set (or removed)."""
+    result: dict[str, Any] = copy.deepcopy(dict(base))
+    for path, value in edits.items():
+        *parents, last = path.split(".")
+        node = result
+        for parent in parents:
+            node = node.setdefault(parent, {})
+        if value is REMOVED:
+            node.pop(last, None)
+        else:
+            node[last] = copy.deepcopy(value)
+    return result
+
+
+IDENTITY = (
+    Case("a name too long for its Service", {"metadata.name": "m" * 41}, "use at most 40 lower-case letters"),
+    Case("a name with a dot", {"metadata.name": "claude.memory"}, "becomes the name of a Service"),
+    Case("an unknown field", {"spec.embeding": {"model": "x"}}, 'unknown field "spec.embeding"'),
+    Case("no database", {"spec.database": REMOVED}, "spec.database: Required value"),
+    Case("no embedding", {"spec.embedding": REMOVED}, "spec.embedding: Required value"),
+    Case("an unknown deletion policy", {"spec.deletionPolicy": "Drop"}, 'supported values: "Retain", "Delete"'),
+    Case("suspend as text", {"spec.suspend": "yes"}, "spec.suspend"),
+)
+
+_DSN = "postgresql://memory:hunter2@pg-cluster-rw.dbaas:5432/claude_memory"
+
+DATABASE = (
+    Case("a DSN as Secret name", {"spec.database.credentials.secretName": _DSN}, "put the DSN into a Secret and give"),
+    Case(
+        "a DSN as key", {"spec.database.credentials.key": _DSN}, "put it into the Secret and give the name of the key"
+    ),
+    Case("a DSN as database name", {"spec.database.name": _DSN}, "give only the database's name here"),
+    Case(
+        "a libpq DSN as cluster name",
+        {"spec.database.cluster.name": "host=pg password=hunter2"},
+        "give only the Cluster object's name here",
+    ),
+    Case("a Secret name with blanks", {"spec.database.credentials.secretName": "my creds"}, "the name of a Secret"),
+    Case("a key with a slash", {"spec.database.credentials.key": "a/b"}, "must be a key of the Secret"),
+    Case("a service as cluster", {"spec.database.cluster.name": "pg-cluster-rw.dbaas"}, "without a domain"),
+    Case("a namespace with a dot", {"spec.database.cluster.namespace": "dbaas.svc"}, "must be a namespace's name"),
+    Case("a cluster without a name", {"spec.database.cluster.name": REMOVED}, "cluster.name: Required value"),
+    Case("no database name", {"spec.database.name": REMOVED}, "database.name: Required value"),
+    Case("a database name with a quote", {"spec.database.name": 'x"; drop'}, "at most 63 letters"),
+    Case("a system database", {"spec.database.name": "template1"}, "name the database of your application"),
+    Case("a schema-qualified table", {"spec.database.table": "public.memories"}, "a schema is set by the role's"),
+    Case("an injected table", {"spec.database.table": "m; drop table m"}, "must be a plain SQL identifier"),
+    Case("a table name in capitals", {"spec.database.table": "Memories"}, "lower-case letters"),
+    Case("a table name too long", {"spec.database.table": "t" * 41}, "at most 40"),
+    Case("our own table", {"spec.database.table": "memory_index_state"}, "name the table that holds your memories"),
+    Case(
+        "a plain Postgres without a Secret",
+        {
+            "spec.database.cluster": REMOVED,
+            "spec.database.credentials": REMOVED,
+            "spec.database.extension": {"management": "Observe"},
+        },
+        "name the Secret that holds its DSN",
+    ),
+    Case(
+        "a plain Postgres that CNPG is to extend",
+        {"spec.database.cluster": REMOVED},
+        "set database.extension.management to Observe",
+    ),
+    Case(
+        "an unknown management",
+        {"spec.database.extension.management": "Install"},
+        '"Database", "ImageVolume", "Observe"',
+    ),
+    Case("an image tag as version", {"spec.database.extension.minimumVersion": "v0.8.4-pg16"}, "such as 0.8.4"),
+    Case("a pgvector without halfvec", {"spec.database.extension.minimumVersion": "0.6.2"}, "must be 0.7.0 or later"),
+)
+
+EMBEDDING = (
+    Case("no model", {"spec.embedding.model": REMOVED}, "embedding.model: Required value"),
+    Case(
+        "an unknown model", {"spec.embedding.model": "gpt-embed"}, "no model profile is called gpt-embed: use bge-large"
+    ),
+    Case(
+        "a model with its organisation",
+        {"spec.embedding.model": "BAAI/bge-large-en-v1.5"},
+        "no organisation, path or URL",
+    ),
+    Case("dimensions of another model", {"spec.embedding.dimensions": 768}, "bge-large-en-v1.5 yields vectors of 1024"),
+    Case(
+        "the default dimensions for a small model",
+        {"spec.embedding": {"model": "all-MiniLM-L6-v2"}},
+        "all-MiniLM-L6-v2 yields vectors of 384 dimensions: set embedding.dimensions",
+    ),
+    Case("too many dimensions", {**CUSTOM, "spec.embedding.dimensions": 4096}, "use a model with smaller vectors"),
+    Case("no dimensions at all", {**CUSTOM, "spec.embedding.dimensions": 0}, "between 1 and 4000"),
+    Case("a custom model without pooling", {**CUSTOM, "spec.embedding.pooling": REMOVED}, "set embedding.pooling"),
+    Case("a custom model without maxTokens", {**CUSTOM, "spec.embedding.maxTokens": REMOVED}, "embedding.maxTokens"),
+    Case("a custom model from nowhere", {**CUSTOM, "spec.embedding.source": REMOVED}, "say where its GGUF file is"),
+    Case("unknown pooling", {**CUSTOM, "spec.embedding.pooling": "max"}, 'supported values: "mean", "cls", "last"'),
+    Case("pooling of a known model", {"spec.embedding.pooling": "mean"}, "come from the model's profile: remove them"),
+    Case("a prefix of a known model", {"spec.embedding.queryPrefix": "query: "}, "or set embedding.model to custom"),
+    Case("an unknown provider", {"spec.embedding.provider": "OpenAI"}, 'supported values: "Local", "Voyage"'),
+    Case(
+        "Voyage without consent",
+        {**VOYAGE, "spec.embedding.queryEgress": REMOVED},
+        "accept that with embedding.queryEgress",
+    ),
+    Case("Voyage without a key", {**VOYAGE, "spec.embedding.apiKey": REMOVED}, "embedding.apiKey.secretName"),
+    Case("Voyage with a local model", {**VOYAGE, "spec.embedding.model": "all-MiniLM-L6-v2"}, "begin with voyage-"),
+    Case(
+        "Voyage with a file",
+        {**VOYAGE, "spec.embedding.source": {"http": {"url": "https://a.example/m.gguf", "sha256": "a1" * 32}}},
+        "remove embedding.source, or use provider Local",
+    ),
+    Case("Voyage with an external embedder", {**VOYAGE, **EXTERNAL}, "remove embedder.external, or set"),
+    Case("a key for the local provider", {"spec.embedding.apiKey": {"secretName": "k"}}, "embedder.external.apiKey"),
+    Case(
+        "a key in place of its Secret's name",
+        {**VOYAGE, "spec.embedding.apiKey": {"secretName": "pa-AbCdEf_123"}},
+        "the key itself belongs in the Secret",
+    ),
+)
+
+_HTTP = "spec.embedding.source.http"
+_IMAGE = {"reference": "registry.example/models/bge:1", "path": "/models/bge.gguf", "digest": DIGEST}
+
+SOURCE = (
+    Case("an empty source", {"spec.embedding.source": {}}, "set exactly one of embedding.source.image"),
+    Case(
+        "two sources",
+        {
+            f"{_HTTP}.url": "https://a.example/m.gguf",
+            f"{_HTTP}.sha256": "a1" * 32,
+            "spec.embedding.source.image": _IMAGE,
+        },
+        "set exactly one of embedding.source.image",
+    ),
+    Case("an unverified download", {f"{_HTTP}.url": "https://a.example/m.gguf"}, "never used unverified"),
+    Case(
+        "a shortened checksum",
+        {f"{_HTTP}": {"url": "https://a.example/m", "sha256": "a1b2"}},
+        "`sha256sum FILE` prints them",
+    ),
+    Case("a file URL", {f"{_HTTP}": {"url": "file:///m.gguf", "sha256": "a1" * 32}}, "begins with https:// or http://"),
+    Case(
+        "a password in a URL",
+        {f"{_HTTP}": {"url": "https://me:secret@a.example/m.gguf", "sha256": "a1" * 32}},
+        "must not hold a user name or password",
+    ),
+    Case(
+        "an image as URL",
+        {"spec.embedding.source.image": {**_IMAGE, "reference": "https://r.example/m"}},
+        "without https://",
+    ),
+    Case(
+        "a relative path in an image",
+        {"spec.embedding.source.image": {**_IMAGE, "path": "m.gguf"}},
+        "an absolute path inside",
+    ),
+    Case(
+        "safetensors", {"spec.embedding.source.image": {**_IMAGE, "path": "/m.safetensors"}}, "memory-embedder convert"
+    ),
+    Case(
+        "a digest without its kind",
+        {"spec.embedding.source.image": {**_IMAGE, "digest": "a1" * 32}},
+        "must be sha256:<64",
+    ),
+    Case(
+        "an image without a digest",
+        {"spec.embedding.source.image": {"reference": "r/m", "path": "/m.gguf"}},
+        "digest: Required",
+    ),
+    Case(
+        "a path out of the volume",
+        {"spec.embedding.source.pvc": {"claimName": "models", "path": "../m.gguf", "digest": DIGEST}},
+        "relative to the volume's root",
+    ),
+)
+
+WORK = (
+    Case(
+        "an index that pgvector refuses",
+        {"spec.index": {"m": 48, "efConstruction": 64}},
+        "at least twice m; raise index",
+    ),
+    Case("m out of bounds", {"spec.index": {"m": 101, "efConstruction": 300}}, "less than or equal to 100"),
+    Case("efConstruction out of bounds", {"spec.index.efConstruction": 1001}, "less than or equal to 1000"),
+    Case("no backfill pods", {"spec.backfill.parallelism": 0}, "greater than or equal to 1"),
+    Case("a huge batch", {"spec.backfill.batchSize": 5000}, "less than or equal to 1024"),
+    Case("endless attempts", {"spec.backfill.maxAttempts": 1000}, "less than or equal to 20"),
+    Case("a malformed quantity", {"spec.backfill.resources": {"limits": {"memory": "1 GB"}}}, "limits.memory"),
+    Case(
+        "fewer at most than at least",
+        {"spec.embedder": {"minReplicas": 3, "maxReplicas": 2}},
+        "raise maxReplicas first",
+    ),
+    Case("at most no embedder", {"spec.embedder": {"minReplicas": 0, "maxReplicas": 0}}, "greater than or equal to 1"),
+    Case("a negative floor", {"spec.embedder.minReplicas": -1}, "greater than or equal to 0"),
+    Case("a duration as text", {"spec.embedder.scaleDownDelaySeconds": "5m"}, "scaleDownDelaySeconds"),
+    Case("gpuLayers below all", {"spec.embedder.gpuLayers": -2}, "greater than or equal to -1"),
+    Case("an embedder image as URL", {"spec.embedder.image": "docker://r/e:1"}, "image reference as in a pod"),
+    Case(
+        "a toleration of nothing",
+        {"spec.embedder.tolerations": [{"operator": "Exists", "key": "gpu", "value": "true"}]},
+        "remove value, or use operator Equal",
+    ),
+    Case("a toleration without key", {"spec.embedder.tolerations": [{"value": "true"}]}, "needs the taint's key"),
+    Case(
+        "an external embedder with pods",
+        {**EXTERNAL, "spec.embedder.resources": {"limits": {"nvidia.com/gpu": 1}}},
+        "the operator runs no embedder pod: remove image, resources",
+    ),
+    Case(
+        "an external embedder on the GPU",
+        {**EXTERNAL, "spec.embedder.gpuLayers": 12},
+        "and gpuLayers, or remove external",
+    ),
+    Case(
+        "an external embedder with a file",
+        {**EXTERNAL, "spec.embedding.source": {"image": _IMAGE}},
+        "remove embedding.source",
+    ),
+    Case(
+        "an external embedder's endpoint", {"spec.embedder.external.url": "http://e:80/v1/embeddings"}, "so remove /v1"
+    ),
+    Case(
+        "an external embedder's key in its URL",
+        {"spec.embedder.external.url": "http://k:s@e:80"},
+        "embedder.external.apiKey",
+    ),
+    Case(
+        "a gate without a set",
+        {"spec.swap.gate": {"maxRecallDrop": 0.02}},
+        "set either swap.gate.pvc or swap.gate.configMap",
+    ),
+    Case(
+        "a gate with two sets",
+        {"spec.swap.gate": {"pvc": {"claimName": "a", "path": "q"}, "configMap": {"name": "b"}}},
+        "exactly one place",
+    ),
+    Case(
+        "a drop in per cent",
+        {"spec.swap.gate": {"configMap": {"name": "b"}, "maxRecallDrop": 2}},
+        "a fraction from 0 to 1",
+    ),
+    Case("a late toleration", {"spec.embedder.tolerations": [{"key": "a", "tolerationSeconds": 5}]}, "set the effect"),
+    Case(
+        "a ConfigMap of another namespace",
+        {"spec.swap.gate": {"configMap": {"name": "dbaas/queries"}}},
+        "must be the name of a ConfigMap in this namespace",
+    ),
+    Case(
+        "a key of a ConfigMap with a blank",
+        {"spec.swap.gate": {"configMap": {"name": "a", "key": "my queries"}}},
+        "must be a key of the ConfigMap",
+    ),
+    Case(
+        "a volume of another namespace",
+        {"spec.swap.gate": {"pvc": {"claimName": "dbaas/queries", "path": "q"}}},
+        "must be the name of a PersistentVolumeClaim in this namespace",
+    ),
+    Case("graph as text", {"spec.graph.enabled": "on"}, "spec.graph.enabled"),
+)
+
+MALFORMED = (*IDENTITY, *DATABASE, *EMBEDDING, *SOURCE, *WORK)
+
+FORBIDDEN_CHANGES = (
+    Case("the database", {"spec.database.name": "other"}, "database.name is immutable"),
+    Case("the table", {"spec.database.table": "other"}, "database.table is immutable"),
+    Case("the cluster", {"spec.database.cluster.name": "other"}, "create a second MemoryIndex for the other cluster"),
+    Case("the cluster's namespace", {"spec.database.cluster.namespace": "other"}, "database.cluster is immutable"),
+    Case(
+        "the kind of Postgres",
+        {"spec.database.cluster": REMOVED, "spec.database.extension": {"management": "Observe"}},
+        "so it can be neither added nor removed",
+    ),
+    Case(
+        "dimensions alone",
+        {**CUSTOM, "spec.embedding.dimensions": 768},
+        "only together with embedding.model",
+        before=CUSTOM,
+    ),
+)
