@@ -1,0 +1,38 @@
+{{/* Labels that select the operator's pods; they must never change. */}}
+{{- define "memory-index.selectorLabels" -}}
+app.kubernetes.io/name: memory-operator
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{/* Labels of every object. */}}
+{{- define "memory-index.labels" -}}
+{{ include "memory-index.selectorLabels" . }}
+app.kubernetes.io/component: operator
+app.kubernetes.io/part-of: memory-index
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name (.Chart.Version | replace "+" "_") }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "memory-index.serviceAccountName" -}}
+{{ .Values.serviceAccount.name | default .Values.fullnameOverride }}
+{{- end }}
+
+{{/* An image reference from a repository and a digest or, without one, a tag. Argument: list of the image's values and the root. */}}
+{{- define "memory-index.image" -}}
+{{- $image := index . 0 -}}
+{{- $root := index . 1 -}}
+{{- if $image.digest -}}
+{{ $image.repository }}@{{ $image.digest }}
+{{- else -}}
+{{ $image.repository }}:{{ $image.tag | default $root.Chart.AppVersion }}
+{{- end -}}
+{{- end }}
+
+{{/* Namespaces in which CloudNativePG's objects may be touched, when the operator does not watch all. */}}
+{{- define "memory-index.databaseNamespaces" -}}
+{{ concat .Values.watchNamespaces .Values.databaseNamespaces | uniq | toJson }}
+{{- end }}
