@@ -2,7 +2,7 @@
 
 The table may be older than we are, so nothing about it is assumed: which schema it lives in (found once through the
 session's search_path, quoted in full afterwards), whether `is_sensitive` is a boolean or an integer, and in which
-schema pgvector's types are. Every other module takes its predicates from here, so that "sensitive" has a single definition.
+schema pgvector's types are. Every other module takes its predicates from here, so "sensitive" has a single definition.
 An unknown sensitivity (NULL) counts as sensitive: a vector that was not made can still be made later.
 """
 

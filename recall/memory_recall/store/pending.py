@@ -1,0 +1,100 @@
+"""The queue of pending rows: read a page of it, write vectors back.
+
+There is no queue table: a row without a vector that may have one is the entry. What makes this safe is the guard of
+the write back, one statement for a batch: a vector is stored only where the text still has the hash that was
+embedded, the row is still neither sensitive nor deleted, and the model is still the active one.
+"""
+# ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from memory_recall.store.connection import Connection
+from memory_recall.store.halfvec import encode_halfvecs
+from memory_recall.store.table import EMBEDDING_COLUMN, MemoryTable
+from memory_recall.store.translation import translated
+
+
+@dataclass(frozen=True, slots=True)
+class PendingRow:
+    """A row to embed; its text stays out of every representation."""
+
+    id: int
+    text: str = field(repr=False)
+    text_hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """The share of one worker: the rows whose id modulo `count` is `index`."""
+
+    index: int = 0
+    count: int = 1
+
+
+class PendingQueue:
+    """Reads and finishes pending rows of one table for one model."""
+
+    def __init__(self, table: MemoryTable, model_id: int) -> None:
+        self._table = table
+        self._model_id = model_id
+        failures, text_hash = table.own("memory_embedding_failures"), table.own("memory_index_text_hash")
+        excluded = (
+            f"EXISTS (SELECT FROM {failures} f WHERE f.id = m.id AND f.text_hash = {text_hash}(m.content) "
+            "AND {condition})"
+        )
+        source = f"FROM {table.qualified} m WHERE {table.pending('m')}"
+        self._page = (
+            f"SELECT m.id, m.content, {text_hash}(m.content) AS hash {source} AND m.id > $1 AND mod(m.id, $3) = $2 "
+            f"AND NOT {excluded.format(condition='f.next_attempt > now()')} ORDER BY m.id LIMIT $4"
+        )
+        self._delayed = (
+            f"SELECT min(extract(epoch FROM f.next_attempt - now()))::float8 FROM {failures} f "
+            f"JOIN {table.qualified} m ON m.id = f.id WHERE {table.pending('m')} AND mod(m.id, $2) = $1 "
+            f"AND f.text_hash = {text_hash}(m.content) AND f.next_attempt < 'infinity'"
+        )
+        self._count = f"SELECT count(*) {source} AND mod(m.id, $2) = $1"
+        still_wanted = (
+            f"{text_hash}(m.content) = v.hash AND {table.shareable('m')} "
+            f"AND EXISTS (SELECT FROM {table.own('memory_index_state')} s WHERE s.active_model = $4)"
+        )
+        values = f"unnest($1::bigint[], $2::text[], $3::{table.vector_type()}[]) AS v(id, hash, embedding)"
+        self._write = (
+            f"UPDATE {table.qualified} m SET {EMBEDDING_COLUMN} = v.embedding FROM {values} "
+            f"WHERE m.id = v.id AND m.{EMBEDDING_COLUMN} IS NULL AND {still_wanted} RETURNING m.id"
+        )
+
+    async def page(self, connection: Connection, after: int, partition: Partition, limit: int) -> list[PendingRow]:
+        """The next rows that are due, in the order of their ids."""
+        with translated("reading pending rows"):
+            rows = await connection.fetch(self._page, after, partition.index, partition.count, limit)
+        return [PendingRow(row["id"], row["content"], row["hash"]) for row in rows]
+
+    async def count(self, connection: Connection, partition: Partition) -> int:
+        """How many rows have no vector yet, delayed and quarantined ones included."""
+        with translated("counting pending rows"):
+            found: int = await connection.fetchval(self._count, partition.index, partition.count)
+        return found
+
+    async def seconds_until_due(self, connection: Connection, partition: Partition) -> float | None:
+        """When the first delayed row may be tried again, by the database's clock; None when no row is delayed."""
+        with translated("reading delayed rows"):
+            seconds: float | None = await connection.fetchval(self._delayed, partition.index, partition.count)
+        return seconds
+
+    async def write(
+        self, connection: Connection, rows: Sequence[PendingRow], vectors: npt.NDArray[np.float32]
+    ) -> set[int]:
+        """Store vectors; returns the ids that were written, the others have changed meanwhile and keep no vector."""
+        with translated("writing vectors"):
+            written = await connection.fetch(
+                self._write,
+                [row.id for row in rows],
+                [row.text_hash for row in rows],
+                encode_halfvecs(vectors),
+                self._model_id,
+            )
+        return {row["id"] for row in written}

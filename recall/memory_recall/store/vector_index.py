@@ -1,0 +1,96 @@
+"""The HNSW index over the embedding column: its name, its definition, finding, building, repairing and watching it."""
+# ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
+
+from dataclasses import dataclass
+
+from memory_recall.store.connection import AnyConnection, Connection
+from memory_recall.store.table import EMBEDDING_COLUMN, MemoryTable, quoted
+from memory_recall.store.translation import translated
+
+
+@dataclass(frozen=True)
+class IndexProgress:
+    """How far a running build is, as Postgres reports it."""
+
+    phase: str
+    fraction: float | None
+
+
+@dataclass(frozen=True)
+class IndexFacts:
+    """The index that serves the dense leg, if any; it may be the API's own."""
+
+    name: str | None
+    exists: bool
+    valid: bool
+    progress: IndexProgress | None
+
+
+def hnsw_name(table: MemoryTable) -> str:
+    """The name of the index that we build."""
+    return f"idx_{table.name}_{EMBEDDING_COLUMN}"
+
+
+def hnsw_definition(table: MemoryTable, m: int, ef_construction: int) -> str:
+    """What follows CREATE INDEX CONCURRENTLY and the name."""
+    operators = f"{quoted(table.vector_schema or 'public')}.halfvec_cosine_ops"
+    return (
+        f"ON {table.qualified} USING hnsw ({EMBEDDING_COLUMN} {operators}) "
+        f"WITH (m = {m}, ef_construction = {ef_construction})"
+    )
+
+
+def find_statement(table: MemoryTable, *, valid_only: bool = True) -> str:
+    """Finds a plain HNSW index over the whole column with cosine operators, ours first, whoever built it."""
+    relation = table.qualified.replace("'", "''")
+    validity = "AND i.indisvalid AND i.indisready" if valid_only else ""
+    ours = hnsw_name(table).replace("'", "''")
+    return f"""
+        SELECT c.relname AS name, i.indisvalid AND i.indisready AS valid, i.indexrelid AS oid
+          FROM pg_index i
+          JOIN pg_class c ON c.oid = i.indexrelid
+          JOIN pg_am am ON am.oid = c.relam
+          JOIN pg_opclass oc ON oc.oid = i.indclass[0]
+          JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
+         WHERE i.indrelid = to_regclass('{relation}') AND i.indpred IS NULL AND a.attname = '{EMBEDDING_COLUMN}'
+           AND am.amname = 'hnsw' AND oc.opcname = 'halfvec_cosine_ops' {validity}
+         ORDER BY (i.indisvalid AND i.indisready) DESC, (c.relname = '{ours}') DESC
+         LIMIT 1
+    """
+
+
+_PROGRESS = """
+SELECT phase, CASE WHEN tuples_total > 0 THEN tuples_done::float8 / tuples_total
+                   WHEN blocks_total > 0 THEN blocks_done::float8 / blocks_total END AS fraction
+  FROM pg_stat_progress_create_index WHERE relid = to_regclass($1) ORDER BY pid LIMIT 1
+"""
+
+
+async def inspect_index(connection: AnyConnection, table: MemoryTable) -> IndexFacts:
+    """The index and, while one is being built, the progress of the build."""
+    with translated("looking at the vector index"):
+        found = await connection.fetchrow(find_statement(table, valid_only=False))
+        progress = await connection.fetchrow(_PROGRESS, table.qualified)
+    return IndexFacts(
+        name=found["name"] if found else None,
+        exists=found is not None,
+        valid=bool(found and found["valid"]),
+        progress=IndexProgress(progress["phase"], progress["fraction"]) if progress else None,
+    )
+
+
+async def drop_invalid(connection: Connection, table: MemoryTable) -> list[str]:
+    """Drop what interrupted builds of our index left behind (REINDEX leaves `_ccnew` and `_ccold`); returns names."""
+    ours = hnsw_name(table)
+    with translated("dropping invalid indexes"):
+        rows = await connection.fetch(
+            "SELECT c.relname FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid "
+            "WHERE i.indrelid = to_regclass($1) AND NOT i.indisvalid "
+            "AND c.relname ~ ('^' || $2 || '(_cc(new|old)[0-9]*)?$')",
+            table.qualified,
+            ours,
+        )
+        names = [row["relname"] for row in rows]
+        for name in names:
+            await connection.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {quoted(table.schema)}.{quoted(name)}")
+    return names

@@ -1,0 +1,30 @@
+"""What the tests of the store share: a migration request for a small model."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memory_recall.store.ddl import TargetModel
+from memory_recall.store.migrate import MigrationRequest
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture
+def request_for() -> Callable[..., MigrationRequest]:
+    """Builds a migration request for a model of 8 dimensions; keyword arguments override it."""
+
+    def build(*, dimensions: int = 8, model: str = "tiny", **changes: Any) -> MigrationRequest:
+        return MigrationRequest(
+            **{
+                "table": "memories",
+                "model": TargetModel(model, dimensions, "mean", 256, "", ""),
+                "migrations": REPOSITORY / "migrations",
+                "lock_patience_seconds": 20,
+                **changes,
+            }
+        )
+
+    return build
