@@ -1,0 +1,121 @@
+"""The WordPiece vocabulary of a Hugging Face directory, in the form that llama.cpp's tokenizer expects.
+
+Hugging Face marks the continuation of a word ("##ing"); llama.cpp marks its beginning with U+2581 and leaves
+continuations bare. Control tokens
+are marked as such, so that the text "[SEP]" in a memory is tokenised as the punctuation and letters that it is and
+cannot end a sequence early.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from memory_embedder.errors import EmbedderError, ErrorKind
+
+WORD_START = "\u2581"
+CONTINUATION = "##"
+_NORMAL = 1  # gguf.TokenType
+_UNKNOWN = 2
+_CONTROL = 3
+_UNUSED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class WordPiece:
+    """A vocabulary with the ids that matter and the normaliser's switches."""
+
+    pieces: tuple[str, ...]
+    unk: int
+    cls: int
+    sep: int
+    pad: int
+    mask: int
+    lowercase: bool
+    strip_accents: bool
+
+    @property
+    def gguf_tokens(self) -> list[str]:
+        """The pieces with llama.cpp's marks."""
+        control = self.control_ids
+        return [piece if i in control else _mark(piece) for i, piece in enumerate(self.pieces)]
+
+    @property
+    def gguf_types(self) -> list[int]:
+        """The kind of each token."""
+        control = self.control_ids
+        return [_CONTROL if i in control else _kind(piece) for i, piece in enumerate(self.pieces)]
+
+    @property
+    def control_ids(self) -> frozenset[int]:
+        """Tokens that no text may produce."""
+        return frozenset((self.cls, self.sep, self.pad, self.mask, self.unk))
+
+
+def _mark(piece: str) -> str:
+    return piece[len(CONTINUATION) :] if piece.startswith(CONTINUATION) else WORD_START + piece
+
+
+def _kind(piece: str) -> int:
+    return _UNUSED if piece.startswith("[unused") else _NORMAL
+
+
+def read_wordpiece(directory: Path) -> WordPiece:
+    """Reads `tokenizer.json`, or `vocab.txt` where that is all there is."""
+    config = _read_json(directory / "tokenizer_config.json")
+    pieces, normalizer = _read_pieces(directory)
+    by_piece = {piece: i for i, piece in enumerate(pieces)}
+
+    def token_id(key: str, default: str) -> int:
+        value = config.get(key, default)
+        text = value.get("content", default) if isinstance(value, dict) else value
+        if text not in by_piece:
+            raise EmbedderError(
+                ErrorKind.CONFIGURATION, f"The vocabulary in {directory} has no {default} token; it is not WordPiece."
+            )
+        return by_piece[text]
+
+    lowercase = bool(normalizer.get("lowercase", config.get("do_lower_case", True)))
+    strip = normalizer.get("strip_accents", config.get("strip_accents"))
+    return WordPiece(
+        pieces=tuple(pieces),
+        unk=token_id("unk_token", "[UNK]"),
+        cls=token_id("cls_token", "[CLS]"),
+        sep=token_id("sep_token", "[SEP]"),
+        pad=token_id("pad_token", "[PAD]"),
+        mask=token_id("mask_token", "[MASK]"),
+        lowercase=lowercase,
+        strip_accents=lowercase if strip is None else bool(strip),
+    )
+
+
+def _read_pieces(directory: Path) -> tuple[list[str], dict[str, Any]]:
+    tokenizer = _read_json(directory / "tokenizer.json")
+    if tokenizer:
+        model = tokenizer.get("model", {})
+        if model.get("type", "WordPiece") != "WordPiece":
+            raise EmbedderError(
+                ErrorKind.CONFIGURATION,
+                f"{directory} has a {model.get('type')} tokenizer; this converter takes WordPiece (the BERT family). "
+                "Convert other families with llama.cpp's own script.",
+            )
+        vocab: dict[str, int] = model["vocab"]
+        pieces = [f"[unused-gap-{i}]" for i in range(max(vocab.values()) + 1)]
+        for piece, index in vocab.items():
+            pieces[index] = piece
+        return pieces, tokenizer.get("normalizer") or {}
+    vocab_file = directory / "vocab.txt"
+    if not vocab_file.is_file():
+        raise EmbedderError(
+            ErrorKind.CONFIGURATION, f"{directory} has neither tokenizer.json nor vocab.txt; download the model again."
+        )
+    return vocab_file.read_text(encoding="utf-8").rstrip("\n").split("\n"), {}
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    loaded = json.loads(path.read_text(encoding="utf-8"))
+    return loaded if isinstance(loaded, dict) else {}

@@ -1,0 +1,35 @@
+"""SHA-256 of model files: what is mapped is what was meant to be mapped."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from pathlib import Path
+
+from memory_embedder.errors import EmbedderError, ErrorKind
+
+_PREFIX = "sha256:"
+
+
+def file_digest(path: Path) -> str:
+    """`sha256:<hex>` of a file."""
+    try:
+        with path.open("rb") as file:
+            return _PREFIX + hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise EmbedderError(
+            ErrorKind.CONFIGURATION,
+            f"Model file {path} cannot be read; mount it or fetch it with `memory-embedder fetch`.",
+        ) from error
+
+
+def verified_digest(path: Path, expected: str | None) -> str:
+    """The digest of a file, refused where it is not the expected one."""
+    actual = file_digest(path)
+    if expected is not None and not hmac.compare_digest(actual, _PREFIX + expected.removeprefix(_PREFIX)):
+        raise EmbedderError(
+            ErrorKind.CONFIGURATION,
+            f"{path} has the digest {actual}, not {_PREFIX + expected.removeprefix(_PREFIX)}; "
+            "it is damaged or another model. Fetch it again, or correct the digest.",
+        )
+    return actual

@@ -1,0 +1,165 @@
+"""Loads llama.cpp's compute backends: the GPU's where one was built, and the fastest CPU kernels that this machine
+runs.
+
+The portable build ships one CPU library per processor generation. Each tells its own score on this machine (0 = would
+crash); the best is taken.
+AMX kernels die with SIGILL on quantised weights on some machines whose CPU flags promise AMX, so a quantised model
+gets the best library without them.
+Libraries are registered once per process because ggml's registry is process-wide.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+from memory_embedder.errors import EmbedderError, ErrorKind
+
+_GPU_TYPES = frozenset({1, 2})  # dedicated, integrated
+_WITH_AMX = frozenset({"sapphirerapids"})
+_GPU_LIBRARIES = ("cuda", "hip", "vulkan")
+
+
+@dataclass(frozen=True, slots=True)
+class GpuDevice:
+    """A GPU that a backend found."""
+
+    name: str
+    description: str
+    memory_free: int
+    memory_total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Backends:
+    """What was loaded."""
+
+    kernels: str
+    gpus: tuple[GpuDevice, ...]
+
+    @property
+    def amx(self) -> bool:
+        """Whether the CPU kernels use AMX."""
+        return self.kernels in _WITH_AMX
+
+
+def choose_variant(scores: dict[str, int], *, avoid_amx: bool) -> str | None:
+    """The name of the best library that runs here, or none."""
+    usable = {name: score for name, score in scores.items() if score > 0 and not (avoid_amx and name in _WITH_AMX)}
+    return max(usable, key=lambda name: (usable[name], name), default=None)
+
+
+def load_backends(*, avoid_amx: bool, gpu: bool) -> Backends:
+    """Registers the backends of this process at the first call and tells what is registered at every call."""
+    registry = _registry()
+    if gpu:
+        registry.load_gpu()
+    return Backends(kernels=registry.load_cpu(avoid_amx=avoid_amx), gpus=_gpus(_ggml()))
+
+
+@cache
+def _ggml() -> ctypes.CDLL:
+    # libllama links against this very name; a copy under another name would have a registry of its own, which llama
+    # never reads.
+    path = _package() / "lib" / "libggml.so.0"
+    try:
+        library = ctypes.CDLL(str(path if path.exists() else path.with_name("libggml.so")))
+    except OSError as error:
+        raise EmbedderError(
+            ErrorKind.CONFIGURATION,
+            "llama-cpp-python's libraries cannot be loaded; install the wheel that the build makes.",
+        ) from error
+    library.ggml_backend_load.argtypes = [ctypes.c_char_p]
+    library.ggml_backend_load.restype = ctypes.c_void_p
+    library.ggml_backend_dev_count.restype = ctypes.c_size_t
+    library.ggml_backend_dev_get.argtypes = [ctypes.c_size_t]
+    library.ggml_backend_dev_get.restype = ctypes.c_void_p
+    for name in ("name", "description"):
+        function = getattr(library, f"ggml_backend_dev_{name}")
+        function.argtypes, function.restype = [ctypes.c_void_p], ctypes.c_char_p
+    library.ggml_backend_dev_type.argtypes = [ctypes.c_void_p]
+    library.ggml_backend_dev_memory.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
+    library.ggml_backend_dev_memory.restype = None
+    return library
+
+
+class _Registry:
+    """What this process has registered so far."""
+
+    def __init__(self) -> None:
+        self._library = _ggml()
+        self._directory = _plugin_directory()
+        self._gpu_tried = False
+        self._kernels: str | None = None
+
+    def load_gpu(self) -> None:
+        if not self._gpu_tried:
+            self._gpu_tried = True
+            for path in [p for name in _GPU_LIBRARIES for p in sorted(self._directory.glob(f"libggml-{name}*.so"))]:
+                self._library.ggml_backend_load(str(path).encode())
+
+    def load_cpu(self, *, avoid_amx: bool) -> str:
+        if self._kernels is None:
+            self._kernels = _load_cpu(self._library, self._directory, avoid_amx=avoid_amx)
+        return self._kernels
+
+
+@cache
+def _registry() -> _Registry:
+    return _Registry()
+
+
+def _load_cpu(library: ctypes.CDLL, directory: Path, *, avoid_amx: bool) -> str:
+    paths = {path.stem.removeprefix("libggml-cpu-"): path for path in directory.glob("libggml-cpu-*.so")}
+    if not paths:
+        if library.ggml_backend_dev_count() == 0:
+            raise EmbedderError(
+                ErrorKind.CONFIGURATION, f"No CPU backend of llama.cpp lies in {directory}; install the portable wheel."
+            )
+        return "built-in"
+    name = choose_variant({name: _score(path) for name, path in paths.items()}, avoid_amx=avoid_amx)
+    if name is None or not library.ggml_backend_load(str(paths[name]).encode()):
+        raise EmbedderError(
+            ErrorKind.CONFIGURATION, "This processor runs none of the shipped kernels; x86-64 with AVX2 is the least."
+        )
+    return name
+
+
+def _score(path: Path) -> int:
+    try:
+        return int(ctypes.CDLL(str(path)).ggml_backend_score())
+    except (OSError, AttributeError):
+        return 0
+
+
+def _gpus(library: ctypes.CDLL) -> tuple[GpuDevice, ...]:
+    found = []
+    for index in range(library.ggml_backend_dev_count()):
+        device = library.ggml_backend_dev_get(index)
+        if library.ggml_backend_dev_type(device) not in _GPU_TYPES:
+            continue
+        free, total = ctypes.c_size_t(), ctypes.c_size_t()
+        library.ggml_backend_dev_memory(device, ctypes.byref(free), ctypes.byref(total))
+        name, description = library.ggml_backend_dev_name(device), library.ggml_backend_dev_description(device)
+        found.append(GpuDevice(name.decode(), description.decode(), free.value, total.value))
+    return tuple(found)
+
+
+def _package() -> Path:
+    spec = find_spec("llama_cpp")
+    if spec is None or spec.origin is None:
+        raise EmbedderError(
+            ErrorKind.CONFIGURATION, "llama-cpp-python is not installed; `make setup` builds its wheel."
+        )
+    return Path(spec.origin).parent
+
+
+def _plugin_directory() -> Path:
+    # The wheel's install rules put run-time libraries into site-packages/bin; a build from source may keep them
+    # beside the others.
+    package = _package()
+    beside = package.parent / "bin"
+    return beside if any(beside.glob("libggml-cpu*.so")) else package / "lib"

@@ -1,0 +1,240 @@
+"""llama.cpp behind the engine seam, through its low-level interface.
+
+The package's own `Llama` class turns flash attention off and decodes with masks over the whole batch, which costs
+several times the throughput;
+here a context is made with flash attention on, a batch no wider than asked for, and nothing is computed but the
+pooled vectors. llama.cpp aborts
+the process on input it does not expect, so everything is checked before it is called.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from llama_cpp import llama_cpp as native
+
+from memory_embedder.engine.backends import Backends, load_backends
+from memory_embedder.engine.memory import MemoryNeed, check_gpu_memory, estimate_memory
+from memory_embedder.engine.native_batch import NativeBatch
+from memory_embedder.engine.native_log import NativeLog, native_log
+from memory_embedder.engine.protocol import EncodedText, EngineFacts, TokenIds, Vectors
+from memory_embedder.errors import EmbedderError, ErrorKind
+from memory_embedder.gguf_header import GgufFacts, read_facts
+from memory_embedder.profiles import ModelProfile, Pooling
+
+_POOLINGS = {
+    Pooling.MEAN: native.LLAMA_POOLING_TYPE_MEAN,
+    Pooling.CLS: native.LLAMA_POOLING_TYPE_CLS,
+    Pooling.LAST: native.LLAMA_POOLING_TYPE_LAST,
+}
+_FLASH_ATTENTION = 1
+_SHORTEST_TEXT = 3  # [CLS] x [SEP]
+_CHARACTERS_PER_TOKEN = (
+    24  # a prefix this long per token is tokenised first; more is read only if it did not fill the window
+)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """How to load a model."""
+
+    path: Path
+    profile: ModelProfile
+    batch_tokens: int
+    contexts: int
+    gpu_layers: int = 0
+    gpu_memory_limit: int | None = None
+
+
+class LlamaEngine:
+    """A model mapped into this process."""
+
+    def __init__(self, options: EngineOptions) -> None:
+        header = read_facts(options.path)
+        check_profile(header, options.profile, options.path)
+        backends = load_backends(avoid_amx=header.quantised, gpu=options.gpu_layers != 0)
+        capacity = max(options.batch_tokens, options.profile.max_tokens)
+        need = estimate_memory(header, capacity=capacity, contexts=options.contexts)
+        if options.gpu_layers != 0 and backends.gpus:
+            check_gpu_memory(need, backends.gpus[0], options.gpu_memory_limit)
+        self._log = native_log()
+        with self._log.loading():
+            self._model = _load_model(options, plain_buffers=header.quantised and backends.amx)
+        self._vocabulary = native.llama_model_get_vocab(self._model)
+        self._facts = _engine_facts(options.profile, header, backends, self._log, need)
+
+    @property
+    def facts(self) -> EngineFacts:
+        """What was loaded."""
+        return self._facts
+
+    def encode(self, text: str) -> EncodedText:
+        """Tokenises; a text beyond the window loses its end but keeps the final separator."""
+        limit = self._facts.max_tokens
+        length = limit * _CHARACTERS_PER_TOKEN
+        while True:
+            tokens = self._tokenize(text[:length])
+            if length >= len(text):
+                break
+            if len(tokens) > limit + limit // 8:  # the word that the cut may have split lies well beyond the window
+                break
+            length *= 4
+        if len(tokens) <= limit and length >= len(text):
+            return EncodedText(tokens, truncated=False)
+        return EncodedText(np.append(tokens[: limit - 1], tokens[-1:]), truncated=True)
+
+    def computer(self, threads: int) -> LlamaComputer:
+        """A new context with its own buffers."""
+        return LlamaComputer(self._model, self._facts, threads)
+
+    def close(self) -> None:
+        """Unmaps the model."""
+        if self._model is not None:
+            native.llama_model_free(self._model)
+            self._model = None
+
+    def _tokenize(self, text: str) -> TokenIds:
+        data = text.encode()
+        room = len(data) + 8
+        buffer = np.empty(room, dtype=np.int32)
+        pointer = buffer.ctypes.data_as(ctypes.POINTER(native.llama_token))
+        count = native.llama_tokenize(self._vocabulary, data, len(data), pointer, room, True, False)  # noqa: FBT003
+        if count < 1:
+            raise EmbedderError(ErrorKind.ENGINE, "The tokenizer failed on an input; its text is not recorded.")
+        return buffer[:count].copy()
+
+
+class LlamaComputer:
+    """One context of a model; every call must come from one thread at a time."""
+
+    def __init__(self, model: native.llama_model_p, facts: EngineFacts, threads: int) -> None:
+        self._facts = facts
+        self._context = native.llama_init_from_model(model, _context_parameters(facts, threads))
+        if not self._context:
+            raise EmbedderError(
+                ErrorKind.ENGINE,
+                "llama.cpp could not make a context; lower --batch-tokens or --contexts, or give it memory.",
+            )
+        if native.llama_pooling_type(self._context) != _POOLINGS[facts.pooling]:
+            raise EmbedderError(
+                ErrorKind.CONFIGURATION, "llama.cpp did not take the model's pooling; the file is no embedder."
+            )
+        self._memory = native.llama_get_memory(self._context)  # encoders have none: that is what tells the two apart
+        self._batch = NativeBatch(native.llama_batch, facts.batch_capacity, facts.max_sequences)
+
+    def embed(self, sequences: Sequence[TokenIds]) -> Vectors:
+        """Unit vectors, one row per sequence."""
+        self._batch.fill(sequences)
+        if self._memory:
+            native.llama_memory_clear(self._memory, True)  # noqa: FBT003
+            status = native.llama_decode(self._context, self._batch.native)
+        else:
+            status = native.llama_encode(self._context, self._batch.native)
+        if status != 0:
+            raise EmbedderError(
+                ErrorKind.ENGINE, f"llama.cpp failed on a batch (status {status}); send the request again."
+            )
+        return unit_vectors(self._read(len(sequences)))
+
+    def close(self) -> None:
+        """Frees the context."""
+        if self._context:
+            native.llama_free(self._context)
+            self._context = None
+
+    def _read(self, count: int) -> Vectors:
+        out = np.empty((count, self._facts.dimensions), dtype=np.float32)
+        row_bytes = out.strides[0]
+        for index in range(count):
+            source = native.llama_get_embeddings_seq(self._context, index)
+            if not source:
+                raise EmbedderError(
+                    ErrorKind.ENGINE, "llama.cpp returned no vector for a sequence; send the request again."
+                )
+            ctypes.memmove(out.ctypes.data + index * row_bytes, source, row_bytes)
+        return out
+
+
+def unit_vectors(vectors: Vectors) -> Vectors:
+    """Scales rows to length one; a row that cannot be is an engine failure, never an answer."""
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    if not np.isfinite(lengths).all() or (lengths <= 0).any():
+        raise EmbedderError(ErrorKind.ENGINE, "The model produced a vector that is not finite or has no length.")
+    scaled: Vectors = vectors / lengths
+    return scaled
+
+
+def check_profile(header: GgufFacts, profile: ModelProfile, path: Path) -> None:
+    """The file and the profile must tell the same story; a wrong pooling would yield plausible nonsense."""
+    if header.dimensions != profile.dimensions:
+        raise EmbedderError(
+            ErrorKind.CONFIGURATION,
+            f"{path} yields {header.dimensions} dimensions but {profile.name} is declared with {profile.dimensions}; "
+            "serve the right file or correct --dimensions.",
+        )
+    if header.pooling is not None and header.pooling is not profile.pooling:
+        raise EmbedderError(
+            ErrorKind.CONFIGURATION,
+            f"{path} was made for {header.pooling} pooling but {profile.name} uses {profile.pooling}; "
+            "serve the right file or correct --pooling.",
+        )
+    if header.context_length < profile.max_tokens:
+        raise EmbedderError(
+            ErrorKind.CONFIGURATION,
+            f"{path} was trained for {header.context_length} tokens, fewer than the {profile.max_tokens} of "
+            f"{profile.name}; serve the right file or lower --max-tokens.",
+        )
+
+
+def _load_model(options: EngineOptions, *, plain_buffers: bool) -> native.llama_model_p:
+    native.llama_backend_init()
+    parameters = native.llama_model_default_params()
+    parameters.n_gpu_layers = options.gpu_layers
+    parameters.use_extra_bufts = not plain_buffers
+    model = native.llama_model_load_from_file(str(options.path).encode(), parameters)
+    if not model:
+        raise EmbedderError(
+            ErrorKind.CONFIGURATION,
+            f"llama.cpp cannot load {options.path}; check its digest, its architecture and the memory of this machine.",
+        )
+    return model
+
+
+def _context_parameters(facts: EngineFacts, threads: int) -> native.llama_context_params:
+    parameters = native.llama_context_default_params()
+    parameters.n_ctx = facts.batch_capacity
+    parameters.n_batch = facts.batch_capacity
+    parameters.n_ubatch = facts.batch_capacity  # encoders cannot split a batch
+    parameters.n_seq_max = facts.max_sequences
+    parameters.n_threads = threads
+    parameters.n_threads_batch = threads
+    parameters.embeddings = True
+    parameters.pooling_type = _POOLINGS[facts.pooling]
+    parameters.flash_attn_type = _FLASH_ATTENTION
+    parameters.kv_unified = True  # the whole window is open to whichever sequence needs it
+    parameters.no_perf = True
+    return parameters
+
+
+def _engine_facts(
+    profile: ModelProfile, header: GgufFacts, backends: Backends, log: NativeLog, need: MemoryNeed
+) -> EngineFacts:
+    capacity = need.capacity
+    gpu = backends.gpus[0] if backends.gpus and log.layers_offloaded else None
+    return EngineFacts(
+        dimensions=profile.dimensions,
+        max_tokens=profile.max_tokens,
+        pooling=profile.pooling,
+        device=gpu.name.lower() if gpu else "cpu",
+        description=gpu.description if gpu else "",
+        kernels=backends.kernels,
+        layers_offloaded=log.layers_offloaded,
+        layers_total=log.layers_total or header.layers + 1,
+        memory_estimate_bytes=need.total,
+        batch_capacity=capacity,
+        max_sequences=min(native.llama_max_parallel_sequences(), max(1, capacity // _SHORTEST_TEXT)),
+    )

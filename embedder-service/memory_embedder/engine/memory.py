@@ -1,0 +1,61 @@
+"""How much memory a model will need, told before it is loaded: a GPU is shared, and an allocation that fails half-way
+takes others down with it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from memory_embedder.engine.backends import GpuDevice
+from memory_embedder.errors import EmbedderError, ErrorKind
+from memory_embedder.gguf_header import GgufFacts
+from memory_embedder.profiles import Pooling
+
+_MIB = 1 << 20
+_ACTIVATIONS = (
+    14  # F32 rows of the hidden width alive at the widest point of an encoder's graph (feed-forward is 4 of them)
+)
+_RUNTIME = 300 * _MIB  # a CUDA context with cuBLAS
+_HEADROOM = 1.1
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryNeed:
+    """An estimate in bytes, for contexts of `capacity` tokens."""
+
+    capacity: int
+    weights: int
+    contexts: int
+    runtime: int
+
+    @property
+    def total(self) -> int:
+        """Everything, with headroom."""
+        return int((self.weights + self.contexts + self.runtime) * _HEADROOM)
+
+
+def estimate_memory(header: GgufFacts, *, capacity: int, contexts: int) -> MemoryNeed:
+    """Weights as they lie in the file, compute buffers and, for causal models, the cache of keys and values in F16."""
+    compute = capacity * header.dimensions * 4 * _ACTIVATIONS
+    cached = 2 * 2 * header.layers * header.key_value_width * capacity if header.pooling is Pooling.LAST else 0
+    return MemoryNeed(
+        capacity=capacity, weights=header.file_bytes, contexts=contexts * (compute + cached), runtime=_RUNTIME
+    )
+
+
+def check_gpu_memory(need: MemoryNeed, device: GpuDevice, limit: int | None) -> None:
+    """Refuses before anything is allocated."""
+    need_mib, free_mib = need.total // _MIB, device.memory_free // _MIB
+    if limit is not None and need.total > limit:
+        raise EmbedderError(
+            ErrorKind.CONFIGURATION,
+            f"The model needs about {need_mib} MiB on {device.name}, "
+            f"more than --gpu-memory-limit ({limit // _MIB} MiB); "
+            "raise the limit, lower --batch-tokens or --contexts, or serve a smaller file.",
+        )
+    if need.total > device.memory_free:
+        raise EmbedderError(
+            ErrorKind.CONFIGURATION,
+            f"The model needs about {need_mib} MiB but {device.name} has {free_mib} MiB free; "
+            "free the GPU, lower --batch-tokens, or serve a smaller file.",
+        )

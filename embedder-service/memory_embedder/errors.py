@@ -1,0 +1,67 @@
+"""Every way in which this service refuses, in one closed table.
+
+Modules raise `EmbedderError` with a kind; the table says which HTTP status, OpenAI error type and code that is.
+Nothing else in the
+package chooses a status. Messages are written here and at the raise sites by us: they never contain a caller's text.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class ErrorKind(Enum):
+    """The closed set of failures: (status, OpenAI type, code)."""
+
+    EMPTY_INPUT = (400, "invalid_request_error", "empty_input")
+    UNAUTHORIZED = (401, "authentication_error", "invalid_api_key")
+    UNKNOWN_MODEL = (404, "invalid_request_error", "model_not_found")
+    UNKNOWN_PATH = (404, "invalid_request_error", "not_found")
+    METHOD = (405, "invalid_request_error", "method_not_allowed")
+    TIMEOUT = (408, "invalid_request_error", "body_timeout")
+    TOO_LARGE = (413, "invalid_request_error", "too_large")
+    MALFORMED = (422, "invalid_request_error", "malformed")
+    TOO_LONG = (422, "invalid_request_error", "input_too_long")
+    DIMENSIONS = (422, "invalid_request_error", "dimensions_mismatch")
+    TOKEN_INPUT = (422, "invalid_request_error", "token_input_unsupported")
+    OVERLOADED = (429, "rate_limit_error", "overloaded")
+    CLIENT_GONE = (499, "invalid_request_error", "client_closed_request")
+    INTERNAL = (500, "server_error", "internal")
+    LOADING = (503, "server_error", "loading")
+    DRAINING = (503, "server_error", "draining")
+    ENGINE = (503, "server_error", "engine_failed")
+    GPU_NOT_USED = (503, "server_error", "gpu_not_used")
+    CONFIGURATION = (503, "server_error", "configuration")
+
+    @property
+    def status(self) -> int:
+        """The HTTP status."""
+        return self.value[0]
+
+    @property
+    def type(self) -> str:
+        """The error type as OpenAI clients know it."""
+        return self.value[1]
+
+    @property
+    def code(self) -> str:
+        """The machine-readable code."""
+        return self.value[2]
+
+
+@dataclass
+class EmbedderError(Exception):
+    """A refusal: what kind, what to tell the caller, which parameter, and when to come back."""
+
+    kind: ErrorKind
+    message: str
+    param: str | None = None
+    retry_after_seconds: int | None = None
+
+    def __str__(self) -> str:
+        return self.message
+
+    def envelope(self) -> dict[str, dict[str, str | None]]:
+        """The one error body that this service sends."""
+        return {"error": {"message": self.message, "type": self.kind.type, "param": self.param, "code": self.kind.code}}

@@ -1,0 +1,16 @@
+"""Keeps the process's memory, which holds callers' texts for moments, out of files and other processes' reach."""
+
+from __future__ import annotations
+
+import ctypes
+import resource
+
+_PR_SET_DUMPABLE = 4
+
+
+def forbid_core_dumps() -> None:
+    """No core file, and no reading through ptrace by other processes of the same user."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)
+    if prctl is not None:
+        prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)

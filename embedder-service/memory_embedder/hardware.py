@@ -1,0 +1,61 @@
+"""How many threads this process may really use.
+
+A container sees all the host's cores but is throttled to its limit; threads beyond it only wait for one another. The
+limit is read from the
+control group, version 2 or 1, for this group and every ancestor that is visible, and from the affinity mask.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+_ROOT = Path("/sys/fs/cgroup")
+_MEMBERSHIP = Path("/proc/self/cgroup")
+
+
+def available_threads(*, affinity: int | None = None, root: Path = _ROOT, membership: Path = _MEMBERSHIP) -> int:
+    """Whole cores within the affinity mask and the control group's limit; at least one."""
+    cores = affinity if affinity is not None else len(os.sched_getaffinity(0))
+    limits = [limit for limit in (_v2_limit(root, membership), _v1_limit(root, membership)) if limit is not None]
+    return max(1, min([cores, *(int(limit) for limit in limits)]))
+
+
+def _v2_limit(root: Path, membership: Path) -> float | None:
+    found = []
+    for directory in _ancestry(root, _path_of(membership, "")):
+        quota, _, period = _read(directory / "cpu.max").partition(" ")
+        if quota.isdigit() and period.isdigit() and int(period):
+            found.append(int(quota) / int(period))
+    return min(found, default=None)
+
+
+def _v1_limit(root: Path, membership: Path) -> float | None:
+    found = []
+    for directory in _ancestry(root / "cpu", _path_of(membership, "cpu")):
+        quota, period = _read(directory / "cpu.cfs_quota_us"), _read(directory / "cpu.cfs_period_us")
+        if quota.isdigit() and period.isdigit() and int(period):
+            found.append(int(quota) / int(period))
+    return min(found, default=None)
+
+
+def _path_of(membership: Path, controller: str) -> str:
+    for line in _read(membership).splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controller in controllers.split(","):
+            return path.strip("/")
+    return ""
+
+
+def _ancestry(root: Path, relative: str) -> list[Path]:
+    directories = [root]
+    for part in [part for part in relative.split("/") if part and part != ".."]:
+        directories.append(directories[-1] / part)
+    return directories
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""

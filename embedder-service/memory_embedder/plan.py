@@ -1,0 +1,60 @@
+"""How a model is to be loaded on this machine: pure decisions over settings, profile and hardware."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from memory_embedder.dispatcher import WorkerPlan
+from memory_embedder.engine.protocol import EngineFacts
+from memory_embedder.errors import EmbedderError, ErrorKind
+from memory_embedder.hardware import available_threads
+from memory_embedder.profiles import ModelProfile
+from memory_embedder.settings import CPU_BATCH_TOKENS, GPU_BATCH_TOKENS, EmbedderSettings
+
+_MOST_CONTEXTS = 8  # each has buffers of its own; beyond this, threads are shared out inside the contexts
+
+
+@dataclass(frozen=True, slots=True)
+class LoadPlan:
+    """Everything that loading needs to know."""
+
+    path: Path
+    profile: ModelProfile
+    gpu_layers: int
+    gpu_memory_limit: int | None
+    batch_tokens: int
+    workers: WorkerPlan
+
+
+def plan_load(settings: EmbedderSettings, profile: ModelProfile, *, threads: int | None = None) -> LoadPlan:
+    """Single-threaded contexts side by side beat one context with many threads: small matrices do not divide well."""
+    gpu = settings.gpu_layers != 0
+    cores = settings.threads or threads or available_threads()
+    general = settings.contexts or (1 if gpu else min(cores, _MOST_CONTEXTS))
+    each = max(1, cores // general)
+    limit = settings.gpu_memory_limit_mib
+    return LoadPlan(
+        path=settings.file(),
+        profile=profile,
+        gpu_layers=settings.gpu_layers,
+        gpu_memory_limit=None if limit is None else limit << 20,
+        batch_tokens=settings.batch_tokens or (GPU_BATCH_TOKENS if gpu else CPU_BATCH_TOKENS),
+        workers=WorkerPlan(general=general, threads=each, express_threads=each),
+    )
+
+
+def check_offload(settings: EmbedderSettings, facts: EngineFacts) -> None:
+    """A GPU that was asked for must be in use: a silent fall back to the CPU would be a hundred times slower and look
+    healthy.
+    """
+    if settings.gpu_layers == 0 or settings.allow_cpu:
+        return
+    wanted = facts.layers_total if settings.gpu_layers < 0 else min(settings.gpu_layers, facts.layers_total)
+    if facts.layers_offloaded < wanted:
+        raise EmbedderError(
+            ErrorKind.GPU_NOT_USED,
+            f"{wanted} layers were to run on a GPU but llama.cpp put {facts.layers_offloaded} there; "
+            "check the pod's GPU resource, its runtime class and that this is the CUDA image, "
+            "or allow the CPU with --allow-cpu or --gpu-layers 0.",
+        )

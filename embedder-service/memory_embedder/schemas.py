@@ -1,0 +1,151 @@
+"""The HTTP contract: request and response bodies, compatible with OpenAI's embeddings.
+
+Validation errors are told without the input: pydantic would quote it, and what callers send here is private.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints, ValidationError
+
+from memory_embedder.errors import EmbedderError, ErrorKind
+
+Text = Annotated[str, StringConstraints(strict=True)]
+
+_EXAMPLE_ONE: dict[str, JsonValue] = {
+    "model": "all-MiniLM-L6-v2",
+    "input": "Where is the backup of the NAS?",
+    "input_type": "query",
+}
+_EXAMPLE_MANY: dict[str, JsonValue] = {
+    "model": "all-MiniLM-L6-v2",
+    "input": ["The NAS is backed up every night.", "The router was replaced in May."],
+    "input_type": "document",
+    "encoding_format": "base64",
+}
+
+
+class EmbeddingRequest(BaseModel):
+    """What to embed. Fields that are not listed are ignored, as OpenAI clients send some of their own."""
+
+    model_config = ConfigDict(extra="ignore", json_schema_extra={"examples": [_EXAMPLE_ONE, _EXAMPLE_MANY]})
+
+    input: Text | list[Text] = Field(description="A text, or a list of texts. Token ids are not taken.")
+    model: Text | None = Field(default=None, description="The served model's name; may be left out.")
+    encoding_format: Literal["float", "base64"] | None = Field(
+        default=None, description="float (default) or base64 of little-endian float32, which is several times cheaper."
+    )
+    dimensions: Annotated[int, Field(strict=True)] | None = Field(
+        default=None, description="Only the model's own number of dimensions is taken."
+    )
+    input_type: Literal["query", "document"] | None = Field(
+        default=None,
+        description="query: the model's query prefix and the lane that waits for nobody. "
+        "document or null: the model's document prefix and the bulk lane.",
+    )
+    truncate: Annotated[bool, Field(strict=True)] | None = Field(
+        default=None,
+        description="true (default): texts beyond the model's window lose their end. false: they are refused.",
+    )
+
+
+class EmbeddingItem(BaseModel):
+    """One vector."""
+
+    object: Literal["embedding"] = "embedding"
+    index: int = Field(description="Position of the text in the request.")
+    embedding: list[float] | str = Field(description="A unit vector, as floats or base64.")
+
+
+class Usage(BaseModel):
+    """What was computed."""
+
+    prompt_tokens: int
+    total_tokens: int
+    truncated_inputs: int = Field(description="How many texts lost their end.")
+
+
+class EmbeddingResponse(BaseModel):
+    """Vectors in the order of the texts."""
+
+    object: Literal["list"] = "list"
+    data: list[EmbeddingItem]
+    model: str
+    usage: Usage
+
+
+class ModelCard(BaseModel):
+    """The served model."""
+
+    id: str
+    object: Literal["model"] = "model"
+    created: int
+    owned_by: Literal["memory-index"] = "memory-index"
+    dimensions: int
+    max_tokens: int
+    pooling: str
+    digest: str = Field(description="sha256:<hex> of the model file.")
+
+
+class ModelList(BaseModel):
+    """The models served here: one."""
+
+    object: Literal["list"] = "list"
+    data: list[ModelCard]
+
+
+class ErrorBody(BaseModel):
+    """What went wrong."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str
+
+
+class ErrorEnvelope(BaseModel):
+    """The only error body."""
+
+    error: ErrorBody
+
+
+def parse_request(body: bytes) -> EmbeddingRequest:
+    """A request out of a body, or a refusal that names the field and the remedy and quotes nothing."""
+    try:
+        return EmbeddingRequest.model_validate_json(body)
+    except ValidationError as error:
+        raise _refusal(error.errors(include_url=False, include_context=False)) from None  # the cause quotes the input
+
+
+_EXPECTED = {
+    "input": "a string or a list of strings",
+    "model": "a string",
+    "encoding_format": '"float" or "base64"',
+    "dimensions": "a whole number",
+    "input_type": '"query", "document" or null',
+    "truncate": "true or false",
+}
+
+
+def _refusal(problems: list[Any]) -> EmbedderError:
+    first = problems[0]
+    field = first["loc"][0] if first["loc"] else None
+    if field not in _EXPECTED:
+        return EmbedderError(
+            ErrorKind.MALFORMED, "The body must be a JSON object in UTF-8 with at least the field 'input'."
+        )
+    if field == "input" and any(_is_token(problem["input"]) for problem in problems):
+        return EmbedderError(
+            ErrorKind.TOKEN_INPUT,
+            "Token ids are not taken; send text, each model tokenises differently.",
+            param="input",
+        )
+    missing = first["type"] == "missing"
+    verb = "is missing; it must be" if missing else "must be"
+    return EmbedderError(ErrorKind.MALFORMED, f"'{field}' {verb} {_EXPECTED[str(field)]}.", param=str(field))
+
+
+def _is_token(value: object) -> bool:
+    inner = value[0] if isinstance(value, list) and value else value
+    return isinstance(inner, int) and not isinstance(inner, bool)

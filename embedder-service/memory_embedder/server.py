@@ -1,0 +1,101 @@
+"""Runs the service in a process: listens at once, loads beside it, drains on SIGTERM.
+
+The port opens before the model is loaded, so that probes get an answer that says what is going on instead of a
+refused connection.
+"""
+
+from __future__ import annotations
+
+import threading
+from types import FrameType
+
+import structlog
+import uvicorn
+
+from memory_embedder.app import build_app
+from memory_embedder.engine.protocol import Engine
+from memory_embedder.errors import EmbedderError, ErrorKind
+from memory_embedder.hardening import forbid_core_dumps
+from memory_embedder.metrics import Metrics
+from memory_embedder.plan import LoadPlan
+from memory_embedder.service import EmbeddingService
+from memory_embedder.settings import EmbedderSettings
+
+
+class EmbedderServer(uvicorn.Server):
+    """A server that tells the service about a signal before it stops listening."""
+
+    def __init__(self, config: uvicorn.Config, service: EmbeddingService) -> None:
+        super().__init__(config)
+        self._service = service
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Stops admission; what was admitted is still answered."""
+        self._service.begin_drain()
+        super().handle_exit(sig, frame)
+
+
+def serve(settings: EmbedderSettings) -> int:
+    """Serves until a signal; the exit status tells whether every admitted request was answered."""
+    forbid_core_dumps()
+    logger = structlog.get_logger("memory_embedder.server")
+    service = EmbeddingService(settings, load_engine, Metrics())
+    config = uvicorn.Config(
+        build_app(service),
+        host=settings.host,
+        port=settings.port,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=int(settings.drain_seconds) + 5,
+    )
+    server = EmbedderServer(config, service)
+    failures: list[EmbedderError] = []
+
+    def load() -> None:
+        try:
+            service.load()
+        except Exception as unexpected:
+            error = _as_refusal(unexpected)
+            service.refuse(error)
+            logger.error(  # noqa: TRY400 -- a refusal is explained by its message
+                "The model cannot be served",
+                reason=error.kind.code,
+                message=error.message,
+                exc_info=None if error is unexpected else unexpected,
+            )
+            if (
+                error.kind is not ErrorKind.GPU_NOT_USED
+            ):  # that one stays up: its metrics and readiness tell the operator why
+                failures.append(error)
+                server.should_exit = True
+
+    loader = threading.Thread(target=load, name="loader", daemon=True)
+    loader.start()
+    server.run()
+    finished = service.close()
+    logger.info("Stopped", answered_everything=finished)
+    return 1 if failures or not finished else 0
+
+
+def _as_refusal(error: Exception) -> EmbedderError:
+    if isinstance(error, EmbedderError):
+        return error
+    return EmbedderError(ErrorKind.CONFIGURATION, f"Loading failed unexpectedly ({type(error).__name__}); see the log.")
+
+
+def load_engine(plan: LoadPlan) -> Engine:
+    """The real engine; imported late, since its library takes a while and the port should open first."""
+    from memory_embedder.engine.llama import EngineOptions, LlamaEngine
+
+    return LlamaEngine(
+        EngineOptions(
+            path=plan.path,
+            profile=plan.profile,
+            batch_tokens=plan.batch_tokens,
+            contexts=plan.workers.general + 1,
+            gpu_layers=plan.gpu_layers,
+            gpu_memory_limit=plan.gpu_memory_limit,
+        )
+    )

@@ -1,0 +1,148 @@
+"""A fake engine at the seam: deterministic vectors, controllable delays and failures, no weights."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+
+from memory_embedder.app import build_app
+from memory_embedder.engine.protocol import EncodedText, EngineFacts, TokenIds, Vectors
+from memory_embedder.errors import EmbedderError, ErrorKind
+from memory_embedder.metrics import Metrics
+from memory_embedder.plan import LoadPlan
+from memory_embedder.profiles import Pooling
+from memory_embedder.service import EmbeddingService
+from memory_embedder.settings import EmbedderSettings
+
+CLS, SEP = 1, 2
+
+FACTS = EngineFacts(
+    dimensions=384,
+    max_tokens=256,
+    pooling=Pooling.MEAN,
+    device="cpu",
+    description="",
+    kernels="fake",
+    layers_offloaded=0,
+    layers_total=7,
+    memory_estimate_bytes=1 << 20,
+    batch_capacity=256,
+    max_sequences=64,
+)
+
+
+@dataclass
+class FakeEngine:
+    """One token per word. `gate` blocks compute until set; `failures` fails that many batches; `seen` records batches."""
+
+    facts: EngineFacts = FACTS
+    gate: threading.Event = field(default_factory=threading.Event)
+    failures: int = 0
+    crash: type[Exception] | None = None
+    seen: list[list[int]] = field(default_factory=list)
+    computers: int = 0
+    closed: bool = False
+
+    def __post_init__(self) -> None:
+        self.gate.set()
+
+    def encode(self, text: str) -> EncodedText:
+        words = [3 + int.from_bytes(hashlib.blake2b(word.encode(), digest_size=3).digest()) for word in text.split()]
+        limit = self.facts.max_tokens
+        tokens = np.array([CLS, *words[: limit - 2], SEP], dtype=np.int32)
+        return EncodedText(tokens, truncated=len(words) > limit - 2)
+
+    def computer(self, threads: int) -> FakeComputer:
+        self.computers += 1
+        return FakeComputer(self)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@dataclass
+class FakeComputer:
+    engine: FakeEngine
+    warmed: int = 0
+    closed: bool = False
+
+    def embed(self, sequences: Sequence[TokenIds]) -> Vectors:
+        if self.warmed < 2:
+            self.warmed += 1
+        else:
+            self.engine.gate.wait(30)
+            if self.engine.failures:
+                self.engine.failures -= 1
+                if self.engine.crash:
+                    raise self.engine.crash("the text of a caller: CANARY-crash")
+                raise EmbedderError(ErrorKind.ENGINE, "The fake engine failed.")
+            self.engine.seen.append([len(sequence) for sequence in sequences])
+        out = np.empty((len(sequences), self.engine.facts.dimensions), dtype=np.float32)
+        for row, sequence in enumerate(sequences):
+            noise = np.random.default_rng(list(sequence)).standard_normal(out.shape[1])
+            out[row] = noise / np.linalg.norm(noise)
+        return out
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture
+def engine() -> FakeEngine:
+    return FakeEngine()
+
+
+@pytest.fixture
+def model_file(tmp_path: Path) -> Path:
+    path = tmp_path / "model.gguf"
+    path.write_bytes(b"weights")
+    return path
+
+
+MakeService = Callable[..., EmbeddingService]
+
+
+@pytest.fixture
+def make_service(engine: FakeEngine, model_file: Path) -> MakeService:
+    def make(**settings: object) -> EmbeddingService:
+        chosen = EmbedderSettings(**{"model_file": model_file, "threads": 1, **settings})  # type: ignore[arg-type]
+        if chosen.batch_tokens:
+            engine.facts = replace(engine.facts, batch_capacity=max(chosen.batch_tokens, engine.facts.max_tokens))
+        return EmbeddingService(chosen, lambda _plan: engine, Metrics())
+
+    return make
+
+
+@pytest.fixture
+async def service(make_service: MakeService, engine: FakeEngine) -> AsyncIterator[EmbeddingService]:
+    made = make_service()
+    made.load()
+    yield made
+    engine.gate.set()
+    made.close()
+
+
+@pytest.fixture
+async def client(service: EmbeddingService) -> AsyncIterator[httpx.AsyncClient]:
+    async with make_client(service) as http:
+        yield http
+
+
+def make_client(service: EmbeddingService) -> httpx.AsyncClient:
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app=build_app(service)), base_url="http://embedder")
+
+
+@pytest.fixture
+def connect() -> Callable[[EmbeddingService], httpx.AsyncClient]:
+    return make_client
+
+
+def refuse_load(_plan: LoadPlan) -> FakeEngine:
+    raise EmbedderError(ErrorKind.CONFIGURATION, "no such file")

@@ -1,0 +1,143 @@
+"""The HTTP contract of the embedder against a fake engine."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+
+async def ask(client: httpx.AsyncClient, **body: Any) -> httpx.Response:
+    return await client.post("/v1/embeddings", json=body)
+
+
+async def test_a_string_and_a_list_of_one_yield_the_same_unit_vector(client: httpx.AsyncClient) -> None:
+    one = (await ask(client, input="hello world")).json()
+    many = (await ask(client, input=["hello world"])).json()
+    assert one["data"] == many["data"]
+    assert np.linalg.norm(one["data"][0]["embedding"]) == pytest.approx(1, abs=1e-6)
+
+
+async def test_vectors_keep_the_order_of_the_texts_and_usage_counts_every_token(client: httpx.AsyncClient) -> None:
+    texts = ["a b c", "d", "e f"]
+    answer = (await ask(client, input=texts)).json()
+    singles = [(await ask(client, input=text)).json()["data"][0]["embedding"] for text in texts]
+    assert [item["embedding"] for item in answer["data"]] == singles
+    assert [item["index"] for item in answer["data"]] == [0, 1, 2]
+    assert answer["usage"] == {"prompt_tokens": 12, "total_tokens": 12, "truncated_inputs": 0}
+
+
+async def test_base64_carries_exactly_the_floats(client: httpx.AsyncClient) -> None:
+    floats = (await ask(client, input="x", encoding_format="float")).json()["data"][0]["embedding"]
+    packed = (await ask(client, input="x", encoding_format="base64")).json()["data"][0]["embedding"]
+    assert np.array_equal(np.frombuffer(base64.b64decode(packed), "<f4"), np.array(floats, dtype=np.float32))
+
+
+async def test_a_text_beyond_the_window_is_truncated_and_counted_or_refused(client: httpx.AsyncClient) -> None:
+    text = "word " * 300
+    cut = await ask(client, input=[text, "short"])
+    assert cut.json()["usage"]["truncated_inputs"] == 1
+    refused = await ask(client, input=["short", text], truncate=False)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (422, "input_too_long")
+    assert "Input 1" in refused.json()["error"]["message"]
+
+
+async def test_the_default_lane_is_documents_and_a_query_goes_to_its_own(client: httpx.AsyncClient) -> None:
+    await ask(client, input="x")
+    await ask(client, input="y", input_type="document")
+    await ask(client, input="z", input_type="query")
+    metrics = (await client.get("/metrics")).text
+    assert 'memory_embedder_documents_total{lane="document"} 2.0' in metrics
+    assert 'memory_embedder_documents_total{lane="query"} 1.0' in metrics
+
+
+async def test_a_repeated_query_is_answered_from_the_cache_with_the_same_usage(client: httpx.AsyncClient) -> None:
+    first = await ask(client, input=["one two", "three"], input_type="query")
+    again = await ask(client, input=["one two", "three"], input_type="query")
+    assert first.json() == again.json()
+    assert "memory_embedder_query_cache_hits_total 2.0" in (await client.get("/metrics")).text
+
+
+REFUSALS: list[tuple[str, bytes | dict[str, Any], int, str, str | None]] = [
+    ("empty text", {"input": ""}, 400, "empty_input", "input"),
+    ("blank text", {"input": " \n\t"}, 400, "empty_input", "input"),
+    ("empty list", {"input": []}, 400, "empty_input", "input"),
+    ("list with an empty text", {"input": ["a", ""]}, 400, "empty_input", "input"),
+    ("no input", {}, 422, "malformed", "input"),
+    ("null input", {"input": None}, 422, "malformed", "input"),
+    ("number", {"input": 1.5}, 422, "malformed", "input"),
+    ("object", {"input": {"text": "a"}}, 422, "malformed", "input"),
+    ("mixed list", {"input": ["a", None]}, 422, "malformed", "input"),
+    ("token ids", {"input": [1, 2, 3]}, 422, "token_input_unsupported", "input"),
+    ("lists of token ids", {"input": [[1, 2], [3]]}, 422, "token_input_unsupported", "input"),
+    ("unknown model", {"input": "a", "model": "gpt-4"}, 404, "model_not_found", "model"),
+    ("model of a wrong type", {"input": "a", "model": 3}, 422, "malformed", "model"),
+    ("other dimensions", {"input": "a", "dimensions": 7}, 422, "dimensions_mismatch", "dimensions"),
+    ("dimensions as text", {"input": "a", "dimensions": "384"}, 422, "malformed", "dimensions"),
+    ("unknown encoding", {"input": "a", "encoding_format": "hex"}, 422, "malformed", "encoding_format"),
+    ("unknown input type", {"input": "a", "input_type": "passage"}, 422, "malformed", "input_type"),
+    ("truncate as text", {"input": "a", "truncate": "no"}, 422, "malformed", "truncate"),
+    ("too many texts", {"input": ["a"] * 2049}, 413, "too_large", "input"),
+    ("a list as the body", b'["a"]', 422, "malformed", None),
+    ("no body", b"", 422, "malformed", None),
+    ("no JSON", b"input=hello", 422, "malformed", None),
+    ("cut JSON", b'{"input": "a', 422, "malformed", None),
+    ("deep JSON", b'{"input":' + b"[" * 100_000 + b"]" * 100_000 + b"}", 422, "malformed", None),
+    ("invalid UTF-8", b'{"input": "\xff\xfe"}', 422, "malformed", None),
+    ("unpaired surrogate", b'{"input": "\\ud800"}', 422, "malformed", None),
+    ("a body beyond the limit", b'{"input": "' + b"a" * (8 << 20) + b'"}', 413, "too_large", None),
+]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code", "param"), [row[1:] for row in REFUSALS], ids=[row[0] for row in REFUSALS]
+)
+async def test_a_callers_mistake_gets_the_envelope_with_its_status_and_field(
+    client: httpx.AsyncClient, body: bytes | dict[str, Any], status: int, code: str, param: str | None
+) -> None:
+    if isinstance(body, bytes):
+        answer = await client.post("/v1/embeddings", content=body, headers={"content-type": "application/json"})
+    else:
+        answer = await client.post("/v1/embeddings", json=body)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"]) == (status, code)
+    assert set(error) == {"message", "type", "param", "code"}
+    assert error["param"] == param
+
+
+async def test_unknown_paths_and_methods_get_the_same_envelope(client: httpx.AsyncClient) -> None:
+    lost = await client.get("/v1/nothing/SECRET")
+    wrong = await client.get("/v1/embeddings")
+    assert (lost.status_code, lost.json()["error"]["code"]) == (404, "not_found")
+    assert (wrong.status_code, wrong.json()["error"]["code"]) == (405, "method_not_allowed")
+    assert "SECRET" not in (await client.get("/metrics")).text
+
+
+async def test_the_model_list_describes_the_served_file(client: httpx.AsyncClient) -> None:
+    card = (await client.get("/v1/models")).json()["data"][0]
+    assert card["id"] == "all-MiniLM-L6-v2"
+    assert (card["dimensions"], card["max_tokens"], card["pooling"], card["owned_by"]) == (
+        384,
+        256,
+        "mean",
+        "memory-index",
+    )
+    assert card["digest"].startswith("sha256:")
+    assert (await client.get("/v1/models/all-MiniLM-L6-v2")).json() == card
+    assert (await client.get("/v1/models/other")).status_code == 404
+
+
+async def test_nul_and_unusual_characters_are_text_like_any_other(client: httpx.AsyncClient) -> None:
+    for text in ("a\x00b", "\U0001f9e0 brain", "日本語の記憶", "e\u0301", "\u200b x"):
+        assert (await ask(client, input=text)).status_code == 200
+
+
+async def test_openapi_describes_the_request_with_examples(client: httpx.AsyncClient) -> None:
+    document = (await client.get("/openapi.json")).json()
+    operation = document["paths"]["/v1/embeddings"]["post"]
+    schema = operation["requestBody"]["content"]["application/json"]["schema"]
+    assert len(schema["examples"]) == 2
+    assert {"200", "400", "401", "404", "413", "422", "429", "503"} <= set(operation["responses"])
