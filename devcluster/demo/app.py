@@ -1,0 +1,98 @@
+"""The command line of the demo: options, where it runs, and the verdict.
+
+People read stderr, programs read the last line of stdout and the exit status: 0 all held, 1 something did not, 2 the
+options or the data set cannot be used, 130 interrupted.
+"""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from devcluster.demo import story, verdict
+from devcluster.demo.dataset import Dataset, DatasetError, load
+from devcluster.demo.narrator import Narrator
+from devcluster.demo.places import on_a_cluster, on_this_machine
+from devcluster.demo.stand import DemoError
+from devcluster.demo.story import Record
+from devcluster.demo.verdict import Outcome
+from devcluster.errors import DevclusterError, NotSupported
+from devcluster.settings import REPOSITORY, DriverName
+
+DEFAULT_DATA = REPOSITORY / "examples" / "homelab"
+EXIT_BROKEN, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user chose."""
+
+    keep: bool
+    driver: DriverName | None
+    local: bool
+
+
+def demo(
+    data: Annotated[
+        Path, typer.Option(envvar="DATA", help="A directory with corpus.jsonl, queries.jsonl and qrels.jsonl.")
+    ] = DEFAULT_DATA,
+    keep: Annotated[bool, typer.Option("--keep", envvar="KEEP", help="Leave the cluster running at the end.")] = False,
+    driver: Annotated[
+        DriverName | None, typer.Option(envvar="DRIVER", help="Use this driver instead of the one that fits.")
+    ] = None,
+    local: Annotated[
+        bool, typer.Option("--local", envvar="LOCAL", help="No cluster: processes of this machine only.")
+    ] = False,
+) -> None:
+    """From nothing to answers by meaning: a store of memories gets its index, before your eyes."""
+    narrator = Narrator(Console(stderr=True))
+    try:
+        dataset = load(data)
+    except DatasetError as error:
+        narrator.say(f"The data set cannot be used:\n{error}")
+        raise typer.Exit(EXIT_USAGE) from error
+    record = Record(Outcome(cluster=None, seconds=0.0))
+    code = _tell(narrator, dataset, Options(keep, driver, local), record)
+    outcome = replace(record.outcome, seconds=narrator.elapsed)
+    broken = verdict.problems(outcome) if code == 0 else ()
+    for problem in broken:
+        narrator.say(f"Not as promised: {problem}.")
+    if code == 0 and not broken:
+        narrator.say(story.closing(outcome))
+    typer.echo(verdict.as_json(outcome))
+    raise typer.Exit(code or (EXIT_BROKEN if broken else 0))
+
+
+def _tell(narrator: Narrator, dataset: Dataset, options: Options, record: Record) -> int:
+    """Run the story where it can run; the exit status as far as the running itself goes."""
+    try:
+        try:
+            _tell_somewhere(narrator, dataset, options, record)
+        except NotSupported as error:
+            if options.driver is not None:
+                raise
+            narrator.say(f"No driver can start a cluster here: {error}")
+            on_this_machine(narrator, dataset, record)
+    except (DemoError, DevclusterError) as error:
+        narrator.say(f"\nThe demo stopped: {error}")
+        return EXIT_BROKEN
+    except KeyboardInterrupt:
+        narrator.say("\nInterrupted; everything that was started is ended.")
+        return EXIT_INTERRUPTED
+    return 0
+
+
+def _tell_somewhere(narrator: Narrator, dataset: Dataset, options: Options, record: Record) -> None:
+    if options.local:
+        on_this_machine(narrator, dataset, record)
+    else:
+        on_a_cluster(narrator, dataset, record, driver=options.driver, keep=options.keep)
+
+
+def main() -> None:
+    """Run the demo as a program."""
+    app = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
+    app.command()(demo)
+    app()

@@ -1,0 +1,142 @@
+"""The stand on a cluster: the store's own parts are put up here, the index is the operator's work.
+
+What a user would do by hand is done here with the same tools: `helm install`, a Secret, one YAML file, and watching
+conditions. The database is asked through `psql` on the primary, never through our own software.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from devcluster.cluster import Cluster
+from devcluster.demo import follow, objects
+from devcluster.demo.diagnosis import diagnose
+from devcluster.demo.narrator import Narrator, Step
+from devcluster.demo.stand import Completed, DemoError, last_object
+from devcluster.errors import CommandFailed
+
+POLL_SECONDS = 1.0
+BASE_DEADLINE = 300.0
+ROWS_PER_SECOND_FLOOR = 8.0  # slower than any machine this is shown on; only the deadline depends on it
+POSTGRES_NAMESPACE = "dbaas"
+POSTGRES_CLUSTER = "pg-cluster"
+PRIMARY = f"cnpg.io/cluster={POSTGRES_CLUSTER},cnpg.io/instanceRole=primary"
+
+
+@dataclass(frozen=True)
+class Names:
+    """The names that `examples/demo.yaml` uses."""
+
+    namespace: str = "claude-memory"
+    index: str = "claude-memory"
+    database: str = "claude_memory"
+    secret: str = "claude-memory-db-creds"  # noqa: S105 - a name
+    secret_key: str = "DATABASE_URL"  # noqa: S105 - a name
+
+    @property
+    def embedder_url(self) -> str:
+        """Where the operator's embedder will be."""
+        return f"http://{self.index}-embedder:8080"
+
+
+def psql(cluster: Cluster, database: str, *statements: str, copied: str | None = None) -> str:
+    """Run SQL on whichever instance is the primary now; `copied` is what a COPY FROM STDIN reads."""
+    pod = cluster.kubectl("-n", POSTGRES_NAMESPACE, "get", "pods", "-l", PRIMARY, "-o", "name").strip()
+    if not pod:
+        raise DemoError(f"no instance of {POSTGRES_NAMESPACE}/{POSTGRES_CLUSTER} is the primary at the moment")
+    command = ["psql", "-qAtX", "-v", "ON_ERROR_STOP=1", "-d", database]
+    for statement in statements:
+        command += ["-c", statement]
+    interactive = ("-i",) if copied is not None else ()
+    run = ("exec", *interactive, pod, "-c", "postgres", "--", *command)
+    return cluster.kubectl("-n", POSTGRES_NAMESPACE, *run, input=copied).strip()
+
+
+def owner_dsn(cluster: Cluster) -> str:
+    """The connection string that CloudNativePG wrote for the owner of the Postgres cluster's first database."""
+    secret = ("secret", f"{POSTGRES_CLUSTER}-app")
+    return cluster.kubectl("-n", POSTGRES_NAMESPACE, "get", *secret, "-o", "go-template={{.data.uri | base64decode}}")
+
+
+class ClusterStand:
+    """A store in a cluster and the toolbox pod beside it."""
+
+    def __init__(self, cluster: Cluster, manifest: Path, rows: int, names: Names | None = None) -> None:
+        self.driver: str | None = cluster.driver
+        self._cluster = cluster
+        self._manifest = manifest
+        self._names = names or Names()
+        self._deadline = BASE_DEADLINE + rows / ROWS_PER_SECOND_FLOOR
+
+    def prepare(self, image: str) -> None:
+        """Namespace, Secret and toolbox; the pod runs when this returns."""
+        names = self._names
+        self._cluster.apply(objects.namespace(names.namespace))
+        dsn = owner_dsn(self._cluster)
+        self._cluster.apply(objects.dsn_secret(names.namespace, names.secret, names.secret_key, dsn))
+        pod = objects.toolbox(
+            names.namespace,
+            image=image,
+            secret=names.secret,
+            key=names.secret_key,
+            embedder_url=names.embedder_url,
+        )
+        self._cluster.apply(pod)
+        self._kubectl("wait", "--for=condition=Ready", f"pod/{objects.TOOLBOX}", "--timeout=120s")
+
+    def run(self, arguments: Sequence[str], stdin: str | None = None) -> Completed:
+        """Run a program in the toolbox pod."""
+        interactive = ("-i",) if stdin is not None else ()
+        try:
+            output = self._kubectl("exec", *interactive, objects.TOOLBOX, "--", *arguments, input=stdin)
+        except CommandFailed as error:
+            return Completed(error.returncode, "", error.output)
+        return Completed(0, output, "")
+
+    def sql(self, statement: str) -> str:
+        """Ask the primary with psql."""
+        return psql(self._cluster, self._names.database, statement)
+
+    def bring_index(self, narrator: Narrator) -> None:
+        """Apply the one YAML file and watch the operator do the rest."""
+        narrator.say(f"  $ kubectl apply -f {self._manifest.name}")
+        self._cluster.kubectl("apply", "-f", str(self._manifest))
+        with narrator.step("The operator brings the index") as step:
+            seen = self._follow(step)
+            step.result = f"Ready: {seen.condition('Ready').message or 'every row embedded, index valid'}"
+        narrator.show(self._kubectl("get", "memoryindexes", "-o", "wide").rstrip())
+
+    def backfill_rate(self) -> float | None:
+        """The rate in the backfill's own report: the last line of its pod's log, else the operator's status."""
+        label = f"app.kubernetes.io/instance={self._names.index},app.kubernetes.io/component=backfill"
+        rate = last_object(self._kubectl("logs", "-l", label, "--tail=20")).get("rows_per_second")
+        if rate is None:
+            rate = (self._index().get("status") or {}).get("backfill", {}).get("rowsPerSecond")
+        return None if rate is None else float(rate)
+
+    def _follow(self, step: Step) -> follow.View:
+        before: follow.View | None = None
+        while step.elapsed < self._deadline:
+            seen = follow.view(self._index())
+            step.extra = follow.table(seen)
+            for line in follow.changes(before, seen):
+                step.note(line, now=True)
+            step.note(follow.summary(seen), fraction=seen.fraction)
+            if seen.ready:
+                return seen
+            before = seen
+            time.sleep(POLL_SECONDS)
+        raise DemoError(
+            f"MemoryIndex {self._names.index} was not ready after {self._deadline:.0f} s\n"
+            + diagnose(self._cluster, self._names.namespace, self._index())
+        )
+
+    def _index(self) -> Mapping[str, Any]:
+        return dict(orjson.loads(self._kubectl("get", "memoryindex", self._names.index, "-o", "json")))
+
+    def _kubectl(self, *arguments: str, input: str | None = None) -> str:  # noqa: A002 - the handle's own word
+        return self._cluster.kubectl("-n", self._names.namespace, *arguments, input=input)

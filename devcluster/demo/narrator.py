@@ -1,0 +1,115 @@
+"""How the demo talks: named steps with the time they took, on stderr, calm on a terminal and in a log alike.
+
+On a terminal a running step is one line that lives; in a log it is a line when it begins, a line when its note has
+changed and some seconds have passed, and a line when it ends. stdout belongs to the final JSON object. A narrator
+is also a `devcluster.progress.Reporter`, so that the steps of starting a cluster appear in the same voice.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console, RenderableType
+from rich.live import Live
+from rich.markup import escape
+from rich.progress_bar import ProgressBar
+from rich.spinner import Spinner
+from rich.table import Table
+
+LOG_INTERVAL = 10.0
+Clock = Callable[[], float]
+
+
+def clock_text(seconds: float) -> str:
+    """Seconds as people read them: 4.2 s, 1 min 05 s."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02d} s"
+
+
+class Step:
+    """One running step: what it is doing now and what it came to."""
+
+    def __init__(self, title: str, console: Console, clock: Clock) -> None:
+        self.title = title
+        self.result = ""
+        self.extra: RenderableType | None = None
+        self._console = console
+        self._clock = clock
+        self._began = clock()
+        self._note = ""
+        self._fraction: float | None = None
+        self._logged_at = self._began
+        self._spinner = Spinner("dots")
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the step began."""
+        return self._clock() - self._began
+
+    def note(self, text: str, *, fraction: float | None = None, now: bool = False) -> None:
+        """Say what is happening; `now` puts it into a log at once instead of when some seconds have passed."""
+        changed, self._note, self._fraction = text != self._note, text, fraction
+        due = now or self._clock() - self._logged_at >= LOG_INTERVAL
+        if changed and due and not self._console.is_terminal:
+            self._logged_at = self._clock()
+            self._console.print(f"    {text}", markup=False, highlight=False)
+
+    def __rich__(self) -> RenderableType:
+        """The living line (and what belongs below it) on a terminal."""
+        line = Table.grid(padding=(0, 1))
+        cells: list[RenderableType] = [self._spinner, escape(self.title), f"[dim]{clock_text(self.elapsed)}[/]"]
+        if self._fraction is not None:
+            cells.append(ProgressBar(total=1.0, completed=min(1.0, self._fraction), width=30))
+        line.add_row(*cells, f"[dim]{escape(self._note)}[/]")
+        if self.extra is None:
+            return line
+        block = Table.grid()
+        block.add_row(line)
+        block.add_row(self.extra)
+        return block
+
+
+class Narrator:
+    """Tells the story on one console."""
+
+    def __init__(self, console: Console, clock: Clock = time.monotonic) -> None:
+        self.console = console
+        self._clock = clock
+        self._began = clock()
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the story began."""
+        return self._clock() - self._began
+
+    def say(self, text: str) -> None:
+        """A line between steps, shown as it is."""
+        self.console.print(text, markup=False, highlight=False)
+
+    def show(self, renderable: RenderableType) -> None:
+        """A table or panel between steps."""
+        self.console.print(renderable)
+
+    @contextmanager
+    def step(self, title: str) -> Iterator[Step]:
+        """Run one named step; its end is reported with the time it took, its failure too."""
+        step = Step(title, self.console, self._clock)
+        if not self.console.is_terminal:
+            self.console.print(f"  … {title}", markup=False, highlight=False)
+        try:
+            if self.console.is_terminal:
+                with Live(step, console=self.console, refresh_per_second=8, transient=True):
+                    yield step
+            else:
+                yield step
+        except BaseException:
+            self._ended("[red]✗[/]", step)
+            raise
+        self._ended("[green]✓[/]", step)
+
+    def _ended(self, mark: str, step: Step) -> None:
+        result = f"  [dim]{escape(step.result)}[/]" if step.result else ""
+        elapsed = f"[cyan]{clock_text(step.elapsed)}[/]"
+        self.console.print(f"  {mark} {escape(step.title)}  {elapsed}{result}", highlight=False)

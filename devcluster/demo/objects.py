@@ -1,0 +1,80 @@
+"""The Kubernetes objects that a user of MemoryIndex brings along: namespace, Secret with the DSN, a toolbox pod.
+
+The toolbox is a pod of the operator image that sleeps; `kubectl exec` runs the `memory` program in it, beside the
+database, with the DSN mounted as a file as the operator's own workers have it. It runs under the restricted Pod
+Security Standard, so the namespace can demand that.
+"""
+
+from typing import Any
+
+from devcluster.demo.stand import DIMENSIONS, MODEL
+
+Object = dict[str, Any]
+TOOLBOX = "toolbox"
+SECRET_MOUNT = "/var/run/memory-index"  # noqa: S105 - a directory
+SLEEP = "import signal; signal.sigwait({signal.SIGTERM})"
+RESTRICTED = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}
+
+
+def namespace(name: str) -> Object:
+    """A namespace that demands the restricted Pod Security Standard."""
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
+
+
+def dsn_secret(namespace: str, name: str, key: str, dsn: str) -> Object:
+    """The DSN as an application's Secret holds it."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": name, "namespace": namespace},
+        "stringData": {key: dsn},
+    }
+
+
+def toolbox(namespace: str, *, image: str, secret: str, key: str, embedder_url: str, name: str = TOOLBOX) -> Object:
+    """A pod in which the `memory` program can be run."""
+    environment = {
+        "MEMORY_DATABASE_URL_FILE": f"{SECRET_MOUNT}/dsn",
+        "MEMORY_MODEL": MODEL,
+        "MEMORY_DIMENSIONS": str(DIMENSIONS),
+        "MEMORY_EMBEDDER_URL": embedder_url,
+        "HOME": "/tmp",  # noqa: S108 - an emptyDir of the pod
+    }
+    container = {
+        "name": TOOLBOX,
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": ["python", "-c", SLEEP],
+        "env": [{"name": key, "value": value} for key, value in environment.items()],
+        "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}},
+        "securityContext": RESTRICTED,
+        "volumeMounts": [
+            {"name": "dsn", "mountPath": SECRET_MOUNT, "readOnly": True},
+            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - an emptyDir of the pod
+        ],
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": namespace, "labels": {"app.kubernetes.io/name": TOOLBOX}},
+        "spec": {
+            "automountServiceAccountToken": False,
+            "terminationGracePeriodSeconds": 1,
+            "securityContext": {
+                "runAsNonRoot": True,
+                "runAsUser": 65532,
+                "fsGroup": 65532,
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            "containers": [container],
+            "volumes": [
+                {"name": "dsn", "secret": {"secretName": secret, "items": [{"key": key, "path": "dsn"}]}},
+                {"name": "tmp", "emptyDir": {}},
+            ],
+        },
+    }

@@ -1,0 +1,30 @@
+"""Installing the operator as a user does: helm, the chart of this checkout, the images that were built from it."""
+
+from devcluster.cluster import Cluster
+from devcluster.settings import REPOSITORY
+
+CHART = REPOSITORY / "charts" / "memory-index"
+NAMESPACE = "memory-index-system"
+RELEASE = "memory-index"
+TIMEOUT = "120s"
+
+
+def install_operator(cluster: Cluster, *, operator_image: str, embedder_image: str) -> None:
+    """Install or upgrade the release; when this returns the operator is ready."""
+    cluster.helm(
+        "upgrade",
+        "--install",
+        RELEASE,
+        str(CHART),
+        f"--namespace={NAMESPACE}",
+        "--create-namespace",
+        *_image_values("operator.image", operator_image),
+        *_image_values("embedder.image", embedder_image),
+        "--wait",
+        f"--timeout={TIMEOUT}",
+    )
+
+
+def _image_values(path: str, reference: str) -> tuple[str, ...]:
+    repository, _, tag = reference.rpartition(":")
+    return (f"--set-string={path}.repository={repository}", f"--set-string={path}.tag={tag}")

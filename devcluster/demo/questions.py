@@ -1,0 +1,81 @@
+"""Which questions show the difference between words and meaning, and how the two answers look side by side.
+
+A fair choice: the questions are taken in the set's own order, restatements first, and one is shown because the two ways
+of asking *differ* on it; the table marks what was right on either side.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from rich.markup import escape
+from rich.table import Table
+
+from devcluster.demo.dataset import Dataset, LabelledQuery
+
+CANDIDATES = 8
+SHOWN = 3
+DEPTH = 3
+PREFERRED_STRATA = ("paraphrase", "open", "multihop")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One recalled memory."""
+
+    id: int
+    content: str
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One question and both answers, best first."""
+
+    question: LabelledQuery
+    lexical: tuple[Answer, ...]
+    hybrid: tuple[Answer, ...]
+
+    @property
+    def gained(self) -> int:
+        """How many more right memories the hybrid answer shows."""
+        return self._right(self.hybrid) - self._right(self.lexical)
+
+    def _right(self, answers: Sequence[Answer]) -> int:
+        return sum(answer.id in self.question.relevant_ids for answer in answers[:DEPTH])
+
+
+def candidates(dataset: Dataset, count: int = CANDIDATES) -> tuple[LabelledQuery, ...]:
+    """Questions worth asking both ways: restatements where the set has them, spread evenly over the set."""
+    present = {labelled.query.stratum for labelled in dataset.queries}
+    stratum = next((name for name in PREFERRED_STRATA if name in present), None)
+    pool = [labelled for labelled in dataset.queries if stratum in {None, labelled.query.stratum}]
+    stride = max(1, len(pool) // count)
+    return tuple(pool[::stride][:count])
+
+
+def worth_showing(comparisons: Iterable[Comparison], count: int = SHOWN) -> tuple[Comparison, ...]:
+    """Those where the two answers differ most come first; the set's order decides among equals."""
+    ordered = sorted(comparisons, key=lambda one: -abs(one.gained))
+    return tuple(ordered[:count])
+
+
+def table(comparison: Comparison, width: int = 60) -> Table:
+    """Both answers under their question."""
+    grid = Table(
+        title=f"“{escape(comparison.question.query.text)}”", title_justify="left", title_style="bold", expand=False
+    )
+    grid.add_column("", justify="right", style="dim")
+    grid.add_column("by words (lexical)", max_width=width)
+    grid.add_column("by words and meaning (hybrid)", max_width=width)
+    for rank in range(DEPTH):
+        cells = [_cell(comparison, answers, rank) for answers in (comparison.lexical, comparison.hybrid)]
+        grid.add_row(str(rank + 1), *cells)
+    return grid
+
+
+def _cell(comparison: Comparison, answers: Sequence[Answer], rank: int) -> str:
+    if rank >= len(answers):
+        return "[dim]-[/]"
+    answer = answers[rank]
+    text = " ".join(answer.content.split())
+    text = escape(text if len(text) <= 110 else f"{text[:109]}…")
+    return f"[green]✓ {text}[/]" if answer.id in comparison.question.relevant_ids else text

@@ -1,0 +1,141 @@
+"""The story itself, the same on a cluster and on this machine.
+
+An existing store gets an index: memories first, vectors afterwards. What is claimed about the data is counted by the
+database, and whatever was learned before a failure stays in the record, so that the last line of output tells how far
+the run came.
+"""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import orjson
+
+from devcluster.demo import questions
+from devcluster.demo.dataset import Dataset, LabelledQuery
+from devcluster.demo.narrator import Narrator, clock_text
+from devcluster.demo.questions import Answer, Comparison
+from devcluster.demo.stand import EXTENSION_MISSING, DemoError, Stand, memory
+from devcluster.demo.verdict import MODES, Counts, Outcome, Recall
+
+THROUGHPUT_ROWS = 1000
+THROUGHPUT_GOAL = 0.8
+PARALLEL_QUESTIONS = 2
+COUNTS = """
+SELECT json_build_object(
+    'rows', count(*),
+    'embedded', {embedded},
+    'sensitive', count(*) FILTER (WHERE is_sensitive::int <> 0),
+    'sensitive_embedded', {sensitive_embedded},
+    'deleted', count(*) FILTER (WHERE deleted_at IS NOT NULL AND is_sensitive::int = 0))
+FROM memories
+"""
+BEFORE = COUNTS.format(embedded="0", sensitive_embedded="0")
+AFTER = COUNTS.format(
+    embedded="count(embedding)", sensitive_embedded="count(embedding) FILTER (WHERE is_sensitive::int <> 0)"
+)
+
+
+class Record:
+    """What has been established so far."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        self.outcome = outcome
+
+    def learn(self, **facts: bool | Counts | Recall) -> None:
+        """Add facts to the outcome."""
+        self.outcome = replace(self.outcome, **facts)  # type: ignore[arg-type]  # each fact names its field
+
+
+def tell(stand: Stand, narrator: Narrator, dataset: Dataset, record: Record) -> None:
+    """From memories without an index to measured answers by meaning."""
+    store(stand, narrator, dataset)
+    stand.bring_index(narrator)
+    record.learn(ready=True)
+    check_rows(stand, narrator, record)
+    evaluate(stand, narrator, dataset, record)
+    compare(stand, narrator, dataset)
+    measure_throughput(stand, narrator)
+
+
+def store(stand: Stand, narrator: Narrator, dataset: Dataset) -> None:
+    """The store as it was before: a table of memories, no vector anywhere."""
+    with narrator.step("Create the table of memories") as step:
+        answer = memory(stand, "migrate", accept=(0, EXTENSION_MISSING))
+        step.result = f"schema revision {answer.get('revision', '0001')}; the vectors' part waits for pgvector"
+    with narrator.step(f"Import {len(dataset.memories)} memories of “{dataset.name}”") as step:
+        memory(stand, "import", "-", stdin=dataset.corpus_lines())
+        counted = counts(stand, BEFORE)
+        step.result = f"{counted.rows} rows, {counted.sensitive} of them sensitive"
+    if counted.rows != len(dataset.memories) or counted.sensitive != dataset.sensitive:
+        raise DemoError(f"the set has {len(dataset.memories)} memories, the database holds {counted.rows}")
+
+
+def counts(stand: Stand, statement: str = AFTER) -> Counts:
+    """Rows as the database counts them."""
+    return Counts(**orjson.loads(stand.sql(" ".join(statement.split()))))
+
+
+def check_rows(stand: Stand, narrator: Narrator, record: Record) -> None:
+    """The promise about sensitive rows, asked of the database in SQL."""
+    with narrator.step("Ask Postgres which rows have a vector") as step:
+        counted = counts(stand)
+        step.result = (
+            f"{counted.embedded} of {counted.expected} that may; "
+            f"{counted.sensitive_embedded} of {counted.sensitive} sensitive ones"
+        )
+    record.learn(counts=counted)
+
+
+def evaluate(stand: Stand, narrator: Narrator, dataset: Dataset, record: Record) -> None:
+    """recall@10 of words, of meaning, and of both."""
+    with narrator.step(f"Ask {len(dataset.queries)} labelled questions") as step:
+        answer = memory(
+            stand, "evaluate", "--queries", "-", "--modes", ",".join(MODES), stdin=dataset.evaluation_lines()
+        )
+        measured = Recall(**{mode: float(answer["recall@10"][mode]) for mode in MODES})
+        step.result = "recall@10 " + ", ".join(f"{mode} {getattr(measured, mode):.3f}" for mode in MODES)
+    record.learn(recall=measured)
+
+
+def compare(stand: Stand, narrator: Narrator, dataset: Dataset) -> None:
+    """A few questions, answered by words and by words and meaning, side by side."""
+    chosen = questions.candidates(dataset)
+    with narrator.step("Answer a few of them both ways") as step, ThreadPoolExecutor(PARALLEL_QUESTIONS) as pool:
+        comparisons = []
+        for comparison in pool.map(lambda question: ask_both(stand, question), chosen):
+            comparisons.append(comparison)
+            step.note(f"{len(comparisons)} of {len(chosen)}", fraction=len(comparisons) / len(chosen))
+    for comparison in questions.worth_showing(comparisons):
+        narrator.show(questions.table(comparison))
+
+
+def ask_both(stand: Stand, question: LabelledQuery) -> Comparison:
+    """One question, answered by both ways of asking."""
+    return Comparison(question, lexical=ask(stand, question, "lexical"), hybrid=ask(stand, question, "hybrid"))
+
+
+def ask(stand: Stand, question: LabelledQuery, mode: str) -> tuple[Answer, ...]:
+    """The best memories for a question."""
+    scope: Sequence[str] = ("--user", question.query.user) if question.query.user else ()
+    limit = ("--limit", str(questions.DEPTH))
+    answer = memory(stand, "recall", question.query.text, "--mode", mode, *limit, *scope)
+    return tuple(Answer(int(row["id"]), str(row["content"])) for row in answer["memories"])
+
+
+def measure_throughput(stand: Stand, narrator: Narrator) -> None:
+    """How much of the embedder's own speed the backfill used."""
+    with narrator.step("Compare the backfill with the embedder's own speed") as step:
+        alone = float(memory(stand, "backfill", "--dry-run", "--limit", str(THROUGHPUT_ROWS))["rows_per_second"])
+        rate = stand.backfill_rate()
+        if rate is None:
+            step.result = f"embedder alone {alone:.1f} documents/s; the backfill reported no rate"
+            return
+        verdict = "" if rate >= THROUGHPUT_GOAL * alone else f", below the goal of {THROUGHPUT_GOAL}"
+        step.result = f"backfill {rate:.1f} rows/s, embedder alone {alone:.1f} documents/s: {rate / alone:.2f}{verdict}"
+
+
+def closing(outcome: Outcome) -> str:
+    """The last line for people."""
+    where = f"on a real cluster (driver {outcome.cluster})" if outcome.cluster else "on this machine, without a cluster"
+    return f"All of it held, {where}, in {clock_text(outcome.seconds)}."

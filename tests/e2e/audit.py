@@ -1,0 +1,38 @@
+"""What an account wrote, as the API server's own audit log has it."""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from devcluster.cluster import Cluster
+
+READS = {"get", "list", "watch"}
+
+
+@dataclass(frozen=True)
+class Write:
+    """One request that may change something."""
+
+    at: datetime
+    verb: str
+    target: str
+
+
+def audit_lines(cluster: Cluster) -> list[str]:
+    """The whole log as it is now."""
+    return cluster.audit_log.read_text().splitlines()
+
+
+def writes(lines: Iterable[str], *, user: str) -> Iterator[Write]:
+    """Every write of `user`, oldest first; a torn last line is not yet an entry."""
+    for line in lines:
+        try:
+            entry = json.loads(line)
+        except json.JSONDecodeError:
+            continue
+        at = datetime.fromisoformat(entry["requestReceivedTimestamp"])
+        if entry["user"]["username"] == user and entry["verb"] not in READS:
+            reference = entry.get("objectRef", {})
+            parts = (reference.get(key, "") for key in ("resource", "subresource", "namespace", "name"))
+            yield Write(at, entry["verb"], "/".join(part for part in parts if part))

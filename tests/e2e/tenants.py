@@ -1,0 +1,198 @@
+"""One test's own corner of the session's cluster: a namespace, a database, and what is done in them.
+
+Namespace, role and database carry one name, so that whatever a failed test leaves behind tells whose it is. The store
+is put there with plain SQL in the shape of the API that the product is for, so that the operator meets a table it did
+not make.
+"""
+
+import copy
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from devcluster.cluster import Cluster
+from devcluster.demo import follow, objects
+from devcluster.demo.cluster import POSTGRES_CLUSTER, POSTGRES_NAMESPACE, psql
+from devcluster.demo.stand import DIMENSIONS, MODEL, last_object
+from devcluster.demo.story import AFTER
+from devcluster.demo.verdict import Counts
+from tests.e2e.texts import Row, as_csv
+from tests.e2e.waiting import eventually
+
+INDEX = "mi"
+SECRET = "dsn"
+KEY = "uri"
+READY_SECONDS = 180.0
+
+TABLE = """
+CREATE TABLE memories (
+    id serial PRIMARY KEY,
+    user_id varchar(100) NOT NULL DEFAULT 'default',
+    content text NOT NULL,
+    category varchar(50) NOT NULL DEFAULT 'facts',
+    tags text NOT NULL DEFAULT '',
+    expanded_keywords text NOT NULL DEFAULT '',
+    importance real NOT NULL DEFAULT 0.5,
+    is_sensitive boolean NOT NULL DEFAULT false,
+    created_at timestamptz NOT NULL DEFAULT now(),
+    updated_at timestamptz NOT NULL DEFAULT now(),
+    deleted_at timestamptz,
+    search_vector tsvector GENERATED ALWAYS AS (
+        setweight(to_tsvector('english', content), 'A') || setweight(to_tsvector('english', expanded_keywords), 'B')
+        || setweight(to_tsvector('english', tags), 'C') || setweight(to_tsvector('english', category), 'D')) STORED);
+CREATE INDEX idx_memories_search ON memories USING gin (search_vector);
+"""
+
+
+@dataclass
+class Tenant:
+    """A namespace with a database of the same name."""
+
+    cluster: Cluster
+    name: str
+    image: str
+    password: str = field(default_factory=lambda: secrets.token_hex(12), repr=False)
+
+    @property
+    def database(self) -> str:
+        """Database and role: the namespace's name as a plain SQL identifier."""
+        return self.name.replace("-", "_")
+
+    @property
+    def dsn(self) -> str:
+        """The connection string of the database's owner."""
+        host = f"{POSTGRES_CLUSTER}-rw.{POSTGRES_NAMESPACE}"
+        return f"postgresql://{self.database}:{self.password}@{host}:5432/{self.database}"
+
+    @property
+    def _as_owner(self) -> str:
+        return f"SET ROLE {self.database}"
+
+    # What a test begins with
+
+    def create(self) -> None:
+        """Namespace, role, database and Secret."""
+        self.cluster.apply(objects.namespace(self.name))
+        psql(self.cluster, "postgres", f"CREATE ROLE {self.database} LOGIN PASSWORD '{self.password}'")
+        psql(self.cluster, "postgres", f"CREATE DATABASE {self.database} OWNER {self.database}")
+        self.write_secret(self.dsn)
+
+    def write_secret(self, dsn: str) -> None:
+        """Put a connection string where the MemoryIndex looks for it."""
+        self.cluster.apply(objects.dsn_secret(self.name, SECRET, KEY, dsn))
+
+    def store(self, memories: Sequence[Row]) -> None:
+        """An existing store of memories, owned by the database's owner."""
+        self.as_owner(TABLE)
+        self.add(memories)
+
+    def add(self, memories: Sequence[Row]) -> None:
+        """More memories, as the API would insert them: they know nothing of vectors."""
+        copy_in = "COPY memories (id, content, is_sensitive) FROM STDIN (FORMAT csv)"
+        psql(self.cluster, self.database, self._as_owner, copy_in, copied=as_csv(memories))
+
+    def start_toolbox(self) -> None:
+        """A pod to run the `memory` program in."""
+        url = f"http://{INDEX}-embedder:8080"
+        self.cluster.apply(objects.toolbox(self.name, image=self.image, secret=SECRET, key=KEY, embedder_url=url))
+        self.kubectl("wait", "--for=condition=Ready", f"pod/{objects.TOOLBOX}", "--timeout=120s")
+
+    def remove(self) -> None:
+        """Everything of the test; the MemoryIndex first, while its Secret and database are there."""
+        self.kubectl("delete", "memoryindex", "--all", "--wait", "--timeout=60s")
+        self.cluster.kubectl("delete", "namespace", self.name, "--wait=false")
+        psql(self.cluster, "postgres", f"DROP DATABASE IF EXISTS {self.database} WITH (FORCE)")
+
+    # What a test does
+
+    def apply_index(self, **changes: Any) -> None:
+        """Apply the MemoryIndex; `changes` are dotted paths below spec, written with two underscores for the dot."""
+        self.cluster.apply(manifest(self, changes))
+
+    def kubectl(self, *arguments: str, input: str | None = None) -> str:  # noqa: A002 - the handle's own word
+        """Kubectl in this namespace."""
+        return self.cluster.kubectl("-n", self.name, *arguments, input=input)
+
+    def memory(self, *arguments: str, stdin: str | None = None) -> dict[str, Any]:
+        """Run `memory ... --json` in the toolbox."""
+        command = ("exec", "-i", objects.TOOLBOX, "--", "memory", *arguments, "--json")
+        return last_object(self.kubectl(*command, input=stdin or ""))
+
+    def sql(self, statement: str) -> str:
+        """Ask the primary, as its superuser."""
+        return psql(self.cluster, self.database, statement)
+
+    def as_owner(self, *statements: str) -> str:
+        """Do in the database what the application's role may do."""
+        return psql(self.cluster, self.database, self._as_owner, *statements)
+
+    # What a test looks at
+
+    def index(self) -> dict[str, Any]:
+        """The MemoryIndex object."""
+        return dict(orjson.loads(self.kubectl("get", "memoryindex", INDEX, "-o", "json")))
+
+    def view(self) -> follow.View:
+        """The MemoryIndex's status."""
+        return follow.view(self.index())
+
+    def counts(self) -> Counts:
+        """Rows as the database counts them."""
+        return Counts(**orjson.loads(self.sql(" ".join(AFTER.split()))))
+
+    def embedded(self) -> int:
+        """Rows with a vector; none while there is no column for it."""
+        has_column = "SELECT 1 FROM pg_attribute WHERE attrelid = 'memories'::regclass AND attname = 'embedding'"
+        return int(self.sql("SELECT count(embedding) FROM memories")) if self.sql(has_column) else 0
+
+    def wait_ready(self, seconds: float = READY_SECONDS) -> follow.View:
+        """Until it says that it is ready."""
+        return eventually(self.view, lambda seen: seen.ready, what=f"{self.name} Ready", seconds=seconds)
+
+    def wait_condition(
+        self, kind: str, reason: str, *, status: str = "False", seconds: float = 90.0
+    ) -> follow.Condition:
+        """Until a condition has this status and reason."""
+        seen = eventually(
+            self.view,
+            lambda view: (view.condition(kind).status, view.condition(kind).reason) == (status, reason),
+            what=f"{kind}={status} {reason}",
+            seconds=seconds,
+        )
+        return seen.condition(kind)
+
+
+def metrics(tenant: Tenant, component: str, port: int) -> str:
+    """A pod's metrics page, through the API server."""
+    label = f"app.kubernetes.io/component={component}"
+    pod = tenant.kubectl("get", "pods", "-l", label, "-o", "jsonpath={.items[0].metadata.name}")
+    return tenant.cluster.kubectl("get", "--raw", f"/api/v1/namespaces/{tenant.name}/pods/{pod}:{port}/proxy/metrics")
+
+
+def manifest(tenant: Tenant, changes: dict[str, Any]) -> objects.Object:
+    """A small index on the CPU, with the given changes of its spec."""
+    spec: dict[str, Any] = {
+        "database": {
+            "cluster": {"name": POSTGRES_CLUSTER, "namespace": POSTGRES_NAMESPACE},
+            "name": tenant.database,
+            "credentials": {"secretName": SECRET, "key": KEY},
+        },
+        "embedding": {"model": MODEL, "dimensions": DIMENSIONS},
+        "embedder": {"gpuLayers": 0},
+    }
+    spec = copy.deepcopy(spec)
+    for path, value in changes.items():
+        node = spec
+        *parents, last = path.split("__")
+        for parent in parents:
+            node = node.setdefault(parent, {})
+        node[last] = value
+    return {
+        "apiVersion": "memory-index.dev/v1alpha1",
+        "kind": "MemoryIndex",
+        "metadata": {"name": INDEX, "namespace": tenant.name},
+        "spec": spec,
+    }

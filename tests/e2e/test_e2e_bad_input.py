@@ -1,0 +1,62 @@
+"""What a user gets wrong is named in a condition, with the object and the remedy, and mended without a restart."""
+
+import pytest
+
+from tests.e2e.tenants import SECRET, Tenant
+from tests.e2e.texts import rows
+
+pytestmark = pytest.mark.cluster
+FEW = rows(12)
+
+
+def test_a_missing_secret_is_named_and_its_creation_is_enough_to_go_on(tenant: Tenant) -> None:
+    tenant.store(FEW)
+    tenant.kubectl("delete", "secret", SECRET)
+    tenant.apply_index()
+    condition = tenant.wait_condition("DatabaseReachable", "SecretMissing")
+    assert f"{tenant.name}/{SECRET}" in condition.message or SECRET in condition.message
+    assert "Create the Secret" in condition.message
+    assert tenant.view().stalled is not None
+    tenant.write_secret(tenant.dsn)
+    tenant.wait_ready()
+    assert tenant.view().stalled is None
+
+
+def test_a_wrong_password_is_told_from_an_absent_server_and_is_not_repeated(tenant: Tenant) -> None:
+    tenant.write_secret(tenant.dsn.replace(tenant.password, "not-the-password"))
+    tenant.apply_index()
+    condition = tenant.wait_condition("DatabaseReachable", "AuthenticationFailed")
+    assert "password" in condition.message
+    assert "not-the-password" not in str(tenant.index())
+    tenant.write_secret(tenant.dsn.replace(".dbaas:", ".nowhere:"))
+    condition = tenant.wait_condition("DatabaseReachable", "DatabaseUnreachable")
+    assert "not-the-password" not in str(tenant.index())
+    assert tenant.password not in str(tenant.index())
+
+
+def test_a_secret_that_is_no_connection_string_is_named(tenant: Tenant) -> None:
+    tenant.write_secret("the password is hunter2")
+    tenant.apply_index()
+    condition = tenant.wait_condition("DatabaseReachable", "SecretInvalid")
+    assert "postgresql://" in condition.message
+    assert "hunter2" not in str(tenant.index())
+
+
+def test_a_missing_cluster_is_named(tenant: Tenant) -> None:
+    tenant.apply_index(database__cluster={"name": "pg-nowhere", "namespace": "dbaas"})
+    condition = tenant.wait_condition("DatabaseReachable", "ClusterMissing")
+    assert "dbaas/pg-nowhere" in condition.message
+    assert "Create the CloudNativePG Cluster" in condition.message
+
+
+def test_a_column_of_other_dimensions_is_refused_and_left_as_it_is(tenant: Tenant) -> None:
+    tenant.store(FEW)
+    tenant.sql("CREATE EXTENSION vector")
+    tenant.as_owner("ALTER TABLE memories ADD COLUMN embedding halfvec(512)")
+    tenant.apply_index()
+    condition = tenant.wait_condition("SchemaReady", "DimensionMismatch")
+    assert "512" in condition.message
+    assert "384" in condition.message
+    assert tenant.view().stalled is not None
+    column = "attrelid = 'memories'::regclass AND attname = 'embedding'"
+    assert tenant.sql(f"SELECT atttypmod FROM pg_attribute WHERE {column}") == "512"

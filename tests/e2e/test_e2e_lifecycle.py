@@ -1,0 +1,146 @@
+"""The main job: an existing store gets an index by one object, keeps it fresh, and can be left again unharmed."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from devcluster.demo.cluster import POSTGRES_NAMESPACE
+from tests.e2e.audit import audit_lines, writes
+from tests.e2e.conftest import Platform, open_tenant
+from tests.e2e.tenants import INDEX, Tenant, metrics
+from tests.e2e.texts import Row, rows, sensitive
+from tests.e2e.waiting import eventually
+
+pytestmark = pytest.mark.cluster
+ORDINARY = rows(120)
+LONG = Row(1000, "once more unto the breach " * 400)
+MEMORIES = [*ORDINARY, LONG]
+QUIET = timedelta(seconds=60)
+
+
+@pytest.fixture(scope="module")
+def ready(platform: Platform, request: pytest.FixtureRequest) -> Iterator[Tenant]:
+    """A store of memories whose index was made by applying one object."""
+    for tenant in open_tenant(platform, request, "lifecycle"):
+        tenant.store(MEMORIES)
+        tenant.start_toolbox()
+        tenant.apply_index()
+        tenant.wait_ready()
+        yield tenant
+
+
+def test_every_condition_holds_with_a_reason_and_the_counts_are_the_databases_own(ready: Tenant) -> None:
+    index = ready.index()
+    conditions = {entry["type"]: entry for entry in index["status"]["conditions"]}
+    held = ("DatabaseReachable", "ExtensionReady", "SchemaReady", "EmbedderReady", "Backfilled", "IndexReady", "Ready")
+    assert {kind: conditions[kind]["status"] for kind in held} == dict.fromkeys(held, "True")
+    assert conditions["Reconciling"]["status"] == conditions["Stalled"]["status"] == "False"
+    assert all(entry["reason"] and entry["message"] for entry in conditions.values())
+    counts, told = ready.counts(), index["status"]["rows"]
+    assert (told["total"], told["embedded"], told["sensitive"]) == (counts.rows, counts.embedded, counts.sensitive)
+    assert told["pending"] == told["quarantined"] == 0
+
+
+def test_every_row_has_a_vector_but_the_sensitive_ones(ready: Tenant) -> None:
+    counts = ready.counts()
+    assert counts.rows == len(MEMORIES)
+    assert counts.sensitive == sensitive(MEMORIES)
+    assert counts.embedded == counts.expected
+    assert counts.sensitive_embedded == 0
+
+
+def test_a_text_longer_than_the_model_takes_is_cut_embedded_and_counted(ready: Tenant) -> None:
+    assert ready.sql(f"SELECT embedding IS NOT NULL FROM memories WHERE id = {LONG.id}") == "t"
+    assert "memory_embedder_truncated_total 1.0" in metrics(ready, "embedder", 8080)
+
+
+def test_the_columns_of_kubectl_get_tell_the_state(ready: Tenant) -> None:
+    heading, line = ready.kubectl("get", "memoryindexes").strip().splitlines()
+    assert heading.split() == ["NAME", "READY", "MODEL", "EMBEDDED", "PENDING", "EMBEDDER", "AGE"]
+    assert line.split()[:-1] == [INDEX, "True", "all-MiniLM-L6-v2", "100%", "0", "1/1"]
+    wide = ready.kubectl("get", "memoryindexes", "-o", "wide").splitlines()[0].split()
+    assert wide[-2:] == ["REASON", "MESSAGE"]
+
+
+def test_the_fields_are_explained_where_the_user_looks(ready: Tenant) -> None:
+    told = ready.kubectl("explain", "memoryindex.spec.embedding")
+    for field in ("model", "dimensions", "provider", "source"):
+        assert f"  {field}\t<" in told
+    assert "<no description>" not in told
+
+
+def test_recall_by_meaning_answers_with_both_legs(ready: Tenant) -> None:
+    target = ORDINARY[0]
+    answer = ready.memory("recall", target.content, "--mode", "hybrid", "--limit", "3")
+    assert answer["memories"][0]["id"] == target.id
+    assert not answer.get("degraded")
+
+
+def test_an_edited_and_a_new_row_get_their_vectors_and_a_row_turned_sensitive_loses_it(ready: Tenant) -> None:
+    edited, turned, added = ORDINARY[1], ORDINARY[2], Row(2000, "a memory that came after the index")
+    vector = f"SELECT embedding FROM memories WHERE id = {edited.id}"
+    before = ready.sql(vector)
+    ready.as_owner(
+        f"UPDATE memories SET content = 'quite another subject' WHERE id = {edited.id}",
+        f"UPDATE memories SET is_sensitive = true WHERE id = {turned.id}",
+        f"INSERT INTO memories (id, content) VALUES ({added.id}, '{added.content}')",
+    )
+    without = "SELECT count(*) FROM memories WHERE embedding IS NULL AND NOT is_sensitive"
+    eventually(lambda: ready.sql(without), lambda count: count == "0", what="the sync to embed both rows", seconds=30)
+    assert ready.sql(vector) not in {"", before}
+    assert ready.sql(f"SELECT embedding IS NULL FROM memories WHERE id = {turned.id}") == "t"
+
+
+def test_a_settled_object_causes_no_write_by_the_operator(ready: Tenant) -> None:
+    """Sixty quiet seconds in the API server's audit log, which counts what no program of ours could hide."""
+    of_operator = ("-n", "memory-index-system", "get", "deploy", "memory-operator")
+    account = ready.cluster.kubectl(*of_operator, "-o", "jsonpath={.spec.template.spec.serviceAccountName}")
+    user = f"system:serviceaccount:memory-index-system:{account}"
+    seen = eventually(
+        lambda: list(writes(audit_lines(ready.cluster), user=user)),
+        lambda found: bool(found) and datetime.now(UTC) - found[-1].at > QUIET,
+        what=f"{QUIET} without a write by {user}",
+        seconds=QUIET.total_seconds() * 1.5,
+        poll=2,
+    )
+    version = ready.index()["metadata"]["resourceVersion"]
+    assert list(writes(audit_lines(ready.cluster), user=user)) == seen
+    assert ready.index()["metadata"]["resourceVersion"] == version
+
+
+def test_a_suspended_object_is_left_alone_says_so_and_goes_on_when_told(tenant: Tenant) -> None:
+    tenant.store(rows(12))
+    tenant.apply_index(suspend=True)
+    tenant.wait_condition("Ready", "Suspended")
+    view = tenant.view()
+    assert view.observed, "observedGeneration advances while suspended"
+    assert tenant.kubectl("get", "jobs,deployments", "-o", "name") == ""
+    assert tenant.embedded() == 0
+    tenant.apply_index(suspend=False)
+    tenant.wait_ready()
+
+
+def test_deletion_keeps_the_vectors_and_clears_away_what_the_operator_made(tenant: Tenant) -> None:
+    memories = rows(12)
+    tenant.store(memories)
+    tenant.apply_index()
+    tenant.wait_ready()
+    ours = f"memory-index.dev/namespace={tenant.name}"
+    databases = ("-n", POSTGRES_NAMESPACE, "get", "databases.postgresql.cnpg.io", "-l", ours, "-o", "name")
+    assert tenant.cluster.kubectl(*databases).strip()
+    tenant.kubectl("delete", "memoryindex", INDEX, "--wait", "--timeout=60s")
+    assert tenant.embedded() == len(memories) - sensitive(memories)
+    assert tenant.cluster.kubectl(*databases).strip() == ""
+    children = (
+        "get",
+        "deployments,jobs,services,networkpolicies",
+        "-l",
+        "app.kubernetes.io/managed-by=memory-operator",
+    )
+    eventually(
+        lambda: tenant.kubectl(*children, "-o", "name"),
+        lambda left: left == "",
+        what="the children gone with their owner",
+        seconds=60,
+    )

@@ -1,0 +1,57 @@
+"""The demo's voice in a log: a step is announced, ended with its time and result, or marked as failed."""
+
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from devcluster.demo.narrator import Narrator, clock_text
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def output() -> StringIO:
+    return StringIO()
+
+
+@pytest.fixture
+def narrator(clock: Clock, output: StringIO) -> Narrator:
+    return Narrator(Console(file=output, width=120), clock)
+
+
+def test_a_step_ends_with_its_time_and_result(narrator: Narrator, clock: Clock, output: StringIO) -> None:
+    with narrator.step("Build [the] index") as step:
+        clock.now = 4.2
+        step.result = "valid"
+    assert output.getvalue().splitlines() == ["  … Build [the] index", "  ✓ Build [the] index  4.2 s  valid"]
+
+
+def test_a_failed_step_is_marked_and_the_failure_passes(narrator: Narrator, output: StringIO) -> None:
+    with pytest.raises(ValueError, match="boom"), narrator.step("Import"):
+        raise ValueError("boom")
+    assert "✗ Import" in output.getvalue()
+
+
+def test_notes_reach_a_log_once_in_a_while(narrator: Narrator, clock: Clock, output: StringIO) -> None:
+    with narrator.step("Embed") as step:
+        for second in range(25):
+            clock.now = float(second)
+            step.note(f"{second} rows")
+    assert [line.strip() for line in output.getvalue().splitlines()[1:-1]] == ["10 rows", "20 rows"]
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(4.25, "4.2 s"), (59.9, "59.9 s"), (65, "1 min 05 s")])
+def test_times_read_as_people_write_them(seconds: float, text: str) -> None:
+    assert clock_text(seconds) == text

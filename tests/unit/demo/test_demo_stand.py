@@ -1,0 +1,53 @@
+"""Reading what the `memory` program says: its JSON answer, or its complaint."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from devcluster.demo.stand import Completed, DemoError, last_object, memory
+
+
+class Scripted:
+    driver: str | None = None
+
+    def __init__(self, done: Completed) -> None:
+        self.done = done
+        self.asked: list[tuple[str, ...]] = []
+
+    def run(self, arguments: Sequence[str], stdin: str | None = None) -> Completed:
+        self.asked.append(tuple(arguments))
+        self.stdin = stdin
+        return self.done
+
+    def sql(self, statement: str) -> str:
+        raise NotImplementedError
+
+    def bring_index(self, narrator: object) -> None:
+        raise NotImplementedError
+
+    def backfill_rate(self) -> float | None:
+        raise NotImplementedError
+
+
+def test_the_answer_is_the_object_at_the_end_of_the_output() -> None:
+    stand = Scripted(Completed(0, 'noise\n{"rows": 1}\n', ""))
+    assert memory(stand, "status") == {"rows": 1}
+    assert stand.asked == [("memory", "status", "--json")]
+
+
+def test_an_object_spread_over_lines_is_read_whole() -> None:
+    assert last_object('{\n  "a": {\n    "b": 1\n  }\n}\n') == {"a": {"b": 1}}
+
+
+def test_output_without_an_object_is_empty() -> None:
+    assert last_object("nothing here") == {}
+
+
+def test_a_failure_carries_the_last_lines_of_what_was_said() -> None:
+    stand = Scripted(Completed(1, "", "first\nthe embedder is away: start it\n"))
+    with pytest.raises(DemoError, match="status 1:\nfirst\nthe embedder is away: start it"):
+        memory(stand, "backfill")
+
+
+def test_waiting_for_the_extension_can_be_accepted() -> None:
+    assert memory(Scripted(Completed(3, '{"revision": "0001"}', "")), "migrate", accept=(0, 3)) == {"revision": "0001"}

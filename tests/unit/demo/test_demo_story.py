@@ -1,0 +1,103 @@
+"""The story over a stand that only plays its part: what is asked, in which order, and what is learned from it."""
+
+import json
+from collections.abc import Sequence
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from devcluster.demo import story
+from devcluster.demo.dataset import Dataset, LabelledQuery, Memory, Query
+from devcluster.demo.narrator import Narrator
+from devcluster.demo.stand import Completed, DemoError
+from devcluster.demo.story import Record
+from devcluster.demo.verdict import Counts, Outcome, Recall
+
+DATASET = Dataset(
+    "set",
+    (Memory(id=1, content="the NAS is called bolt"), Memory(id=2, content="its password", is_sensitive=True)),
+    (LabelledQuery(Query(query_id="q1", text="name of the storage box?", stratum="paraphrase", conv="c1"), (1,)),),
+)
+ROWS = {"rows": 2, "embedded": 1, "sensitive": 1, "sensitive_embedded": 0, "deleted": 0}
+
+
+class Player:
+    """Answers every program as a good run would."""
+
+    driver: str | None = "node"
+
+    def __init__(self) -> None:
+        self.log: list[str] = []
+        self.rows = dict(ROWS)
+
+    def run(self, arguments: Sequence[str], stdin: str | None = None) -> Completed:  # noqa: ARG002 - the seam's own
+        self.log.append(" ".join(arguments[1:3]))
+        answers: dict[str, object] = {
+            "migrate": {"revision": "0001"},
+            "import": {"imported": 2},
+            "evaluate": {"recall@10": {"lexical": 0.5, "dense": 0.25, "hybrid": 0.75}},
+            "recall": {"memories": [{"id": 1, "content": "the NAS is called bolt"}]},
+            "backfill": {"rows_per_second": 20.0},
+        }
+        return Completed(3 if arguments[1] == "migrate" else 0, json.dumps(answers[arguments[1]]), "")
+
+    def sql(self, statement: str) -> str:  # noqa: ARG002 - the seam's own
+        self.log.append("sql")
+        return json.dumps(self.rows)
+
+    def bring_index(self, narrator: Narrator) -> None:  # noqa: ARG002 - the seam's own
+        self.log.append("index")
+
+    def backfill_rate(self) -> float | None:
+        return 17.0
+
+
+@pytest.fixture
+def output() -> StringIO:
+    return StringIO()
+
+
+@pytest.fixture
+def narrator(output: StringIO) -> Narrator:
+    return Narrator(Console(file=output, width=160))
+
+
+def test_memories_come_first_and_the_index_is_brought_to_them(narrator: Narrator) -> None:
+    player = Player()
+    story.tell(player, narrator, DATASET, Record(Outcome(None, 0)))
+    assert player.log[:4] == ["migrate --json", "import -", "sql", "index"]
+
+
+def test_what_was_measured_is_in_the_record(narrator: Narrator) -> None:
+    record = Record(Outcome("node", 0))
+    story.tell(Player(), narrator, DATASET, record)
+    assert record.outcome == Outcome("node", 0, ready=True, counts=Counts(**ROWS), recall=Recall(0.5, 0.25, 0.75))
+
+
+def test_the_backfill_is_compared_with_the_embedders_own_speed(narrator: Narrator, output: StringIO) -> None:
+    story.tell(Player(), narrator, DATASET, Record(Outcome(None, 0)))
+    assert "backfill 17.0 rows/s, embedder alone 20.0 documents/s: 0.85" in output.getvalue()
+
+
+def test_rows_that_did_not_arrive_end_the_story_before_the_index(narrator: Narrator) -> None:
+    player = Player()
+    player.rows["rows"] = 1
+    with pytest.raises(DemoError, match="2 memories, the database holds 1"):
+        story.tell(player, narrator, DATASET, Record(Outcome(None, 0)))
+    assert "index" not in player.log
+
+
+def test_what_was_learned_before_a_failure_stays_in_the_record(narrator: Narrator) -> None:
+    class Forgetful(Player):
+        def run(self, arguments: Sequence[str], stdin: str | None = None) -> Completed:
+            if arguments[1] == "evaluate":
+                return Completed(1, "", "the embedder is away")
+            return super().run(arguments, stdin)
+
+    record = Record(Outcome("node", 0))
+    with pytest.raises(DemoError, match="the embedder is away"):
+        story.tell(Forgetful(), narrator, DATASET, record)
+    assert record.outcome.ready
+    assert record.outcome.counts == Counts(**ROWS)
+    assert record.outcome.recall is None
