@@ -1,0 +1,78 @@
+"""Rendering the chart with the real helm, which devcluster builds from its pinned source where it is not built yet."""
+
+import subprocess
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from devcluster.binaries import Binaries
+from devcluster.progress import ConsoleReporter
+from devcluster.settings import Settings
+
+CHART = Path(__file__).parents[3] / "charts" / "memory-index"
+
+Objects = list[dict[str, Any]]
+Render = Callable[[Mapping[str, Any]], Objects]
+Refuse = Callable[[Mapping[str, Any]], str]
+
+
+@pytest.fixture(scope="session")
+def helm() -> Path:
+    """The helm that `devcluster` installs the chart with."""
+    binaries = Binaries(Settings())
+    binaries.ensure(ConsoleReporter(), ["helm"])
+    return binaries.path("helm")
+
+
+def _template(helm: Path, values: Mapping[str, Any]) -> subprocess.CompletedProcess[str]:
+    command = [str(helm), "template", "memory-index", str(CHART), "--namespace", "memory-index-system", "--values", "-"]
+    return subprocess.run(command, input=yaml.safe_dump(dict(values)), capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="session")
+def render(helm: Path) -> Render:
+    """The objects that the chart makes of some values, without the resource definition."""
+
+    def rendered(values: Mapping[str, Any]) -> Objects:
+        done = _template(helm, values)
+        assert done.returncode == 0, done.stderr
+        return [body for body in yaml.safe_load_all(done.stdout) if body]
+
+    return rendered
+
+
+@pytest.fixture(scope="session")
+def refuse(helm: Path) -> Refuse:
+    """What helm says against some values."""
+
+    def refused(values: Mapping[str, Any]) -> str:
+        done = _template(helm, values)
+        assert done.returncode != 0, done.stdout
+        return done.stderr
+
+    return refused
+
+
+@pytest.fixture(scope="session")
+def everything(render: Render) -> Objects:
+    """All that the chart can make, of both ways to grant rights and both ways to scrape."""
+    switched_on = {
+        "monitoring": {
+            "scrape": "PodMonitor",
+            "prometheusRule": {"enabled": True},
+            "alertsConfigMap": {"enabled": True},
+            "dashboard": {"enabled": True},
+        },
+        "networkPolicy": {"enabled": True},
+        "commonLabels": {"team": "home"},
+    }
+    return render(switched_on) + render({"watchNamespaces": ["claude-memory"], "databaseNamespaces": ["dbaas"]})
+
+
+@pytest.fixture(scope="session")
+def resource_definition() -> dict[str, Any]:
+    """The MemoryIndex resource definition that the chart ships."""
+    return dict(yaml.safe_load((CHART / "crds" / "memoryindexes.yaml").read_text()))

@@ -1,0 +1,105 @@
+"""What the chart lets the operator do: exactly what it needs, by name, and no secret that it was not told of."""
+
+from typing import Any
+
+from tests.unit.chart.conftest import Objects, Render
+
+Rights = dict[tuple[str, str], set[str]]
+
+NEEDED: Rights = {
+    ("memory-index.dev", "memoryindexes"): {"get", "list", "watch", "patch"},
+    ("memory-index.dev", "memoryindexes/status"): {"get", "patch"},
+    ("memory-index.dev", "memoryindexes/finalizers"): {"update"},
+    ("", "secrets"): {"get"},
+    ("", "pods"): {"get", "list", "watch"},
+    ("", "services"): {"get", "list", "create", "patch", "delete"},
+    ("apps", "deployments"): {"get", "list", "watch", "create", "patch", "delete"},
+    ("batch", "jobs"): {"get", "list", "watch", "create", "patch", "delete"},
+    ("networking.k8s.io", "networkpolicies"): {"get", "list", "create", "patch", "delete"},
+}
+DATABASES: Rights = {
+    ("postgresql.cnpg.io", "clusters"): {"get", "list", "watch"},
+    ("postgresql.cnpg.io", "databases"): {"get", "list", "watch", "create", "patch", "delete"},
+}
+DISCOVERY: Rights = {("apiextensions.k8s.io", "customresourcedefinitions"): {"list", "watch"}}
+
+
+def rights(*roles: dict[str, Any]) -> Rights:
+    """Verbs by API group and resource."""
+    found: Rights = {}
+    for role in roles:
+        for rule in role["rules"]:
+            for group in rule["apiGroups"]:
+                for resource in rule["resources"]:
+                    found.setdefault((group, resource), set()).update(rule["verbs"])
+    return found
+
+
+def roles(objects: Objects, kind: str) -> Objects:
+    """The roles of one kind that are the operator's own."""
+    return [
+        body
+        for body in objects
+        if body["kind"] == kind and not any("aggregate-to" in label for label in body["metadata"]["labels"])
+    ]
+
+
+def test_no_rule_holds_a_wildcard(everything: Objects) -> None:
+    for body in everything:
+        for rule in body.get("rules") or ():
+            granted = [*rule["apiGroups"], *rule["resources"], *rule["verbs"]]
+            assert not any("*" in word for word in granted), body["metadata"]["name"]
+
+
+def test_secrets_can_be_read_by_name_only(everything: Objects) -> None:
+    """Without list and watch, nobody who takes over the operator learns which secrets there are."""
+    for body in everything:
+        for (group, resource), verbs in rights(body).items() if body.get("rules") else ():
+            assert (group, resource) != ("", "secrets") or verbs == {"get"}
+
+
+def test_cluster_role_grants_what_the_operator_needs_and_no_more(render: Render) -> None:
+    (role,) = roles(render({}), "ClusterRole")
+    assert rights(role) == NEEDED | DATABASES | DISCOVERY
+
+
+def test_watched_namespaces_replace_every_cluster_wide_right(render: Render) -> None:
+    objects = render({"watchNamespaces": ["memory"], "databaseNamespaces": ["dbaas"]})
+    assert not roles(objects, "ClusterRole")
+    assert not roles(objects, "ClusterRoleBinding")
+    by_namespace = {
+        namespace: rights(*(role for role in roles(objects, "Role") if role["metadata"]["namespace"] == namespace))
+        for namespace in ("memory", "dbaas")
+    }
+    assert by_namespace == {"memory": NEEDED | DATABASES, "dbaas": DATABASES}
+
+
+def test_every_role_is_bound_to_the_operator(render: Render) -> None:
+    for values in ({}, {"watchNamespaces": ["a", "b"], "databaseNamespaces": ["b", "c"]}):
+        objects = render(values)
+        granted = {
+            (body["metadata"].get("namespace"), body["metadata"]["name"])
+            for body in roles(objects, "Role") + roles(objects, "ClusterRole")
+        }
+        bindings = [body for body in objects if body["kind"] in {"RoleBinding", "ClusterRoleBinding"}]
+        assert {(body["metadata"].get("namespace"), body["roleRef"]["name"]) for body in bindings} == granted
+        assert {(subject["name"], subject["namespace"]) for body in bindings for subject in body["subjects"]} == {
+            ("memory-operator", "memory-index-system")
+        }
+
+
+def test_users_rights_come_with_the_cluster_roles_they_have(render: Render) -> None:
+    aggregated = {
+        label.removeprefix("rbac.authorization.k8s.io/aggregate-to-"): rights(body)
+        for body in render({})
+        if body["kind"] == "ClusterRole"
+        for label in body["metadata"]["labels"]
+        if "aggregate-to" in label
+    }
+    assert aggregated["view"] == {
+        ("memory-index.dev", "memoryindexes"): {"get", "list", "watch"},
+        ("memory-index.dev", "memoryindexes/status"): {"get", "list", "watch"},
+    }
+    assert {"create", "update", "patch", "delete"} <= aggregated["edit"]["memory-index.dev", "memoryindexes"]
+    assert aggregated.keys() == {"view", "edit", "admin"}
+    assert not any("status" in resource for _, resource in aggregated["admin"])

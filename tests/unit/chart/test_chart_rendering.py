@@ -1,0 +1,149 @@
+"""What helm makes of the chart."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.unit.chart.conftest import CHART, Objects, Render
+
+DIGEST = "sha256:" + "b2" * 32
+
+
+def of_kind(objects: Objects, kind: str) -> Objects:
+    """The objects of one kind."""
+    return [body for body in objects if body["kind"] == kind]
+
+
+def pod(objects: Objects) -> dict[str, Any]:
+    """The operator's pod template."""
+    (deployment,) = of_kind(objects, "Deployment")
+    return dict(deployment["spec"]["template"])
+
+
+def environment(objects: Objects) -> dict[str, str]:
+    """The operator's environment."""
+    return {entry["name"]: entry["value"] for entry in pod(objects)["spec"]["containers"][0]["env"]}
+
+
+def test_every_object_carries_the_recommended_labels(everything: Objects) -> None:
+    wanted = {"name", "instance", "component", "part-of", "version", "managed-by"}
+    for body in everything:
+        labels = body["metadata"]["labels"]
+        assert {f"app.kubernetes.io/{label}" for label in wanted} <= labels.keys(), body["metadata"]["name"]
+
+
+def test_labels_of_the_user_reach_every_object(render: Render) -> None:
+    assert all(body["metadata"]["labels"]["team"] == "home" for body in render({"commonLabels": {"team": "home"}}))
+
+
+def test_namespaced_objects_name_their_namespace(everything: Objects) -> None:
+    """`helm template | kubectl apply` puts everything where helm would."""
+    cluster_wide = ("ClusterRole", "ClusterRoleBinding")
+    assert all(body["metadata"].get("namespace") for body in everything if body["kind"] not in cluster_wide)
+
+
+def test_each_template_makes_one_kind_of_object() -> None:
+    for path in (CHART / "templates").glob("*.yaml"):
+        kinds = [line for line in path.read_text().splitlines() if line.startswith("kind: ")]
+        assert len(kinds) == 1, path.name
+
+
+def test_only_one_operator_runs_at_a_time(render: Render) -> None:
+    (deployment,) = of_kind(render({}), "Deployment")
+    assert deployment["metadata"]["name"] == "memory-operator"
+    assert (deployment["spec"]["replicas"], deployment["spec"]["strategy"]) == (1, {"type": "Recreate"})
+
+
+def test_operator_meets_the_restricted_pod_standard(render: Render) -> None:
+    spec = pod(render({}))["spec"]
+    (container,) = spec["containers"]
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert {"livenessProbe", "readinessProbe", "resources"} <= container.keys()
+
+
+def test_digest_wins_over_tag(render: Render) -> None:
+    repository = "registry.example:5000/memory/operator"
+    by_tag = render({"operator": {"image": {"repository": repository, "tag": "1.2"}}})
+    by_digest = render({"operator": {"image": {"repository": repository, "tag": "1.2", "digest": DIGEST}}})
+    assert pod(by_tag)["spec"]["containers"][0]["image"] == f"{repository}:1.2"
+    assert pod(by_digest)["spec"]["containers"][0]["image"] == f"{repository}@{DIGEST}"
+    assert environment(by_digest)["MEMORY_OPERATOR_IMAGE"] == f"{repository}@{DIGEST}"
+
+
+def test_images_follow_the_chart_version_by_default(render: Render) -> None:
+    version = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
+    assert environment(render({}))["MEMORY_OPERATOR_EMBEDDER_IMAGE"] == f"localhost/memory-embedder:{version}"
+
+
+def test_placement_and_pull_settings_reach_the_pod(render: Render) -> None:
+    toleration = {"key": "dedicated", "operator": "Exists"}
+    values = {
+        "imagePullSecrets": [{"name": "registry"}],
+        "operator": {
+            "priorityClassName": "infra",
+            "nodeSelector": {"kubernetes.io/arch": "amd64"},
+            "tolerations": [toleration],
+            "podAnnotations": {"note": "x"},
+        },
+    }
+    template = pod(render(values))
+    assert template["spec"]["imagePullSecrets"] == [{"name": "registry"}]
+    assert template["spec"]["priorityClassName"] == "infra"
+    assert template["spec"]["nodeSelector"] == {"kubernetes.io/arch": "amd64"}
+    assert template["spec"]["tolerations"] == [toleration]
+    assert template["metadata"]["annotations"]["note"] == "x"
+
+
+def test_watched_namespaces_are_passed_to_the_operator(render: Render) -> None:
+    assert environment(render({}))["MEMORY_OPERATOR_NAMESPACES"] == ""
+    assert environment(render({"watchNamespaces": ["a", "b"]}))["MEMORY_OPERATOR_NAMESPACES"] == "a,b"
+
+
+@pytest.mark.parametrize(
+    ("scrape", "annotated", "monitors"), [("Annotations", True, 0), ("PodMonitor", False, 2), ("None", False, 0)]
+)
+def test_metrics_are_scraped_in_one_way_only(render: Render, scrape: str, *, annotated: bool, monitors: int) -> None:
+    objects = render({"monitoring": {"scrape": scrape}})
+    assert ("prometheus.io/scrape" in pod(objects)["metadata"]["annotations"]) is annotated
+    assert len(of_kind(objects, "PodMonitor")) == monitors
+
+
+def test_pod_monitor_keeps_the_namespace_of_the_metric(render: Render) -> None:
+    """A MemoryIndex's namespace, not the operator's, is what an alert must name."""
+    operator, _ = of_kind(render({"monitoring": {"scrape": "PodMonitor"}}), "PodMonitor")
+    assert operator["spec"]["podMetricsEndpoints"][0]["honorLabels"] is True
+
+
+def test_both_kinds_of_prometheus_get_the_same_alerts(everything: Objects) -> None:
+    (rule,) = of_kind(everything, "PrometheusRule")
+    (file,) = [body for body in of_kind(everything, "ConfigMap") if body["metadata"]["name"].endswith("-alerts")]
+    assert yaml.safe_load(file["data"]["memory-index.rules.yaml"]) == rule["spec"]
+    assert all(
+        {"summary", "description"} <= alert["annotations"].keys() for alert in rule["spec"]["groups"][0]["rules"]
+    )
+
+
+def test_dashboard_is_found_by_its_label(render: Render) -> None:
+    (dashboard,) = of_kind(render({}), "ConfigMap")
+    assert dashboard["metadata"]["labels"]["grafana_dashboard"] == "1"
+    assert not of_kind(render({"monitoring": {"dashboard": {"enabled": False}}}), "ConfigMap")
+
+
+def test_network_policy_lets_out_only_what_the_operator_needs(everything: Objects) -> None:
+    (policy,) = of_kind(everything, "NetworkPolicy")
+    ports = {port["port"] for rule in policy["spec"]["egress"] for port in rule["ports"]}
+    assert ports == {53, 443, 6443, 5432, 8080}
+    assert policy["spec"]["policyTypes"] == ["Ingress", "Egress"]
+
+
+def test_templates_are_named_by_the_object_they_make() -> None:
+    names: set[str] = {path.name for path in Path(CHART / "templates").glob("*.yaml")}
+    assert {"deployment.yaml", "serviceaccount.yaml", "clusterrole.yaml", "role.yaml", "podmonitor.yaml"} <= names

@@ -1,0 +1,126 @@
+"""The resource definition as a document: complete, described, and saying what the code says."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from pydantic import BaseModel
+
+from memory_operator.spec import Spec
+from memory_recall.profiles import PROFILES
+
+ROOT = Path(__file__).parents[3]
+
+Schema = dict[str, Any]
+
+
+@pytest.fixture
+def version(resource_definition: Schema) -> Schema:
+    """The one version of the resource."""
+    (only,) = resource_definition["spec"]["versions"]
+    return dict(only)
+
+
+@pytest.fixture
+def spec_schema(version: Schema) -> Schema:
+    """The schema of spec."""
+    return dict(version["schema"]["openAPIV3Schema"]["properties"]["spec"])
+
+
+def fields(schema: Schema, path: str = "") -> Iterator[tuple[str, Schema]]:
+    """Every field below a schema, with its dotted path."""
+    for name, inner in schema.get("properties", {}).items():
+        yield f"{path}{name}", inner
+        yield from fields(inner, f"{path}{name}.")
+        yield from fields(inner.get("items", {}), f"{path}{name}[].")
+
+
+def test_every_field_is_described(version: Schema) -> None:
+    undescribed = [
+        path
+        for path, inner in fields(version["schema"]["openAPIV3Schema"])
+        if path != "metadata" and not inner.get("description", "").endswith(".")
+    ]
+    assert not undescribed
+
+
+def test_every_spec_field_is_documented(spec_schema: Schema) -> None:
+    text = (ROOT / "docs" / "configuration.md").read_text()
+    leaves = [
+        path
+        for path, inner in fields(spec_schema)
+        if "properties" not in inner
+        and "[]" not in path
+        and not path.endswith(("resources.limits", "resources.requests"))
+    ]
+    assert not [path for path in leaves if f"`{path}`" not in text]
+
+
+def test_resource_is_named_as_designed(resource_definition: Schema, version: Schema) -> None:
+    names = resource_definition["spec"]["names"]
+    assert (names["kind"], names["plural"], names["shortNames"]) == ("MemoryIndex", "memoryindexes", ["mi"])
+    assert (resource_definition["spec"]["group"], version["name"]) == ("memory-index.dev", "v1alpha1")
+    assert version["subresources"].keys() == {"status", "scale"}
+
+
+def test_dimensions_of_known_models_are_the_profiles(spec_schema: Schema) -> None:
+    """The rule that names the right number agrees with the library that computes with it."""
+    rules = [rule["rule"] for rule in spec_schema["properties"]["embedding"]["x-kubernetes-validations"]]
+    (rule,) = [text for text in rules if ": 1024" in text]
+    stated = {name: int(number) for name, number in re.findall(r"'([^']+)': ([0-9]+)", rule)}
+    assert stated == {name: profile.dimensions for name, profile in PROFILES.items()}
+
+
+def defaulted(schema: Schema, value: Any) -> Any:
+    """A value as the API server completes it with the schema's defaults."""
+    if schema.get("type") != "object" or not isinstance(value, dict):
+        return value
+    completed = dict(value)
+    for name, inner in schema.get("properties", {}).items():
+        if name not in completed and "default" in inner:
+            completed[name] = inner["default"]
+        if name in completed:
+            completed[name] = defaulted(inner, completed[name])
+    return completed
+
+
+def test_operator_assumes_the_defaults_of_the_definition(spec_schema: Schema) -> None:
+    """An object written before a field existed reads as a new one does."""
+    bare: Schema = {"database": {"name": "memory"}, "embedding": {"model": "all-MiniLM-L6-v2"}}
+    assert Spec.model_validate(bare) == Spec.model_validate(defaulted(spec_schema, bare))
+
+
+def sections(model: type[BaseModel], path: str = "") -> Iterator[str]:
+    """Dotted names, as in the API, of all that a model of the operator reads."""
+    for name, info in model.model_fields.items():
+        alias = f"{path}{info.alias or name}"
+        yield alias
+        for part in (info.annotation, *get_args(info.annotation)):
+            if isinstance(part, type) and issubclass(part, BaseModel):
+                yield from sections(part, f"{alias}.")
+
+
+def test_operator_reads_only_fields_that_exist(spec_schema: Schema) -> None:
+    """A misspelt field would read as its default for ever."""
+    assert set(sections(Spec)) <= {path for path, _ in fields(spec_schema)}
+
+
+def test_conditions_are_merged_by_type(version: Schema) -> None:
+    conditions = version["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]["conditions"]
+    assert (conditions["x-kubernetes-list-type"], conditions["x-kubernetes-list-map-keys"]) == ("map", ["type"])
+
+
+def test_columns_answer_the_first_questions(version: Schema) -> None:
+    columns = {column["name"]: column.get("priority", 0) for column in version["additionalPrinterColumns"]}
+    assert columns == {
+        "Ready": 0,
+        "Model": 0,
+        "Embedded": 0,
+        "Pending": 0,
+        "Embedder": 0,
+        "Age": 0,
+        "Reason": 1,
+        "Message": 1,
+    }
