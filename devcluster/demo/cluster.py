@@ -22,6 +22,7 @@ from devcluster.errors import CommandFailed
 POLL_SECONDS = 1.0
 BASE_DEADLINE = 300.0
 ROWS_PER_SECOND_FLOOR = 8.0  # slower than any machine this is shown on; only the deadline depends on it
+RATE = "rows_per_second"
 POSTGRES_NAMESPACE = "dbaas"
 POSTGRES_CLUSTER = "pg-cluster"
 PRIMARY = f"cnpg.io/cluster={POSTGRES_CLUSTER},cnpg.io/instanceRole=primary"
@@ -111,12 +112,10 @@ class ClusterStand:
         narrator.show(self._kubectl("get", "memoryindexes", "-o", "wide").rstrip())
 
     def backfill_rate(self) -> float | None:
-        """The rate in the backfill's own report: the last line of its pod's log, else the operator's status."""
+        """The rate in the backfill's own report, which its Job's pod printed at its end."""
         label = f"app.kubernetes.io/instance={self._names.index},app.kubernetes.io/component=backfill"
-        rate = last_object(self._kubectl("logs", "-l", label, "--tail=20")).get("rows_per_second")
-        if rate is None:
-            rate = (self._index().get("status") or {}).get("backfill", {}).get("rowsPerSecond")
-        return None if rate is None else float(rate)
+        report = last_object(self._kubectl("logs", "-l", label, "--tail=50"), having=RATE)
+        return float(report[RATE]) if report else None
 
     def _follow(self, step: Step) -> follow.View:
         before: follow.View | None = None

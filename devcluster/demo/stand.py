@@ -58,14 +58,25 @@ def memory(stand: Stand, *arguments: str, stdin: str | None = None, accept: Coll
     return last_object(done.stdout)
 
 
-def last_object(text: str) -> dict[str, Any]:
-    """The JSON object at the end of a program's output, on one line or spread over several; empty if there is none."""
+def last_object(text: str, having: str | None = None) -> dict[str, Any]:
+    """The last JSON object of a program's output, on one line or spread over several; empty if there is none.
+
+    With `having`, the last one that has this key: a pod's log carries JSON log lines beside the program's answer.
+    """
     lines = text.strip().splitlines()
     for start in range(len(lines) - 1, -1, -1):
-        if lines[start].startswith("{"):
-            try:
-                found = orjson.loads("\n".join(lines[start:]))
-            except orjson.JSONDecodeError:
-                continue
-            return found if isinstance(found, dict) else {}
+        if not lines[start].startswith("{"):
+            continue
+        for end in (start + 1, len(lines)):
+            found = _object("\n".join(lines[start:end]))
+            if found and (having is None or having in found):
+                return found
     return {}
+
+
+def _object(text: str) -> dict[str, Any] | None:
+    try:
+        found = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return None
+    return found if isinstance(found, dict) else None

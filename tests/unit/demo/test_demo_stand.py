@@ -39,6 +39,11 @@ def test_an_object_spread_over_lines_is_read_whole() -> None:
     assert last_object('{\n  "a": {\n    "b": 1\n  }\n}\n') == {"a": {"b": 1}}
 
 
+def test_an_answer_is_found_among_log_lines_by_its_key() -> None:
+    log = '{"event": "started"}\n{"rows_per_second": 17.5}\n{"event": "ended"}\n'
+    assert last_object(log, having="rows_per_second") == {"rows_per_second": 17.5}
+
+
 def test_output_without_an_object_is_empty() -> None:
     assert last_object("nothing here") == {}
 
