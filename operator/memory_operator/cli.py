@@ -1,0 +1,43 @@
+"""The command line: `memory-operator run`."""
+
+import asyncio
+from importlib.metadata import version
+
+import typer
+from pydantic import ValidationError
+
+from memory_operator import logs
+from memory_operator.process import serve
+from memory_operator.settings import Settings
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="The operator of MemoryIndex objects.")
+
+
+@app.callback()
+def _commands() -> None:
+    """Keep `run` a command of its own, so that others can join it."""
+
+
+@app.command()
+def run() -> None:
+    """Watch MemoryIndex objects and reconcile them until stopped. Settings come from MEMORY_OPERATOR_* variables."""
+    try:
+        settings = Settings()
+    except ValidationError as error:
+        for wrong in error.errors(include_input=False):
+            name = "_".join(str(part) for part in wrong["loc"]).upper()
+            typer.echo(f"MEMORY_OPERATOR_{name}: {wrong['msg']}", err=True)
+        raise typer.Exit(2) from None
+    logs.configure(fmt=settings.log_format, level=settings.log_level)
+    asyncio.run(serve(settings))
+
+
+@app.command("version")
+def show_version() -> None:
+    """Print the version."""
+    typer.echo(version("memory-operator"))
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    app()

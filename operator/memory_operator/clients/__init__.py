@@ -1,0 +1,1 @@
+"""Everything that talks to something: the Kubernetes API, the database, the embedder."""

@@ -1,0 +1,55 @@
+"""Facts of the database through the library's catalog queries, errors as problems.
+
+The connection URI passes through here and nowhere else; it is handed over inside an object that hides it.
+"""
+
+import asyncio
+
+from memory_operator.observed import DatabaseFacts, Problem, Rows
+from memory_operator.reasons import Reason
+from memory_recall.errors import MemoryIndexError
+from memory_recall.store import catalog
+from memory_recall.store.connection import DsnText, connect
+from memory_recall.store.migrate_state import HEAD_REVISION, SCHEMA_REVISION
+
+TIMEOUT_SECONDS = 20.0
+
+
+async def inspect(dsn: str, table: str) -> DatabaseFacts | Problem:
+    """What the catalog says now, or why it cannot be asked."""
+    try:
+        async with asyncio.timeout(TIMEOUT_SECONDS):
+            connection = await connect(
+                DsnText(dsn), application_name="memory-operator", connect_timeout=5.0, command_timeout=15.0
+            )
+            try:
+                found = await catalog.inspect(connection, table)
+            finally:
+                await connection.close(timeout=2.0)
+    except MemoryIndexError as error:
+        return Problem(Reason.from_code(error.reason, Reason.DATABASE_ERROR), error.message, error.remedy)
+    except TimeoutError:
+        return Problem(Reason.DATABASE_UNREACHABLE, f"The database did not answer within {TIMEOUT_SECONDS:g} s.")
+    if found.in_recovery:
+        message = "The connection leads to a replica, which cannot be written."
+        return Problem(Reason.DATABASE_UNREACHABLE, message, "Point the connection URI at the -rw service.")
+    return converted(found)
+
+
+def converted(found: catalog.DatabaseFacts) -> DatabaseFacts:
+    """The library's facts as the decisions need them."""
+    revision, rows = found.schema_revision or "", found.rows
+    return DatabaseFacts(
+        extension_version=found.extension_version,
+        extension_available=found.extension_available,
+        schema_revision=found.schema_revision,
+        schema_current=revision >= SCHEMA_REVISION and found.embedding_dimensions is not None,
+        schema_ahead=revision > HEAD_REVISION,
+        column_dimensions=found.embedding_dimensions,
+        active_model=found.active_model.name if found.active_model else None,
+        next_model=found.next_model.name if found.next_model else None,
+        rows=Rows(rows.total, rows.embedded, rows.pending, rows.sensitive, rows.quarantined),
+        index_exists=found.index.exists,
+        index_valid=found.index.valid,
+        index_progress=found.index.progress.fraction if found.index.progress else None,
+    )

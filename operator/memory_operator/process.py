@@ -1,0 +1,71 @@
+"""Wiring and life of the process: clients, controller, watches, metrics; a clean end on SIGTERM.
+
+Work that is interrupted loses nothing: every look starts from what is true, so the next process goes on where this
+one stopped.
+"""
+
+import asyncio
+from contextlib import AsyncExitStack
+
+import httpx
+import kopf
+import structlog
+from lightkube import AsyncClient
+from prometheus_client import start_http_server
+
+from memory_operator import handlers
+from memory_operator.clients.database import inspect
+from memory_operator.clients.embedder import EmbedderProbe
+from memory_operator.clients.kube import Kube
+from memory_operator.controller import Controller
+from memory_operator.memory import utc_now
+from memory_operator.metrics import Metrics
+from memory_operator.observe import Observer
+from memory_operator.resources.common import MANAGER
+from memory_operator.settings import Settings
+from memory_operator.workqueue import WorkQueue
+
+_log = structlog.get_logger(__name__)
+
+
+async def serve(settings: Settings) -> None:
+    """Run until a signal ends it."""
+    metrics = Metrics()
+    queue = WorkQueue(asyncio.get_running_loop().time)
+    wakers = handlers.Wakers(queue)
+    async with AsyncExitStack() as stack:
+        if settings.metrics_port:
+            server, _ = start_http_server(settings.metrics_port, registry=metrics.registry)
+            stack.callback(server.shutdown)
+        http = await stack.enter_async_context(httpx.AsyncClient(timeout=3.0, trust_env=False))
+        client = await stack.enter_async_context(AsyncClient(field_manager=MANAGER, trust_env=False))
+        kube = Kube(client, metrics.wrote)
+        controller = Controller(
+            kube=kube,
+            observer=Observer(kube, inspect, EmbedderProbe(http)),
+            queue=queue,
+            images=settings.images,
+            pace=settings.pace,
+            metrics=metrics,
+            clock=utc_now,
+        )
+        _log.info("started", namespaces=list(settings.namespaces) or "all", operator_image=settings.image)
+        await _run(settings, controller, wakers)
+        _log.info("stopped")
+
+
+async def _run(settings: Settings, controller: Controller, wakers: handlers.Wakers) -> None:
+    """Workers beside the watches; whichever fails ends both."""
+    endpoint = f"http://0.0.0.0:{settings.health_port}/healthz" if settings.health_port else None
+    async with asyncio.TaskGroup() as group:
+        workers = [group.create_task(controller.work()) for _ in range(settings.workers)]
+        await kopf.operator(
+            registry=handlers.registry(wakers),
+            settings=handlers.settings(namespaced=bool(settings.namespaces)),
+            standalone=True,
+            clusterwide=not settings.namespaces,
+            namespaces=settings.namespaces,
+            liveness_endpoint=endpoint,
+        )
+        for worker in workers:
+            worker.cancel()

@@ -1,0 +1,202 @@
+"""Every reason a condition can carry, with the remedy a person reads next to it.
+
+The set is closed: a reason that is not here cannot reach the status, so documentation, alerts and tests can list
+them all. A reason that stalls is one where waiting does not help and a person must act; every other one is worked
+on or retried. Reasons that the database or a worker reports by their code are looked up here (`Reason.from_code`).
+"""
+
+from enum import Enum
+
+
+class Reason(Enum):
+    """A machine-readable cause: its CamelCase code, what to do about it, and whether only a person can."""
+
+    # Progress and success
+    SEEN = ("Seen", "", False)
+    READY = ("Ready", "", False)
+    PROGRESSING = ("Progressing", "", False)
+    SETTLED = ("Settled", "", False)
+    NOT_STALLED = ("NotStalled", "", False)
+    SUSPENDED = ("Suspended", "Set spec.suspend to false to go on.", False)
+    WAITING = ("Waiting", "", False)
+    REACHABLE = ("Reachable", "", False)
+    INSTALLED = ("Installed", "", False)
+    INSTALLING = ("Installing", "", False)
+    MIGRATED = ("Migrated", "", False)
+    MIGRATING = ("Migrating", "", False)
+    AVAILABLE = ("Available", "", False)
+    STARTING = ("Starting", "", False)
+    SCALED_TO_ZERO = ("ScaledToZero", "", False)
+    COMPLETE = ("Complete", "", False)
+    SYNCING = ("Syncing", "", False)
+    BACKFILLING = ("Backfilling", "", False)
+    VALID = ("Valid", "", False)
+    BUILDING = ("Building", "", False)
+    DELETING = ("Deleting", "", False)
+
+    # The specification
+    INVALID_SPEC = ("InvalidSpec", "Correct the named field.", True)
+    UNKNOWN_MODEL = ("UnknownModel", "Set spec.embedding.model to one of the models named here.", True)
+    DIMENSION_MISMATCH = (
+        "DimensionMismatch",
+        "Set spec.embedding.dimensions to what the model yields and the column has.",
+        True,
+    )
+    MODEL_CHANGE_NEEDS_SWAP = (
+        "ModelChangeNeedsSwap",
+        "Set spec.embedding back to the active model; vectors of two models cannot share one column.",
+        True,
+    )
+    PROVIDER_UNSUPPORTED = (
+        "ProviderUnsupported",
+        "Set spec.embedding.provider to Local, the only one this version runs.",
+        True,
+    )
+
+    # The database and its credentials
+    SECRET_MISSING = ("SecretMissing", "Create the Secret, or correct spec.database.credentials.", True)
+    SECRET_KEY_MISSING = (
+        "SecretKeyMissing",
+        "Add the key to the Secret, or correct spec.database.credentials.key.",
+        True,
+    )
+    SECRET_INVALID = (
+        "SecretInvalid",
+        "Store a connection URI of the form postgresql://user@host:5432/database there.",
+        True,
+    )
+    DATABASE_NAME_MISMATCH = (
+        "DatabaseNameMismatch",
+        "Make spec.database.name and the database in the connection URI the same.",
+        True,
+    )
+    CLUSTER_MISSING = ("ClusterMissing", "Create the CloudNativePG Cluster, or correct spec.database.cluster.", True)
+    CNPG_MISSING = (
+        "CloudNativePGMissing",
+        "Install CloudNativePG, or leave spec.database.cluster out for a Postgres that is known by its URI alone.",
+        True,
+    )
+    CLUSTER_HIBERNATED = ("ClusterHibernated", "Remove the annotation cnpg.io/hibernation=on from the Cluster.", True)
+    CLUSTER_NOT_READY = ("ClusterNotReady", "Nothing to do: the operator goes on when the Cluster is back.", False)
+    DATABASE_UNREACHABLE = (
+        "DatabaseUnreachable",
+        "Check that host and port of the connection URI answer from the operator's pod.",
+        False,
+    )
+    AUTHENTICATION_FAILED = (
+        "AuthenticationFailed",
+        "Put the role's current password and an existing database into the Secret.",
+        True,
+    )
+    POOLER_REFUSED = (
+        "PoolerRefused",
+        "Point the connection URI at the -rw service instead of a transaction pooler.",
+        True,
+    )
+    DATABASE_ERROR = ("DatabaseError", "Read the operator's log for the error class; it is retried.", False)
+
+    # The extension
+    EXTENSION_MISSING = (
+        "ExtensionMissing",
+        "As a superuser run CREATE EXTENSION vector in the database, or set spec.database.extension.management to Database.",
+        True,
+    )
+    EXTENSION_NOT_AVAILABLE = (
+        "ExtensionNotAvailable",
+        "Use a Postgres image that contains pgvector; the operator never changes the Cluster's image.",
+        True,
+    )
+    EXTENSION_TOO_OLD = (
+        "ExtensionTooOld",
+        "Provide a newer pgvector in the Postgres image, or lower spec.database.extension.minimumVersion.",
+        True,
+    )
+    DATABASE_OBJECT_FOREIGN = ("DatabaseObjectForeign", "Add the quoted lines to that Database object.", True)
+    DATABASE_OBJECT_FAILED = ("DatabaseObjectFailed", "Read the Database object's status; CloudNativePG retries.", True)
+    CLUSTER_RECONCILIATION_DISABLED = (
+        "ClusterReconciliationDisabled",
+        "Remove the annotation cnpg.io/reconciliationLoop=disabled from the Cluster.",
+        True,
+    )
+
+    # Workers
+    INVALID_CONFIGURATION = ("InvalidConfiguration", "Correct the setting named here in spec.", True)
+    INVALID_INPUT = ("InvalidInput", "Correct what is named here.", True)
+    DATABASE_REJECTED = ("DatabaseRejected", "Give the role of the connection URI the right that is named here.", True)
+    LOCK_NOT_AVAILABLE = (
+        "LockNotAvailable",
+        "Nothing to do: it is tried again when the other session has let go.",
+        False,
+    )
+    SCHEMA_UNSUPPORTED = ("SchemaUnsupported", "Add to the table what is named here, or name another table.", True)
+    EXISTING_VECTORS = ("ExistingVectors", "Say what the vectors in the table are, as described here.", True)
+    EMBEDDER_BUSY = ("EmbedderBusy", "Nothing to do: it is tried again.", False)
+    EMBEDDER_UNAUTHORIZED = ("EmbedderUnauthorized", "Put the embedder's API key into the named Secret.", True)
+    EMBEDDER_BROKEN = ("EmbedderBroken", "Read the embedder's log; its answers are not vectors.", True)
+    JOB_FAILED = ("JobFailed", "Read the Job's log; it is started again with a growing delay.", False)
+    SCHEMA_BEHIND = ("SchemaBehind", "Nothing to do: the migration runs again.", False)
+    SCHEMA_AHEAD = ("SchemaAhead", "Upgrade the operator: the database was migrated by a newer one.", True)
+    EMBEDDER_REJECTED = (
+        "EmbedderRejected",
+        "Read the embedder's log; model and dimensions must be the ones of spec.embedding.",
+        True,
+    )
+    MODEL_MISMATCH = ("ModelMismatch", "Serve the model that spec.embedding names.", True)
+    QUARANTINED_ROWS = (
+        "QuarantinedRows",
+        "List them with `memory quarantine list`, retry with `memory quarantine retry`.",
+        False,
+    )
+
+    # The embedder
+    EMBEDDER_UNAVAILABLE = ("EmbedderUnavailable", "Read the log of the embedder's pods.", False)
+    EXTERNAL_UNREACHABLE = (
+        "ExternalEmbedderUnreachable",
+        "Check that spec.embedder.external.url answers GET /v1/models.",
+        False,
+    )
+    UNSCHEDULABLE = (
+        "Unschedulable",
+        "Free or add what the scheduler misses, or change spec.embedder.resources, nodeSelector or tolerations.",
+        True,
+    )
+    IMAGE_PULL_FAILED = ("ImagePullFailed", "Correct spec.embedder.image or the registry's credentials.", True)
+    CRASH_LOOP = ("CrashLoopBackOff", "Read the log of the pod's previous container.", True)
+    MODEL_NOT_VERIFIED = (
+        "ModelNotVerified",
+        "Correct spec.embedding.source; its file and its sha256 must agree.",
+        True,
+    )
+    POD_REJECTED = ("PodRejected", "Change what the admission control or quota named here refuses.", True)
+    GPU_NOT_USED = (
+        "GpuNotUsed",
+        "Give the pods a GPU and the CUDA image, or set spec.embedder.gpuLayers to 0 to run on the CPU on purpose.",
+        True,
+    )
+
+    # Deletion
+    DELETE_POLICY_UNSUPPORTED = (
+        "DeletePolicyUnsupported",
+        "Set spec.deletionPolicy to Retain.",
+        True,
+    )
+    WRITE_REFUSED = (
+        "WriteRefused",
+        "Grant the operator the permission, or change what admission control or quota refuses.",
+        True,
+    )
+    INTERNAL_ERROR = ("InternalError", "Read the operator's log; it is retried.", False)
+
+    def __init__(self, code: str, remedy: str, stalls: bool) -> None:
+        """Take the tuple of a member apart."""
+        self.code = code
+        self.remedy = remedy
+        self.stalls = stalls
+
+    @classmethod
+    def from_code(cls, code: str, default: "Reason") -> "Reason":
+        """The member with this code, or the default for a code from elsewhere that is not in the closed set."""
+        return _BY_CODE.get(code, default)
+
+
+_BY_CODE = {reason.code: reason for reason in Reason}

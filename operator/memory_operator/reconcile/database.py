@@ -1,0 +1,43 @@
+"""Can the database be used at all: credentials, Cluster, connection."""
+
+from memory_operator.conditions import Verdict
+from memory_operator.observed import ClusterFacts, Observed, Problem
+from memory_operator.reasons import Reason
+from memory_operator.reconcile.step import Step, failed
+from memory_operator.spec import MemoryIndex
+
+
+def reachable(index: MemoryIndex, seen: Observed) -> Step:
+    """The first thing in the chain that is missing, or that all of it is there."""
+    if isinstance(seen.credentials, Problem):
+        return failed(seen.credentials)
+    if isinstance(seen.cluster, Problem):
+        return failed(seen.cluster)
+    wanted, named = index.spec.database.name, seen.credentials.database
+    if wanted != named:
+        return Step(
+            Verdict.no(
+                Reason.DATABASE_NAME_MISMATCH,
+                f"Secret {index.namespace}/{index.secret_name} connects to database {named!r}, spec.database.name is {wanted!r}.",
+            )
+        )
+    if seen.cluster and seen.cluster.hibernated:
+        return Step(Verdict.no(Reason.CLUSTER_HIBERNATED, f"Cluster {_called(seen.cluster)} is hibernated."))
+    if isinstance(seen.database, Problem):
+        return _unreachable(seen.database, seen.cluster)
+    if seen.database is None:
+        return Step(Verdict.unknown(Reason.WAITING, "The database has not been asked yet."))
+    where = f" in Cluster {_called(seen.cluster)}" if seen.cluster else ""
+    return Step(Verdict.yes(Reason.REACHABLE, f"Database {wanted}{where} answers."))
+
+
+def _unreachable(problem: Problem, cluster: ClusterFacts | None) -> Step:
+    """While a Cluster is failing over, rolling or starting, that is the reason, and nobody must act."""
+    if cluster and not cluster.healthy:
+        phase = cluster.phase or "it has no status yet"
+        return Step(Verdict.no(Reason.CLUSTER_NOT_READY, f"Cluster {_called(cluster)} does not serve yet: {phase}."))
+    return failed(problem)
+
+
+def _called(cluster: ClusterFacts) -> str:
+    return f"{cluster.namespace}/{cluster.name}"

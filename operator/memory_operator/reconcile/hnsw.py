@@ -1,0 +1,32 @@
+"""The HNSW index: built once the rows are embedded, rebuilt when Postgres calls it invalid."""
+
+from datetime import datetime
+
+from memory_operator.conditions import Verdict
+from memory_operator.observed import Observed
+from memory_operator.reasons import Reason
+from memory_operator.reconcile import jobs
+from memory_operator.reconcile.step import Step, waiting
+from memory_operator.resources import workers
+from memory_operator.resources.common import Images
+from memory_operator.spec import MemoryIndex
+
+
+def indexed(index: MemoryIndex, seen: Observed, images: Images, now: datetime, *, backfill: Verdict) -> Step:
+    """Whether a valid index exists, and the Job that builds it."""
+    facts = seen.facts
+    if facts is None:
+        return waiting("the database")
+    if facts.index_valid:
+        return Step(Verdict.yes(Reason.VALID, "The HNSW index is valid."))
+    if not backfill.holds:
+        return Step(Verdict.no(Reason.WAITING, "The HNSW index is built after the backfill."))
+    progress = f" ({facts.index_progress:.0%})" if facts.index_progress is not None else ""
+    work = jobs.Work(
+        namespace=index.namespace,
+        config=workers.config_of(index, images, "index"),
+        build=lambda sequence: workers.index_job(index, images, sequence),
+        reason=Reason.BUILDING,
+        doing=f"builds the HNSW index{progress}",
+    )
+    return jobs.run(seen.jobs_of("index"), work, now)

@@ -1,0 +1,54 @@
+"""What must not even be begun: a specification that contradicts the model, the database or this version.
+
+The API server refuses most of it already; what is checked here also holds against a custom resource definition that
+is older or newer than the operator, and against what the database holds. A blocked object keeps everything it has
+and changes nothing.
+"""
+
+from memory_operator.conditions import Verdict
+from memory_operator.observed import DatabaseFacts
+from memory_operator.reasons import Reason
+from memory_operator.spec import MemoryIndex
+from memory_recall.profiles import PROFILES
+
+
+def blocked(index: MemoryIndex, facts: DatabaseFacts | None) -> Verdict | None:
+    """Why nothing may be changed, if so."""
+    return _specification(index) or (_against_database(index, facts) if facts else None)
+
+
+def _specification(index: MemoryIndex) -> Verdict | None:
+    embedding = index.spec.embedding
+    if embedding.provider != "Local":
+        return Verdict.no(Reason.PROVIDER_UNSUPPORTED, f"spec.embedding.provider is {embedding.provider}.")
+    if embedding.model == "custom":
+        return None
+    profile = PROFILES.get(embedding.model)
+    if profile is None:
+        return Verdict.no(
+            Reason.UNKNOWN_MODEL,
+            f"spec.embedding.model {embedding.model} has no profile; known are {', '.join(sorted(PROFILES))} and custom.",
+        )
+    if profile.dimensions != embedding.dimensions:
+        return Verdict.no(
+            Reason.DIMENSION_MISMATCH,
+            f"spec.embedding.dimensions is {embedding.dimensions}, but {embedding.model} yields {profile.dimensions}.",
+            f"Set spec.embedding.dimensions to {profile.dimensions}.",
+        )
+    return None
+
+
+def _against_database(index: MemoryIndex, facts: DatabaseFacts) -> Verdict | None:
+    embedding, database = index.spec.embedding, index.spec.database
+    if facts.active_model and facts.active_model != embedding.model:
+        return Verdict.no(
+            Reason.MODEL_CHANGE_NEEDS_SWAP,
+            f"The vectors in {database.name}.{database.table} are of {facts.active_model}, spec.embedding.model is {embedding.model}.",
+        )
+    if facts.column_dimensions and facts.column_dimensions != embedding.dimensions:
+        return Verdict.no(
+            Reason.DIMENSION_MISMATCH,
+            f"spec.embedding.dimensions is {embedding.dimensions}, but column {database.table}.embedding of {database.name} has "
+            f"{facts.column_dimensions}.",
+        )
+    return None

@@ -1,0 +1,83 @@
+"""The CloudNativePG Database object that asks for pgvector.
+
+Only one such object may exist per database, and its list of extensions is one atomic value, so entries of others
+are kept when ours is added. `databaseReclaimPolicy: retain` makes the object safe to delete: the database stays.
+"""
+
+from collections.abc import Iterable
+
+from memory_operator.observed import DatabaseObject
+from memory_operator.resources.common import LABEL_INDEX_NAME, LABEL_INDEX_NAMESPACE, labels
+from memory_operator.spec import Manifest, MemoryIndex
+
+EXTENSION = "vector"
+API_VERSION = "postgresql.cnpg.io/v1"
+
+
+def object_name(index: MemoryIndex) -> str:
+    """Unique in the cluster's namespace, which several namespaces may share."""
+    return f"{index.namespace}-{index.name}"
+
+
+def created(index: MemoryIndex, *, cluster: tuple[str, str], owner: str, version: str | None) -> Manifest:
+    """A Database object of our own."""
+    namespace, cluster_name = cluster
+    marks = {**labels(index, "extension"), LABEL_INDEX_NAME: index.name, LABEL_INDEX_NAMESPACE: index.namespace}
+    return _manifest(
+        namespace, object_name(index), marks, cluster=cluster_name, database=index.spec.database.name, owner=owner,
+        extensions=[_entry(version)],
+    )  # fmt: skip
+
+
+def adopted(index: MemoryIndex, found: DatabaseObject, *, cluster_name: str, version: str | None) -> Manifest:
+    """An existing object of ours with our extension's entry added or changed, everything else as it is."""
+    marks = {
+        key: value for key, value in found.labels.items() if key.startswith(("app.kubernetes.io/", "memory-index.dev/"))
+    }
+    others = [entry for entry in found.extensions if entry.get("name") != EXTENSION]
+    return _manifest(
+        found.namespace, found.name, marks, cluster=cluster_name, database=index.spec.database.name,
+        owner=found.owner, extensions=[*others, _entry(version)],
+    )  # fmt: skip
+
+
+def entry_of(found: DatabaseObject) -> Manifest | None:
+    """Our extension's entry in the object, if it asks for presence."""
+    return next(
+        (e for e in found.extensions if e.get("name") == EXTENSION and e.get("ensure", "present") == "present"), None
+    )
+
+
+def lines_to_add(version: str | None) -> str:
+    """What a person pastes into a Database object that is not ours."""
+    pinned = f", version: {version}" if version else ""
+    return f"spec: {{extensions: [{{name: {EXTENSION}, ensure: present{pinned}}}]}}"
+
+
+def _entry(version: str | None) -> Manifest:
+    return {"name": EXTENSION, "ensure": "present", **({"version": version} if version else {})}
+
+
+def _manifest(
+    namespace: str,
+    name: str,
+    marks: dict[str, str],
+    *,
+    cluster: str,
+    database: str,
+    owner: str,
+    extensions: Iterable[Manifest],
+) -> Manifest:
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "Database",
+        "metadata": {"name": name, "namespace": namespace, "labels": marks},
+        "spec": {
+            "cluster": {"name": cluster},
+            "name": database,
+            "owner": owner,
+            "ensure": "present",
+            "databaseReclaimPolicy": "retain",
+            "extensions": list(extensions),
+        },
+    }

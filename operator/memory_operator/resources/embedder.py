@@ -1,0 +1,225 @@
+"""The embedding service: Deployment, Service and NetworkPolicy.
+
+The pod needs nothing but its model file, so its NetworkPolicy lets nothing out; only a model that an init container
+fetches opens the way for it. A pod is never killed while it loads: the startup probe waits for the health endpoint
+alone, readiness for the model. With a GPU the roll-out replaces the pod in place, since one GPU cannot hold the old
+and the new one; on CPUs the new one comes first.
+"""
+
+from memory_operator.resources.common import (
+    Images,
+    container_security,
+    env,
+    labels,
+    metadata,
+    pod_security,
+    sealed,
+    selector,
+)
+from memory_operator.spec import Manifest, MemoryIndex, Source
+
+PORT = 8080
+MODEL_DIRECTORY = "/models"
+FETCHED_DIRECTORY = "/var/lib/memory-embedder"
+DEFAULT_RESOURCES = {"requests": {"cpu": "250m", "memory": "512Mi"}, "limits": {"memory": "2Gi"}}
+STARTUP_SECONDS = 1800  # a large model from a slow volume; the probe answers as soon as the process listens
+COMPONENT = "embedder"
+
+
+def objects(index: MemoryIndex, images: Images, *, replicas: int) -> tuple[Manifest, ...]:
+    """The three objects, the policy first so that no pod ever runs without it."""
+    return (network_policy(index), service(index), deployment(index, images, replicas=replicas))
+
+
+def service(index: MemoryIndex) -> Manifest:
+    """The stable address of the embedder."""
+    return sealed(
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": metadata(index, f"{index.name}-embedder", COMPONENT),
+            "spec": {
+                "type": "ClusterIP",
+                "selector": selector(index, COMPONENT),
+                "ports": [{"name": "http", "port": PORT, "targetPort": "http", "protocol": "TCP"}],
+            },
+        }
+    )
+
+
+def network_policy(index: MemoryIndex) -> Manifest:
+    """Pods of the cluster may call it; it may call nobody, unless its model must be fetched."""
+    source = index.spec.embedding.source
+    fetching = source is not None and source.http is not None
+    egress: list[Manifest] = (
+        [{}] if fetching else []
+    )  # the URL's addresses are not known beforehand, so fetching means an open way out
+    return sealed(
+        {
+            "apiVersion": "networking.k8s.io/v1",
+            "kind": "NetworkPolicy",
+            "metadata": metadata(index, f"{index.name}-embedder", COMPONENT),
+            "spec": {
+                "podSelector": {"matchLabels": selector(index, COMPONENT)},
+                "policyTypes": ["Ingress", "Egress"],
+                "ingress": [{"from": [{"namespaceSelector": {}}], "ports": [{"port": PORT, "protocol": "TCP"}]}],
+                "egress": egress,
+            },
+        }
+    )
+
+
+def deployment(index: MemoryIndex, images: Images, *, replicas: int) -> Manifest:
+    """The embedder's pods."""
+    embedder = index.spec.embedder
+    on_gpu = embedder.gpu_layers != 0
+    annotations = {
+        "prometheus.io/scrape": "true",
+        "prometheus.io/port": str(PORT),
+        "prometheus.io/path": "/metrics",
+        **embedder.pod_annotations,
+    }
+    return sealed(
+        {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": metadata(index, f"{index.name}-embedder", COMPONENT),
+            "spec": {
+                "replicas": replicas,
+                "revisionHistoryLimit": 2,
+                "progressDeadlineSeconds": STARTUP_SECONDS,
+                "strategy": {
+                    "type": "RollingUpdate",
+                    "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}
+                    if on_gpu
+                    else {"maxSurge": 1, "maxUnavailable": 0},
+                },
+                "selector": {"matchLabels": selector(index, COMPONENT)},
+                "template": {
+                    "metadata": {"labels": labels(index, COMPONENT), "annotations": annotations},
+                    "spec": _pod_spec(index, images),
+                },
+            },
+        }
+    )
+
+
+def _pod_spec(index: MemoryIndex, images: Images) -> Manifest:
+    embedder = index.spec.embedder
+    init, volumes, mounts, _ = _model(index, images)
+    optional: Manifest = {
+        "initContainers": init,
+        "nodeSelector": dict(embedder.node_selector),
+        "tolerations": list(embedder.tolerations),
+        "runtimeClassName": embedder.runtime_class_name,
+        "priorityClassName": embedder.priority_class_name,
+    }
+    return {
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": pod_security(),
+        "terminationGracePeriodSeconds": 60,
+        "containers": [_container(index, images, mounts)],
+        "volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}}, *volumes],
+        **{name: value for name, value in optional.items() if value},
+    }
+
+
+def _container(index: MemoryIndex, images: Images, mounts: list[Manifest]) -> Manifest:
+    return {
+        "name": "embedder",
+        "image": index.spec.embedder.image or images.embedder,
+        "imagePullPolicy": images.pull_policy,
+        "command": ["memory-embedder", "serve", *_arguments(index, images)],
+        "env": env({"MEMORY_EMBEDDER_LOG_FORMAT": "json"}),
+        "ports": [{"name": "http", "containerPort": PORT, "protocol": "TCP"}],
+        "resources": index.spec.embedder.resources or DEFAULT_RESOURCES,
+        "securityContext": container_security(),
+        "startupProbe": {
+            "httpGet": {"path": "/healthz", "port": "http"},
+            "periodSeconds": 2,
+            "timeoutSeconds": 5,
+            "failureThreshold": STARTUP_SECONDS // 2,
+        },
+        "livenessProbe": {
+            "httpGet": {"path": "/healthz", "port": "http"},
+            "periodSeconds": 20,
+            "timeoutSeconds": 10,
+            "failureThreshold": 6,
+        },
+        "readinessProbe": {
+            "httpGet": {"path": "/readyz", "port": "http"},
+            "periodSeconds": 3,
+            "timeoutSeconds": 5,
+            "failureThreshold": 3,
+        },
+        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}, *mounts],  # noqa: S108 - a private emptyDir
+    }
+
+
+def _arguments(index: MemoryIndex, images: Images) -> list[str]:
+    embedding, embedder = index.spec.embedding, index.spec.embedder
+    *_, path = _model(index, images)
+    digest = _digest(embedding.source)
+    options = {
+        "--model": embedding.model,
+        "--model-file": path,
+        "--digest": digest,
+        "--dimensions": str(embedding.dimensions),
+        "--gpu-layers": str(embedder.gpu_layers),
+        "--host": "0.0.0.0",  # noqa: S104 - the pod's own address; the NetworkPolicy guards it
+        "--port": str(PORT),
+        "--pooling": embedding.pooling,
+        "--max-tokens": str(embedding.max_tokens) if embedding.max_tokens else None,
+        "--query-prefix": embedding.query_prefix,
+        "--document-prefix": embedding.document_prefix,
+    }
+    given = [part for name, value in options.items() if value for part in (name, value)]
+    return [*given, *(["--allow-cpu"] if embedder.gpu_layers == 0 else [])]
+
+
+def _digest(source: Source | None) -> str | None:
+    if source is None:
+        return None
+    if source.http:
+        return f"sha256:{source.http.sha256}"
+    given = source.image or source.pvc
+    return given.digest if given else None
+
+
+def _model(index: MemoryIndex, images: Images) -> tuple[list[Manifest], list[Manifest], list[Manifest], str]:
+    """Init containers, volumes, the main container's mounts, and the path of the model file."""
+    source, image = index.spec.embedding.source, index.spec.embedder.image or images.embedder
+    own = f"{MODEL_DIRECTORY}/{index.spec.embedding.model}.gguf"
+    if source is None:
+        return [], [], [], own
+    if source.pvc:
+        volume = {"name": "model", "persistentVolumeClaim": {"claimName": source.pvc.claim_name, "readOnly": True}}
+        mount = {"name": "model", "mountPath": FETCHED_DIRECTORY, "readOnly": True}
+        return [], [volume], [mount], f"{FETCHED_DIRECTORY}/{source.pvc.path}"
+    target = f"{FETCHED_DIRECTORY}/model.gguf"
+    writable = {"name": "model", "mountPath": FETCHED_DIRECTORY}
+    readable = {**writable, "readOnly": True}
+    volumes: list[Manifest] = [{"name": "model", "emptyDir": {}}]
+    if source.http:
+        command = ["memory-embedder", "fetch", "--url", source.http.url, "--sha256", source.http.sha256, "--to", target]
+        return [_init("fetch-model", image, images, command, [writable])], volumes, [readable], target
+    if source.image is None:
+        return [], [], [], own
+    copy = [
+        "cp",
+        source.image.path,
+        target,
+    ]  # the model image's own cp; the digest is verified by the embedder at its start
+    return [_init("copy-model", source.image.reference, images, copy, [writable])], volumes, [readable], target
+
+
+def _init(name: str, image: str, images: Images, command: list[str], mounts: list[Manifest]) -> Manifest:
+    return {
+        "name": name,
+        "image": image,
+        "imagePullPolicy": images.pull_policy,
+        "command": command,
+        "securityContext": container_security(),
+        "volumeMounts": mounts,
+    }

@@ -1,0 +1,209 @@
+"""Pods that run the `memory` command: the migration, backfill and index Jobs, and the sync Deployment.
+
+The connection URI is mounted as a file, never put into the environment: a rotated password is then seen at the next
+connect, and `kubectl describe` shows nothing. Jobs carry their configuration's fingerprint and a sequence number
+instead of being changed: a Job's pod template is immutable, and a retry is a new Job.
+"""
+
+from memory_operator.resources.common import (
+    ANNOTATION_SEQUENCE,
+    LABEL_CONFIG,
+    Images,
+    container_security,
+    env,
+    fingerprint,
+    labels,
+    metadata,
+    pod_security,
+    sealed,
+    selector,
+)
+from memory_operator.spec import Manifest, MemoryIndex
+
+DSN_DIRECTORY = "/var/run/memory-index"
+JOB_TTL_SECONDS = 3600  # long enough to be read by a person; what is needed later is read from the database
+EXIT_CODES_WITHOUT_RETRY = [
+    2,
+    3,
+    4,
+]  # usage, waiting for something, needs a person: the same pod again would say the same
+METRICS_PORT = 9090
+SMALL = {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}}
+BUILDER = {
+    "requests": {"cpu": "50m", "memory": "96Mi"},
+    "limits": {"memory": "256Mi"},
+}  # the work happens inside Postgres
+
+
+def config_of(index: MemoryIndex, images: Images, component: str) -> str:
+    """The fingerprint of what a Job's result depends on: another configuration is another Job, at once and without back-off."""
+    spec = index.spec
+    parts: dict[str, object] = {
+        "table": spec.database.table,
+        "database": spec.database.name,
+        "secret": index.secret_name,
+    }
+    if component == "migrate":
+        parts |= {"image": images.operator, "model": spec.embedding.model, "dimensions": spec.embedding.dimensions}
+    elif component == "backfill":
+        parts |= {"model": spec.embedding.model, "parallelism": spec.backfill.parallelism, "url": index.embedder_url}
+    elif component == "index":
+        parts |= {"m": spec.index.m, "ef": spec.index.ef_construction}
+    return fingerprint(parts)
+
+
+def job_name(index: MemoryIndex, component: str, config: str, sequence: int) -> str:
+    """`<index>-<component>-<hash>`, another one for each try."""
+    return f"{index.name}-{component}-{fingerprint([config, sequence])[:8]}"
+
+
+def migrate_job(index: MemoryIndex, images: Images, sequence: int) -> Manifest:
+    """Everything but the HNSW index: `memory migrate`."""
+    return _job(index, images, "migrate", ["memory", "migrate", "--json"], sequence, resources=BUILDER)
+
+
+def index_job(index: MemoryIndex, images: Images, sequence: int) -> Manifest:
+    """The HNSW index, concurrently: `memory index build`."""
+    return _job(index, images, "index", ["memory", "index", "build", "--json"], sequence, resources=BUILDER)
+
+
+def uninstall_job(index: MemoryIndex, images: Images, sequence: int) -> Manifest:
+    """Drops what the migrations added: `memory migrate --to base`."""
+    return _job(
+        index, images, "uninstall", ["memory", "migrate", "--to", "base", "--json"], sequence, resources=BUILDER
+    )
+
+
+def backfill_job(index: MemoryIndex, images: Images, sequence: int) -> Manifest:
+    """Drains the pending rows, each completion index its share: `memory backfill`."""
+    parallelism = index.spec.backfill.parallelism
+    resources = index.spec.backfill.resources or SMALL
+    job = _job(index, images, "backfill", ["memory", "backfill", "--json"], sequence, resources=resources)
+    job["spec"] |= {"completionMode": "Indexed", "completions": parallelism, "parallelism": parallelism}
+    return job
+
+
+def sync_deployment(index: MemoryIndex, images: Images, *, replicas: int) -> Manifest:
+    """Follows notifications and embeds new rows: `memory sync`. At most one, paused during a backfill."""
+    pod = _pod(index, images, "sync", ["memory", "sync"], restart="Always", resources=SMALL)
+    container = pod["spec"]["containers"][0]
+    container["env"] = _settings(index, METRICS_PORT)
+    container["ports"] = [{"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"}]
+    pod["metadata"]["annotations"] = _scrape(METRICS_PORT)
+    return sealed(
+        {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": metadata(index, f"{index.name}-sync", "sync"),
+            "spec": {
+                "replicas": replicas,
+                "revisionHistoryLimit": 2,
+                "strategy": {"type": "Recreate"},
+                "selector": {"matchLabels": selector(index, "sync")},
+                "template": pod,
+            },
+        }
+    )
+
+
+def _scrape(port: int) -> dict[str, str]:
+    return {"prometheus.io/scrape": "true", "prometheus.io/port": str(port), "prometheus.io/path": "/metrics"}
+
+
+def _job(
+    index: MemoryIndex, images: Images, component: str, command: list[str], sequence: int, *, resources: Manifest
+) -> Manifest:
+    config = config_of(index, images, component)
+    meta = metadata(index, job_name(index, component, config, sequence), component)
+    meta["labels"][LABEL_CONFIG] = config
+    meta["annotations"] = {ANNOTATION_SEQUENCE: str(sequence)}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": meta,
+        "spec": {
+            "backoffLimit": 6,
+            "ttlSecondsAfterFinished": JOB_TTL_SECONDS,
+            "podReplacementPolicy": "Failed",
+            "podFailurePolicy": {
+                "rules": [
+                    {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+                    {
+                        "action": "FailJob",
+                        "onExitCodes": {
+                            "containerName": "memory",
+                            "operator": "In",
+                            "values": EXIT_CODES_WITHOUT_RETRY,
+                        },
+                    },
+                ]
+            },
+            "template": _pod(index, images, component, command, restart="Never", resources=resources),
+        },
+    }
+
+
+def _pod(
+    index: MemoryIndex, images: Images, component: str, command: list[str], *, restart: str, resources: Manifest
+) -> Manifest:
+    return {
+        "metadata": {"labels": labels(index, component)},
+        "spec": {
+            "restartPolicy": restart,
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "securityContext": pod_security(),
+            "terminationGracePeriodSeconds": 30,
+            "containers": [
+                {
+                    "name": "memory",
+                    "image": images.operator,
+                    "imagePullPolicy": images.pull_policy,
+                    "command": command,
+                    "env": _settings(index, 0),
+                    "resources": resources,
+                    "securityContext": container_security(),
+                    "volumeMounts": [
+                        {"name": "dsn", "mountPath": DSN_DIRECTORY, "readOnly": True},
+                        {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - a private emptyDir, the only writable path
+                    ],
+                }
+            ],
+            "volumes": [
+                {
+                    "name": "dsn",
+                    "secret": {
+                        "secretName": index.secret_name,
+                        "defaultMode": 0o440,
+                        "items": [{"key": index.spec.database.credentials.key, "path": "dsn"}],
+                    },
+                },
+                {"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}},
+            ],
+        },
+    }
+
+
+def _settings(index: MemoryIndex, metrics_port: int) -> list[Manifest]:
+    spec = index.spec
+    values = {
+        "MEMORY_DATABASE_URL_FILE": f"{DSN_DIRECTORY}/dsn",
+        "MEMORY_TABLE": spec.database.table,
+        "MEMORY_MODEL": spec.embedding.model,
+        "MEMORY_DIMENSIONS": str(spec.embedding.dimensions),
+        "MEMORY_EMBEDDER_URL": index.embedder_url,
+        "MEMORY_INDEX_M": str(spec.index.m),
+        "MEMORY_INDEX_EF_CONSTRUCTION": str(spec.index.ef_construction),
+        "MEMORY_LOG_FORMAT": "json",
+        "MEMORY_METRICS_PORT": str(metrics_port) if metrics_port else "",
+        "MEMORY_BACKFILL_PARTITIONS": str(spec.backfill.parallelism),
+        "MEMORY_BACKFILL_MAX_ATTEMPTS": str(spec.backfill.max_attempts),
+        "MEMORY_BACKFILL_BATCH_SIZE": str(spec.backfill.batch_size or ""),
+    }
+    key = spec.embedder.external.api_key if spec.embedder.external else None
+    secret = (
+        {"name": "MEMORY_EMBEDDER_API_KEY", "valueFrom": {"secretKeyRef": {"name": key.secret_name, "key": key.key}}}
+        if key
+        else None
+    )
+    return [*env(values), *([secret] if secret else [])]
