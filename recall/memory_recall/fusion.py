@@ -1,0 +1,133 @@
+"""How the ranked lists of the legs become one, as pure functions.
+
+Postgres computes the same inside the recall statement (`store.recall_fusion`). This module is what SQLite mode and the
+benchmarks use; a property test keeps both in the same order. So every expression here is written in the order in which
+the SQL evaluates it: both sides are IEEE doubles, and sums in another order would break ties differently.
+
+Two methods, both first-class:
+
+- Reciprocal rank fusion adds `weight / (k + rank)` over the legs; a document missing from a leg gets nothing for it.
+- The convex combination (TM2C2) adds normalised scores, `alpha` for the dense leg and the rest for the lexical one. A
+  score is divided by the distance between the least that its leg can give and the best in this list, so that a leg
+  where nothing stands out does not shout as loudly as one where something does. The least similarity in the list is
+  then taken as zero: TM2C2 would add the same constant to every document, which changes no order by itself, but
+  multiplied by importance it would drown everything else.
+
+Importance is a prior, not a leg. It is applied once, after fusion. Where only the lexical leg has anything to say,
+nothing is fused and its order stands, to the last place.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal
+
+IMPORTANCE_BASE = 0.7
+IMPORTANCE_SHARE = 0.3
+
+
+class SortBy(StrEnum):
+    """What the caller wants first."""
+
+    RELEVANCE = "relevance"
+    IMPORTANCE = "importance"
+    RECENCY = "recency"
+
+
+@dataclass(frozen=True, slots=True)
+class Fusion:
+    """One way of fusing, with its parameters. The defaults are those of ADR 0003."""
+
+    method: Literal["rrf", "convex"] = "convex"
+    alpha: float = 0.7
+    dense_floor: float | None = -1.0
+    k: float = 10.0
+    lexical_weight: float = 1.0
+    dense_weight: float = 1.0
+    importance: bool = True
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.alpha <= 1 or self.k < 0 or self.lexical_weight < 0 or self.dense_weight < 0:
+            raise ValueError("alpha must lie in [0, 1]; k and the weights must not be negative")
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A document that at least one leg found."""
+
+    id: int
+    importance: float = 0.5
+    lexical_rank: int | None = None
+    lexical_score: float | None = None
+    dense_rank: int | None = None
+    dense_score: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fused:
+    """A document with the score that put it where it is."""
+
+    id: int
+    score: float
+
+
+def fuse(
+    candidates: Sequence[Candidate],
+    fusion: Fusion,
+    *,
+    sort_by: SortBy = SortBy.RELEVANCE,
+    lexical_is_final: bool = False,
+) -> list[Fused]:
+    """All candidates, best first.
+
+    `lexical_is_final` says that the lexical leg's order already has importance in it (the API's `ts_rank` blend, FTS5)
+    and is to be left alone where no other leg found anything.
+    """
+    prior = _prior if fusion.importance and sort_by is SortBy.RELEVANCE else _no_prior
+    if all(one.dense_rank is None for one in candidates):
+        scores = [_alone(one, lexical_is_final=lexical_is_final, prior=prior(one)) for one in candidates]
+    else:
+        base = _reciprocal(candidates, fusion) if fusion.method == "rrf" else _convex(candidates, fusion)
+        scores = [score * prior(one) for score, one in zip(base, candidates, strict=True)]
+    by_importance = fusion.importance and sort_by is SortBy.IMPORTANCE
+    ordered = sorted(
+        zip(candidates, scores, strict=True),
+        key=lambda pair: (-pair[1], -pair[0].importance if by_importance else 0.0, pair[0].id),
+    )
+    return [Fused(one.id, score) for one, score in ordered]
+
+
+def _prior(one: Candidate) -> float:
+    return IMPORTANCE_BASE + IMPORTANCE_SHARE * one.importance
+
+
+def _no_prior(_: Candidate) -> float:
+    return 1.0
+
+
+def _alone(one: Candidate, *, lexical_is_final: bool, prior: float) -> float:
+    if lexical_is_final:
+        return -float(one.lexical_rank or 0)
+    return (one.lexical_score or 0.0) * prior
+
+
+def _reciprocal(candidates: Sequence[Candidate], fusion: Fusion) -> list[float]:
+    return [
+        (fusion.lexical_weight / (fusion.k + one.lexical_rank) if one.lexical_rank is not None else 0.0)
+        + (fusion.dense_weight / (fusion.k + one.dense_rank) if one.dense_rank is not None else 0.0)
+        for one in candidates
+    ]
+
+
+def _convex(candidates: Sequence[Candidate], fusion: Fusion) -> list[float]:
+    dense = [one.dense_score for one in candidates if one.dense_score is not None]
+    least, most = min(dense), max(dense)
+    most_lexical = max((one.lexical_score or 0.0 for one in candidates), default=0.0)
+    floor = least if fusion.dense_floor is None else fusion.dense_floor
+    scores = []
+    for one in candidates:
+        similarity = least if one.dense_score is None else one.dense_score
+        close = (similarity - least) / (most - floor) if most != floor else 1.0
+        matching = (one.lexical_score or 0.0) / most_lexical if most_lexical else 0.0
+        scores.append(fusion.alpha * close + (1.0 - fusion.alpha) * matching)
+    return scores

@@ -1,0 +1,193 @@
+"""Recall over Postgres: the one entry point that the API, the command line and the evaluation share.
+
+A recall first gets its query's vector, holding no database connection meanwhile, then sends one statement in which both
+legs and their fusion run. Whatever keeps meaning out (no embedder, no extension, another model) leaves exactly the
+lexical order, with the reason in the result. Only what makes words impossible too, a database that cannot be reached,
+is an error.
+"""
+
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, TypeVar
+
+from memory_recall.errors import DatabaseRejected
+from memory_recall.fusion import Fusion, SortBy
+from memory_recall.query import Degraded, Mode, RecallResult, Timings, check_page, cleaned, memory_of
+from memory_recall.semantics import DEFAULT_BUDGET, Embedded, QueryEmbedder, QuerySemantics
+from memory_recall.snapshot import Snapshot
+from memory_recall.store.connection import AnyConnection, Pool
+from memory_recall.store.lexical_bm25 import CollectionStatistics
+from memory_recall.store.lexical_statistics import measure_collection
+from memory_recall.store.recall_filters import Filters
+from memory_recall.store.recall_readiness import Readiness, read_readiness
+from memory_recall.store.recall_sql import DenseQuery, Legs, Lexical, RecallQuery, statement
+from memory_recall.store.recall_timing import measure_legs
+from memory_recall.store.translation import translated
+
+T = TypeVar("T")
+
+DEFAULT_FUSION = Fusion()
+_LEGS: dict[Mode, Legs] = {"hybrid": "both", "lexical": "lexical", "dense": "dense"}
+_READINESS_SECONDS = 10.0
+_STATISTICS_SECONDS = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    rows: Sequence[Any]
+    reason: Degraded | None
+    sent: tuple[str, list[object]]
+
+
+class HybridRecall:
+    """Recalls memories by words and by meaning. Safe for concurrent use; close it when the process ends."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        embedder: QueryEmbedder | None = None,
+        *,
+        table: str = "memories",
+        lexical: Lexical = "bm25",
+        fusion: Fusion = DEFAULT_FUSION,
+        embedding_budget: float = DEFAULT_BUDGET,
+        require_index: bool = True,
+        observe: Callable[[RecallResult], None] | None = None,
+    ) -> None:
+        self._pool = pool
+        self._lexical: Lexical = lexical
+        self._fusion = fusion
+        self._require_index = require_index
+        self._observe = observe
+        self._semantics = QuerySemantics(embedder, budget=embedding_budget)
+        self._readiness = Snapshot(lambda: self._read(lambda one: read_readiness(one, table)), _READINESS_SECONDS)
+        self._statistics = Snapshot(self._measure, _STATISTICS_SECONDS)
+
+    async def close(self) -> None:
+        """End background work; the pool and the embedder belong to the caller."""
+        await self._semantics.close()
+        await self._readiness.close()
+        await self._statistics.close()
+
+    async def recall(
+        self,
+        query: str,
+        *,
+        limit: int = 10,
+        offset: int = 0,
+        sort_by: SortBy | str = SortBy.RELEVANCE,
+        category: str | None = None,
+        tags: Sequence[str] = (),
+        user_id: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        mode: Mode = "hybrid",
+        vector: Embedded | None = None,
+        explain: bool = False,
+    ) -> RecallResult:
+        """The memories that the query calls to mind, best first.
+
+        `vector` spares the embedding where the caller has it already. `explain` measures the legs.
+
+        Raises:
+            DatabaseUnreachable: not even words can be searched.
+            InvalidInput: the page makes no sense.
+        """
+        started = time.perf_counter()
+        check_page(limit, offset)
+        plan = RecallQuery(
+            text=cleaned(query),
+            legs=_LEGS[mode],
+            lexical=self._lexical,
+            fusion=self._fusion,
+            sort_by=SortBy(sort_by),
+            filters=Filters(category, tuple(tags), user_id, since, until),
+            limit=limit,
+            offset=offset,
+        )
+        readiness = await self._readiness.get()
+        semantic = plan.legs != "lexical" and bool(plan.text) and plan.sort_by is not SortBy.RECENCY
+        dense = await self._dense(plan.text, readiness, vector) if semantic else None
+        embedded = time.perf_counter()
+        answer, legs = await self._ask(plan, readiness, dense, explain=explain)
+        ended = time.perf_counter()
+        result = RecallResult(
+            memories=tuple(memory_of(row) for row in answer.rows if row["id"] is not None),
+            mode=mode,
+            reason=answer.reason,
+            timings=Timings((ended - started) * 1e3, (embedded - started) * 1e3, (ended - embedded) * 1e3, legs),
+        )
+        if self._observe is not None:
+            self._observe(result)
+        return result
+
+    async def _dense(self, text: str, readiness: Readiness, vector: Embedded | None) -> DenseQuery | Degraded:
+        refusal = readiness.refusal(require_index=self._require_index)
+        if refusal is not None:
+            return refusal
+        embedded = vector or await self._semantics.embed(text)
+        if isinstance(embedded, Degraded):
+            return embedded
+        if len(embedded.vector) != readiness.table.embedding_dimensions:
+            return Degraded.DIMENSION_MISMATCH
+        return DenseQuery(embedded.vector, embedded.model, readiness.iterative_scan)
+
+    async def _ask(
+        self, plan: RecallQuery, readiness: Readiness, dense: DenseQuery | Degraded | None, *, explain: bool
+    ) -> tuple[_Answer, dict[str, float]]:
+        if plan.lexical == "bm25" and plan.text and plan.sort_by is not SortBy.RECENCY:
+            plan = replace(plan, statistics=await self._statistics.get())
+        async with self._acquire() as connection:
+            answer = await _fetch(connection, plan, readiness, dense)
+            if answer.reason is Degraded.DENSE_FAILED:
+                self._readiness.forget()  # what it knew of the schema has just proved wrong
+            legs = await measure_legs(connection, *answer.sent) if explain else {}
+        return answer, legs
+
+    @asynccontextmanager
+    async def _acquire(self) -> AsyncIterator[AnyConnection]:
+        with translated("connecting to the database"):
+            connection = await self._pool.acquire()
+        try:
+            yield connection
+        finally:
+            with translated("returning a connection"):
+                await self._pool.release(connection)
+
+    async def _read(self, action: Callable[[AnyConnection], Awaitable[T]]) -> T:
+        async with self._acquire() as connection:
+            return await action(connection)
+
+    async def _measure(self) -> CollectionStatistics:
+        readiness = await self._readiness.get()
+        return await self._read(lambda connection: measure_collection(connection, readiness.table))
+
+
+async def _fetch(
+    connection: AnyConnection, plan: RecallQuery, readiness: Readiness, dense: DenseQuery | Degraded | None
+) -> _Answer:
+    if isinstance(dense, DenseQuery):
+        try:
+            rows, sent = await _send(connection, replace(plan, dense=dense), readiness)
+        except DatabaseRejected:
+            dense = Degraded.DENSE_FAILED
+        else:
+            if rows[0]["open"]:
+                return _Answer(rows, None, sent)
+            if plan.legs == "both":  # the statement has answered with the lexical order already
+                return _Answer(rows, Degraded.MODEL_MISMATCH, sent)
+            dense = Degraded.MODEL_MISMATCH
+    rows, sent = await _send(connection, replace(plan, legs="lexical"), readiness)
+    return _Answer(rows, dense, sent)
+
+
+async def _send(
+    connection: AnyConnection, plan: RecallQuery, readiness: Readiness
+) -> tuple[Sequence[Any], tuple[str, list[object]]]:
+    sql, arguments = statement(plan, readiness.table)
+    with translated("recalling"):
+        rows = await connection.fetch(sql, *arguments)
+    return rows, (sql, arguments)

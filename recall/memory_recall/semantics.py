@@ -1,0 +1,96 @@
+"""The query's vector within a budget, or the reason why there is none; it never raises.
+
+A recall sits on the path of every prompt, so an embedder that is slow or gone may cost one budget once. After the first
+failure the circuit is open: recalls are told so at once, while a background task asks the embedder again and again,
+each time a little later, until it answers within the budget. No recall is spent on finding out.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from memory_recall.errors import EmbedderRejected
+from memory_recall.query import Degraded
+
+DEFAULT_BUDGET = 0.150
+_PROBE_DELAYS = (0.5, 1.0, 2.0)  # the last repeats: recovery is seen within two seconds and a half
+_PROBE_TEXT = "ping"
+
+
+class QueryEmbedder(Protocol):
+    """Anything that embeds queries. A `model` attribute, where it has one, is compared with the table's vectors."""
+
+    async def embed_query(self, text: str, /) -> Sequence[float]:
+        """The vector of one query."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """A query's vector."""
+
+    vector: list[float]
+    model: str | None
+
+
+class QuerySemantics:
+    """Embeds queries for recalls behind a budget and a circuit breaker."""
+
+    def __init__(
+        self,
+        embedder: QueryEmbedder | None,
+        *,
+        budget: float = DEFAULT_BUDGET,
+        probe_delays: Sequence[float] = _PROBE_DELAYS,
+    ) -> None:
+        self._embedder = embedder
+        self._budget = budget
+        self._probe_delays = probe_delays
+        self._probe: asyncio.Task[None] | None = None
+
+    @property
+    def circuit_open(self) -> bool:
+        """Whether the embedder failed and has not recovered yet."""
+        return self._probe is not None and not self._probe.done()
+
+    async def embed(self, text: str) -> Embedded | Degraded:
+        """The vector of the text, or why there is none."""
+        if self._embedder is None:
+            return Degraded.NO_EMBEDDER
+        if self.circuit_open:
+            return Degraded.CIRCUIT_OPEN
+        outcome = await self._attempt(self._embedder, text)
+        failed = outcome is Degraded.EMBEDDER_FAILED or outcome is Degraded.EMBEDDER_TIMEOUT
+        if failed and not self.circuit_open:
+            self._probe = asyncio.create_task(self._recover(self._embedder))
+        return outcome
+
+    async def close(self) -> None:
+        """End the background task."""
+        if self._probe is not None:
+            self._probe.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._probe
+
+    async def _attempt(self, embedder: QueryEmbedder, text: str) -> Embedded | Degraded:
+        try:
+            async with asyncio.timeout(self._budget):
+                vector = await embedder.embed_query(text)
+            return Embedded([float(number) for number in vector], getattr(embedder, "model", None))
+        except EmbedderRejected:
+            return Degraded.EMBEDDER_REFUSED  # the fault lies with this query; the next one may pass
+        except TimeoutError:
+            return Degraded.EMBEDDER_TIMEOUT
+        except Exception:  # noqa: BLE001  (a recall never fails because an embedder of any make did)
+            return Degraded.EMBEDDER_FAILED
+
+    async def _recover(self, embedder: QueryEmbedder) -> None:
+        delays = iter(self._probe_delays)
+        delay = next(delays)
+        while True:
+            await asyncio.sleep(delay)
+            if isinstance(await self._attempt(embedder, _PROBE_TEXT), Embedded):
+                return
+            delay = next(delays, delay)

@@ -1,0 +1,51 @@
+"""Fusion inside the recall statement; `memory_recall.fusion` is its twin and must give the same order.
+
+The CTE `pool` holds what the legs found, with the scores that a leg did not give filled in where they can be computed:
+a row that only words led to still has a cosine, and one that only its meaning led to may still hold a word. Without
+that, a row would be punished for the leg's cut-off rather than for its content.
+"""
+# ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
+
+from memory_recall.fusion import IMPORTANCE_BASE, IMPORTANCE_SHARE, Fusion, SortBy
+from memory_recall.store.recall_filters import Arguments
+
+PRIOR = f"({IMPORTANCE_BASE}::float8 + {IMPORTANCE_SHARE}::float8 * importance)"
+
+
+def _reciprocal(fusion: Fusion, arguments: Arguments) -> str:
+    k = arguments.add(fusion.k, "float8")
+    lexical = arguments.add(fusion.lexical_weight, "float8")
+    dense = arguments.add(fusion.dense_weight, "float8")
+    return (
+        f"""coalesce({lexical} / ({k} + lexical_rank), 0::float8) + coalesce({dense} / ({k} + dense_rank), 0::float8)"""
+    )
+
+
+def _convex(fusion: Fusion, arguments: Arguments) -> str:
+    alpha = arguments.add(fusion.alpha, "float8")
+    floor = _floor(fusion, arguments)
+    dense = f"(coalesce(dense_score, least_dense) - least_dense) / nullif(most_dense - {floor}, 0::float8)"
+    lexical = "coalesce(lexical_score, 0::float8) / nullif(most_lexical, 0::float8)"
+    return f"{alpha} * coalesce({dense}, 1::float8) + (1::float8 - {alpha}) * coalesce({lexical}, 0::float8)"
+
+
+def _floor(fusion: Fusion, arguments: Arguments) -> str:
+    return "least_dense" if fusion.dense_floor is None else arguments.add(fusion.dense_floor, "float8")
+
+
+def fused(fusion: Fusion, arguments: Arguments, *, sort_by: SortBy, lexical_is_final: bool) -> str:
+    """CTE `ordered(id, score, place)` over `pool`; `place` counts from one."""
+    base = _reciprocal(fusion, arguments) if fusion.method == "rrf" else _convex(fusion, arguments)
+    prior = PRIOR if fusion.importance and sort_by is SortBy.RELEVANCE else "1::float8"
+    alone = "-lexical_rank::float8" if lexical_is_final else f"coalesce(lexical_score, 0::float8) * {prior}"
+    tie = "importance DESC, id" if fusion.importance and sort_by is SortBy.IMPORTANCE else "id"
+    return f"""
+bounded AS (
+  SELECT *, max(lexical_score) OVER () AS most_lexical, max(dense_score) OVER () AS most_dense,
+         min(dense_score) OVER () AS least_dense, count(dense_rank) OVER () AS dense_rows
+    FROM pool
+),
+ordered AS (
+  SELECT *, row_number() OVER (ORDER BY score DESC, {tie}) AS place
+    FROM (SELECT *, CASE WHEN dense_rows = 0 THEN {alone} ELSE ({base}) * {prior} END AS score FROM bounded) scored
+)"""

@@ -1,0 +1,63 @@
+"""What the database offers a recall, from its catalog: whether the dense leg can be asked at all, and if not why.
+
+A missing column or type would make the statement fail before it starts, so this is known beforehand and cached for a
+short while. Which model the vectors come from may change at any moment, so that is no part of it: the statement itself
+compares it.
+"""
+# ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
+
+from dataclasses import dataclass
+
+from memory_recall.query import Degraded
+from memory_recall.store.connection import AnyConnection
+from memory_recall.store.table import MemoryTable, describe
+from memory_recall.store.translation import translated
+from memory_recall.store.vector_index import find_statement
+
+_ITERATIVE_SCAN_SINCE = (0, 8)
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """The table as found, and what of the dense leg is there."""
+
+    table: MemoryTable
+    extension_version: str | None
+    has_state: bool
+    has_index: bool
+
+    @property
+    def iterative_scan(self) -> bool:
+        """Whether this pgvector can go on scanning until filters are satisfied."""
+        parts = (self.extension_version or "0").split(".")[:2]
+        return tuple(int(part) for part in parts if part.isdigit()) >= _ITERATIVE_SCAN_SINCE
+
+    def refusal(self, *, require_index: bool) -> Degraded | None:
+        """Why the dense leg cannot take part, if it cannot."""
+        if self.extension_version is None:
+            return Degraded.EXTENSION_MISSING
+        if self.table.embedding_dimensions is None or not self.has_state:
+            return Degraded.SCHEMA_MISSING
+        if require_index and not self.has_index:
+            return Degraded.INDEX_MISSING
+        return None
+
+
+async def read_readiness(connection: AnyConnection, name: str) -> Readiness:
+    """Look the table and its surroundings up.
+
+    Raises:
+        SchemaUnsupported: the table lacks a column without which there is nothing to recall.
+    """
+    table = await describe(connection, name)
+    table.require_supported()
+    with translated("looking at the read path"):
+        row = await connection.fetchrow(
+            "SELECT (SELECT extversion FROM pg_extension WHERE extname = 'vector') AS version,"
+            " to_regclass($1) IS NOT NULL AND to_regclass($2) IS NOT NULL AS has_state,"
+            f" EXISTS ({find_statement(table)}) AS has_index",
+            table.own("memory_index_state"),
+            table.own("memory_index_models"),
+        )
+    assert row is not None  # noqa: S101  (a SELECT without FROM yields one row)
+    return Readiness(table, row["version"], has_state=row["has_state"], has_index=row["has_index"])

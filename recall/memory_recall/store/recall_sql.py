@@ -1,0 +1,165 @@
+"""The recall statement: both legs, their fusion and the page of results in one round trip.
+
+The CTE `gate` decides inside the same statement whether the dense leg may take part: the table's vectors must have been
+made by the model that embedded the query, or comparing them means nothing. It also sets what the HNSW index scan needs,
+for this transaction only, so that it holds behind a transaction pooler and on a replica. `gate` is evaluated before the
+scan begins, since the scan's one-time filter depends on it.
+"""
+# ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
+
+from dataclasses import dataclass
+from typing import Literal
+
+from memory_recall.fusion import Fusion, SortBy
+from memory_recall.store.lexical import ts_rank_leg
+from memory_recall.store.lexical_bm25 import DEFAULT_BUDGET, CollectionStatistics, bm25_leg
+from memory_recall.store.recall_filters import Arguments, Filters, conditions
+from memory_recall.store.recall_fusion import fused
+from memory_recall.store.table import EMBEDDING_COLUMN, MemoryTable
+
+Lexical = Literal["bm25", "ts_rank"]
+Legs = Literal["both", "lexical", "dense"]
+
+DENSE_DEPTH = 50
+_EF_SEARCH_MARGIN = 2  # ef_search over the leg's depth: what measured index recall >= 0.99 takes at the default m
+_MAX_EF_SEARCH = 1000  # pgvector's own limit
+
+
+@dataclass(frozen=True, slots=True)
+class DenseQuery:
+    """A query vector and the model that it comes from; `model` None skips the comparison."""
+
+    vector: list[float]
+    model: str | None
+    iterative_scan: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class RecallQuery:
+    """Everything that shapes one recall statement."""
+
+    text: str
+    legs: Legs
+    lexical: Lexical
+    fusion: Fusion
+    sort_by: SortBy
+    filters: Filters
+    limit: int
+    offset: int = 0
+    dense: DenseQuery | None = None
+    statistics: CollectionStatistics | None = None
+    budget: int = DEFAULT_BUDGET
+
+    @property
+    def depth(self) -> int:
+        """How deep each leg goes; BM25 as deep without a dense leg, lest importance reorder another set of rows."""
+        wanted = self.limit + self.offset
+        return wanted if self.api_lexical and self.dense is None else max(DENSE_DEPTH, wanted)
+
+    @property
+    def api_lexical(self) -> bool:
+        """Whether the lexical leg is the API's, whose order needs nothing more."""
+        return self.lexical == "ts_rank" or self.statistics is None or not self.text or self.sort_by is SortBy.RECENCY
+
+
+def statement(query: RecallQuery, table: MemoryTable) -> tuple[str, list[object]]:
+    """The SQL text and its arguments."""
+    arguments = Arguments()
+    where = conditions(query.filters, arguments, table)
+    depth = arguments.add(query.depth, "bigint")
+    parts = [
+        _gate(query, arguments, table),
+        _dense(query, arguments, table, where, depth),
+        _lexical(query, arguments, table, where, depth),
+        _pool(query, arguments, table),
+        fused(query.fusion, arguments, sort_by=query.sort_by, lexical_is_final=query.api_lexical),
+    ]
+    limit, offset = arguments.add(query.limit, "bigint"), arguments.add(query.offset, "bigint")
+    return f"WITH {','.join(parts)}{_page(table, limit, offset)}", arguments.values
+
+
+def _vector(dense: DenseQuery, arguments: Arguments, table: MemoryTable) -> str:
+    # An array needs no codec on the connection, which may belong to the API's own pool.
+    return f"({arguments.add(dense.vector, 'real[]')})::{table.vector_type()}"
+
+
+def _gate(query: RecallQuery, arguments: Arguments, table: MemoryTable) -> str:
+    if query.dense is None:
+        return "gate AS MATERIALIZED (SELECT NULL::text AS active, false AS open)"
+    settings = {"hnsw.ef_search": str(min(max(query.depth, DENSE_DEPTH) * _EF_SEARCH_MARGIN, _MAX_EF_SEARCH))}
+    if query.dense.iterative_scan:
+        # Without it the index gives ef_search neighbours and the filters then leave what they leave.
+        settings["hnsw.iterative_scan"] = "strict_order" if query.filters.selective else "off"
+    applied = " AND ".join(f"set_config('{name}', '{value}', true) IS NOT NULL" for name, value in settings.items())
+    model = arguments.add(query.dense.model, "text")
+    return f"""gate AS MATERIALIZED (
+  SELECT active, {applied} AND ({model} IS NULL OR active IS NOT DISTINCT FROM {model}) AS open
+    FROM (SELECT (SELECT k.name FROM {table.own("memory_index_state")} s
+                    JOIN {table.own("memory_index_models")} k ON k.id = s.active_model) AS active) state
+)"""
+
+
+def _dense(query: RecallQuery, arguments: Arguments, table: MemoryTable, where: str, depth: str) -> str:
+    if query.dense is None:
+        return """
+dense AS (SELECT NULL::bigint AS id, NULL::bigint AS dense_rank, NULL::float8 AS dense_score WHERE false)"""
+    operator = f'OPERATOR("{table.vector_schema}".<=>)'
+    vector = _vector(query.dense, arguments, table)
+    return f"""
+dense AS MATERIALIZED (
+  SELECT id, row_number() OVER (ORDER BY distance, id) AS dense_rank, 1 - distance AS dense_score
+    FROM (SELECT m.id, (m.{EMBEDDING_COLUMN} {operator} {vector})::float8 AS distance
+            FROM {table.qualified} m
+           WHERE (SELECT open FROM gate) AND {where} AND m.{EMBEDDING_COLUMN} IS NOT NULL
+           ORDER BY m.{EMBEDDING_COLUMN} {operator} {vector} LIMIT {depth}) nearest
+)"""
+
+
+def _lexical(query: RecallQuery, arguments: Arguments, table: MemoryTable, where: str, depth: str) -> str:
+    if query.legs == "dense" and query.dense is not None:
+        return """
+lexical AS (SELECT NULL::bigint AS id, NULL::bigint AS lexical_rank, NULL::float8 AS lexical_score WHERE false)"""
+    if query.api_lexical or query.statistics is None:
+        return ts_rank_leg(table, arguments, where, query=query.text, sort_by=query.sort_by, depth=depth)
+    return bm25_leg(
+        table,
+        arguments,
+        where,
+        query=query.text,
+        depth=depth,
+        budget=query.budget,
+        statistics=query.statistics,
+    )
+
+
+def _pool(query: RecallQuery, arguments: Arguments, table: MemoryTable) -> str:
+    similarity = "d.dense_score"
+    if query.dense is not None:
+        vector = _vector(query.dense, arguments, table)
+        computed = f'1 - (m.{EMBEDDING_COLUMN} OPERATOR("{table.vector_schema}".<=>) {vector})'
+        similarity = f"coalesce(d.dense_score, CASE WHEN (SELECT open FROM gate) THEN {computed} END)"
+    scores = "scored" if not query.api_lexical and query.legs != "dense" else "lexical"
+    return f"""
+pool AS MATERIALIZED (
+  SELECT m.id, coalesce(m.importance, 0)::float8 AS importance, l.lexical_rank, s.lexical_score, d.dense_rank,
+         {similarity} AS dense_score
+    FROM (SELECT id FROM lexical UNION SELECT id FROM dense) found
+    JOIN {table.qualified} m ON m.id = found.id
+    LEFT JOIN lexical l ON l.id = m.id LEFT JOIN {scores} s ON s.id = m.id LEFT JOIN dense d ON d.id = m.id
+)"""
+
+
+def _page(table: MemoryTable, limit: str, offset: str) -> str:
+    sensitive = table.sensitive("m")
+    owner = "m.user_id" if "user_id" in table.columns else "NULL::text"
+    # A sensitive row is found by its words, but its words do not leave the database.
+    return f"""
+SELECT gate.active, gate.open, (SELECT count(*) FROM dense) AS dense_rows, p.*
+  FROM gate LEFT JOIN (
+    SELECT m.id,
+           CASE WHEN {sensitive} THEN '[SENSITIVE - use secret_get(id=' || m.id || ')]' ELSE m.content END AS content,
+           m.category, m.tags, m.importance, {sensitive} AS is_sensitive, {owner} AS owner, m.created_at, m.updated_at,
+           o.score, o.place, o.lexical_rank, o.lexical_score, o.dense_rank, o.dense_score
+      FROM (SELECT * FROM ordered ORDER BY place LIMIT {limit} OFFSET {offset}) o
+      JOIN {table.qualified} m ON m.id = o.id) p ON true
+ ORDER BY p.place"""

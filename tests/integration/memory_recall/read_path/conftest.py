@@ -1,0 +1,95 @@
+"""A migrated database with a small model, and an embedder whose vectors the test chooses."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import asyncpg
+import pytest
+
+from memory_recall.recall import HybridRecall
+from memory_recall.store.connection import DsnText, create_pool
+from memory_recall.store.migrate import migrate
+
+DIMENSIONS = 8
+
+
+def axis(*weights: float) -> list[float]:
+    """A vector with these first components."""
+    return [*weights, *([0.0] * (DIMENSIONS - len(weights)))]
+
+
+@dataclass
+class ChosenEmbedder:
+    """Embeds what it was told to; an exception in place of a vector is raised."""
+
+    vectors: dict[str, Sequence[float] | Exception] = field(default_factory=dict)
+    model: str | None = "tiny"
+    calls: list[str] = field(default_factory=list)
+
+    async def embed_query(self, text: str) -> Sequence[float]:
+        self.calls.append(text)
+        found = self.vectors.get(text, axis(1.0))
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+
+@dataclass
+class Memories:
+    """The table of memories under test."""
+
+    pool: "asyncpg.Pool[asyncpg.Record]"
+    opened: list[HybridRecall] = field(default_factory=list)
+
+    async def add(
+        self,
+        content: str,
+        *,
+        vector: Sequence[float] | None = None,
+        importance: float = 0.5,
+        category: str = "facts",
+        tags: str = "",
+        user_id: str = "default",
+        sensitive: bool = False,
+        deleted: bool = False,
+        created_at: datetime | None = None,
+        expanded_keywords: str = "",
+    ) -> int:
+        return int(
+            await self.pool.fetchval(
+                "INSERT INTO memories (content, importance, category, tags, user_id, is_sensitive, deleted_at,"
+                " created_at, expanded_keywords, embedding) VALUES ($1, $2, $3, $4, $5, $6,"
+                " CASE WHEN $7 THEN now() END,"
+                " coalesce($8, now()), $9, $10::real[]::halfvec) RETURNING id",
+                content, importance, category, tags, user_id, sensitive, deleted, created_at, expanded_keywords,
+                None if vector is None else list(vector),
+            )
+        )  # fmt: skip
+
+    def recalling(self, embedder: Any = None, **options: Any) -> HybridRecall:
+        recall = HybridRecall(self.pool, embedder, **options)
+        self.opened.append(recall)
+        return recall
+
+
+@pytest.fixture
+async def memories(database: Any, request_for: Callable[..., Any]) -> AsyncIterator[Memories]:
+    """An empty table of memories with embedding column, rules and HNSW index."""
+    source = DsnText(database.dsn)
+    await migrate(source, request_for(dimensions=DIMENSIONS, model="tiny"), to="head")
+    pool = await create_pool(source, max_size=4)
+    store = Memories(pool)
+    try:
+        yield store
+    finally:
+        for recall in store.opened:
+            await recall.close()
+        await pool.close()
+
+
+@pytest.fixture
+def embedder() -> ChosenEmbedder:
+    """An embedder that has not been told anything yet."""
+    return ChosenEmbedder()

@@ -1,0 +1,194 @@
+"""Hybrid recall against a real Postgres: what it finds, in which order, and what never leaves the database."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from memory_recall.errors import InvalidInput
+from memory_recall.fusion import Fusion
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def axis(*weights: float) -> list[float]:
+    return [*weights, *([0.0] * (8 - len(weights)))]
+
+
+async def test_a_memory_is_found_by_meaning_without_a_word_in_common(memories: Any, embedder: Any) -> None:
+    """This is what the dense leg is for."""
+    wanted = await memories.add("The backup job runs at night", vector=axis(1.0, 0.1))
+    await memories.add("Tomatoes like sun", vector=axis(0.0, 1.0))
+    result = await memories.recalling(embedder).recall("nightly copies", limit=1)
+    assert result.ids == [wanted]
+    assert not result.degraded
+    assert result.memories[0].evidence.dense_rank == 1
+
+
+async def test_a_memory_without_a_vector_is_still_found_by_its_words(memories: Any, embedder: Any) -> None:
+    """A row that waits for its embedding does not disappear from hybrid answers."""
+    await memories.add("Tomatoes like sun", vector=axis(1.0))
+    pending = await memories.add("The zigbee dongle hangs on usb3 noise")
+    result = await memories.recalling(embedder).recall("zigbee dongle", limit=2)
+    assert pending in result.ids
+
+
+@pytest.mark.parametrize("mode", ["hybrid", "lexical", "dense"])
+async def test_a_sensitive_memory_is_found_by_words_and_its_content_stays_behind(
+    memories: Any, embedder: Any, mode: str
+) -> None:
+    """The mask is applied inside the database, in every mode that can find the row at all."""
+    secret = await memories.add("router admin password is hunter2", sensitive=True)
+    await memories.add("The router stands in the attic", vector=axis(1.0))
+    result = await memories.recalling(embedder).recall("router password", mode=mode)
+    assert "hunter2" not in repr(result)
+    found = {memory.id: memory for memory in result.memories}
+    if mode == "dense":
+        assert secret not in found
+    else:
+        assert found[secret].is_sensitive
+        assert found[secret].content == f"[SENSITIVE - use secret_get(id={secret})]"
+
+
+@pytest.mark.parametrize("mode", ["hybrid", "lexical", "dense"])
+@pytest.mark.parametrize("sort_by", ["relevance", "importance", "recency"])
+async def test_deleted_memories_are_never_recalled(memories: Any, embedder: Any, mode: str, sort_by: str) -> None:
+    """Neither by words nor by meaning nor by date."""
+    gone = await memories.add("the wireguard tunnel port", deleted=True)
+    kept = await memories.add("the wireguard tunnel key", vector=axis(1.0))
+    result = await memories.recalling(embedder).recall("wireguard tunnel port", mode=mode, sort_by=sort_by)
+    assert gone not in result.ids
+    assert result.ids == [kept]
+
+
+async def test_filters_hold_for_both_legs(memories: Any, embedder: Any) -> None:
+    """Category, tags, user and time each keep a row out that words and meaning would both bring in."""
+    options = {"vector": axis(1.0), "category": "ops", "tags": "disk, zfs", "user_id": "ana", "created_at": NOW}
+    wanted = await memories.add("scrub the zfs pool", **options)
+    for change in (
+        {"category": "garden"},
+        {"tags": "zfsx"},
+        {"user_id": "bo"},
+        {"created_at": NOW - timedelta(days=9)},
+        {"created_at": NOW + timedelta(days=9)},
+    ):
+        await memories.add("scrub the zfs pool", **{**options, **change})
+    result = await memories.recalling(embedder).recall(
+        "scrub zfs pool", category="ops", tags=["zfs"], user_id="ana",
+        since=NOW - timedelta(days=1), until=NOW + timedelta(days=1),
+    )  # fmt: skip
+    assert result.ids == [wanted]
+
+
+async def test_pages_continue_where_the_one_before_ended(memories: Any, embedder: Any) -> None:
+    """Limit and offset cut one order into pages without gap or repetition."""
+    for number in range(12):
+        await memories.add(f"kettle note {number}", vector=axis(1.0, number / 10))
+    recall = memories.recalling(embedder)
+    whole = (await recall.recall("kettle note", limit=12)).ids
+    pages = [(await recall.recall("kettle note", limit=5, offset=offset)).ids for offset in (0, 5, 10)]
+    assert [one for page in pages for one in page] == whole
+    assert len(set(whole)) == 12
+
+
+@pytest.mark.parametrize(("limit", "offset"), [(0, 0), (501, 0), (10, -1)])
+async def test_a_page_that_makes_no_sense_is_refused(memories: Any, limit: int, offset: int) -> None:
+    """The message says what to ask for."""
+    with pytest.raises(InvalidInput, match=r"Ask for|Start at"):
+        await memories.recalling().recall("x", limit=limit, offset=offset)
+
+
+async def test_importance_multiplies_relevance_after_fusion(memories: Any, embedder: Any) -> None:
+    """Of two memories that the legs cannot tell apart, the important one comes first."""
+    plain = await memories.add("renew the certificate", vector=axis(1.0), importance=0.1)
+    vital = await memories.add("renew the certificate", vector=axis(1.0), importance=0.9)
+    await memories.add("feed the cat", vector=axis(0.0, 1.0))
+    recall = memories.recalling(embedder)
+    assert (await recall.recall("renew certificate", limit=2)).ids == [vital, plain]
+    assert (await recall.recall("renew certificate", limit=2, sort_by="importance")).ids == [vital, plain]
+    bare = memories.recalling(embedder, fusion=Fusion(importance=False))
+    assert (await bare.recall("renew certificate", limit=2)).ids == [plain, vital]
+
+
+async def test_recency_is_by_date_alone(memories: Any, embedder: Any) -> None:
+    """The embedder is not even asked, and a better match does not overtake a newer one."""
+    days = [3, 1, 2]
+    ids = {
+        day: await memories.add(f"plumber {'plumber ' * day}", created_at=NOW - timedelta(days=day), vector=axis(1.0))
+        for day in days
+    }
+    result = await memories.recalling(embedder).recall("plumber", sort_by="recency")
+    assert result.ids == [ids[1], ids[2], ids[3]]
+    assert embedder.calls == []
+    assert not result.degraded
+
+
+async def test_an_empty_query_lists_by_importance_as_the_api_does(memories: Any, embedder: Any) -> None:
+    """There is nothing to embed and nothing to match."""
+    low = await memories.add("a", importance=0.2)
+    high = await memories.add("b", importance=0.8)
+    result = await memories.recalling(embedder).recall("   ")
+    assert result.ids == [high, low]
+    assert embedder.calls == []
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "don't & ! | <-> ( ' \\ : *",
+        "a\x00b",
+        "\ud800 lone",
+        "the of and",
+        "x" * 60_000,
+        "'; DROP TABLE memories; --",
+        "café 🫖",
+    ],
+)
+@pytest.mark.parametrize("lexical", ["bm25", "ts_rank"])
+async def test_no_query_is_a_syntax_error(memories: Any, embedder: Any, query: str, lexical: str) -> None:
+    """Whatever a prompt contains, a recall answers, and meaning takes part."""
+    await memories.add("some café with a teapot 🫖", vector=axis(1.0))
+    result = await memories.recalling(embedder, lexical=lexical).recall(query)
+    assert not result.degraded
+
+
+async def test_legs_are_timed_on_demand(memories: Any, embedder: Any) -> None:
+    """Asking for an explanation yields each leg's share of the statement."""
+    await memories.add("boil the kettle", vector=axis(1.0))
+    recall = memories.recalling(embedder)
+    assert (await recall.recall("kettle")).timings.legs == {}
+    legs = (await recall.recall("kettle", explain=True)).timings.legs
+    assert {"dense", "lexical", "execution"} <= set(legs)
+
+
+async def test_the_dense_leg_brings_more_rows_than_pgvector_searches_by_default(memories: Any, embedder: Any) -> None:
+    """The index scan of the statement sees the ef_search that the same statement sets: its default of 40 gives 40."""
+    await memories.pool.executemany(
+        "INSERT INTO memories (content, embedding) VALUES ($1, $2::real[]::halfvec)",
+        [(f"row {n}", axis(1.0, n / 400, (n % 7) / 50)) for n in range(400)],
+    )
+    async with memories.pool.acquire() as connection:
+        role = await connection.fetchval("SELECT current_user")
+        await connection.execute(f"ALTER ROLE {role} SET enable_seqscan = off")
+    await memories.pool.expire_connections()
+    recall = memories.recalling(embedder, require_index=True)
+    result = await recall.recall("unrelated", mode="dense", limit=50)
+    async with memories.pool.acquire() as connection:
+        await connection.execute(f"ALTER ROLE {role} RESET enable_seqscan")
+    assert len(result.ids) == 50
+
+
+async def test_a_selective_filter_does_not_starve_the_dense_leg(memories: Any, embedder: Any) -> None:
+    """The index goes on scanning until enough rows pass the filter, however far away those are."""
+    await memories.pool.executemany(
+        "INSERT INTO memories (content, user_id, embedding) VALUES ($1, $2, $3::real[]::halfvec)",
+        [(f"row {n}", "ana" if n >= 580 else "bo", axis(1.0, n / 300, (n % 7) / 50)) for n in range(600)],
+    )
+    async with memories.pool.acquire() as connection:
+        role = await connection.fetchval("SELECT current_user")
+        await connection.execute(f"ALTER ROLE {role} SET enable_seqscan = off")
+    await memories.pool.expire_connections()
+    result = await memories.recalling(embedder).recall("unrelated", mode="dense", user_id="ana", limit=20)
+    async with memories.pool.acquire() as connection:
+        await connection.execute(f"ALTER ROLE {role} RESET enable_seqscan")
+    assert len(result.ids) == 20
