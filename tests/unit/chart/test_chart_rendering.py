@@ -118,8 +118,9 @@ def test_metrics_are_scraped_in_one_way_only(render: Render, scrape: str, *, ann
 
 def test_pod_monitor_keeps_the_namespace_of_the_metric(render: Render) -> None:
     """A MemoryIndex's namespace, not the operator's, is what an alert must name."""
-    operator, _ = of_kind(render({"monitoring": {"scrape": "PodMonitor"}}), "PodMonitor")
-    assert operator["spec"]["podMetricsEndpoints"][0]["honorLabels"] is True
+    monitors = of_kind(render({"monitoring": {"scrape": "PodMonitor"}}), "PodMonitor")
+    by_name = {body["metadata"]["name"]: body["spec"]["podMetricsEndpoints"][0] for body in monitors}
+    assert by_name["memory-operator"]["honorLabels"] is True
 
 
 def test_both_kinds_of_prometheus_get_the_same_alerts(everything: Objects) -> None:

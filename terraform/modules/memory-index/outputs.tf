@@ -1,0 +1,14 @@
+output "name" {
+  description = "Name of the MemoryIndex."
+  value       = kubectl_manifest.memory_index.name
+}
+
+output "namespace" {
+  description = "Namespace of the MemoryIndex."
+  value       = kubectl_manifest.memory_index.namespace
+}
+
+output "embedder_url" {
+  description = "Where API pods reach the embedder that the operator runs."
+  value       = try(var.spec.embedder.external.url, "http://${var.name}-embedder.${var.namespace}.svc:8080")
+}

@@ -1,0 +1,4 @@
+output "namespace" {
+  description = "Namespace of the operator."
+  value       = helm_release.operator.namespace
+}
