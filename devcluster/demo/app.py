@@ -18,7 +18,7 @@ from devcluster.demo.places import on_a_cluster, on_this_machine
 from devcluster.demo.stand import DemoError
 from devcluster.demo.story import Record
 from devcluster.demo.verdict import Outcome
-from devcluster.errors import DevclusterError, NotSupported
+from devcluster.errors import DevclusterError, UnsupportedError
 from devcluster.settings import REPOSITORY, DriverName
 
 DEFAULT_DATA = REPOSITORY / "examples" / "homelab"
@@ -70,7 +70,7 @@ def _tell(narrator: Narrator, dataset: Dataset, options: Options, record: Record
     try:
         try:
             _tell_somewhere(narrator, dataset, options, record)
-        except NotSupported as error:
+        except UnsupportedError as error:
             if options.driver is not None:
                 raise
             narrator.say(f"No driver can start a cluster here: {error}")

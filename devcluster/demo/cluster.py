@@ -12,20 +12,17 @@ from typing import Any
 
 import orjson
 
-from devcluster.cluster import Cluster
 from devcluster.demo import follow, objects
 from devcluster.demo.diagnosis import diagnose
 from devcluster.demo.narrator import Narrator, Step
 from devcluster.demo.stand import Completed, DemoError, last_object
-from devcluster.errors import CommandFailed
+from devcluster.errors import CommandError
+from devcluster.postgres import Postgres, create_database
 
 POLL_SECONDS = 1.0
 BASE_DEADLINE = 300.0
 ROWS_PER_SECOND_FLOOR = 8.0  # slower than any machine this is shown on; only the deadline depends on it
 RATE = "rows_per_second"
-POSTGRES_NAMESPACE = "dbaas"
-POSTGRES_CLUSTER = "pg-cluster"
-PRIMARY = f"cnpg.io/cluster={POSTGRES_CLUSTER},cnpg.io/instanceRole=primary"
 
 
 @dataclass(frozen=True)
@@ -44,40 +41,22 @@ class Names:
         return f"http://{self.index}-embedder:8080"
 
 
-def psql(cluster: Cluster, database: str, *statements: str, copied: str | None = None) -> str:
-    """Run SQL on whichever instance is the primary now; `copied` is what a COPY FROM STDIN reads."""
-    pod = cluster.kubectl("-n", POSTGRES_NAMESPACE, "get", "pods", "-l", PRIMARY, "-o", "name").strip()
-    if not pod:
-        raise DemoError(f"no instance of {POSTGRES_NAMESPACE}/{POSTGRES_CLUSTER} is the primary at the moment")
-    command = ["psql", "-qAtX", "-v", "ON_ERROR_STOP=1", "-d", database]
-    for statement in statements:
-        command += ["-c", statement]
-    interactive = ("-i",) if copied is not None else ()
-    run = ("exec", *interactive, pod, "-c", "postgres", "--", *command)
-    return cluster.kubectl("-n", POSTGRES_NAMESPACE, *run, input=copied).strip()
-
-
-def owner_dsn(cluster: Cluster) -> str:
-    """The connection string that CloudNativePG wrote for the owner of the Postgres cluster's first database."""
-    secret = ("secret", f"{POSTGRES_CLUSTER}-app")
-    return cluster.kubectl("-n", POSTGRES_NAMESPACE, "get", *secret, "-o", "go-template={{.data.uri | base64decode}}")
-
-
 class ClusterStand:
     """A store in a cluster and the toolbox pod beside it."""
 
-    def __init__(self, cluster: Cluster, manifest: Path, rows: int, names: Names | None = None) -> None:
-        self.driver: str | None = cluster.driver
-        self._cluster = cluster
+    def __init__(self, postgres: Postgres, manifest: Path, rows: int, names: Names | None = None) -> None:
+        self.driver: str | None = str(postgres.cluster.driver)
+        self._cluster = postgres.cluster
+        self._postgres = postgres
         self._manifest = manifest
         self._names = names or Names()
         self._deadline = BASE_DEADLINE + rows / ROWS_PER_SECOND_FLOOR
 
     def prepare(self, image: str) -> None:
-        """Namespace, Secret and toolbox; the pod runs when this returns."""
+        """Database, namespace, Secret and toolbox; the pod runs when this returns."""
         names = self._names
+        dsn = create_database(self._cluster, self._postgres, names.database)
         self._cluster.apply(objects.namespace(names.namespace))
-        dsn = owner_dsn(self._cluster)
         self._cluster.apply(objects.dsn_secret(names.namespace, names.secret, names.secret_key, dsn))
         pod = objects.toolbox(
             names.namespace,
@@ -94,13 +73,13 @@ class ClusterStand:
         interactive = ("-i",) if stdin is not None else ()
         try:
             output = self._kubectl("exec", *interactive, objects.TOOLBOX, "--", *arguments, input=stdin)
-        except CommandFailed as error:
+        except CommandError as error:
             return Completed(error.returncode, "", error.output)
         return Completed(0, output, "")
 
     def sql(self, statement: str) -> str:
         """Ask the primary with psql."""
-        return psql(self._cluster, self._names.database, statement)
+        return self._postgres.psql(statement, self._names.database)
 
     def bring_index(self, narrator: Narrator) -> None:
         """Apply the one YAML file and watch the operator do the rest."""

@@ -10,7 +10,7 @@ import orjson
 
 from devcluster.cluster import Cluster
 from devcluster.demo import follow
-from devcluster.errors import CommandFailed
+from devcluster.errors import CommandError
 
 LOG_LINES = "8"
 OPERATOR_NAMESPACE = "memory-index-system"
@@ -53,5 +53,5 @@ def _is_well(status: Mapping[str, Any]) -> bool:
 def _ask(cluster: Cluster, *arguments: str) -> str:
     try:
         return cluster.kubectl(*arguments).rstrip()
-    except CommandFailed as error:
+    except CommandError as error:
         return f"  ({error.message})"

@@ -1,16 +1,24 @@
 """The two places where the story can be told, put up and taken down."""
 
+import os
 from pathlib import Path
 
+import devcluster
+from devcluster.cluster import Cluster
 from devcluster.demo import story
+from devcluster.demo.cluster import ClusterStand, Names
 from devcluster.demo.dataset import Dataset
 from devcluster.demo.local import local_stand
 from devcluster.demo.narrator import Narrator
+from devcluster.demo.operator import install_operator
 from devcluster.demo.story import Record
+from devcluster.errors import DevclusterError, UnsupportedError
 from devcluster.settings import REPOSITORY, DriverName, Settings
 
 MANIFEST = REPOSITORY / "examples" / "demo.yaml"
 MODEL_FILE = Path("models") / "all-MiniLM-L6-v2.gguf"
+INSTANCES = 2
+KEPT_NAME = "demo"
 
 
 def on_this_machine(narrator: Narrator, dataset: Dataset, record: Record) -> None:
@@ -27,4 +35,44 @@ def on_a_cluster(
     narrator: Narrator, dataset: Dataset, record: Record, *, driver: DriverName | None, keep: bool
 ) -> None:
     """A cluster of the story's own, with CloudNativePG, Postgres and the operator from its chart."""
-    raise NotImplementedError
+    settings = Settings().model_copy(update={"driver": driver} if driver else {})
+    try:
+        devcluster.choose_driver(settings)
+    except DevclusterError as error:
+        raise UnsupportedError(error.message, detail=error.detail, remedy=error.remedy) from error
+    name = KEPT_NAME if keep else f"{KEPT_NAME}-{os.getpid()}"
+    with devcluster.start(name, settings=settings, reporter=narrator, detached=keep) as cluster:
+        record.learn(cluster=str(cluster.driver))
+        try:
+            story.tell(_stand(cluster, narrator, dataset, settings), narrator, dataset, record)
+        finally:
+            if keep:
+                narrator.say(_how_to_go_on(cluster))
+
+
+def _stand(cluster: Cluster, narrator: Narrator, dataset: Dataset, settings: Settings) -> ClusterStand:
+    devcluster.install_cnpg(cluster, settings=settings, reporter=narrator)
+    images = devcluster.load_images(cluster, settings=settings, reporter=narrator)
+    postgres = devcluster.create_postgres(cluster, instances=INSTANCES, reporter=narrator)
+    with narrator.step("helm install charts/memory-index") as step:
+        install_operator(cluster, operator_image=images.operator, embedder_image=images.embedder)
+        step.result = "the operator is ready"
+    stand = ClusterStand(postgres, MANIFEST, rows=len(dataset.memories))
+    with narrator.step("A user's namespace, Secret and toolbox pod"):
+        stand.prepare(images.operator)
+    return stand
+
+
+def _how_to_go_on(cluster: Cluster) -> str:
+    names = Names()
+    toolbox = f"kubectl -n {names.namespace} exec -it toolbox --"
+    return f"""
+The cluster {cluster.name} stays. To go on:
+  export KUBECONFIG={cluster.kubeconfig}
+  kubectl get memoryindexes -A -o wide
+  kubectl -n {names.namespace} describe memoryindex {names.index}
+  {toolbox} memory recall "where do we keep the spare key?" --explain
+  {toolbox} memory status
+To end it:
+  python -m devcluster down --name {cluster.name}
+"""

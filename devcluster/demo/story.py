@@ -42,7 +42,7 @@ class Record:
     def __init__(self, outcome: Outcome) -> None:
         self.outcome = outcome
 
-    def learn(self, **facts: bool | Counts | Recall) -> None:
+    def learn(self, **facts: bool | str | Counts | Recall) -> None:
         """Add facts to the outcome."""
         self.outcome = replace(self.outcome, **facts)  # type: ignore[arg-type]  # each fact names its field
 

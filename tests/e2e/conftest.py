@@ -4,6 +4,7 @@ A test takes as much of it as it needs: `cluster` is the bare cluster, `platform
 `tenant` is a test's own namespace and database. When a test fails, all it touched is described in `build/e2e/<test>`.
 """
 
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,9 +14,9 @@ import pytest
 
 import devcluster
 from devcluster.cluster import Cluster
-from devcluster.demo.cluster import POSTGRES_CLUSTER, POSTGRES_NAMESPACE
 from devcluster.demo.operator import NAMESPACE as OPERATOR_NAMESPACE
 from devcluster.demo.operator import install_operator
+from devcluster.postgres import Postgres
 from tests.e2e import evidence
 from tests.e2e.tenants import Tenant
 
@@ -27,7 +28,7 @@ FAILED = pytest.StashKey[bool]()
 class Platform:
     """A cluster on which a MemoryIndex can be made."""
 
-    cluster: Cluster
+    postgres: Postgres
     image: str
 
 
@@ -44,7 +45,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
     """A fresh cluster that ends with the session."""
-    with devcluster.start("e2e") as started:
+    with devcluster.start(f"e2e-{os.getpid()}") as started:
         yield started
 
 
@@ -52,8 +53,10 @@ def cluster() -> Iterator[Cluster]:
 def platform(cluster: Cluster) -> Platform:
     """CloudNativePG, one Postgres cluster of two instances, and the operator installed by helm."""
     devcluster.install_cnpg(cluster)
-    devcluster.create_postgres(cluster, POSTGRES_NAMESPACE, POSTGRES_CLUSTER, instances=2)
-    return Platform(cluster, install_operator(cluster))
+    images = devcluster.load_images(cluster)
+    postgres = devcluster.create_postgres(cluster, instances=2)
+    install_operator(cluster, operator_image=images.operator, embedder_image=images.embedder)
+    return Platform(postgres, images.operator)
 
 
 @pytest.fixture
@@ -64,11 +67,13 @@ def tenant(platform: Platform, request: pytest.FixtureRequest) -> Iterator[Tenan
 
 def open_tenant(platform: Platform, request: pytest.FixtureRequest, name: str) -> Iterator[Tenant]:
     """A tenant that ends with the scope of the fixture that asked for it."""
-    tenant = Tenant(platform.cluster, name, platform.image)
+    platform.postgres.wait_ready()
+    tenant = Tenant(platform.postgres, name, platform.image)
     tenant.create()
     yield tenant
     if request.node.stash.get(FAILED, False):
-        evidence.save(platform.cluster, ROOT / "build" / "e2e" / name, (name, POSTGRES_NAMESPACE, OPERATOR_NAMESPACE))
+        spaces = (name, platform.postgres.namespace, OPERATOR_NAMESPACE)
+        evidence.save(tenant.cluster, ROOT / "build" / "e2e" / name, spaces)
     tenant.remove()
 
 

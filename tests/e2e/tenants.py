@@ -6,19 +6,19 @@ not make.
 """
 
 import copy
-import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
 import orjson
 
 from devcluster.cluster import Cluster
 from devcluster.demo import follow, objects
-from devcluster.demo.cluster import POSTGRES_CLUSTER, POSTGRES_NAMESPACE, psql
 from devcluster.demo.stand import DIMENSIONS, MODEL, last_object
 from devcluster.demo.story import AFTER
 from devcluster.demo.verdict import Counts
+from devcluster.postgres import Postgres, create_database
 from tests.e2e.texts import Row, as_csv
 from tests.e2e.waiting import eventually
 
@@ -51,10 +51,15 @@ CREATE INDEX idx_memories_search ON memories USING gin (search_vector);
 class Tenant:
     """A namespace with a database of the same name."""
 
-    cluster: Cluster
+    postgres: Postgres
     name: str
     image: str
-    password: str = field(default_factory=lambda: secrets.token_hex(12), repr=False)
+    dsn: str = field(default="", repr=False)
+
+    @property
+    def cluster(self) -> Cluster:
+        """The cluster that all tests share."""
+        return self.postgres.cluster
 
     @property
     def database(self) -> str:
@@ -62,22 +67,16 @@ class Tenant:
         return self.name.replace("-", "_")
 
     @property
-    def dsn(self) -> str:
-        """The connection string of the database's owner."""
-        host = f"{POSTGRES_CLUSTER}-rw.{POSTGRES_NAMESPACE}"
-        return f"postgresql://{self.database}:{self.password}@{host}:5432/{self.database}"
-
-    @property
-    def _as_owner(self) -> str:
-        return f"SET ROLE {self.database}"
+    def password(self) -> str:
+        """The password in the connection string."""
+        return str(urlsplit(self.dsn).password)
 
     # What a test begins with
 
     def create(self) -> None:
         """Namespace, role, database and Secret."""
         self.cluster.apply(objects.namespace(self.name))
-        psql(self.cluster, "postgres", f"CREATE ROLE {self.database} LOGIN PASSWORD '{self.password}'")
-        psql(self.cluster, "postgres", f"CREATE DATABASE {self.database} OWNER {self.database}")
+        self.dsn = create_database(self.cluster, self.postgres, self.database)
         self.write_secret(self.dsn)
 
     def write_secret(self, dsn: str) -> None:
@@ -91,8 +90,7 @@ class Tenant:
 
     def add(self, memories: Sequence[Row]) -> None:
         """More memories, as the API would insert them: they know nothing of vectors."""
-        copy_in = "COPY memories (id, content, is_sensitive) FROM STDIN (FORMAT csv)"
-        psql(self.cluster, self.database, self._as_owner, copy_in, copied=as_csv(memories))
+        self.as_owner(f"COPY memories (id, content, is_sensitive) FROM STDIN (FORMAT csv);\n{as_csv(memories)}\\.\n")
 
     def start_toolbox(self) -> None:
         """A pod to run the `memory` program in."""
@@ -104,7 +102,7 @@ class Tenant:
         """Everything of the test; the MemoryIndex first, while its Secret and database are there."""
         self.kubectl("delete", "memoryindex", "--all", "--wait", "--timeout=60s")
         self.cluster.kubectl("delete", "namespace", self.name, "--wait=false")
-        psql(self.cluster, "postgres", f"DROP DATABASE IF EXISTS {self.database} WITH (FORCE)")
+        self.postgres.psql(f"DROP DATABASE IF EXISTS {self.database} WITH (FORCE)")
 
     # What a test does
 
@@ -123,11 +121,11 @@ class Tenant:
 
     def sql(self, statement: str) -> str:
         """Ask the primary, as its superuser."""
-        return psql(self.cluster, self.database, statement)
+        return self.postgres.psql(statement, self.database)
 
-    def as_owner(self, *statements: str) -> str:
+    def as_owner(self, script: str) -> str:
         """Do in the database what the application's role may do."""
-        return psql(self.cluster, self.database, self._as_owner, *statements)
+        return self.postgres.psql(f"SET ROLE {self.database};\n{script}", self.database)
 
     # What a test looks at
 
@@ -176,7 +174,7 @@ def manifest(tenant: Tenant, changes: dict[str, Any]) -> objects.Object:
     """A small index on the CPU, with the given changes of its spec."""
     spec: dict[str, Any] = {
         "database": {
-            "cluster": {"name": POSTGRES_CLUSTER, "namespace": POSTGRES_NAMESPACE},
+            "cluster": {"name": tenant.postgres.name, "namespace": tenant.postgres.namespace},
             "name": tenant.database,
             "credentials": {"secretName": SECRET, "key": KEY},
         },

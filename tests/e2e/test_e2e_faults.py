@@ -5,7 +5,6 @@ Each test breaks one thing in one run, at a moment that it observes: some rows h
 
 import pytest
 
-from devcluster.demo.cluster import POSTGRES_NAMESPACE, PRIMARY
 from tests.e2e.tenants import Tenant
 from tests.e2e.texts import rows, sensitive
 from tests.e2e.waiting import eventually
@@ -52,16 +51,13 @@ def kill(tenant: Tenant, *selection: str) -> None:
 
 
 def test_the_death_of_the_primary_promotes_a_replica_and_loses_no_row(busy: Tenant) -> None:
-    pods = ("-n", POSTGRES_NAMESPACE, "get", "pods", "-l", PRIMARY, "-o", "name")
-    before = busy.cluster.kubectl(*pods).strip()
-    kill(busy, "-n", POSTGRES_NAMESPACE, before)
+    before = busy.postgres.primary()
+    kill(busy, "-n", busy.postgres.namespace, "pod", before)
     eventually(
-        lambda: busy.cluster.kubectl(*pods).split(),
-        lambda primaries: len(primaries) == 1 and primaries != [before],
-        what="the replica promoted",
-        seconds=90,
+        busy.postgres.primary, lambda primary: primary not in {"", before}, what="the replica promoted", seconds=90
     )
     assert_nothing_was_lost(busy)
+    busy.postgres.wait_ready()
 
 
 def test_the_death_of_the_embedder_only_delays(busy: Tenant) -> None:

@@ -5,7 +5,6 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from devcluster.demo.cluster import POSTGRES_NAMESPACE
 from tests.e2e.audit import audit_lines, writes
 from tests.e2e.conftest import Platform, open_tenant
 from tests.e2e.tenants import INDEX, Tenant, metrics
@@ -82,9 +81,9 @@ def test_an_edited_and_a_new_row_get_their_vectors_and_a_row_turned_sensitive_lo
     vector = f"SELECT embedding FROM memories WHERE id = {edited.id}"
     before = ready.sql(vector)
     ready.as_owner(
-        f"UPDATE memories SET content = 'quite another subject' WHERE id = {edited.id}",
-        f"UPDATE memories SET is_sensitive = true WHERE id = {turned.id}",
-        f"INSERT INTO memories (id, content) VALUES ({added.id}, '{added.content}')",
+        f"""UPDATE memories SET content = 'quite another subject' WHERE id = {edited.id};
+            UPDATE memories SET is_sensitive = true WHERE id = {turned.id};
+            INSERT INTO memories (id, content) VALUES ({added.id}, '{added.content}');"""
     )
     without = "SELECT count(*) FROM memories WHERE embedding IS NULL AND NOT is_sensitive"
     eventually(lambda: ready.sql(without), lambda count: count == "0", what="the sync to embed both rows", seconds=30)
@@ -127,7 +126,7 @@ def test_deletion_keeps_the_vectors_and_clears_away_what_the_operator_made(tenan
     tenant.apply_index()
     tenant.wait_ready()
     ours = f"memory-index.dev/namespace={tenant.name}"
-    databases = ("-n", POSTGRES_NAMESPACE, "get", "databases.postgresql.cnpg.io", "-l", ours, "-o", "name")
+    databases = ("-n", tenant.postgres.namespace, "get", "databases.postgresql.cnpg.io", "-l", ours, "-o", "name")
     assert tenant.cluster.kubectl(*databases).strip()
     tenant.kubectl("delete", "memoryindex", INDEX, "--wait", "--timeout=60s")
     assert tenant.embedded() == len(memories) - sensitive(memories)
