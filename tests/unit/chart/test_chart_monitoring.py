@@ -1,0 +1,101 @@
+"""Every panel and alert asks for series that our processes truly export, by labels that they truly have."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+import yaml
+from prometheus_client import CollectorRegistry
+
+from memory_embedder.lanes import Lane
+from memory_embedder.metrics import Metrics as EmbedderMetrics
+from memory_embedder.metrics import QueueReading
+from memory_operator.metrics import Metrics as OperatorMetrics
+from memory_recall.workers.metrics import WorkerMetrics
+from tests.unit.chart.conftest import CHART
+
+Series = Mapping[str, frozenset[str]]
+
+# Added by Prometheus or by its scrape configuration.
+TARGET_LABELS = frozenset({"namespace", "pod", "exported_namespace"})
+NAME = re.compile(r"\bmemory_[a-z_]+\b")
+SELECTOR = re.compile(r"(memory_[a-z_]+)\{([^}]*)\}")
+GROUPING = re.compile(r"\b(?:by|on|ignoring|without) \(([^)]*)\)")
+
+
+def exported(registry: CollectorRegistry) -> dict[str, frozenset[str]]:
+    """Series names of a registry with their labels."""
+    found = {
+        name: frozenset({*getattr(collector, "_labelnames", ()), *(("le",) if name.endswith("_bucket") else ())})
+        for name, collector in registry._names_to_collectors.items()
+    }
+    # A collector without label names of its own makes its samples when asked.
+    sampled = {sample.name: frozenset(sample.labels) for family in registry.collect() for sample in family.samples}
+    return {**found, **sampled}
+
+
+@pytest.fixture(scope="module")
+def series() -> Series:
+    """All that embedder, operator and workers export."""
+    embedder = EmbedderMetrics()
+    nothing = dict.fromkeys(Lane, 0)
+    embedder.observe_queues(lambda: QueueReading(queued=nothing, inflight=nothing, tokens_per_second=0.0))
+    registries = (embedder.registry, OperatorMetrics().registry, WorkerMetrics().registry)
+    return {name: labels for registry in registries for name, labels in exported(registry).items()}
+
+
+def dashboard_queries() -> Iterator[tuple[str, str]]:
+    """Panel title and query."""
+    dashboard: dict[str, Any] = json.loads((CHART / "files" / "dashboard.json").read_text())
+    for panel in dashboard["panels"]:
+        for target in panel.get("targets", ()):
+            yield panel["title"], target["expr"]
+    for variable in dashboard["templating"]["list"]:
+        yield variable["name"], variable.get("definition", "")
+
+
+def alert_queries() -> Iterator[tuple[str, str]]:
+    """Alert name and query."""
+    rules = yaml.safe_load((CHART / "files" / "alerts.yaml").read_text())
+    for rule in rules["groups"][0]["rules"]:
+        yield rule["alert"], rule["expr"]
+
+
+QUERIES = [*dashboard_queries(), *alert_queries()]
+
+
+@pytest.mark.parametrize("query", [query for _, query in QUERIES], ids=[title for title, _ in QUERIES])
+def test_query_asks_for_series_that_exist(series: Series, query: str) -> None:
+    assert [name for name in NAME.findall(query) if name not in series] == []
+
+
+@pytest.mark.parametrize("query", [query for _, query in QUERIES], ids=[title for title, _ in QUERIES])
+def test_query_selects_and_groups_by_labels_that_exist(series: Series, query: str) -> None:
+    for name, selectors in SELECTOR.findall(query):
+        labels = {part.split("=")[0].strip("!~ ") for part in selectors.split(",") if part}
+        assert labels <= series[name] | TARGET_LABELS
+    present = TARGET_LABELS.union(*(series[name] for name in NAME.findall(query)))
+    for grouping in GROUPING.findall(query):
+        assert {label.strip() for label in grouping.split(",")} <= present
+
+
+def test_dashboard_and_alerts_look_at_every_process() -> None:
+    text = " ".join(query for _, query in QUERIES)
+    assert all(f"memory_{process}_" in text for process in ("embedder", "operator", "worker"))
+
+
+def test_panels_do_not_overlap_and_say_what_they_show() -> None:
+    dashboard = json.loads((CHART / "files" / "dashboard.json").read_text())
+    taken: set[tuple[int, int]] = set()
+    for panel in dashboard["panels"]:
+        place = panel["gridPos"]
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert not cells & taken, panel["title"]
+        assert panel["type"] == "row" or panel["description"].endswith("."), panel["title"]
+        taken |= cells
