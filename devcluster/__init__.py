@@ -1,1 +1,70 @@
-"""devcluster."""
+"""A real Kubernetes cluster on one machine, for the demo, the tests and the benchmarks.
+
+    with devcluster.start("tests") as cluster:
+        devcluster.install_cnpg(cluster)
+        postgres = devcluster.create_postgres(cluster, instances=2)
+        dsn = devcluster.create_database(cluster, postgres, "memories")
+
+The names below are loaded when they are first used: the node's own small processes live in this package too, and must
+not carry all of it.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from devcluster.cluster import Cluster
+    from devcluster.cnpg import install_cnpg
+    from devcluster.errors import CommandError, DevclusterError, UnsupportedError
+    from devcluster.postgres import Postgres, create_database, create_postgres
+    from devcluster.progress import ConsoleReporter, Reporter, SilentReporter
+    from devcluster.sessions import choose_driver, connect, find, start, stop
+    from devcluster.settings import DriverName, Settings
+
+_HOMES = {
+    "Cluster": "cluster",
+    "install_cnpg": "cnpg",
+    "CommandError": "errors",
+    "DevclusterError": "errors",
+    "UnsupportedError": "errors",
+    "Postgres": "postgres",
+    "create_database": "postgres",
+    "create_postgres": "postgres",
+    "ConsoleReporter": "progress",
+    "Reporter": "progress",
+    "SilentReporter": "progress",
+    "choose_driver": "sessions",
+    "connect": "sessions",
+    "find": "sessions",
+    "start": "sessions",
+    "stop": "sessions",
+    "DriverName": "settings",
+    "Settings": "settings",
+}
+
+__all__ = [
+    "Cluster",
+    "CommandError",
+    "ConsoleReporter",
+    "DevclusterError",
+    "DriverName",
+    "Postgres",
+    "Reporter",
+    "Settings",
+    "SilentReporter",
+    "UnsupportedError",
+    "choose_driver",
+    "connect",
+    "create_database",
+    "create_postgres",
+    "find",
+    "install_cnpg",
+    "start",
+    "stop",
+]
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever the name stands for
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

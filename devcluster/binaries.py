@@ -1,0 +1,170 @@
+"""Builds the real, unmodified programs of a cluster from the Go modules pinned below `tools/`.
+
+Each module's programs are kept in one directory named by the digest of go.mod, go.sum, tools.go and the flags; a
+directory appears under its final name only when it is complete. The builds are static and independent of the machine,
+so the directory may be kept between machines of one architecture.
+"""
+
+import platform
+import shutil
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from devcluster import processes
+from devcluster.digests import digest_of_files
+from devcluster.errors import DevclusterError
+from devcluster.locks import locked
+from devcluster.progress import Reporter
+from devcluster.settings import REPOSITORY, Settings
+from devcluster.versions import tool_module, tool_version
+
+_FLAGS = ("-trimpath", "-buildvcs=false", "-mod=readonly")
+_SOURCES = ("go.mod", "go.sum", "tools.go", "main.go")
+_GO_REMEDY = "install Go 1.24 or newer (https://go.dev/dl), and check that the Go module proxy can be reached"
+
+
+@dataclass(frozen=True)
+class Tool:
+    """One Go module below `tools/` and the programs built from it: program name to package."""
+
+    name: str
+    programs: dict[str, str]
+    variables: dict[str, str]
+
+    @property
+    def directory(self) -> Path:
+        """Where its go.mod lies."""
+        return REPOSITORY / "tools" / self.name
+
+    @property
+    def ldflags(self) -> str:
+        """Linker flags: no debug information, and the version that the program reports."""
+        return " ".join(["-s", "-w", *(f"-X {name}={value}" for name, value in self.variables.items())])
+
+    @property
+    def key(self) -> str:
+        """Directory name of the built programs."""
+        extra = {
+            "flags": " ".join(_FLAGS),
+            "ldflags": self.ldflags,
+            "arch": go_architecture(),
+            "programs": str(self.programs),
+        }
+        sources = [name for name in _SOURCES if (self.directory / name).exists()]
+        return f"{self.name}-{digest_of_files(self.directory, sources, extra)}"
+
+
+def go_architecture(machine: str | None = None) -> str:
+    """This machine's architecture in Go's words."""
+    names = {"x86_64": "amd64", "aarch64": "arm64"}
+    machine = machine or platform.machine()
+    if machine not in names:
+        raise DevclusterError(f"the architecture {machine} is not supported", remedy="use an x86-64 or arm64 machine")
+    return names[machine]
+
+
+def tools() -> tuple[Tool, ...]:
+    """Everything that the `node` driver needs, and helm, which all drivers need."""
+    kubernetes = tool_version("kubernetes")
+    major, minor, _ = kubernetes.removeprefix("v").split(".", 2)
+    version = "k8s.io/component-base/version"
+    commands = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "kubectl")
+    return (
+        Tool("pause", {"pause": "."}, {}),
+        Tool(
+            "kubernetes",
+            {name: f"k8s.io/kubernetes/cmd/{name}" for name in commands},
+            {f"{version}.gitVersion": kubernetes, f"{version}.gitMajor": major, f"{version}.gitMinor": minor},
+        ),
+        Tool("etcd", {"etcd": tool_module("etcd")}, {}),
+        Tool("coredns", {"coredns": tool_module("coredns")}, {}),
+        Tool(
+            "helm",
+            {"helm": "helm.sh/helm/v4/cmd/helm"},
+            {"helm.sh/helm/v4/internal/version.version": tool_version("helm")},
+        ),
+        Tool(
+            "cnpg",
+            {"cnpg-manager": "github.com/cloudnative-pg/cloudnative-pg/cmd/manager"},
+            {
+                "github.com/cloudnative-pg/cloudnative-pg/pkg/versions.buildVersion": tool_version("cnpg").removeprefix(
+                    "v"
+                )
+            },
+        ),
+    )
+
+
+class Binaries:
+    """The built programs, found by name."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._root = settings.cache_dir / "bin"
+        self._tools = tools()
+
+    def directory(self, tool: str) -> Path:
+        """Where one tool's programs are or will be."""
+        return self._root / next(entry.key for entry in self._tools if entry.name == tool)
+
+    def path(self, program: str) -> Path:
+        """A built program."""
+        for tool in self._tools:
+            if program in tool.programs:
+                path = self._root / tool.key / program
+                if path.exists():
+                    return path
+        raise DevclusterError(f"{program} has not been built", remedy="run `python -m devcluster binaries`")
+
+    def missing(self, names: Iterable[str] | None = None) -> tuple[Tool, ...]:
+        """The tools that have to be built."""
+        wanted = set(names) if names is not None else {tool.name for tool in self._tools}
+        return tuple(tool for tool in self._tools if tool.name in wanted and not (self._root / tool.key).is_dir())
+
+    def ensure(self, reporter: Reporter, names: Iterable[str] | None = None) -> None:
+        """Build what is missing; a second session waits for the first instead of building twice."""
+        names = None if names is None else tuple(names)
+        if not self.missing(names):
+            return
+        with locked(self._root / ".lock", lambda: reporter.say("Another session is building these programs; waiting.")):
+            missing = self.missing(names)
+            if missing and shutil.which("go") is None:
+                raise DevclusterError("the cluster's programs are not built and Go is not installed", remedy=_GO_REMEDY)
+            for tool in missing:
+                self._build(tool, reporter)
+
+    def _build(self, tool: Tool, reporter: Reporter) -> None:
+        target = self._root / tool.key
+        partial = self._root / f".{tool.key}.partial"
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        for program, package in tool.programs.items():
+            with reporter.step(f"Build {program}") as step:
+                command = ["go", "build", *_FLAGS, "-ldflags", tool.ldflags, "-o", partial / program, package]
+                processes.stream(command, step.note, env=_environment(), cwd=tool.directory, remedy=_GO_REMEDY)
+        if tool.name == "cnpg":
+            _copy_cnpg_manifest(tool, partial)
+        partial.rename(target)
+
+
+def _environment() -> dict[str, str]:
+    # The user's GOFLAGS could make the result depend on the machine; the module proxy and caches stay the user's.
+    return {
+        "CGO_ENABLED": "0",
+        "GOFLAGS": "",
+        "GOWORK": "off",
+        "GOOS": "linux",
+        "GOARCH": go_architecture(),
+        "GOAMD64": "v1",
+    }
+
+
+def _copy_cnpg_manifest(tool: Tool, target: Path) -> None:
+    version = tool_version("cnpg")
+    module = processes.run(
+        ["go", "list", "-mod=readonly", "-m", "-f", "{{.Dir}}", tool_module("cnpg")],
+        env=_environment(),
+        cwd=tool.directory,
+    ).strip()
+    shutil.copyfile(Path(module) / "releases" / f"cnpg-{version.removeprefix('v')}.yaml", target / "cnpg.yaml")
+    (target / "cnpg.yaml").chmod(0o644)

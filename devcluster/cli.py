@@ -1,0 +1,169 @@
+"""The command line: `python -m devcluster COMMAND`."""
+
+import json
+import os
+import shutil
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from devcluster import preflight, sessions
+from devcluster.binaries import Binaries
+from devcluster.cnpg import install_cnpg
+from devcluster.errors import DevclusterError
+from devcluster.postgres import create_postgres
+from devcluster.progress import ConsoleReporter
+from devcluster.settings import DriverName, Settings
+
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, rich_markup_mode=None, help="A real Kubernetes cluster on one machine."
+)
+_PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+Name = Annotated[
+    str | None, typer.Option("--name", "-n", help="Name of the cluster [default: $DEVCLUSTER_NAME or memory-index]")
+]
+DriverOption = Annotated[
+    DriverName | None, typer.Option("--driver", help="kind, node or current [default: chosen, and said why]")
+]
+
+
+def _settings(name: str | None = None, driver: DriverName | None = None) -> Settings:
+    settings = Settings()
+    return settings.model_copy(update={"name": name or settings.name, "driver": driver or settings.driver})
+
+
+@app.command()
+def up(
+    name: Name = None,
+    driver: DriverOption = None,
+    cnpg: Annotated[bool, typer.Option(help="Install CloudNativePG as well")] = False,
+    postgres: Annotated[int, typer.Option(help="Make a Postgres cluster dbaas/pg-cluster of that many instances")] = 0,
+) -> None:
+    """Start a cluster that keeps running, and print the line that makes kubectl use it."""
+    settings, reporter = _settings(name, driver), ConsoleReporter()
+    cluster = sessions.start(settings=settings, reporter=reporter, detached=True)
+    if cnpg or postgres:
+        install_cnpg(cluster, settings=settings, reporter=reporter)
+    if postgres:
+        create_postgres(cluster, instances=postgres, reporter=reporter)
+    typer.echo(f"export KUBECONFIG={cluster.kubeconfig}")
+
+
+@app.command()
+def down(name: Name = None, driver: DriverOption = None) -> None:
+    """End a cluster and remove everything but its logs."""
+    settings = _settings(name, driver)
+    found = sessions.stop(settings=settings)
+    typer.echo(f"{settings.name}: {'ended' if found else 'was not running'}", err=True)
+
+
+@app.command()
+def status(as_json: Annotated[bool, typer.Option("--json", help="For programs")] = False) -> None:
+    """Show the clusters on this machine."""
+    states = [state for driver in sessions.drivers(_settings()) for state in driver.states()]
+    if as_json:
+        typer.echo(json.dumps([asdict(state) for state in states]))
+        return
+    table = Table("NAME", "DRIVER", "STATE", "", box=None)
+    for state in states:
+        table.add_row(state.name, state.driver, state.state, state.detail)
+    Console().print(table)
+
+
+@app.command(context_settings=_PASS_ON)
+def kubectl(context: typer.Context, name: Name = None) -> None:
+    """Run kubectl against the cluster: `devcluster kubectl -- get pods -A`."""
+    cluster = sessions.connect(settings=_settings(name))
+    _become(cluster.kubectl_command(*context.args))
+
+
+@app.command(name="exec", context_settings=_PASS_ON)
+def execute(context: typer.Context, name: Name = None) -> None:
+    """Run a command of this machine inside the cluster's network: `devcluster exec -- psql ...`."""
+    if not context.args:
+        raise DevclusterError("no command was given", remedy="devcluster exec -- COMMAND [ARGUMENT...]")
+    _become(sessions.connect(settings=_settings(name)).exec_command(context.args))
+
+
+@app.command()
+def load(archives: list[Path], name: Name = None) -> None:
+    """Load image archives (docker save, buildah push docker-archive:) into the cluster."""
+    cluster, reporter = sessions.connect(settings=_settings(name)), ConsoleReporter()
+    for archive in archives:
+        with reporter.step(f"Load {archive.name}"):
+            cluster.load(archive)
+
+
+@app.command()
+def logs(component: Annotated[str | None, typer.Argument()] = None, name: Name = None) -> None:
+    """Print a component's log, or list the logs that there are."""
+    settings = _settings(name)
+    directory = settings.state_dir / settings.name / "logs"
+    if component is None:
+        typer.echo("\n".join(sorted(path.stem for path in directory.glob("*.log"))))
+        return
+    path = directory / f"{component}.log"
+    if not path.exists():
+        raise DevclusterError(f"there is no log {path}", remedy="list them with `devcluster logs`")
+    with path.open("rb") as file:
+        shutil.copyfileobj(file, sys.stdout.buffer)
+
+
+@app.command()
+def kubeconfig(name: Name = None) -> None:
+    """Print the path of the cluster's kubeconfig."""
+    typer.echo(sessions.connect(settings=_settings(name)).kubeconfig)
+
+
+@app.command()
+def binaries() -> None:
+    """Build the pinned programs that are not built yet."""
+    built = Binaries(_settings())
+    built.ensure(ConsoleReporter())
+    for name in ("kubernetes", "helm"):
+        typer.echo(built.directory(name))
+
+
+@app.command(name="preflight")
+def check(
+    install: Annotated[bool, typer.Option("--install", help="Install the missing packages with apt")] = False,
+) -> None:
+    """Say which drivers can run here, and what the others lack."""
+    settings = _settings()
+    if install:
+        problems = [
+            problem
+            for driver in sessions.drivers(settings)
+            if driver.name == DriverName.NODE
+            for problem in driver.problems()
+        ]
+        preflight.install(
+            [*problems, *preflight.build_problems(preflight.gather(binaries_built=True, bases_built=True))]
+        )
+    for driver in sessions.drivers(settings):
+        problems_here = driver.problems()
+        typer.echo(f"{driver.name}: {'can run' if not problems_here else 'cannot run'}")
+        for problem in problems_here:
+            typer.echo(f"  - {problem.what}: {problem.remedy}")
+    choice = sessions.choose_driver(settings)
+    typer.echo(f"chosen: {choice.driver.name} ({choice.reason})")
+
+
+def main() -> None:
+    """Run, and turn errors into a message and an exit status."""
+    try:
+        app()
+    except DevclusterError as error:
+        typer.echo(f"devcluster: {error}", err=True)
+        raise SystemExit(1) from None
+
+
+def _become(command: list[str]) -> None:
+    """Replace this process, so that signals and the exit status are the command's own."""
+    os.execvp(command[0], command)  # noqa: S606 - the command is the user's

@@ -1,0 +1,119 @@
+"""A running cluster as its users see it: kubectl, helm, images, and processes inside its network.
+
+What differs between drivers is the few abstract methods; everything else goes through the API server.
+"""
+
+import json
+import os
+import subprocess
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import yaml
+
+from devcluster import processes
+from devcluster.errors import UnsupportedError
+from devcluster.settings import DriverName
+
+Manifest = Mapping[str, Any]
+
+
+class Cluster(AbstractContextManager["Cluster"], ABC):
+    """Handle of a cluster. As a context manager it ends the cluster if it was started for this block only."""
+
+    driver: DriverName
+    postgres_image: str
+    storage_class: str | None = None
+
+    def __init__(self, name: str, kubeconfig: Path, *, kubectl: Path | str, helm: Path | str) -> None:
+        self.name = name
+        self.kubeconfig = kubeconfig
+        self._kubectl = str(kubectl)
+        self._helm = str(helm)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the cluster if it was started for one block only."""
+
+    @property
+    def audit_log(self) -> Path:
+        """The API server's record of writes, one JSON object a line."""
+        raise UnsupportedError(f"the {self.driver} driver has no audit log", remedy="use the node driver")
+
+    def kubectl(self, *args: str, input: str | None = None, timeout: float | None = None) -> str:  # noqa: A002 - as in subprocess
+        """Run kubectl against this cluster and return its output."""
+        return processes.run([self._kubectl, *args], stdin=input, env=self.environment, timeout=timeout)
+
+    def kubectl_json(self, *args: str, timeout: float | None = None) -> Any:  # noqa: ANN401 - a Kubernetes object
+        """Run kubectl with `-o json` and return what it prints, parsed."""
+        return json.loads(self.kubectl(*args, "-o", "json", timeout=timeout))
+
+    def kubectl_command(self, *args: str) -> list[str]:
+        """The command line for callers that run kubectl themselves, to stream or to attach."""
+        return [self._kubectl, f"--kubeconfig={self.kubeconfig}", *args]
+
+    def apply(self, *manifests: Manifest) -> None:
+        """Server-side apply of objects."""
+        text = yaml.safe_dump_all([dict(manifest) for manifest in manifests], sort_keys=False)
+        self.kubectl("apply", "--server-side", "--force-conflicts", "--filename=-", input=text)
+
+    def helm(self, *args: str, timeout: float | None = None) -> str:
+        """Run helm against this cluster and return its output."""
+        return processes.run([self._helm, *args], env=self.environment, timeout=timeout)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables that make other programs use this cluster."""
+        return {"KUBECONFIG": str(self.kubeconfig)}
+
+    @abstractmethod
+    def load(self, archive: Path) -> None:
+        """Bring the images of an archive onto the nodes."""
+
+    @abstractmethod
+    def exec_command(self, argv: Sequence[str]) -> list[str]:
+        """A command line that runs `argv` inside the cluster's network, with service names resolving."""
+
+    def exec_in_network(
+        self,
+        argv: Sequence[str],
+        *,
+        input: str | None = None,  # noqa: A002 - as in subprocess
+        env: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> str:
+        """Run a command inside the cluster's network and return its output."""
+        return processes.run(self.exec_command(argv), stdin=input, env=env, timeout=timeout)
+
+    def popen_in_network(self, argv: Sequence[str], **options: Any) -> "subprocess.Popen[Any]":  # noqa: ANN401 - as Popen
+        """Start a command inside the cluster's network; ending the returned process ends the command."""
+        return subprocess.Popen(self.exec_command(argv), **options)
+
+    def nodes(self) -> list[str]:
+        """The names of the nodes."""
+        return [node["metadata"]["name"] for node in self.kubectl_json("get", "nodes")["items"]]
+
+    def patch_extended_resource(self, name: str, quantity: int | None) -> None:
+        """Offer an extended resource (`nvidia.com/gpu`) on the first node, or take it away with None.
+
+        Kubernetes documents this patch for resources that no device plugin manages: the scheduler counts them, and
+        nothing else.
+        """
+        value = None if quantity is None else str(quantity)
+        patch = json.dumps({"status": {"capacity": {name: value}, "allocatable": {name: value}}})
+        self.kubectl("patch", "node", self.nodes()[0], "--subresource=status", "--type=merge", f"--patch={patch}")
+
+    def shell_environment(self) -> dict[str, str]:
+        """The whole environment for a child process that talks to this cluster."""
+        return {**os.environ, **self.environment}

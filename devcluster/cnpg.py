@@ -1,0 +1,52 @@
+"""Installs CloudNativePG from its own release manifest."""
+
+from typing import Any
+
+import yaml
+
+from devcluster.binaries import Binaries
+from devcluster.cluster import Cluster
+from devcluster.errors import DevclusterError
+from devcluster.progress import Reporter, SilentReporter
+from devcluster.retrying import until
+from devcluster.settings import Settings
+
+NAMESPACE = "cnpg-system"
+_DEPLOYMENT = "cnpg-controller-manager"
+
+
+def install_cnpg(cluster: Cluster, *, settings: Settings | None = None, reporter: Reporter | None = None) -> None:
+    """Install the operator and wait until it answers; does nothing harmful when it is installed already."""
+    directory = Binaries(settings or Settings()).directory("cnpg")
+    manifest = adapted((directory / "cnpg.yaml").read_text(encoding="utf-8"))
+    with (reporter or SilentReporter()).step("Install CloudNativePG"):
+        cluster.kubectl("apply", "--server-side", "--force-conflicts", "--filename=-", input=manifest)
+        cluster.kubectl("-n", NAMESPACE, "rollout", "status", f"deployment/{_DEPLOYMENT}", "--timeout=300s")
+        # The rollout ends before the webhook's address has reached kube-proxy; a dry run tells when it has.
+        until("CloudNativePG's webhook answers", lambda: _webhook_answers(cluster), seconds=60)
+
+
+def adapted(manifest: str) -> str:
+    """The release manifest, for a cluster that may not pull and for machines with few processors."""
+    documents = [document for document in yaml.safe_load_all(manifest) if document]
+    for document in documents:
+        if document["kind"] == "Deployment":
+            for container in document["spec"]["template"]["spec"]["containers"]:
+                container["imagePullPolicy"] = "IfNotPresent"
+                # A tenth of a processor makes the start take a minute.
+                container.get("resources", {}).get("limits", {}).pop("cpu", None)
+    return yaml.safe_dump_all(documents, sort_keys=False)
+
+
+def _webhook_answers(cluster: Cluster) -> bool:
+    probe: dict[str, Any] = {
+        "apiVersion": "postgresql.cnpg.io/v1",
+        "kind": "Cluster",
+        "metadata": {"name": "webhook-probe", "namespace": NAMESPACE},
+        "spec": {"instances": 1, "storage": {"size": "1Gi"}},
+    }
+    try:
+        cluster.kubectl("create", "--dry-run=server", "--filename=-", input=yaml.safe_dump(probe))
+    except DevclusterError:
+        return False
+    return True

@@ -1,0 +1,37 @@
+"""Digests of build inputs: unchanged inputs give the same key, so that nothing is built twice."""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+KEY_LENGTH = 16
+_IGNORED_DIRECTORIES = {"__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache"}
+
+
+def digest_of(parts: Mapping[str, bytes | str]) -> str:
+    """A short digest of named parts, whatever their order."""
+    whole = hashlib.sha256()
+    for name in sorted(parts):
+        part = parts[name]
+        data = part.encode() if isinstance(part, str) else part
+        whole.update(f"{name}\0{len(data)}\0".encode())
+        whole.update(data)
+    return whole.hexdigest()[:KEY_LENGTH]
+
+
+def digest_of_files(root: Path, paths: Iterable[str | Path], extra: Mapping[str, str] | None = None) -> str:
+    """A short digest of files and whole directories below `root`, plus named strings."""
+    parts: dict[str, bytes | str] = {f"={name}": value for name, value in (extra or {}).items()}
+    for path in sorted({file for entry in paths for file in _files(root / entry)}):
+        parts[path.relative_to(root).as_posix()] = path.read_bytes()
+    return digest_of(parts)
+
+
+def _files(path: Path) -> list[Path]:
+    if path.is_file():
+        return [path]
+    return [
+        file
+        for file in path.rglob("*")
+        if file.is_file() and file.suffix != ".pyc" and not _IGNORED_DIRECTORIES.intersection(file.parts)
+    ]

@@ -1,0 +1,1 @@
+"""The three ways to a cluster, behind one interface."""

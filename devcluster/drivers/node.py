@@ -1,0 +1,162 @@
+"""The `node` driver: a real node in namespaces of this machine, without Docker."""
+
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from devcluster import preflight, processes, versions
+from devcluster.binaries import Binaries
+from devcluster.cluster import Cluster
+from devcluster.drivers.base import ClusterState, Driver
+from devcluster.errors import DevclusterError
+from devcluster.images.bases import BaseImages
+from devcluster.node import addons, launch
+from devcluster.node.layout import CONTAINERD_SOCKET, INSIDE, NODE_NAME, Layout
+from devcluster.preflight import Problem
+from devcluster.progress import Reporter
+from devcluster.settings import DriverName, Settings
+
+_TOOLS = ("pause", "kubernetes", "etcd", "coredns", "helm", "cnpg")
+_IMAGES = ("pause", "cnpg", "postgresql")
+_BUILT = (
+    "kubectl",
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "kubelet",
+    "kube-proxy",
+    "etcd",
+    "coredns",
+)
+_INSTALLED = ("containerd", "ctr")
+# Ends the command when the nsenter that waits for it is killed, and keeps the working directory.
+_ENTER = 'cd "$1" 2>/dev/null; shift; exec setpriv --pdeathsig KILL -- "$@"'
+
+
+class NodeCluster(Cluster):
+    """A cluster of the `node` driver."""
+
+    driver = DriverName.NODE
+    postgres_image = versions.POSTGRES_IMAGE
+    storage_class = addons.STORAGE_CLASS
+
+    def __init__(self, name: str, layout: Layout, binaries: Binaries, running: launch.Running | None = None) -> None:
+        super().__init__(name, layout.kubeconfig, kubectl=binaries.path("kubectl"), helm=binaries.path("helm"))
+        self.layout = layout
+        self._running = running
+
+    @property
+    def audit_log(self) -> Path:
+        """The API server's record of writes, one JSON object a line."""
+        return self.layout.audit_log
+
+    @property
+    def logs(self) -> Path:
+        """The directory of all logs."""
+        return self.layout.logs
+
+    def load(self, archive: Path) -> None:
+        """Import the images of an archive into the node's containerd."""
+        command = [
+            "ctr",
+            "--address",
+            str(CONTAINERD_SOCKET),
+            "--namespace",
+            "k8s.io",
+            "images",
+            "import",
+            str(archive.absolute()),
+        ]
+        processes.run(self.exec_command(command))
+
+    def exec_command(self, argv: Sequence[str]) -> list[str]:
+        """A command line that runs `argv` inside the node's namespaces, with KUBECONFIG set for there."""
+        init = launch.record_of(self.layout)["init"]
+        inner = ["env", f"KUBECONFIG={Layout(INSIDE).internal_kubeconfig('admin')}", *argv]
+        enter = ["nsenter", f"--target={init}", "--net", "--mount", "--pid", "--ipc", "--uts"]
+        return [*enter, "sh", "-c", _ENTER, "sh", str(Path.cwd()), *inner]
+
+    def close(self) -> None:
+        """End the cluster if it is bound to this process."""
+        if self._running is not None:
+            os.close(self._running.lifeline)
+            launch.end(self.name, self.layout)
+            self._running.keeper.wait()
+            self._running = None
+
+
+class NodeDriver(Driver):
+    """Builds what is missing, then starts nodes."""
+
+    name = DriverName.NODE
+    title = "Linux with root, one real node in its own namespaces"
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._binaries = Binaries(settings)
+        self._bases = BaseImages(settings, self._binaries)
+
+    def problems(self) -> tuple[Problem, ...]:
+        """What is missing on this machine."""
+        facts = preflight.gather(
+            binaries_built=not self._binaries.missing(_TOOLS), bases_built=self._bases.are_made(_IMAGES)
+        )
+        return preflight.node_problems(facts)
+
+    def up(self, name: str, reporter: Reporter, *, attached: bool) -> Cluster:
+        """Start a node and wait until pods can be scheduled on it."""
+        preflight.check(self.problems(), "the node driver")
+        self._binaries.ensure(reporter, _TOOLS)
+        images = self._bases.ensure(_IMAGES, reporter)
+        layout = self._layout(name)
+        running = launch.launch(
+            name, layout.root, programs=self._programs(), images=images, ready_seconds=self._settings.ready_seconds
+        )
+        cluster = NodeCluster(name, layout, self._binaries, running)
+        try:
+            with reporter.step(f"Start node {name}") as step:
+                launch.wait_until_up(running, step)
+                step.note("")
+            with reporter.step("Node Ready"):
+                cluster.kubectl("wait", "--for=condition=Ready", f"node/{NODE_NAME}", "--timeout=120s")
+        except BaseException:
+            cluster.close()
+            raise
+        if attached:
+            return cluster
+        running.detach()
+        return NodeCluster(name, layout, self._binaries)
+
+    def find(self, name: str) -> NodeCluster | None:
+        """The running node of that name."""
+        layout = self._layout(name)
+        return NodeCluster(name, layout, self._binaries) if launch.is_running(layout) else None
+
+    def down(self, name: str) -> bool:
+        """End a node and remove what is left of it; its logs stay."""
+        return launch.end(name, self._layout(name))
+
+    def states(self) -> list[ClusterState]:
+        """All nodes that have a state directory."""
+        if not self._settings.state_dir.is_dir():
+            return []
+        return [self._state(Layout(root)) for root in sorted(self._settings.state_dir.iterdir()) if root.is_dir()]
+
+    def _state(self, layout: Layout) -> ClusterState:
+        running = launch.is_running(layout)
+        detail = f"KUBECONFIG={layout.kubeconfig}" if running else f"logs: {layout.logs}"
+        return ClusterState(layout.root.name, self.name, "running" if running else "ended", detail)
+
+    def _layout(self, name: str) -> Layout:
+        return Layout(self._settings.state_dir / name)
+
+    def _programs(self) -> dict[str, Path]:
+        programs = {name: self._binaries.path(name) for name in _BUILT}
+        for name in _INSTALLED:
+            found = shutil.which(name, path=preflight.search_path())
+            if found is None:
+                raise DevclusterError(f"{name} is not installed", remedy="run `python -m devcluster preflight`")
+            programs[name] = Path(found)
+        return {**programs, "python": Path(sys.executable)}

@@ -1,0 +1,96 @@
+"""What a cluster needs beyond its components: name service, storage, and the rights of CoreDNS."""
+
+from typing import Any
+
+from devcluster.node.layout import DNS_SERVICE_ADDRESS, INSIDE, NODE_ADDRESS, NODE_NAME, Layout
+
+STORAGE_CLASS = "local"
+VOLUME_COUNT = 64
+VOLUME_SIZE = "10Gi"
+_DNS_PORTS = [{"name": "dns", "port": 53, "protocol": "UDP"}, {"name": "dns-tcp", "port": 53, "protocol": "TCP"}]
+
+
+def dns() -> list[dict[str, Any]]:
+    """The service of CoreDNS and its rights."""
+    return [*_dns_rights(), *_dns_service()]
+
+
+def storage(volumes: int) -> list[dict[str, Any]]:
+    """The default storage class and volumes for it."""
+    return [_storage_class(), *(_volume(index) for index in range(volumes))]
+
+
+def as_list(objects: list[dict[str, Any]]) -> dict[str, Any]:
+    """One document for kubectl."""
+    return {"apiVersion": "v1", "kind": "List", "items": objects}
+
+
+def _dns_rights() -> list[dict[str, Any]]:
+    rules = [
+        {"apiGroups": [""], "resources": ["services", "namespaces", "pods", "endpoints"], "verbs": ["list", "watch"]},
+        {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]},
+    ]
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "devcluster:coredns"}
+    user = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "coredns"}
+    metadata = {"name": "devcluster:coredns"}
+    return [
+        {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": metadata, "rules": rules},
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": metadata,
+            "roleRef": role,
+            "subjects": [user],
+        },
+    ]
+
+
+def _dns_service() -> list[dict[str, Any]]:
+    """CoreDNS runs as a process of the node, so the service has no selector and its endpoint is written down."""
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": "kube-dns", "namespace": "kube-system"},
+            "spec": {"clusterIP": DNS_SERVICE_ADDRESS, "ports": _DNS_PORTS},
+        },
+        {
+            "apiVersion": "discovery.k8s.io/v1",
+            "kind": "EndpointSlice",
+            "metadata": {
+                "name": "kube-dns-node",
+                "namespace": "kube-system",
+                "labels": {"kubernetes.io/service-name": "kube-dns"},
+            },
+            "addressType": "IPv4",
+            "endpoints": [{"addresses": [NODE_ADDRESS]}],
+            "ports": _DNS_PORTS,
+        },
+    ]
+
+
+def _storage_class() -> dict[str, Any]:
+    return {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": STORAGE_CLASS, "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}},
+        "provisioner": "kubernetes.io/no-provisioner",
+        "volumeBindingMode": "WaitForFirstConsumer",
+    }
+
+
+def _volume(index: int) -> dict[str, Any]:
+    """A `local` volume: unlike hostPath, kubelet gives it the pod's file group, so that Postgres owns its directory."""
+    here = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [NODE_NAME]}]}
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": f"pv-{index:02}"},
+        "spec": {
+            "storageClassName": STORAGE_CLASS,
+            "capacity": {"storage": VOLUME_SIZE},
+            "accessModes": ["ReadWriteOnce"],
+            "local": {"path": str(Layout(INSIDE).volumes / f"pv-{index:02}")},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [here]}},
+        },
+    }

@@ -1,0 +1,53 @@
+"""What init reports about the start, as JSON lines that the waiting process follows."""
+
+import json
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+Kind = Literal["started", "ready", "died", "restarted", "failed", "up"]
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something happened to a component (or, without a name, to the node)."""
+
+    kind: Kind
+    component: str = ""
+    seconds: float = 0.0
+    detail: str = ""
+
+
+class EventLog:
+    """Appends events; each is one write, so that a reader never sees half a line."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._started = time.monotonic()
+
+    def add(self, kind: Kind, component: str = "", detail: str = "") -> None:
+        """Record an event now."""
+        event = Event(kind, component, round(time.monotonic() - self._started, 2), detail)
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(asdict(event)) + "\n")
+
+
+def read(path: Path, offset: int) -> tuple[list[Event], int]:
+    """The events behind a byte offset, and the offset behind them."""
+    try:
+        with path.open("rb") as file:
+            file.seek(offset)
+            data = file.read()
+    except FileNotFoundError:
+        return [], offset
+    complete = data[: data.rfind(b"\n") + 1]
+    return [Event(**json.loads(line)) for line in complete.splitlines()], offset + len(complete)
+
+
+def log_tail(path: Path, lines: int = 20) -> str:
+    """The end of a component's log."""
+    try:
+        return "\n".join(path.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
+    except OSError:
+        return ""

@@ -1,0 +1,65 @@
+"""The first process inside a node's namespaces: builds them up, then supervises the components.
+
+`python -m devcluster.node.init PLAN`, started by the keeper. Its end, however it comes, is the end of the whole node.
+"""
+
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+
+from devcluster.node import cgroups, configs, namespaces
+from devcluster.node.components import components, log_file
+from devcluster.node.events import EventLog
+from devcluster.node.layout import INSIDE, Layout, Plan
+from devcluster.node.supervisor import ComponentFailedError, Supervisor
+
+
+def main(plan_file: str) -> int:
+    """Build the node and run it."""
+    signal.signal(signal.SIGTERM, _end)
+    plan = Plan.read(Path(plan_file))
+    events = EventLog(Layout(Path(plan.root)).events)
+    try:
+        namespaces.mount_private(Path(plan.root))
+        events = EventLog(Layout(INSIDE).events)
+        _prepare(plan, Layout(INSIDE))
+        Supervisor(
+            components(plan.programs, plan.images, plan.listener_descriptor), log_file, events, plan.ready_seconds
+        ).run()
+    except (OSError, ComponentFailedError) as error:
+        events.add("failed", detail=str(error))
+    return 1
+
+
+def _prepare(plan: Plan, layout: Layout) -> None:
+    files = configs.files(
+        cgroup=plan.cgroup,
+        pause_image=plan.pause_image,
+        snapshotter=namespaces.snapshotter(layout.data),
+        cni_plugins=_cni_plugins(),
+        volumes=plan.volumes,
+    )
+    for name, text in files.items():
+        path = layout.config / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    namespaces.mount_name_resolution(layout)
+    namespaces.build_network()
+    namespaces.prepare_volumes(layout.volumes, plan.volumes)
+    cgroups.create(plan.cgroup)
+
+
+def _cni_plugins() -> str:
+    for directory in configs.CNI_PLUGIN_DIRECTORIES:
+        if Path(directory, "bridge").exists():
+            return directory
+    raise OSError("the CNI plugin `bridge` is not installed")
+
+
+def _end(_signal: int, _frame: FrameType | None) -> None:
+    sys.exit(0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,201 @@
+"""Starting and ending a node from the user's process: prepares the files, starts the keeper, follows the start."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from devcluster import kubeconfig, locks, versions
+from devcluster.errors import DevclusterError
+from devcluster.node import pki
+from devcluster.node.addons import VOLUME_COUNT
+from devcluster.node.cleanup import clean
+from devcluster.node.events import Event, log_tail, read
+from devcluster.node.keeper import DETACH
+from devcluster.node.layout import API_PORT, NODE_ADDRESS, Layout, Plan
+from devcluster.preflight import search_path
+from devcluster.progress import Step
+from devcluster.settings import REPOSITORY
+
+_POLL_SECONDS = 0.05
+_END_SECONDS = 60.0
+CONTEXT_PREFIX = "devcluster-"
+
+
+@dataclass
+class Running:
+    """A node that this process started; it ends when `lifeline` is closed, unless it was detached."""
+
+    layout: Layout
+    keeper: "subprocess.Popen[bytes]"
+    lifeline: int
+
+    def detach(self) -> None:
+        """Let the node outlive this process."""
+        os.write(self.lifeline, DETACH)
+        os.close(self.lifeline)
+        # Not waited for by anyone here; init of the machine will.
+        self.keeper.returncode = 0
+
+
+def launch(
+    name: str, root: Path, *, programs: dict[str, Path], images: dict[str, Path], ready_seconds: float
+) -> Running:
+    """Prepare everything and start the keeper; does not wait for the node to be ready."""
+    layout = Layout(root)
+    lock = locks.try_lock(layout.lock)
+    if lock is None:
+        raise DevclusterError(
+            f"a cluster named {name} is already running",
+            remedy=f"use it, end it with `python -m devcluster down --name {name}`, or choose another --name",
+        )
+    listener = socket.create_server(("127.0.0.1", 0), backlog=256)
+    reader, writer = os.pipe()
+    try:
+        _prepare_directories(layout, name)
+        _write_credentials(layout, name, listener.getsockname()[1])
+        plan = Plan(
+            name=name,
+            root=str(root),
+            programs={key: str(path) for key, path in programs.items()},
+            images={key: str(path) for key, path in images.items()},
+            volumes=VOLUME_COUNT,
+            pause_image=versions.PAUSE_IMAGE,
+            ready_seconds=ready_seconds,
+            parent_descriptor=reader,
+            lock_descriptor=lock,
+            listener_descriptor=listener.fileno(),
+        )
+        plan.write(layout.plan)
+        keeper = _start_keeper(plan, layout)
+    except BaseException:
+        os.close(writer)
+        raise
+    finally:
+        os.close(reader)
+        os.close(lock)
+        listener.close()
+    return Running(layout, keeper, writer)
+
+
+def _prepare_directories(layout: Layout, name: str) -> None:
+    clean(layout.root, Plan.cgroup_of(name))
+    shutil.rmtree(layout.logs, ignore_errors=True)
+    layout.logs.mkdir(parents=True)
+    layout.data.mkdir(mode=0o700)
+    layout.config.mkdir()
+
+
+def _write_credentials(layout: Layout, name: str, port: int) -> None:
+    clients = pki.write(layout.pki)
+    authority = (layout.pki / "ca.crt").read_bytes()
+    inside = f"https://{NODE_ADDRESS}:{API_PORT}"
+    targets = {layout.internal_kubeconfig(who): (who, inside) for who in clients}
+    targets[layout.kubeconfig] = ("admin", f"https://127.0.0.1:{port}")
+    for path, (who, server) in targets.items():
+        pair = clients[who]
+        text = kubeconfig.render(
+            context=f"{CONTEXT_PREFIX}{name}",
+            server=server,
+            authority=authority,
+            certificate=pair.certificate,
+            key=pair.key,
+        )
+        kubeconfig.write_private(path, text)
+
+
+def _start_keeper(plan: Plan, layout: Layout) -> "subprocess.Popen[bytes]":
+    descriptors = [plan.lock_descriptor, plan.listener_descriptor]
+    if plan.parent_descriptor is not None:
+        descriptors.append(plan.parent_descriptor)
+    with (layout.logs / "keeper.log").open("ab") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "devcluster.node.keeper", str(layout.plan)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            cwd="/",
+            env={**os.environ, "PYTHONPATH": str(REPOSITORY), "PATH": search_path()},
+            pass_fds=descriptors,
+            start_new_session=True,
+        )
+
+
+def wait_until_up(running: Running, steps: Step) -> None:
+    """Follow the start; an error names the component that failed, with the end of its log."""
+    offset = 0
+    pending: list[str] = []
+    while True:
+        events, offset = read(running.layout.events, offset)
+        for event in events:
+            if _apply(event, pending):
+                return
+            steps.note(f"waiting for {', '.join(pending)}")
+        if running.keeper.poll() is not None and not events:
+            log = log_tail(running.layout.logs / "keeper.log")
+            raise DevclusterError("the node ended before it was ready", detail=log, remedy=f"see {running.layout.logs}")
+        time.sleep(_POLL_SECONDS)
+
+
+def _apply(event: Event, pending: list[str]) -> bool:
+    """Keep the list of components that are awaited; true when the node is up."""
+    if event.kind == "started":
+        pending.append(event.component)
+    elif event.kind == "ready" and event.component in pending:
+        pending.remove(event.component)
+    elif event.kind == "failed":
+        raise DevclusterError("the node could not be started", detail=event.detail)
+    return event.kind == "up"
+
+
+def is_running(layout: Layout) -> bool:
+    """Whether anything of the cluster is left: the lock says so, whatever became of the processes."""
+    descriptor = locks.try_lock(layout.lock) if layout.root.is_dir() else -1
+    if descriptor is None:
+        return True
+    if descriptor >= 0:
+        os.close(descriptor)
+    return False
+
+
+def record_of(layout: Layout) -> dict[str, int]:
+    """The process ids of a running node."""
+    try:
+        record: dict[str, int] = json.loads(layout.record.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DevclusterError("the node is just starting or ending", remedy="try again in a moment") from error
+    return record
+
+
+def end(name: str, layout: Layout) -> bool:
+    """End a node and wait until nothing is left; also removes what a killed one left. False when there was nothing."""
+    if not layout.root.is_dir():
+        return False
+    descriptor = locks.try_lock(layout.lock)
+    found = descriptor is None or layout.data.exists()
+    deadline = time.monotonic() + _END_SECONDS
+    while descriptor is None:
+        _signal_keeper(layout)
+        if time.monotonic() > deadline:
+            raise DevclusterError(
+                f"the cluster {name} did not end", remedy=f"see {layout.logs} and the processes below it"
+            )
+        time.sleep(_POLL_SECONDS)
+        descriptor = locks.try_lock(layout.lock)
+    clean(layout.root, Plan.cgroup_of(name))
+    os.close(descriptor)
+    return found
+
+
+def _signal_keeper(layout: Layout) -> None:
+    try:
+        os.kill(record_of(layout)["keeper"], signal.SIGTERM)
+    except (DevclusterError, ProcessLookupError):
+        # Not started yet, or ended and being cleaned up: the caller's loop waits for the lock.
+        return

@@ -1,0 +1,120 @@
+"""Postgres clusters of CloudNativePG, and databases in them with an owner of their own."""
+
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from devcluster.cluster import Cluster
+from devcluster.errors import DevclusterError
+from devcluster.progress import Reporter, SilentReporter
+from devcluster.retrying import until
+
+_IDENTIFIER = re.compile(r"^[a-z_][a-z0-9_]{0,62}$")
+_READY_SECONDS = 600
+
+
+@dataclass(frozen=True)
+class Postgres:
+    """A Postgres cluster and the one way to run SQL in it as its superuser."""
+
+    cluster: Cluster
+    namespace: str
+    name: str
+
+    @property
+    def host(self) -> str:
+        """The address that leads to the primary, from inside the Kubernetes cluster."""
+        return f"{self.name}-rw.{self.namespace}.svc"
+
+    def primary(self) -> str:
+        """The pod that is the primary now."""
+        status = self._resource().get("status", {})
+        primary = status.get("currentPrimary")
+        if not primary:
+            raise DevclusterError(f"{self.namespace}/{self.name} has no primary yet", remedy="wait until it is Ready")
+        return str(primary)
+
+    def is_ready(self) -> bool:
+        """Whether all instances are ready and agree on the primary."""
+        resource = self._resource()
+        status = resource.get("status", {})
+        return (
+            status.get("readyInstances") == resource["spec"]["instances"]
+            and bool(status.get("currentPrimary"))
+            and status.get("currentPrimary") == status.get("targetPrimary")
+        )
+
+    def wait_ready(self, seconds: float = _READY_SECONDS) -> None:
+        """Wait until all instances are ready."""
+        what = f"the Postgres cluster {self.namespace}/{self.name} is ready"
+        until(what, self.is_ready, seconds=seconds, remedy=f"kubectl -n {self.namespace} describe cluster {self.name}")
+
+    def psql(self, sql: str, database: str = "postgres") -> str:
+        """Run SQL on the primary as superuser and return the rows, unaligned. SQL goes by standard input, so that a
+        password in it appears in no argument list.
+        """
+        command = (
+            "psql",
+            "--no-psqlrc",
+            "--tuples-only",
+            "--no-align",
+            "--quiet",
+            "--set=ON_ERROR_STOP=1",
+            f"--dbname={database}",
+        )
+        arguments = ("-n", self.namespace, "exec", "-i", self.primary(), "-c", "postgres", "--", *command)
+        return self.cluster.kubectl(*arguments, input=sql).strip()
+
+    def _resource(self) -> dict[str, Any]:
+        resource: dict[str, Any] = self.cluster.kubectl_json(
+            "-n", self.namespace, "get", "clusters.postgresql.cnpg.io", self.name
+        )
+        return resource
+
+
+def create_postgres(
+    cluster: Cluster,
+    *,
+    namespace: str = "dbaas",
+    name: str = "pg-cluster",
+    instances: int = 1,
+    storage: str = "5Gi",
+    image: str | None = None,
+    parameters: Mapping[str, str] | None = None,
+    reporter: Reporter | None = None,
+) -> Postgres:
+    """Make a Postgres cluster and return when all its instances are ready."""
+    spec = {
+        "instances": instances,
+        "imageName": image or cluster.postgres_image,
+        "imagePullPolicy": "IfNotPresent",
+        "storage": {"size": storage, **({"storageClass": cluster.storage_class} if cluster.storage_class else {})},
+        "postgresql": {"parameters": {"max_connections": "200", **(parameters or {})}},
+    }
+    postgres = Postgres(cluster, namespace, name)
+    with (reporter or SilentReporter()).step(f"Postgres cluster {namespace}/{name}, {instances} instance(s)"):
+        cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+        cluster.apply(
+            {
+                "apiVersion": "postgresql.cnpg.io/v1",
+                "kind": "Cluster",
+                "metadata": {"name": name, "namespace": namespace},
+                "spec": spec,
+            }
+        )
+        postgres.wait_ready()
+    return postgres
+
+
+def create_database(cluster: Cluster, postgres: Postgres, name: str) -> str:
+    """Make a login role and a database that it owns, both called `name`; returns the DSN for use inside the cluster."""
+    if not _IDENTIFIER.fullmatch(name):
+        raise DevclusterError(
+            f"{name!r} is no plain identifier", remedy="use lower-case letters, digits and underscores"
+        )
+    password = secrets.token_hex(16)
+    inside = Postgres(cluster, postgres.namespace, postgres.name)
+    inside.psql(f'CREATE ROLE "{name}" LOGIN PASSWORD \'{password}\';\nCREATE DATABASE "{name}" OWNER "{name}";\n')
+    return f"postgresql://{name}:{password}@{postgres.host}:5432/{name}"

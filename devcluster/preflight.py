@@ -1,0 +1,181 @@
+"""What each driver needs of the machine, what of it is missing, and the command that installs it.
+
+The facts are gathered in one place and judged by a pure function, so that every verdict can be tested anywhere.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from devcluster import processes
+from devcluster.errors import DevclusterError
+from devcluster.node.configs import CNI_PLUGIN_DIRECTORIES
+
+# Program and the Debian package that brings it.
+NODE_PROGRAMS = {
+    "containerd": "containerd",
+    "ctr": "containerd",
+    "containerd-shim-runc-v2": "containerd",
+    "runc": "runc",
+    "nft": "nftables",
+    "ip": "iproute2",
+    "mount": "mount",
+    "unshare": "util-linux",
+    "nsenter": "util-linux",
+    "setpriv": "util-linux",
+}
+BUILD_PROGRAMS = {"debootstrap": "debootstrap"}
+IMAGE_BUILDERS = ("docker", "podman", "buildah")
+_NAMESPACES_TRIAL = ("unshare", "--net", "--mount", "--pid", "--ipc", "--uts", "--fork", "--mount-proc", "true")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something that stands in the way, and what removes it."""
+
+    what: str
+    remedy: str
+    packages: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What was found on this machine."""
+
+    linux: bool = True
+    root: bool = True
+    namespaces: bool = True
+    cgroups: bool = True
+    bridge_plugin: bool = True
+    go: bool = True
+    binaries_built: bool = False
+    bases_built: bool = False
+    programs: frozenset[str] = field(default_factory=frozenset)
+
+
+def gather(*, binaries_built: bool, bases_built: bool) -> Facts:
+    """Look at this machine."""
+    names = {*NODE_PROGRAMS, *BUILD_PROGRAMS, *IMAGE_BUILDERS, "kind", "kubectl", "helm", "go"}
+    programs = frozenset(name for name in names if shutil.which(name, path=search_path()))
+    root = os.geteuid() == 0 if hasattr(os, "geteuid") else False
+    return Facts(
+        linux=sys.platform == "linux",
+        root=root,
+        namespaces=root and "unshare" in programs and _namespaces_work(),
+        cgroups=Path("/sys/fs/cgroup").is_mount() and os.access("/sys/fs/cgroup", os.W_OK),
+        bridge_plugin=any(Path(directory, "bridge").exists() for directory in CNI_PLUGIN_DIRECTORIES),
+        go="go" in programs,
+        binaries_built=binaries_built,
+        bases_built=bases_built,
+        programs=programs,
+    )
+
+
+def search_path() -> str:
+    """PATH with the directories of administrative programs, which a user's shell often lacks."""
+    return os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
+
+
+def node_problems(facts: Facts) -> tuple[Problem, ...]:
+    """What keeps the `node` driver from running."""
+    if not facts.linux:
+        return (Problem("this machine does not run Linux", "use the kind driver with Docker or Podman"),)
+    problems: list[Problem] = []
+    if not facts.root:
+        problems.append(Problem("root is needed for namespaces and containers", "run the command with sudo"))
+    elif not facts.namespaces and "unshare" in facts.programs:
+        problems.append(
+            Problem("new namespaces cannot be made here", "run outside of the sandbox, or in a privileged container")
+        )
+    if not facts.cgroups:
+        problems.append(
+            Problem("/sys/fs/cgroup is not a writable mount", "mount the control groups, or use a privileged container")
+        )
+    problems.extend(_missing_programs(NODE_PROGRAMS, facts))
+    if not facts.bridge_plugin:
+        problems.append(_missing("the CNI plugin `bridge`", "containernetworking-plugins"))
+    if not facts.binaries_built and not facts.go:
+        problems.append(
+            Problem(
+                "Go is not installed and the cluster's programs are not built",
+                "install Go 1.24 or newer: https://go.dev/dl",
+            )
+        )
+    if not facts.bases_built:
+        problems.extend(_missing_programs(BUILD_PROGRAMS, facts))
+    return tuple(problems)
+
+
+def build_problems(facts: Facts) -> tuple[Problem, ...]:
+    """What keeps the project's images from being built."""
+    if facts.programs.intersection(IMAGE_BUILDERS):
+        return ()
+    return (_missing("one of docker, podman and buildah", "buildah"),)
+
+
+def packages_of(problems: Iterable[Problem]) -> tuple[str, ...]:
+    """The packages that solve the problems that packages solve."""
+    return tuple(sorted({package for problem in problems for package in problem.packages}))
+
+
+def install_command(packages: Iterable[str]) -> list[str]:
+    """What a person would type."""
+    return ["apt-get", "install", "--yes", "--no-install-recommends", *packages]
+
+
+def install(problems: Iterable[Problem]) -> None:
+    """Install the missing packages."""
+    packages = packages_of(problems)
+    if not packages:
+        return
+    if shutil.which("apt-get") is None:
+        raise DevclusterError("packages can be installed by apt only", remedy=f"install {' '.join(packages)} by hand")
+    environment = {"DEBIAN_FRONTEND": "noninteractive"}
+    processes.run(["apt-get", "update"], env=environment)
+    processes.run(install_command(packages), env=environment)
+
+
+def check(problems: tuple[Problem, ...], purpose: str) -> None:
+    """Raise one error that names every problem at once."""
+    if not problems:
+        return
+    packages = packages_of(problems)
+    remedies = [f"{' '.join(install_command(packages))}"] if packages else []
+    remedies += [problem.remedy for problem in problems if not problem.packages]
+    listing = "\n".join(f"  - {problem.what}" for problem in problems)
+    raise DevclusterError(f"{purpose} cannot run on this machine:", detail=listing, remedy="; ".join(remedies))
+
+
+def _missing_programs(programs: dict[str, str], facts: Facts) -> list[Problem]:
+    return [_missing(f"`{name}`", package) for name, package in programs.items() if name not in facts.programs]
+
+
+def _missing(what: str, package: str) -> Problem:
+    return Problem(f"{what} is not installed", " ".join(install_command([package])), (package,))
+
+
+def _namespaces_work() -> bool:
+    return subprocess.run(_NAMESPACES_TRIAL, capture_output=True, check=False).returncode == 0
+
+
+def client_problems(kubectl: bool, helm: bool) -> tuple[Problem, ...]:
+    """The programs that talk to a cluster; our own builds will do."""
+    missing = [name for name, there in (("kubectl", kubectl), ("helm", helm)) if not there]
+    return tuple(
+        Problem(f"{name} is not installed", f"install {name}, or run `python -m devcluster binaries`")
+        for name in missing
+    )
+
+
+def kind_problems(*, has_kind: bool, engine_answers: bool, clients: tuple[Problem, ...]) -> tuple[Problem, ...]:
+    """What keeps the `kind` driver from running."""
+    problems: list[Problem] = []
+    if not has_kind:
+        problems.append(Problem("`kind` is not installed", "install kind: https://kind.sigs.k8s.io"))
+    if not engine_answers:
+        problems.append(Problem("neither Docker nor Podman answers", "start Docker or Podman"))
+    return (*problems, *clients)

@@ -1,0 +1,77 @@
+"""Starting, finding and ending clusters, whatever the driver."""
+
+from devcluster.binaries import Binaries
+from devcluster.cluster import Cluster
+from devcluster.drivers.base import Choice, Driver, choose
+from devcluster.drivers.current import CurrentDriver
+from devcluster.drivers.kind import KindDriver
+from devcluster.drivers.node import NodeDriver
+from devcluster.errors import DevclusterError
+from devcluster.programs import Programs
+from devcluster.progress import ConsoleReporter, Reporter
+from devcluster.settings import Settings
+
+
+def drivers(settings: Settings) -> tuple[Driver, ...]:
+    """All drivers, in the order in which they are tried."""
+    programs = Programs(Binaries(settings))
+    return (KindDriver(settings, programs), NodeDriver(settings), CurrentDriver(programs))
+
+
+def choose_driver(settings: Settings | None = None) -> Choice:
+    """The driver to use here, and why."""
+    settings = settings or Settings()
+    return choose(drivers(settings), settings.driver)
+
+
+def start(
+    name: str | None = None,
+    *,
+    settings: Settings | None = None,
+    reporter: Reporter | None = None,
+    detached: bool = False,
+) -> Cluster:
+    """Start a cluster. Used as a context manager, or closed, it ends; it also ends when this process is killed.
+
+    A detached one stays until `down`.
+    """
+    settings, reporter = settings or Settings(), reporter or ConsoleReporter()
+    choice = choose_driver(settings)
+    reporter.say(f"Cluster by driver {choice.driver.name} ({choice.reason})")
+    return choice.driver.up(name or settings.name, reporter, attached=not detached)
+
+
+def find(name: str | None = None, *, settings: Settings | None = None) -> Cluster | None:
+    """The running cluster of that name, whichever driver made it."""
+    settings = settings or Settings()
+    wanted = [driver for driver in drivers(settings) if settings.driver in (None, driver.name)]
+    for driver in wanted:
+        if settings.driver is None and driver.name == "current":
+            continue
+        cluster = driver.find(name or settings.name)
+        if cluster is not None:
+            return cluster
+    return None
+
+
+def connect(name: str | None = None, *, settings: Settings | None = None) -> Cluster:
+    """The running cluster of that name, or an error that says how to start one."""
+    settings = settings or Settings()
+    cluster = find(name, settings=settings)
+    if cluster is None:
+        raise DevclusterError(
+            f"no cluster named {name or settings.name} is running", remedy="start one with `python -m devcluster up`"
+        )
+    return cluster
+
+
+def stop(name: str | None = None, *, settings: Settings | None = None) -> bool:
+    """End a cluster and remove what it leaves; false when there was none."""
+    settings = settings or Settings()
+    wanted = [
+        driver
+        for driver in drivers(settings)
+        if settings.driver == driver.name or (settings.driver is None and driver.name != "current")
+    ]
+    ended = [driver.down(name or settings.name) for driver in wanted]
+    return any(ended)

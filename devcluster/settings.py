@@ -1,0 +1,48 @@
+"""Settings of the development cluster, read once from the environment and passed along.
+
+Everything that is built goes below `cache_dir`, which outlives clones; everything that belongs to one cluster goes
+below `state_dir`/NAME, of which only the logs outlive the cluster.
+"""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AliasChoices, Field, StringConstraints
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+
+ClusterName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$")]
+
+
+class DriverName(StrEnum):
+    """How a cluster comes about."""
+
+    KIND = "kind"
+    NODE = "node"
+    CURRENT = "current"
+
+
+class Settings(BaseSettings):
+    """Where things are kept, which driver is wanted, and how long a start may take."""
+
+    model_config = SettingsConfigDict(env_prefix="DEVCLUSTER_", frozen=True, populate_by_name=True)
+
+    cache_dir: Path = Field(
+        default_factory=lambda: Path.home() / ".cache" / "memory-index",
+        validation_alias=AliasChoices("MEMORY_INDEX_CACHE", "cache_dir"),
+    )
+    xdg_state_home: Path = Field(
+        default_factory=lambda: Path.home() / ".local" / "state",
+        validation_alias=AliasChoices("XDG_STATE_HOME", "xdg_state_home"),
+    )
+    driver: DriverName | None = None
+    name: ClusterName = "memory-index"
+    ready_seconds: float = 180.0
+    debian_mirror: str = ""
+
+    @property
+    def state_dir(self) -> Path:
+        """The directory that holds one directory per cluster of the `node` driver."""
+        return self.xdg_state_home.absolute() / "memory-index" / "devcluster"

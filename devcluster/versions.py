@@ -1,0 +1,53 @@
+"""Every pinned version, in one place.
+
+What is built from Go modules is pinned by the go.mod files in `tools/`, which also hold the checksums; those versions
+are read from there instead of being repeated. The rest is written down here.
+"""
+
+import re
+from functools import cache
+
+from devcluster.errors import DevclusterError
+from devcluster.settings import REPOSITORY
+
+PAUSE_IMAGE = "localhost/pause:1"
+POSTGRES_IMAGE = "localhost/postgresql:18"
+PYTHON_IMAGE = "localhost/python:3.13"
+POSTGRES_PACKAGES = ("postgresql-18", "postgresql-18-pgvector")
+POSTGRES_SUITE = "forky"
+PYTHON_PACKAGES = ("python3", "python3-venv", "libgomp1")
+PYTHON_SUITE = "trixie"
+
+# Public images for drivers that can pull.
+PUBLIC_POSTGRES_IMAGE = "ghcr.io/cloudnative-pg/postgresql:18-standard-trixie"
+PUBLIC_PYTHON_IMAGE = "docker.io/library/python:3.13-slim"
+
+LLAMA_CPP_PYTHON = "0.3.36"
+LLAMA_CPP_PYTHON_SHA256 = "832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e"
+
+_MODULES = {
+    "kubernetes": "k8s.io/kubernetes",
+    "etcd": "go.etcd.io/etcd/server/v3",
+    "coredns": "github.com/coredns/coredns",
+    "helm": "helm.sh/helm/v4",
+    "cnpg": "github.com/cloudnative-pg/cloudnative-pg",
+}
+
+
+def required_version(go_mod: str, module: str) -> str:
+    """The version of `module` that the text of a go.mod file requires, with its leading v."""
+    found = re.search(rf"^(?:require)?\s*{re.escape(module)} (v\S+)", go_mod, flags=re.MULTILINE)
+    if found is None:
+        raise DevclusterError(f"go.mod does not require {module}", remedy="restore the file below tools/ from git")
+    return found.group(1)
+
+
+@cache
+def tool_version(tool: str) -> str:
+    """The pinned version of one of the tools below `tools/`, with its leading v."""
+    return required_version((REPOSITORY / "tools" / tool / "go.mod").read_text(encoding="utf-8"), _MODULES[tool])
+
+
+def tool_module(tool: str) -> str:
+    """The Go module path of one of the tools below `tools/`."""
+    return _MODULES[tool]
