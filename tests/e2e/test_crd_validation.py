@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from devcluster.errors import CommandFailed
+from devcluster.cluster import Cluster
+from devcluster.errors import CommandError
 from tests.e2e.crd_cases import CUSTOM, EXTERNAL, FORBIDDEN_CHANGES, GOOD, MALFORMED, REMOVED, VOYAGE, Case, edited
 
 ROOT = Path(__file__).parents[2]
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.cluster
 class Api:
     """What a user can do with kubectl: try an object, store one, read the answer."""
 
-    def __init__(self, cluster: Any) -> None:
+    def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
     def try_object(self, body: Mapping[str, Any]) -> dict[str, Any]:
@@ -34,13 +35,13 @@ class Api:
 
     def refusal(self, body: Mapping[str, Any]) -> str:
         """What the API server says against the object."""
-        with pytest.raises(CommandFailed) as refused:
+        with pytest.raises(CommandError) as refused:
             self.try_object(body)
         return refused.value.output
 
     def kubectl(self, *args: str) -> str:
         """Any other kubectl command."""
-        return str(self._cluster.kubectl(*args))
+        return self._cluster.kubectl(*args)
 
     def _apply(self, body: Mapping[str, Any], *options: str) -> dict[str, Any]:
         answer = self._cluster.kubectl(
@@ -50,7 +51,7 @@ class Api:
 
 
 @pytest.fixture(scope="module")
-def api(cluster: Any) -> Api:
+def api(cluster: Cluster) -> Api:
     """The session's cluster with the resource definition of this checkout."""
     cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(CRD))
     cluster.kubectl("wait", "--for=condition=Established", "crd/memoryindexes.memory-index.dev", "--timeout=60s")
@@ -138,7 +139,7 @@ def test_scaling_beyond_the_maximum_is_refused(api: Api) -> None:
     api.store(edited({"spec.embedder.maxReplicas": 2}))
     try:
         api.kubectl("scale", "memoryindex/good", "-n", "default", "--replicas=2")
-        with pytest.raises(CommandFailed, match="raise maxReplicas first"):
+        with pytest.raises(CommandError, match="raise maxReplicas first"):
             api.kubectl("scale", "memoryindex/good", "-n", "default", "--replicas=3")
     finally:
         api.kubectl("delete", "memoryindex", "good", "-n", "default", "--wait=true", "--timeout=60s")
