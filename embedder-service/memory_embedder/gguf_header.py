@@ -28,7 +28,7 @@ Scalar = int | float | bool | str
 
 @dataclass(frozen=True, slots=True)
 class GgufFacts:
-    """What the header of a model file says."""
+    """What the header of a model file says; `decomposes` = its tokenizer takes characters apart to strip accents."""
 
     architecture: str
     name: str
@@ -39,6 +39,7 @@ class GgufFacts:
     key_value_width: int
     pooling: Pooling | None
     quantised: bool
+    decomposes: bool
     file_bytes: int
 
 
@@ -83,9 +84,17 @@ def _facts(path: Path, values: dict[str, Scalar], size: int) -> GgufFacts:
         heads=heads,
         key_value_width=number("attention.head_count_kv", heads) * head_width,
         pooling=_POOLINGS.get(number("pooling_type", 0)),
+        decomposes=_decomposes(values),
         quantised=values.get("general.file_type", 0) not in _UNQUANTISED,
         file_bytes=size,
     )
+
+
+def _decomposes(values: dict[str, Scalar]) -> bool:
+    if values.get("tokenizer.ggml.model") != "bert":
+        return False
+    lowercase = values.get("tokenizer.ggml.normalizer.lowercase", True)
+    return bool(values.get("tokenizer.ggml.normalizer.strip_accents", lowercase))
 
 
 def _read_values(file: BinaryIO) -> dict[str, Scalar]:

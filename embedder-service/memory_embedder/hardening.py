@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import resource
 
 _PR_SET_DUMPABLE = 4
@@ -10,6 +11,7 @@ _PR_SET_DUMPABLE = 4
 
 def forbid_core_dumps() -> None:
     """No core file, and no reading through ptrace by other processes of the same user."""
+    os.environ["GGML_NO_BACKTRACE"] = "1"  # on an assertion ggml would attach a debugger and print the stack
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
     if prctl is not None:

@@ -6,7 +6,10 @@ refused connection.
 
 from __future__ import annotations
 
+import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 
 import structlog
@@ -33,6 +36,13 @@ class EmbedderServer(uvicorn.Server):
         """Stops admission; what was admitted is still answered."""
         self._service.begin_drain()
         super().handle_exit(sig, frame)
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Takes the signals for good: the original raises them again at the end, which would kill a drain half-way."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self.handle_exit)
+        yield
 
 
 def serve(settings: EmbedderSettings) -> int:

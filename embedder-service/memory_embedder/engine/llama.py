@@ -10,9 +10,11 @@ the process on input it does not expect, so everything is checked before it is c
 from __future__ import annotations
 
 import ctypes
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from llama_cpp import llama_cpp as native
@@ -32,7 +34,7 @@ _POOLINGS = {
     Pooling.LAST: native.LLAMA_POOLING_TYPE_LAST,
 }
 _FLASH_ATTENTION = 1
-_SHORTEST_TEXT = 3  # [CLS] x [SEP]
+_SEQUENCES = 64  # must divide the batch: llama.cpp aborts while it reserves a mean-pooling graph otherwise
 _CHARACTERS_PER_TOKEN = (
     24  # a prefix this long per token is tokenised first; more is read only if it did not fill the window
 )
@@ -56,15 +58,16 @@ class LlamaEngine:
     def __init__(self, options: EngineOptions) -> None:
         header = read_facts(options.path)
         check_profile(header, options.profile, options.path)
+        self._log = native_log()
         backends = load_backends(avoid_amx=header.quantised, gpu=options.gpu_layers != 0)
-        capacity = max(options.batch_tokens, options.profile.max_tokens)
+        capacity = round_up(max(options.batch_tokens, options.profile.max_tokens), _SEQUENCES)
         need = estimate_memory(header, capacity=capacity, contexts=options.contexts)
         if options.gpu_layers != 0 and backends.gpus:
             check_gpu_memory(need, backends.gpus[0], options.gpu_memory_limit)
-        self._log = native_log()
         with self._log.loading():
-            self._model = _load_model(options, plain_buffers=header.quantised and backends.amx)
+            self._model: Any = _load_model(options, plain_buffers=header.quantised and backends.amx)
         self._vocabulary = native.llama_model_get_vocab(self._model)
+        self._decomposes = header.decomposes
         self._facts = _engine_facts(options.profile, header, backends, self._log, need)
 
     @property
@@ -98,6 +101,9 @@ class LlamaEngine:
             self._model = None
 
     def _tokenize(self, text: str) -> TokenIds:
+        if self._decomposes:
+            # llama.cpp's own table leaves Hangul syllables whole, which no vocabulary knows: Korean would be all [UNK].
+            text = unicodedata.normalize("NFD", text)
         data = text.encode()
         room = len(data) + 8
         buffer = np.empty(room, dtype=np.int32)
@@ -168,6 +174,11 @@ def unit_vectors(vectors: Vectors) -> Vectors:
     return scaled
 
 
+def round_up(number: int, step: int) -> int:
+    """The least multiple of `step` that is not below `number`."""
+    return -(-number // step) * step
+
+
 def check_profile(header: GgufFacts, profile: ModelProfile, path: Path) -> None:
     """The file and the profile must tell the same story; a wrong pooling would yield plausible nonsense."""
     if header.dimensions != profile.dimensions:
@@ -190,7 +201,7 @@ def check_profile(header: GgufFacts, profile: ModelProfile, path: Path) -> None:
         )
 
 
-def _load_model(options: EngineOptions, *, plain_buffers: bool) -> native.llama_model_p:
+def _load_model(options: EngineOptions, *, plain_buffers: bool) -> Any:  # noqa: ANN401 -- a pointer of an untyped library
     native.llama_backend_init()
     parameters = native.llama_model_default_params()
     parameters.n_gpu_layers = options.gpu_layers
@@ -204,7 +215,7 @@ def _load_model(options: EngineOptions, *, plain_buffers: bool) -> native.llama_
     return model
 
 
-def _context_parameters(facts: EngineFacts, threads: int) -> native.llama_context_params:
+def _context_parameters(facts: EngineFacts, threads: int) -> Any:  # noqa: ANN401 -- a structure of an untyped library
     parameters = native.llama_context_default_params()
     parameters.n_ctx = facts.batch_capacity
     parameters.n_batch = facts.batch_capacity
@@ -236,5 +247,5 @@ def _engine_facts(
         layers_total=log.layers_total or header.layers + 1,
         memory_estimate_bytes=need.total,
         batch_capacity=capacity,
-        max_sequences=min(native.llama_max_parallel_sequences(), max(1, capacity // _SHORTEST_TEXT)),
+        max_sequences=_SEQUENCES,
     )

@@ -38,6 +38,10 @@ FACTS = EngineFacts(
 )
 
 
+def number_of(word: str) -> int:
+    return 3 + int.from_bytes(hashlib.blake2b(word.encode(), digest_size=3).digest())
+
+
 @dataclass
 class FakeEngine:
     """One token per word. `gate` blocks compute until set; `failures` fails that many batches; `seen` records batches."""
@@ -54,12 +58,12 @@ class FakeEngine:
         self.gate.set()
 
     def encode(self, text: str) -> EncodedText:
-        words = [3 + int.from_bytes(hashlib.blake2b(word.encode(), digest_size=3).digest()) for word in text.split()]
+        words = [number_of(word) for word in text.split()]
         limit = self.facts.max_tokens
         tokens = np.array([CLS, *words[: limit - 2], SEP], dtype=np.int32)
         return EncodedText(tokens, truncated=len(words) > limit - 2)
 
-    def computer(self, threads: int) -> FakeComputer:
+    def computer(self, threads: int) -> FakeComputer:  # noqa: ARG002 -- the seam's signature
         self.computers += 1
         return FakeComputer(self)
 

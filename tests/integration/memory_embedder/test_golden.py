@@ -1,0 +1,94 @@
+"""The converted model gives what the published weights give, by an independent computation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from memory_embedder.engine.llama import EngineOptions, LlamaEngine
+from memory_embedder.profiles import PROFILES
+
+MINILM = PROFILES["all-MiniLM-L6-v2"]
+
+TEXTS = {
+    "short": "hello",
+    "sentence": "The NAS is backed up to the second disk every night at three.",
+    "punctuation": 'wait... what?! (no) [yes] {maybe} a/b-c_d e@f.org #42 $5 100% ~x `y` "z" <tag>',
+    "special tokens as text": "what does [SEP] mean, and [CLS] or [MASK]?",
+    "upper case": "PostgreSQL ON Kubernetes WITH CloudNativePG",
+    "accents": "Zürich café naïve coöperate Ångström São Paulo Đặng",
+    "german": "Die Straße führt über Fußgängerübergänge nach Köln.",
+    "cyrillic": "Где лежит резервная копия?",
+    "greek": "Καλημέρα κόσμε",
+    "cjk": "我的记忆 and 日本語のテキスト mixed",
+    "korean": "한국어 텍스트",
+    "arabic": "مرحبا بالعالم",
+    "emoji": "deploy 🚀 done ✅ café",
+    "combining": "e\u0301te\u0301 n\u0303",
+    "control characters": "a\x00b\x07c\u200bd\ufeffe",
+    "whitespace": "  tabs\tand\nlines\r\n  and\u00a0non-breaking\u3000ideographic ",
+    "numbers": "192.168.1.254/24 port 5432 v0.8.5 2024-05-01T12:00:00Z",
+    "rare words": "antidisestablishmentarianism floccinaucinihilipilification kubectl",
+    "at the window": "memory " * 254,
+    "beyond the window": "alpha beta gamma delta " * 200,
+    "long without spaces": "a" * 90,
+}
+
+
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS.keys())
+def test_tokens_are_those_of_the_published_tokenizer(f32_engine: LlamaEngine, reference: Any, text: str) -> None:
+    assert f32_engine.encode(text).tokens.tolist() == reference.tokenize(text)
+
+
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS.keys())
+def test_f32_vectors_have_a_cosine_of_0_999_with_the_reference(
+    f32_engine: LlamaEngine, reference: Any, text: str
+) -> None:
+    computer = f32_engine.computer(1)
+    vector = computer.embed([f32_engine.encode(text).tokens])[0]
+    computer.close()
+    assert float(vector @ reference.embed(text)) >= 0.9999
+    assert np.linalg.norm(vector) == pytest.approx(1, abs=1e-6)
+
+
+@pytest.mark.parametrize(("kind", "least"), [("f16_file", 0.9999), ("q8_file", 0.99)])
+def test_smaller_weights_stay_close_to_the_reference(
+    request: pytest.FixtureRequest, reference: Any, kind: str, least: float
+) -> None:
+    path: Path = request.getfixturevalue(kind)
+    engine = LlamaEngine(EngineOptions(path=path, profile=MINILM, batch_tokens=256, contexts=1))
+    computer = engine.computer(1)
+    for text in TEXTS.values():
+        vector = computer.embed([engine.encode(text).tokens])[0]
+        assert float(vector @ reference.embed(text)) >= least
+    computer.close()
+    engine.close()
+
+
+def test_a_texts_vector_does_not_depend_on_its_company_in_the_batch(f32_engine: LlamaEngine) -> None:
+    computer = f32_engine.computer(1)
+    tokens = [f32_engine.encode(text).tokens for text in list(TEXTS.values())[:14]]
+    together = computer.embed(tokens)
+    alone = np.vstack([computer.embed([one]) for one in tokens])
+    computer.close()
+    assert np.abs(together - alone).max() < 1e-3
+
+
+def test_a_truncated_text_keeps_the_separator_and_says_so(f32_engine: LlamaEngine) -> None:
+    encoded = f32_engine.encode(TEXTS["beyond the window"])
+    assert encoded.truncated
+    assert len(encoded.tokens) == MINILM.max_tokens
+    assert encoded.tokens[-1] == f32_engine.encode("x").tokens[-1]
+    assert not f32_engine.encode(TEXTS["at the window"]).truncated
+
+
+def test_only_the_start_of_an_enormous_text_is_tokenised_and_the_result_is_the_same(
+    f32_engine: LlamaEngine, reference: Any
+) -> None:
+    text = "a memory of ten words that goes on and on " * 25_000
+    encoded = f32_engine.encode(text)
+    assert encoded.truncated
+    assert encoded.tokens.tolist() == reference.tokenize(text[:20_000])

@@ -1,0 +1,173 @@
+"""The scheduler's promises, in virtual time."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from memory_embedder.batching import BatchBudget
+from memory_embedder.lanes import Batch, Item, Lane, LaneLimits, Lanes, Rate, Refusal, Role, TooLarge
+
+LONGEST = 256
+BUDGET = BatchBudget(tokens=256, sequences=32)
+
+
+def make_lanes(*, query_limit: int = 10**9, document_limit: int = 10**9, streak: int = 8) -> Lanes:
+    limits = LaneLimits(BUDGET, {Lane.QUERY: query_limit, Lane.DOCUMENT: document_limit}, streak)
+    return Lanes(limits, tokens_per_second=1000)
+
+
+def items(request: int, lane: Lane, sizes: Iterable[int]) -> list[Item]:
+    return [Item(request, index, lane, size) for index, size in enumerate(sizes)]
+
+
+@dataclass
+class Simulation:
+    """Workers that compute 1 token in 1 unit of time."""
+
+    lanes: Lanes
+    workers: list[Role]
+    now: int = 0
+    running: list[tuple[int, int, Batch]] = field(default_factory=list)
+    finished: dict[tuple[int, int], int] = field(default_factory=dict)
+    begun: dict[tuple[int, int], int] = field(default_factory=dict)
+
+    def start_idle(self) -> None:
+        busy = {worker for _, worker, _ in self.running}
+        for worker, role in enumerate(self.workers):
+            if worker in busy or (batch := self.lanes.take(role)) is None:
+                continue
+            for item in batch.items:
+                self.begun[item.request, item.index] = self.now
+            heapq.heappush(self.running, (self.now + batch.tokens, worker, batch))
+
+    def run_until(self, time: int) -> None:
+        self.start_idle()
+        while self.running and self.running[0][0] <= time:
+            self.now, _, batch = heapq.heappop(self.running)
+            self.lanes.finish(batch, now=self.now)
+            for item in batch.items:
+                self.finished[item.request, item.index] = self.now
+            self.start_idle()
+        self.now = max(self.now, time)
+
+
+ARRIVALS = st.lists(
+    st.tuples(
+        st.integers(0, 2000), st.sampled_from(list(Lane)), st.lists(st.integers(1, LONGEST), min_size=1, max_size=12)
+    ),
+    min_size=1,
+    max_size=40,
+)
+CREWS = st.sampled_from([[Role.GENERAL], [Role.EXPRESS, Role.GENERAL], [Role.EXPRESS, Role.GENERAL, Role.GENERAL]])
+
+
+@given(ARRIVALS, CREWS, st.integers(1, 8))
+@settings(max_examples=150, deadline=None)
+def test_everything_admitted_is_computed_exactly_once_and_the_counts_return_to_zero(
+    arrivals: list[tuple[int, Lane, list[int]]], crew: list[Role], streak: int
+) -> None:
+    simulation = Simulation(make_lanes(streak=streak), crew)
+    expected = set()
+    for number, (time, lane, sizes) in enumerate(sorted(arrivals, key=lambda arrival: arrival[0])):
+        simulation.run_until(time)
+        offered = items(number, lane, sizes)
+        assert simulation.lanes.admit(lane, offered) is None
+        expected |= {(item.request, item.index) for item in offered}
+    simulation.run_until(10**9)
+    assert set(simulation.finished) == expected
+    for lane in Lane:
+        assert (simulation.lanes.queued_tokens(lane), simulation.lanes.inflight_tokens(lane)) == (0, 0)
+
+
+@given(st.integers(0, 5000), st.integers(1, LONGEST), CREWS)
+@settings(max_examples=100, deadline=None)
+def test_a_query_among_saturating_documents_waits_at_most_one_batch(time: int, size: int, crew: list[Role]) -> None:
+    simulation = Simulation(make_lanes(), crew)
+    simulation.lanes.admit(Lane.DOCUMENT, items(1, Lane.DOCUMENT, [100] * 400))
+    simulation.run_until(time)
+    simulation.lanes.admit(Lane.QUERY, items(2, Lane.QUERY, [size]))
+    simulation.run_until(10**9)
+    assert simulation.begun[2, 0] - time <= BUDGET.tokens
+
+
+def test_with_an_express_worker_a_lone_query_does_not_wait_at_all() -> None:
+    simulation = Simulation(make_lanes(), [Role.EXPRESS, Role.GENERAL])
+    simulation.lanes.admit(Lane.DOCUMENT, items(1, Lane.DOCUMENT, [100] * 400))
+    simulation.run_until(1234)
+    simulation.lanes.admit(Lane.QUERY, items(2, Lane.QUERY, [12]))
+    simulation.run_until(10**9)
+    assert simulation.begun[2, 0] == 1234
+
+
+@given(CREWS, st.integers(1, 10))
+@settings(max_examples=40, deadline=None)
+def test_documents_progress_under_a_flood_of_queries(crew: list[Role], streak: int) -> None:
+    simulation = Simulation(make_lanes(streak=streak), crew)
+    simulation.lanes.admit(Lane.DOCUMENT, items(0, Lane.DOCUMENT, [64] * 8))
+    simulation.lanes.admit(Lane.QUERY, items(1, Lane.QUERY, [128] * 2000))
+    simulation.run_until(10**9)
+    last_document = max(time for (request, _), time in simulation.finished.items() if request == 0)
+    batches_before = streak + 1
+    assert last_document <= 2 * batches_before * BUDGET.tokens + 2 * BUDGET.tokens
+
+
+@given(st.lists(st.integers(1, LONGEST), min_size=1, max_size=100))
+def test_a_batch_keeps_its_budget_and_the_order(sizes: list[int]) -> None:
+    lanes = make_lanes()
+    lanes.admit(Lane.DOCUMENT, items(1, Lane.DOCUMENT, sizes))
+    order: list[int] = []
+    while (batch := lanes.take(Role.GENERAL)) is not None:
+        assert batch.tokens <= BUDGET.tokens
+        assert len(batch.items) <= BUDGET.sequences
+        order += [item.index for item in batch.items]
+    assert order == list(range(len(sizes)))
+
+
+@given(st.lists(st.lists(st.integers(1, LONGEST), min_size=1, max_size=9), max_size=50), st.integers(1, 3000))
+def test_what_waits_never_exceeds_the_lanes_limit(requests: list[list[int]], limit: int) -> None:
+    lanes = make_lanes(document_limit=limit)
+    for number, sizes in enumerate(requests):
+        outcome = lanes.admit(Lane.DOCUMENT, items(number, Lane.DOCUMENT, sizes))
+        assert isinstance(outcome, TooLarge) == (sum(sizes) > limit)
+        assert lanes.queued_tokens(Lane.DOCUMENT) <= limit
+
+
+def test_a_refusal_tells_when_the_measured_rate_will_have_made_room() -> None:
+    lanes = make_lanes(document_limit=10_000)
+    assert lanes.admit(Lane.DOCUMENT, items(1, Lane.DOCUMENT, [100] * 100)) is None
+    assert lanes.admit(Lane.DOCUMENT, items(2, Lane.DOCUMENT, [100] * 50)) == Refusal(retry_after_seconds=5)
+
+
+def test_a_full_document_lane_does_not_close_the_query_lane() -> None:
+    lanes = make_lanes(document_limit=100)
+    lanes.admit(Lane.DOCUMENT, items(1, Lane.DOCUMENT, [100]))
+    assert lanes.admit(Lane.QUERY, items(2, Lane.QUERY, [100])) is None
+
+
+def test_a_departed_callers_waiting_texts_are_forgotten_and_its_tokens_freed() -> None:
+    lanes = make_lanes()
+    lanes.admit(Lane.DOCUMENT, items(1, Lane.DOCUMENT, [200] * 5))
+    lanes.admit(Lane.DOCUMENT, items(2, Lane.DOCUMENT, [50]))
+    first = lanes.take(Role.GENERAL)
+    assert first is not None
+    assert lanes.drop(1) == 800
+    second = lanes.take(Role.GENERAL)
+    assert second is not None
+    assert [item.request for item in second.items] == [2]
+    assert lanes.inflight_tokens(Lane.DOCUMENT) == 250
+
+
+def test_the_rate_follows_the_work_and_idle_time_does_not_count() -> None:
+    rate = Rate(1000)
+    now = 0.0
+    for _ in range(400):
+        rate.resume(now)
+        now += 0.5
+        rate.note(2000, now, idle=True)
+        now += 3600
+    assert 3900 < rate.value < 4100
