@@ -41,6 +41,7 @@ class Settings(BaseSettings):
     dimensions: int | None = Field(default=None, ge=1, le=4000)
     embedder_url: str | None = None
     embedder_api_key: SecretStr | None = None
+    embedder_timeout: float = Field(default=120, gt=0)
     migrations_dir: Path = Field(default_factory=_default_migrations)
     migrate_lock_timeout: float = Field(default=600, ge=0)
     existing_vectors: Literal["refuse", "keep", "discard"] = "refuse"

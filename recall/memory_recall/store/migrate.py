@@ -33,6 +33,7 @@ from memory_recall.store.ddl import MigrationTarget, TargetModel
 from memory_recall.store.migrate_state import HEAD_REVISION, SCHEMA_REVISION, VERSION_TABLE, current_revision
 from memory_recall.store.table import EMBEDDING_COLUMN, MemoryTable, describe
 from memory_recall.store.translation import translate, translated
+from memory_recall.store.vector_index import drop_invalid, inspect_index
 
 _LOCK_KEY = 0x6D656D6F_72796978  # "memoryix"; one migrator per database
 
@@ -48,6 +49,7 @@ class MigrationRequest:
     index_ef_construction: int = 64
     existing_vectors: Literal["refuse", "keep", "discard"] = "refuse"
     lock_patience_seconds: float = 600
+    maintenance_memory: str | None = None
 
 
 @dataclass(frozen=True)
@@ -118,12 +120,26 @@ class _Run:
         await self._check(table)
         if await self._has_drifted(table):
             await self._alembic(table, "stamp", "0001")
+        if goal == HEAD_REVISION:
+            await self._prepare_index_build(table)
         for revision in (SCHEMA_REVISION, HEAD_REVISION):
             if revision <= goal and (await current_revision(self._connection, table) or "") < revision:
                 await self._upgrade(table, revision)
                 table = await self._described()
         await self._adopt_model(table)
         return MigrationResult(await current_revision(self._connection, table), self._applied)
+
+    async def _prepare_index_build(self, table: MemoryTable) -> None:
+        """Clear what interrupted builds left, and set back a database whose index is not there or not valid."""
+        await drop_invalid(self._connection, table)
+        if self._request.maintenance_memory is not None:
+            with translated("setting the memory of the index build"):
+                await self._connection.execute(
+                    "SELECT set_config('maintenance_work_mem', $1, false)", self._request.maintenance_memory
+                )
+        stamped = await current_revision(self._connection, table) == HEAD_REVISION
+        if stamped and not (await inspect_index(self._connection, table)).valid:
+            await self._alembic(table, "stamp", SCHEMA_REVISION)
 
     async def down(self) -> MigrationResult:
         table = await self._described()

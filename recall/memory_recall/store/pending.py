@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from memory_recall.errors import LockNotAvailable
 from memory_recall.store.connection import Connection
 from memory_recall.store.halfvec import encode_halfvecs
 from memory_recall.store.table import EMBEDDING_COLUMN, MemoryTable
@@ -47,30 +48,36 @@ class PendingQueue:
             "AND {condition})"
         )
         source = f"FROM {table.qualified} m WHERE {table.pending('m')}"
+        share = "mod(m.id::bigint, $2::bigint) = $1::bigint"
         self._page = (
-            f"SELECT m.id, m.content, {text_hash}(m.content) AS hash {source} AND m.id > $1 AND mod(m.id, $3) = $2 "
-            f"AND NOT {excluded.format(condition='f.next_attempt > now()')} ORDER BY m.id LIMIT $4"
+            f"SELECT m.id, m.content, {text_hash}(m.content) AS hash {source} AND {share} AND m.id > $3::bigint "
+            f"AND NOT {excluded.format(condition='f.next_attempt > now()')} ORDER BY m.id LIMIT $4::bigint"
         )
         self._delayed = (
             f"SELECT min(extract(epoch FROM f.next_attempt - now()))::float8 FROM {failures} f "
-            f"JOIN {table.qualified} m ON m.id = f.id WHERE {table.pending('m')} AND mod(m.id, $2) = $1 "
+            f"JOIN {table.qualified} m ON m.id = f.id WHERE {table.pending('m')} AND {share} "
             f"AND f.text_hash = {text_hash}(m.content) AND f.next_attempt < 'infinity'"
         )
-        self._count = f"SELECT count(*) {source} AND mod(m.id, $2) = $1"
+        self._count = f"SELECT count(*) {source} AND {share}"
         still_wanted = (
             f"{text_hash}(m.content) = v.hash AND {table.shareable('m')} "
             f"AND EXISTS (SELECT FROM {table.own('memory_index_state')} s WHERE s.active_model = $4)"
         )
         values = f"unnest($1::bigint[], $2::text[], $3::{table.vector_type()}[]) AS v(id, hash, embedding)"
         self._write = (
-            f"UPDATE {table.qualified} m SET {EMBEDDING_COLUMN} = v.embedding FROM {values} "
-            f"WHERE m.id = v.id AND m.{EMBEDDING_COLUMN} IS NULL AND {still_wanted} RETURNING m.id"
+            f"WITH stored AS (UPDATE {table.qualified} m SET {EMBEDDING_COLUMN} = v.embedding FROM {values} "
+            f"WHERE m.id = v.id AND m.{EMBEDDING_COLUMN} IS NULL AND {still_wanted} RETURNING m.id) "
+            f"SELECT count(*) FROM stored"
+        )
+        self._done = (
+            f"SELECT count(*) FROM {table.qualified} m JOIN unnest($1::bigint[], $2::text[]) AS v(id, hash) "
+            f"ON v.id = m.id WHERE m.{EMBEDDING_COLUMN} IS NOT NULL AND {text_hash}(m.content) = v.hash"
         )
 
     async def page(self, connection: Connection, after: int, partition: Partition, limit: int) -> list[PendingRow]:
         """The next rows that are due, in the order of their ids."""
         with translated("reading pending rows"):
-            rows = await connection.fetch(self._page, after, partition.index, partition.count, limit)
+            rows = await connection.fetch(self._page, partition.index, partition.count, after, limit)
         return [PendingRow(row["id"], row["content"], row["hash"]) for row in rows]
 
     async def count(self, connection: Connection, partition: Partition) -> int:
@@ -85,16 +92,25 @@ class PendingQueue:
             seconds: float | None = await connection.fetchval(self._delayed, partition.index, partition.count)
         return seconds
 
-    async def write(
-        self, connection: Connection, rows: Sequence[PendingRow], vectors: npt.NDArray[np.float32]
-    ) -> set[int]:
-        """Store vectors; returns the ids that were written, the others have changed meanwhile and keep no vector."""
-        with translated("writing vectors"):
-            written = await connection.fetch(
-                self._write,
-                [row.id for row in rows],
-                [row.text_hash for row in rows],
-                encode_halfvecs(vectors),
-                self._model_id,
-            )
-        return {row["id"] for row in written}
+    async def write(self, connection: Connection, rows: Sequence[PendingRow], vectors: npt.NDArray[np.float32]) -> int:
+        """Store vectors; returns how many rows have theirs now, the others have changed and keep none.
+
+        A row that is held by a long transaction of somebody else must not hold up the rows beside it, so after a lock
+        timeout the batch is halved, and a single such row is left for a later pass. Repeating a write whose
+        confirmation was lost with the connection counts what the first attempt stored.
+        """
+        ids, hashes = [row.id for row in rows], [row.text_hash for row in rows]
+        try:
+            with translated("writing vectors"):
+                stored: int = await connection.fetchval(
+                    self._write, ids, hashes, encode_halfvecs(vectors), self._model_id
+                )
+                if stored < len(rows):
+                    stored = await connection.fetchval(self._done, ids, hashes)
+        except LockNotAvailable:
+            if len(rows) == 1:
+                return 0
+            middle = len(rows) // 2
+            first = await self.write(connection, rows[:middle], vectors[:middle])
+            return first + await self.write(connection, rows[middle:], vectors[middle:])
+        return stored

@@ -1,0 +1,82 @@
+"""`memory quarantine`: the rows that could not be embedded, named by id, and another chance for them."""
+
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from memory_recall.cli.output import JsonOption, emit, execute
+from memory_recall.settings import Settings
+from memory_recall.store import quarantine
+from memory_recall.store.connection import connect
+from memory_recall.store.migrate_state import require_schema
+
+quarantine_app = typer.Typer(no_args_is_help=True, help="Rows whose embedding failed.")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.add_typer(quarantine_app, name="quarantine")
+
+
+@quarantine_app.command("list")
+def list_command(
+    limit: Annotated[int, typer.Option(min=1, max=100_000, help="How many rows to list at most.")] = 1000,
+    json: JsonOption = False,
+) -> None:
+    """List rows whose embedding failed: id, attempts, class of the error, and when they are tried again.
+
+    Examples:
+        memory quarantine list
+    """
+    rows = execute(lambda settings: _list(settings, limit), as_json=json)
+    if json:
+        emit({"rows": rows}, as_json=True)
+        return
+    table = Table("id", "attempts", "error", "next attempt", title="Failed rows", title_justify="left")
+    for row in rows:
+        table.add_row(str(row["id"]), str(row["attempts"]), row["error_class"], row["next_attempt"] or "quarantined")
+    Console().print(table)
+
+
+@quarantine_app.command("retry")
+def retry_command(
+    ids: Annotated[list[int] | None, typer.Argument(help="The rows' ids; none means all.", metavar="[ID]...")] = None,
+    json: JsonOption = False,
+) -> None:
+    """Let failed rows be tried again from the start; sync or the next backfill takes them up.
+
+    Examples:
+        memory quarantine retry
+        memory quarantine retry 17 42
+    """
+    released = execute(lambda settings: _retry(settings, ids or None), as_json=json)
+    emit({"released": released}, as_json=json, title="Quarantine")
+
+
+async def _list(settings: Settings, limit: int) -> list[dict[str, Any]]:
+    connection = await connect(settings.dsn(), application_name="memory-quarantine")
+    try:
+        table = await require_schema(connection, settings.table)
+        rows = await quarantine.listed(connection, table, limit=limit)
+    finally:
+        connection.terminate()
+    return [
+        {
+            "id": row.id,
+            "attempts": row.attempts,
+            "error_class": row.error_class,
+            "next_attempt": row.next_attempt.isoformat() if row.next_attempt else None,
+        }
+        for row in rows
+    ]
+
+
+async def _retry(settings: Settings, ids: list[int] | None) -> list[int]:
+    connection = await connect(settings.dsn(), application_name="memory-quarantine")
+    try:
+        table = await require_schema(connection, settings.table)
+        return await quarantine.retry(connection, table, ids)
+    finally:
+        connection.terminate()

@@ -1,0 +1,177 @@
+"""`memory migrate` and `memory index`: what the database must have before anything can be embedded or recalled."""
+
+import asyncio
+import dataclasses
+from contextlib import suppress
+from typing import Annotated, Any, Literal
+
+import typer
+from rich.console import Console
+
+from memory_recall.cli.output import JsonOption, emit, execute
+from memory_recall.errors import DimensionMismatch, InvalidConfiguration, MemoryIndexError
+from memory_recall.profiles import PROFILES
+from memory_recall.settings import Settings
+from memory_recall.store.connection import connect
+from memory_recall.store.table import describe
+from memory_recall.store.vector_index import IndexFacts, inspect_index
+
+_PROGRESS_SECONDS = 1.0
+ExistingVectorsChoice = Literal["refuse", "keep", "discard"]
+
+index_app = typer.Typer(no_args_is_help=True, help="Build and check the vector index.")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command("migrate")(migrate_command)
+    app.add_typer(index_app, name="index")
+
+
+def migrate_command(
+    to: Annotated[
+        Literal["schema", "head", "base"],
+        typer.Option(help="schema: all but the vector index; head: that too; base: remove what migrations added."),
+    ] = "schema",
+    existing_vectors: Annotated[
+        ExistingVectorsChoice | None,
+        typer.Option(help="What to do with vectors of unknown origin in an embedding column that was there before."),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Confirm --to base, which removes all vectors.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Bring the database's schema up to date. It may be run at any time, by several at once, any number of times.
+
+    Without pgvector it does what it can and ends with status 3; run it again once the extension exists.
+
+    Examples:
+        memory migrate
+        memory migrate --to head --json
+    """
+    if to == "base" and not yes:
+        raise typer.BadParameter("--to base removes every vector; confirm with --yes.")
+    result = execute(lambda settings: _migrate(settings, to, existing_vectors), as_json=json)
+    emit(result, as_json=json, title="Schema")
+
+
+@index_app.command("build")
+def index_build(json: JsonOption = False) -> None:
+    """Build the vector index without blocking anybody, or repair it if a build was interrupted.
+
+    Examples:
+        memory index build
+    """
+    emit(execute(_build, as_json=json), as_json=json, title="Vector index")
+
+
+@index_app.command("check")
+def index_check(
+    sample: Annotated[int, typer.Option(min=1, max=10_000, help="How many stored vectors to look up.")] = 50,
+    json: JsonOption = False,
+) -> None:
+    """Say whether the index is valid, and how many of the true nearest neighbours it finds.
+
+    Examples:
+        memory index check --sample 200 --json
+    """
+    emit(execute(lambda settings: _check(settings, sample), as_json=json), as_json=json, title="Vector index")
+
+
+def _request(settings: Settings, existing_vectors: ExistingVectorsChoice | None = None) -> Any:  # noqa: ANN401  (Alembic is imported late)
+    from memory_recall.store.ddl import TargetModel
+    from memory_recall.store.migrate import MigrationRequest
+
+    known = PROFILES.get(settings.model)
+    dimensions = settings.dimensions or (known.dimensions if known else None)
+    if dimensions is None:
+        raise InvalidConfiguration(
+            f"There is no model profile {settings.model!r}, so its dimensions are not known.", "Set MEMORY_DIMENSIONS."
+        )
+    if known and known.dimensions != dimensions:
+        raise DimensionMismatch(
+            f"Model {known.name} yields {known.dimensions} dimensions, not {dimensions}.",
+            f"Set the dimensions to {known.dimensions}.",
+        )
+    return MigrationRequest(
+        table=settings.table,
+        model=TargetModel(
+            name=settings.model,
+            dimensions=dimensions,
+            pooling=known.pooling if known else None,
+            max_tokens=known.max_tokens if known else None,
+            query_prefix=known.query_prefix if known else "",
+            document_prefix=known.document_prefix if known else "",
+        ),
+        migrations=settings.migrations_dir,
+        index_m=settings.index_m,
+        index_ef_construction=settings.index_ef_construction,
+        existing_vectors=existing_vectors or settings.existing_vectors,
+        lock_patience_seconds=settings.migrate_lock_timeout,
+        maintenance_memory=settings.index_maintenance_memory,
+    )
+
+
+async def _migrate(
+    settings: Settings, to: Literal["schema", "head", "base"], existing_vectors: ExistingVectorsChoice | None
+) -> dict[str, Any]:
+    from memory_recall.store.migrate import migrate, remove
+
+    request = _request(settings, existing_vectors)
+    if to == "base":
+        return dataclasses.asdict(await remove(settings.dsn(), request))
+    return dataclasses.asdict(await migrate(settings.dsn(), request, to=to))
+
+
+async def _build(settings: Settings) -> dict[str, Any]:
+    from memory_recall.store.migrate import migrate
+
+    watcher = asyncio.create_task(_watch(settings))
+    try:
+        result = await migrate(settings.dsn(), _request(settings), to="head")
+    finally:
+        watcher.cancel()
+        with suppress(asyncio.CancelledError, MemoryIndexError):
+            await watcher
+    facts = await _facts(settings)
+    return {"revision": result.revision, "applied": result.applied, "name": facts.name, "valid": facts.valid}
+
+
+async def _facts(settings: Settings) -> IndexFacts:
+    connection = await connect(settings.dsn(), application_name="memory-index-check")
+    try:
+        return await inspect_index(connection, await describe(connection, settings.table))
+    finally:
+        connection.terminate()
+
+
+async def _watch(settings: Settings) -> None:
+    """Show the phase and the share of a build on standard error while it lasts."""
+    console = Console(stderr=True)
+    connection = await connect(settings.dsn(), application_name="memory-index-watch")
+    try:
+        table = await describe(connection, settings.table)
+        with console.status("Preparing the index build"):
+            shown = None
+            while True:
+                progress = (await inspect_index(connection, table)).progress
+                line = progress and f"{progress.phase} {100 * (progress.fraction or 0):.0f} %"
+                if line and line != shown:
+                    console.print(f"Index: {line}", highlight=False)
+                    shown = line
+                await asyncio.sleep(_PROGRESS_SECONDS)
+    finally:
+        connection.terminate()
+
+
+async def _check(settings: Settings, sample: int) -> dict[str, Any]:
+    from memory_recall.store.index_check import measure_index
+    from memory_recall.store.migrate_state import require_schema
+
+    connection = await connect(settings.dsn(), application_name="memory-index-check")
+    try:
+        table = await require_schema(connection, settings.table)
+        facts = await inspect_index(connection, table)
+        recall = await measure_index(connection, table, sample=sample) if facts.valid else None
+    finally:
+        connection.terminate()
+    return {"name": facts.name, "exists": facts.exists, "valid": facts.valid, "recall@10": recall, "sample": sample}

@@ -1,0 +1,34 @@
+"""`memory status`: where the database stands, in counts and catalog facts."""
+
+import dataclasses
+from typing import Any
+
+import typer
+
+from memory_recall.cli.output import JsonOption, emit, execute
+from memory_recall.settings import Settings
+from memory_recall.store.catalog import inspect
+from memory_recall.store.connection import connect
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("status")(status_command)
+
+
+def status_command(json: JsonOption = False) -> None:
+    """Show rows, models, index, extension and schema revision.
+
+    Examples:
+        memory status
+        memory status --json | jq .rows.pending
+    """
+    emit(execute(_status, as_json=json), as_json=json, title="Memory index")
+
+
+async def _status(settings: Settings) -> dict[str, Any]:
+    connection = await connect(settings.dsn(), application_name="memory-status")
+    try:
+        return dataclasses.asdict(await inspect(connection, settings.table))
+    finally:
+        connection.terminate()

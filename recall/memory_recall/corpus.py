@@ -1,0 +1,135 @@
+"""Reads memories from JSON lines, checking every one before anything is stored.
+
+One line is one memory: `id` and `content`, and optionally `category`, `tags`, `expanded_keywords`, `importance`,
+`is_sensitive`, `user_id` (or `conv`, which evaluation sets use) and `created_at`. Complaints name the line and the field, never
+what stands there, for that is somebody's memory.
+"""
+
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import orjson
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, StrictStr, ValidationError
+
+from memory_recall.errors import InvalidInput
+
+MAX_COMPLAINTS = 20
+
+
+def _joined(value: object) -> object:
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return ",".join(value)
+    return value
+
+
+def _flag(value: object) -> object:
+    return bool(value) if isinstance(value, int) and value in (0, 1) else value
+
+
+def _with_zone(value: datetime) -> datetime:
+    return value if value.tzinfo else value.replace(tzinfo=UTC)
+
+
+Words = Annotated[StrictStr, BeforeValidator(_joined)]
+
+
+class MemoryLine(BaseModel):
+    """One memory as it stands in a line."""
+
+    model_config = ConfigDict(extra="ignore", hide_input_in_errors=True)
+
+    id: int = Field(strict=True, ge=1, lt=2**63)
+    content: StrictStr
+    category: StrictStr | None = Field(default=None, max_length=50)
+    tags: Words | None = None
+    expanded_keywords: Words | None = None
+    importance: float | None = Field(default=None, ge=0, le=1, allow_inf_nan=False)
+    is_sensitive: Annotated[StrictBool | None, BeforeValidator(_flag)] = None
+    user_id: StrictStr | None = Field(default=None, max_length=100)
+    conv: StrictStr | None = Field(default=None, max_length=100)
+    created_at: datetime | None = None
+
+    def record(self) -> dict[str, Any]:
+        """The columns that the line speaks about; None means that it does not."""
+        return {
+            "id": self.id,
+            "content": self.content,
+            "category": self.category,
+            "tags": self.tags,
+            "expanded_keywords": self.expanded_keywords,
+            "importance": self.importance,
+            "is_sensitive": self.is_sensitive,
+            "user_id": self.user_id if self.user_id is not None else self.conv,
+            "created_at": _with_zone(self.created_at) if self.created_at else None,
+        }
+
+
+class CorpusReader:
+    """Yields the memories of a file and remembers what is wrong with the others."""
+
+    def __init__(self) -> None:
+        self.complaints: list[str] = []
+        self.complaint_count = 0
+        self.read = 0
+
+    def memories(self, lines: Iterable[bytes]) -> Iterator[tuple[int, MemoryLine]]:
+        """Each good memory with its line number; stops keeping, not checking, once something is wrong."""
+        for number, line in enumerate(lines, start=1):
+            if not line.strip():
+                continue
+            memory = self._parsed(number, line)
+            if memory is not None:
+                self.read += 1
+                if not self.complaint_count:
+                    yield number, memory
+
+    def complain(self, number: int, problem: str) -> None:
+        """Note what is wrong with a line."""
+        self.complaint_count += 1
+        if len(self.complaints) < MAX_COMPLAINTS:
+            self.complaints.append(f"line {number}: {problem}")
+
+    def require_clean(self) -> None:
+        """Refuse the whole file if anything in it is wrong.
+
+        Raises:
+            InvalidInput: with the first complaints.
+        """
+        if not self.complaint_count:
+            return
+        more = self.complaint_count - len(self.complaints)
+        listed = "; ".join(self.complaints) + (f"; and {more} more" if more else "")
+        raise InvalidInput(f"Nothing was imported: {listed}.", "Correct these lines and import the file again.")
+
+    def _parsed(self, number: int, line: bytes) -> MemoryLine | None:
+        try:
+            memory = MemoryLine.model_validate(orjson.loads(line))
+        except orjson.JSONDecodeError as error:
+            self.complain(number, f"malformed JSON at column {error.colno}")
+        except ValidationError as error:
+            self.complain(number, _described(error))
+        else:
+            problem = _unstorable(memory)
+            if problem is None:
+                return memory
+            self.complain(number, problem)
+        return None
+
+
+def _described(error: ValidationError) -> str:
+    problems = error.errors(include_url=False, include_input=False, include_context=False)
+    return ", ".join(
+        f"{'.'.join(str(part) for part in problem['loc']) or 'the line'}: {problem['msg'].lower()}"
+        for problem in problems
+    )
+
+
+def _unstorable(memory: MemoryLine) -> str | None:
+    if not memory.content.strip():
+        return "content is empty"
+    for name in ("content", "category", "tags", "expanded_keywords", "user_id", "conv"):
+        text = getattr(memory, name)
+        if text is not None and "\0" in text:
+            return f"{name} contains a NUL character, which Postgres cannot store"
+    return None

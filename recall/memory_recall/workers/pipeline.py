@@ -1,0 +1,199 @@
+"""One pass over the pending rows, in which reading, embedding and writing overlap.
+
+A reader cuts pages into batches, several embed requests are under way at once so that the embedder never idles, and
+one writer stores what has come back, as many batches in one statement as are waiting. The queues between them are
+bounded, so memory does not grow with the table. Nothing is held open in the database while a text is embedded.
+"""
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+
+from memory_recall.errors import MemoryIndexError
+from memory_recall.store.connection import Connection
+from memory_recall.store.pending import Partition, PendingQueue, PendingRow
+from memory_recall.store.quarantine import RetryPolicy, record
+from memory_recall.store.session import Session
+from memory_recall.store.table import MemoryTable
+from memory_recall.workers.batching import BatchLimits, batches
+from memory_recall.workers.bisecting import Outcome, PatientEmbedder
+from memory_recall.workers.progress import Progress
+
+PAGE_ROWS = 512
+_WRITE_ROWS = 1024
+
+
+@dataclass(frozen=True)
+class PipelineOptions:
+    """How a worker reads, embeds and writes."""
+
+    limits: BatchLimits = field(default_factory=BatchLimits)
+    partition: Partition = field(default_factory=Partition)
+    policy: RetryPolicy = field(default_factory=RetryPolicy)
+    concurrency: int = 4
+    rows_per_second: float | None = None
+
+
+@dataclass
+class Tally:
+    """What has been done so far; `changed` rows were edited, hidden or deleted while their vector was made."""
+
+    read: int = 0
+    embedded: int = 0
+    changed: int = 0
+    truncated: int = 0
+    failed: int = 0
+    quarantined: int = 0
+    failed_batches: int = 0
+    tokens: int = 0
+
+
+class Pacer:
+    """Holds the reader to a ceiling of rows a second."""
+
+    def __init__(self, rows_per_second: float | None) -> None:
+        self._rate = rows_per_second
+        self._free_at = time.monotonic()
+
+    async def admit(self, rows: int) -> None:
+        """Wait until that many more rows fit under the ceiling."""
+        if self._rate is None:
+            return
+        now = time.monotonic()
+        start = max(now, self._free_at)
+        self._free_at = start + rows / self._rate
+        if start > now:
+            await asyncio.sleep(start - now)
+
+
+class Pipeline:
+    """Drains what is pending at the moment; used by backfill and sync alike."""
+
+    def __init__(
+        self,
+        *,
+        reader: Session,
+        writer: Session,
+        table: MemoryTable,
+        queue: PendingQueue,
+        embedder: PatientEmbedder,
+        options: PipelineOptions,
+        progress: Progress,
+        stop: asyncio.Event,
+    ) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._table = table
+        self._queue = queue
+        self._embedder = embedder
+        self._options = options
+        self._progress = progress
+        self._stop = stop
+        self._pacer = Pacer(options.rows_per_second)
+        self.tally = Tally()
+
+    async def run_pass(self) -> int:
+        """Work through the rows that are due once, in the order of their ids; returns how many there were.
+
+        Raises:
+            MemoryIndexError: something that waiting does not cure.
+        """
+        before = self.tally.read
+        depth = self._options.concurrency
+        to_embed: asyncio.Queue[list[PendingRow] | None] = asyncio.Queue(maxsize=depth)
+        to_write: asyncio.Queue[Outcome | None] = asyncio.Queue(maxsize=2 * depth)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._read(to_embed))
+                tasks.create_task(self._embed_all(to_embed, to_write))
+                tasks.create_task(self._write(to_write))
+        except BaseExceptionGroup as group:
+            raise _first_of(group) from None
+        return self.tally.read - before
+
+    async def _read(self, to_embed: asyncio.Queue[list[PendingRow] | None]) -> None:
+        after = -(2**62)
+        while not self._stop.is_set():
+            page = await self._reader.run(partial(self._page, after))
+            if not page:
+                break
+            after = page[-1].id
+            for batch in batches(page, self._options.limits):
+                if self._stop.is_set():
+                    break
+                await self._pacer.admit(len(batch))
+                self.tally.read += len(batch)
+                await to_embed.put(batch)
+        await to_embed.put(None)
+
+    async def _page(self, after: int, connection: Connection) -> list[PendingRow]:
+        return await self._queue.page(connection, after, self._options.partition, PAGE_ROWS)
+
+    async def _embed_all(
+        self, to_embed: asyncio.Queue[list[PendingRow] | None], to_write: asyncio.Queue[Outcome | None]
+    ) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(self._options.concurrency):
+                tasks.create_task(self._embed(to_embed, to_write))
+        await to_write.put(None)
+
+    async def _embed(
+        self, to_embed: asyncio.Queue[list[PendingRow] | None], to_write: asyncio.Queue[Outcome | None]
+    ) -> None:
+        while (batch := await to_embed.get()) is not None:
+            await to_write.put(await self._embedder.embed(batch))
+        await to_embed.put(None)  # for the next of us
+
+    async def _write(self, to_write: asyncio.Queue[Outcome | None]) -> None:
+        ended = False
+        while not ended:
+            waiting = [await to_write.get()]
+            while not to_write.empty() and _rows_in(waiting) < _WRITE_ROWS:
+                waiting.append(to_write.get_nowait())
+            ended = None in waiting
+            outcomes = [outcome for outcome in waiting if outcome is not None]
+            if outcomes:
+                await self._store(outcomes)
+
+    async def _store(self, outcomes: list[Outcome]) -> None:
+        stored = [part for outcome in outcomes for part in outcome.embedded]
+        failed = [item for outcome in outcomes for item in outcome.failed]
+        written = 0
+        if stored:
+            rows = [row for part, _ in stored for row in part]
+            vectors = np.concatenate([vectors for _, vectors in stored])
+            written = await self._writer.run(lambda connection: self._queue.write(connection, rows, vectors))
+            self.tally.changed += len(rows) - written
+        quarantined = 0
+        if failed:
+            quarantined = await self._writer.run(
+                lambda connection: record(connection, self._table, failed, self._options.policy)
+            )
+        self.tally.embedded += written
+        self.tally.failed += len(failed)
+        self.tally.quarantined += quarantined
+        for outcome in outcomes:
+            self.tally.tokens += outcome.tokens
+            self.tally.truncated += outcome.truncated
+            self.tally.failed_batches += outcome.failed_batches
+        self._progress.advanced(self.tally)
+
+
+def _rows_in(waiting: list[Outcome | None]) -> int:
+    return sum(len(part) for outcome in waiting if outcome is not None for part, _ in outcome.embedded)
+
+
+def _first_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The error that says most: one of ours if there is any."""
+    leaves = list(_leaves(group))
+    return next((error for error in leaves if isinstance(error, MemoryIndexError)), leaves[0])
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
+    found: list[BaseException] = []
+    for error in group.exceptions:
+        found.extend(_leaves(error) if isinstance(error, BaseExceptionGroup) else [error])
+    return found

@@ -1,0 +1,37 @@
+"""Waiting for an embedder that is still loading when a worker starts."""
+
+import asyncio
+import time
+
+from memory_recall.errors import EmbedderUnavailable
+from memory_recall.store.models import ServedModel
+from memory_recall.store.session import OutageListener
+from memory_recall.workers.protocol import DescribedEmbedder
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
+
+
+async def until_served(embedder: DescribedEmbedder, listener: OutageListener, limit: float) -> ServedModel:
+    """What the embedder serves, once it answers.
+
+    Raises:
+        EmbedderUnavailable: it did not answer within the limit.
+    """
+    began = time.monotonic()
+    pause = _FIRST_PAUSE
+    waiting = False
+    while True:
+        try:
+            info = await embedder.model_info()
+        except EmbedderUnavailable as error:
+            if time.monotonic() - began > limit:
+                raise
+            if not waiting:
+                listener.outage_began("embedder", error)
+            waiting = True
+        else:
+            if waiting:
+                listener.outage_ended("embedder", time.monotonic() - began)
+            return ServedModel(info.name, info.dimensions, info.digest)
+        await asyncio.sleep(pause)
+        pause = min(pause * 2, _LONGEST_PAUSE)

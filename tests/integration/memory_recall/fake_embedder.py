@@ -1,0 +1,114 @@
+"""A small HTTP embedder for tests: deterministic vectors, and any misbehaviour on demand.
+
+It is a server on a real socket, so timeouts, refused connections and half answers are the real thing. What it was
+sent is recorded, which is how tests prove what never left the database.
+"""
+
+import asyncio
+import base64
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Self
+
+import numpy as np
+
+Answer = tuple[int, dict[str, str], bytes]
+Behaviour = Callable[[list[str]], Answer | float | None]  # an answer; seconds to hang first; None to be good
+
+
+def vector_of(text: str, dimensions: int) -> np.ndarray:
+    """The one right vector of a text."""
+    seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
+    vector = np.random.default_rng(seed).standard_normal(dimensions).astype(np.float32)
+    return vector / np.linalg.norm(vector)
+
+
+class FakeEmbedder:
+    """Serves `POST /v1/embeddings` and `GET /v1/models` on a loopback port that stays the same across restarts."""
+
+    def __init__(self, *, dimensions: int = 8, model: str = "tiny", digest: str | None = "sha256:aa") -> None:
+        self.dimensions = dimensions
+        self.model = model
+        self.digest = digest
+        self.behaviour: Behaviour = lambda _texts: None
+        self.delay = 0.0
+        self.received: Counter[str] = Counter()
+        self.requests = 0
+        self.port = 0
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_exc: object) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        self._server = await asyncio.start_server(self._accepted, "127.0.0.1", self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        """Vanish like a deleted pod: the port is closed and every connection is cut."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.ensure_future(self._serve(reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while (head := await reader.readuntil(b"\r\n\r\n")) != b"":
+                length = next(
+                    (
+                        int(line.split(b":")[1])
+                        for line in head.lower().splitlines()
+                        if line.startswith(b"content-length")
+                    ),
+                    0,
+                )
+                body = await reader.readexactly(length)
+                status, headers, payload = await self._answer(head, body)
+                lines = [f"HTTP/1.1 {status} X", f"content-length: {len(payload)}"]
+                lines += [f"{name}: {value}" for name, value in headers.items()]
+                writer.write("\r\n".join(lines).encode() + b"\r\n\r\n" + payload)
+                await writer.drain()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.transport.abort()
+
+    async def _answer(self, head: bytes, body: bytes) -> Answer:
+        if head.startswith(b"GET /v1/models"):
+            model = {"id": self.model, "dimensions": self.dimensions, "digest": self.digest}
+            return 200, {}, json.dumps({"data": [model]}).encode()
+        texts = json.loads(body)["input"]
+        self.requests += 1
+        verdict = self.behaviour(texts)
+        if isinstance(verdict, tuple):
+            return verdict
+        await asyncio.sleep(verdict if verdict is not None else self.delay)
+        self.received.update(texts)
+        return good_answer([vector_of(text, self.dimensions) for text in texts])
+
+
+def good_answer(vectors: list[Any]) -> Answer:
+    """What a healthy embedder says."""
+    data = [
+        {"index": index, "embedding": base64.b64encode(np.asarray(vector, dtype="<f4").tobytes()).decode()}
+        for index, vector in enumerate(vectors)
+    ]
+    return 200, {}, json.dumps({"data": data, "usage": {"total_tokens": len(vectors), "truncated_inputs": 0}}).encode()
