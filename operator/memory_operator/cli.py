@@ -4,13 +4,19 @@ import asyncio
 from importlib.metadata import version
 
 import typer
+from lightkube.core.exceptions import ConfigError
 from pydantic import ValidationError
 
 from memory_operator import logs
 from memory_operator.process import serve
 from memory_operator.settings import Settings
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help="The operator of MemoryIndex objects.")
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="The operator of MemoryIndex objects.",
+)
 
 
 @app.callback()
@@ -29,7 +35,11 @@ def run() -> None:
             typer.echo(f"MEMORY_OPERATOR_{name}: {wrong['msg']}", err=True)
         raise typer.Exit(2) from None
     logs.configure(fmt=settings.log_format, level=settings.log_level)
-    asyncio.run(serve(settings))
+    try:
+        asyncio.run(serve(settings))
+    except ConfigError as error:
+        typer.echo(f"No Kubernetes API: {error}. Run in a cluster, or set KUBECONFIG.", err=True)
+        raise typer.Exit(2) from None
 
 
 @app.command("version")

@@ -54,7 +54,7 @@ class Verdict:
     truth: Truth
     reason: Reason
     message: str
-    remedy: str = ""  # a more exact one than the reason's own
+    remedy: str | None = None  # a more exact one than the reason's own
 
     @classmethod
     def yes(cls, reason: Reason, message: str) -> "Verdict":
@@ -62,7 +62,7 @@ class Verdict:
         return cls(Truth.TRUE, reason, message)
 
     @classmethod
-    def no(cls, reason: Reason, message: str, remedy: str = "") -> "Verdict":
+    def no(cls, reason: Reason, message: str, remedy: str | None = None) -> "Verdict":
         """The condition does not hold, for this reason."""
         return cls(Truth.FALSE, reason, message, remedy)
 
@@ -84,7 +84,9 @@ class Verdict:
     @property
     def text(self) -> str:
         """The sentence, with the remedy behind it where there is something to remedy."""
-        parts = (self.message, "" if self.holds else self.remedy or self.reason.remedy)
+        remedy = self.reason.remedy if self.remedy is None else self.remedy
+        message = self.message if self.message.endswith((".", "!", "?", "}")) else f"{self.message}."
+        parts = (message, "" if self.holds else remedy)
         return " ".join(part for part in parts if part)[:MESSAGE_LIMIT]
 
 

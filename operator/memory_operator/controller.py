@@ -6,9 +6,11 @@ condition, any other failure is backed off; neither stops the other objects.
 
 import asyncio
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
+from pathlib import Path
 
 import structlog
 
@@ -174,5 +176,8 @@ def keep_times(status: Manifest, before: Manifest) -> Manifest:
 
 
 def described(error: Exception) -> dict[str, str]:
-    """What may be logged of an error: our own ones in full, foreign ones by class, since their texts may quote anything."""
-    return {"error": type(error).__name__, **({"detail": str(error)} if isinstance(error, KubeError) else {})}
+    """What may be logged of an error: our own ones in full, foreign ones by class and place, since their texts may quote anything."""
+    if isinstance(error, KubeError):
+        return {"error": type(error).__name__, "detail": str(error)}
+    frames = [f"{Path(frame.filename).name}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)[-6:]]
+    return {"error": type(error).__name__, "at": " > ".join(frames)}

@@ -4,7 +4,7 @@ import base64
 import binascii
 import json
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -26,7 +26,14 @@ from memory_operator.spec import Manifest
 HEALTHY_PHASE = "Cluster in healthy state"
 _IMAGE_REASONS = {"ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable"}
 _CONFIG_REASONS = {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
+_PULL_CAUSES = {
+    "it is not there": ("not found", "manifest unknown", "does not exist"),
+    "access is denied": ("unauthorized", "forbidden", "denied"),
+    "the registry cannot be reached": ("connection refused", "no such host", "timeout", "dial tcp", "unreachable"),
+}
 _MESSAGE_LIMIT = 600
+_MANY_RESTARTS = 3
+_SHORT_LIFE = timedelta(seconds=60)
 
 
 def secret_value(secret: Manifest | None, *, called: str, key: str) -> str | Problem:
@@ -172,23 +179,33 @@ def _container_problem(called: str, container: Mapping[str, Any], *, init: bool)
     waiting = (container.get("state") or {}).get("waiting") or {}
     why, image = waiting.get("reason", ""), container.get("image", "")
     if why in _IMAGE_REASONS:
-        return Problem(
-            Reason.IMAGE_PULL_FAILED, f"{called} cannot pull image {image}: {_short(waiting.get('message') or why)}"
-        )
+        return Problem(Reason.IMAGE_PULL_FAILED, f"{called} cannot pull image {image}{_pull_cause(waiting)}.")
     if why in _CONFIG_REASONS:
         return Problem(Reason.POD_REJECTED, f"{called} cannot start: {_short(waiting.get('message') or why)}")
-    if why != "CrashLoopBackOff":
-        return None
     ended = (container.get("lastState") or {}).get("terminated") or {}
+    if container.get("ready") or not (why == "CrashLoopBackOff" or _keeps_ending(container, ended)):
+        return None
     said = termination(ended)
-    what = (
-        said.message
-        if said
-        else f"container {container.get('name')} ends with status {ended.get('exitCode', 'unknown')}."
-    )
+    what = said.message if said else f"container {container.get('name')} ends with status {ended.get('exitCode', 'unknown')}."
     fallback = Reason.MODEL_NOT_VERIFIED if init else Reason.CRASH_LOOP
     reason = said.reason if said and said.reason is not Reason.JOB_FAILED else fallback
     return Problem(reason, f"{called} keeps failing: {what}", said.remedy if said else "")
+
+
+def _pull_cause(waiting: Mapping[str, Any]) -> str:
+    """The kubelet's text alternates between two wordings of one failure; its cause does not."""
+    text = (waiting.get("message") or "").lower()
+    return next((f": {cause}" for cause, signs in _PULL_CAUSES.items() if any(sign in text for sign in signs)), "")
+
+
+def _keeps_ending(container: Mapping[str, Any], ended: Mapping[str, Any]) -> bool:
+    """Between two back-offs a failing container runs for a moment; that it did so again and again tells it apart from a start."""
+    if container.get("restartCount", 0) < _MANY_RESTARTS or not ended.get("exitCode"):
+        return False
+    started, finished = ended.get("startedAt"), ended.get("finishedAt")
+    if not (started and finished):
+        return False
+    return parse_timestamp(finished) - parse_timestamp(started) < _SHORT_LIFE
 
 
 def termination(ended: Mapping[str, Any]) -> Problem | None:

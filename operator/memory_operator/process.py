@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack
 import httpx
 import kopf
 import structlog
-from lightkube import AsyncClient
+from lightkube import AsyncClient, KubeConfig
 from prometheus_client import start_http_server
 
 from memory_operator import handlers
@@ -38,7 +38,9 @@ async def serve(settings: Settings) -> None:
             server, _ = start_http_server(settings.metrics_port, registry=metrics.registry)
             stack.callback(server.shutdown)
         http = await stack.enter_async_context(httpx.AsyncClient(timeout=3.0, trust_env=False))
-        client = await stack.enter_async_context(AsyncClient(field_manager=MANAGER, trust_env=False))
+        client = await stack.enter_async_context(
+            AsyncClient(KubeConfig.from_env(), field_manager=MANAGER, trust_env=False)
+        )
         kube = Kube(client, metrics.wrote)
         controller = Controller(
             kube=kube,

@@ -7,6 +7,7 @@ that the server does not know (CloudNativePG is not installed) is told apart fro
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import httpx2
@@ -49,6 +50,7 @@ class KindMissingError(Exception):
     """The server does not know this kind."""
 
 
+@cache  # the library refuses to make a class of the core group twice
 def _resource(kind: str) -> Any:  # noqa: ANN401 - the library makes the class at run time
     group, version, plural = _KINDS[kind]
     return create_namespaced_resource(group, version, kind, plural)

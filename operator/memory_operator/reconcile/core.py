@@ -45,8 +45,11 @@ def reconcile(index: MemoryIndex, seen: Observed, images: Images, now: datetime,
         return _delete(index, seen, images, now, pace)
     if not index.status.get("conditions"):
         return _first_sight(index, now)
+    database = reachable(index, seen)
+    if not database.verdict.holds:
+        seen = replace(seen, database=None)  # facts of another database than the one that is meant decide nothing
     replicas, recommendation = _replicas(index, seen, now)
-    steps = _steps(index, seen, images, now, replicas)
+    steps = _steps(index, seen, images, now, database=database, replicas=replicas)
     block = blocked(index, seen.facts)
     held = Verdict.no(Reason.SUSPENDED, "The object is suspended.") if index.spec.suspend else block
     actions: tuple[Action, ...] = () if held else tuple(action for step in steps.values() for action in step.actions)
@@ -91,11 +94,8 @@ def _first_sight(index: MemoryIndex, now: datetime) -> Plan:
 
 
 def _steps(
-    index: MemoryIndex, seen: Observed, images: Images, now: datetime, replicas: int
+    index: MemoryIndex, seen: Observed, images: Images, now: datetime, *, database: Step, replicas: int
 ) -> dict[ConditionType, Step]:
-    database = reachable(index, seen)
-    if not database.verdict.holds:
-        seen = replace(seen, database=None)  # facts of another database than the one that is meant decide nothing
     extension = present(index, seen)
     schema = migrated(index, seen, images, now, extension=extension.verdict)
     embedder = serving(index, seen, images, database=database.verdict, replicas=replicas)
@@ -145,7 +145,7 @@ def _summary(verdicts: dict[ConditionType, Verdict], block: Verdict | None) -> d
     stalling = next((verdict for verdict in failing if verdict.stalls), None)
     first = stalling or failing[0]
     progressing = Verdict.yes(Reason.PROGRESSING, first.text)
-    resting = Verdict.no(first.reason, "The operator waits for a person.", " ")
+    resting = Verdict.no(first.reason, "The operator waits for a person.", remedy="")
     return {
         ConditionType.READY: replace(first, truth=Truth.FALSE),
         ConditionType.RECONCILING: resting if stalling else progressing,

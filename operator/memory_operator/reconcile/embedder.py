@@ -54,7 +54,7 @@ def _verdict(index: MemoryIndex, seen: Observed, replicas: int) -> Verdict:
             Reason.GPU_NOT_USED, f"Pod {slow.pod} computes on the CPU though spec.embedder.gpuLayers asks for a GPU."
         )
     if problem:
-        return Verdict.no(problem.reason, problem.message, problem.remedy)
+        return Verdict.no(problem.reason, problem.message, problem.remedy or None)
     if seen.embedder.failure:
         return Verdict.no(Reason.POD_REJECTED, f"{name} cannot create pods: {seen.embedder.failure}")
     return Verdict.no(Reason.STARTING, f"{name} has no ready pod yet; the model is being loaded.")

@@ -70,4 +70,4 @@ def _ended(job: JobFacts, work: Work) -> Verdict:
     if job.state is JobState.COMPLETE:
         return Verdict.no(work.reason, f"Job {job.name} ended and left work; another one follows.")
     failure = job.failure or Problem(Reason.JOB_FAILED, "it ended without saying why.")
-    return Verdict.no(failure.reason, f"Job {job.name} failed: {failure.message}", failure.remedy)
+    return Verdict.no(failure.reason, f"Job {job.name} failed: {failure.message}", failure.remedy or None)

@@ -23,4 +23,4 @@ def waiting(for_what: str) -> Step:
 
 def failed(problem: Problem, prefix: str = "") -> Step:
     """A problem as a verdict."""
-    return Step(Verdict.no(problem.reason, f"{prefix}{problem.message}", problem.remedy))
+    return Step(Verdict.no(problem.reason, f"{prefix}{problem.message}", problem.remedy or None))

@@ -12,7 +12,7 @@ from typing import Any
 from memory_operator.resources.common import ANNOTATION_FINGERPRINT
 from memory_operator.spec import Manifest
 
-_QUANTITY = re.compile(r"^([+-]?[0-9.]+)([eE][+-]?[0-9]+)?([KMGTPE]i|[numkMGTPE])?$")
+_QUANTITY = re.compile(r"^([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))([eE][+-]?[0-9]+)?([KMGTPE]i|[numkMGTPE])?$")
 _FACTORS = {
     "n": Decimal("1e-9"), "u": Decimal("1e-6"), "m": Decimal("1e-3"), "k": Decimal(10) ** 3, "M": Decimal(10) ** 6,
     "G": Decimal(10) ** 9, "T": Decimal(10) ** 12, "P": Decimal(10) ** 15, "E": Decimal(10) ** 18,

@@ -68,9 +68,9 @@ def index_job(index: MemoryIndex, images: Images, sequence: int) -> Manifest:
 
 
 def uninstall_job(index: MemoryIndex, images: Images, sequence: int) -> Manifest:
-    """Drops what the migrations added: `memory migrate --to base`."""
+    """Drops what the migrations added: `memory migrate --to base --yes`."""
     return _job(
-        index, images, "uninstall", ["memory", "migrate", "--to", "base", "--json"], sequence, resources=BUILDER
+        index, images, "uninstall", ["memory", "migrate", "--to", "base", "--yes", "--json"], sequence, resources=BUILDER
     )
 
 

@@ -1,0 +1,213 @@
+"""A world in plain data: an index, facts about it, and a cluster that carries plans out without a network.
+
+`World` answers "what would be decided now", `Cluster` lives through a whole life cycle: what a plan applies is there at the next
+look, Jobs end when the test says so, and the database changes as the real commands change it.
+"""
+
+import copy
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from memory_operator import parsing
+from memory_operator.observed import (
+    ClusterFacts,
+    Credentials,
+    DatabaseFacts,
+    DatabaseObject,
+    DeploymentFacts,
+    JobFacts,
+    JobState,
+    Observed,
+    Problem,
+    Rows,
+)
+from memory_operator.plan import Apply, Delete, Plan, SetFinalizer
+from memory_operator.reconcile import reconcile
+from memory_operator.reconcile.core import Pace
+from memory_operator.resources.common import Images
+from memory_operator.spec import FINALIZER, Manifest, MemoryIndex, parse
+
+START = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
+PASSWORD = "s3cret-pa55word"
+FULL = DatabaseFacts(
+    extension_version="0.8.7",
+    extension_available="0.8.7",
+    schema_revision="0003",
+    schema_current=True,
+    column_dimensions=384,
+    active_model="all-MiniLM-L6-v2",
+    rows=Rows(total=100, embedded=90, pending=0, sensitive=10),
+    index_exists=True,
+    index_valid=True,
+)
+EMPTY = DatabaseFacts(extension_available="0.8.7", rows=Rows())
+
+
+def deep_update(base: Manifest, changes: Manifest) -> Manifest:
+    merged = copy.deepcopy(base)
+    for key, value in changes.items():
+        merged[key] = deep_update(merged[key], value) if isinstance(value, dict) and isinstance(merged.get(key), dict) else value
+    return merged
+
+
+@dataclass
+class World:
+    """Makes inputs and asks for decisions."""
+
+    images: Images = field(default_factory=lambda: Images(operator="op:1", embedder="emb:1"))
+    now: datetime = START
+    pace: Pace = field(default_factory=lambda: Pace(settled=30.0))
+
+    def manifest(self, **spec: Any) -> Manifest:
+        base = {
+            "database": {
+                "name": "app",
+                "cluster": {"name": "pg", "namespace": "dbaas"},
+                "credentials": {"secretName": "dsn", "key": "uri"},
+            },
+            "embedding": {"model": "all-MiniLM-L6-v2", "dimensions": 384},
+            "embedder": {"gpuLayers": 0},
+        }
+        return {
+            "apiVersion": "memory-index.dev/v1alpha1",
+            "kind": "MemoryIndex",
+            "metadata": {"name": "mem", "namespace": "team", "uid": "u-1", "generation": 1, "finalizers": [FINALIZER]},
+            "spec": deep_update(base, spec),
+            "status": {"conditions": [{"type": "Ready", "status": "Unknown"}]},
+        }
+
+    def index(self, **spec: Any) -> MemoryIndex:
+        return parse(self.manifest(**spec))
+
+    def seen(self, **facts: Any) -> Observed:
+        base = Observed(
+            credentials=Credentials(user="owner", host="pg-rw.dbaas", database="app"),
+            cluster=ClusterFacts("dbaas", "pg", phase=parsing.HEALTHY_PHASE),
+            database=FULL,
+        )
+        return replace(base, **facts)
+
+    def decide(self, index: MemoryIndex | None = None, **facts: Any) -> Plan:
+        return reconcile(index or self.index(), self.seen(**facts), self.images, self.now, self.pace)
+
+    def settled(self, **spec: Any) -> tuple[MemoryIndex, Observed, Plan]:
+        """An index that needs nothing any more, with everything in place."""
+        cluster = Cluster(self, self.manifest(**spec))
+        cluster.database = replace(FULL)
+        for _ in range(6):
+            plan = cluster.look()
+        return cluster.index, cluster.observe(), plan
+
+
+@dataclass
+class Cluster:
+    """Carries plans out. Deployments become ready at once; Jobs end through `finish`."""
+
+    world: World
+    manifest: Manifest
+    database: DatabaseFacts | Problem = EMPTY
+    cnpg: dict[str, Manifest] = field(default_factory=dict)
+    children: dict[tuple[str, str], Manifest] = field(default_factory=dict)
+    jobs: dict[str, JobFacts] = field(default_factory=dict)
+    writes: list[str] = field(default_factory=list)
+    gone: bool = False
+
+    @property
+    def index(self) -> MemoryIndex:
+        return parse(self.manifest)
+
+    def observe(self) -> Observed:
+        deployments = {name: item for (kind, name), item in self.children.items() if kind == "Deployment"}
+        return self.world.seen(
+            database=self.database,
+            database_objects=tuple(parsing.database_object(item) for item in self.cnpg.values()),
+            jobs=tuple(self.jobs.values()),
+            embedder=self._replicas(deployments.get("mem-embedder")),
+            sync=self._replicas(deployments.get("mem-sync")),
+            children=dict(self.children),
+        )
+
+    def look(self) -> Plan:
+        """One reconcile, carried out; time passes."""
+        self.world.now += timedelta(seconds=3)
+        plan = reconcile(self.index, self.observe(), self.world.images, self.world.now, self.world.pace)
+        for action in plan.actions:
+            self._carry_out(action)
+        if plan.status is not None and plan.status != self.manifest.get("status"):
+            self.writes.append("status")
+            self.manifest = {**self.manifest, "status": plan.status}
+        return plan
+
+    def finish(self, component: str, state: JobState = JobState.COMPLETE, failure: Problem | None = None) -> None:
+        name, job = next((n, j) for n, j in self.jobs.items() if j.component == component and j.state is JobState.ACTIVE)
+        self.jobs[name] = replace(job, state=state, finished_at=self.world.now, failure=failure)
+
+    def change(self, **facts: Any) -> None:
+        assert isinstance(self.database, DatabaseFacts)
+        self.database = replace(self.database, **facts)
+
+    def condition(self, kind: str) -> Manifest:
+        return next(c for c in self.manifest["status"]["conditions"] if c["type"] == kind)
+
+    def running(self) -> list[str]:
+        return sorted(job.component for job in self.jobs.values() if job.state is JobState.ACTIVE)
+
+    def replicas(self, name: str) -> int | None:
+        found = self.children.get(("Deployment", name))
+        return found["spec"]["replicas"] if found else None
+
+    def _carry_out(self, action: Apply | Delete | SetFinalizer) -> None:
+        match action:
+            case Apply(manifest):
+                self.writes.append(manifest["kind"])
+                self._apply(manifest)
+            case Delete(_, kind, _, name):
+                self.writes.append(f"delete {kind}")
+                self.jobs.pop(name, None)
+                self.cnpg.pop(name, None)
+                self.children.pop((kind, name), None)
+            case SetFinalizer(present):
+                self.writes.append("finalizer")
+                self.manifest["metadata"]["finalizers"] = [FINALIZER] if present else []
+                self.gone = not present
+
+    def _apply(self, manifest: Manifest) -> None:
+        name = manifest["metadata"]["name"]
+        if manifest["kind"] == "Job":
+            self.jobs[name] = parsing.job_facts(manifest, [])
+        elif manifest["kind"] == "Database":
+            self.cnpg[name] = {**manifest, "metadata": {**manifest["metadata"], "generation": 1}}
+        else:
+            self.children[manifest["kind"], name] = manifest
+
+    @staticmethod
+    def _replicas(deployment: Manifest | None) -> DeploymentFacts | None:
+        if deployment is None:
+            return None
+        wanted = deployment["spec"]["replicas"]
+        return DeploymentFacts(replicas=wanted, ready=wanted, current=True)
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+def cluster(world: World) -> Cluster:
+    """A cluster in which the object was just created."""
+    manifest = world.manifest()
+    manifest["metadata"]["finalizers"] = []
+    manifest["status"] = {}
+    return Cluster(world, manifest)
+
+
+@pytest.fixture
+def database_object() -> DatabaseObject:
+    return DatabaseObject(
+        namespace="dbaas", name="theirs", owner="owner", labels={"app": "theirs"}, extensions=(), generation=3,
+        observed_generation=3, applied=True,
+    )  # fmt: skip

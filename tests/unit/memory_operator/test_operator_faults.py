@@ -1,0 +1,251 @@
+"""Every blocker is named with its object and its remedy, and stalls only where a person must act."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from memory_operator import parsing
+from memory_operator.observed import (
+    ClusterFacts,
+    DatabaseFacts,
+    DeploymentFacts,
+    EmbedderLoad,
+    PodFacts,
+    Problem,
+    Rows,
+)
+from memory_operator.plan import Apply, Plan
+from memory_operator.reasons import Reason
+
+HEALTHY = ClusterFacts("dbaas", "pg", phase=parsing.HEALTHY_PHASE)
+MIGRATED = DatabaseFacts(
+    extension_version="0.8.7", extension_available="0.8.7", schema_revision="0002", schema_current=True,
+    column_dimensions=384, active_model="all-MiniLM-L6-v2", rows=Rows(total=10, pending=10),
+)  # fmt: skip
+NO_EXTENSION = DatabaseFacts(extension_available="0.8.7")
+STARTING = DeploymentFacts(replicas=1, ready=0, current=True)
+
+
+def condition(plan: Plan, kind: str) -> dict[str, Any]:
+    assert plan.status is not None
+    return next(c for c in plan.status["conditions"] if c["type"] == kind)
+
+
+def embedder_pod(reason: Reason, message: str) -> tuple[PodFacts, ...]:
+    return (PodFacts(name="mem-embedder-x", component="embedder", problem=Problem(reason, message)),)
+
+
+FAULTS = [
+    # facts, condition, reason, a word that its message must hold, whether a person must act
+    ({"credentials": Problem(Reason.SECRET_MISSING, "Secret team/dsn does not exist.")}, "DatabaseReachable", "SecretMissing", "team/dsn", True),
+    ({"credentials": Problem(Reason.SECRET_KEY_MISSING, "Secret team/dsn has no key uri.")}, "DatabaseReachable", "SecretKeyMissing", "uri", True),
+    ({"credentials": Problem(Reason.SECRET_INVALID, "not a URI.")}, "DatabaseReachable", "SecretInvalid", "postgresql://", True),
+    ({"cluster": Problem(Reason.CLUSTER_MISSING, "Cluster dbaas/pg does not exist.")}, "DatabaseReachable", "ClusterMissing", "dbaas/pg", True),
+    ({"cluster": Problem(Reason.CNPG_MISSING, "no kinds.")}, "DatabaseReachable", "CloudNativePGMissing", "Install CloudNativePG", True),
+    ({"cluster": replace(HEALTHY, hibernated=True)}, "DatabaseReachable", "ClusterHibernated", "dbaas/pg", True),
+    ({"database": Problem(Reason.DATABASE_UNREACHABLE, "refused.")}, "DatabaseReachable", "DatabaseUnreachable", "refused.", False),
+    ({"database": Problem(Reason.AUTHENTICATION_FAILED, "28P01.")}, "DatabaseReachable", "AuthenticationFailed", "password", True),
+    ({"database": Problem(Reason.POOLER_REFUSED, "a pooler.")}, "DatabaseReachable", "PoolerRefused", "-rw", True),
+    (
+        {"database": Problem(Reason.AUTHENTICATION_FAILED, "28P01."), "cluster": replace(HEALTHY, healthy=False, phase="Failing over")},
+        "DatabaseReachable", "ClusterNotReady", "Failing over", False,
+    ),
+    ({"database": replace(NO_EXTENSION, extension_available=None)}, "ExtensionReady", "ExtensionNotAvailable", "image", True),
+    ({"database": replace(NO_EXTENSION, extension_available="0.8.1")}, "ExtensionReady", "ExtensionTooOld", "0.8.4", True),
+    (
+        {"database": NO_EXTENSION, "cluster": replace(HEALTHY, reconciliation_disabled=True)},
+        "ExtensionReady", "ClusterReconciliationDisabled", "cnpg.io/reconciliationLoop", True,
+    ),
+    ({"database": replace(MIGRATED, schema_ahead=True)}, "SchemaReady", "SchemaAhead", "Upgrade the operator", True),
+    ({"embedder": STARTING, "database": MIGRATED}, "EmbedderReady", "Starting", "mem-embedder", False),
+    (
+        {"embedder": STARTING, "database": MIGRATED, "pods": embedder_pod(Reason.UNSCHEDULABLE, "0/1 nodes: Insufficient nvidia.com/gpu.")},
+        "EmbedderReady", "Unschedulable", "nvidia.com/gpu", True,
+    ),
+    (
+        {"embedder": STARTING, "database": MIGRATED, "pods": embedder_pod(Reason.IMAGE_PULL_FAILED, "cannot pull.")},
+        "EmbedderReady", "ImagePullFailed", "cannot pull", True,
+    ),
+    (
+        {"embedder": replace(STARTING, failure="exceeded quota: gpu"), "database": MIGRATED},
+        "EmbedderReady", "PodRejected", "exceeded quota", True,
+    ),
+    ({"embedder": STARTING, "database": MIGRATED}, "Backfilled", "Waiting", "embedder", False),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("facts", "kind", "reason", "word", "person"), FAULTS, ids=[f"{f[2]}-{i}" for i, f in enumerate(FAULTS)])
+def test_each_blocker_has_its_reason_and_remedy_and_stalls_only_for_a_person(
+    world: Any, facts: dict[str, Any], kind: str, reason: str, word: str, person: bool
+) -> None:
+    plan = world.decide(**facts)
+    found = condition(plan, kind)
+    assert (found["status"], found["reason"]) == ("False", reason)
+    assert word in found["message"]
+    assert condition(plan, "Ready")["status"] == "False"
+    assert condition(plan, "Stalled")["status"] == ("True" if person else "False")
+    assert condition(plan, "Reconciling")["status"] == ("False" if person else "True")
+
+
+@pytest.mark.parametrize(("facts", "kind", "reason", "word", "person"), FAULTS, ids=[f"{f[2]}-{i}" for i, f in enumerate(FAULTS)])
+def test_a_stalled_object_is_looked_at_again_soon_since_secrets_are_not_watched(
+    world: Any, facts: dict[str, Any], kind: str, reason: str, word: str, person: bool
+) -> None:
+    assert world.decide(**facts).again_seconds == (10.0 if person else 3.0)
+
+
+BLOCKED = [
+    ({"embedding": {"model": "all-MiniLM-L6-v2", "dimensions": 1024}}, {}, "DimensionMismatch", "yields 384"),
+    ({"embedding": {"model": "nobody-knows", "dimensions": 384}}, {}, "UnknownModel", "bge-large-en-v1.5"),
+    ({"embedding": {"model": "voyage-3.5", "provider": "Voyage"}}, {}, "ProviderUnsupported", "Local"),
+    ({}, {"database": replace(MIGRATED, column_dimensions=1024)}, "DimensionMismatch", "1024"),
+    ({"embedding": {"model": "bge-small-en-v1.5"}}, {"database": MIGRATED}, "ModelChangeNeedsSwap", "all-MiniLM-L6-v2"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("spec", "facts", "reason", "word"), BLOCKED, ids=[b[2] + str(i) for i, b in enumerate(BLOCKED)])
+def test_a_contradiction_stalls_before_anything_is_created(
+    world: Any, spec: dict[str, Any], facts: dict[str, Any], reason: str, word: str
+) -> None:
+    plan = world.decide(world.index(**spec), **facts)
+    assert plan.actions == ()
+    ready = condition(plan, "Ready")
+    assert (ready["status"], ready["reason"]) == ("False", reason)
+    assert word in ready["message"]
+    assert condition(plan, "Stalled")["reason"] == reason
+
+
+def test_an_embedder_that_serves_the_active_model_stays_ready_when_a_model_change_is_refused(world: Any) -> None:
+    index, seen, _ = world.settled()
+    changed = index.model_copy(update={"spec": world.index(embedding={"model": "bge-small-en-v1.5"}).spec})
+    plan = world.decide(changed, **vars(seen))
+    assert plan.actions == ()
+    assert condition(plan, "EmbedderReady")["status"] == "True"
+    assert condition(plan, "Stalled")["reason"] == "ModelChangeNeedsSwap"
+
+
+def test_observe_touches_nothing_and_reports_the_missing_extension(world: Any) -> None:
+    plan = world.decide(world.index(database={"extension": {"management": "Observe"}}), database=NO_EXTENSION)
+    assert not [a for a in plan.actions if isinstance(a, Apply) and a.manifest["kind"] == "Database"]
+    assert condition(plan, "ExtensionReady")["reason"] == "ExtensionMissing"
+    assert "CREATE EXTENSION vector" in condition(plan, "ExtensionReady")["message"]
+
+
+def test_without_a_cluster_the_extension_is_only_observed(world: Any) -> None:
+    index = world.index(database={"cluster": None, "extension": {"management": "Observe"}})
+    plan = world.decide(index, cluster=None, database=NO_EXTENSION)
+    assert condition(plan, "ExtensionReady")["reason"] == "ExtensionMissing"
+    assert condition(plan, "DatabaseReachable")["status"] == "True"
+
+
+def test_someone_elses_database_object_is_left_alone_and_the_missing_lines_are_reported(
+    world: Any, database_object: Any
+) -> None:
+    plan = world.decide(database=NO_EXTENSION, database_objects=(database_object,))
+    assert not [a for a in plan.actions if isinstance(a, Apply) and a.manifest["kind"] == "Database"]
+    found = condition(plan, "ExtensionReady")
+    assert found["reason"] == "DatabaseObjectForeign"
+    assert "dbaas/theirs" in found["message"]
+    assert "extensions: [{name: vector, ensure: present}]" in found["message"]
+
+
+def test_someone_elses_object_that_already_asks_is_waited_for(world: Any, database_object: Any) -> None:
+    asking = replace(database_object, extensions=({"name": "vector", "ensure": "present"},), generation=4)
+    plan = world.decide(database=NO_EXTENSION, database_objects=(asking,))
+    assert condition(plan, "ExtensionReady")["reason"] == "Installing"
+    assert condition(plan, "Stalled")["status"] == "False"
+
+
+def test_what_cloudnativepg_says_about_our_object_is_reported(world: Any, database_object: Any) -> None:
+    ours = replace(
+        database_object, labels={"app.kubernetes.io/managed-by": "memory-operator"}, applied=False, message="no such role",
+        extensions=({"name": "vector", "ensure": "present"},),
+    )  # fmt: skip
+    plan = world.decide(database=NO_EXTENSION, database_objects=(ours,))
+    assert condition(plan, "ExtensionReady")["reason"] == "DatabaseObjectFailed"
+    assert "no such role" in condition(plan, "ExtensionReady")["message"]
+
+
+def test_our_entry_joins_an_object_of_ours_and_keeps_the_other_entries(world: Any, database_object: Any) -> None:
+    ours = replace(
+        database_object, owner="alice", labels={"app.kubernetes.io/managed-by": "memory-operator", "other.io/x": "1"},
+        extensions=({"name": "pg_trgm", "ensure": "present"},),
+    )  # fmt: skip
+    plan = world.decide(database=NO_EXTENSION, database_objects=(ours,))
+    applied = next(a.manifest for a in plan.actions if isinstance(a, Apply) and a.manifest["kind"] == "Database")
+    assert [entry["name"] for entry in applied["spec"]["extensions"]] == ["pg_trgm", "vector"]
+    assert applied["spec"]["owner"] == "alice"
+    assert applied["metadata"]["labels"] == {"app.kubernetes.io/managed-by": "memory-operator"}
+
+
+def test_an_old_extension_is_updated_where_the_image_has_a_newer_one(world: Any) -> None:
+    plan = world.decide(database=replace(NO_EXTENSION, extension_version="0.8.1"))
+    applied = next(a.manifest for a in plan.actions if isinstance(a, Apply) and a.manifest["kind"] == "Database")
+    assert applied["spec"]["extensions"] == [{"name": "vector", "ensure": "present", "version": "0.8.7"}]
+
+
+def test_the_true_owner_of_the_database_is_named_rather_than_the_connecting_role(world: Any) -> None:
+    plan = world.decide(database=replace(NO_EXTENSION, owner="dba"))
+    applied = next(a.manifest for a in plan.actions if isinstance(a, Apply) and a.manifest["kind"] == "Database")
+    assert applied["spec"]["owner"] == "dba"
+
+
+def test_a_silent_fallback_to_the_cpu_is_named(world: Any) -> None:
+    index = world.index(embedder={"gpuLayers": -1})
+    load = EmbedderLoad(pod="mem-embedder-x", device="cpu", gpu_layers_offloaded=0)
+    plan = world.decide(index, database=MIGRATED, embedder=STARTING, loads=(load,))
+    assert condition(plan, "EmbedderReady")["reason"] == "GpuNotUsed"
+    assert plan.status is not None
+    assert plan.status["embedder"]["device"] == "cpu"
+    assert plan.status["embedder"]["gpuLayersOffloaded"] == 0
+
+
+def test_an_external_embedder_is_used_and_nothing_is_run(world: Any) -> None:
+    index = world.index(embedder={"external": {"url": "http://emb.ml.svc:8080"}, "gpuLayers": -1})
+    plan = world.decide(index, database=MIGRATED)
+    kinds = {(a.manifest["kind"], a.manifest["metadata"]["name"]) for a in plan.actions if isinstance(a, Apply)}
+    assert not [name for _, name in kinds if name == "mem-embedder"]
+    assert condition(plan, "EmbedderReady")["status"] == "True"
+    assert plan.status is not None
+    assert plan.status["embedder"] == {"url": "http://emb.ml.svc:8080"}
+
+
+def test_an_external_embedder_that_fails_is_named(world: Any) -> None:
+    index = world.index(embedder={"external": {"url": "http://emb.ml.svc:8080"}})
+    plan = world.decide(index, external=Problem(Reason.EXTERNAL_UNREACHABLE, "The embedder at http://emb.ml.svc:8080 answers 503."))
+    assert condition(plan, "EmbedderReady")["reason"] == "ExternalEmbedderUnreachable"
+
+
+def test_a_suspended_object_changes_nothing_reports_and_observes_its_generation(world: Any) -> None:
+    plan = world.decide(world.index(suspend=True), database=MIGRATED)
+    assert plan.actions == ()
+    assert plan.status is not None
+    assert plan.status["observedGeneration"] == 1
+    assert plan.status["rows"]["pending"] == 10
+    ready = condition(plan, "Ready")
+    assert (ready["status"], ready["reason"]) == ("False", "Suspended")
+    assert condition(plan, "Stalled")["status"] == "False"
+    assert condition(plan, "Reconciling")["status"] == "False"
+
+
+def test_a_suspended_object_that_was_ready_still_is(world: Any) -> None:
+    index, seen, _ = world.settled()
+    suspended = index.model_copy(update={"spec": index.spec.model_copy(update={"suspend": True})})
+    plan = world.decide(suspended, **vars(seen))
+    assert (condition(plan, "Ready")["status"], condition(plan, "Ready")["reason"]) == ("True", "Suspended")
+
+
+def test_quarantined_rows_do_not_hide_behind_ready(world: Any) -> None:
+    full = replace(MIGRATED, rows=Rows(total=10, embedded=9, quarantined=1), index_valid=True)
+    plan = world.decide(database=full, embedder=DeploymentFacts(1, 1, current=True))
+    assert condition(plan, "Backfilled")["reason"] == "QuarantinedRows"
+    assert "memory quarantine list" in condition(plan, "Backfilled")["message"]
+    assert plan.status is not None
+    assert plan.status["rows"]["embeddedPercent"] == "90%"
+
+
+def test_reasons_are_unique_and_those_that_stall_have_a_remedy() -> None:
+    codes = [reason.code for reason in Reason]
+    assert len(codes) == len(set(codes))
+    assert [reason for reason in Reason if reason.stalls and not reason.remedy] == []

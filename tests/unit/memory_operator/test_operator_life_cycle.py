@@ -1,0 +1,276 @@
+"""From nothing to Ready, through disturbances, to the end, in a cluster of plain data."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from memory_operator.observed import DatabaseFacts, JobState, Problem, Rows
+from memory_operator.reasons import Reason
+
+
+def migrate(cluster: Any) -> None:
+    cluster.finish("migrate")
+    cluster.change(
+        schema_revision="0002", schema_current=True, column_dimensions=384, active_model="all-MiniLM-L6-v2",
+        rows=Rows(total=500, pending=480, sensitive=20),
+    )  # fmt: skip
+
+
+def embed(cluster: Any) -> None:
+    cluster.finish("backfill")
+    cluster.change(rows=Rows(total=500, embedded=480, sensitive=20))
+
+
+def build(cluster: Any) -> None:
+    cluster.finish("index")
+    cluster.change(index_exists=True, index_valid=True)
+
+
+def until_ready(cluster: Any) -> None:
+    cluster.look()
+    cluster.look()
+    cluster.change(extension_version="0.8.7")
+    cluster.look()
+    migrate(cluster)
+    cluster.look()
+    embed(cluster)
+    cluster.look()
+    build(cluster)
+    cluster.look()
+
+
+def test_first_sight_reports_unknown_and_takes_the_finalizer_before_anything_else(cluster: Any) -> None:
+    plan = cluster.look()
+    assert cluster.writes == ["finalizer", "status"]
+    assert cluster.condition("Ready")["status"] == "Unknown"
+    assert cluster.manifest["status"]["observedGeneration"] == 1
+    assert plan.again_seconds == 0
+
+
+def test_the_steps_follow_each_other_until_ready(cluster: Any) -> None:
+    cluster.look()
+    cluster.look()
+    assert list(cluster.cnpg) == ["team-mem"]
+    assert cluster.replicas("mem-embedder") == 1, "the model loads while the extension is installed"
+    assert cluster.condition("ExtensionReady")["reason"] == "Installing"
+    cluster.change(extension_version="0.8.7")
+    cluster.look()
+    assert cluster.running() == ["migrate"]
+    migrate(cluster)
+    cluster.look()
+    assert cluster.running() == ["backfill"]
+    assert cluster.replicas("mem-sync") == 0, "paused during a backfill"
+    embed(cluster)
+    cluster.look()
+    assert cluster.running() == ["index"]
+    assert cluster.replicas("mem-sync") == 1
+    build(cluster)
+    cluster.look()
+    assert cluster.condition("Ready") | {"lastTransitionTime": ""} == {
+        "type": "Ready", "status": "True", "reason": "Ready", "message": "Every row is embedded and the index is valid.",
+        "observedGeneration": 1, "lastTransitionTime": "",
+    }  # fmt: skip
+    assert cluster.condition("Reconciling")["status"] == "False"
+    assert cluster.condition("Stalled")["status"] == "False"
+
+
+def test_a_settled_object_causes_no_write(cluster: Any) -> None:
+    until_ready(cluster)
+    cluster.writes.clear()
+    for _ in range(50):
+        assert cluster.look().actions == ()
+    assert cluster.writes == []
+
+
+def test_a_collected_job_is_not_run_again(cluster: Any) -> None:
+    until_ready(cluster)
+    cluster.jobs.clear()
+    cluster.look()
+    assert cluster.running() == []
+
+
+@pytest.mark.parametrize("lost", ["mem-embedder", "mem-sync"])
+def test_a_deleted_child_is_put_back(cluster: Any, lost: str) -> None:
+    until_ready(cluster)
+    kept = {key: item for key, item in cluster.children.items() if key[1] != lost}
+    cluster.children.clear()
+    cluster.children.update(kept)
+    cluster.look()
+    assert cluster.replicas(lost) == 1
+
+
+def test_a_child_that_somebody_changed_is_set_back_once(cluster: Any) -> None:
+    until_ready(cluster)
+    key = ("Deployment", "mem-embedder")
+    changed = {**cluster.children[key], "spec": {**cluster.children[key]["spec"], "replicas": 7}}
+    cluster.children[key] = changed
+    cluster.writes.clear()
+    cluster.look()
+    cluster.look()
+    assert cluster.writes.count("Deployment") == 1
+
+
+def test_few_new_rows_are_left_to_the_sync_worker(cluster: Any) -> None:
+    until_ready(cluster)
+    cluster.change(rows=Rows(total=510, embedded=480, pending=10, sensitive=20))
+    cluster.look()
+    assert cluster.running() == []
+    assert cluster.condition("Backfilled")["reason"] == "Syncing"
+    assert cluster.condition("Ready")["status"] == "True"
+
+
+def test_many_new_rows_bring_the_job_back_and_pause_the_sync_worker(cluster: Any) -> None:
+    until_ready(cluster)
+    cluster.jobs.clear()
+    cluster.change(rows=Rows(total=5500, embedded=480, pending=5000, sensitive=20))
+    cluster.look()
+    assert cluster.running() == ["backfill"]
+    assert cluster.replicas("mem-sync") == 0
+    assert cluster.condition("IndexReady")["status"] == "True"
+
+
+def test_an_invalid_index_is_rebuilt(cluster: Any) -> None:
+    until_ready(cluster)
+    cluster.jobs.clear()
+    cluster.change(index_valid=False)
+    cluster.look()
+    assert cluster.running() == ["index"]
+
+
+def test_a_schema_that_fell_behind_is_migrated_again(cluster: Any) -> None:
+    until_ready(cluster)
+    cluster.jobs.clear()
+    cluster.change(schema_current=False, schema_revision="0001")
+    cluster.look()
+    assert cluster.running() == ["migrate"]
+
+
+def test_a_failed_job_is_repeated_with_a_growing_delay_and_its_words_are_in_the_condition(cluster: Any) -> None:
+    cluster.look()
+    cluster.look()
+    cluster.change(extension_version="0.8.7")
+    cluster.look()
+    gaps = []
+    for _ in range(6):
+        cluster.finish("migrate", JobState.FAILED, Problem(Reason.LOCK_NOT_AVAILABLE, "somebody holds a lock."))
+        ended = cluster.world.now
+        cluster.look()
+        assert cluster.condition("SchemaReady")["reason"] == "LockNotAvailable"
+        assert "somebody holds a lock." in cluster.condition("SchemaReady")["message"]
+        while not cluster.running():
+            cluster.look()
+        gaps.append((cluster.world.now - ended).total_seconds())
+    assert gaps == sorted(gaps)
+    assert gaps[0] < 20
+    assert gaps[-1] <= 306
+    assert len([job for job in cluster.jobs.values() if job.component == "migrate"]) <= 2, "older runs are removed"
+
+
+def test_another_configuration_is_tried_at_once(cluster: Any) -> None:
+    cluster.look()
+    cluster.look()
+    cluster.change(extension_version="0.8.7")
+    cluster.look()
+    cluster.finish("migrate", JobState.FAILED, Problem(Reason.SCHEMA_UNSUPPORTED, "no column content."))
+    cluster.look()
+    assert cluster.condition("Stalled")["status"] == "True"
+    cluster.world.images = cluster.world.images.model_copy(update={"operator": "op:2"})
+    cluster.look()
+    assert cluster.running() == ["migrate"]
+
+
+def test_an_outage_keeps_the_counts_and_everything_that_runs(cluster: Any) -> None:
+    until_ready(cluster)
+    rows = cluster.manifest["status"]["rows"]
+    facts = cluster.database
+    cluster.database = Problem(Reason.DATABASE_UNREACHABLE, "connection refused.")
+    cluster.writes.clear()
+    cluster.look()
+    assert cluster.condition("DatabaseReachable")["reason"] == "DatabaseUnreachable"
+    assert cluster.condition("Stalled")["status"] == "False"
+    assert cluster.manifest["status"]["rows"] == rows
+    assert cluster.writes == ["status"]
+    cluster.database = facts
+    cluster.look()
+    assert cluster.condition("Ready")["status"] == "True"
+
+
+def test_the_transition_time_moves_only_with_the_status(cluster: Any) -> None:
+    until_ready(cluster)
+    before = cluster.condition("Ready")["lastTransitionTime"]
+    cluster.change(rows=Rows(total=501, embedded=480, pending=1, sensitive=20))
+    cluster.look()
+    assert cluster.condition("Backfilled")["reason"] == "Syncing"
+    assert cluster.condition("Ready")["lastTransitionTime"] == before
+
+
+def test_deletion_removes_our_database_object_and_then_lets_go(cluster: Any) -> None:
+    until_ready(cluster)
+    cluster.manifest["metadata"]["deletionTimestamp"] = "2026-01-01T13:00:00Z"
+    cluster.writes.clear()
+    cluster.look()
+    assert cluster.writes == ["delete Database", "finalizer"]
+    assert cluster.gone
+
+
+def test_deletion_with_policy_delete_stops_workers_undoes_the_migrations_and_then_lets_go(cluster: Any) -> None:
+    until_ready(cluster)
+    cluster.manifest["spec"]["deletionPolicy"] = "Delete"
+    cluster.manifest["metadata"]["deletionTimestamp"] = "2026-01-01T13:00:00Z"
+    cluster.look()
+    assert cluster.replicas("mem-sync") is None
+    assert not cluster.gone
+    cluster.look()
+    assert cluster.running() == ["uninstall"]
+    cluster.finish("uninstall")
+    cluster.change(schema_revision=None, schema_current=False)
+    cluster.look()
+    assert cluster.gone
+
+
+def test_deletion_with_policy_delete_says_what_it_waits_for(cluster: Any) -> None:
+    until_ready(cluster)
+    cluster.manifest["spec"]["deletionPolicy"] = "Delete"
+    cluster.manifest["metadata"]["deletionTimestamp"] = "2026-01-01T13:00:00Z"
+    cluster.database = Problem(Reason.DATABASE_UNREACHABLE, "connection refused.")
+    cluster.look()
+    assert not cluster.gone
+    assert "spec.deletionPolicy to Retain" in cluster.condition("Ready")["message"]
+
+
+def test_a_restart_at_any_phase_starts_nothing_twice(cluster: Any) -> None:
+    """The decision has no memory, so a restart is one more look at the same facts."""
+    cluster.look()
+    cluster.look()
+    cluster.look()
+    assert cluster.writes.count("Database") == 1
+    cluster.change(extension_version="0.8.7")
+    for component, advance in (("migrate", migrate), ("backfill", embed), ("index", build)):
+        for _ in range(3):
+            cluster.look()
+        assert len([job for job in cluster.jobs.values() if job.component == component]) == 1
+        advance(cluster)
+
+
+def test_an_extension_dropped_by_hand_is_asked_for_again(cluster: Any) -> None:
+    until_ready(cluster)
+    cluster.jobs.clear()
+    item = cluster.cnpg["team-mem"]
+    item["status"] = {"applied": True, "observedGeneration": 1}
+    before = item["spec"]["extensions"]
+    cluster.change(extension_version=None, column_dimensions=None, schema_current=False, index_valid=False)
+    cluster.look()
+    after = cluster.cnpg["team-mem"]["spec"]["extensions"]
+    assert after != before, "CloudNativePG acts only when its object changes"
+    assert cluster.running() == []
+    cluster.change(extension_version="0.8.7")
+    cluster.look()
+    assert cluster.running() == ["migrate"]
+
+
+def test_facts_of_another_database_decide_nothing(world: Any, cluster: Any) -> None:
+    index = world.index(database={"name": "elsewhere"})
+    plan = world.decide(index, database=replace(DatabaseFacts(), rows=Rows(pending=9999)))
+    assert plan.actions == ()
+    assert "rows" not in plan.status

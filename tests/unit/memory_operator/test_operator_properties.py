@@ -1,0 +1,81 @@
+"""What must hold for whatever the world looks like."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from memory_operator import parsing
+from memory_operator.conditions import ConditionType
+from memory_operator.observed import Credentials, DatabaseFacts, Problem, Rows
+from memory_operator.plan import Apply
+from memory_operator.reasons import Reason
+
+SECRET = "s3cret-pa55word"
+counts = st.integers(min_value=0, max_value=10_000)
+rows = st.builds(Rows, total=counts, embedded=counts, pending=counts, sensitive=counts, quarantined=counts)
+facts = st.builds(
+    DatabaseFacts,
+    extension_version=st.sampled_from([None, "0.8.7", "0.7.0"]),
+    extension_available=st.sampled_from([None, "0.8.7", "0.8.1"]),
+    schema_revision=st.sampled_from([None, "0001", "0002"]),
+    schema_current=st.booleans(),
+    column_dimensions=st.sampled_from([None, 384]),
+    active_model=st.sampled_from([None, "all-MiniLM-L6-v2", "bge-small-en-v1.5"]),
+    rows=rows,
+    index_valid=st.booleans(),
+    index_progress=st.none() | st.floats(0, 1),
+)
+problems = st.builds(Problem, reason=st.sampled_from(Reason), message=st.text(max_size=40), remedy=st.text(max_size=20))
+relaxed = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=150)
+
+
+@relaxed
+@given(pending=st.integers(0, 199), suspend=st.booleans(), settled=st.booleans())
+def test_a_settled_input_never_yields_an_action(world: Any, pending: int, suspend: bool, settled: bool) -> None:
+    index, seen, _ = world.settled(suspend=suspend)
+    assert seen.facts is not None
+    calm = replace(seen, database=replace(seen.facts, rows=replace(seen.facts.rows, pending=pending))) if settled else seen
+    plan = world.decide(index, **vars(calm))
+    assert plan.actions == ()
+    again = world.decide(index.model_copy(update={"status": plan.status}), **vars(calm))
+    assert again.status == plan.status, "a second look at the same facts says the same"
+
+
+@relaxed
+@given(database=st.none() | facts | problems, suspend=st.booleans())
+def test_every_decision_is_complete_and_stable(world: Any, database: Any, suspend: bool) -> None:
+    index = world.index(suspend=suspend)
+    plan = world.decide(index, database=database)
+    assert plan.status is not None
+    kinds = [condition["type"] for condition in plan.status["conditions"]]
+    assert kinds == [kind.value for kind in ConditionType]
+    by_kind = {condition["type"]: condition for condition in plan.status["conditions"]}
+    assert not (by_kind["Reconciling"]["status"] == "True" and by_kind["Stalled"]["status"] == "True")
+    assert not (by_kind["Ready"]["status"] == "True" and by_kind["Stalled"]["status"] == "True")
+    codes = {reason.code for reason in Reason}
+    assert {condition["reason"] for condition in by_kind.values()} <= codes
+    if suspend:
+        assert plan.actions == ()
+    repeated = world.decide(index.model_copy(update={"status": plan.status}), database=database)
+    assert repeated.status == plan.status
+
+
+@relaxed
+@given(
+    user=st.from_regex(r"[a-z]{1,8}", fullmatch=True),
+    database=facts | problems,
+    scheme=st.sampled_from(["postgresql", "postgres", "postgresql+asyncpg", "mysql"]),
+    path=st.sampled_from(["/app", "/other", ""]),
+)
+def test_no_status_and_no_object_ever_holds_the_password(world: Any, user: str, database: Any, scheme: str, path: str) -> None:
+    dsn = f"{scheme}://{user}:{SECRET}@pg-rw.dbaas:5432{path}"
+    credentials = parsing.credentials(dsn, called="team/dsn", key="uri")
+    assert SECRET not in repr(credentials)
+    plan = world.decide(credentials=credentials, database=database)
+    written = json.dumps([plan.status, [a.manifest for a in plan.actions if isinstance(a, Apply)]])
+    assert SECRET not in written
+    assert "postgresql://" + user not in written
+    assert isinstance(credentials, Credentials | Problem)
