@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
+from memory_operator.settings import Settings
 from tests.unit.chart.conftest import CHART, Objects, Render
 
 DIGEST = "sha256:" + "b2" * 32
@@ -105,6 +106,27 @@ def test_placement_and_pull_settings_reach_the_pod(render: Render) -> None:
 def test_watched_namespaces_are_passed_to_the_operator(render: Render) -> None:
     assert environment(render({}))["MEMORY_OPERATOR_NAMESPACES"] == ""
     assert environment(render({"watchNamespaces": ["a", "b"]}))["MEMORY_OPERATOR_NAMESPACES"] == "a,b"
+
+
+@pytest.mark.parametrize("level", ["debug", "info", "warning", "error"])
+def test_operator_understands_the_settings_it_is_given(
+    render: Render, monkeypatch: pytest.MonkeyPatch, level: str
+) -> None:
+    """What the schema of the values allows never makes the operator refuse to start."""
+    values = {
+        "watchNamespaces": ["a", "b"],
+        "operator": {"logLevel": level, "logFormat": "console", "resyncSeconds": 90},
+    }
+    for name, value in environment(render(values)).items():
+        monkeypatch.setenv(name, value)
+    settings = Settings()
+    assert (settings.namespaces, settings.log_level, settings.resync_seconds) == (("a", "b"), level, 90)
+    assert settings.image.startswith("localhost/memory-operator:")
+
+
+def test_every_variable_is_a_setting_of_the_operator(render: Render) -> None:
+    known = {f"MEMORY_OPERATOR_{name.upper()}" for name in Settings.model_fields}
+    assert environment(render({})).keys() <= known
 
 
 @pytest.mark.parametrize(
