@@ -1,15 +1,132 @@
-"""Migrations end where they should from an empty database."""
+"""Migrations end where they should, from an empty database and again from where they ended."""
 
 from collections.abc import Callable
 
+import pytest
+
+from memory_recall.errors import ExtensionMissing
 from memory_recall.store.connection import DsnText
-from memory_recall.store.migrate import MigrationRequest, migrate
+from memory_recall.store.migrate import MigrationRequest, migrate, remove
 from tests.integration.conftest import Database
 
+Requests = Callable[..., MigrationRequest]
 
-async def test_an_empty_database_reaches_head(database: Database, request_for: Callable[..., MigrationRequest]) -> None:
+_OBJECTS = """
+SELECT string_agg(line, E'\n' ORDER BY line) FROM (
+    SELECT format('column %s.%s %s %s', c.relname, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull) AS line
+      FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
+     WHERE c.relnamespace = 'public'::regnamespace AND c.relkind = 'r' AND a.attnum > 0 AND NOT a.attisdropped
+    UNION ALL
+    SELECT format('index %s valid=%s', pg_get_indexdef(i.indexrelid), i.indisvalid)
+      FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid WHERE c.relnamespace = 'public'::regnamespace
+    UNION ALL
+    SELECT format('constraint %s %s', conrelid::regclass, pg_get_constraintdef(oid))
+      FROM pg_constraint WHERE connamespace = 'public'::regnamespace
+    UNION ALL
+    SELECT format('trigger %s enabled=%s', pg_get_triggerdef(oid), tgenabled) FROM pg_trigger WHERE NOT tgisinternal
+    UNION ALL
+    SELECT format('function %s %s', oid::regprocedure, prosrc) FROM pg_proc
+     WHERE pronamespace = 'public'::regnamespace AND proname LIKE 'memory%'
+) objects
+"""
+
+
+async def _objects(database: Database) -> str:
+    async with database.connection() as connection:
+        found: str = await connection.fetchval(_OBJECTS)
+    return found
+
+
+async def test_an_empty_database_reaches_head_and_stays_there(database: Database, request_for: Requests) -> None:
     result = await migrate(DsnText(database.dsn), request_for(), to="head")
-    assert result.revision == "0003"
-    assert result.applied == ["0001", "0002", "0003"]
+    assert (result.revision, result.applied) == ("0003", ["0001", "0002", "0003"])
+    before = await _objects(database)
     again = await migrate(DsnText(database.dsn), request_for(), to="head")
     assert again.applied == []
+    assert await _objects(database) == before
+
+
+async def test_schema_leaves_the_vector_index_for_later(database: Database, request_for: Requests) -> None:
+    result = await migrate(DsnText(database.dsn), request_for(), to="schema")
+    assert result.revision == "0002"
+    assert "hnsw" not in await _objects(database)
+    assert (await migrate(DsnText(database.dsn), request_for(), to="head")).applied == ["0003"]
+
+
+async def test_up_down_up_ends_with_the_same_objects_and_keeps_the_rows(
+    database: Database, request_for: Requests
+) -> None:
+    source = DsnText(database.dsn)
+    await migrate(source, request_for(), to="head")
+    before = await _objects(database)
+    async with database.connection() as connection:
+        await connection.execute("INSERT INTO memories (content) VALUES ('kept')")
+    await remove(source, request_for())
+    without = await _objects(database)
+    assert "memory_index" not in without
+    assert "embedding" not in without
+    await migrate(source, request_for(), to="head")
+    assert await _objects(database) == before
+    async with database.connection() as connection:
+        assert await connection.fetchval("SELECT content FROM memories") == "kept"
+
+
+async def test_without_the_extension_the_rest_waits_and_is_not_stamped_as_done(
+    bare_database: Database, request_for: Requests
+) -> None:
+    source = DsnText(bare_database.dsn)
+    with pytest.raises(ExtensionMissing) as caught:
+        await migrate(source, request_for(), to="head")
+    assert caught.value.exit_code == 3
+    async with bare_database.connection() as connection:
+        assert await connection.fetchval("SELECT version_num FROM memory_index_alembic_version") == "0001"
+        await connection.execute("INSERT INTO memories (content) VALUES ('works without vectors')")
+    await bare_database.create_extension()
+    assert (await migrate(source, request_for(), to="head")).applied == ["0002", "0003"]
+
+
+async def test_a_database_whose_extension_was_dropped_is_migrated_again(
+    database: Database, request_for: Requests
+) -> None:
+    source = DsnText(database.dsn)
+    await migrate(source, request_for(), to="head")
+    before = await _objects(database)
+    async with database.connection() as owner:
+        await owner.execute("INSERT INTO memories (content) VALUES ('survives')")
+    await _as_superuser(database, "DROP EXTENSION vector CASCADE")
+    with pytest.raises(ExtensionMissing):
+        await migrate(source, request_for(), to="head")
+    await database.create_extension()
+    result = await migrate(source, request_for(), to="head")
+    assert result.revision == "0003"
+    assert sorted(await _objects(database)) == sorted(before)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "DROP TRIGGER zz_memory_index_update ON memories",
+        "ALTER TABLE memories DISABLE TRIGGER zz_memory_index_insert",
+        "ALTER TABLE memories DROP CONSTRAINT memory_index_no_private_embedding",
+        "DROP INDEX idx_memories_embedding_pending",
+    ],
+)
+async def test_missing_rules_are_put_back(database: Database, request_for: Requests, damage: str) -> None:
+    source = DsnText(database.dsn)
+    await migrate(source, request_for(), to="schema")
+    before = await _objects(database)
+    async with database.connection() as connection:
+        await connection.execute(damage)
+    assert await _objects(database) != before
+    await migrate(source, request_for(), to="schema")
+    assert await _objects(database) == before
+
+
+async def _as_superuser(database: Database, statement: str) -> None:
+    import asyncpg
+
+    connection = await asyncpg.connect(database.superuser_dsn)
+    try:
+        await connection.execute(statement)
+    finally:
+        await connection.close()
