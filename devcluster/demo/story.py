@@ -126,7 +126,7 @@ def ask(stand: Stand, question: LabelledQuery, mode: str) -> tuple[Answer, ...]:
 def measure_throughput(stand: Stand, narrator: Narrator) -> None:
     """How much of the embedder's own speed the backfill used."""
     with narrator.step("Compare the backfill with the embedder's own speed") as step:
-        alone = float(memory(stand, "backfill", "--dry-run", "--limit", str(THROUGHPUT_ROWS))["rows_per_second"])
+        alone = float(memory(stand, "backfill", "--dry-run", "--limit", str(THROUGHPUT_ROWS))["documents_per_second"])
         rate = stand.backfill_rate()
         if rate is None:
             step.result = f"embedder alone {alone:.1f} documents/s; the backfill reported no rate"

@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 from devcluster.demo import app
 from devcluster.demo.stand import DemoError
 from devcluster.demo.verdict import Counts, Recall
-from devcluster.errors import NotSupported
+from devcluster.errors import UnsupportedError
 
 GOOD = {"ready": True, "counts": Counts(3, 2, 1, 0, 0), "recall": Recall(0.5, 0.4, 0.6)}
 
@@ -73,7 +73,7 @@ def test_a_failure_ends_with_status_1_and_still_tells_what_was_reached(data: Pat
 
 
 def test_where_no_driver_can_run_it_runs_here_and_says_so(data: Path, places: dict[str, Any]) -> None:
-    places["cluster"] = NotSupported("no root and no Docker")
+    places["cluster"] = UnsupportedError("no root and no Docker")
     result = run("--data", str(data))
     assert result.exit_code == 0
     assert places["visited"] == ["cluster", "local"]
@@ -81,7 +81,7 @@ def test_where_no_driver_can_run_it_runs_here_and_says_so(data: Path, places: di
 
 
 def test_a_driver_that_was_asked_for_is_not_silently_replaced(data: Path, places: dict[str, Any]) -> None:
-    places["cluster"] = NotSupported("no Docker")
+    places["cluster"] = UnsupportedError("no Docker")
     assert run("--data", str(data), "--driver", "kind").exit_code == 1
     assert places["visited"] == ["cluster"]
 

@@ -38,7 +38,7 @@ class Player:
             "import": {"imported": 2},
             "evaluate": {"recall@10": {"lexical": 0.5, "dense": 0.25, "hybrid": 0.75}},
             "recall": {"memories": [{"id": 1, "content": "the NAS is called bolt"}]},
-            "backfill": {"rows_per_second": 20.0},
+            "backfill": {"documents_per_second": 20.0},
         }
         return Completed(3 if arguments[1] == "migrate" else 0, json.dumps(answers[arguments[1]]), "")
 
