@@ -107,7 +107,7 @@ def render(
     generation: int,
     now: datetime,
 ) -> list[dict[str, Any]]:
-    """The conditions list to write, in the fixed order, keeping the transition time of every status that did not change."""
+    """The conditions to write, in the fixed order; the transition time of a status that did not change is kept."""
     before = {str(condition.get("type")): condition for condition in previous}
     rendered = []
     for kind in ConditionType:

@@ -176,7 +176,7 @@ def keep_times(status: Manifest, before: Manifest) -> Manifest:
 
 
 def described(error: Exception) -> dict[str, str]:
-    """What may be logged of an error: our own ones in full, foreign ones by class and place, since their texts may quote anything."""
+    """What may be logged of an error: foreign ones by class and place only, since their texts may quote anything."""
     if isinstance(error, KubeError):
         return {"error": type(error).__name__, "detail": str(error)}
     frames = [f"{Path(frame.filename).name}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)[-6:]]

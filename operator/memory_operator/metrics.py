@@ -1,4 +1,4 @@
-"""The operator's own metrics. Labels are names and closed reasons; nothing of a row or a connection URI can get here."""
+"""The operator's own metrics. Labels are names and closed reasons, never anything of a row or a connection URI."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 

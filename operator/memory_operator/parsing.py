@@ -1,4 +1,4 @@
-"""From objects of the API to facts. Pure, and tolerant: a field that is not there yet means that nothing is known yet."""
+"""From objects of the API to facts. Pure, and tolerant: a field that is not there yet means that it is not known."""
 
 import base64
 import binascii
@@ -186,7 +186,8 @@ def _container_problem(called: str, container: Mapping[str, Any], *, init: bool)
     if container.get("ready") or not (why == "CrashLoopBackOff" or _keeps_ending(container, ended)):
         return None
     said = termination(ended)
-    what = said.message if said else f"container {container.get('name')} ends with status {ended.get('exitCode', 'unknown')}."
+    status = ended.get("exitCode", "unknown")
+    what = said.message if said else f"container {container.get('name')} ends with status {status}."
     fallback = Reason.MODEL_NOT_VERIFIED if init else Reason.CRASH_LOOP
     reason = said.reason if said and said.reason is not Reason.JOB_FAILED else fallback
     return Problem(reason, f"{called} keeps failing: {what}", said.remedy if said else "")
@@ -199,7 +200,7 @@ def _pull_cause(waiting: Mapping[str, Any]) -> str:
 
 
 def _keeps_ending(container: Mapping[str, Any], ended: Mapping[str, Any]) -> bool:
-    """Between two back-offs a failing container runs for a moment; that it did so again and again tells it apart from a start."""
+    """Between two back-offs a failing container runs for a moment; that it did so often tells it from a start."""
     if container.get("restartCount", 0) < _MANY_RESTARTS or not ended.get("exitCode"):
         return False
     started, finished = ended.get("startedAt"), ended.get("finishedAt")

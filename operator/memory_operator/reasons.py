@@ -98,7 +98,10 @@ class Reason(Enum):
     # The extension
     EXTENSION_MISSING = (
         "ExtensionMissing",
-        "As a superuser run CREATE EXTENSION vector in the database, or set spec.database.extension.management to Database.",
+        (
+            "As a superuser run CREATE EXTENSION vector in the database, "
+            "or set spec.database.extension.management to Database."
+        ),
         True,
     )
     EXTENSION_NOT_AVAILABLE = (

@@ -12,7 +12,7 @@ from memory_recall.store import catalog
 from memory_recall.store.connection import DsnText, connect
 from memory_recall.store.migrate_state import HEAD_REVISION, SCHEMA_REVISION
 
-TIMEOUT_SECONDS = 20.0
+TIMEOUT_SECONDS = 30.0
 
 
 async def inspect(dsn: str, table: str) -> DatabaseFacts | Problem:
@@ -20,7 +20,7 @@ async def inspect(dsn: str, table: str) -> DatabaseFacts | Problem:
     try:
         async with asyncio.timeout(TIMEOUT_SECONDS):
             connection = await connect(
-                DsnText(dsn), application_name="memory-operator", connect_timeout=5.0, command_timeout=15.0
+                DsnText(dsn), application_name="memory-operator", connect_timeout=15.0, command_timeout=20.0
             )
             try:
                 found = await catalog.inspect(connection, table)

@@ -67,7 +67,8 @@ def unsuitable(index: MemoryIndex, models: list[dict[str, Any]]) -> Problem | No
     if dimensions is not None and dimensions != wanted.dimensions:
         return Problem(
             Reason.DIMENSION_MISMATCH,
-            f"The embedder at {index.embedder_url} yields {dimensions} dimensions, spec.embedding.dimensions is {wanted.dimensions}.",
+            f"The embedder at {index.embedder_url} yields {dimensions} dimensions, "
+            f"spec.embedding.dimensions is {wanted.dimensions}.",
         )
     return None
 

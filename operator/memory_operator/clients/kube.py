@@ -75,7 +75,7 @@ class Kube:
             raise _unreachable(f"reading {kind} {namespace}/{name}", error) from None
 
     async def list(self, kind: str, namespace: str, labels: dict[str, str] | None = None) -> list[Manifest]:
-        """The objects of a namespace that carry the labels; lists lack kind and apiVersion of the items, so they are added."""
+        """The objects of a namespace that carry the labels, with the kind and apiVersion that items of a list lack."""
         group, version, _ = _KINDS[kind]
         head = {"apiVersion": f"{group}/{version}".lstrip("/"), "kind": kind}
         try:

@@ -48,6 +48,11 @@ def _verdict(index: MemoryIndex, seen: Observed, replicas: int) -> Verdict:
         return Verdict.yes(Reason.AVAILABLE, f"{name} serves.{note}")
     if replicas == 0:
         return Verdict.yes(Reason.SCALED_TO_ZERO, f"{name} has no pods, since nothing is queued and minReplicas is 0.")
+    return _not_ready(index, seen, name, problem)
+
+
+def _not_ready(index: MemoryIndex, seen: Observed, name: str, problem: Problem | None) -> Verdict:
+    """Why no pod serves, the most exact cause first."""
     slow = fallen_back(index, seen.loads)
     if slow:
         return Verdict.no(
@@ -55,7 +60,7 @@ def _verdict(index: MemoryIndex, seen: Observed, replicas: int) -> Verdict:
         )
     if problem:
         return Verdict.no(problem.reason, problem.message, problem.remedy or None)
-    if seen.embedder.failure:
+    if seen.embedder and seen.embedder.failure:
         return Verdict.no(Reason.POD_REJECTED, f"{name} cannot create pods: {seen.embedder.failure}")
     return Verdict.no(Reason.STARTING, f"{name} has no ready pod yet; the model is being loaded.")
 

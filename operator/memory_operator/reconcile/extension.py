@@ -74,28 +74,33 @@ def _through_cnpg(index: MemoryIndex, seen: Observed, cluster: ClusterFacts, fac
         return Step(
             Verdict.no(
                 Reason.CLUSTER_RECONCILIATION_DISABLED,
-                f"CloudNativePG does not act on Cluster {cluster.namespace}/{cluster.name}, so pgvector cannot be installed.",
+                f"CloudNativePG does not act on Cluster {cluster.namespace}/{cluster.name}, "
+                "so pgvector cannot be installed.",
             )
         )
     pinned = facts.extension_available if facts.extension_version else None
     found = next((item for item in seen.database_objects if not item.deleting), None)
     if found is None:
         return _create(index, seen, cluster, facts, pinned)
-    called = f"Database {found.namespace}/{found.name}"
     if found.labels.get(LABEL_MANAGED_BY) != MANAGER:
-        return Step(_foreign(found, called, pinned))
+        return Step(_foreign(found, pinned))
+    return _ours(index, found, cluster, facts, pinned)
+
+
+def _ours(
+    index: MemoryIndex, found: DatabaseObject, cluster: ClusterFacts, facts: DatabaseFacts, pinned: str | None
+) -> Step:
+    """Our own object: let it ask for the extension, wait, or wake CloudNativePG."""
     entry = cnpg.entry_of(found)
     if entry is None or (pinned and entry.get("version") != pinned):
         manifest = cnpg.adopted(index, found, cluster_name=cluster.name, version=pinned)
-        return Step(Verdict.no(Reason.INSTALLING, f"Asked for pgvector through {called}."), (Apply(manifest),))
-    if found.applied is False:
-        return Step(_refused(found, called))
+        return Step(Verdict.no(Reason.INSTALLING, f"Asked for pgvector through {_called(found)}."), (Apply(manifest),))
     if found.settled:
         toggled = None if entry.get("version") else facts.extension_available
         manifest = cnpg.adopted(index, found, cluster_name=cluster.name, version=toggled)
-        message = f"pgvector was removed from the database; asked for it again through {called}."
+        message = f"pgvector was removed from the database; asked for it again through {_called(found)}."
         return Step(Verdict.no(Reason.INSTALLING, message), (Apply(manifest),))
-    return Step(Verdict.no(Reason.INSTALLING, f"CloudNativePG has not yet carried out {called}."))
+    return Step(_carried_out(found))
 
 
 def _create(
@@ -108,16 +113,23 @@ def _create(
     return Step(Verdict.no(Reason.INSTALLING, message), (Apply(manifest),))
 
 
-def _foreign(found: DatabaseObject, called: str, pinned: str | None) -> Verdict:
+def _foreign(found: DatabaseObject, pinned: str | None) -> Verdict:
     """Somebody else's object: wait for what it already asks for, else say which lines are missing."""
     entry = cnpg.entry_of(found)
     if entry is None or (pinned and entry.get("version") != pinned) or found.settled:
         lines = cnpg.lines_to_add(pinned)
-        return Verdict.no(Reason.DATABASE_OBJECT_FOREIGN, f"{called} is managed by someone else and lacks: {lines}")
+        message = f"{_called(found)} is managed by someone else and lacks: {lines}"
+        return Verdict.no(Reason.DATABASE_OBJECT_FOREIGN, message)
+    return _carried_out(found)
+
+
+def _carried_out(found: DatabaseObject) -> Verdict:
+    """What CloudNativePG says of an object that asks for the extension, which is not there yet."""
     if found.applied is False:
-        return _refused(found, called)
-    return Verdict.no(Reason.INSTALLING, f"CloudNativePG has not yet carried out {called}.")
+        message = f"CloudNativePG could not carry out {_called(found)}: {found.message}"
+        return Verdict.no(Reason.DATABASE_OBJECT_FAILED, message)
+    return Verdict.no(Reason.INSTALLING, f"CloudNativePG has not yet carried out {_called(found)}.")
 
 
-def _refused(found: DatabaseObject, called: str) -> Verdict:
-    return Verdict.no(Reason.DATABASE_OBJECT_FAILED, f"CloudNativePG could not carry out {called}: {found.message}")
+def _called(found: DatabaseObject) -> str:
+    return f"Database {found.namespace}/{found.name}"

@@ -27,7 +27,7 @@ def _specification(index: MemoryIndex) -> Verdict | None:
     if profile is None:
         return Verdict.no(
             Reason.UNKNOWN_MODEL,
-            f"spec.embedding.model {embedding.model} has no profile; known are {', '.join(sorted(PROFILES))} and custom.",
+            f"spec.embedding.model {embedding.model} has no profile; known: {', '.join(sorted(PROFILES))}, custom.",
         )
     if profile.dimensions != embedding.dimensions:
         return Verdict.no(
@@ -43,12 +43,13 @@ def _against_database(index: MemoryIndex, facts: DatabaseFacts) -> Verdict | Non
     if facts.active_model and facts.active_model != embedding.model:
         return Verdict.no(
             Reason.MODEL_CHANGE_NEEDS_SWAP,
-            f"The vectors in {database.name}.{database.table} are of {facts.active_model}, spec.embedding.model is {embedding.model}.",
+            f"The vectors in {database.name}.{database.table} are of {facts.active_model}, "
+            f"spec.embedding.model is {embedding.model}.",
         )
     if facts.column_dimensions and facts.column_dimensions != embedding.dimensions:
         return Verdict.no(
             Reason.DIMENSION_MISMATCH,
-            f"spec.embedding.dimensions is {embedding.dimensions}, but column {database.table}.embedding of {database.name} has "
-            f"{facts.column_dimensions}.",
+            f"spec.embedding.dimensions is {embedding.dimensions}, but column {database.table}.embedding of "
+            f"{database.name} has {facts.column_dimensions}.",
         )
     return None

@@ -5,7 +5,6 @@ wanted.
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
@@ -69,7 +68,7 @@ def metadata(index: MemoryIndex, name: str, component: str) -> Manifest:
     }
 
 
-def fingerprint(value: Any) -> str:
+def fingerprint(value: object) -> str:
     """A short, stable digest of plain data."""
     canonical = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()[:12]

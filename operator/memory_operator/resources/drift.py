@@ -7,7 +7,6 @@ sidecars, status. Quantities are compared as numbers, because the API server rew
 
 import re
 from decimal import Decimal
-from typing import Any
 
 from memory_operator.resources.common import ANNOTATION_FINGERPRINT
 from memory_operator.spec import Manifest
@@ -30,7 +29,7 @@ def drifted(wanted: Manifest, live: Manifest | None) -> bool:
     return seal != live_seal or not _contains(live, wanted)
 
 
-def _contains(live: Any, wanted: Any) -> bool:
+def _contains(live: object, wanted: object) -> bool:
     if wanted in ({}, []):
         return True  # the API server drops many empty values
     if isinstance(wanted, dict):
@@ -40,19 +39,23 @@ def _contains(live: Any, wanted: Any) -> bool:
     return bool(live == wanted) or _same_quantity(live, wanted)
 
 
-def _list_contains(live: list[Any], wanted: list[Any]) -> bool:
-    if all(isinstance(item, dict) and "name" in item for item in wanted):
+def _list_contains(live: list[object], wanted: list[object]) -> bool:
+    """Objects in a list are found by name where they have one; a command's words must be the same in the same order."""
+    objects = [item for item in wanted if isinstance(item, dict)]
+    if len(objects) < len(wanted):
+        return live == wanted
+    if all("name" in item for item in objects):
         named = {item.get("name"): item for item in live if isinstance(item, dict)}
-        return all(_contains(named.get(item["name"]), item) for item in wanted)
-    return len(live) >= len(wanted) and all(any(_contains(item, one) for item in live) for one in wanted)
+        return all(_contains(named.get(item["name"]), item) for item in objects)
+    return all(any(_contains(item, one) for item in live) for one in objects)
 
 
-def _same_quantity(live: Any, wanted: Any) -> bool:
+def _same_quantity(live: object, wanted: object) -> bool:
     left, right = _quantity(live), _quantity(wanted)
     return left is not None and left == right
 
 
-def _quantity(value: Any) -> Decimal | None:
+def _quantity(value: object) -> Decimal | None:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     match = _QUANTITY.match(str(value))

@@ -36,7 +36,7 @@ BUILDER = {
 
 
 def config_of(index: MemoryIndex, images: Images, component: str) -> str:
-    """The fingerprint of what a Job's result depends on: another configuration is another Job, at once and without back-off."""
+    """The fingerprint of what a Job depends on: another configuration is another Job, at once and without back-off."""
     spec = index.spec
     parts: dict[str, object] = {
         "table": spec.database.table,
@@ -68,10 +68,9 @@ def index_job(index: MemoryIndex, images: Images, sequence: int) -> Manifest:
 
 
 def uninstall_job(index: MemoryIndex, images: Images, sequence: int) -> Manifest:
-    """Drops what the migrations added: `memory migrate --to base --yes`."""
-    return _job(
-        index, images, "uninstall", ["memory", "migrate", "--to", "base", "--yes", "--json"], sequence, resources=BUILDER
-    )
+    """Drops what the migrations added."""
+    command = ["memory", "migrate", "--to", "base", "--yes", "--json"]
+    return _job(index, images, "uninstall", command, sequence, resources=BUILDER)
 
 
 def backfill_job(index: MemoryIndex, images: Images, sequence: int) -> Manifest:

@@ -1,7 +1,7 @@
 """A world in plain data: an index, facts about it, and a cluster that carries plans out without a network.
 
-`World` answers "what would be decided now", `Cluster` lives through a whole life cycle: what a plan applies is there at the next
-look, Jobs end when the test says so, and the database changes as the real commands change it.
+`World` answers "what would be decided now", `Cluster` lives through a whole life cycle: what a plan applies is
+there at the next look, Jobs end when the test says so, and the database changes as the real commands change it.
 """
 
 import copy
@@ -49,7 +49,8 @@ EMPTY = DatabaseFacts(extension_available="0.8.7", rows=Rows())
 def deep_update(base: Manifest, changes: Manifest) -> Manifest:
     merged = copy.deepcopy(base)
     for key, value in changes.items():
-        merged[key] = deep_update(merged[key], value) if isinstance(value, dict) and isinstance(merged.get(key), dict) else value
+        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
+        merged[key] = deep_update(merged[key], value) if both else value
     return merged
 
 
@@ -142,7 +143,8 @@ class Cluster:
         return plan
 
     def finish(self, component: str, state: JobState = JobState.COMPLETE, failure: Problem | None = None) -> None:
-        name, job = next((n, j) for n, j in self.jobs.items() if j.component == component and j.state is JobState.ACTIVE)
+        active = [job for job in self.jobs.values() if job.component == component and job.state is JobState.ACTIVE]
+        job, name = active[0], active[0].name
         self.jobs[name] = replace(job, state=state, finished_at=self.world.now, failure=failure)
 
     def change(self, **facts: Any) -> None:

@@ -37,7 +37,8 @@ relaxed = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], 
 def test_a_settled_input_never_yields_an_action(world: Any, pending: int, suspend: bool, settled: bool) -> None:
     index, seen, _ = world.settled(suspend=suspend)
     assert seen.facts is not None
-    calm = replace(seen, database=replace(seen.facts, rows=replace(seen.facts.rows, pending=pending))) if settled else seen
+    rows = replace(seen.facts.rows, pending=pending)
+    calm = replace(seen, database=replace(seen.facts, rows=rows)) if settled else seen
     plan = world.decide(index, **vars(calm))
     assert plan.actions == ()
     again = world.decide(index.model_copy(update={"status": plan.status}), **vars(calm))
@@ -70,7 +71,9 @@ def test_every_decision_is_complete_and_stable(world: Any, database: Any, suspen
     scheme=st.sampled_from(["postgresql", "postgres", "postgresql+asyncpg", "mysql"]),
     path=st.sampled_from(["/app", "/other", ""]),
 )
-def test_no_status_and_no_object_ever_holds_the_password(world: Any, user: str, database: Any, scheme: str, path: str) -> None:
+def test_no_status_and_no_object_ever_holds_the_password(
+    world: Any, user: str, database: Any, scheme: str, path: str
+) -> None:
     dsn = f"{scheme}://{user}:{SECRET}@pg-rw.dbaas:5432{path}"
     credentials = parsing.credentials(dsn, called="team/dsn", key="uri")
     assert SECRET not in repr(credentials)
