@@ -8,6 +8,7 @@ This module is what revisions import, so its names stay as they are once release
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
+import asyncio
 import random
 import time
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from alembic import op
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.util import await_only
 
 from memory_recall.errors import LockNotAvailable
 from memory_recall.store.table import MemoryTable, quoted
@@ -80,7 +82,8 @@ class Steps:
                     f"{self.target.lock_patience_seconds:.0f} s.",
                     "Look for a long transaction in pg_stat_activity, end it, and run this again.",
                 )
-            time.sleep(random.uniform(0.05, 0.5))  # noqa: S311  (jitter, not a secret)
+            # Alembic's code is synchronous but runs on the event loop, which must not stand still meanwhile.
+            await_only(asyncio.sleep(random.uniform(0.05, 0.5)))  # noqa: S311  (jitter, not a secret)
 
     def value(self, query: str) -> object:
         """The first column of the first row."""

@@ -1,0 +1,238 @@
+"""Migrations share the database with other migrators, with writers and with their own interrupted predecessors."""
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+
+import asyncpg
+import pytest
+
+from memory_recall.errors import LockNotAvailable, PoolerRefused
+from memory_recall.store.catalog import inspect
+from memory_recall.store.connection import DsnText
+from memory_recall.store.ddl import DDL_LOCK_TIMEOUT_MS
+from memory_recall.store.migrate import MigrationRequest, migrate
+from tests.integration.conftest import Database
+
+Requests = Callable[..., MigrationRequest]
+
+
+async def _fill(database: Database, rows: int) -> None:
+    async with database.connection() as connection:
+        await connection.execute(
+            "INSERT INTO memories (content, embedding) SELECT 'text ' || n, "
+            "(SELECT array_agg(random()::real) FROM generate_series(1, 8) WHERE n > 0)::halfvec "
+            "FROM generate_series(1, $1::int) n",
+            rows,
+        )
+
+
+async def test_two_migrators_at_once_both_succeed_and_one_does_the_work(
+    database: Database, request_for: Requests
+) -> None:
+    source = DsnText(database.dsn)
+    results = await asyncio.gather(*(migrate(source, request_for(), to="head") for _ in range(3)))
+    assert [result.revision for result in results] == ["0003"] * 3
+    assert sorted(len(result.applied) for result in results) == [0, 0, 3]
+
+
+async def test_a_migrator_that_finds_the_lock_taken_gives_up_in_words(
+    database: Database, request_for: Requests
+) -> None:
+    async with database.connection() as other:
+        await other.execute("SELECT pg_advisory_lock($1)", 0x6D656D6F_72796978)
+        with pytest.raises(LockNotAvailable, match="Another migration"):
+            await migrate(DsnText(database.dsn), request_for(lock_patience_seconds=0), to="schema")
+
+
+async def test_an_index_left_invalid_by_an_interrupted_build_is_rebuilt(
+    database: Database, request_for: Requests
+) -> None:
+    source = DsnText(database.dsn)
+    await migrate(source, request_for(), to="schema")
+    await _fill(database, 3000)
+    builder = await asyncpg.connect(database.dsn)
+    async with database.connection() as blocker:
+        transaction = blocker.transaction()
+        await transaction.start()
+        await blocker.execute("UPDATE memories SET importance = 0.1 WHERE id = 1")
+        build = asyncio.create_task(
+            builder.execute(
+                "CREATE INDEX CONCURRENTLY idx_memories_embedding ON memories USING hnsw (embedding halfvec_cosine_ops)"
+            )
+        )
+        await _until(lambda: _index_exists(database))
+        await blocker.execute("SELECT pg_cancel_backend($1)", builder.get_server_pid())
+        with pytest.raises(asyncpg.QueryCanceledError):
+            await build
+        await transaction.rollback()
+    await builder.close()
+    async with database.connection() as connection:
+        broken = (await inspect(connection, "memories")).index
+        assert (broken.exists, broken.valid) == (True, False)
+    assert (await migrate(source, request_for(), to="head")).revision == "0003"
+    async with database.connection() as connection:
+        assert (await inspect(connection, "memories")).index.valid
+        await connection.execute("DROP INDEX idx_memories_embedding")
+    assert (await migrate(source, request_for(), to="head")).applied == ["0003"], "a dropped index is built again"
+
+
+_MIGRATE_IN_A_PROCESS = [sys.executable, "-m", "memory_recall", "migrate", "--to", "head", "--json"]
+
+
+@pytest.mark.parametrize("stage", ["ADD COLUMN", "TRIGGER", "VALIDATE CONSTRAINT", "embedding_pending", "USING hnsw"])
+async def test_a_migrator_killed_at_any_stage_is_simply_run_again(
+    database: Database, request_for: Requests, stage: str
+) -> None:
+    """Each stage is held up by an event trigger's lock, so the kill hits exactly there."""
+    source = DsnText(database.dsn)
+    await migrate_to_first(database, request_for)
+    await _as_superuser(
+        database,
+        "CREATE FUNCTION hold() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN "
+        f"IF current_query() LIKE '%{stage}%' THEN PERFORM pg_advisory_xact_lock(7); END IF; END $$",
+        "CREATE EVENT TRIGGER hold ON ddl_command_start EXECUTE FUNCTION hold()",
+    )
+    holder = await asyncpg.connect(database.superuser_dsn)
+    await holder.execute("SELECT pg_advisory_lock(7)")
+    settings = {"MEMORY_DATABASE_URL": database.dsn, "MEMORY_MODEL": "tiny", "MEMORY_DIMENSIONS": "8"}
+    process = await asyncio.create_subprocess_exec(
+        *_MIGRATE_IN_A_PROCESS,
+        env={**os.environ, **settings},
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        await _until(lambda: _someone_waits_at(database, stage))
+    finally:
+        process.send_signal(signal.SIGKILL)
+        await process.wait()
+        await holder.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "WHERE application_name = 'memory-migrate' AND datname = current_database()"
+        )
+        await holder.close()
+    await _as_superuser(database, "DROP EVENT TRIGGER hold", "DROP FUNCTION hold")
+    result = await migrate(source, request_for(), to="head")
+    assert result.revision == "0003"
+    async with database.connection() as connection:
+        facts = await inspect(connection, "memories")
+        assert facts.index.valid
+        assert await connection.fetchval("SELECT count(*) FROM pg_index WHERE NOT indisvalid") == 0
+
+
+async def test_no_writer_waits_long_while_a_migration_waits_for_its_lock(
+    database: Database, request_for: Requests
+) -> None:
+    """A long transaction blocks the ALTER TABLE; everybody else must still get through beside it."""
+    source = DsnText(database.dsn)
+    await migrate_to_first(database, request_for)
+    async with database.connection() as reader, database.connection() as writer:
+        transaction = reader.transaction()
+        await transaction.start()
+        await reader.fetch("SELECT * FROM memories")
+        migration = asyncio.create_task(migrate(source, request_for(lock_patience_seconds=60), to="schema"))
+        await _until(lambda: _someone_waits_for_a_lock(database))
+        for number in range(20):  # would wait for the reader to end if the migration stayed in the lock's queue
+            await writer.execute("INSERT INTO memories (content) VALUES ($1)", f"text {number}")
+        assert not migration.done()
+        await transaction.rollback()
+        await migration
+    assert DDL_LOCK_TIMEOUT_MS <= 200
+
+
+async def test_a_pooler_is_refused(database: Database, request_for: Requests) -> None:
+    async with _pooler_in_front_of(database) as dsn:
+        with pytest.raises(PoolerRefused, match="-rw service"):
+            await migrate(DsnText(dsn), request_for(), to="schema")
+
+
+async def migrate_to_first(database: Database, request_for: Requests) -> None:
+    """A database with a table of memories and nothing else of ours."""
+    async with database.connection() as connection:
+        await connection.execute(
+            "CREATE TABLE memories (id serial PRIMARY KEY, content text NOT NULL, importance real DEFAULT 0.5, "
+            "is_sensitive boolean NOT NULL DEFAULT false, deleted_at timestamptz)"
+        )
+
+
+@asynccontextmanager
+async def _pooler_in_front_of(database: Database) -> AsyncIterator[str]:
+    """Forwards bytes as a pooler does, and like every pooler tells its client a process id of its own making."""
+    tasks: set[asyncio.Task[None]] = set()
+
+    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, rewrite: bool) -> None:
+        rewritten = not rewrite
+        with suppress(ConnectionError, asyncio.IncompleteReadError):
+            while data := await reader.read(65536):
+                key = data.find(b"K\x00\x00\x00")
+                if not rewritten and key >= 0 and data[key + 4 : key + 5] in (b"\x0c", b"\x28"):
+                    data = data[: key + 5] + (123456).to_bytes(4, "big") + data[key + 9 :]
+                    rewritten = True
+                writer.write(data)
+                await writer.drain()
+        writer.close()
+
+    async def accepted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        to_server, from_server = reader, writer
+        upstream_reader, upstream_writer = await asyncio.open_connection("127.0.0.1", database.server.port)
+        for task in (
+            asyncio.create_task(pump(to_server, upstream_writer, rewrite=False)),
+            asyncio.create_task(pump(upstream_reader, from_server, rewrite=True)),
+        ):
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+
+    server = await asyncio.start_server(accepted, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    try:
+        yield database.dsn.replace(f":{database.server.port}/", f":{port}/") + "?sslmode=disable"
+    finally:
+        server.close()
+        for task in list(tasks):
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _until(condition: Callable[[], object], *, patience: float = 60) -> None:
+    deadline = time.monotonic() + patience
+    while not await condition():  # type: ignore[misc]
+        assert time.monotonic() < deadline, "the awaited state never came"
+        await asyncio.sleep(0.02)
+
+
+async def _index_exists(database: Database) -> bool:
+    async with database.connection() as connection:
+        return await connection.fetchval("SELECT to_regclass('idx_memories_embedding')") is not None
+
+
+async def _someone_waits_at(database: Database, stage: str) -> bool:
+    async with database.connection() as connection:
+        found: bool = await connection.fetchval(
+            "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE application_name = 'memory-migrate' "
+            "AND wait_event = 'advisory' AND query LIKE '%' || $1 || '%' AND datname = current_database())",
+            stage,
+        )
+    return found
+
+
+async def _someone_waits_for_a_lock(database: Database) -> bool:
+    async with database.connection() as connection:
+        found: bool = await connection.fetchval(
+            "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE application_name = 'memory-migrate' "
+            "AND wait_event_type = 'Lock' AND datname = current_database())"
+        )
+    return found
+
+
+async def _as_superuser(database: Database, *statements: str) -> None:
+    connection = await asyncpg.connect(database.superuser_dsn)
+    try:
+        for statement in statements:
+            await connection.execute(statement)
+    finally:
+        await connection.close()

@@ -1,0 +1,229 @@
+"""The database itself keeps vectors off sensitive, deleted and edited rows, whatever anybody does to the table.
+
+Random histories of statements from three connections, with transactions that overlap and roll back, are played
+against a real server. Every vector encodes the text that it was made of, so a stale one gives itself away.
+"""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import asyncpg
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from memory_recall.errors import MemoryIndexError
+from memory_recall.store import halfvec
+from memory_recall.store.connection import DsnText
+from memory_recall.store.migrate import MigrationRequest, migrate
+from memory_recall.store.migrate_state import require_schema
+from memory_recall.store.models import active_model
+from memory_recall.store.pending import Partition, PendingQueue, PendingRow
+from tests.integration.conftest import Database
+from tests.integration.memory_recall.fake_embedder import vector_of
+
+Step = tuple[Any, ...]
+HISTORIES = int(os.environ.get("MEMORY_TEST_HISTORIES", "120"))
+DIMENSIONS = 8
+
+who = st.integers(0, 2)
+ids = st.integers(1, 6)
+texts = st.sampled_from(["alpha", "beta", "gamma", "delta"])
+flags = st.booleans()
+steps = st.one_of(
+    st.tuples(st.just("insert"), who, ids, texts, flags, flags, flags),
+    st.tuples(st.just("upsert"), who, ids, texts, flags),
+    st.tuples(st.just("copy"), who, ids, texts, flags, flags),
+    st.tuples(st.just("edit"), who, ids, texts),
+    st.tuples(st.just("edit_with_vector"), who, ids, texts),
+    st.tuples(st.just("hide"), who, ids, flags),
+    st.tuples(st.just("mark_deleted"), who, ids, flags),
+    st.tuples(st.just("delete"), who, ids),
+    st.tuples(st.just("set_vector"), who, texts),
+    st.tuples(st.just("touch"), who, ids),
+    st.tuples(st.just("read_pending"), who),
+    st.tuples(st.just("write_back"), who),
+    st.tuples(st.just("begin"), who),
+    st.tuples(st.just("commit"), who),
+    st.tuples(st.just("rollback"), who),
+)
+histories = st.lists(steps, min_size=3, max_size=40)
+
+
+def wire(text: str) -> bytes:
+    return halfvec.encode_halfvecs(vector_of(text, DIMENSIONS)[np.newaxis])[0]
+
+
+class Player:
+    """Plays a history; a statement that Postgres refuses (a duplicate, a lock) is part of history too."""
+
+    def __init__(self, connections: list["asyncpg.Connection[asyncpg.Record]"], queue: PendingQueue) -> None:
+        self._connections = connections
+        self._queue = queue
+        self._read: list[PendingRow] = []
+
+    async def play(self, history: list[Step]) -> None:
+        for name, number, *arguments in history:
+            connection = self._connections[number]
+            try:
+                await getattr(self, f"_{name}")(connection, *arguments)
+            except (asyncpg.PostgresError, MemoryIndexError):  # the latter are the former, translated by the store
+                if connection.is_in_transaction():
+                    await connection.execute("ROLLBACK")
+        for connection in self._connections:
+            if connection.is_in_transaction():
+                await connection.execute("COMMIT")
+
+    async def _insert(self, c: Any, key: int, text: str, *marks: bool) -> None:
+        secret, deleted, vector = marks
+        await c.execute(
+            "INSERT INTO memories (id, content, is_sensitive, deleted_at, embedding) "
+            "VALUES ($1, $2, $3, CASE WHEN $4 THEN now() END, $5)",
+            key, text, secret, deleted, wire(text) if vector else None,
+        )  # fmt: skip
+
+    async def _upsert(self, c: Any, key: int, text: str, secret: bool) -> None:
+        await c.execute(
+            "INSERT INTO memories (id, content, is_sensitive, embedding) VALUES ($1, $2, $3, $4) "
+            "ON CONFLICT (id) DO UPDATE SET content = excluded.content, is_sensitive = excluded.is_sensitive",
+            key, text, secret, wire(text),
+        )  # fmt: skip
+
+    async def _copy(self, c: Any, key: int, text: str, secret: bool, deleted: bool) -> None:
+        row = (key, text, secret, None, wire(text))
+        await c.copy_records_to_table(
+            "memories", records=[row], columns=["id", "content", "is_sensitive", "deleted_at", "embedding"]
+        )
+        if deleted:
+            await c.execute("UPDATE memories SET deleted_at = now() WHERE id = $1", key)
+
+    async def _edit(self, c: Any, key: int, text: str) -> None:
+        await c.execute("UPDATE memories SET content = $2 WHERE id = $1", key, text)
+
+    async def _edit_with_vector(self, c: Any, key: int, text: str) -> None:
+        await c.execute("UPDATE memories SET content = $2, embedding = $3 WHERE id = $1", key, text, wire("stale"))
+
+    async def _hide(self, c: Any, key: int, secret: bool) -> None:
+        await c.execute("UPDATE memories SET is_sensitive = $2 WHERE id = $1", key, secret)
+
+    async def _mark_deleted(self, c: Any, key: int, deleted: bool) -> None:
+        await c.execute("UPDATE memories SET deleted_at = CASE WHEN $2 THEN now() END WHERE id = $1", key, deleted)
+
+    async def _delete(self, c: Any, key: int) -> None:
+        await c.execute("DELETE FROM memories WHERE id = $1", key)
+
+    async def _set_vector(self, c: Any, text: str) -> None:
+        await c.execute("UPDATE memories SET embedding = $2 WHERE content = $1", text, wire(text))
+
+    async def _touch(self, c: Any, key: int) -> None:
+        await c.execute("UPDATE memories SET importance = random() WHERE id = $1", key)
+
+    async def _read_pending(self, c: Any) -> None:
+        self._read = await self._queue.page(c, 0, Partition(), 100)
+
+    async def _write_back(self, c: Any) -> None:
+        if self._read:
+            vectors = np.stack([vector_of(row.text, DIMENSIONS) for row in self._read])
+            await self._queue.write(c, self._read, vectors)
+
+    async def _begin(self, c: Any) -> None:
+        if not c.is_in_transaction():
+            await c.execute("BEGIN")
+
+    async def _commit(self, c: Any) -> None:
+        await c.execute("COMMIT")
+
+    async def _rollback(self, c: Any) -> None:
+        await c.execute("ROLLBACK")
+
+
+async def violations(connection: Any) -> list[tuple[int, str]]:
+    rows = await connection.fetch("SELECT id, content, is_sensitive, deleted_at, embedding FROM memories")
+    wrong = []
+    for row in rows:
+        if row["embedding"] is None:
+            continue
+        if row["is_sensitive"] or row["deleted_at"] is not None:
+            wrong.append((row["id"], "private"))
+        if not np.array_equal(row["embedding"], halfvec.decode_halfvec(wire(row["content"]))):
+            wrong.append((row["id"], "stale"))
+    return wrong
+
+
+@pytest.fixture
+async def player_parts(database: Database, request_for: Callable[..., MigrationRequest]) -> Any:
+    await migrate(DsnText(database.dsn), request_for(dimensions=DIMENSIONS), to="head")
+    connections = [await asyncpg.connect(database.dsn, server_settings={"lock_timeout": "20"}) for _ in range(3)]
+    for connection in connections:
+        await halfvec.register(connection, "public")
+    table = await require_schema(connections[0], "memories")
+    model = await active_model(connections[0], table)
+    yield connections, PendingQueue(table, model.id)
+    for connection in connections:
+        await connection.close()
+
+
+@settings(
+    max_examples=HISTORIES,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(history=histories)
+@example(
+    history=[
+        ("insert", 0, 1, "alpha", False, False, False),
+        ("read_pending", 0),
+        ("edit", 1, 1, "beta"),
+        ("write_back", 0),
+    ]
+)
+@example(
+    history=[
+        ("insert", 0, 1, "alpha", False, False, True),
+        ("begin", 1),
+        ("hide", 1, 1, True),
+        ("set_vector", 1, "alpha"),
+        ("commit", 1),
+    ]
+)
+async def test_no_history_leaves_a_private_or_stale_vector(player_parts: Any, history: list[Step]) -> None:
+    connections, queue = player_parts
+    await connections[0].execute("TRUNCATE memories")
+    await Player(connections, queue).play(history)
+    assert await violations(connections[0]) == []
+
+
+async def test_the_constraint_holds_even_where_the_trigger_is_gone(player_parts: Any) -> None:
+    connections, _queue = player_parts
+    connection = connections[0]
+    await connection.execute("DROP TRIGGER zz_memory_index_insert ON memories")
+    with pytest.raises(asyncpg.CheckViolationError):
+        await connection.execute(
+            "INSERT INTO memories (content, is_sensitive, embedding) VALUES ('x', true, $1)", wire("x")
+        )
+
+
+async def test_rows_that_replication_applies_obey_the_rules_too(player_parts: Any, database: Database) -> None:
+    admin = await asyncpg.connect(database.superuser_dsn)
+    await halfvec.register(admin, "public")
+    await admin.execute("SET session_replication_role = replica")
+    await admin.execute("INSERT INTO memories (content, embedding) VALUES ('old', $1)", wire("old"))
+    await admin.execute("UPDATE memories SET content = 'new'")
+    assert await admin.fetchval("SELECT count(embedding) FROM memories") == 0
+    await admin.close()
+
+
+async def test_a_later_trigger_of_the_user_cannot_undo_the_rules(player_parts: Any) -> None:
+    connections, _queue = player_parts
+    connection = connections[0]
+    await connection.execute(
+        "CREATE FUNCTION mark() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$ BEGIN NEW.is_sensitive := true; RETURN NEW; END $$"
+    )
+    await connection.execute(
+        "CREATE TRIGGER users_own BEFORE INSERT OR UPDATE ON memories FOR EACH ROW EXECUTE FUNCTION mark()"
+    )
+    await connection.execute("INSERT INTO memories (content, embedding) VALUES ('x', $1)", wire("x"))
+    assert await connection.fetchval("SELECT count(embedding) FROM memories") == 0
