@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from devcluster.cluster import Cluster
     from devcluster.cnpg import install_cnpg
     from devcluster.errors import CommandError, DevclusterError, UnsupportedError
+    from devcluster.images.project import ProjectImages, build_images, load_images
     from devcluster.postgres import Postgres, create_database, create_postgres
     from devcluster.progress import ConsoleReporter, Reporter, SilentReporter
     from devcluster.sessions import choose_driver, connect, find, start, stop
@@ -33,6 +34,9 @@ _HOMES = {
     "ConsoleReporter": "progress",
     "Reporter": "progress",
     "SilentReporter": "progress",
+    "ProjectImages": "images.project",
+    "build_images": "images.project",
+    "load_images": "images.project",
     "choose_driver": "sessions",
     "connect": "sessions",
     "find": "sessions",
@@ -49,16 +53,19 @@ __all__ = [
     "DevclusterError",
     "DriverName",
     "Postgres",
+    "ProjectImages",
     "Reporter",
     "Settings",
     "SilentReporter",
     "UnsupportedError",
+    "build_images",
     "choose_driver",
     "connect",
     "create_database",
     "create_postgres",
     "find",
     "install_cnpg",
+    "load_images",
     "start",
     "stop",
 ]

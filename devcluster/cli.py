@@ -16,9 +16,11 @@ from devcluster import preflight, sessions
 from devcluster.binaries import Binaries
 from devcluster.cnpg import install_cnpg
 from devcluster.errors import DevclusterError
+from devcluster.images.project import build_images
 from devcluster.postgres import create_postgres
 from devcluster.progress import ConsoleReporter
 from devcluster.settings import DriverName, Settings
+from devcluster.wheel import build_llama_wheel
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, rich_markup_mode=None, help="A real Kubernetes cluster on one machine."
@@ -42,7 +44,7 @@ def _settings(name: str | None = None, driver: DriverName | None = None) -> Sett
 def up(
     name: Name = None,
     driver: DriverOption = None,
-    cnpg: Annotated[bool, typer.Option(help="Install CloudNativePG as well")] = False,
+    cnpg: Annotated[bool, typer.Option(help="Install CloudNativePG as well")] = True,
     postgres: Annotated[int, typer.Option(help="Make a Postgres cluster dbaas/pg-cluster of that many instances")] = 0,
 ) -> None:
     """Start a cluster that keeps running, and print the line that makes kubectl use it."""
@@ -128,6 +130,19 @@ def binaries() -> None:
     built.ensure(ConsoleReporter())
     for name in ("kubernetes", "helm"):
         typer.echo(built.directory(name))
+
+
+@app.command()
+def wheel() -> None:
+    """Build llama-cpp-python's portable wheel if it is not built yet, and print its path."""
+    typer.echo(build_llama_wheel(_settings(), ConsoleReporter()))
+
+
+@app.command()
+def images() -> None:
+    """Build our two images if the sources changed, and print their archives."""
+    for name, archive in build_images(_settings(), ConsoleReporter()).items():
+        typer.echo(f"{name}\t{archive}")
 
 
 @app.command(name="preflight")

@@ -41,6 +41,7 @@ class Settings(BaseSettings):
     name: ClusterName = "memory-index"
     ready_seconds: float = 180.0
     debian_mirror: str = ""
+    base_image: str = ""
 
     @property
     def state_dir(self) -> Path:

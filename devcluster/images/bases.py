@@ -29,7 +29,8 @@ _UNNEEDED = (
     "usr/share/man",
     "usr/share/locale",
 )
-_POSTGRES_PATH = "/usr/lib/postgresql/18/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_POSTGRES_PATH = f"/usr/lib/postgresql/18/bin:{_PATH}"
 # The user id that CloudNativePG runs Postgres as.
 _POSTGRES_UID = 26
 
@@ -122,7 +123,7 @@ class BaseImages:
             BaseImage(
                 "python",
                 versions.PYTHON_IMAGE,
-                ImageConfig(("/usr/bin/python3",), "", {"LANG": "C.UTF-8"}, architecture),
+                ImageConfig(("/usr/bin/python3",), "", {"PATH": _PATH, "LANG": "C.UTF-8"}, architecture),
                 f"{versions.PYTHON_SUITE} {versions.PYTHON_PACKAGES} {_UNNEEDED} 1",
                 lambda root: self._debootstrap(root, versions.PYTHON_SUITE, versions.PYTHON_PACKAGES),
             ),

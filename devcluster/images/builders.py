@@ -1,0 +1,188 @@
+"""docker, podman or buildah behind one interface: build a Dockerfile into an archive.
+
+The command lines are made by pure functions. buildah keeps its storage below our cache directory, so that it neither
+needs nor touches the machine's own.
+"""
+
+import os
+import shutil
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from devcluster import processes
+from devcluster.errors import CommandError, DevclusterError
+from devcluster.preflight import IMAGE_BUILDERS, search_path
+from devcluster.progress import Step
+from devcluster.settings import REPOSITORY, Settings
+
+_CERTIFICATES = Path("/etc/ssl/certs")
+
+
+@dataclass(frozen=True)
+class Build:
+    """One image to build."""
+
+    name: str
+    dockerfile: str
+    target: str | None = None
+    arguments: Mapping[str, str] = field(default_factory=dict)
+    contexts: Mapping[str, Path] = field(default_factory=dict)
+
+
+class Builder(ABC):
+    """A program that builds images."""
+
+    name: str
+    can_pull: bool
+
+    @abstractmethod
+    def build(self, build: Build, target: Path, step: Step) -> None:
+        """Build an image and write its archive."""
+
+    @abstractmethod
+    def has_image(self, name: str) -> bool:
+        """Whether an image is in the builder's storage, or can be brought there from a registry."""
+
+    @abstractmethod
+    def import_archive(self, archive: Path) -> None:
+        """Bring an archive's image into the builder's storage."""
+
+
+class Buildah(Builder):
+    """buildah without user namespaces or a daemon; chroot isolation works in the poorest surroundings."""
+
+    name = "buildah"
+    can_pull = False
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._environment = {"TMPDIR": str(directory / "tmp"), "PATH": search_path()}
+
+    def build(self, build: Build, target: Path, step: Step) -> None:
+        """Build with layers, then write the archive."""
+        (self._directory / "tmp").mkdir(parents=True, exist_ok=True)
+        certificates = _CERTIFICATES if _CERTIFICATES.is_dir() else None
+        processes.stream(
+            [*self._program(), *buildah_arguments(build, certificates)],
+            step.note,
+            env=self._environment,
+            cwd=REPOSITORY,
+        )
+        step.note("writing the archive")
+        _replace(
+            target, lambda partial: self._run("push", "--quiet", build.name, f"docker-archive:{partial}:{build.name}")
+        )
+
+    def has_image(self, name: str) -> bool:
+        """Whether it is in our own storage; nothing is pulled."""
+        try:
+            self._run("inspect", "--type", "image", name)
+        except CommandError:
+            return False
+        return True
+
+    def import_archive(self, archive: Path) -> None:
+        """Pull from the file."""
+        (self._directory / "tmp").mkdir(parents=True, exist_ok=True)
+        self._run("pull", "--quiet", f"docker-archive:{archive}")
+
+    def _program(self) -> list[str]:
+        return ["buildah", "--root", str(self._directory / "storage"), "--runroot", str(self._directory / "run")]
+
+    def _run(self, *arguments: str) -> None:
+        processes.run([*self._program(), *arguments], env=self._environment)
+
+
+class Engine(Builder):
+    """docker or podman."""
+
+    can_pull = True
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def build(self, build: Build, target: Path, step: Step) -> None:
+        """Build, then save."""
+        processes.stream(
+            [self.name, *engine_arguments(self.name, build)], step.note, env={"DOCKER_BUILDKIT": "1"}, cwd=REPOSITORY
+        )
+        step.note("writing the archive")
+        _replace(target, lambda partial: processes.run([self.name, "save", "--output", str(partial), build.name]))
+
+    def has_image(self, name: str) -> bool:
+        """Whether it is there or can be pulled."""
+        for command in (["image", "inspect", name], ["pull", "--quiet", name]):
+            try:
+                processes.run([self.name, *command], timeout=300)
+            except DevclusterError:
+                continue
+            return True
+        return False
+
+    def import_archive(self, archive: Path) -> None:
+        """Load from the file."""
+        processes.run([self.name, "load", "--input", str(archive)])
+
+
+def buildah_arguments(build: Build, certificates: Path | None) -> list[str]:
+    """The arguments of buildah; the machine's certificate authorities count inside as well."""
+    volume = [f"--volume={certificates}:{certificates}:ro"] if certificates is not None else []
+    return [
+        "build",
+        "--isolation=chroot",
+        "--network=host",
+        "--layers",
+        "--pull-never",
+        # Times of files say nothing here, and would make equal layers differ.
+        "--timestamp=0",
+        *volume,
+        *_common_arguments(build),
+    ]
+
+
+def engine_arguments(engine: str, build: Build) -> list[str]:
+    """The arguments of docker or podman."""
+    return ["build", *(["--network=host", "--progress=plain"] if engine == "docker" else []), *_common_arguments(build)]
+
+
+def _common_arguments(build: Build) -> list[str]:
+    return [
+        f"--file={build.dockerfile}",
+        f"--tag={build.name}",
+        *([f"--target={build.target}"] if build.target else []),
+        *(f"--build-arg={name}={value}" for name, value in build.arguments.items()),
+        *(f"--build-context={name}={path}" for name, path in build.contexts.items()),
+        ".",
+    ]
+
+
+def choose_builder(settings: Settings) -> Builder:
+    """The first builder that works here."""
+    for name in IMAGE_BUILDERS:
+        if shutil.which(name, path=search_path()) is None:
+            continue
+        if name == "buildah":
+            if os.geteuid() == 0:
+                return Buildah(settings.cache_dir / "buildah")
+        elif _answers(name):
+            return Engine(name)
+    raise DevclusterError(
+        "no image builder works here", remedy="start Docker or Podman, or as root: apt-get install --yes buildah"
+    )
+
+
+def _answers(engine: str) -> bool:
+    try:
+        processes.run([engine, "info"], timeout=20)
+    except DevclusterError:
+        return False
+    return True
+
+
+def _replace(target: Path, write: Callable[[Path], object]) -> None:
+    partial = target.with_name(f".{target.name}.partial")
+    partial.unlink(missing_ok=True)
+    write(partial)
+    partial.rename(target)

@@ -1,0 +1,132 @@
+"""The project's own images: built from the two Dockerfiles, kept by the digest of everything that goes into them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from devcluster import versions
+from devcluster.binaries import Binaries
+from devcluster.cluster import Cluster
+from devcluster.digests import digest_of_files
+from devcluster.images.bases import BaseImages
+from devcluster.images.builders import Build, Builder, choose_builder
+from devcluster.locks import locked
+from devcluster.progress import ConsoleReporter, Reporter
+from devcluster.settings import REPOSITORY, Settings
+from devcluster.wheel import wheel_key, wheel_path
+
+_MODEL = "all-MiniLM-L6-v2.gguf"
+
+
+@dataclass(frozen=True)
+class ProjectImage:
+    """One of our images, and what in the repository goes into it."""
+
+    key: str
+    name: str
+    dockerfile: str
+    target: str | None
+    inputs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ProjectImages:
+    """Names under which a cluster knows our images."""
+
+    operator: str
+    embedder: str
+
+
+OPERATOR = ProjectImage(
+    "operator",
+    "localhost/memory-operator:dev",
+    "Dockerfile.operator",
+    None,
+    (
+        "Dockerfile.operator",
+        ".dockerignore",
+        "requirements/build.txt",
+        "requirements/operator.txt",
+        "operator",
+        "recall",
+        "migrations",
+    ),
+)
+EMBEDDER = ProjectImage(
+    "embedder",
+    "localhost/memory-embedder:dev",
+    "Dockerfile.embedder",
+    "cpu",
+    ("Dockerfile.embedder", ".dockerignore", "requirements", "embedder-service"),
+)
+
+
+def build_images(settings: Settings | None = None, reporter: Reporter | None = None) -> dict[str, Path]:
+    """Build what is not built yet from the present sources; the archives by image name."""
+    settings, reporter = settings or Settings(), reporter or ConsoleReporter()
+    directory = settings.cache_dir / "images"
+    with locked(directory / ".build-lock", lambda: _say_waiting(reporter)):
+        return {image.name: _ensure(image, directory, settings, reporter) for image in (OPERATOR, EMBEDDER)}
+
+
+def load_images(
+    cluster: Cluster, *, settings: Settings | None = None, reporter: Reporter | None = None
+) -> ProjectImages:
+    """Build our images where needed and bring them into a cluster."""
+    reporter = reporter or ConsoleReporter()
+    for name, archive in build_images(settings, reporter).items():
+        with reporter.step(f"Load image {name}"):
+            cluster.load(archive)
+    return ProjectImages(OPERATOR.name, EMBEDDER.name)
+
+
+def contexts_of(image: ProjectImage, settings: Settings) -> dict[str, Path]:
+    """What spares long steps, where it is there: the engine's wheel and the converted model."""
+    if image is not EMBEDDER:
+        return {}
+    candidates = {"wheelhouse": wheel_path(settings), "models": settings.cache_dir / "models" / _MODEL}
+    return {name: path.parent for name, path in candidates.items() if path is not None and path.exists()}
+
+
+def key_of(image: ProjectImage, *, base: str, contexts: Mapping[str, Path]) -> str:
+    """The digest of everything that goes into an image."""
+    extra = {"base": base, "contexts": ",".join(sorted(contexts)), "wheel": wheel_key() if image is EMBEDDER else ""}
+    return digest_of_files(REPOSITORY, image.inputs, extra)
+
+
+def _ensure(image: ProjectImage, directory: Path, settings: Settings, reporter: Reporter) -> Path:
+    contexts = contexts_of(image, settings)
+    builder = choose_builder(settings)
+    base = _base_name(builder, settings)
+    archive = directory / f"{image.key}-{key_of(image, base=base, contexts=contexts)}.tar"
+    if archive.exists():
+        return archive
+    if base == versions.PYTHON_IMAGE:
+        _provide_base(builder, settings, reporter)
+    build = Build(image.name, image.dockerfile, image.target, {"BASE_IMAGE": base}, contexts)
+    with reporter.step(f"Build image {image.name} with {builder.name}") as step:
+        builder.build(build, archive, step)
+        step.note("")
+    for old in directory.glob(f"{image.key}-*.tar"):
+        if old != archive:
+            old.unlink(missing_ok=True)
+    return archive
+
+
+def _base_name(builder: Builder, settings: Settings) -> str:
+    """The public Python image where the builder can pull it, else one made of Debian's packages."""
+    if settings.base_image:
+        return settings.base_image
+    if builder.can_pull and builder.has_image(versions.PUBLIC_PYTHON_IMAGE):
+        return versions.PUBLIC_PYTHON_IMAGE
+    return versions.PYTHON_IMAGE
+
+
+def _provide_base(builder: Builder, settings: Settings, reporter: Reporter) -> None:
+    archive = BaseImages(settings, Binaries(settings)).ensure(["python"], reporter)["python"]
+    if not builder.has_image(versions.PYTHON_IMAGE):
+        builder.import_archive(archive)
+
+
+def _say_waiting(reporter: Reporter) -> None:
+    reporter.say("Another session is building the images; waiting.")

@@ -1,0 +1,59 @@
+"""The engine's wheel, built once per recipe from the locked source and kept outside the clone.
+
+The recipe itself is embedder-service/build-llama-wheel, which the Dockerfile uses as well.
+"""
+
+import shutil
+import tempfile
+from pathlib import Path
+
+from devcluster import processes
+from devcluster.binaries import go_architecture
+from devcluster.digests import digest_of_files
+from devcluster.errors import DevclusterError
+from devcluster.locks import locked
+from devcluster.progress import Reporter
+from devcluster.settings import REPOSITORY, Settings
+
+RECIPE = "embedder-service/build-llama-wheel"
+_INPUTS = (RECIPE, "requirements/llama.txt", "requirements/llama-build.txt")
+_REMEDY = "apt-get install --yes --no-install-recommends g++ python3-venv"
+
+
+def wheel_key() -> str:
+    """The digest of the recipe and its locked inputs."""
+    return digest_of_files(REPOSITORY, _INPUTS, {"architecture": go_architecture()})
+
+
+def wheel_path(settings: Settings) -> Path | None:
+    """The wheel, if it has been built."""
+    return next(_directory(settings).glob("llama_cpp_python-*.whl"), None)
+
+
+def build_llama_wheel(settings: Settings, reporter: Reporter) -> Path:
+    """The wheel, built now if it is not there: about ten minutes on two processors."""
+    directory = _directory(settings)
+    with locked(directory.parent / ".lock", lambda: reporter.say("Another session is building the wheel; waiting.")):
+        built = wheel_path(settings)
+        if built is None:
+            _build(directory, reporter)
+            built = wheel_path(settings)
+    if built is None:
+        raise DevclusterError(f"{RECIPE} made no wheel", remedy=f"run it by hand: {RECIPE} /tmp/wheels")
+    return built
+
+
+def _build(directory: Path, reporter: Reporter) -> None:
+    if not processes.exists("c++"):
+        raise DevclusterError("llama.cpp has to be compiled and there is no C++ compiler", remedy=_REMEDY)
+    with tempfile.TemporaryDirectory(prefix=".wheel-", dir=directory.parent) as scratch:
+        target = Path(scratch, "out")
+        with reporter.step("Build llama-cpp-python (about 10 minutes, once)") as step:
+            processes.stream([REPOSITORY / RECIPE, target], step.note, remedy=_REMEDY)
+            step.note("")
+        shutil.rmtree(directory, ignore_errors=True)
+        target.rename(directory)
+
+
+def _directory(settings: Settings) -> Path:
+    return settings.cache_dir / "wheels" / f"llama-{wheel_key()}"
