@@ -1,0 +1,275 @@
+"""What is read from objects of the API, whole, partial and odd."""
+
+import base64
+import json
+from typing import Any
+
+import pytest
+
+from memory_operator import parsing
+from memory_operator.clients.embedder import parse_metrics, unsuitable
+from memory_operator.observed import Credentials, JobState, Problem
+from memory_operator.reasons import Reason
+from memory_operator.spec import InvalidSpecError, parse
+
+PASSWORD = "s3cret-pa55word"
+
+
+def secret(**data: str) -> dict[str, Any]:
+    return {"data": {key: base64.b64encode(value.encode()).decode() for key, value in data.items()}}
+
+
+def test_a_secrets_key_is_decoded() -> None:
+    assert parsing.secret_value(secret(uri="text\n"), called="team/dsn", key="uri") == "text"
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        (None, Reason.SECRET_MISSING),
+        ({}, Reason.SECRET_KEY_MISSING),
+        (secret(other=PASSWORD), Reason.SECRET_KEY_MISSING),
+        ({"data": {"uri": "///not base64///"}}, Reason.SECRET_INVALID),
+        ({"data": {"uri": base64.b64encode(b"\xff\xfe").decode()}}, Reason.SECRET_INVALID),
+    ],
+)
+def test_an_unusable_secret_is_named_without_its_values(given: Any, reason: Reason) -> None:
+    problem = parsing.secret_value(given, called="team/dsn", key="uri")
+    assert isinstance(problem, Problem)
+    assert problem.reason is reason
+    assert "team/dsn" in problem.message
+    assert PASSWORD not in problem.message
+
+
+def test_a_missing_keys_message_lists_the_keys_that_exist() -> None:
+    problem = parsing.secret_value(secret(DATABASE_URL="x", user="y"), called="team/dsn", key="uri")
+    assert isinstance(problem, Problem)
+    assert "DATABASE_URL, user" in problem.message
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "postgres", "postgresql+asyncpg"])
+def test_a_connection_uri_is_reduced_to_what_is_no_secret(scheme: str) -> None:
+    uri = f"{scheme}://us%40er:{PASSWORD}@pg-rw.dbaas:5432/app?sslmode=require"
+    found = parsing.credentials(uri, called="team/dsn", key="uri")
+    assert found == Credentials(user="us@er", host="pg-rw.dbaas", database="app")
+
+
+@pytest.mark.parametrize("uri", ["", "nonsense", f"host=x password={PASSWORD}", f"mysql://u:{PASSWORD}@h/d",
+                                 f"postgresql://u:{PASSWORD}@h", f"postgresql://u:{PASSWORD}@[::/d"])  # fmt: skip
+def test_what_is_no_connection_uri_is_refused_without_being_quoted(uri: str) -> None:
+    problem = parsing.credentials(uri, called="team/dsn", key="uri")
+    assert isinstance(problem, Problem)
+    assert problem.reason is Reason.SECRET_INVALID
+    assert PASSWORD not in problem.message
+
+
+def cluster(**status: Any) -> dict[str, Any]:
+    base = {"phase": parsing.HEALTHY_PHASE, "currentPrimary": "pg-1", "targetPrimary": "pg-1"}
+    return {"metadata": {"namespace": "dbaas", "name": "pg"}, "status": base | status}
+
+
+def test_a_cluster_is_healthy_only_in_its_healthy_phase_with_one_primary() -> None:
+    assert parsing.cluster_facts(cluster()).healthy
+    assert not parsing.cluster_facts(cluster(phase="Failing over")).healthy
+    assert not parsing.cluster_facts(cluster(targetPrimary="pg-2")).healthy
+    assert not parsing.cluster_facts({"metadata": {"namespace": "dbaas", "name": "pg"}}).healthy
+
+
+def test_annotations_of_a_cluster_are_honoured() -> None:
+    item = cluster()
+    item["metadata"]["annotations"] = {"cnpg.io/hibernation": "on", "cnpg.io/reconciliationLoop": "disabled"}
+    facts = parsing.cluster_facts(item)
+    assert facts.hibernated
+    assert facts.reconciliation_disabled
+
+
+def test_a_database_object_without_status_is_unknown_rather_than_failed() -> None:
+    item = {"metadata": {"namespace": "dbaas", "name": "d", "generation": 1}, "spec": {"owner": "o"}}
+    found = parsing.database_object(item)
+    assert found.applied is None
+    assert not found.settled
+
+
+def test_an_older_generation_that_was_applied_is_not_settled() -> None:
+    item = {
+        "metadata": {"namespace": "dbaas", "name": "d", "generation": 2},
+        "spec": {"owner": "o"}, "status": {"applied": True, "observedGeneration": 1},
+    }  # fmt: skip
+    assert not parsing.database_object(item).settled
+
+
+def job(**status: Any) -> dict[str, Any]:
+    return {
+        "metadata": {
+            "name": "mem-migrate-1", "annotations": {"memory-index.dev/sequence": "2"},
+            "labels": {"app.kubernetes.io/component": "migrate", "memory-index.dev/config": "abc"},
+        },
+        "status": status,
+    }  # fmt: skip
+
+
+FAILED = {"conditions": [{"type": "Failed", "status": "True", "lastTransitionTime": "2026-01-01T12:00:00Z", "message": "m"}]}
+
+
+def ended(message: str | None, code: int = 4, at: str = "2026-01-01T12:00:00Z", of: str = "mem-migrate-1") -> dict[str, Any]:
+    terminated = {"exitCode": code, "finishedAt": at, **({"message": message} if message else {})}
+    return {
+        "metadata": {"labels": {"job-name": of}},
+        "status": {"containerStatuses": [{"state": {"terminated": terminated}}]},
+    }
+
+
+def test_a_running_job_is_active() -> None:
+    facts = parsing.job_facts(job(active=1), [])
+    assert (facts.state, facts.sequence, facts.config, facts.failure) == (JobState.ACTIVE, 2, "abc", None)
+
+
+def test_a_failed_jobs_last_words_are_its_failure() -> None:
+    pods = [
+        ended(json.dumps({"reason": "SchemaUnsupported", "message": "no column content"}), at="2026-01-01T12:00:09Z"),
+        ended(json.dumps({"reason": "DatabaseUnreachable", "message": "early"}), at="2026-01-01T12:00:01Z"),
+        ended(json.dumps({"reason": "DimensionMismatch", "message": "other job"}), of="another", at="2026-01-01T12:00:10Z"),
+    ]
+    facts = parsing.job_facts(job(**FAILED), pods)
+    assert facts.failure == Problem(Reason.SCHEMA_UNSUPPORTED, "no column content", "")
+
+
+@pytest.mark.parametrize("message", [None, "not json", "[]", '"text"', '{"reason": "X"}', "null"])
+def test_a_job_that_said_nothing_useful_reports_its_exit_status(message: str | None) -> None:
+    facts = parsing.job_facts(job(**FAILED), [ended(message, code=1)])
+    assert facts.failure == Problem(Reason.JOB_FAILED, "its last pod ended with status 1.")
+
+
+def test_an_unknown_reason_of_a_worker_becomes_a_known_one_and_is_quoted() -> None:
+    facts = parsing.job_facts(job(**FAILED), [ended(json.dumps({"reason": "Novel", "message": "text"}))])
+    assert facts.failure == Problem(Reason.JOB_FAILED, "Novel: text", "")
+
+
+def test_a_failed_job_without_pods_reports_what_the_controller_says() -> None:
+    assert parsing.job_facts(job(**FAILED), []).failure == Problem(Reason.JOB_FAILED, "m")
+
+
+def pod(**status: Any) -> dict[str, Any]:
+    labels = {"app.kubernetes.io/component": "embedder"}
+    return {"metadata": {"namespace": "team", "name": "mem-embedder-x", "labels": labels}, "status": status}
+
+
+def waiting(reason: str, message: str = "", **more: Any) -> dict[str, Any]:
+    container = {"name": "embedder", "image": "emb:1", "state": {"waiting": {"reason": reason, "message": message}}, **more}
+    return pod(containerStatuses=[container])
+
+
+def last_state(code: int, message: str = "", seconds: int = 2) -> dict[str, Any]:
+    terminated = {
+        "exitCode": code, "message": message,
+        "startedAt": "2026-01-01T12:00:00Z", "finishedAt": f"2026-01-01T12:{seconds // 60:02}:{seconds % 60:02}Z",
+    }  # fmt: skip
+    return {"terminated": terminated}
+
+
+def problem_of(item: dict[str, Any]) -> Problem | None:
+    return parsing.pod_facts(item).problem
+
+
+def test_the_schedulers_message_is_passed_on() -> None:
+    conditions = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "Insufficient nvidia.com/gpu"}]
+    problem = problem_of(pod(conditions=conditions))
+    assert problem is not None
+    assert problem.reason is Reason.UNSCHEDULABLE
+    assert "team/mem-embedder-x" in problem.message
+    assert "Insufficient nvidia.com/gpu" in problem.message
+
+
+def test_both_wordings_of_a_failing_pull_give_the_same_message() -> None:
+    first = problem_of(waiting("ErrImagePull", "failed to pull: manifest unknown: not found"))
+    second = problem_of(waiting("ImagePullBackOff", 'Back-off pulling image "emb:1": ErrImagePull: not found'))
+    assert first == second
+    assert first is not None
+    assert first.message == "Pod team/mem-embedder-x cannot pull image emb:1: it is not there."
+
+
+def test_a_crash_loop_quotes_the_last_words_and_is_the_same_between_two_back_offs() -> None:
+    words = json.dumps({"reason": "GpuNotUsed", "message": "no CUDA device"})
+    backing_off = problem_of(waiting("CrashLoopBackOff", lastState=last_state(4, words), restartCount=5))
+    running = {"name": "embedder", "state": {"running": {}}, "lastState": last_state(4, words), "restartCount": 5}
+    between = problem_of(pod(containerStatuses=[running]))
+    assert backing_off is not None
+    assert backing_off.reason is Reason.GPU_NOT_USED
+    assert "no CUDA device" in backing_off.message
+    assert between == backing_off
+
+
+def test_a_pod_that_restarted_after_a_long_life_is_no_crash_loop() -> None:
+    running = {"name": "embedder", "state": {"running": {}}, "lastState": last_state(137, seconds=900), "restartCount": 5}
+    assert problem_of(pod(containerStatuses=[running])) is None
+
+
+def test_a_model_that_cannot_be_had_is_told_from_a_crash() -> None:
+    container = {"name": "fetch-model", "state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": last_state(1)}
+    problem = problem_of(pod(initContainerStatuses=[container]))
+    assert problem is not None
+    assert problem.reason is Reason.MODEL_NOT_VERIFIED
+
+
+def test_a_healthy_pod_has_no_problem() -> None:
+    container = {"name": "embedder", "ready": True, "state": {"running": {}}}
+    assert problem_of(pod(containerStatuses=[container])) is None
+    assert problem_of(pod()) is None
+
+
+METRICS = """\
+# TYPE memory_embedder_queued_tokens gauge
+memory_embedder_queued_tokens{lane="query"} 10
+memory_embedder_queued_tokens{lane="document"} 500
+# TYPE memory_embedder_inflight_tokens gauge
+memory_embedder_inflight_tokens{lane="document"} 90
+# TYPE memory_embedder_tokens_per_second gauge
+memory_embedder_tokens_per_second 3000
+# TYPE memory_embedder_device_info gauge
+memory_embedder_device_info{device="cuda",description="Tesla T4",kernels="cuda"} 1
+# TYPE memory_embedder_gpu_layers_offloaded gauge
+memory_embedder_gpu_layers_offloaded 25
+"""
+
+
+def test_an_embedders_metrics_tell_its_load_and_its_device() -> None:
+    load = parse_metrics("p", METRICS)
+    assert (load.queued_tokens, load.tokens_per_second, load.device, load.gpu_layers_offloaded) == (600, 3000, "cuda", 25)
+
+
+def test_metrics_of_something_else_tell_nothing() -> None:
+    load = parse_metrics("p", "# TYPE other gauge\nother 1\n")
+    assert (load.queued_tokens, load.tokens_per_second, load.device) == (0, 0, None)
+
+
+def test_an_external_embedder_must_serve_the_model_with_its_dimensions(world: Any) -> None:
+    index = world.index(embedder={"external": {"url": "http://e:8080"}})
+    assert unsuitable(index, [{"id": "all-MiniLM-L6-v2", "dimensions": 384}]) is None
+    other = unsuitable(index, [{"id": "bge"}])
+    assert other is not None
+    assert other.reason is Reason.MODEL_MISMATCH
+    wrong = unsuitable(index, [{"id": "all-MiniLM-L6-v2", "dimensions": 1024}])
+    assert wrong is not None
+    assert wrong.reason is Reason.DIMENSION_MISMATCH
+
+
+def test_a_specification_that_does_not_read_names_the_field_and_not_its_value(world: Any) -> None:
+    manifest = world.manifest()
+    manifest["spec"]["embedder"]["minReplicas"] = PASSWORD
+    with pytest.raises(InvalidSpecError) as caught:
+        parse(manifest)
+    assert "spec.embedder.minReplicas" in str(caught.value)
+    assert PASSWORD not in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+def test_unknown_fields_of_a_newer_definition_are_ignored(world: Any) -> None:
+    manifest = world.manifest(novel={"a": 1})
+    assert parse(manifest).name == "mem"
+
+
+def test_the_credentials_default_to_the_secret_that_cloudnativepg_writes(world: Any) -> None:
+    manifest = world.manifest()
+    del manifest["spec"]["database"]["credentials"]
+    index = parse(manifest)
+    assert (index.secret_name, index.spec.database.credentials.key) == ("pg-app", "uri")

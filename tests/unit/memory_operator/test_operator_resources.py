@@ -1,0 +1,187 @@
+"""Objects as they are applied: golden files show every field, single tests say why some of them matter.
+
+After a wanted change: `UPDATE_GOLDEN=1 pytest tests/unit/memory_operator/test_operator_resources.py`, then read the diff.
+"""
+
+import copy
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from memory_operator.resources import cnpg, embedder, workers
+from memory_operator.resources.drift import drifted
+
+GOLDEN = Path(__file__).parent / "golden"
+GPU = {
+    "embedding": {
+        "model": "bge-large-en-v1.5",
+        "dimensions": 1024,
+        "source": {"http": {"url": "https://models.example/bge.gguf", "sha256": "a" * 64}},
+    },
+    "embedder": {
+        "gpuLayers": -1,
+        "resources": {"limits": {"nvidia.com/gpu": 1, "example.com/gpu-memory-mib": "3000"}},
+        "nodeSelector": {"nvidia.com/gpu.present": "true"},
+        "tolerations": [{"key": "nvidia.com/gpu", "operator": "Equal", "value": "true", "effect": "NoSchedule"}],
+        "runtimeClassName": "nvidia",
+        "priorityClassName": "gpu-workload",
+        "podAnnotations": {"team": "memory"},
+    },
+}
+PVC = {"embedding": {"source": {"pvc": {"claimName": "models", "path": "m/x.gguf", "digest": "sha256:" + "b" * 64}}}}
+IMAGE = {"embedding": {"source": {"image": {"reference": "reg/m:1", "path": "/m/x.gguf", "digest": "sha256:" + "c" * 64}}}}
+
+BUILDERS: dict[str, Callable[[Any], Any]] = {
+    "migrate-job": lambda w: workers.migrate_job(w.index(), w.images, 0),
+    "index-job": lambda w: workers.index_job(w.index(), w.images, 1),
+    "backfill-job": lambda w: workers.backfill_job(w.index(backfill={"parallelism": 3, "batchSize": 16}), w.images, 0),
+    "uninstall-job": lambda w: workers.uninstall_job(w.index(), w.images, 0),
+    "sync-deployment": lambda w: workers.sync_deployment(w.index(), w.images, replicas=1),
+    "embedder-cpu": lambda w: embedder.objects(w.index(), w.images, replicas=1),
+    "embedder-gpu": lambda w: embedder.objects(w.index(**GPU), w.images, replicas=2),
+    "embedder-pvc": lambda w: embedder.deployment(w.index(**PVC), w.images, replicas=1),
+    "embedder-image": lambda w: embedder.deployment(w.index(**IMAGE), w.images, replicas=1),
+    "database": lambda w: cnpg.created(w.index(), cluster=("dbaas", "pg"), owner="owner", version=None),
+}
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+def test_objects_are_as_their_golden_file_says(world: Any, name: str) -> None:
+    built = BUILDERS[name](world)
+    plain = json.loads(json.dumps(built))
+    path = GOLDEN / f"{name}.yaml"
+    if os.environ.get("UPDATE_GOLDEN"):
+        path.write_text(yaml.safe_dump(plain, sort_keys=False, width=120), encoding="utf-8")
+    assert plain == yaml.safe_load(path.read_text(encoding="utf-8"))
+
+
+def pod_spec(manifest: Any) -> Any:
+    return manifest["spec"]["template"]["spec"]
+
+
+def pods(world: Any) -> list[Any]:
+    manifests = [build(world) for build in BUILDERS.values()]
+    flat = [item for built in manifests for item in (built if isinstance(built, tuple) else (built,))]
+    return [pod_spec(item) for item in flat if item["kind"] in {"Job", "Deployment"}]
+
+
+def test_every_container_meets_the_restricted_pod_security_standard(world: Any) -> None:
+    for pod in pods(world):
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        assert pod["securityContext"]["runAsUser"] > 0
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert pod["automountServiceAccountToken"] is False
+        for container in [*pod["containers"], *pod.get("initContainers", [])]:
+            security = container["securityContext"]
+            assert security["readOnlyRootFilesystem"] is True
+            assert security["allowPrivilegeEscalation"] is False
+            assert security["capabilities"] == {"drop": ["ALL"]}
+
+
+def test_the_connection_uri_is_mounted_and_never_in_the_environment(world: Any) -> None:
+    job = workers.migrate_job(world.index(), world.images, 0)
+    container = pod_spec(job)["containers"][0]
+    assert [e["value"] for e in container["env"] if e["name"] == "MEMORY_DATABASE_URL_FILE"] == ["/var/run/memory-index/dsn"]
+    assert not [e for e in container["env"] if e["name"] == "MEMORY_DATABASE_URL"]
+    assert container["volumeMounts"][0]["mountPath"] == "/var/run/memory-index", "a subPath mount would not see a rotation"
+    assert "subPath" not in container["volumeMounts"][0]
+
+
+def test_a_slow_model_is_never_killed_while_it_loads(world: Any) -> None:
+    probe = pod_spec(embedder.deployment(world.index(), world.images, replicas=1))["containers"][0]["startupProbe"]
+    assert probe["periodSeconds"] * probe["failureThreshold"] >= 1800
+    assert probe["httpGet"]["path"] == "/healthz"
+
+
+def test_the_cpu_is_allowed_only_where_it_was_chosen(world: Any) -> None:
+    on_cpu = pod_spec(embedder.deployment(world.index(), world.images, replicas=1))["containers"][0]["command"]
+    on_gpu = pod_spec(embedder.deployment(world.index(**GPU), world.images, replicas=1))["containers"][0]["command"]
+    assert "--allow-cpu" in on_cpu
+    assert "--allow-cpu" not in on_gpu
+
+
+def test_nothing_leaves_the_embedder_unless_its_model_must_be_fetched(world: Any) -> None:
+    assert embedder.network_policy(world.index())["spec"]["egress"] == []
+    assert embedder.network_policy(world.index(**GPU))["spec"]["egress"] == [{}]
+
+
+def test_resources_pass_through_untouched(world: Any) -> None:
+    container = pod_spec(embedder.deployment(world.index(**GPU), world.images, replicas=1))["containers"][0]
+    assert container["resources"] == GPU["embedder"]["resources"]
+
+
+def test_an_external_embedders_key_comes_from_its_secret(world: Any) -> None:
+    external = {"url": "http://e:8080", "apiKey": {"secretName": "key", "key": "k"}}
+    index = world.index(embedder={"external": external})
+    env = pod_spec(workers.sync_deployment(index, world.images, replicas=1))["containers"][0]["env"]
+    assert {"name": "MEMORY_EMBEDDER_API_KEY", "valueFrom": {"secretKeyRef": {"name": "key", "key": "k"}}} in env
+
+
+def test_a_jobs_name_is_its_configuration_and_its_number(world: Any) -> None:
+    name = workers.migrate_job(world.index(), world.images, 0)["metadata"]["name"]
+    assert name == workers.migrate_job(world.index(), world.images, 0)["metadata"]["name"]
+    assert name != workers.migrate_job(world.index(), world.images, 1)["metadata"]["name"]
+    assert name.startswith("mem-migrate-")
+    assert len("x" * 40 + name.removeprefix("mem")) <= 63
+
+
+def test_an_operator_upgrade_does_not_restart_a_backfill(world: Any) -> None:
+    newer = world.images.model_copy(update={"operator": "op:2"})
+    index = world.index()
+    assert workers.config_of(index, world.images, "backfill") == workers.config_of(index, newer, "backfill")
+    assert workers.config_of(index, world.images, "migrate") != workers.config_of(index, newer, "migrate")
+
+
+def defaulted(manifest: Any) -> Any:
+    """What the API server makes of an object: defaults added, empty values dropped, quantities rewritten."""
+    live = copy.deepcopy(manifest)
+    live["metadata"] |= {"uid": "1", "resourceVersion": "7", "generation": 1}
+    live["status"] = {"replicas": 1}
+    if live["kind"] == "NetworkPolicy":
+        del live["spec"]["egress"]
+    if live["kind"] == "Deployment":
+        container = pod_spec(live)["containers"][0]
+        container["terminationMessagePath"] = "/dev/termination-log"
+        container["resources"] = {"requests": {"cpu": "0.25", "memory": "0.5Gi"}, "limits": {"memory": "2048Mi"}}
+        pod_spec(live)["containers"].append({"name": "injected-sidecar", "image": "x"})
+        pod_spec(live)["schedulerName"] = "default-scheduler"
+        live["metadata"]["annotations"]["deployment.kubernetes.io/revision"] = "1"
+    return live
+
+
+def test_defaults_and_injections_of_others_are_no_drift(world: Any) -> None:
+    for wanted in embedder.objects(world.index(), world.images, replicas=1):
+        assert not drifted(wanted, defaulted(wanted)), wanted["kind"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda d: d["spec"].update(replicas=5),
+        lambda d: pod_spec(d)["containers"][0].update(image="evil"),
+        lambda d: pod_spec(d)["containers"][0]["command"].reverse(),
+        lambda d: pod_spec(d)["containers"][0]["resources"]["limits"].update(memory="1Gi"),
+        lambda d: pod_spec(d).update(volumes=[]),
+        lambda d: d["metadata"]["labels"].pop("app.kubernetes.io/instance"),
+        lambda d: d["metadata"]["annotations"].clear(),
+    ],
+)
+def test_a_change_of_what_we_want_is_drift(world: Any, change: Callable[[Any], Any]) -> None:
+    wanted = embedder.deployment(world.index(), world.images, replicas=1)
+    live = defaulted(wanted)
+    change(live)
+    assert drifted(wanted, live)
+
+
+def test_a_field_that_is_no_longer_wanted_is_drift(world: Any) -> None:
+    before = embedder.deployment(world.index(embedder={"nodeSelector": {"a": "b"}}), world.images, replicas=1)
+    assert drifted(embedder.deployment(world.index(), world.images, replicas=1), defaulted(before))
+
+
+def test_a_missing_object_is_drift(world: Any) -> None:
+    assert drifted(embedder.service(world.index()), None)
