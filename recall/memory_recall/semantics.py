@@ -7,7 +7,7 @@ each time a little later, until it answers within the budget. No recall is spent
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -22,7 +22,7 @@ _PROBE_TEXT = "ping"
 class QueryEmbedder(Protocol):
     """Anything that embeds queries. A `model` attribute, where it has one, is compared with the table's vectors."""
 
-    async def embed_query(self, text: str, /) -> Sequence[float]:
+    async def embed_query(self, text: str, /) -> Iterable[float]:
         """The vector of one query."""
         ...
 

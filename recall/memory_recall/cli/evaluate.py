@@ -1,0 +1,107 @@
+"""`memory evaluate`: measures recall on labelled questions."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from memory_recall.cli.output import JsonOption, emit, execute
+from memory_recall.cli.recall import checked_mode
+from memory_recall.errors import EmbedderUnavailable, InvalidInput
+from memory_recall.settings import Settings
+
+_BUDGET = 30.0
+_HELP = """Measure recall@5, recall@10, nDCG@10 and MRR on labelled questions.
+
+Each line of the input is one JSON object: query_id, text, relevant_ids, and optionally stratum and conv (the user whose
+memories the question is about; absent or "all" searches everybody's).
+
+Examples:
+
+  memory evaluate --queries questions.jsonl
+
+  memory evaluate --queries - --modes lexical --json < questions.jsonl
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("evaluate", help=_HELP)(evaluate)
+
+
+def evaluate(
+    queries: Annotated[str, typer.Option(help="File of labelled questions, or - for standard input.")] = "-",
+    modes: Annotated[str, typer.Option(help="Comma-separated: lexical, dense, hybrid.")] = "lexical,dense,hybrid",
+    concurrency: Annotated[int, typer.Option(min=1, max=64, help="Questions asked at the same time.")] = 4,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure recall."""
+
+    async def action(settings: Settings) -> dict[str, Any]:
+        from memory_recall.cli.reading import opened_recall
+        from memory_recall.evaluation import embed_questions, parse_questions, summarise
+        from memory_recall.evaluation import evaluate as measure
+
+        chosen = [checked_mode(name.strip()) for name in modes.split(",")]
+        questions = parse_questions(_lines(queries))
+        semantic = any(mode != "lexical" for mode in chosen)
+        if semantic and not settings.embedder_url:
+            raise EmbedderUnavailable(
+                "Meaning cannot be measured without an embedder.", "Set MEMORY_EMBEDDER_URL, or use --modes lexical."
+            )
+        async with opened_recall(settings, semantic=semantic, budget=_BUDGET, connections=concurrency) as opened:
+            recall, embedder = opened
+            vectors = await embed_questions(questions, embedder) if embedder else {}
+            with _progress() as bar:
+                task = bar.add_task("asking", total=len(questions) * len(chosen))
+                outcomes = await measure(
+                    recall, questions, chosen, vectors, concurrency=concurrency, progress=lambda: bar.advance(task)
+                )
+        return summarise(outcomes, chosen)
+
+    report = execute(action, as_json=as_json)
+    if as_json:
+        emit(report, as_json=True)
+    else:
+        _show(report)
+
+
+def _lines(source: str) -> list[str]:
+    try:
+        text = sys.stdin.read() if source == "-" else Path(source).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput(
+            f"The questions cannot be read ({type(error).__name__}).", "Give a readable UTF-8 file."
+        ) from None
+    return text.split("\n")  # splitlines would also split at characters that JSON strings may hold
+
+
+def _progress() -> Progress:
+    console = Console(stderr=True)
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        disable=not console.is_terminal,
+        transient=True,
+    )
+
+
+def _show(report: dict[str, Any]) -> None:
+    measures = [name for name in report if name not in {"strata", "queries"}]
+    modes = list(report[measures[0]])
+    table = Table(title=f"{report['queries']} questions", title_justify="left", box=None)
+    table.add_column("stratum")
+    table.add_column("measure")
+    for mode in modes:
+        table.add_column(mode, justify="right")
+    for name, scores in {"all": report, **report["strata"]}.items():
+        for measure in measures:
+            table.add_row(name, measure, *(f"{scores[measure][mode]:.3f}" for mode in modes))
+    Console().print(table)

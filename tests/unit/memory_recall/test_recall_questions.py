@@ -1,0 +1,94 @@
+"""Labelled questions: what is read, what is refused by line number, and how scores are summed up."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from memory_recall import metrics
+from memory_recall.embedder import EmbeddedBatch
+from memory_recall.errors import EmbedderBusy, InvalidInput
+from memory_recall.evaluation import Outcome, embed_questions, parse_questions, summarise
+
+GOOD = '{"query_id": "a", "text": "what", "stratum": "exact", "conv": "c1", "relevant_ids": [3, 4]}'
+
+
+def test_a_question_is_read_with_its_scope() -> None:
+    """The field `conv` names the user, and "all" names nobody."""
+    first, second, third = parse_questions(
+        [
+            GOOD,
+            "",
+            '{"query_id": "b", "text": "x", "conv": "all", "relevant_ids": [1]}',
+            '{"text": "y", "relevant_ids": [1]}',
+        ]
+    )
+    assert (first.scope, first.stratum, first.relevant) == ("c1", "exact", frozenset({3, 4}))
+    assert (second.scope, third.scope, third.stratum) == (None, None, "all")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "{",
+        "[]",
+        '{"text": "", "relevant_ids": [1]}',
+        '{"text": 3, "relevant_ids": [1]}',
+        '{"text": "x"}',
+        '{"text": "x", "relevant_ids": []}',
+        '{"text": "x", "relevant_ids": ["1"]}',
+        '{"text": "x", "relevant_ids": [true]}',
+        GOOD,
+    ],
+)
+def test_an_unusable_line_is_named_by_its_number(line: str) -> None:
+    """Whoever wrote the file finds the line, and the message does not repeat its text."""
+    with pytest.raises(InvalidInput, match=r"^Line 3 ") as caught:
+        parse_questions([GOOD, "", line])
+    assert "what" not in str(caught.value).lower().split()
+    assert caught.value.remedy
+
+
+def test_no_questions_at_all_are_refused() -> None:
+    """An empty file measures nothing and does not pass for a result."""
+    with pytest.raises(InvalidInput, match="no question"):
+        parse_questions(["", "  "])
+
+
+def test_the_summary_has_every_measure_by_mode_and_stratum() -> None:
+    """Its form is what the demo and the operator's quality gate read."""
+    exact, other = parse_questions([GOOD, '{"query_id": "b", "text": "y", "stratum": "multihop", "relevant_ids": [1]}'])
+    outcomes = [
+        Outcome(exact, "lexical", metrics.score([3, 4], {3, 4})),
+        Outcome(exact, "hybrid", metrics.score([3, 9], {3, 4})),
+        Outcome(other, "lexical", metrics.score([9], {1})),
+        Outcome(other, "hybrid", metrics.score([1], {1})),
+    ]
+    summary = summarise(outcomes, ["lexical", "hybrid"])
+    assert summary["recall@10"] == {"lexical": 0.5, "hybrid": 0.75}
+    assert summary["strata"]["exact"]["recall@10"] == {"lexical": 1.0, "hybrid": 0.5}
+    assert summary["queries"] == 2
+    assert set(summary) == {"recall@5", "recall@10", "ndcg@10", "mrr", "strata", "queries"}
+
+
+async def test_questions_are_embedded_in_batches_and_a_busy_embedder_is_waited_for() -> None:
+    """Sixty-four texts go in one request, equal texts once, and Retry-After is honoured."""
+    sizes: list[int] = []
+    waited: list[float] = []
+
+    class Embedder:
+        model: str | None = "m"
+
+        async def embed_queries(self, texts: Any, /) -> EmbeddedBatch:
+            sizes.append(len(texts))
+            if len(sizes) == 2:
+                raise EmbedderBusy("full", retry_after=7.0)
+            return EmbeddedBatch(np.ones((len(texts), 2), dtype=np.float32), 0, 0)
+
+    async def sleep(seconds: float) -> None:
+        waited.append(seconds)
+
+    lines = [f'{{"query_id": "{n}", "text": "q{n % 70}", "relevant_ids": [1]}}' for n in range(80)]
+    vectors = await embed_questions(parse_questions(lines), Embedder(), sleep=sleep)
+    assert (sizes, waited, len(vectors)) == ([64, 6, 6], [7.0], 70)
+    assert vectors["q0"].model == "m"
