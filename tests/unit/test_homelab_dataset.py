@@ -234,3 +234,17 @@ def test_invented_secrets_say_that_they_are_examples(dataset: Dataset) -> None:
     for row in dataset.memories.values():
         if row["is_sensitive"] and secret_tags & set(row["tags"].split(",")):
             assert "example" in row["content"].lower(), row["id"]
+
+
+def test_the_readme_states_the_figures_of_the_set(dataset: Dataset) -> None:
+    text = (DATASET / "README.md").read_text(encoding="utf-8")
+    lengths = [len(row["content"].split()) for row in dataset.memories.values()]
+    strata = Counter(query["stratum"] for query in dataset.queries)
+    stated = [
+        f"{dataset.lines} memories of one invented person, {len(dataset.queries)} questions",
+        f"**{sum(row['is_sensitive'] for row in dataset.memories.values())} sensitive memories**",
+        f"**{len(dataset.restatements)} restatements**",
+        f"{min(lengths)} to {max(lengths)} words long",
+        *(f"| `{stratum}` | {count} |" for stratum, count in strata.items()),
+    ]
+    assert [figure for figure in stated if figure not in text] == []
