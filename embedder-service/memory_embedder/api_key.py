@@ -21,8 +21,9 @@ class ApiKey:
         if self._path is None:
             return
         key = self._current(self._path)
-        given = (header or "").removeprefix("Bearer ").encode("utf-8", "surrogateescape")
-        if not key or not hmac.compare_digest(given, key):
+        scheme, _, value = (header or "").partition(" ")
+        given = value.encode("utf-8", "surrogateescape")
+        if not key or scheme.lower() != "bearer" or not hmac.compare_digest(given, key):
             raise EmbedderError(
                 ErrorKind.UNAUTHORIZED, "The API key is missing or wrong; send it as 'Authorization: Bearer <key>'."
             )

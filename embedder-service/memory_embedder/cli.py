@@ -146,6 +146,63 @@ def copy(
     _report_file(to)
 
 
+@app.command()
+def vectors(
+    model_file: Annotated[Path, typer.Argument(help="A GGUF file.", exists=True)],
+    texts: Annotated[Path, typer.Argument(help='JSONL of {"text": ...}.', exists=True)],
+    out: Annotated[Path, typer.Argument(help='JSONL of {"text", "embedding"} to write.')],
+    model: Annotated[str, typer.Option(help="The profile's name.")] = "all-MiniLM-L6-v2",
+) -> None:
+    """Write a model's vectors, as the reference for `verify`.
+
+    Example: memory-embedder vectors bge-f32.gguf texts.jsonl reference.jsonl --model bge-small-en-v1.5
+    """
+    from memory_embedder.offline import read_texts, write_vectors
+
+    write_vectors(_engine(model_file, model), read_texts(texts), out, 256)
+
+
+@app.command()
+def verify(
+    model_file: Annotated[Path, typer.Argument(help="A GGUF file.", exists=True)],
+    against: Annotated[Path, typer.Option(help="Reference vectors, as `vectors` writes them.", exists=True)],
+    model: Annotated[str, typer.Option(help="The profile's name.")] = "all-MiniLM-L6-v2",
+    least: Annotated[float, typer.Option(help="The least cosine that passes.")] = 0.99,
+) -> None:
+    """Check that a converted or quantised file still yields the reference's vectors; status 1 where it does not.
+
+    Example: memory-embedder verify bge-q8_0.gguf --against reference.jsonl --model bge-small-en-v1.5
+    """
+    from memory_embedder.offline import as_json, verify_vectors
+
+    result = verify_vectors(_engine(model_file, model), against, 256)
+    typer.echo(as_json(result))
+    raise typer.Exit(0 if result.least_cosine >= least else 1)
+
+
+@app.command()
+def bench(
+    model_file: Annotated[Path, typer.Argument(help="A GGUF file.", exists=True)],
+    model: Annotated[str, typer.Option(help="The profile's name.")] = "all-MiniLM-L6-v2",
+    tokens: Annotated[int, typer.Option(help="Tokens a text.")] = 122,
+    seconds: Annotated[float, typer.Option(help="How long each setting runs.")] = 5.0,
+) -> None:
+    """Measure this machine's raw speed with a model, one JSON line a setting; a guide for --batch-tokens and --contexts.
+
+    Example: memory-embedder bench all-MiniLM-L6-v2.gguf --tokens 122
+    """
+    from memory_embedder.hardware import available_threads
+    from memory_embedder.offline import as_json, measure_speed
+
+    cores = available_threads()
+    engine = _engine(model_file, model, batch_tokens=max(1024, tokens))
+    for contexts, threads in dict.fromkeys([(1, 1), (1, cores), (cores, 1)]):
+        for texts in (1, 2, 4, 8):
+            if texts * tokens <= engine.facts.batch_capacity:
+                settings = {"tokens": tokens, "texts": texts, "contexts": contexts, "threads": threads}
+                typer.echo(as_json(measure_speed(engine, seconds=seconds, **settings)))
+
+
 @app.command("models")
 def models() -> None:
     """List the models that are known by name."""
@@ -164,6 +221,13 @@ def _settings(values: dict[str, Any]) -> Any:  # noqa: ANN401 -- the class is im
     except ValidationError as error:
         problems = "; ".join(f"{'.'.join(map(str, p['loc']))}: {p['msg']}" for p in error.errors(include_input=False))
         raise typer.BadParameter(f"{problems} (option or MEMORY_EMBEDDER_ variable)") from None
+
+
+def _engine(path: Path, model: str, batch_tokens: int = 256) -> Any:  # noqa: ANN401 -- the class is imported late
+    from memory_embedder.engine.llama import EngineOptions, LlamaEngine
+    from memory_embedder.profiles import find_profile
+
+    return LlamaEngine(EngineOptions(path=path, profile=find_profile(model), batch_tokens=batch_tokens, contexts=1))
 
 
 def _weight_type(name: str) -> Any:  # noqa: ANN401 -- the class is imported late

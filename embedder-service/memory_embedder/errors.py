@@ -45,6 +45,11 @@ class ErrorKind(Enum):
         return self.value[1]
 
     @property
+    def reason(self) -> str:
+        """The same in CamelCase, as conditions and termination messages have it."""
+        return "".join(part.capitalize() for part in self.name.split("_"))
+
+    @property
     def code(self) -> str:
         """The machine-readable code."""
         return self.value[2]

@@ -18,7 +18,6 @@ import structlog
 from memory_embedder.digest import verified_digest
 from memory_embedder.errors import EmbedderError, ErrorKind
 
-_CHUNK = 1 << 20
 _ATTEMPTS = 8
 _PROGRESS_SECONDS = 5.0
 _TIMEOUT = httpx.Timeout(30.0)
@@ -66,15 +65,18 @@ def copy_file(source: Path, target: Path, sha256: str | None) -> None:
 
 
 def _download(client: httpx.Client, url: str, partial: Path, sleep: Callable[[float], None]) -> None:
-    delay = 1.0
-    for attempt in range(1, _ATTEMPTS + 1):
+    delay, attempt, have = 1.0, 0, 0
+    while True:
         try:
             _attempt(client, url, partial)
         except (httpx.TransportError, _Retryable) as error:
+            arrived = partial.stat().st_size if partial.exists() else 0
+            attempt, delay = (1, 1.0) if arrived > have else (attempt + 1, delay)
+            have = arrived
             if attempt == _ATTEMPTS:
                 raise EmbedderError(
                     ErrorKind.CONFIGURATION,
-                    f"The model file could not be downloaded after {_ATTEMPTS} attempts ({type(error).__name__}); "
+                    f"The model file could not be downloaded after {_ATTEMPTS} attempts in a row ({type(error).__name__}); "
                     "check the address and the network. What arrived is kept and the next run resumes it.",
                 ) from None
             sleep(delay)
@@ -89,7 +91,9 @@ class _Retryable(Exception):  # noqa: N818 -- no error by itself
 
 def _attempt(client: httpx.Client, url: str, partial: Path) -> None:
     have = partial.stat().st_size if partial.exists() else 0
-    headers = {"Range": f"bytes={have}-"} if have else {}
+    headers = {"Accept-Encoding": "identity"}
+    if have:
+        headers["Range"] = f"bytes={have}-"
     with client.stream("GET", url, headers=headers) as response:
         if response.status_code == 416:  # nothing is left to fetch; the digest decides whether it is right
             return
@@ -110,7 +114,7 @@ def _attempt(client: httpx.Client, url: str, partial: Path) -> None:
 def _write(response: httpx.Response, write: Callable[[bytes], int], done: int, total: int) -> None:
     logger = structlog.get_logger("memory_embedder.fetch")
     told = time.monotonic()
-    for chunk in response.iter_bytes(_CHUNK):
+    for chunk in response.iter_raw():  # with a chunk size httpx would withhold, and lose, what came before a break
         write(chunk)
         done += len(chunk)
         if time.monotonic() - told >= _PROGRESS_SECONDS:

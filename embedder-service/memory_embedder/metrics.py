@@ -51,7 +51,7 @@ class Metrics:
     """All metrics of one service, in a registry of their own."""
 
     def __init__(self) -> None:
-        disable_created_metrics()
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
         self.documents = self._counter("documents_total", "Texts embedded.", "lane")
         self.tokens = self._counter("tokens_total", "Tokens computed.", "lane")

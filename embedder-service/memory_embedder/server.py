@@ -9,9 +9,11 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import FrameType
 
+import orjson
 import structlog
 import uvicorn
 
@@ -79,6 +81,7 @@ def serve(settings: EmbedderSettings) -> int:
                 error.kind is not ErrorKind.GPU_NOT_USED
             ):  # that one stays up: its metrics and readiness tell the operator why
                 failures.append(error)
+                _leave_word(settings.termination_log, error)
                 server.should_exit = True
 
     loader = threading.Thread(target=load, name="loader", daemon=True)
@@ -87,6 +90,13 @@ def serve(settings: EmbedderSettings) -> int:
     finished = service.close()
     logger.info("Stopped", answered_everything=finished)
     return 1 if failures or not finished else 0
+
+
+def _leave_word(path: Path, error: EmbedderError) -> None:
+    """Kubernetes shows this file as the container's termination message; elsewhere it does not exist."""
+    if path.exists():
+        with suppress(OSError):
+            path.write_bytes(orjson.dumps({"reason": error.kind.reason, "message": error.message}))
 
 
 def _as_refusal(error: Exception) -> EmbedderError:

@@ -55,6 +55,7 @@ class EmbedderSettings(BaseSettings):
     drain_seconds: float = Field(default=50.0, gt=0)
     hang_seconds: float = Field(default=120.0, gt=0)
 
+    termination_log: Path = Path("/dev/termination-log")
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["json", "console"] = "json"
 

@@ -61,7 +61,7 @@ class LlamaEngine:
         self._log = native_log()
         backends = load_backends(avoid_amx=header.quantised, gpu=options.gpu_layers != 0)
         capacity = round_up(max(options.batch_tokens, options.profile.max_tokens), _SEQUENCES)
-        need = estimate_memory(header, capacity=capacity, contexts=options.contexts)
+        need = estimate_memory(header, capacity=capacity, contexts=options.contexts, gpu=options.gpu_layers != 0)
         if options.gpu_layers != 0 and backends.gpus:
             check_gpu_memory(need, backends.gpus[0], options.gpu_memory_limit)
         with self._log.loading():
@@ -119,7 +119,8 @@ class LlamaComputer:
 
     def __init__(self, model: native.llama_model_p, facts: EngineFacts, threads: int) -> None:
         self._facts = facts
-        self._context = native.llama_init_from_model(model, _context_parameters(facts, threads))
+        with native_log().expected():
+            self._context = native.llama_init_from_model(model, _context_parameters(facts, threads))
         if not self._context:
             raise EmbedderError(
                 ErrorKind.ENGINE,

@@ -12,10 +12,8 @@ from memory_embedder.gguf_header import GgufFacts
 from memory_embedder.profiles import Pooling
 
 _MIB = 1 << 20
-_ACTIVATIONS = (
-    14  # F32 rows of the hidden width alive at the widest point of an encoder's graph (feed-forward is 4 of them)
-)
-_RUNTIME = 300 * _MIB  # a CUDA context with cuBLAS
+_ACTIVATIONS = 14  # F32 rows of the hidden width alive at an encoder's widest point (its feed-forward is 4 of them)
+_GPU_RUNTIME = 300 * _MIB  # a CUDA context with cuBLAS
 _HEADROOM = 1.1
 
 
@@ -34,12 +32,15 @@ class MemoryNeed:
         return int((self.weights + self.contexts + self.runtime) * _HEADROOM)
 
 
-def estimate_memory(header: GgufFacts, *, capacity: int, contexts: int) -> MemoryNeed:
+def estimate_memory(header: GgufFacts, *, capacity: int, contexts: int, gpu: bool) -> MemoryNeed:
     """Weights as they lie in the file, compute buffers and, for causal models, the cache of keys and values in F16."""
     compute = capacity * header.dimensions * 4 * _ACTIVATIONS
     cached = 2 * 2 * header.layers * header.key_value_width * capacity if header.pooling is Pooling.LAST else 0
     return MemoryNeed(
-        capacity=capacity, weights=header.file_bytes, contexts=contexts * (compute + cached), runtime=_RUNTIME
+        capacity=capacity,
+        weights=header.file_bytes,
+        contexts=contexts * (compute + cached),
+        runtime=_GPU_RUNTIME if gpu else 0,
     )
 
 

@@ -29,12 +29,22 @@ class NativeLog:
         self.layers_offloaded = 0
         self.layers_total = 0
         self._loading = threading.Event()
+        self._quiet = threading.Event()
         self._logger = structlog.get_logger("memory_embedder.llama")
         self._callback = native.llama_log_callback(self._receive)  # kept: the library holds only the address
 
     def install(self) -> None:
         """Takes the library's messages from now on."""
         native.llama_log_set(self._callback, None)
+
+    @contextmanager
+    def expected(self) -> Iterator[None]:
+        """Keeps quiet about remarks on what we do on purpose (a batch wider than the window, for one)."""
+        self._quiet.set()
+        try:
+            yield
+        finally:
+            self._quiet.clear()
 
     @contextmanager
     def loading(self) -> Iterator[None]:
@@ -50,7 +60,7 @@ class NativeLog:
         message = text.decode("utf-8", "replace")
         if self._loading.is_set():
             self.read(message)
-        if level in {_WARNING, _ERROR}:
+        if level == _ERROR or (level == _WARNING and not self._quiet.is_set()):
             found = _FUNCTION.match(message)
             self._logger.warning("llama.cpp complained", function=found.group(1) if found else "unknown", level=level)
 

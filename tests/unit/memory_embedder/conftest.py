@@ -44,7 +44,7 @@ def number_of(word: str) -> int:
 
 @dataclass
 class FakeEngine:
-    """One token per word. `gate` blocks compute until set; `failures` fails that many batches; `seen` records batches."""
+    """One token per word. `gate` blocks compute; `failures` fails that many batches; `seen` records batches."""
 
     facts: EngineFacts = FACTS
     gate: threading.Event = field(default_factory=threading.Event)

