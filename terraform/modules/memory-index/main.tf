@@ -14,6 +14,7 @@ resource "kubectl_manifest" "memory_index" {
   })
 
   server_side_apply = true
-  # Deletion ends when the operator has taken its finalizer off, after its own clean-up.
-  wait = true
+  # Waiting keeps the operator alive until it has taken its finalizer off. The provider waits by foreground deletion, which
+  # would also collect the Job that drops our columns: with deletionPolicy Delete it must not.
+  wait = try(var.spec.deletionPolicy, "Retain") == "Retain"
 }
