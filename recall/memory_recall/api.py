@@ -1,0 +1,101 @@
+"""A FastAPI router that serves exactly `POST /api/memories/recall`, in the memory API's own request and response form.
+
+An API mounts it in place of its own route:
+
+    recall = HybridRecall(pool, EmbedderClient(EMBEDDER_URL, "all-MiniLM-L6-v2"))
+    app.include_router(create_recall_router(recall, current_user=lambda user=Depends(get_current_user): user.user_id))
+
+Degrades do not show in the response, since its readers would not know what to do about them; `observe` of
+`HybridRecall` sees every one.
+"""
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+from fastapi import APIRouter, Depends, HTTPException
+from pydantic import BaseModel, Field
+
+from memory_recall.errors import DatabaseUnreachable
+from memory_recall.query import MAX_LIMIT, RecalledMemory
+from memory_recall.recall import HybridRecall
+
+Scope = Literal["owner", "everyone"]
+
+
+class RecallRequest(BaseModel):
+    """What the API's hook sends before every prompt."""
+
+    context: str
+    expanded_query: str = ""
+    category: str | None = None
+    sort_by: Literal["importance", "relevance", "recency"] = "importance"
+    limit: int = Field(default=10, ge=1, le=MAX_LIMIT)
+
+
+class RecalledEntry(BaseModel):
+    """One memory of the answer."""
+
+    id: int
+    content: str
+    category: str | None
+    tags: str | None
+    importance: float | None
+    is_sensitive: bool
+    rank: float
+    owner: str | None
+    created_at: str | None
+    updated_at: str | None
+    shared_by: str | None
+
+
+class RecallResponse(BaseModel):
+    """The answer's envelope."""
+
+    memories: list[RecalledEntry]
+
+
+def create_recall_router(
+    recall: HybridRecall,
+    *,
+    current_user: Callable[..., Any],
+    scope: Scope = "owner",
+    path: str = "/api/memories/recall",
+) -> APIRouter:
+    """The router. `current_user` is a FastAPI dependency that yields the caller's user id.
+
+    `scope="everyone"` searches all memories, as an API does whose memories are shared; what belongs to another user is
+    then marked by `shared_by`. The default searches the caller's own.
+    """
+    router = APIRouter()
+
+    @router.post(path, summary="Recall memories by words and by meaning")
+    async def recall_memories(body: RecallRequest, user: str = Depends(current_user)) -> RecallResponse:
+        try:
+            result = await recall.recall(
+                f"{body.context} {body.expanded_query}",
+                limit=body.limit,
+                sort_by=body.sort_by,
+                category=body.category or None,
+                user_id=user if scope == "owner" else None,
+            )
+        except DatabaseUnreachable as error:
+            raise HTTPException(503, detail=error.reason, headers={"Retry-After": "1"}) from None
+        return RecallResponse(memories=[_entry(memory, user) for memory in result.memories])
+
+    return router
+
+
+def _entry(memory: RecalledMemory, user: str) -> RecalledEntry:
+    return RecalledEntry(
+        id=memory.id,
+        content=memory.content,
+        category=memory.category,
+        tags=memory.tags,
+        importance=memory.importance,
+        is_sensitive=memory.is_sensitive,
+        rank=memory.rank,
+        owner=memory.owner,
+        created_at=memory.created_at.isoformat() if memory.created_at else None,
+        updated_at=memory.updated_at.isoformat() if memory.updated_at else None,
+        shared_by=None if memory.owner == user else memory.owner,
+    )

@@ -1,0 +1,192 @@
+"""What is said to the embedding service and how its answers are understood, without any input or output.
+
+Vectors travel as base64 of little-endian float32, since a JSON list of 1024 numbers costs more time to parse than the
+query costs to embed. Everything that can go wrong becomes a `MemoryIndexError`, once, here. No error ever carries a
+text that was sent: the service's own message is dropped, its machine-readable code is kept.
+"""
+
+import base64
+import binascii
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import numpy as np
+import numpy.typing as npt
+
+from memory_recall.errors import (
+    DimensionMismatch,
+    EmbedderBroken,
+    EmbedderBusy,
+    EmbedderRejected,
+    EmbedderUnauthorized,
+    EmbedderUnavailable,
+    MemoryIndexError,
+    ModelMismatch,
+)
+
+Vectors = npt.NDArray[np.float32]
+
+EMBEDDINGS_PATH = "/v1/embeddings"
+MODELS_PATH = "/v1/models"
+_DEFAULT_RETRY_AFTER = 1.0
+_RETRYABLE = frozenset({408, 425, 500, 502, 503, 504})
+_CODE_LENGTH = 60
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedBatch:
+    """The vectors of one request, in the order of its inputs, and what the service counted."""
+
+    vectors: Vectors
+    tokens: int
+    truncated: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """What the service says of the model that it serves."""
+
+    name: str
+    dimensions: int
+    max_tokens: int | None
+    pooling: str | None
+    digest: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """One service's address, and the model and dimensions that are expected of it."""
+
+    base_url: str
+    model: str | None
+    dimensions: int | None
+
+    def body(self, texts: Sequence[str], input_type: str) -> dict[str, Any]:
+        """The body of an embeddings request."""
+        body: dict[str, Any] = {"input": list(texts), "encoding_format": "base64", "input_type": input_type}
+        if self.model:
+            body["model"] = self.model
+        return body
+
+    def nothing(self) -> EmbeddedBatch:
+        """The answer for no texts, which the service would refuse."""
+        return EmbeddedBatch(np.empty((0, self.dimensions or 0), dtype=np.float32), 0, 0)
+
+    def unreachable(self, error: Exception) -> EmbedderUnavailable:
+        """Our error for one of the HTTP library, which may quote the request."""
+        if isinstance(error, httpx.InvalidURL):
+            return EmbedderUnavailable("The embedder's URL is not a URL.", "Give it as http://NAME.NAMESPACE.svc:8080.")
+        return EmbedderUnavailable(
+            f"The embedder at {self.base_url} could not be reached ({type(error).__name__}).",
+            "Check that its Service has a ready pod and that a NetworkPolicy lets this pod reach it.",
+            retry_after=_DEFAULT_RETRY_AFTER,
+        )
+
+    def payload(self, response: httpx.Response) -> dict[str, Any]:
+        """The answer's JSON object.
+
+        Raises:
+            MemoryIndexError: the answer is a refusal or unusable.
+        """
+        if response.status_code != 200:
+            raise self._refusal(response)
+        try:
+            payload = response.json()
+        except ValueError:
+            raise self._malformed("it is not JSON") from None
+        if not isinstance(payload, dict):
+            raise self._malformed("it is not an object")
+        return payload
+
+    def batch(self, payload: dict[str, Any], expected: int) -> EmbeddedBatch:
+        """The vectors of an embeddings answer.
+
+        Raises:
+            EmbedderBroken: they cannot be decoded or are not as many as the inputs.
+            DimensionMismatch: they are not of the expected size.
+        """
+        usage = payload.get("usage") or {}
+        vectors = self._decode(payload, expected)
+        return EmbeddedBatch(vectors, int(usage.get("total_tokens", 0)), int(usage.get("truncated_inputs", 0)))
+
+    def model_info(self, payload: dict[str, Any]) -> ModelInfo:
+        """The first entry of a model list.
+
+        Raises:
+            EmbedderBroken: there is none that can be used.
+        """
+        try:
+            served = payload["data"][0]
+            return ModelInfo(
+                name=str(served["id"]),
+                dimensions=int(served["dimensions"]),
+                max_tokens=served.get("max_tokens"),
+                pooling=served.get("pooling"),
+                digest=served.get("digest"),
+            )
+        except (KeyError, IndexError, TypeError, ValueError):
+            raise self._malformed("its model list has no usable entry") from None
+
+    def _refusal(self, response: httpx.Response) -> MemoryIndexError:
+        status = response.status_code
+        where = f"The embedder at {self.base_url} answered {status}{_code(response)}."
+        if status == 429:
+            remedy = "Its queue is full; repeat the request after the time that it named."
+            return EmbedderBusy(where, remedy, retry_after=_retry_after(response))
+        if status in _RETRYABLE:
+            remedy = "It is loading or draining; repeat the request later, and read its pod's log if this lasts."
+            return EmbedderUnavailable(where, remedy, retry_after=_retry_after(response))
+        if status in {401, 403}:
+            return EmbedderUnauthorized(where, "Give the API key that the embedder was started with.")
+        if status == 404:
+            return ModelMismatch(where, f"It does not serve the model {self.model!r}; see its /v1/models.")
+        return EmbedderRejected(where, "The request itself is refused; repeating it will not help.")
+
+    def _decode(self, payload: dict[str, Any], expected: int) -> Vectors:
+        try:
+            entries = sorted(payload["data"], key=lambda entry: int(entry["index"]))
+            vectors = np.stack([_vector(entry["embedding"]) for entry in entries])
+        except (KeyError, TypeError, ValueError, binascii.Error):
+            raise self._malformed("its vectors cannot be decoded") from None
+        if len(vectors) != expected:
+            raise self._malformed(f"it holds {len(vectors)} vectors for {expected} inputs")
+        if not np.isfinite(vectors).all():
+            raise self._malformed("a vector holds a number that is not finite")
+        if self.dimensions is not None and vectors.shape[1] != self.dimensions:
+            raise DimensionMismatch(
+                f"The embedder at {self.base_url} yields {vectors.shape[1]} dimensions, not {self.dimensions}.",
+                "Make the configured dimensions equal those of the model that it serves.",
+            )
+        return vectors
+
+    def _malformed(self, what: str) -> EmbedderBroken:
+        return EmbedderBroken(
+            f"The answer of the embedder at {self.base_url} is unusable: {what}.",
+            "Check that the URL is that of a memory-embedder of the same release.",
+        )
+
+
+def _vector(encoded: object) -> Vectors:
+    if isinstance(encoded, str):
+        return np.frombuffer(base64.b64decode(encoded, validate=True), dtype="<f4")
+    return np.asarray(encoded, dtype=np.float32)
+
+
+def _retry_after(response: httpx.Response) -> float:
+    try:
+        return max(0.0, float(response.headers.get("retry-after", _DEFAULT_RETRY_AFTER)))
+    except ValueError:
+        return _DEFAULT_RETRY_AFTER
+
+
+def _code(response: httpx.Response) -> str:
+    """The service's error code, never its message: another server behind the URL might echo the input in one."""
+    try:
+        error = response.json()["error"]
+        code = error.get("code") or error.get("type")
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return ""
+    known = isinstance(code, str) and len(code) <= _CODE_LENGTH and code.replace("_", "").replace("-", "").isalnum()
+    return f" ({code})" if known else ""
