@@ -1,6 +1,6 @@
 """What the tests of the store share: a migration request for a small model."""
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +8,8 @@ import pytest
 
 from memory_recall.store.ddl import TargetModel
 from memory_recall.store.migrate import MigrationRequest
+from tests.integration.conftest import Database
+from tests.integration.memory_recall.workbench import Workbench, workbench
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
@@ -28,3 +30,17 @@ def request_for() -> Callable[..., MigrationRequest]:
         )
 
     return build
+
+
+@pytest.fixture
+async def bench(database: Database, request_for: Callable[..., MigrationRequest]) -> AsyncIterator[Workbench]:
+    """A migrated database with a running embedder, on the session's server."""
+    async with workbench(database, request_for()) as made:
+        yield made
+
+
+@pytest.fixture
+async def own_bench(own_database: Database, request_for: Callable[..., MigrationRequest]) -> AsyncIterator[Workbench]:
+    """The same on a server that the test may stop."""
+    async with workbench(own_database, request_for()) as made:
+        yield made

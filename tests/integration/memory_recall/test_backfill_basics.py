@@ -1,0 +1,149 @@
+"""A backfill embeds what may be embedded, once, and says what it did."""
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+from memory_recall.errors import DimensionMismatch, ModelMismatch, SchemaBehind
+from memory_recall.store.catalog import inspect
+from memory_recall.store.connection import DsnText
+from memory_recall.workers.rehearsal import rehearse
+from tests.integration.conftest import Database
+from tests.integration.memory_recall.fake_embedder import FakeEmbedder
+from tests.integration.memory_recall.workbench import Workbench, partition
+
+
+async def test_every_row_that_may_have_a_vector_gets_one_and_no_secret_is_sent(bench: Workbench) -> None:
+    await bench.insert(*(f"text {number}" for number in range(100)))
+    await bench.execute("INSERT INTO memories (content, is_sensitive) VALUES ('the canary secret', true)")
+    await bench.execute("INSERT INTO memories (content, deleted_at) VALUES ('a deleted canary', now())")
+    result = await bench.backfill()
+    assert (result.tally.embedded, result.complete) == (100, True)
+    assert await bench.problems() == []
+    assert not any("canary" in text for text in bench.embedder.received)
+    assert bench.ear.total == 100
+
+
+async def test_a_second_backfill_embeds_nothing_again(bench: Workbench) -> None:
+    await bench.insert(*(f"text {number}" for number in range(30)))
+    await bench.backfill()
+    await bench.insert("one more")
+    assert (await bench.backfill()).tally.embedded == 1
+    assert max(bench.embedder.received.values()) == 1
+
+
+async def test_an_edited_row_is_embedded_again(bench: Workbench) -> None:
+    await bench.insert("before", "other")
+    await bench.backfill()
+    await bench.execute("UPDATE memories SET content = 'after' WHERE content = 'before'")
+    assert (await bench.backfill()).tally.embedded == 1
+    assert await bench.problems() == []
+
+
+async def test_rows_written_during_a_backfill_are_found_by_its_next_pass(bench: Workbench) -> None:
+    await bench.insert(*(f"text {number}" for number in range(40)))
+    written = asyncio.Event()
+
+    def behaviour(_texts: list[str]) -> float | None:
+        written.set()
+        return 0.02
+
+    bench.embedder.behaviour = behaviour
+    task = asyncio.create_task(bench.backfill())
+    await written.wait()
+    await bench.execute("UPDATE memories SET content = 'edited ' || id WHERE id <= 10")
+    await task
+    assert await bench.problems() == []
+
+
+async def test_four_workers_embed_no_row_twice(bench: Workbench) -> None:
+    await bench.insert(*(f"text {number}" for number in range(200)))
+    results = await asyncio.gather(
+        *(bench.backfill(bench.with_options(partition=partition(index, 4))) for index in range(4))
+    )
+    assert sum(result.tally.embedded for result in results) == 200
+    assert set(Counter(bench.embedder.received.values())) == {1}
+    assert await bench.problems() == []
+
+
+async def test_two_workers_on_one_partition_take_turns(bench: Workbench) -> None:
+    await bench.insert(*(f"text {number}" for number in range(60)))
+    bench.embedder.delay = 0.01
+    results = await asyncio.gather(bench.backfill(), bench.backfill())
+    assert sorted(result.tally.embedded for result in results) == [0, 60]
+    assert max(bench.embedder.received.values()) == 1
+
+
+async def test_an_embedder_of_another_model_is_refused_before_any_text_is_sent(bench: Workbench) -> None:
+    await bench.insert("text")
+    bench.embedder.model = "other"
+    with pytest.raises(ModelMismatch, match="serves other"):
+        await bench.backfill()
+    bench.embedder.model, bench.embedder.dimensions = "tiny", 16
+    with pytest.raises(DimensionMismatch):
+        await bench.backfill()
+    assert not bench.embedder.received
+
+
+async def test_the_weights_of_the_first_backfill_are_the_ones_of_every_later_one(bench: Workbench) -> None:
+    await bench.insert("text")
+    await bench.backfill()
+    async with bench.database.connection() as connection:
+        model = (await inspect(connection, "memories")).active_model
+    assert model is not None
+    assert model.digest == "sha256:aa"
+    bench.embedder.digest = "sha256:bb"
+    with pytest.raises(ModelMismatch, match="sha256:bb"):
+        await bench.backfill()
+
+
+async def test_a_database_that_was_not_migrated_is_refused(database: Database) -> None:
+    async with FakeEmbedder() as embedder:
+        with pytest.raises(SchemaBehind, match="memory migrate"):
+            await Workbench(database, embedder).backfill()
+
+
+async def test_a_stopped_backfill_keeps_what_it_finished_and_the_next_one_does_the_rest(bench: Workbench) -> None:
+    await bench.insert(*(f"text {number}" for number in range(200)))
+
+    def behaviour(_texts: list[str]) -> float:
+        bench.stop.set()
+        return 0.01
+
+    bench.embedder.behaviour = behaviour
+    result = await bench.backfill()
+    assert not result.complete
+    assert result.tally.embedded == await bench.embedded() < 200
+    bench.stop.clear()
+    bench.embedder.behaviour = lambda _texts: None
+    await bench.backfill()
+    assert max(bench.embedder.received.values()) == 1
+    assert await bench.problems() == []
+
+
+async def test_a_dry_run_measures_and_writes_nothing(bench: Workbench) -> None:
+    await bench.insert(*(f"text {number}" for number in range(50)))
+    async with bench.client() as client:
+        result = await rehearse(DsnText(bench.database.dsn), client, bench.plan, limit=20, progress=bench.ear)
+    assert (result.documents, result.failed) == (20, 0)
+    assert result.seconds > 0
+    assert await bench.embedded() == 0
+
+
+async def test_a_rate_ceiling_spaces_the_batches(bench: Workbench) -> None:
+    await bench.insert(*(f"text {number}" for number in range(24)))
+    result = await bench.backfill(bench.with_options(rows_per_second=40.0))
+    assert result.tally.embedded == 24
+    assert result.seconds >= 16 / 40, "the second and third batch of eight wait for their turn"
+
+
+async def test_counts_add_up(bench: Workbench) -> None:
+    await bench.insert("a", "b", "c", " ")
+    await bench.execute("INSERT INTO memories (content, is_sensitive) VALUES ('s', true)")
+    await bench.execute("INSERT INTO memories (content, is_sensitive, deleted_at) VALUES ('d', true, now())")
+    await bench.backfill()
+    await bench.insert("later")
+    async with bench.database.connection() as connection:
+        rows = (await inspect(connection, "memories")).rows
+    assert (rows.total, rows.embedded, rows.pending, rows.sensitive, rows.quarantined) == (6, 3, 1, 1, 1)

@@ -1,0 +1,131 @@
+"""What the worker tests stand on: a migrated database with rows, a real HTTP embedder, and a plan with short pauses."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from memory_recall.embedder import EmbedderClient
+from memory_recall.errors import MemoryIndexError
+from memory_recall.store import halfvec
+from memory_recall.store.connection import DsnText
+from memory_recall.store.migrate import MigrationRequest, migrate
+from memory_recall.store.pending import Partition
+from memory_recall.store.quarantine import RetryPolicy
+from memory_recall.workers.backfill import BackfillResult, WorkerPlan, backfill
+from memory_recall.workers.batching import BatchLimits
+from memory_recall.workers.pipeline import PipelineOptions, Tally
+from tests.integration.conftest import Database
+from tests.integration.memory_recall.fake_embedder import FakeEmbedder, vector_of
+
+DIMENSIONS = 8
+
+
+@dataclass
+class Ear:
+    """Remembers what a worker said."""
+
+    outages: list[str] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
+    total: int = 0
+
+    def started(self, total: int) -> None:
+        self.total = total
+
+    def advanced(self, tally: Tally) -> None:
+        pass
+
+    def outage_began(self, what: str, error: MemoryIndexError) -> None:
+        self.outages.append(what)
+        self.reasons.append(error.reason)
+
+    def outage_ended(self, what: str, seconds: float) -> None:
+        pass
+
+
+@dataclass
+class Workbench:
+    """One test's database, embedder and plan."""
+
+    database: Database
+    embedder: FakeEmbedder
+    ear: Ear = field(default_factory=Ear)
+    stop: asyncio.Event = field(default_factory=asyncio.Event)
+    client_timeout: float = 10.0
+    plan: WorkerPlan = field(
+        default_factory=lambda: WorkerPlan(
+            table="memories",
+            outage_timeout=60,
+            options=PipelineOptions(
+                limits=BatchLimits(tokens=100_000, rows=8), policy=RetryPolicy(3, 0.01), concurrency=3
+            ),
+        )
+    )
+
+    def with_options(self, **changes: Any) -> WorkerPlan:
+        return replace(self.plan, options=replace(self.plan.options, **changes))
+
+    async def backfill(self, plan: WorkerPlan | None = None) -> BackfillResult:
+        async with self.client() as client:
+            return await backfill(
+                DsnText(self.database.dsn), client, plan or self.plan, progress=self.ear, stop=self.stop
+            )
+
+    def client(self) -> EmbedderClient:
+        return EmbedderClient(self.embedder.url, "tiny", timeout=self.client_timeout)
+
+    def environment(self, **more: str) -> dict[str, str]:
+        return {
+            "MEMORY_DATABASE_URL": self.database.dsn,
+            "MEMORY_EMBEDDER_URL": self.embedder.url,
+            "MEMORY_MODEL": "tiny",
+            "MEMORY_DIMENSIONS": str(DIMENSIONS),
+            "MEMORY_LOG_FORMAT": "json",
+            **more,
+        }
+
+    async def insert(self, *texts: str) -> None:
+        async with self.database.connection() as connection:
+            await connection.executemany("INSERT INTO memories (content) VALUES ($1)", [(text,) for text in texts])
+
+    async def execute(self, statement: str) -> None:
+        async with self.database.connection() as connection:
+            await connection.execute(statement)
+
+    async def value(self, query: str) -> Any:
+        async with self.database.connection() as connection:
+            return await connection.fetchval(query)
+
+    async def embedded(self) -> int:
+        return int(await self.value("SELECT count(embedding) FROM memories"))
+
+    async def problems(self) -> list[tuple[int, str]]:
+        """The invariant: every row that may have a vector has that of its present text, and no other has one."""
+        found = []
+        async with self.database.connection() as connection:
+            await halfvec.register(connection, "public")
+            for row in await connection.fetch(
+                "SELECT id, content, embedding, is_sensitive OR deleted_at IS NOT NULL AS private FROM memories"
+            ):
+                if row["private"] != (row["embedding"] is None):
+                    found.append((row["id"], "private" if row["private"] else "missing"))
+                elif row["embedding"] is not None:
+                    right = vector_of(row["content"], DIMENSIONS).astype(np.float16).astype(np.float32)
+                    if not np.array_equal(row["embedding"], right):
+                        found.append((row["id"], "stale"))
+        return found
+
+
+@contextlib.asynccontextmanager
+async def workbench(database: Database, request: MigrationRequest) -> AsyncIterator[Workbench]:
+    """A migrated database and a running embedder."""
+    await migrate(DsnText(database.dsn), request, to="schema")
+    async with FakeEmbedder(dimensions=DIMENSIONS) as embedder:
+        yield Workbench(database, embedder)
+
+
+def partition(index: int, count: int) -> Partition:
+    return Partition(index, count)
