@@ -11,6 +11,7 @@ from typing import Any
 
 import kopf
 
+from memory_operator.clients.tls import connection
 from memory_operator.resources.common import LABEL_INSTANCE, LABEL_MANAGED_BY, MANAGER
 from memory_operator.workqueue import Key, WorkQueue
 
@@ -64,14 +65,14 @@ class Wakers:
                 self.queue.wake(key, DEBOUNCE_SECONDS)
 
 
-def registry(wakers: Wakers) -> kopf.OperatorRegistry:
-    """All handlers."""
+def registry(wakers: Wakers, *, namespaced: bool) -> kopf.OperatorRegistry:
+    """All handlers. CloudNativePG's objects are elsewhere, so an operator bound to namespaces may not watch them."""
     found = kopf.OperatorRegistry()
     group, plural = OWN
 
     @kopf.on.login(registry=found)
     def login(**context: Any) -> kopf.ConnectionInfo | None:  # noqa: ANN401 - handlers take whatever kopf gives
-        return kopf.login_with_service_account(**context) or kopf.login_with_kubeconfig(**context)
+        return connection(kopf.login_with_service_account(**context) or kopf.login_with_kubeconfig(**context))
 
     @kopf.on.event(group, plural, registry=found)
     async def own(event: Any, body: Any, **_: Any) -> None:  # noqa: ANN401 - handlers take whatever kopf gives
@@ -83,6 +84,12 @@ def registry(wakers: Wakers) -> kopf.OperatorRegistry:
         async def child(body: Any, **_: Any) -> None:  # noqa: ANN401 - handlers take whatever kopf gives
             wakers.child(body)
 
+    if not namespaced:
+        _watch_cnpg(found, wakers)
+    return found
+
+
+def _watch_cnpg(found: kopf.OperatorRegistry, wakers: Wakers) -> None:
     @kopf.on.event(CNPG_GROUP, "clusters", registry=found)
     async def cluster(namespace: str | None, name: str | None, **_: Any) -> None:  # noqa: ANN401 - as above
         wakers.cluster(namespace or "", name or "")
@@ -90,8 +97,6 @@ def registry(wakers: Wakers) -> kopf.OperatorRegistry:
     @kopf.on.event(CNPG_GROUP, "databases", registry=found)
     async def database(namespace: str | None, spec: Any, **_: Any) -> None:  # noqa: ANN401 - as above
         wakers.cluster(namespace or "", (spec.get("cluster") or {}).get("name", ""))
-
-    return found
 
 
 def settings(*, namespaced: bool) -> kopf.OperatorSettings:

@@ -6,14 +6,16 @@ one stopped.
 
 import asyncio
 from contextlib import AsyncExitStack
+from typing import Any, cast
 
 import httpx
 import kopf
 import structlog
-from lightkube import AsyncClient, KubeConfig
+from lightkube import KubeConfig
 from prometheus_client import start_http_server
 
 from memory_operator import handlers
+from memory_operator.clients import tls
 from memory_operator.clients.database import inspect
 from memory_operator.clients.embedder import EmbedderProbe
 from memory_operator.clients.kube import Kube
@@ -24,6 +26,9 @@ from memory_operator.observe import Observer
 from memory_operator.resources.common import MANAGER
 from memory_operator.settings import Settings
 from memory_operator.workqueue import WorkQueue
+
+# kopf would otherwise ask the system for the user's name, and a numeric user of a container has none.
+IDENTITY = cast("Any", MANAGER)
 
 _log = structlog.get_logger(__name__)
 
@@ -38,9 +43,7 @@ async def serve(settings: Settings) -> None:
             server, _ = start_http_server(settings.metrics_port, registry=metrics.registry)
             stack.callback(server.shutdown)
         http = await stack.enter_async_context(httpx.AsyncClient(timeout=3.0, trust_env=False))
-        client = await stack.enter_async_context(
-            AsyncClient(KubeConfig.from_env(), field_manager=MANAGER, trust_env=False)
-        )
+        client = await stack.enter_async_context(tls.client(KubeConfig.from_env()))
         kube = Kube(client, metrics.wrote)
         controller = Controller(
             kube=kube,
@@ -62,9 +65,10 @@ async def _run(settings: Settings, controller: Controller, wakers: handlers.Wake
     async with asyncio.TaskGroup() as group:
         workers = [group.create_task(controller.work()) for _ in range(settings.workers)]
         await kopf.operator(
-            registry=handlers.registry(wakers),
+            registry=handlers.registry(wakers, namespaced=bool(settings.namespaces)),
             settings=handlers.settings(namespaced=bool(settings.namespaces)),
             standalone=True,
+            identity=IDENTITY,
             clusterwide=not settings.namespaces,
             namespaces=settings.namespaces,
             liveness_endpoint=endpoint,
