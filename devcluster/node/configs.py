@@ -58,8 +58,11 @@ state = "/run/containerd"
 
 
 def corefile(layout: Layout) -> str:
-    """Cluster names are answered; all others do not exist, since nothing outside can be reached."""
-    return f""".:53 {{
+    """Cluster names are answered; all others do not exist, since nothing outside can be reached.
+
+    Two zones rather than one: CoreDNS asks `template` before `kubernetes`, whatever their order here.
+    """
+    return f"""cluster.local:53 {{
   bind {NODE_ADDRESS}
   errors
   ready {NODE_ADDRESS}:8181
@@ -68,6 +71,10 @@ def corefile(layout: Layout) -> str:
     pods insecure
     ttl 5
   }}
+}}
+.:53 {{
+  bind {NODE_ADDRESS}
+  errors
   template ANY ANY {{
     rcode NXDOMAIN
   }}
