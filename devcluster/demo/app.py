@@ -22,6 +22,7 @@ from devcluster.errors import DevclusterError, UnsupportedError
 from devcluster.settings import REPOSITORY, DriverName
 
 DEFAULT_DATA = REPOSITORY / "examples" / "homelab"
+LOG_WIDTH = 140
 EXIT_BROKEN, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
 
 
@@ -47,7 +48,7 @@ def demo(
     ] = False,
 ) -> None:
     """From nothing to answers by meaning: a store of memories gets its index, before your eyes."""
-    narrator = Narrator(Console(stderr=True))
+    narrator = Narrator(_console())
     try:
         dataset = load(data)
     except DatasetError as error:
@@ -63,6 +64,12 @@ def demo(
         narrator.say(story.closing(outcome))
     typer.echo(verdict.as_json(outcome))
     raise typer.Exit(code or (EXIT_BROKEN if broken else 0))
+
+
+def _console() -> Console:
+    """stderr; a log has no width of its own, and eighty columns would break most lines."""
+    console = Console(stderr=True)
+    return console if console.is_terminal else Console(stderr=True, width=LOG_WIDTH)
 
 
 def _tell(narrator: Narrator, dataset: Dataset, options: Options, record: Record) -> int:

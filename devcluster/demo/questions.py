@@ -12,7 +12,7 @@ from rich.table import Table
 
 from devcluster.demo.dataset import Dataset, LabelledQuery
 
-CANDIDATES = 8
+CANDIDATES = 6
 SHOWN = 3
 DEPTH = 3
 PREFERRED_STRATA = ("paraphrase", "open", "multihop")
