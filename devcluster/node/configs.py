@@ -60,7 +60,7 @@ state = "/run/containerd"
 def corefile(layout: Layout) -> str:
     """Cluster names are answered; all others do not exist, since nothing outside can be reached.
 
-    Two zones rather than one: CoreDNS asks `template` before `kubernetes`, whatever their order here.
+    In one block of plugins `template` would come before `kubernetes`, whatever the order here; hence two.
     """
     return f"""cluster.local:53 {{
   bind {NODE_ADDRESS}
