@@ -2,7 +2,7 @@
 
 Whatever runs in it must therefore be repeatable. Each connect reads the connection string anew (passwords rotate),
 refuses poolers and replicas, and restores what belongs to a session: the vector codec and the leases. An outage is
-waited out with growing pauses up to a limit, and said once when it begins and once when it ends.
+waited out with growing pauses up to a limit, and said when it begins, when its reason changes, and when it ends.
 """
 
 import asyncio
@@ -75,6 +75,7 @@ class Session:
             DatabaseUnreachable: the outage lasted longer than the limit.
         """
         began: float | None = None
+        said = ""
         pause = _FIRST_PAUSE
         while True:
             try:
@@ -82,8 +83,9 @@ class Session:
             except (DatabaseUnreachable, LockNotAvailable) as error:
                 if isinstance(error, DatabaseUnreachable):
                     self.close()
-                if began is None:
-                    began = time.monotonic()
+                began = time.monotonic() if began is None else began
+                if error.reason != said:
+                    said = error.reason
                     self._listener.outage_began("database", error)
                 if time.monotonic() - began > self._outage_timeout:
                     raise

@@ -37,12 +37,27 @@ class FakeEmbedder:
         self.received: Counter[str] = Counter()
         self.requests = 0
         self.port = 0
+        self.held = asyncio.Event()
+        self._hold_after: int | None = None
+        self._released = asyncio.Event()
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
+
+    def hold_after(self, requests: int) -> None:
+        """Let so many more requests through and keep every later one waiting, so that a test can act in between."""
+        self._hold_after = self.requests + requests
+        held_before, self._released = self._released, asyncio.Event()
+        self.held = asyncio.Event()
+        held_before.set()
+
+    def release(self) -> None:
+        """Let everything through."""
+        self._hold_after = None
+        self._released.set()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -97,6 +112,9 @@ class FakeEmbedder:
             return 200, {}, json.dumps({"data": [model]}).encode()
         texts = json.loads(body)["input"]
         self.requests += 1
+        if self._hold_after is not None and self.requests > self._hold_after:
+            self.held.set()
+            await self._released.wait()
         verdict = self.behaviour(texts)
         if isinstance(verdict, tuple):
             return verdict

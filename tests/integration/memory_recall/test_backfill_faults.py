@@ -139,11 +139,12 @@ async def test_a_refused_api_key_ends_the_backfill(bench: Workbench) -> None:
 
 async def test_an_embedder_that_vanishes_and_returns_is_waited_for(bench: Workbench) -> None:
     await bench.insert(*(f"text {number}" for number in range(120)))
-    bench.embedder.delay = 0.01
+    bench.embedder.hold_after(4)
     task = asyncio.create_task(bench.backfill())
-    await _until_embedded(bench, 10)
+    await bench.embedder.held.wait()
     await bench.embedder.stop()
     await _until(lambda: "embedder" in bench.ear.outages)
+    bench.embedder.release()
     await bench.embedder.start()
     result = await task
     assert result.tally.failed == 0
@@ -162,12 +163,13 @@ async def test_an_embedder_that_never_comes_back_ends_the_backfill_in_words(benc
 async def test_a_database_that_restarts_is_connected_again(own_bench: Workbench, mode: str) -> None:
     bench = own_bench
     await bench.insert(*(f"text {number}" for number in range(200)))
-    bench.embedder.delay = 0.02
+    bench.embedder.hold_after(6)
     task = asyncio.create_task(bench.backfill())
+    await bench.embedder.held.wait()
     await _until_embedded(bench, 16)
-    finished = await bench.embedded()
     server = bench.database.server
     await asyncio.to_thread(server.stop, mode)
+    bench.embedder.release()
     await _until(lambda: "database" in bench.ear.outages)
     await asyncio.to_thread(server.start)
     result = await task
@@ -175,19 +177,20 @@ async def test_a_database_that_restarts_is_connected_again(own_bench: Workbench,
     assert await bench.problems() == []
     again = sum(count - 1 for count in bench.embedder.received.values() if count > 1)
     assert again == 0, f"{again} rows were embedded twice"
-    assert result.tally.embedded == 200 >= finished
+    assert result.tally.embedded == 200
 
 
 async def test_connections_cut_by_the_administrator_cost_nothing(bench: Workbench) -> None:
     await bench.insert(*(f"text {number}" for number in range(150)))
-    bench.embedder.delay = 0.02
+    bench.embedder.hold_after(2)
     task = asyncio.create_task(bench.backfill())
-    for goal in (8, 60, 100):
-        await _until_embedded(bench, goal)
+    for more in (4, 4, 1000):
+        await bench.embedder.held.wait()
         await bench.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() "
             "AND application_name LIKE 'memory-%'"
         )
+        bench.embedder.hold_after(more)
     result = await task
     assert result.tally.embedded == 150
     assert max(bench.embedder.received.values()) == 1
@@ -204,15 +207,16 @@ async def test_a_rotated_password_is_read_at_the_next_connect(own_bench: Workben
     file = Path(str(tmp_path)) / "dsn"
     file.write_text(bench.database.dsn)
     await bench.insert(*(f"text {number}" for number in range(100)))
-    bench.embedder.delay = 0.02
+    bench.embedder.hold_after(4)
     async with bench.client() as client:
         task = asyncio.create_task(backfill(DsnFile(file), client, bench.plan, progress=bench.ear, stop=bench.stop))
-        await _until_embedded(bench, 8)
+        await bench.embedder.held.wait()
         await bench.execute(
             "ALTER ROLE app PASSWORD 'rotated'; "
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'memory-%'"
         )
-        await _until(lambda: "database" in bench.ear.outages)
+        bench.embedder.release()
+        await _until(lambda: "AuthenticationFailed" in bench.ear.reasons)
         rotated = bench.database.dsn.replace("app-password-canary", "rotated")
         file.write_text(rotated)
         result = await task
@@ -269,22 +273,23 @@ async def test_a_row_locked_by_a_long_transaction_does_not_hold_up_its_neighbour
 
 async def test_a_killed_worker_is_started_again_and_repeats_next_to_nothing(bench: Workbench) -> None:
     await bench.insert(*(f"text {number}" for number in range(300)))
-    bench.embedder.delay = 0.02
     environment = {**os.environ, **bench.environment(MEMORY_BACKFILL_BATCH_SIZE="8")}
-    for goal in (16, 120):
+    for goal in (16, 64):
+        bench.embedder.hold_after(goal // 8)
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "memory_recall", "backfill",
             env=environment, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
         )  # fmt: skip
+        await bench.embedder.held.wait()
         await _until_embedded(bench, goal)
         process.send_signal(signal.SIGKILL)
         await process.wait()
+    bench.embedder.release()
     result = await bench.backfill()
     assert result.complete
     assert await bench.problems() == []
     again = sum(count - 1 for text, count in bench.embedder.received.items() if text.startswith("text"))
-    in_flight = 2 * 8 * 12  # two kills; at most what was being embedded or waited to be written
-    assert again <= in_flight
+    assert again <= 2 * 4 * 8, "two kills, each with at most four requests of eight rows under way"
 
 
 async def _until(condition: object, *, patience: float = 60) -> None:
