@@ -159,7 +159,7 @@ class Controller:
 
 def _ready(status: Manifest) -> tuple[str, str]:
     conditions = status.get("conditions") or ()
-    return next(((c["status"], c["reason"]) for c in conditions if c["type"] == ConditionType.READY), ("", ""))
+    return next(((c["status"], c.get("reason", "")) for c in conditions if c["type"] == ConditionType.READY), ("", ""))
 
 
 def keep_times(status: Manifest, before: Manifest) -> Manifest:

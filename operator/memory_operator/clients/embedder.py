@@ -3,6 +3,7 @@ wanted.
 """
 
 import asyncio
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -80,6 +81,8 @@ def parse_metrics(pod: str, text: str) -> EmbedderLoad:
     layers: int | None = None
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
+            if not math.isfinite(sample.value):
+                continue  # nothing was measured yet
             if sample.name in {"memory_embedder_queued_tokens", "memory_embedder_inflight_tokens"}:
                 queued += sample.value
             elif sample.name == "memory_embedder_tokens_per_second":

@@ -32,7 +32,7 @@ def needed(loads: Iterable[EmbedderLoad], bounds: Bounds, *, current: int, bulk_
         by_queue = current if queued else 0
     else:
         rate = sum(load.tokens_per_second for load in measured) / len(measured)
-        by_queue = math.ceil(queued / rate / bounds.target_seconds)
+        by_queue = math.ceil(min(bounds.maximum, queued / rate / bounds.target_seconds))  # a tiny rate overflows
     return min(bounds.maximum, max(bounds.minimum, floor, by_queue))
 
 

@@ -108,10 +108,14 @@ def job(**status: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-FAILED = {"conditions": [{"type": "Failed", "status": "True", "lastTransitionTime": "2026-01-01T12:00:00Z", "message": "m"}]}
+FAILED = {
+    "conditions": [{"type": "Failed", "status": "True", "lastTransitionTime": "2026-01-01T12:00:00Z", "message": "m"}]
+}
 
 
-def ended(message: str | None, code: int = 4, at: str = "2026-01-01T12:00:00Z", of: str = "mem-migrate-1") -> dict[str, Any]:
+def ended(
+    message: str | None, code: int = 4, at: str = "2026-01-01T12:00:00Z", of: str = "mem-migrate-1"
+) -> dict[str, Any]:
     terminated = {"exitCode": code, "finishedAt": at, **({"message": message} if message else {})}
     return {
         "metadata": {"labels": {"job-name": of}},
@@ -128,7 +132,9 @@ def test_a_failed_jobs_last_words_are_its_failure() -> None:
     pods = [
         ended(json.dumps({"reason": "SchemaUnsupported", "message": "no column content"}), at="2026-01-01T12:00:09Z"),
         ended(json.dumps({"reason": "DatabaseUnreachable", "message": "early"}), at="2026-01-01T12:00:01Z"),
-        ended(json.dumps({"reason": "DimensionMismatch", "message": "other job"}), of="another", at="2026-01-01T12:00:10Z"),
+        ended(
+            json.dumps({"reason": "DimensionMismatch", "message": "other job"}), of="another", at="2026-01-01T12:00:10Z"
+        ),
     ]
     facts = parsing.job_facts(job(**FAILED), pods)
     assert facts.failure == Problem(Reason.SCHEMA_UNSUPPORTED, "no column content", "")
@@ -155,7 +161,12 @@ def pod(**status: Any) -> dict[str, Any]:
 
 
 def waiting(reason: str, message: str = "", **more: Any) -> dict[str, Any]:
-    container = {"name": "embedder", "image": "emb:1", "state": {"waiting": {"reason": reason, "message": message}}, **more}
+    container = {
+        "name": "embedder",
+        "image": "emb:1",
+        "state": {"waiting": {"reason": reason, "message": message}},
+        **more,
+    }
     return pod(containerStatuses=[container])
 
 
@@ -172,7 +183,9 @@ def problem_of(item: dict[str, Any]) -> Problem | None:
 
 
 def test_the_schedulers_message_is_passed_on() -> None:
-    conditions = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "Insufficient nvidia.com/gpu"}]
+    conditions = [
+        {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "Insufficient nvidia.com/gpu"}
+    ]
     problem = problem_of(pod(conditions=conditions))
     assert problem is not None
     assert problem.reason is Reason.UNSCHEDULABLE
@@ -200,12 +213,21 @@ def test_a_crash_loop_quotes_the_last_words_and_is_the_same_between_two_back_off
 
 
 def test_a_pod_that_restarted_after_a_long_life_is_no_crash_loop() -> None:
-    running = {"name": "embedder", "state": {"running": {}}, "lastState": last_state(137, seconds=900), "restartCount": 5}
+    running = {
+        "name": "embedder",
+        "state": {"running": {}},
+        "lastState": last_state(137, seconds=900),
+        "restartCount": 5,
+    }
     assert problem_of(pod(containerStatuses=[running])) is None
 
 
 def test_a_model_that_cannot_be_had_is_told_from_a_crash() -> None:
-    container = {"name": "fetch-model", "state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": last_state(1)}
+    container = {
+        "name": "fetch-model",
+        "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+        "lastState": last_state(1),
+    }
     problem = problem_of(pod(initContainerStatuses=[container]))
     assert problem is not None
     assert problem.reason is Reason.MODEL_NOT_VERIFIED
@@ -234,7 +256,12 @@ memory_embedder_gpu_layers_offloaded 25
 
 def test_an_embedders_metrics_tell_its_load_and_its_device() -> None:
     load = parse_metrics("p", METRICS)
-    assert (load.queued_tokens, load.tokens_per_second, load.device, load.gpu_layers_offloaded) == (600, 3000, "cuda", 25)
+    assert (load.queued_tokens, load.tokens_per_second, load.device, load.gpu_layers_offloaded) == (
+        600,
+        3000,
+        "cuda",
+        25,
+    )
 
 
 def test_metrics_of_something_else_tell_nothing() -> None:

@@ -1,6 +1,7 @@
 """Objects as they are applied: golden files show every field, single tests say why some of them matter.
 
-After a wanted change: `UPDATE_GOLDEN=1 pytest tests/unit/memory_operator/test_operator_resources.py`, then read the diff.
+After a wanted change: `UPDATE_GOLDEN=1 pytest tests/unit/memory_operator/test_operator_resources.py`, then read the
+diff.
 """
 
 import copy
@@ -34,7 +35,9 @@ GPU = {
     },
 }
 PVC = {"embedding": {"source": {"pvc": {"claimName": "models", "path": "m/x.gguf", "digest": "sha256:" + "b" * 64}}}}
-IMAGE = {"embedding": {"source": {"image": {"reference": "reg/m:1", "path": "/m/x.gguf", "digest": "sha256:" + "c" * 64}}}}
+IMAGE = {
+    "embedding": {"source": {"image": {"reference": "reg/m:1", "path": "/m/x.gguf", "digest": "sha256:" + "c" * 64}}}
+}
 
 BUILDERS: dict[str, Callable[[Any], Any]] = {
     "migrate-job": lambda w: workers.migrate_job(w.index(), w.images, 0),
@@ -86,9 +89,13 @@ def test_every_container_meets_the_restricted_pod_security_standard(world: Any) 
 def test_the_connection_uri_is_mounted_and_never_in_the_environment(world: Any) -> None:
     job = workers.migrate_job(world.index(), world.images, 0)
     container = pod_spec(job)["containers"][0]
-    assert [e["value"] for e in container["env"] if e["name"] == "MEMORY_DATABASE_URL_FILE"] == ["/var/run/memory-index/dsn"]
+    assert [e["value"] for e in container["env"] if e["name"] == "MEMORY_DATABASE_URL_FILE"] == [
+        "/var/run/memory-index/dsn"
+    ]
     assert not [e for e in container["env"] if e["name"] == "MEMORY_DATABASE_URL"]
-    assert container["volumeMounts"][0]["mountPath"] == "/var/run/memory-index", "a subPath mount would not see a rotation"
+    assert container["volumeMounts"][0]["mountPath"] == "/var/run/memory-index", (
+        "a subPath mount would not see a rotation"
+    )
     assert "subPath" not in container["volumeMounts"][0]
 
 

@@ -1,0 +1,302 @@
+"""The controller over plain data: what is written, when nothing is, and what failures lead to."""
+
+import base64
+import logging
+import ssl
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import kopf
+import pytest
+import structlog
+from lightkube import KubeConfig
+from structlog.testing import capture_logs
+
+from memory_operator import handlers
+from memory_operator.clients import tls
+from memory_operator.clients.embedder import EmbedderProbe
+from memory_operator.clients.kube import KindMissingError, KubeError
+from memory_operator.controller import Controller, described
+from memory_operator.metrics import Metrics
+from memory_operator.observe import Observer
+from memory_operator.observed import DatabaseFacts, Problem, Rows
+from memory_operator.reasons import Reason
+from memory_operator.settings import Settings
+from memory_operator.workqueue import WorkQueue
+
+KEY = ("team", "mem")
+PASSWORD = "s3cret-pa55word"
+DSN = f"postgresql://owner:{PASSWORD}@pg-rw.dbaas:5432/app"
+
+
+class Api:
+    """Objects by kind, namespace and name; server-side apply replaces them, which is all that these tests need."""
+
+    def __init__(self, index: dict[str, Any]) -> None:
+        self.objects: dict[tuple[str, str, str], dict[str, Any]] = {("MemoryIndex", *KEY): index}
+        self.writes: list[str] = []
+        self.refusal: KubeError | None = None
+        self.missing_kinds: set[str] = set()
+
+    @property
+    def index(self) -> dict[str, Any]:
+        return self.objects["MemoryIndex", *KEY]
+
+    def condition(self, kind: str) -> dict[str, Any]:
+        return next(c for c in self.index["status"]["conditions"] if c["type"] == kind)
+
+    async def get(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
+        return self.objects.get((kind, namespace, name))
+
+    async def list(self, kind: str, namespace: str, labels: dict[str, str] | None = None) -> list[dict[str, Any]]:
+        if kind in self.missing_kinds:
+            raise KindMissingError(kind)
+        mine = [item for (k, n, _), item in self.objects.items() if (k, n) == (kind, namespace)]
+        wanted = (labels or {}).items()
+        return [item for item in mine if wanted <= (item["metadata"].get("labels") or {}).items()]
+
+    async def apply(self, manifest: dict[str, Any]) -> None:
+        if self.refusal:
+            raise self.refusal
+        meta = manifest["metadata"]
+        self.writes.append(manifest["kind"])
+        self.objects[manifest["kind"], meta["namespace"], meta["name"]] = manifest
+
+    async def apply_status(self, namespace: str, name: str, status: dict[str, Any]) -> None:
+        self.writes.append("status")
+        self.objects["MemoryIndex", namespace, name] = {**self.index, "status": status}
+
+    async def set_finalizer(self, *_: str, **__: bool) -> None:
+        self.writes.append("finalizer")
+
+    async def delete(self, kind: str, namespace: str, name: str) -> None:
+        self.writes.append(f"delete {kind}")
+        self.objects.pop((kind, namespace, name), None)
+
+
+class Bench:
+    """A controller with its surroundings."""
+
+    def __init__(self, world: Any, http: httpx.AsyncClient) -> None:
+        self.api = Api(world.manifest())
+        self.database: DatabaseFacts | Problem = DatabaseFacts(extension_available="0.8.7")
+        self.dsns: list[str] = []
+        self.metrics = Metrics()
+        self.queue = WorkQueue(lambda: 0.0)
+        self.put("Secret", "team", "dsn", {"data": {"uri": base64.b64encode(DSN.encode()).decode()}})
+        status = {"phase": "Cluster in healthy state", "currentPrimary": "pg-1", "targetPrimary": "pg-1"}
+        self.put("Cluster", "dbaas", "pg", {"status": status})
+        self.controller = Controller(
+            kube=self.api,  # type: ignore[arg-type]
+            observer=Observer(self.api, self.inspect, EmbedderProbe(http)),  # type: ignore[arg-type]
+            queue=self.queue,
+            images=world.images,
+            pace=world.pace,
+            metrics=self.metrics,
+            clock=lambda: world.now,
+        )
+
+    def put(self, kind: str, namespace: str, name: str, item: dict[str, Any]) -> None:
+        self.api.objects[kind, namespace, name] = {"metadata": {"namespace": namespace, "name": name}, **item}
+
+    async def inspect(self, dsn: str, _table: str) -> DatabaseFacts | Problem:
+        self.dsns.append(dsn)
+        return self.database
+
+    async def look(self, times: int = 1) -> None:
+        for _ in range(times):
+            await self.controller.look(KEY)
+
+    def sample(self, series: str, /, **labels: str) -> float | None:
+        return self.metrics.registry.get_sample_value(series, labels)
+
+
+@pytest.fixture
+async def bench(world: Any) -> AsyncIterator[Bench]:
+    transport = httpx.MockTransport(lambda _: httpx.Response(503))
+    async with httpx.AsyncClient(transport=transport) as http:
+        yield Bench(world, http)
+
+
+async def test_a_look_writes_objects_first_and_the_status_last(bench: Bench) -> None:
+    await bench.look()
+    assert bench.api.writes == ["Database", "NetworkPolicy", "Service", "Deployment", "status"]
+    assert bench.api.condition("ExtensionReady")["reason"] == "Installing"
+
+
+async def test_looking_again_at_the_same_world_writes_nothing(bench: Bench) -> None:
+    await bench.look(2)
+    bench.api.writes.clear()
+    await bench.look(5)
+    assert bench.api.writes == []
+
+
+async def test_the_secret_is_read_anew_at_every_look(bench: Bench) -> None:
+    await bench.look()
+    rotated = DSN.replace(PASSWORD, "rotated")
+    bench.put("Secret", "team", "dsn", {"data": {"uri": base64.b64encode(rotated.encode()).decode()}})
+    await bench.look()
+    assert bench.dsns == [DSN, rotated]
+
+
+async def test_without_a_secret_the_database_is_not_asked(bench: Bench) -> None:
+    del bench.api.objects["Secret", "team", "dsn"]
+    await bench.look()
+    assert bench.dsns == []
+    assert bench.api.condition("DatabaseReachable")["reason"] == "SecretMissing"
+    assert bench.api.writes == ["status"]
+
+
+async def test_a_missing_cloudnativepg_is_told_from_a_missing_cluster(bench: Bench) -> None:
+    del bench.api.objects["Cluster", "dbaas", "pg"]
+    await bench.look()
+    assert bench.api.condition("DatabaseReachable")["reason"] == "ClusterMissing"
+    bench.api.missing_kinds.add("Database")
+    await bench.look()
+    assert bench.api.condition("DatabaseReachable")["reason"] == "CloudNativePGMissing"
+
+
+async def test_a_refused_write_is_in_the_conditions_once_and_heals(bench: Bench) -> None:
+    bench.api.refusal = KubeError("applying Deployment team/mem-embedder", 403, "exceeded quota", refused=True)
+    await bench.look()
+    ready = bench.api.condition("Ready")
+    assert (ready["status"], ready["reason"]) == ("False", "WriteRefused")
+    assert "exceeded quota" in ready["message"]
+    assert bench.api.condition("Stalled")["status"] == "True"
+    bench.api.writes.clear()
+    await bench.look(3)
+    assert bench.api.writes == [], "saying the same again is no news"
+    bench.api.refusal = None
+    await bench.look()
+    assert bench.api.condition("Stalled")["status"] == "False"
+
+
+async def test_a_failed_write_is_repeated_later_and_counted(bench: Bench) -> None:
+    bench.api.refusal = KubeError("applying Deployment team/mem-embedder", 500, "etcd is slow")
+    with capture_logs() as logs:
+        await bench.look()
+    assert bench.sample("memory_operator_reconcile_errors_total", error="KubeError") == 1
+    assert logs[-1]["event"] == "look failed"
+    bench.api.refusal = None
+    await bench.look()
+    assert "Deployment" in bench.api.writes
+
+
+async def test_an_object_that_does_not_read_is_reported_and_left_alone(bench: Bench) -> None:
+    bench.api.index["spec"]["embedder"]["minReplicas"] = "many"
+    await bench.look()
+    assert bench.api.condition("Ready")["reason"] == "InvalidSpec"
+    assert "spec.embedder.minReplicas" in bench.api.condition("Stalled")["message"]
+    assert bench.api.writes == ["status"]
+
+
+async def test_an_object_that_is_gone_is_forgotten_with_its_series(bench: Bench) -> None:
+    await bench.look()
+    series = {"namespace": "team", "name": "mem", "type": "Ready"}
+    assert bench.sample("memory_operator_object_condition", **series) == 0
+    del bench.api.objects["MemoryIndex", *KEY]
+    await bench.look()
+    assert bench.sample("memory_operator_object_condition", **series) is None
+
+
+async def test_the_rate_of_a_backfill_and_its_end_are_reported(bench: Bench, world: Any) -> None:
+    full = DatabaseFacts(
+        extension_version="0.8.7", schema_current=True, schema_revision="0002", column_dimensions=384,
+        active_model="all-MiniLM-L6-v2", rows=Rows(total=100, embedded=10, pending=90),
+    )  # fmt: skip
+    bench.database = full
+    await bench.look()
+    deployment = bench.api.objects["Deployment", "team", "mem-embedder"]
+    deployment["status"] = {"readyReplicas": 1}
+    await bench.look()
+    assert "Job" in bench.api.writes
+    await bench.look()
+    bench.database = replace(full, rows=Rows(total=100, embedded=60, pending=40))
+    await bench.look()
+    backfill = bench.api.index["status"]["backfill"]
+    assert backfill["job"].startswith("mem-backfill-")
+    assert backfill["rowsPerSecond"] > 0
+    bench.database = replace(full, rows=Rows(total=100, embedded=100))
+    for (kind, _, _), item in bench.api.objects.items():
+        if kind == "Job":
+            done = {"type": "Complete", "status": "True", "lastTransitionTime": "2026-01-01T12:00:00Z"}
+            item["status"] = {"conditions": [done]}
+    await bench.look()
+    assert "backfill" not in bench.api.index["status"]
+
+
+async def test_nothing_that_is_written_or_logged_or_measured_holds_the_password(bench: Bench) -> None:
+    with capture_logs() as logs:
+        await bench.look(2)
+        bench.database = Problem(Reason.AUTHENTICATION_FAILED, "refused.")
+        await bench.look()
+    written = [item for key, item in bench.api.objects.items() if key[0] != "Secret"]
+    assert PASSWORD not in repr((written, logs))
+    assert base64.b64encode(PASSWORD.encode()).decode() not in repr((written, logs))
+
+
+def test_a_foreign_errors_text_is_not_logged() -> None:
+    with pytest.raises(ValueError, match="base 10") as caught:
+        int(DSN)
+    said = described(caught.value)
+    assert PASSWORD not in repr(said)
+    assert "test_operator_controller.py" in said["at"]
+
+
+def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MEMORY_OPERATOR_IMAGE", "reg/op:1")
+    monkeypatch.setenv("MEMORY_OPERATOR_NAMESPACES", "a, b,")
+    monkeypatch.setenv("MEMORY_OPERATOR_RESYNC_SECONDS", "7")
+    settings = Settings()
+    assert (settings.images.operator, settings.namespaces, settings.pace.settled) == ("reg/op:1", ("a", "b"), 7)
+    monkeypatch.setenv("MEMORY_OPERATOR_NAMESPACES", "")
+    assert Settings().namespaces == ()
+
+
+def test_kopf_is_set_up_to_write_nothing() -> None:
+    settings = handlers.settings(namespaced=False)
+    assert not settings.posting.enabled
+    assert settings.peering.standalone
+    registry = handlers.registry(handlers.Wakers(WorkQueue(lambda: 0.0)), namespaced=False)
+    assert not list(registry._changing.get_all_handlers()), "change handlers would add annotations and finalizers"
+    assert not list(registry._spawning.get_all_handlers())
+    watched = [str(handler.selector).lower() for handler in registry._watching.get_all_handlers()]
+    assert len(watched) == 6
+    assert not [selector for selector in watched if "secret" in selector], "Secrets are never watched"
+
+
+def test_an_operator_bound_to_namespaces_watches_nothing_outside_them() -> None:
+    registry = handlers.registry(handlers.Wakers(WorkQueue(lambda: 0.0)), namespaced=True)
+    assert not [h for h in registry._watching.get_all_handlers() if "postgresql.cnpg.io" in str(h.selector)]
+    assert handlers.settings(namespaced=True).scanning.disabled
+
+
+def test_certificates_without_the_newest_extensions_are_accepted_and_still_verified() -> None:
+    info = tls.connection(kopf.ConnectionInfo(server="https://api:6443", token="t"))
+    assert info is not None
+    context = info.as_ssl_context()
+    assert not context.verify_flags & ssl.VERIFY_X509_STRICT
+    assert context.verify_mode is ssl.CERT_REQUIRED
+    assert context.check_hostname
+
+
+def test_a_configuration_without_a_context_is_refused_in_words() -> None:
+    with pytest.raises(Exception, match="context"):
+        tls.client(KubeConfig(clusters={}, contexts={}, users={}))
+
+
+def test_library_logs_below_warnings_are_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    from memory_operator import logs
+
+    root = logging.getLogger()
+    handlers_before, level_before = root.handlers[:], root.level
+    try:
+        logs.configure(fmt="json", level="debug")
+        assert not logging.getLogger("kopf.objects").isEnabledFor(logging.INFO)
+        assert logging.getLogger("memory_operator.controller").isEnabledFor(logging.DEBUG)
+    finally:
+        root.handlers[:] = handlers_before
+        root.setLevel(level_before)
+        structlog.reset_defaults()

@@ -1,0 +1,179 @@
+"""The work queue, the memory between looks, and whom an event wakes; time is a number that the tests move."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from memory_operator.handlers import Wakers
+from memory_operator.memory import Backoff, ObjectMemory, RateTracker
+from memory_operator.observed import Recommendation
+from memory_operator.workqueue import WorkQueue
+
+A, B = ("team", "a"), ("team", "b")
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.seconds = 100.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def queue(clock: Clock) -> WorkQueue:
+    return WorkQueue(clock)
+
+
+async def test_wake_ups_of_one_key_are_joined_and_the_earliest_counts(queue: WorkQueue) -> None:
+    queue.wake(A, 50)
+    queue.wake(A)
+    queue.wake(A, 99)
+    assert await queue.take() == A
+    assert len(queue) == 0
+
+
+async def test_the_longest_due_key_comes_first(queue: WorkQueue, clock: Clock) -> None:
+    queue.wake(B, 5)
+    queue.wake(A, 9)
+    clock.seconds += 10
+    assert [await queue.take(), await queue.take()] == [B, A]
+
+
+async def test_a_key_is_never_worked_on_twice_at_once_and_no_wake_up_is_lost(queue: WorkQueue) -> None:
+    queue.wake(A)
+    assert await queue.take() == A
+    queue.wake(A)
+    second = asyncio.create_task(queue.take())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert not second.done()
+    queue.done(A)
+    assert await second == A
+
+
+async def test_another_key_does_not_wait_for_the_first(queue: WorkQueue) -> None:
+    queue.wake(A)
+    queue.wake(B)
+    assert {await queue.take(), await queue.take()} == {A, B}
+
+
+async def test_a_waiting_worker_is_woken_by_a_new_key(queue: WorkQueue) -> None:
+    waiting = asyncio.create_task(queue.take())
+    await asyncio.sleep(0)
+    queue.wake(B)
+    assert await waiting == B
+
+
+async def test_a_forgotten_key_is_not_taken(queue: WorkQueue) -> None:
+    queue.wake(A)
+    queue.forget(A)
+    queue.wake(B)
+    assert await queue.take() == B
+
+
+def test_the_rate_is_measured_over_the_window() -> None:
+    tracker = RateTracker(window_seconds=60)
+    assert tracker.observe(0, 0) is None
+    assert tracker.observe(10, 100) == 10
+    assert tracker.observe(20, 400) == 20
+    assert tracker.observe(100, 1200) == 10, "points before the window no longer count"
+
+
+def test_rows_that_lost_their_vectors_begin_a_new_measurement() -> None:
+    tracker = RateTracker()
+    tracker.observe(0, 0)
+    tracker.observe(10, 500)
+    assert tracker.observe(20, 3) is None
+    assert tracker.observe(30, 13) == 1
+
+
+def test_two_observations_at_one_moment_give_no_rate() -> None:
+    tracker = RateTracker()
+    tracker.observe(5, 0)
+    assert tracker.observe(5, 10) is None
+
+
+def test_failures_are_spaced_ever_wider_with_jitter_and_a_ceiling() -> None:
+    longest = Backoff(random=lambda: 1.0)
+    assert [longest.fail() for _ in range(9)] == [1, 2, 4, 8, 16, 32, 60, 60, 60]
+    longest.succeed()
+    assert longest.fail() == 1
+    assert Backoff(random=lambda: 0.0).fail() == 0.5
+
+
+def test_recommendations_are_kept_for_the_window_and_one_before_it() -> None:
+    memory, start = ObjectMemory(), datetime(2026, 1, 1, tzinfo=UTC)
+    for second in range(0, 100, 10):
+        memory.recommend(Recommendation(start + timedelta(seconds=second), 1), keep_seconds=30)
+    assert [int((r.at - start).total_seconds()) for r in memory.recommendations] == [60, 70, 80, 90]
+
+
+def body(name: str = "a", generation: int = 1, cluster: str | None = "pg", **metadata: Any) -> dict[str, Any]:
+    reference = {"cluster": {"name": cluster, "namespace": "dbaas"}} if cluster else {}
+    return {
+        "metadata": {"namespace": "team", "name": name, "uid": "u", "generation": generation, **metadata},
+        "spec": {"database": reference},
+    }
+
+
+def woken(queue: WorkQueue, clock: Clock) -> list[Any]:
+    clock.seconds += 1
+    found = []
+    while len(queue):
+        task = queue.take()
+        try:
+            task.send(None)
+        except StopIteration as stop:
+            found.append(stop.value)
+            queue.done(stop.value)
+    return sorted(found)
+
+
+def test_news_of_an_object_wakes_it_and_our_own_status_writes_do_not(queue: WorkQueue, clock: Clock) -> None:
+    wakers = Wakers(queue)
+    wakers.own("ADDED", body())
+    assert woken(queue, clock) == [A]
+    wakers.own("MODIFIED", {**body(), "status": {"conditions": []}})
+    assert woken(queue, clock) == []
+    wakers.own("MODIFIED", body(generation=2))
+    assert woken(queue, clock) == [A]
+    wakers.own("MODIFIED", body(generation=2, deletionTimestamp="2026-01-01T00:00:00Z"))
+    assert woken(queue, clock) == [A]
+    wakers.own("DELETED", body(generation=2))
+    assert woken(queue, clock) == [A]
+
+
+def test_a_child_wakes_its_index_only(queue: WorkQueue, clock: Clock) -> None:
+    wakers = Wakers(queue)
+    wakers.own("ADDED", body("a"))
+    wakers.own("ADDED", body("b"))
+    woken(queue, clock)
+    labels = {"app.kubernetes.io/instance": "b"}
+    wakers.child({"metadata": {"namespace": "team", "name": "b-embedder", "labels": labels}})
+    assert woken(queue, clock) == [B]
+
+
+def test_a_child_of_an_index_that_is_not_there_wakes_nobody(queue: WorkQueue, clock: Clock) -> None:
+    wakers = Wakers(queue)
+    wakers.child({"metadata": {"namespace": "team", "name": "x", "labels": {"app.kubernetes.io/instance": "gone"}}})
+    wakers.child({"metadata": {"namespace": "team", "name": "x"}})
+    assert woken(queue, clock) == []
+
+
+def test_a_cluster_wakes_every_index_that_names_it(queue: WorkQueue, clock: Clock) -> None:
+    wakers = Wakers(queue)
+    wakers.own("ADDED", body("a"))
+    wakers.own("ADDED", body("b", cluster="other"))
+    woken(queue, clock)
+    wakers.cluster("dbaas", "pg")
+    assert woken(queue, clock) == [A]
+    wakers.cluster("elsewhere", "pg")
+    assert woken(queue, clock) == []
