@@ -187,7 +187,7 @@ def bench(
     tokens: Annotated[int, typer.Option(help="Tokens a text.")] = 122,
     seconds: Annotated[float, typer.Option(help="How long each setting runs.")] = 5.0,
 ) -> None:
-    """Measure this machine's raw speed with a model, one JSON line a setting; a guide for --batch-tokens and --contexts.
+    """Measure this machine's raw speed with a model, one JSON line a setting: a guide for --batch-tokens, --contexts.
 
     Example: memory-embedder bench all-MiniLM-L6-v2.gguf --tokens 122
     """

@@ -76,7 +76,7 @@ def _download(client: httpx.Client, url: str, partial: Path, sleep: Callable[[fl
             if attempt == _ATTEMPTS:
                 raise EmbedderError(
                     ErrorKind.CONFIGURATION,
-                    f"The model file could not be downloaded after {_ATTEMPTS} attempts in a row ({type(error).__name__}); "
+                    f"The model file could not be downloaded in {_ATTEMPTS} attempts ({type(error).__name__}); "
                     "check the address and the network. What arrived is kept and the next run resumes it.",
                 ) from None
             sleep(delay)

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
+import socket
+import subprocess
+import sys
+import time
 import unicodedata
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -205,3 +211,61 @@ def is_cjk(point: int) -> bool:
 @pytest.fixture(scope="session")
 def reference(model_directory: Path) -> Reference:
     return Reference.read(model_directory, MINILM.max_tokens)
+
+
+@dataclass
+class Served:
+    """A running `memory-embedder serve`."""
+
+    process: subprocess.Popen[bytes]
+    url: str
+    log: Path
+
+    def stop(self) -> int:
+        if self.process.poll() is None:
+            self.process.terminate()
+        return self.process.wait(90)
+
+
+@pytest.fixture
+def start_server(f16_file: Path, tmp_path: Path) -> Iterator[Callable[..., Served]]:
+    started: list[Served] = []
+
+    def start(*options: str, env: dict[str, str] | None = None) -> Served:
+        served = launch(f16_file, tmp_path / f"server-{len(started)}.log", *options, env=env)
+        started.append(served)
+        return served
+
+    yield start
+    for served in started:
+        served.stop()
+
+
+@pytest.fixture(scope="session")
+def server(f16_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """One server, at debug level, shared by the tests that leave it as they found it."""
+    served = launch(f16_file, tmp_path_factory.mktemp("server") / "log", "--log-level", "debug")
+    yield served
+    assert served.stop() == 0
+
+
+def launch(model_file: Path, log: Path, *options: str, env: dict[str, str] | None = None) -> Served:
+    """Starts a server on a port that the system chose and waits until it is ready or gone."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-m", "memory_embedder", "serve", "--host", "127.0.0.1", "--port", str(port)]
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [*command, "--model-file", str(model_file), *options], stderr=output, env=os.environ | (env or {})
+        )
+    served = Served(process, f"http://127.0.0.1:{port}", log)
+    deadline = time.monotonic() + 120
+    while process.poll() is None:
+        if time.monotonic() > deadline:
+            process.kill()
+            pytest.fail(f"the server was not ready in 120 s:\n{log.read_text()}")
+        with contextlib.suppress(httpx.TransportError):
+            if httpx.get(f"{served.url}/readyz", timeout=5).status_code == 200:
+                break
+        time.sleep(0.1)
+    return served

@@ -1,0 +1,69 @@
+"""Clients that exist work unchanged against the real server with real weights."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httpx
+import numpy as np
+import openai
+import pytest
+
+TEXT = "The NAS is backed up to the second disk every night at three."
+
+
+def test_the_openai_client_gets_the_reference_vector_in_either_encoding(server: Any, reference: Any) -> None:
+    client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none")
+    for encoding in ("float", "base64", None):
+        extra: dict[str, Any] = {} if encoding is None else {"encoding_format": encoding}
+        answer = client.embeddings.create(model="all-MiniLM-L6-v2", input=[TEXT, "other"], **extra)
+        vector = answer.data[0].embedding
+        packed = np.frombuffer(__import__("base64").b64decode(vector), "<f4") if isinstance(vector, str) else vector
+        assert float(np.array(packed) @ reference.embed(TEXT)) >= 0.9999
+        assert answer.usage.total_tokens == len(reference.tokenize(TEXT)) + 3
+    assert client.models.list().data[0].id == "all-MiniLM-L6-v2"
+    assert client.models.retrieve("all-MiniLM-L6-v2").owned_by == "memory-index"
+
+
+async def test_the_async_openai_client_embeds_queries_and_documents(server: Any) -> None:
+    async with openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="none") as client:
+        answers = await asyncio.gather(
+            *(
+                client.embeddings.create(
+                    model="all-MiniLM-L6-v2", input=f"{kind} {i}", dimensions=384, extra_body={"input_type": kind}
+                )
+                for i in range(10)
+                for kind in ("query", "document")
+            )
+        )
+    assert all(len(answer.data[0].embedding) == 384 for answer in answers)
+
+
+def test_the_openai_client_raises_its_own_errors_for_ours(server: Any) -> None:
+    client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
+    with pytest.raises(openai.NotFoundError) as unknown:
+        client.embeddings.create(model="text-embedding-3-small", input="x")
+    assert unknown.value.code == "model_not_found"
+    with pytest.raises(openai.BadRequestError):
+        client.embeddings.create(model="all-MiniLM-L6-v2", input="")
+    with pytest.raises(openai.UnprocessableEntityError):
+        client.embeddings.create(model="all-MiniLM-L6-v2", input=[1, 2, 3])
+
+
+def test_the_process_leaves_no_core_dump_and_cannot_be_traced(server: Any) -> None:
+    limits = open(f"/proc/{server.process.pid}/limits").read()  # noqa: PTH123, SIM115 -- a file of the kernel
+    core = next(line for line in limits.splitlines() if line.startswith("Max core file size"))
+    assert core.split()[4:6] == ["0", "0"]
+
+
+def test_a_caller_that_hangs_up_leaves_the_server_answering_others(server: Any) -> None:
+    with httpx.Client(base_url=server.url) as client, pytest.raises(httpx.ReadTimeout):
+        client.post("/v1/embeddings", json={"input": [TEXT * 20] * 200}, timeout=httpx.Timeout(10, read=0.2))
+    answer = httpx.post(f"{server.url}/v1/embeddings", json={"input": TEXT}, timeout=60)
+    assert answer.status_code == 200
+    metrics = httpx.get(f"{server.url}/metrics").text
+    dropped = next(
+        line for line in metrics.splitlines() if line.startswith('memory_embedder_dropped_tokens_total{lane="document"')
+    )
+    assert float(dropped.split()[-1]) > 0

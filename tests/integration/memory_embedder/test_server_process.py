@@ -1,0 +1,195 @@
+"""The process as a whole: signals, refusals at start, malformed floods."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import signal
+import socket
+import string
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+
+Start = Callable[..., Any]
+CANARY = "walrus-CANARY-4242"
+
+
+async def test_sigterm_under_load_answers_every_accepted_request_and_exits_cleanly(start_server: Start) -> None:
+    server = start_server()
+    statuses: list[int] = []
+    refused = 0
+
+    async def ask(client: httpx.AsyncClient, number: int) -> None:
+        nonlocal refused
+        kind = "query" if number % 3 == 0 else "document"
+        body = {"input": [f"load {number} text {i} " * 2 for i in range(4)], "input_type": kind}
+        try:
+            answer = await client.post("/v1/embeddings", json=body)
+        except httpx.ConnectError:
+            refused += 1  # never accepted
+        else:
+            statuses.append(answer.status_code)
+            if answer.status_code == 200:
+                assert len(answer.json()["data"]) == 4
+
+    async with httpx.AsyncClient(base_url=server.url, timeout=120, limits=httpx.Limits(max_connections=200)) as client:
+        tasks = [asyncio.create_task(ask(client, number)) for number in range(60)]
+        async with asyncio.timeout(60):
+            while len(statuses) < 5:  # noqa: ASYNC110 -- answers come from another process
+                await asyncio.sleep(0.01)
+        server.process.send_signal(signal.SIGTERM)
+        await asyncio.gather(*tasks)
+    assert await asyncio.to_thread(server.process.wait, 60) == 0
+    assert set(statuses) <= {200, 503}
+    assert statuses.count(200) >= 40
+    assert '"answered_everything": true' in server.log.read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--digest", "sha256:" + "0" * 64), "damaged or another model"),
+        (("--model", "bge-large-en-v1.5"), "1024"),
+        (("--model", "custom", "--dimensions", "384", "--pooling", "cls", "--max-tokens", "256"), "pooling"),
+        (("--model", "custom", "--dimensions", "384", "--pooling", "mean", "--max-tokens", "4096"), "512 tokens"),
+        (("--model", "nothing-like-it"), "Known:"),
+        (("--port", "99999999"), "port"),
+        (("--dimensions", "1024"), "384"),
+    ],
+)
+def test_a_configuration_that_cannot_work_ends_the_process_with_one_sentence(
+    start_server: Start, options: tuple[str, ...], words: str
+) -> None:
+    server = start_server(*options)
+    assert server.process.wait(60) != 0
+    text = server.log.read_text()
+    assert words in text
+    assert "Traceback" not in text
+
+
+def test_a_gpu_asked_for_in_vain_keeps_the_process_alive_and_unready(f16_file: Path, tmp_path: Path) -> None:
+    import subprocess
+    import sys
+    import time
+
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    url = f"http://127.0.0.1:{port}"
+    command = [sys.executable, "-m", "memory_embedder", "serve", "--port", str(port), "--host", "127.0.0.1"]
+    process = subprocess.Popen([*command, "--model-file", str(f16_file), "--gpu-layers", "-1"])
+    try:
+        code, deadline = "", time.monotonic() + 90
+        while code != "gpu_not_used":
+            assert time.monotonic() < deadline
+            assert process.poll() is None
+            try:
+                code = httpx.get(f"{url}/readyz").json()["error"]["code"]
+            except httpx.TransportError:
+                time.sleep(0.1)
+        assert httpx.get(f"{url}/healthz").status_code == 200
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def malformed_bodies(count: int) -> list[bytes]:
+    """A fixed mixture of bad requests; the same at every run."""
+    rng = random.Random(7)  # noqa: S311 -- a fixed mixture
+    word = "".join(rng.choices(string.ascii_letters, k=12))
+    fixed = [
+        b"",
+        b"null",
+        b"[]",
+        b"\x00" * 100,
+        b"\xff\xfe\xfd",
+        b"{" * 50_000,
+        b"[" * 200_000,
+        b'{"input": NaN}',
+        b'{"input": 1e999}',
+        b'{"input": ' + b"9" * 5000 + b"}",
+        json.dumps({"input": ["a"] * 100_000}).encode(),
+        json.dumps({"input": [[["deep"]]]}).encode(),
+        b'{"input": "\\ud83d"}',
+        b'{"input": "\\u0000"}',
+        json.dumps({"input": word * 90_000}).encode(),
+        b'{"input": "' + b"x" * (9 << 20) + b'"}',
+        json.dumps({"input": "a", "dimensions": -1}).encode(),
+        json.dumps({"input": "a", "dimensions": 2**70}).encode(),
+        json.dumps({"input": "a", "model": "\u202e" * 100}).encode(),
+        json.dumps({"input": [None, True, 3, {}, []]}).encode(),
+        json.dumps({"input": CANARY, "encoding_format": CANARY}).encode(),
+    ]
+    values: list[Any] = [None, True, -1, 3.5, "", " ", [], {}, [[]], [1], ["a", 1], {"a": 1}, "x" * 300, "query"]
+    fields = ["input", "model", "encoding_format", "dimensions", "input_type", "truncate"]
+    mixed = [
+        json.dumps({field: rng.choice(values) for field in rng.sample(fields, rng.randint(1, 6))}).encode()
+        for _ in range(count - len(fixed))
+    ]
+    return fixed + mixed
+
+
+async def test_a_flood_with_a_third_malformed_gets_no_5xx_and_leaks_neither_memory_nor_text(server: Any) -> None:
+    bad = malformed_bodies(60)
+    good = [json.dumps({"input": f"{CANARY} number {i}"}).encode() for i in range(140)]
+    bodies = bad + good
+    random.Random(3).shuffle(bodies)  # noqa: S311 -- a fixed order
+    process = psutil.Process(server.process.pid)
+    statuses: list[int] = []
+
+    async def run(round_bodies: list[bytes]) -> None:
+        gate = asyncio.Semaphore(8)
+        async with httpx.AsyncClient(base_url=server.url, timeout=120) as client:
+
+            async def one(body: bytes) -> None:
+                async with gate:
+                    answer = await client.post("/v1/embeddings", content=body)
+                    statuses.append(answer.status_code)
+                    assert CANARY not in answer.text
+                    if answer.status_code != 200:
+                        assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
+
+            await asyncio.gather(*(one(body) for body in round_bodies))
+
+    await run(bodies)  # the first round fills every pool and cache
+    before = process.memory_info().rss
+    await run(bodies)
+    after = process.memory_info().rss
+    assert not [status for status in statuses if status >= 500]
+    assert statuses.count(200) >= 2 * len(good)
+    assert after <= before * 1.05
+    assert CANARY not in server.log.read_text()
+    async with httpx.AsyncClient(base_url=server.url) as client:
+        assert CANARY not in (await client.get("/metrics")).text
+
+
+def test_http_that_is_no_http_does_not_disturb_the_server(server: Any) -> None:
+    host, port = server.url.removeprefix("http://").split(":")
+    for data in (
+        b"\x16\x03\x01\x02\x00",
+        b"GET\r\n\r\n",
+        CANARY.encode() + b" / HTTP/1.1\r\n\r\n",
+        b"POST /v1/embeddings HTTP/1.1\r\n",
+    ):
+        with socket.create_connection((host, int(port)), timeout=10) as raw:
+            raw.sendall(data)
+            raw.shutdown(socket.SHUT_WR)
+            raw.recv(4096)
+    assert httpx.get(f"{server.url}/healthz").status_code == 200
+    assert CANARY not in server.log.read_text()
+
+
+def test_quantised_weights_run_without_amx_kernels_and_metrics_say_which_run(
+    f32_file: Path, q8_file: Path, start_server: Start
+) -> None:
+    quantised = start_server("--model-file", str(q8_file))
+    kernels = httpx.get(f"{quantised.url}/metrics").text
+    assert httpx.post(f"{quantised.url}/v1/embeddings", json={"input": "x"}, timeout=60).status_code == 200
+    line = next(line for line in kernels.splitlines() if line.startswith("memory_embedder_device_info{"))
+    assert 'kernels="sapphirerapids"' not in line
+    assert 'device="cpu"' in line
