@@ -4,7 +4,8 @@ A connection string may come from a file that is rewritten when a password rotat
 connect. Sources hide their content from `repr`, because whatever is printed ends in a log.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, cast
@@ -68,6 +69,7 @@ def normalised(dsn: str) -> str:
     """The same connection string without SQLAlchemy's driver suffix, as API deployments often have one."""
     try:
         parts = urlsplit(dsn)
+        _ = parts.port  # raises when it is no number
     except ValueError:
         parts = None
     if parts is None or parts.scheme.partition("+")[0] not in {"postgres", "postgresql"}:
@@ -76,6 +78,17 @@ def normalised(dsn: str) -> str:
             "Use postgresql://USER:PASSWORD@HOST:5432/DATABASE.",
         ) from None
     return urlunsplit(("postgresql", *parts[1:]))
+
+
+@contextmanager
+def _connecting() -> Iterator[None]:
+    try:
+        with translated("connecting to the database"):
+            yield
+    except ValueError:  # asyncpg's word for parts of a connection string that it cannot use
+        raise InvalidConfiguration(
+            "The connection string cannot be understood.", "Use postgresql://USER:PASSWORD@HOST:5432/DATABASE."
+        ) from None
 
 
 async def connect(
@@ -93,7 +106,7 @@ async def connect(
         InvalidConfiguration: the connection string cannot be understood or names a database that does not exist.
     """
     dsn = normalised(source.read())
-    with translated("connecting to the database"):
+    with _connecting():
         connection: Connection = await asyncpg.connect(
             dsn,
             timeout=connect_timeout,
@@ -126,7 +139,7 @@ async def create_pool(
         return await asyncpg.connect(normalised(source.read()), **options)
 
     dsn = normalised(source.read())
-    with translated("connecting to the database"):
+    with _connecting():
         pool: Pool = await asyncpg.create_pool(
             dsn,
             init=cast("Any", init),

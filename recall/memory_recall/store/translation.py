@@ -37,6 +37,8 @@ def _wipe(error: BaseException) -> None:
         if getattr(error, name, None) is not None:
             setattr(error, name, None)
     error.args = ("withheld",)
+    # Causes and the variables of frames hold what was being sent: an encoding error carries the whole text.
+    error.__cause__ = error.__context__ = error.__traceback__ = None
 
 
 def _from_postgres(error: asyncpg.PostgresError, action: str) -> MemoryIndexError:

@@ -1,0 +1,43 @@
+"""Errors of the driver become the right kind of our own, and say nothing of what they quoted."""
+
+import asyncpg
+import pytest
+
+from memory_recall.errors import (
+    AuthenticationFailed,
+    DatabaseRejected,
+    DatabaseUnreachable,
+    InvalidConfiguration,
+    LockNotAvailable,
+    MemoryIndexError,
+)
+from memory_recall.store.translation import translate
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (asyncpg.InvalidPasswordError("canary"), AuthenticationFailed),
+        (asyncpg.InvalidCatalogNameError("canary"), InvalidConfiguration),
+        (asyncpg.CannotConnectNowError("canary"), DatabaseUnreachable),
+        (asyncpg.AdminShutdownError("canary"), DatabaseUnreachable),
+        (asyncpg.DiskFullError("canary"), DatabaseUnreachable),
+        (asyncpg.TooManyConnectionsError("canary"), DatabaseUnreachable),
+        (asyncpg.ReadOnlySQLTransactionError("canary"), DatabaseUnreachable),
+        (asyncpg.ConnectionDoesNotExistError("canary"), DatabaseUnreachable),
+        (asyncpg.InterfaceError("canary"), DatabaseUnreachable),
+        (ConnectionRefusedError("canary"), DatabaseUnreachable),
+        (TimeoutError("canary"), DatabaseUnreachable),
+        (asyncpg.DeadlockDetectedError("canary"), LockNotAvailable),
+        (asyncpg.LockNotAvailableError("canary"), LockNotAvailable),
+        (asyncpg.SerializationError("canary"), LockNotAvailable),
+        (asyncpg.UniqueViolationError("canary"), DatabaseRejected),
+        (asyncpg.InsufficientPrivilegeError("canary"), DatabaseRejected),
+    ],
+)
+def test_each_kind_of_failure_is_told_apart(error: Exception, expected: type[MemoryIndexError]) -> None:
+    result = translate(error, "testing")
+    assert type(result) is expected
+    assert "testing" in str(result) or isinstance(result, InvalidConfiguration)
+    assert "canary" not in str(result)
+    assert "canary" not in repr(error)
