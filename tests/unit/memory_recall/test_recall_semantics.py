@@ -1,0 +1,89 @@
+"""The query's embedding: one budget lost at most, then none, until the embedder is back."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from memory_recall.errors import EmbedderRejected, EmbedderUnavailable
+from memory_recall.query import Degraded
+from memory_recall.semantics import Embedded, QuerySemantics
+
+SOON = (0.0,)
+
+
+class Scripted:
+    """An embedder that does what the test says, one step a call; the last step repeats."""
+
+    model = "tiny"
+
+    def __init__(self, *steps: Sequence[float] | Exception | None) -> None:
+        self.steps = list(steps)
+        self.texts: list[str] = []
+        self.answered = asyncio.Event()
+
+    async def embed_query(self, text: str) -> Sequence[float]:
+        self.texts.append(text)
+        step = self.steps.pop(0) if len(self.steps) > 1 else self.steps[0]
+        if step is None:
+            await asyncio.Event().wait()
+        if isinstance(step, Exception):
+            raise step
+        assert step is not None
+        self.answered.set()
+        return step
+
+
+async def test_a_vector_carries_its_model() -> None:
+    """The statement compares it with the model of the table's vectors."""
+    assert await QuerySemantics(Scripted([1.0, 0.0])).embed("q") == Embedded([1.0, 0.0], "tiny")
+
+
+async def test_without_an_embedder_there_is_a_reason_and_no_error() -> None:
+    """A deployment without one is an ordinary deployment."""
+    assert await QuerySemantics(None).embed("q") is Degraded.NO_EMBEDDER
+
+
+@pytest.mark.parametrize(
+    ("step", "reason"),
+    [
+        (EmbedderUnavailable("gone"), Degraded.EMBEDDER_FAILED),
+        (RuntimeError("anything at all"), Degraded.EMBEDDER_FAILED),
+        (None, Degraded.EMBEDDER_TIMEOUT),
+    ],
+)
+async def test_after_the_first_failure_recalls_do_not_ask(step: Exception | None, reason: Degraded) -> None:
+    """Only the first recall pays; those after it are told at once."""
+    embedder = Scripted(step)
+    semantics = QuerySemantics(embedder, budget=0.02, probe_delays=(3600.0,))
+    assert await semantics.embed("first") is reason
+    assert await semantics.embed("second") is Degraded.CIRCUIT_OPEN
+    assert embedder.texts == ["first"]
+    await semantics.close()
+
+
+async def test_a_recovered_embedder_is_used_again_without_a_recall_finding_out() -> None:
+    """A background task asks, with a text of its own; users' queries are not its probes."""
+    embedder = Scripted(EmbedderUnavailable("gone"), EmbedderUnavailable("gone"), [1.0])
+    semantics = QuerySemantics(embedder, probe_delays=SOON)
+    assert await semantics.embed("first") is Degraded.EMBEDDER_FAILED
+    async with asyncio.timeout(30):
+        await embedder.answered.wait()
+    await asyncio.sleep(0)  # the background task ends once it has the answer
+    assert embedder.texts == ["first", "ping", "ping"]
+    assert await semantics.embed("later") == Embedded([1.0], "tiny")
+
+
+async def test_a_refused_query_does_not_condemn_the_embedder() -> None:
+    """What is wrong with one text says nothing about the next."""
+    semantics = QuerySemantics(Scripted(EmbedderRejected("too long"), [1.0]))
+    assert await semantics.embed("bad") is Degraded.EMBEDDER_REFUSED
+    assert isinstance(await semantics.embed("good"), Embedded)
+
+
+async def test_closing_ends_the_background_task() -> None:
+    """Nothing is left behind when the process ends."""
+    semantics = QuerySemantics(Scripted(EmbedderUnavailable("gone")), probe_delays=(3600.0,))
+    await semantics.embed("first")
+    await semantics.close()
+    assert not semantics.circuit_open

@@ -1,0 +1,57 @@
+"""Facts measured now and then."""
+
+import asyncio
+
+from memory_recall.errors import DatabaseUnreachable
+from memory_recall.snapshot import Snapshot
+
+
+async def test_concurrent_first_callers_share_one_measurement() -> None:
+    """A cold start under load measures once."""
+    calls = 0
+
+    async def measure() -> int:
+        nonlocal calls
+        calls += 1
+        await asyncio.sleep(0)
+        return calls
+
+    snapshot = Snapshot(measure, 10)
+    assert await asyncio.gather(*(snapshot.get() for _ in range(5))) == [1] * 5
+
+
+async def test_an_old_measurement_serves_while_it_is_renewed_and_survives_a_failure() -> None:
+    """Nobody waits for a renewal, and a database that is away does not take the last known fact with it."""
+    now = 0.0
+    results: list[int | Exception] = [1, DatabaseUnreachable("away"), 2]
+
+    async def measure() -> int:
+        result = results.pop(0)
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    snapshot = Snapshot(measure, 10, clock=lambda: now)
+    seen = [await snapshot.get()]
+    for _ in range(4):
+        now += 11
+        seen.append(await snapshot.get())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        if not results:
+            break
+    assert seen == [1, 1, 1]
+    assert await snapshot.get() == 2
+
+
+async def test_a_forgotten_measurement_is_made_anew() -> None:
+    """Whoever learns that it was wrong says so."""
+    values = iter([1, 2])
+
+    async def measure() -> int:
+        return next(values)
+
+    snapshot = Snapshot(measure, 1e9)
+    assert await snapshot.get() == 1
+    snapshot.forget()
+    assert await snapshot.get() == 2
