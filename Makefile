@@ -38,7 +38,7 @@ check: $(VENV)/.installed  ## Format, lint, types, import contracts
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy $(TYPED)
-	$(VENV)/bin/lint-imports --no-cache
+	PYTHONPATH=.:benchmarks $(VENV)/bin/lint-imports --no-cache
 
 .PHONY: format
 format: $(VENV)/.installed  ## Rewrite the sources in the project's format

@@ -52,7 +52,7 @@ PROGRAMS = {"memory": "memory", "memory-operator": "memory-operator", "memory-em
 )
 def test_documented_programs_know_their_options(document: Path, command: str) -> None:
     """Every sub-command and long option that a document uses appears in the program's own help."""
-    words = shlex.split(command.split("|")[0].split(">")[0], comments=True)
+    words = shlex.split(command.split("|", maxsplit=1)[0].split(">", maxsplit=1)[0], comments=True)
     program = ROOT / ".venv" / "bin" / PROGRAMS[words[0]]
     path: list[str] = []
     for word in words[1:]:
