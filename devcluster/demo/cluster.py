@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from devcluster.demo import follow, objects
-from devcluster.demo.diagnosis import diagnose
+from devcluster.demo.diagnosis import of_index
 from devcluster.demo.narrator import Narrator, Step
 from devcluster.demo.stand import Completed, DemoError, last_object
 from devcluster.errors import CommandError
@@ -110,7 +110,7 @@ class ClusterStand:
             time.sleep(POLL_SECONDS)
         raise DemoError(
             f"MemoryIndex {self._names.index} was not ready after {self._deadline:.0f} s\n"
-            + diagnose(self._cluster, self._names.namespace, self._index())
+            + of_index(self._cluster, self._names.namespace, self._index())
         )
 
     def _index(self) -> Mapping[str, Any]:

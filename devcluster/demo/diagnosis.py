@@ -16,31 +16,35 @@ LOG_LINES = "8"
 OPERATOR_NAMESPACE = "memory-index-system"
 
 
-def diagnose(cluster: Cluster, namespace: str, index: Mapping[str, Any]) -> str:
-    """Everything a person would look up first, in that order."""
-    return "\n".join(_sections(cluster, namespace, index))
-
-
-def _sections(cluster: Cluster, namespace: str, index: Mapping[str, Any]) -> Iterator[str]:
+def of_index(cluster: Cluster, namespace: str, index: Mapping[str, Any]) -> str:
+    """Everything a person would look up first, in that order: conditions, then the pods and their last words."""
     seen = follow.view(index)
-    yield "Conditions:"
-    for kind in (*follow.CONDITIONS, "Stalled"):
-        now = seen.condition(kind)
-        yield f"  {kind}={now.status} {now.reason} {now.message}".rstrip()
-    for where in (namespace, OPERATOR_NAMESPACE):
-        yield f"Pods of {where}:"
-        yield _ask(cluster, "-n", where, "get", "pods", "-o", "wide")
-    pods = orjson.loads(_ask(cluster, "-n", namespace, "get", "pods", "-o", "json") or '{"items": []}')
+    conditions = ((kind, seen.condition(kind)) for kind in (*follow.CONDITIONS, "Stalled"))
+    told = [f"  {kind}={now.status} {now.reason} {now.message}".rstrip() for kind, now in conditions]
+    operator = _ask(cluster, "-n", OPERATOR_NAMESPACE, "logs", "deploy/memory-operator", "--tail", LOG_LINES)
+    return "\n".join(["Conditions:", *told, of_pods(cluster, namespace), "Last lines of the operator:", operator])
+
+
+def of_pods(cluster: Cluster, namespace: str) -> str:
+    """The pods of a namespace and the last words of those in trouble."""
+    return "\n".join(_pods(cluster, namespace))
+
+
+def _pods(cluster: Cluster, namespace: str) -> Iterator[str]:
+    yield f"Pods of {namespace}:"
+    yield _ask(cluster, "-n", namespace, "get", "pods", "-o", "wide")
+    pods = orjson.loads(_ask(cluster, "-n", namespace, "get", "pods", "-o", "json"))
     for name in troubled(pods):
-        yield f"Last lines of {name}:"
-        yield _ask(cluster, "-n", namespace, "logs", name, "--all-containers", "--tail", LOG_LINES)
-    yield "Last lines of the operator:"
-    yield _ask(cluster, "-n", OPERATOR_NAMESPACE, "logs", "deploy/memory-operator", "--tail", LOG_LINES)
+        yield f"Last events of {name}:"
+        yield _ask(cluster, "-n", namespace, "events", "--for", f"pod/{name}", "--types=Warning")
+        for option in ("--previous=false", "--previous"):
+            yield f"Last lines of {name} ({option}):"
+            yield _ask(cluster, "-n", namespace, "logs", name, "--all-containers", "--tail", LOG_LINES, option)
 
 
 def troubled(pods: Mapping[str, Any]) -> list[str]:
     """The pods that neither run well nor have done their work."""
-    return [pod["metadata"]["name"] for pod in pods["items"] if not _is_well(pod.get("status") or {})]
+    return [pod["metadata"]["name"] for pod in pods.get("items", ()) if not _is_well(pod.get("status") or {})]
 
 
 def _is_well(status: Mapping[str, Any]) -> bool:
@@ -54,4 +58,4 @@ def _ask(cluster: Cluster, *arguments: str) -> str:
     try:
         return cluster.kubectl(*arguments).rstrip()
     except CommandError as error:
-        return f"  ({error.message})"
+        return "{}" if "json" in arguments else f"  ({error.message})"

@@ -8,9 +8,12 @@ from devcluster.cluster import Cluster
 from devcluster.demo import story
 from devcluster.demo.cluster import ClusterStand, Names
 from devcluster.demo.dataset import Dataset
+from devcluster.demo.diagnosis import of_pods
 from devcluster.demo.local import local_stand
 from devcluster.demo.narrator import Narrator
+from devcluster.demo.operator import NAMESPACE as OPERATOR_NAMESPACE
 from devcluster.demo.operator import install_operator
+from devcluster.demo.stand import DemoError
 from devcluster.demo.story import Record
 from devcluster.errors import DevclusterError, UnsupportedError
 from devcluster.settings import REPOSITORY, DriverName, Settings
@@ -55,7 +58,10 @@ def _stand(cluster: Cluster, narrator: Narrator, dataset: Dataset, settings: Set
     images = devcluster.load_images(cluster, settings=settings, reporter=narrator)
     postgres = devcluster.create_postgres(cluster, instances=INSTANCES, reporter=narrator)
     with narrator.step("helm install charts/memory-index") as step:
-        install_operator(cluster, operator_image=images.operator, embedder_image=images.embedder)
+        try:
+            install_operator(cluster, operator_image=images.operator, embedder_image=images.embedder)
+        except DevclusterError as error:
+            raise DemoError(f"{error}\n{of_pods(cluster, OPERATOR_NAMESPACE)}") from error
         step.result = "the operator is ready"
     stand = ClusterStand(postgres, MANIFEST, rows=len(dataset.memories))
     with narrator.step("A user's namespace, Secret and toolbox pod"):
