@@ -64,10 +64,7 @@ def serve(  # noqa: PLR0917 -- options, all named
 
     Example: memory-embedder serve --model-file all-MiniLM-L6-v2.gguf --port 8080
     """
-    given = locals() | {"gpu_memory_limit_mib": gpu_memory_limit, "query_cache_entries": query_cache}
-    settings = _settings(
-        {k: v for k, v in given.items() if v is not None and k not in {"gpu_memory_limit", "query_cache"}}
-    )
+    settings = _settings({option: value for option, value in locals().items() if value is not None})
     from memory_embedder.logs import configure_logging
     from memory_embedder.server import serve as run
 

@@ -33,7 +33,7 @@ def plan_load(settings: EmbedderSettings, profile: ModelProfile, *, threads: int
     cores = settings.threads or threads or available_threads()
     general = settings.contexts or (1 if gpu else min(cores, _MOST_CONTEXTS))
     each = max(1, cores // general)
-    limit = settings.gpu_memory_limit_mib
+    limit = settings.gpu_memory_limit
     return LoadPlan(
         path=settings.file(),
         profile=profile,

@@ -74,7 +74,7 @@ class EmbeddingService:
         self._make_engine = make_engine
         self._engine: Engine | None = None
         self._dispatcher: Dispatcher | None = None
-        self._cache = QueryCache(settings.query_cache_entries)
+        self._cache = QueryCache(settings.query_cache)
         self._tokenizers = ThreadPoolExecutor(max_workers=2, thread_name_prefix="tokenizer")
         self._state = State.LOADING
         self._refusal: EmbedderError | None = None

@@ -36,7 +36,7 @@ class EmbedderSettings(BaseSettings):
 
     gpu_layers: int = Field(default=0, ge=-1)
     allow_cpu: bool = False
-    gpu_memory_limit_mib: int | None = Field(default=None, ge=1)
+    gpu_memory_limit: int | None = Field(default=None, ge=1, description="MiB")
     threads: int = Field(default=0, ge=0)
     contexts: int = Field(default=0, ge=0)
     batch_tokens: int = Field(default=0, ge=0)
@@ -47,7 +47,7 @@ class EmbedderSettings(BaseSettings):
     queued_query_tokens: int = Field(default=32_768, ge=1)
     queued_document_tokens: int = Field(default=262_144, ge=1)
     query_streak: int = Field(default=8, ge=1)
-    query_cache_entries: int = Field(default=4096, ge=0)
+    query_cache: int = Field(default=4096, ge=0)
     max_inputs: int = Field(default=2048, ge=1)
     max_body_bytes: int = Field(default=8 << 20, ge=1024)
     max_inflight_bytes: int = Field(default=128 << 20, ge=1024)
