@@ -125,6 +125,7 @@ class PodFacts:
     component: str
     ip: str | None = None
     ready: bool = False
+    ended: bool = False
     deleting: bool = False
     problem: Problem | None = None
 

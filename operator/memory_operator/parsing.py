@@ -148,6 +148,7 @@ def pod_facts(pod: Manifest) -> PodFacts:
         component=(meta.get("labels") or {}).get(LABEL_COMPONENT, ""),
         ip=status.get("podIP"),
         ready=_condition(status, "Ready") != {},
+        ended=status.get("phase") in {"Succeeded", "Failed"},
         deleting="deletionTimestamp" in meta,
         problem=_pod_problem(f"Pod {meta['namespace']}/{meta['name']}", status),
     )

@@ -18,6 +18,8 @@ from memory_operator.resources import cnpg, workers
 from memory_operator.resources.common import LABEL_INDEX_NAME, LABEL_INDEX_NAMESPACE, LABEL_MANAGED_BY, MANAGER, Images
 from memory_operator.spec import MemoryIndex
 
+WRITERS = {"backfill", "index", "migrate", "sync"}
+
 
 def remove(index: MemoryIndex, seen: Observed, images: Images, now: datetime) -> Step:
     """The next writes towards the object's end; taking the finalizer off is the last of them."""
@@ -55,7 +57,7 @@ def _undo(index: MemoryIndex, seen: Observed, images: Images, now: datetime) -> 
     busy = _stop_workers(index, seen)
     if busy:
         return Step(Verdict.no(Reason.DELETING, "Stopping the workers before the migrations are undone."), busy)
-    if any(pod.component in {"sync", "backfill"} for pod in seen.pods):
+    if any(pod.component in WRITERS and not pod.ended for pod in seen.pods):
         return Step(Verdict.no(Reason.DELETING, "Waiting for the workers' pods to end."))
     work = jobs.Work(
         namespace=index.namespace,
@@ -69,9 +71,7 @@ def _undo(index: MemoryIndex, seen: Observed, images: Images, now: datetime) -> 
 
 def _stop_workers(index: MemoryIndex, seen: Observed) -> tuple[Action, ...]:
     running = [
-        job
-        for job in seen.jobs
-        if job.component in {"backfill", "index"} and job.state is JobState.ACTIVE and not job.deleting
+        job for job in seen.jobs if job.component in WRITERS and job.state is JobState.ACTIVE and not job.deleting
     ]
     stops: list[Action] = [Delete("batch/v1", "Job", index.namespace, job.name) for job in running]
     if seen.sync is not None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from memory_operator.observed import DatabaseFacts, JobState, Problem, Rows
+from memory_operator.observed import DatabaseFacts, JobState, PodFacts, Problem, Rows
 from memory_operator.reasons import Reason
 
 
@@ -227,6 +227,17 @@ def test_deletion_with_policy_delete_stops_workers_undoes_the_migrations_and_the
     cluster.change(schema_revision=None, schema_current=False)
     cluster.look()
     assert cluster.gone
+
+
+@pytest.mark.parametrize(("ended", "running"), [(True, ["uninstall"]), (False, [])])
+def test_the_migrations_are_undone_only_after_the_last_workers_pod_has_ended(
+    world: Any, ended: bool, running: list[str]
+) -> None:
+    index = world.index(deletionPolicy="Delete").model_copy(update={"deleted_at": world.now})
+    pod = PodFacts(name="mem-backfill-x", component="backfill", ended=ended)
+    plan = world.decide(index, pods=(pod,))
+    started = [a.manifest["metadata"]["labels"]["app.kubernetes.io/component"] for a in plan.actions]
+    assert started == running
 
 
 def test_deletion_with_policy_delete_says_what_it_waits_for(cluster: Any) -> None:

@@ -233,6 +233,13 @@ def test_a_model_that_cannot_be_had_is_told_from_a_crash() -> None:
     assert problem.reason is Reason.MODEL_NOT_VERIFIED
 
 
+@pytest.mark.parametrize(
+    ("phase", "ended"), [("Running", False), ("Pending", False), ("Succeeded", True), ("Failed", True)]
+)
+def test_a_pod_that_has_run_its_course_is_told_from_one_that_works(phase: str, ended: bool) -> None:
+    assert parsing.pod_facts(pod(phase=phase)).ended is ended
+
+
 def test_a_healthy_pod_has_no_problem() -> None:
     container = {"name": "embedder", "ready": True, "state": {"running": {}}}
     assert problem_of(pod(containerStatuses=[container])) is None
