@@ -79,6 +79,10 @@ class PostgresInstance:
         with (self._data / "postgresql.auto.conf").open("a") as configuration:
             configuration.writelines(lines)
 
+    def program(self, name: str) -> Path:
+        """A program of the same version as the server, such as pg_dump."""
+        return self._bin / name
+
     def start(self) -> None:
         self._run("pg_ctl", "-w", "-t", "60", "-D", str(self._data), "-l", str(self._log), "start")
 

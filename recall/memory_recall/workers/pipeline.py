@@ -23,7 +23,8 @@ from memory_recall.workers.bisecting import Outcome, PatientEmbedder
 from memory_recall.workers.progress import Progress
 
 PAGE_ROWS = 512
-_WRITE_ROWS = 1024
+_WRITE_ROWS = 1024  # of one statement
+_WRITE_BACKLOG = 32  # batches; enough for a full statement to gather while the one before is under way
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ class Pipeline:
         before = self.tally.read
         depth = self._options.concurrency
         to_embed: asyncio.Queue[list[PendingRow] | None] = asyncio.Queue(maxsize=depth)
-        to_write: asyncio.Queue[Outcome | None] = asyncio.Queue(maxsize=2 * depth)
+        to_write: asyncio.Queue[Outcome | None] = asyncio.Queue(maxsize=_WRITE_BACKLOG)
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._read(to_embed))

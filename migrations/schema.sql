@@ -1,0 +1,139 @@
+-- The schema at the last revision, for a model of 384 dimensions. Written by the test that compares it:
+-- MEMORY_TEST_UPDATE=1 pytest tests/integration/memory_recall/test_migrate_declared.py
+
+CREATE FUNCTION public.memory_index_guard() RETURNS trigger
+    LANGUAGE plpgsql
+    AS $$
+        BEGIN
+            IF TG_OP = 'UPDATE' AND NEW.content IS DISTINCT FROM OLD.content THEN
+                NEW.embedding := NULL;
+            END IF;
+            IF NOT (NOT (NEW.is_sensitive IS NOT FALSE) AND NEW.deleted_at IS NULL) THEN
+                NEW.embedding := NULL;
+            ELSIF NEW.embedding IS NULL THEN
+                PERFORM pg_catalog.pg_notify('memory_index_pending', TG_TABLE_NAME);
+            END IF;
+            RETURN NEW;
+        END
+        $$;
+
+CREATE FUNCTION public.memory_index_text_hash(content text) RETURNS text
+    LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+    AS $$SELECT pg_catalog.md5(content)$$;
+
+CREATE TABLE public.memories (
+    id integer NOT NULL,
+    content text NOT NULL,
+    category character varying(50) DEFAULT 'facts'::character varying,
+    tags text DEFAULT ''::text,
+    expanded_keywords text DEFAULT ''::text,
+    importance real DEFAULT 0.5,
+    is_sensitive boolean DEFAULT false NOT NULL,
+    user_id character varying(100) DEFAULT 'default'::character varying NOT NULL,
+    deleted_at timestamp with time zone,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    search_vector tsvector GENERATED ALWAYS AS ((((setweight(to_tsvector('english'::regconfig, COALESCE(content, ''::text)), 'A'::"char") || setweight(to_tsvector('english'::regconfig, COALESCE(expanded_keywords, ''::text)), 'B'::"char")) || setweight(to_tsvector('english'::regconfig, COALESCE(tags, ''::text)), 'C'::"char")) || setweight(to_tsvector('english'::regconfig, (COALESCE(category, ''::character varying))::text), 'D'::"char"))) STORED,
+    embedding public.halfvec(384),
+    CONSTRAINT memory_index_no_private_embedding CHECK (((embedding IS NULL) OR ((NOT (is_sensitive IS NOT FALSE)) AND (deleted_at IS NULL))))
+);
+
+CREATE SEQUENCE public.memories_id_seq
+    AS integer
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1;
+
+ALTER SEQUENCE public.memories_id_seq OWNED BY public.memories.id;
+
+CREATE TABLE public.memory_embedding_failures (
+    id bigint NOT NULL,
+    text_hash text NOT NULL,
+    attempts integer NOT NULL,
+    error_class text NOT NULL,
+    next_attempt timestamp with time zone NOT NULL,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT memory_embedding_failures_attempts_check CHECK ((attempts > 0))
+);
+
+CREATE TABLE public.memory_index_alembic_version (
+    version_num character varying(32) NOT NULL
+);
+
+CREATE TABLE public.memory_index_models (
+    id integer NOT NULL,
+    name text NOT NULL,
+    digest text,
+    dimensions integer NOT NULL,
+    pooling text,
+    max_tokens integer,
+    query_prefix text DEFAULT ''::text NOT NULL,
+    document_prefix text DEFAULT ''::text NOT NULL,
+    created_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT memory_index_models_dimensions_check CHECK ((dimensions > 0))
+);
+
+ALTER TABLE public.memory_index_models ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME public.memory_index_models_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE TABLE public.memory_index_state (
+    singleton boolean DEFAULT true NOT NULL,
+    table_name text NOT NULL,
+    active_model integer NOT NULL,
+    next_model integer,
+    column_adopted boolean NOT NULL,
+    discarding boolean NOT NULL,
+    updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    CONSTRAINT memory_index_state_singleton_check CHECK (singleton)
+);
+
+ALTER TABLE ONLY public.memories ALTER COLUMN id SET DEFAULT nextval('public.memories_id_seq'::regclass);
+
+ALTER TABLE ONLY public.memories
+    ADD CONSTRAINT memories_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY public.memory_embedding_failures
+    ADD CONSTRAINT memory_embedding_failures_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY public.memory_index_alembic_version
+    ADD CONSTRAINT memory_index_alembic_version_pkc PRIMARY KEY (version_num);
+
+ALTER TABLE ONLY public.memory_index_models
+    ADD CONSTRAINT memory_index_models_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY public.memory_index_state
+    ADD CONSTRAINT memory_index_state_pkey PRIMARY KEY (singleton);
+
+CREATE INDEX idx_memories_embedding ON public.memories USING hnsw (embedding public.halfvec_cosine_ops) WITH (m='16', ef_construction='64');
+
+CREATE INDEX idx_memories_embedding_pending ON public.memories USING btree (id) WHERE ((embedding IS NULL) AND ((NOT (is_sensitive IS NOT FALSE)) AND (deleted_at IS NULL)));
+
+CREATE INDEX idx_memories_embedding_withheld ON public.memories USING btree (id) WHERE (NOT ((NOT (is_sensitive IS NOT FALSE)) AND (deleted_at IS NULL)));
+
+CREATE INDEX idx_memories_search ON public.memories USING gin (search_vector);
+
+CREATE INDEX idx_memories_updated ON public.memories USING btree (updated_at);
+
+CREATE INDEX idx_memories_user ON public.memories USING btree (user_id);
+
+CREATE TRIGGER zz_memory_index_insert BEFORE INSERT ON public.memories FOR EACH ROW EXECUTE FUNCTION public.memory_index_guard();
+
+ALTER TABLE public.memories ENABLE ALWAYS TRIGGER zz_memory_index_insert;
+
+CREATE TRIGGER zz_memory_index_update BEFORE UPDATE ON public.memories FOR EACH ROW WHEN (((new.embedding IS NULL) OR (NOT ((NOT (new.is_sensitive IS NOT FALSE)) AND (new.deleted_at IS NULL))) OR (new.content IS DISTINCT FROM old.content))) EXECUTE FUNCTION public.memory_index_guard();
+
+ALTER TABLE public.memories ENABLE ALWAYS TRIGGER zz_memory_index_update;
+
+ALTER TABLE ONLY public.memory_index_state
+    ADD CONSTRAINT memory_index_state_active_model_fkey FOREIGN KEY (active_model) REFERENCES public.memory_index_models(id);
+
+ALTER TABLE ONLY public.memory_index_state
+    ADD CONSTRAINT memory_index_state_next_model_fkey FOREIGN KEY (next_model) REFERENCES public.memory_index_models(id);

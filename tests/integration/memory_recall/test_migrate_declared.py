@@ -1,0 +1,37 @@
+"""What the migrations make is what `migrations/schema.sql` declares, so a reviewer sees every change of the result."""
+
+import asyncio
+import os
+import re
+from collections.abc import Callable
+
+from memory_recall.store.connection import DsnText
+from memory_recall.store.migrate import MigrationRequest, migrate
+from tests.integration.conftest import Database
+from tests.integration.memory_recall.conftest import REPOSITORY
+
+DECLARED = REPOSITORY / "migrations" / "schema.sql"
+HEADER = "-- The schema at the last revision, for a model of 384 dimensions. Written by the test that compares it:\n"
+HEADER += "-- MEMORY_TEST_UPDATE=1 pytest tests/integration/memory_recall/test_migrate_declared.py\n\n"
+_NOISE = re.compile(r"^(--.*|SET .*|SELECT pg_catalog.set_config.*|\\(un)?restrict .*|CREATE EXTENSION .*|COMMENT .*)$")
+
+
+async def _dump(database: Database) -> str:
+    process = await asyncio.create_subprocess_exec(
+        str(database.server.program("pg_dump")), "--schema-only", "--no-owner", "--no-privileges",
+        database.superuser_dsn, stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    output, _ = await process.communicate()
+    assert process.returncode == 0
+    lines = [line for line in output.decode().splitlines() if not _NOISE.match(line)]
+    return re.sub(r"\n{2,}", "\n\n", "\n".join(lines)).strip() + "\n"
+
+
+async def test_the_migrated_schema_is_the_declared_one(
+    database: Database, request_for: Callable[..., MigrationRequest]
+) -> None:
+    await migrate(DsnText(database.dsn), request_for(dimensions=384, model="all-MiniLM-L6-v2"), to="head")
+    found = HEADER + await _dump(database)
+    if os.environ.get("MEMORY_TEST_UPDATE"):
+        DECLARED.write_text(found)
+    assert found == DECLARED.read_text()
