@@ -1,0 +1,152 @@
+"""Whatever keeps meaning out leaves exactly the lexical order, with a reason and without an error."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import asyncpg
+import pytest
+
+from memory_recall.errors import DatabaseUnreachable, EmbedderUnavailable
+from memory_recall.query import Degraded
+
+TOPICS = ["zigbee dongle", "zfs scrub", "garden tomatoes", "router password", "backup of the zfs pool"]
+
+
+def axis(*weights: float) -> list[float]:
+    return [*weights, *([0.0] * (8 - len(weights)))]
+
+
+async def fill(memories: Any) -> None:
+    """Sixty rows whose words, vectors and importance all disagree about the order."""
+    for number in range(60):
+        await memories.add(
+            " ".join([TOPICS[number % 5]] * (1 + number % 3)) + f" note {number} about the pool",
+            vector=axis(1.0, ((number * 7) % 60) / 10),
+            importance=((number * 13) % 10) / 10,
+        )
+
+
+async def no_embedder(_: Any, __: Any) -> None:
+    return None
+
+
+async def drop_index(memories: Any, _: Any) -> None:
+    await memories.pool.execute("DROP INDEX idx_memories_embedding")
+
+
+async def drop_column(memories: Any, _: Any) -> None:
+    await memories.pool.execute("ALTER TABLE memories DROP COLUMN embedding CASCADE")
+
+
+async def drop_state(memories: Any, _: Any) -> None:
+    await memories.pool.execute("DROP TABLE memory_index_state")
+
+
+async def drop_extension(_: Any, database: Any) -> None:
+    connection = await asyncpg.connect(database.superuser_dsn)
+    await connection.execute("DROP EXTENSION vector CASCADE")
+    await connection.close()
+
+
+async def change_model(memories: Any, _: Any) -> None:
+    await memories.pool.execute("UPDATE memory_index_models SET name = 'another'")
+
+
+CASES: list[tuple[str, Callable[[Any, Any], Awaitable[None]], Any, Degraded]] = [
+    ("no embedder", no_embedder, None, Degraded.NO_EMBEDDER),
+    ("no index", drop_index, axis(1.0), Degraded.INDEX_MISSING),
+    ("no column", drop_column, axis(1.0), Degraded.SCHEMA_MISSING),
+    ("no state", drop_state, axis(1.0), Degraded.SCHEMA_MISSING),
+    ("no extension", drop_extension, axis(1.0), Degraded.EXTENSION_MISSING),
+    ("another model", change_model, axis(1.0), Degraded.MODEL_MISMATCH),
+    ("wrong dimensions", no_embedder, [1.0, 2.0], Degraded.DIMENSION_MISMATCH),
+    ("not a number", no_embedder, axis(float("nan")), Degraded.DENSE_FAILED),
+    ("embedder fails", no_embedder, EmbedderUnavailable("gone"), Degraded.EMBEDDER_FAILED),
+    ("embedder breaks", no_embedder, RuntimeError("any"), Degraded.EMBEDDER_FAILED),
+]
+
+
+@pytest.mark.parametrize(("damage", "vector", "reason"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+@pytest.mark.parametrize("mode", ["hybrid", "dense"])
+async def test_the_order_is_the_lexical_one_and_the_reason_is_told(  # noqa: PLR0917  (fixtures and a table of cases)
+    memories: Any, embedder: Any, database: Any, damage: Any, vector: Any, reason: Degraded, mode: str
+) -> None:
+    """For both lexical legs and the sort orders that fuse."""
+    await fill(memories)
+    await damage(memories, database)
+    embedder.vectors["scrub the zfs pool"] = vector
+    for lexical in ("bm25", "ts_rank"):
+        for sort_by in ("relevance", "importance"):
+            words = memories.recalling(lexical=lexical)
+            expected = await words.recall("scrub the zfs pool", mode="lexical", sort_by=sort_by)
+            recall = memories.recalling(None if vector is None else embedder, lexical=lexical)
+            result = await recall.recall("scrub the zfs pool", mode=mode, sort_by=sort_by)
+            assert result.reason is reason
+            assert result.ids == expected.ids
+            assert len(result.ids) == 10
+
+
+async def test_damage_done_while_running_is_survived(memories: Any, embedder: Any) -> None:
+    """What was known of the schema a moment ago may be wrong by now; the recall finds out and answers."""
+    await fill(memories)
+    recall = memories.recalling(embedder)
+    assert not (await recall.recall("zfs pool")).degraded
+    expected = (await recall.recall("zfs pool", mode="lexical")).ids
+    await memories.pool.execute("ALTER TABLE memories DROP COLUMN embedding CASCADE")
+    assert (await recall.recall("zfs pool")).ids == expected
+    assert (await recall.recall("zfs pool")).reason is Degraded.SCHEMA_MISSING
+
+
+async def test_no_connection_is_held_while_the_query_is_embedded(memories: Any) -> None:
+    """A slow embedder must not exhaust the API's pool."""
+    await fill(memories)
+    free: list[int] = []
+
+    class Watching:
+        model = "tiny"
+
+        async def embed_query(self, _: str) -> list[float]:
+            free.append(memories.pool.get_idle_size() - memories.pool.get_size())
+            return axis(1.0)
+
+    result = await memories.recalling(Watching()).recall("zfs pool")
+    assert not result.degraded
+    assert free == [0]
+
+
+async def test_a_slow_embedder_costs_its_budget_and_no_more(memories: Any) -> None:
+    """Past the budget the words answer."""
+
+    class Silent:
+        model = "tiny"
+
+        async def embed_query(self, _: str) -> list[float]:
+            await asyncio.Event().wait()
+            return []
+
+    await fill(memories)
+    recall = memories.recalling(Silent(), embedding_budget=0.01)
+    assert (await recall.recall("zfs pool")).reason is Degraded.EMBEDDER_TIMEOUT
+    assert (await recall.recall("zfs pool")).reason is Degraded.CIRCUIT_OPEN
+
+
+async def test_words_that_cannot_be_searched_are_an_error(memories: Any, database: Any) -> None:
+    """A database that is gone is the one thing that recall reports."""
+    await memories.add("x")
+    recall = memories.recalling()
+    await recall.recall("x")
+    await memories.pool.close()
+    with pytest.raises(DatabaseUnreachable):
+        await recall.recall("x")
+
+
+async def test_every_result_is_observed(memories: Any, embedder: Any) -> None:
+    """Degrades are invisible to callers and visible to metrics."""
+    await memories.add("x", vector=axis(1.0))
+    seen: list[Any] = []
+    recall = memories.recalling(embedder, observe=seen.append)
+    await recall.recall("x")
+    embedder.vectors["y"] = RuntimeError()
+    await recall.recall("y")
+    assert [result.reason for result in seen] == [None, Degraded.EMBEDDER_FAILED]

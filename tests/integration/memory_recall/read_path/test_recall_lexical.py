@@ -1,0 +1,157 @@
+"""The lexical legs: the API's own order to the last place, and BM25 as the literature has it."""
+
+import math
+import random
+from collections import Counter
+from typing import Any
+
+import pytest
+
+WORDS = (
+    *("pool", "disk", "scrub", "zfs", "backup", "night", "router", "port", "zigbee", "dongle", "garden", "tomato"),
+    *("kettle", "relay", "mesh", "vpn", "cert", "renew"),
+)
+QUERIES = ["scrub zfs", "zigbee dongle router", "backup night pool disk", "kettle", "renewing certs", "mesh-relay vpn"]
+
+API_AND = """
+SELECT id FROM memories, plainto_tsquery('english', $1) query
+ WHERE deleted_at IS NULL AND (search_vector @@ query OR $1 = '')
+ ORDER BY {order} DESC, id LIMIT $2"""
+API_OR = """
+SELECT id FROM memories, to_tsquery('english', $1) query
+ WHERE deleted_at IS NULL AND search_vector @@ query AND ts_rank(search_vector, query) > 0.01
+ ORDER BY ts_rank(search_vector, query) DESC, id LIMIT $2"""
+ORDERS = {
+    "relevance": "(ts_rank(search_vector, query) * 0.7 + importance * 0.3)",
+    "importance": "(ts_rank(search_vector, query) * 0.4 + importance * 0.6)",
+}
+
+
+async def fill(memories: Any, rows: int = 300) -> None:
+    chance = random.Random(7)  # noqa: S311  (example rows)
+    weights = [1 / (rank + 1) for rank in range(len(WORDS))]
+    for _ in range(rows):
+        await memories.add(
+            " ".join(chance.choices(WORDS, weights, k=chance.randint(3, 40))),
+            importance=round(chance.random(), 2),
+            tags=",".join(chance.choices(WORDS, k=2)),
+            expanded_keywords=chance.choice(WORDS),
+            deleted=chance.random() < 0.1,
+        )
+
+
+async def as_the_api_does(memories: Any, query: str, sort_by: str, limit: int) -> list[int]:
+    """The API's two queries and its merge."""
+    rows = await memories.pool.fetch(API_AND.format(order=ORDERS[sort_by]), query, limit)
+    found = [row["id"] for row in rows]
+    words = query.split()
+    if len(found) < limit and len(words) > 1:
+        broad = await memories.pool.fetch(API_OR, " | ".join(words), limit)
+        found += [row["id"] for row in broad if row["id"] not in found]
+    return found[:limit]
+
+
+@pytest.mark.parametrize("sort_by", ["relevance", "importance"])
+@pytest.mark.parametrize("query", [*(query for query in QUERIES if "-" not in query), ""])
+async def test_the_api_s_leg_gives_the_api_s_order(memories: Any, sort_by: str, query: str) -> None:
+    """AND first by the blend, then OR-broadened by rank, at any limit.
+
+    Compounds such as mesh-relay are left out: the API's raw OR query makes a phrase of one, the parsed query its parts.
+    """
+    await fill(memories, 150)
+    recall = memories.recalling(lexical="ts_rank")
+    for limit in (1, 5, 40, 200):
+        result = await recall.recall(query, mode="lexical", sort_by=sort_by, limit=limit)
+        assert result.ids == await as_the_api_does(memories, query, sort_by, limit)
+
+
+async def reference_bm25(memories: Any, query: str) -> dict[int, float]:
+    """Okapi BM25 in its textbook form, over the lexemes of every row."""
+    rows = await memories.pool.fetch(
+        "SELECT m.id, array_agg(u.lexeme) AS lexemes, array_agg(cardinality(u.positions)) AS counts"
+        " FROM memories m, unnest(m.search_vector) u WHERE m.deleted_at IS NULL GROUP BY m.id"
+    )
+    documents = {row["id"]: dict(zip(row["lexemes"], row["counts"], strict=True)) for row in rows}
+    words = await memories.pool.fetchval("SELECT tsvector_to_array(to_tsvector('english', $1))", query)
+    frequencies = Counter(lexeme for document in documents.values() for lexeme in document)
+    mean = sum(sum(document.values()) for document in documents.values()) / len(documents)
+    scores: dict[int, float] = {}
+    for identity, document in documents.items():
+        length = sum(document.values())
+        score = 0.0
+        for word in words:
+            times, holding = document.get(word, 0), frequencies[word]
+            weight = math.log(1 + (len(documents) - holding + 0.5) / (holding + 0.5))
+            score += weight * times * 2.2 / (times + 1.2 * (0.25 + 0.75 * length / mean))
+        if score > 0:
+            scores[identity] = score
+    return scores
+
+
+@pytest.mark.parametrize("query", QUERIES)
+async def test_bm25_is_that_of_the_textbook_while_the_budget_lasts(memories: Any, query: str) -> None:
+    """Scores and order equal an unbounded BM25 over the same lexemes, repeated words included."""
+    await fill(memories)
+    expected = await reference_bm25(memories, query)
+    from memory_recall.fusion import Fusion
+
+    result = await memories.recalling(fusion=Fusion(importance=False)).recall(query, mode="lexical", limit=10)
+    scores = {memory.id: memory.evidence.lexical_score for memory in result.memories}
+    assert scores == {identity: pytest.approx(expected[identity], rel=1e-6) for identity in scores}
+    best = sorted(expected.values(), reverse=True)[: len(scores)]
+    assert list(scores.values()) == pytest.approx(best, rel=1e-6)
+    assert len(scores) == min(10, len(expected))
+
+
+async def test_a_small_budget_spends_itself_on_the_rarest_word(memories: Any) -> None:
+    """The common word's many rows do not crowd the rare word's few ones out."""
+    from memory_recall.fusion import Fusion, SortBy
+    from memory_recall.store.lexical_bm25 import CollectionStatistics
+    from memory_recall.store.recall_filters import Filters
+    from memory_recall.store.recall_sql import RecallQuery, statement
+    from memory_recall.store.table import describe
+
+    for number in range(100):
+        await memories.add(f"pool note {number}")
+    rare = await memories.add("the xylophone beside the pool")
+    async with memories.pool.acquire() as connection:
+        table = await describe(connection, "memories")
+        sql, arguments = statement(
+            RecallQuery(
+                text="pool xylophone", legs="lexical", lexical="bm25", fusion=Fusion(), sort_by=SortBy.RELEVANCE,
+                filters=Filters(), limit=50, statistics=CollectionStatistics(101, 4.0, 1.0), budget=20,
+            ),
+            table,
+        )  # fmt: skip
+        rows = await connection.fetch(sql, *arguments)
+    assert rows[0]["id"] == rare
+    assert len(rows) == 20
+
+
+async def test_a_large_table_takes_frequencies_from_the_last_analyze(memories: Any) -> None:
+    """Where counting would be too dear, common words are known from Postgres's own statistics."""
+    from memory_recall.fusion import Fusion, SortBy
+    from memory_recall.store.lexical_bm25 import CollectionStatistics
+    from memory_recall.store.recall_filters import Filters
+    from memory_recall.store.recall_sql import RecallQuery, statement
+    from memory_recall.store.table import describe
+
+    await fill(memories)
+    await memories.pool.execute("ANALYZE memories")
+    plan = RecallQuery(
+        text="zfs dongle kettle", legs="lexical", lexical="bm25", fusion=Fusion(), sort_by=SortBy.RELEVANCE,
+        filters=Filters(), limit=10, statistics=CollectionStatistics(1_000_000, 22.0, 2.0),
+    )  # fmt: skip
+    async with memories.pool.acquire() as connection:
+        sql, arguments = statement(plan, await describe(connection, "memories"))
+        rows = await connection.fetch(sql, *arguments)
+    assert "pg_stats" in sql
+    assert len(rows) == 10
+    assert rows[0]["lexical_score"] > 0
+
+
+async def test_an_or_query_is_made_from_parsed_words(memories: Any) -> None:
+    """Raw words would be a syntax error here; parsed ones find the row."""
+    wanted = await memories.add("it doesn't boot: grub & uefi")
+    result = await memories.recalling(lexical="ts_rank").recall("grub | doesn't ! teapot:*", mode="lexical")
+    assert result.ids == [wanted]
