@@ -1,5 +1,6 @@
 """Installs CloudNativePG from its own release manifest."""
 
+import re
 from typing import Any
 
 import yaml
@@ -27,15 +28,24 @@ def install_cnpg(cluster: Cluster, *, settings: Settings | None = None, reporter
 
 
 def adapted(manifest: str) -> str:
-    """The release manifest, for a cluster that may not pull and for machines with few processors."""
-    documents = [document for document in yaml.safe_load_all(manifest) if document]
-    for document in documents:
-        if document["kind"] == "Deployment":
-            for container in document["spec"]["template"]["spec"]["containers"]:
-                container["imagePullPolicy"] = "IfNotPresent"
-                # A tenth of a processor makes the start take a minute.
-                container.get("resources", {}).get("limits", {}).pop("cpu", None)
-    return yaml.safe_dump_all(documents, sort_keys=False)
+    """The release manifest, for a cluster that may not pull and for machines with few processors.
+
+    Only the Deployment is parsed: the resource definitions are a megabyte, and take seconds.
+    """
+    documents = re.split(r"^---$", manifest, flags=re.MULTILINE)
+    return "---".join(
+        _adapted_deployment(text) if re.search(r"^kind: Deployment$", text, flags=re.MULTILINE) else text
+        for text in documents
+    )
+
+
+def _adapted_deployment(text: str) -> str:
+    deployment = yaml.safe_load(text)
+    for container in deployment["spec"]["template"]["spec"]["containers"]:
+        container["imagePullPolicy"] = "IfNotPresent"
+        # A tenth of a processor makes the start take a minute.
+        container.get("resources", {}).get("limits", {}).pop("cpu", None)
+    return f"\n{yaml.safe_dump(deployment, sort_keys=False)}"
 
 
 def _webhook_answers(cluster: Cluster) -> bool:

@@ -1,0 +1,152 @@
+"""Digests, pins and command lines of what is built."""
+
+import io
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from devcluster import binaries, cnpg, versions
+from devcluster.digests import digest_of, digest_of_files
+from devcluster.errors import DevclusterError
+from devcluster.images.archives import ImageConfig, image_names, write_archive
+from devcluster.images.bases import cnpg_image, mirror_from
+from devcluster.images.builders import Build, buildah_arguments, engine_arguments
+from devcluster.images.project import EMBEDDER, OPERATOR, key_of
+from devcluster.settings import REPOSITORY, Settings
+
+BUILD = Build("localhost/x:dev", "Dockerfile.x", "cpu", {"BASE_IMAGE": "base"}, {"models": Path("/m")})
+
+
+def test_a_digest_depends_on_names_and_contents_but_not_on_order() -> None:
+    assert digest_of({"a": "1", "b": "2"}) == digest_of({"b": b"2", "a": b"1"})
+    assert (
+        len({digest_of({"a": "1"}), digest_of({"a": "2"}), digest_of({"b": "1"}), digest_of({"a": "", "1": ""})}) == 4
+    )
+
+
+def test_a_digest_of_files_sees_every_change_but_not_compiled_files(tmp_path: Path) -> None:
+    source = tmp_path / "package"
+    source.mkdir()
+    (source / "a.py").write_text("1", encoding="utf-8")
+    before = digest_of_files(tmp_path, ["package"])
+    (source / "__pycache__").mkdir()
+    (source / "__pycache__" / "a.pyc").write_text("x", encoding="utf-8")
+    assert digest_of_files(tmp_path, ["package"]) == before
+    (source / "b.py").write_text("", encoding="utf-8")
+    assert digest_of_files(tmp_path, ["package"]) != before
+
+
+def test_versions_are_read_from_go_mod() -> None:
+    block = "require (\n\texample.com/a v1.2.3\n\texample.com/a/b v9.9.9 // indirect\n)\n"
+    text = f"module m\n\n{block}require example.com/c v0.1.0\n"
+    assert versions.required_version(text, "example.com/a") == "v1.2.3"
+    assert versions.required_version(text, "example.com/c") == "v0.1.0"
+    with pytest.raises(DevclusterError, match=r"example\.com/d"):
+        versions.required_version(text, "example.com/d")
+
+
+def test_kubernetes_staging_modules_follow_its_version() -> None:
+    text = (REPOSITORY / "tools" / "kubernetes" / "go.mod").read_text(encoding="utf-8")
+    staging = f"v0.{versions.tool_version('kubernetes').removeprefix('v1.')}"
+    replacements = [line.split() for line in text.splitlines() if "=>" in line]
+    assert replacements
+    assert {line[-1] for line in replacements} == {staging}
+
+
+@pytest.mark.parametrize("tool", binaries.tools(), ids=lambda tool: tool.name)
+def test_every_tool_is_locked_and_kept_under_its_name(tool: binaries.Tool) -> None:
+    assert (tool.directory / "go.mod").exists()
+    assert (tool.directory / "go.sum").exists()
+    assert tool.key.startswith(f"{tool.name}-")
+
+
+def test_a_program_that_is_not_built_is_named_with_the_command_that_builds_it(tmp_path: Path) -> None:
+    built = binaries.Binaries(Settings(cache_dir=tmp_path))
+    with pytest.raises(DevclusterError, match="kubelet") as caught:
+        built.path("kubelet")
+    assert "devcluster binaries" in caught.value.remedy
+
+
+def test_the_debian_mirror_is_the_one_of_apt() -> None:
+    targets = "Other|Other|http://other.example/\nDebian|Debian-Security|http://s.example/x/\nDebian|Debian|http://d.example/debian/\n"
+    assert mirror_from(targets) == "http://d.example/debian"
+    with pytest.raises(DevclusterError, match="mirror"):
+        mirror_from("Other|Other|http://other.example/\n")
+
+
+def test_an_archive_is_reproducible_and_names_its_image(tmp_path: Path) -> None:
+    layer = tmp_path / "layer.tar"
+    with tarfile.open(layer, "w") as content:
+        content.addfile(tarfile.TarInfo("file"), io.BytesIO())
+    for name in ("one.tar", "two.tar"):
+        write_archive(tmp_path / name, "localhost/x:1", layer, ImageConfig(("/x",), "65532", {"A": "b"}))
+    assert (tmp_path / "one.tar").read_bytes() == (tmp_path / "two.tar").read_bytes()
+    assert image_names(tmp_path / "one.tar") == ("localhost/x:1",)
+    with tarfile.open(tmp_path / "one.tar") as archive:
+        (name,) = [name for name in archive.getnames() if name.endswith(".json") and name != "manifest.json"]
+        document = json.load(archive.extractfile(name) or io.BytesIO())
+    assert document["config"]["User"] == "65532"
+    assert document["config"]["Env"] == ["A=b"]
+
+
+def test_buildah_pulls_nothing_and_trusts_the_machines_authorities() -> None:
+    arguments = buildah_arguments(BUILD, Path("/etc/ssl/certs"))
+    assert "--pull-never" in arguments
+    assert "--volume=/etc/ssl/certs:/etc/ssl/certs:ro" in arguments
+    assert not any(argument.startswith("--volume") for argument in buildah_arguments(BUILD, None))
+
+
+@pytest.mark.parametrize("arguments", [buildah_arguments(BUILD, None), engine_arguments("docker", BUILD)])
+def test_every_builder_gets_target_arguments_and_contexts(arguments: list[str]) -> None:
+    expected = {
+        "--file=Dockerfile.x",
+        "--tag=localhost/x:dev",
+        "--target=cpu",
+        "--build-arg=BASE_IMAGE=base",
+        "--build-context=models=/m",
+    }
+    assert expected <= set(arguments)
+    assert arguments[-1] == "."
+
+
+def test_an_image_is_rebuilt_when_its_base_or_what_it_was_given_changes() -> None:
+    keys = {
+        key_of(OPERATOR, base="a", contexts={}),
+        key_of(OPERATOR, base="b", contexts={}),
+        key_of(EMBEDDER, base="a", contexts={}),
+        key_of(EMBEDDER, base="a", contexts={"models": Path("/m")}),
+    }
+    assert len(keys) == 4
+
+
+@pytest.mark.parametrize("image", [OPERATOR, EMBEDDER], ids=lambda image: image.key)
+def test_everything_that_goes_into_an_image_exists(image: object) -> None:
+    assert all((REPOSITORY / path).exists() for path in image.inputs)  # type: ignore[attr-defined]
+
+
+def test_cloudnative_pgs_deployment_pulls_nothing_it_has_and_may_use_a_processor() -> None:
+    manifest = """
+apiVersion: v1
+kind: Namespace
+---
+apiVersion: apps/v1
+kind: Deployment
+spec:
+  template:
+    spec:
+      containers:
+      - image: x
+        imagePullPolicy: Always
+        resources: {limits: {cpu: 100m, memory: 200Mi}}
+"""
+    adapted = cnpg.adapted(manifest)
+    assert "kind: Namespace" in adapted
+    assert "IfNotPresent" in adapted
+    assert "cpu" not in adapted
+    assert "200Mi" in adapted
+
+
+def test_cloudnative_pgs_image_has_the_version_of_its_module() -> None:
+    assert cnpg_image().endswith(f":{versions.tool_version('cnpg').removeprefix('v')}")

@@ -1,0 +1,83 @@
+"""Locks, control groups and clean-up: nothing of a cluster stays but its logs."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from devcluster import locks, processes, retrying
+from devcluster.errors import CommandError, DevclusterError
+from devcluster.node import cgroups, launch
+from devcluster.node.layout import Layout
+
+
+def test_a_lock_is_held_until_every_copy_of_its_descriptor_is_closed(tmp_path: Path) -> None:
+    descriptor = locks.try_lock(tmp_path / "lock")
+    assert descriptor is not None
+    copy = os.dup(descriptor)
+    os.close(descriptor)
+    assert locks.try_lock(tmp_path / "lock") is None
+    os.close(copy)
+    again = locks.try_lock(tmp_path / "lock")
+    assert again is not None
+    os.close(again)
+
+
+def test_a_control_group_of_version_2_is_made_once_and_removed_with_all_below_it(tmp_path: Path) -> None:
+    (tmp_path / "cgroup.controllers").write_text("", encoding="ascii")
+    cgroups.create("memory-index-x", tmp_path)
+    (tmp_path / "memory-index-x" / "kubepods" / "pod1").mkdir(parents=True)
+    assert cgroups.existing("memory-index-x", tmp_path) == [tmp_path / "memory-index-x"]
+    assert cgroups.remove("memory-index-x", root=tmp_path)
+    assert not (tmp_path / "memory-index-x").exists()
+
+
+def test_what_a_killed_cluster_left_is_removed_by_down_and_its_logs_stay(tmp_path: Path) -> None:
+    layout = Layout(tmp_path / "unit-remains")
+    layout.data.mkdir(parents=True)
+    (layout.data / "etcd").write_text("x", encoding="utf-8")
+    layout.logs.mkdir()
+    (layout.logs / "etcd.log").write_text("kept", encoding="utf-8")
+    layout.kubeconfig.write_text("x", encoding="utf-8")
+    assert launch.end("unit-remains", layout)
+    assert not layout.data.exists()
+    assert not layout.kubeconfig.exists()
+    assert (layout.logs / "etcd.log").read_text(encoding="utf-8") == "kept"
+    assert not launch.end("unit-remains", layout)
+
+
+def test_a_second_cluster_of_the_same_name_is_refused(tmp_path: Path) -> None:
+    layout = Layout(tmp_path / "unit-taken")
+    descriptor = locks.try_lock(layout.lock)
+    assert descriptor is not None
+    try:
+        with pytest.raises(DevclusterError, match="already running"):
+            launch.launch("unit-taken", layout.root, programs={}, images={}, ready_seconds=1)
+        assert launch.is_running(layout)
+    finally:
+        os.close(descriptor)
+    assert not launch.is_running(layout)
+
+
+def test_a_failed_command_is_told_with_the_end_of_its_output() -> None:
+    with pytest.raises(CommandError, match="sh -c") as caught:
+        processes.run(["sh", "-c", "echo no space left >&2; exit 4"])
+    assert caught.value.returncode == 4
+    assert "no space left" in caught.value.output
+
+
+def test_a_missing_program_is_named() -> None:
+    with pytest.raises(DevclusterError, match="no-such-program is not installed"):
+        processes.run(["no-such-program"])
+
+
+def test_a_streamed_command_hands_over_its_lines_and_its_failure() -> None:
+    lines: list[str] = []
+    with pytest.raises(CommandError, match="status 2"):
+        processes.stream(["sh", "-c", "echo one; echo two; exit 2"], lines.append)
+    assert lines == ["one", "two"]
+
+
+def test_waiting_in_vain_says_what_for() -> None:
+    with pytest.raises(DevclusterError, match="the moon is full"):
+        retrying.until("the moon is full", lambda: False, seconds=0, every=0)
