@@ -1,0 +1,97 @@
+"""What the operator learns from a real Postgres in each phase, and what it says when it cannot ask."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memory_operator.clients.database import inspect
+from memory_operator.observed import DatabaseFacts, Problem
+from memory_operator.reasons import Reason
+from memory_recall.store.connection import DsnText
+from memory_recall.store.ddl import TargetModel
+from memory_recall.store.migrate import MigrationRequest, migrate
+
+MIGRATIONS = Path(__file__).resolve().parents[3] / "migrations"
+REQUEST = MigrationRequest("memories", TargetModel("tiny", 8, "mean", 256, "", ""), MIGRATIONS)
+
+
+async def facts(dsn: str) -> DatabaseFacts:
+    found = await inspect(dsn, "memories")
+    assert isinstance(found, DatabaseFacts), found
+    return found
+
+
+async def test_an_empty_database_offers_the_extension_and_needs_everything(bare_database: Any) -> None:
+    found = await facts(bare_database.dsn)
+    assert found.extension_version is None
+    assert found.extension_available is not None
+    assert (found.schema_current, found.schema_revision, found.active_model) == (False, None, None)
+
+
+async def test_a_migrated_database_is_current_and_has_its_model(database: Any) -> None:
+    await migrate(DsnText(database.dsn), REQUEST, to="schema")
+    async with database.connection() as connection:
+        await connection.execute("INSERT INTO memories (content, is_sensitive) VALUES ('a', false), ('b', true)")
+    found = await facts(database.dsn)
+    assert found.schema_current
+    assert not found.schema_ahead
+    assert (found.column_dimensions, found.active_model, found.index_valid) == (8, "tiny", False)
+    assert (found.rows.total, found.rows.pending, found.rows.sensitive) == (2, 1, 1)
+
+
+async def test_a_dropped_extension_makes_the_schema_old_again(database: Any) -> None:
+    await migrate(DsnText(database.dsn), REQUEST, to="head")
+    assert (await facts(database.dsn)).index_valid
+    await database_superuser(database, "DROP EXTENSION vector CASCADE")
+    found = await facts(database.dsn)
+    assert found.extension_version is None
+    assert not found.schema_current
+    assert not found.index_valid
+
+
+async def test_a_revision_of_a_newer_operator_is_recognised(database: Any) -> None:
+    await migrate(DsnText(database.dsn), REQUEST, to="schema")
+    async with database.connection() as connection:
+        await connection.execute("UPDATE memory_index_alembic_version SET version_num = '9999'")
+    assert (await facts(database.dsn)).schema_ahead
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("app-password-canary", "wrong-password", Reason.AUTHENTICATION_FAILED),
+        ("/test_", "/no_such_", Reason.INVALID_CONFIGURATION),
+        ("127.0.0.1", "no-such-host.invalid", Reason.DATABASE_UNREACHABLE),
+        ("postgresql://", "mysql://", Reason.INVALID_CONFIGURATION),
+    ],
+)
+async def test_why_a_database_cannot_be_asked_is_told_without_the_connection_uri(
+    bare_database: Any, old: str, new: str, reason: Reason
+) -> None:
+    dsn = bare_database.dsn.replace(old, new)
+    problem = await inspect(dsn, "memories")
+    assert isinstance(problem, Problem)
+    assert problem.reason is reason
+    said = f"{problem.message} {problem.remedy}"
+    assert "canary" not in said
+    assert "wrong-password" not in said
+    assert dsn not in said
+
+
+async def test_a_stopped_server_is_unreachable(own_database: Any) -> None:
+    own_database.server.stop("immediate")
+    problem = await inspect(own_database.dsn, "memories")
+    own_database.server.start()  # the fixture drops its database
+    assert isinstance(problem, Problem)
+    assert problem.reason is Reason.DATABASE_UNREACHABLE
+
+
+async def database_superuser(database: Any, statement: str) -> None:
+    import asyncpg
+
+    connection = await asyncpg.connect(database.superuser_dsn)
+    try:
+        await connection.execute(statement)
+    finally:
+        await connection.close()
