@@ -237,7 +237,7 @@ class Dispatcher:
             try:
                 return self._make_computer(worker.threads)
             except EmbedderError as error:
-                self._logger.error("No new context could be made", reason=str(error), retry_seconds=delay)  # noqa: TRY400
+                self._logger.error("No new context could be made", reason=str(error), retry_seconds=delay)  # noqa: TRY400 -- the same
                 worker.busy_since = (
                     worker.busy_since or time.monotonic()
                 )  # liveness sees a worker that cannot come back

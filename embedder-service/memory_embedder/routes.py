@@ -51,9 +51,15 @@ _REQUEST_BODY = {
 
 def build_router(service: EmbeddingService) -> APIRouter:
     """All routes of the service."""
-    settings = service.settings
     router = APIRouter()
-    api_key = ApiKey(settings.api_key_file)
+    api_key = ApiKey(service.settings.api_key_file)
+    _add_embeddings(router, service, api_key)
+    _add_models(router, service, api_key)
+    return router
+
+
+def _add_embeddings(router: APIRouter, service: EmbeddingService, api_key: ApiKey) -> None:
+    settings = service.settings
     reader = BodyReader(
         one=settings.max_body_bytes, together=settings.max_inflight_bytes, seconds=settings.body_timeout_seconds
     )
@@ -84,6 +90,8 @@ def build_router(service: EmbeddingService) -> APIRouter:
         service.metrics.request_seconds.labels(lane=lane.value).observe(time.monotonic() - started)
         return response
 
+
+def _add_models(router: APIRouter, service: EmbeddingService, api_key: ApiKey) -> None:
     @router.get("/v1/models", responses={401: _ERRORS[401], 503: _ERRORS[503]}, summary="List the served model")
     async def models(request: Request) -> ModelList:
         api_key.check(request.headers.get("authorization"))
@@ -98,8 +106,6 @@ def build_router(service: EmbeddingService) -> APIRouter:
         api_key.check(request.headers.get("authorization"))
         _check_model(model, service)
         return _card(service)
-
-    return router
 
 
 def build_probes(service: EmbeddingService) -> APIRouter:
