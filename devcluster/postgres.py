@@ -90,11 +90,14 @@ def create_postgres(
         "instances": instances,
         "imageName": image or cluster.postgres_image,
         "imagePullPolicy": "IfNotPresent",
+        # Without a share of its own, Postgres starves beside a busy embedder until its liveness probe fails.
+        "resources": {"requests": {"cpu": "300m", "memory": "256Mi"}},
         "storage": {"size": storage, **({"storageClass": cluster.storage_class} if cluster.storage_class else {})},
         "postgresql": {"parameters": {"max_connections": "200", **(parameters or {})}},
     }
     postgres = Postgres(cluster, namespace, name)
     with (reporter or SilentReporter()).step(f"Postgres cluster {namespace}/{name}, {instances} instance(s)"):
+        cluster.await_image("postgresql")
         cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
         cluster.apply(
             {
