@@ -81,6 +81,9 @@ class Cluster(AbstractContextManager["Cluster"], ABC):
     def load(self, archive: Path) -> None:
         """Bring the images of an archive onto the nodes."""
 
+    def await_image(self, name: str) -> None:
+        """Wait until one of the images that come with the driver (`cnpg`, `postgresql`) is on the nodes."""
+
     @abstractmethod
     def exec_command(self, argv: Sequence[str]) -> list[str]:
         """A command line that runs `argv` inside the cluster's network, with service names resolving."""

@@ -21,6 +21,7 @@ def install_cnpg(cluster: Cluster, *, settings: Settings | None = None, reporter
     directory = Binaries(settings or Settings()).directory("cnpg")
     manifest = adapted((directory / "cnpg.yaml").read_text(encoding="utf-8"))
     with (reporter or SilentReporter()).step("Install CloudNativePG"):
+        cluster.await_image("cnpg")
         cluster.kubectl("apply", "--server-side", "--force-conflicts", "--filename=-", input=manifest)
         cluster.kubectl("-n", NAMESPACE, "rollout", "status", f"deployment/{_DEPLOYMENT}", "--timeout=300s")
         # The rollout ends before the webhook's address has reached kube-proxy; a dry run tells when it has.

@@ -31,6 +31,8 @@ _BUILT = (
     "coredns",
 )
 _INSTALLED = ("containerd", "ctr")
+# Of so many ended clusters the logs stay.
+_KEPT_LOGS = 10
 # Ends the command when the nsenter that waits for it is killed, and keeps the working directory.
 _ENTER = 'cd "$1" 2>/dev/null; shift; exec setpriv --pdeathsig KILL -- "$@"'
 
@@ -71,6 +73,10 @@ class NodeCluster(Cluster):
         ]
         processes.run(self.exec_command(command))
 
+    def await_image(self, name: str) -> None:
+        """Wait for an import that still runs in the background."""
+        launch.wait_until_ready(self.layout, f"image-{name}")
+
     def exec_command(self, argv: Sequence[str]) -> list[str]:
         """A command line that runs `argv` inside the node's namespaces, with KUBECONFIG set for there."""
         init = launch.record_of(self.layout)["init"]
@@ -110,6 +116,7 @@ class NodeDriver(Driver):
         preflight.check(self.problems(), "the node driver")
         self._binaries.ensure(reporter, _TOOLS)
         images = self._bases.ensure(_IMAGES, reporter)
+        launch.prune_logs(self._settings.state_dir, keep=_KEPT_LOGS)
         layout = self._layout(name)
         running = launch.launch(
             name, layout.root, programs=self._programs(), images=images, ready_seconds=self._settings.ready_seconds

@@ -18,6 +18,8 @@ from devcluster.node.layout import (
     Layout,
 )
 
+# Nothing but `pause` is needed for a pod to start; who needs another image waits for it.
+BACKGROUND_IMAGES = ("cnpg", "postgresql")
 _LAYOUT = Layout(INSIDE)
 _ETCD = "http://127.0.0.1:2379"
 
@@ -39,6 +41,8 @@ class Component:
     ready: Probe
     needs: tuple[str, ...] = ()
     descriptors: tuple[int, ...] = ()
+    # Work that goes on while the node counts as up already.
+    background: bool = False
 
     @property
     def is_task(self) -> bool:
@@ -142,7 +146,7 @@ def _image_imports(ctr: str, images: dict[str, str]) -> list[Component]:
     for name, archive in images.items():
         needs = (tasks[-1].name,) if tasks else ("containerd",)
         argv = (ctr, "--address", str(CONTAINERD_SOCKET), "--namespace", "k8s.io", "images", "import", archive)
-        tasks.append(Component(f"image-{name}", argv, Probe("exit"), needs))
+        tasks.append(Component(f"image-{name}", argv, Probe("exit"), needs, background=name in BACKGROUND_IMAGES))
     return tasks
 
 

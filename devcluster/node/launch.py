@@ -143,6 +143,19 @@ def wait_until_up(running: Running, steps: Step) -> None:
         time.sleep(_POLL_SECONDS)
 
 
+def wait_until_ready(layout: Layout, component: str) -> None:
+    """Wait for a background component of a node that is up."""
+    offset = 0
+    while True:
+        events, offset = read(layout.events, offset)
+        if any(event.kind == "ready" and event.component == component for event in events):
+            return
+        failure = next((event.detail for event in events if event.kind == "failed"), None)
+        if failure is not None or not is_running(layout):
+            raise DevclusterError(f"the node ended before {component} was ready", detail=failure or "")
+        time.sleep(_POLL_SECONDS)
+
+
 def _apply(event: Event, pending: list[str]) -> bool:
     """Keep the list of components that are awaited; true when the node is up."""
     if event.kind == "started":
@@ -171,6 +184,15 @@ def record_of(layout: Layout) -> dict[str, int]:
     except (OSError, ValueError) as error:
         raise DevclusterError("the node is just starting or ending", remedy="try again in a moment") from error
     return record
+
+
+def prune_logs(state_dir: Path, *, keep: int) -> None:
+    """Remove the state directories of ended clusters, except the newest."""
+    if not state_dir.is_dir():
+        return
+    ended = [root for root in state_dir.iterdir() if root.is_dir() and not is_running(Layout(root))]
+    for root in sorted(ended, key=lambda path: path.stat().st_mtime, reverse=True)[keep:]:
+        shutil.rmtree(root, ignore_errors=True)
 
 
 def end(name: str, layout: Layout) -> bool:

@@ -8,7 +8,7 @@ a few times, as a service manager would.
 import os
 import subprocess
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from devcluster.node.components import Component
@@ -27,9 +27,10 @@ class Supervisor:
     """Runs a set of components until one of them cannot be kept running."""
 
     def __init__(
-        self, components: Iterable[Component], log_file: Callable[[str], Path], events: EventLog, ready_seconds: float
+        self, components: Sequence[Component], log_file: Callable[[str], Path], events: EventLog, ready_seconds: float
     ) -> None:
         self._components = {component.name: component for component in components}
+        self._awaited = {component.name for component in components if not component.background}
         self._log_file = log_file
         self._events = events
         self._ready_seconds = ready_seconds
@@ -45,7 +46,7 @@ class Supervisor:
             self._reap()
             self._start_what_can_start()
             self._probe()
-            if not self._up and self._ready == set(self._components):
+            if not self._up and self._ready >= self._awaited:
                 self._up = True
                 self._events.add("up")
             time.sleep(_TICK_SECONDS)

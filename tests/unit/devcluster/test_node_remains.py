@@ -81,3 +81,16 @@ def test_a_streamed_command_hands_over_its_lines_and_its_failure() -> None:
 def test_waiting_in_vain_says_what_for() -> None:
     with pytest.raises(DevclusterError, match="the moon is full"):
         retrying.until("the moon is full", lambda: False, seconds=0, every=0)
+
+
+def test_logs_of_the_newest_ended_clusters_stay_and_those_of_a_running_one_always(tmp_path: Path) -> None:
+    for age, name in enumerate(["newest", "older", "oldest", "running"]):
+        Layout(tmp_path / name).logs.mkdir(parents=True)
+        os.utime(tmp_path / name, (1000 - age, 1000 - age))
+    descriptor = locks.try_lock(Layout(tmp_path / "running").lock)
+    assert descriptor is not None
+    os.utime(tmp_path / "running", (1, 1))
+    launch.prune_logs(tmp_path, keep=1)
+    os.close(descriptor)
+    assert len(list(tmp_path.iterdir())) == 2
+    assert (tmp_path / "running").is_dir()

@@ -35,7 +35,7 @@ def test_every_missing_program_is_named_with_its_package(program: str, package: 
     ],
 )
 def test_every_missing_ability_is_named(fact: str, words: str) -> None:
-    (problem,) = preflight.node_problems(replace(COMPLETE, **{fact: False}))
+    (problem,) = preflight.node_problems(replace(COMPLETE, **{fact: False}))  # type: ignore[arg-type]  # all of them are booleans
     assert words in problem.what
     assert problem.remedy
 

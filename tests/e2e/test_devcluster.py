@@ -1,0 +1,199 @@
+"""The cluster itself: it starts beside others, leaves nothing whatever ends it, and is a real one while it runs."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from devcluster.cluster import Cluster
+from devcluster.postgres import create_database
+from devcluster.retrying import until
+from tests.e2e.conftest import Platform
+from tests.e2e.devcluster_traces import Traces, traces_of
+
+pytestmark = pytest.mark.cluster
+
+ROOT = Path(__file__).parents[2]
+DEVCLUSTER = (sys.executable, "-m", "devcluster")
+ATTACHED = """
+import sys, devcluster
+with devcluster.start(sys.argv[1]) as cluster:
+    print("up", flush=True)
+    sys.stdin.read()
+"""
+
+
+def devcluster(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run([*DEVCLUSTER, *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The name of a cluster of one's own, ended whatever happens."""
+    name = f"own-{os.getpid()}"
+    yield name
+    devcluster("down", "--name", name)
+
+
+@pytest.fixture
+def detached(name: str) -> Traces:
+    """A cluster of one's own, started by the command line and left running."""
+    started = devcluster("up", "--no-cnpg", "--name", name)
+    assert started.returncode == 0, started.stderr
+    traces = traces_of(name)
+    assert started.stdout.strip() == f"export KUBECONFIG={traces.layout.kubeconfig}"
+    return traces
+
+
+def test_a_detached_cluster_runs_beside_another_until_down_and_leaves_only_logs(
+    cluster: Cluster, detached: Traces
+) -> None:
+    """Two clusters at once are two API servers; `down` removes processes, mounts, control groups and data of its own."""
+    own = json.loads(
+        devcluster("kubectl", "--name", detached.name, "--", "get", "namespace", "default", "-o", "json").stdout
+    )
+    other = cluster.kubectl_json("get", "namespace", "default")
+    assert own["metadata"]["uid"] != other["metadata"]["uid"]
+    assert detached.processes()
+
+    again = devcluster("up", "--no-cnpg", "--name", detached.name)
+    assert again.returncode == 1
+    assert "already running" in again.stderr
+
+    assert devcluster("down", "--name", detached.name).returncode == 0
+    assert detached.left() == {}
+    assert (detached.layout.logs / "apiserver.log").stat().st_size > 0
+    assert cluster.nodes() == ["node1"]
+
+
+def test_killing_the_outer_process_leaves_nothing(detached: Traces) -> None:
+    """`kill -9` of the keeper runs no clean-up of its own; the kernel and the janitor see to it."""
+    os.kill(detached.keeper, signal.SIGKILL)
+    detached.wait_until_ended()
+    assert detached.left() == {}
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=["kill-9", "ctrl-c"])
+def test_an_attached_cluster_ends_with_the_process_that_started_it(name: str, number: signal.Signals) -> None:
+    """Neither Ctrl-C nor `kill -9` of a test session leaves a cluster behind."""
+    command = [sys.executable, "-c", ATTACHED, name]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as session:
+        assert session.stdout is not None
+        assert "up" in session.stdout.readline()
+        traces = traces_of(name)
+        session.send_signal(number)
+        session.wait(timeout=120)
+    traces.wait_until_ended()
+    assert traces.left() == {}
+
+
+def test_a_node_that_cannot_start_says_which_component_failed_and_leaves_nothing(name: str, tmp_path: Path) -> None:
+    """The end of the component's log is in the message; logs stay."""
+    code = (
+        "import sys, devcluster.drivers.node as node\n"
+        "original = node.NodeDriver._programs\n"
+        "node.NodeDriver._programs = lambda self: {**original(self), 'etcd': node.Path('/bin/false')}\n"
+        "from devcluster.cli import main\n"
+        "sys.argv = ['devcluster', 'up', '--no-cnpg', '--name', sys.argv[1]]\n"
+        "main()\n"
+    )
+    failed = subprocess.run([sys.executable, "-c", code, name], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert failed.returncode == 1
+    assert "etcd ended with status 1" in failed.stderr
+    assert devcluster("status", "--json").returncode == 0
+
+
+def test_programs_of_this_machine_resolve_and_reach_services_inside(cluster: Cluster) -> None:
+    """This is how the operator runs from the working tree."""
+    script = "import socket; socket.create_connection(('kubernetes.default.svc', 443), 10); print(socket.getfqdn('x'))"
+    cluster.exec_in_network([sys.executable, "-c", script])
+    assert "kube-system" in cluster.exec_in_network(["sh", "-c", f"{cluster.kubectl_command()[0]} get namespaces"])
+
+
+def test_a_command_inside_ends_with_the_process_that_stands_for_it(cluster: Cluster) -> None:
+    """A killed `make run-operator` leaves no operator behind."""
+    inside = cluster.popen_in_network(["sh", "-c", "echo started; exec sleep 12345"], stdout=subprocess.PIPE, text=True)
+    assert inside.stdout is not None
+    assert inside.stdout.readline() == "started\n"
+    inside.kill()
+    inside.wait()
+    inside.stdout.close()
+    until("the command inside has ended", lambda: not _sleepers(), seconds=20)
+
+
+def test_writes_are_in_the_audit_log_and_reads_are_not(cluster: Cluster) -> None:
+    """Counting an operator's writes rests on this."""
+    cluster.kubectl("create", "configmap", "audited", "-n", "default")
+    cluster.kubectl("get", "configmap", "audited", "-n", "default")
+    lines = [line for line in cluster.audit_log.read_text(encoding="utf-8").splitlines() if '"audited"' in line]
+    events = [json.loads(line) for line in lines]
+    assert [event["verb"] for event in events] == ["create"]
+    assert "requestObject" not in events[0]
+    cluster.kubectl("delete", "configmap", "audited", "-n", "default")
+
+
+def test_an_extended_resource_is_scheduled_by_count(cluster: Cluster) -> None:
+    """It is offered at once and stays through kubelet's own updates of the status."""
+    cluster.patch_extended_resource("example.com/seat", 2)
+    (node,) = cluster.kubectl_json("get", "nodes")["items"]
+    assert node["status"]["allocatable"]["example.com/seat"] == "2"
+    cluster.patch_extended_resource("example.com/seat", None)
+    (node,) = cluster.kubectl_json("get", "nodes")["items"]
+    assert "example.com/seat" not in node["status"]["capacity"]
+
+
+def test_a_replica_takes_over_when_the_primary_is_killed_and_nothing_is_lost(platform: Platform) -> None:
+    """Postgres is the real one: streaming replication, promotion, and the same address afterwards."""
+    postgres = platform.postgres
+    create_database(postgres.cluster, postgres, "failover")
+    postgres.psql("CREATE TABLE kept AS SELECT 42 AS answer", "failover")
+    before = postgres.primary()
+    postgres.cluster.kubectl("-n", postgres.namespace, "delete", "pod", before, "--force", "--grace-period=0")
+    until("a replica is the primary", lambda: postgres.primary() != before, seconds=120)
+    postgres.wait_ready()
+    assert postgres.psql("SELECT answer FROM kept", "failover") == "42"
+
+
+@pytest.mark.parametrize(
+    ("image", "command"),
+    [("localhost/memory-operator:dev", "memory --help"), ("localhost/memory-embedder:dev", "memory-embedder --help")],
+    ids=["operator", "embedder"],
+)
+def test_our_images_run_without_root_and_without_writing(platform: Platform, image: str, command: str) -> None:
+    """In a namespace under the restricted standard, with a read-only root, as the image's own user."""
+    cluster = platform.postgres.cluster
+    space = image.split("/")[1].split(":", maxsplit=1)[0] + "-restricted"
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": space, "labels": labels}})
+    script = f"id -u; {command} > /dev/null && echo works; touch /opt/venv/x 2> /dev/null || echo read-only; command -v gcc pip cc || echo bare"
+    cluster.kubectl("-n", space, "apply", "--filename=-", input=json.dumps(_restricted_pod(image, script)))
+    cluster.kubectl("-n", space, "wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/trial", "--timeout=120s")
+    assert cluster.kubectl("-n", space, "logs", "trial").split() == ["65532", "works", "read-only", "bare"]
+    cluster.kubectl("delete", "namespace", space, "--wait=false")
+
+
+def _restricted_pod(image: str, script: str) -> dict[str, object]:
+    secured = {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "readOnlyRootFilesystem": True,
+        "runAsNonRoot": True,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    container = {"name": "trial", "image": image, "command": ["sh", "-c", script], "securityContext": secured}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "trial"},
+        "spec": {"restartPolicy": "Never", "containers": [container]},
+    }
+
+
+def _sleepers() -> list[str]:
+    found = subprocess.run(["pgrep", "-f", "^sleep 12345$"], capture_output=True, text=True, check=False)
+    return found.stdout.split()
