@@ -181,6 +181,10 @@ class Observed:
         """Jobs of one component, oldest first."""
         return tuple(sorted((job for job in self.jobs if job.component == component), key=lambda job: job.sequence))
 
+    def pods_of(self, component: str) -> tuple[PodFacts, ...]:
+        """Pods of one component."""
+        return tuple(pod for pod in self.pods if pod.component == component)
+
     @property
     def facts(self) -> DatabaseFacts | None:
         """The catalog's facts, if the database answered."""

@@ -163,7 +163,11 @@ class Reason(Enum):
         "Free or add what the scheduler misses, or change spec.embedder.resources, nodeSelector or tolerations.",
         True,
     )
-    IMAGE_PULL_FAILED = ("ImagePullFailed", "Correct spec.embedder.image or the registry's credentials.", True)
+    IMAGE_PULL_FAILED = (
+        "ImagePullFailed",
+        "Correct the image (spec.embedder.image, or the chart's) or the credentials of its registry.",
+        True,
+    )
     CRASH_LOOP = ("CrashLoopBackOff", "Read the log of the pod's previous container.", True)
     MODEL_NOT_VERIFIED = (
         "ModelNotVerified",
@@ -177,18 +181,12 @@ class Reason(Enum):
         True,
     )
 
-    # Deletion
-    DELETE_POLICY_UNSUPPORTED = (
-        "DeletePolicyUnsupported",
-        "Set spec.deletionPolicy to Retain.",
-        True,
-    )
+    # Writes
     WRITE_REFUSED = (
         "WriteRefused",
         "Grant the operator the permission, or change what admission control or quota refuses.",
         True,
     )
-    INTERNAL_ERROR = ("InternalError", "Read the operator's log; it is retried.", False)
 
     def __init__(self, code: str, remedy: str, stalls: bool) -> None:
         """Take the tuple of a member apart."""

@@ -50,6 +50,7 @@ def _step(
         build=lambda sequence: workers.backfill_job(index, images, sequence),
         reason=Reason.BACKFILLING,
         doing="embeds the pending rows",
+        pods=seen.pods_of("backfill"),
     )
     runs = seen.jobs_of("backfill")
     mine = [job for job in runs if job.config == work.config]

@@ -65,6 +65,7 @@ def _undo(index: MemoryIndex, seen: Observed, images: Images, now: datetime) -> 
         build=lambda sequence: workers.uninstall_job(index, images, sequence),
         reason=Reason.DELETING,
         doing="drops what the migrations added",
+        pods=seen.pods_of("uninstall"),
     )
     return jobs.run(seen.jobs_of("uninstall"), work, now)
 

@@ -28,5 +28,6 @@ def indexed(index: MemoryIndex, seen: Observed, images: Images, now: datetime, *
         build=lambda sequence: workers.index_job(index, images, sequence),
         reason=Reason.BUILDING,
         doing=f"builds the HNSW index{progress}",
+        pods=seen.pods_of("index"),
     )
     return jobs.run(seen.jobs_of("index"), work, now)

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from memory_operator.conditions import Verdict
-from memory_operator.observed import JobFacts, JobState, Problem
+from memory_operator.observed import JobFacts, JobState, PodFacts, Problem
 from memory_operator.plan import Action, Apply, Delete
 from memory_operator.reasons import Reason
-from memory_operator.reconcile.step import Step
+from memory_operator.reconcile.step import Step, failed
 from memory_operator.spec import Manifest
 
 FIRST_DELAY_SECONDS = 15
@@ -31,6 +31,7 @@ class Work:
     build: Callable[[int], Manifest]
     reason: Reason
     doing: str
+    pods: tuple[PodFacts, ...] = ()
 
 
 def delay(sequence: int) -> timedelta:
@@ -46,6 +47,9 @@ def active(jobs: tuple[JobFacts, ...]) -> JobFacts | None:
 def run(jobs: tuple[JobFacts, ...], work: Work, now: datetime) -> Step:
     """The step for work that is needed: wait for the run, start it, or wait for the next try."""
     running = active(jobs)
+    stuck = next((pod.problem for pod in work.pods if pod.problem and not (pod.ended or pod.deleting)), None)
+    if running and stuck:
+        return failed(stuck, f"Job {running.name} {work.doing}: ")
     if running:
         return Step(Verdict.no(work.reason, f"Job {running.name} {work.doing}."))
     mine = [job for job in jobs if job.config == work.config and not job.deleting]

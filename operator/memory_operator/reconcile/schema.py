@@ -29,5 +29,6 @@ def migrated(index: MemoryIndex, seen: Observed, images: Images, now: datetime, 
         build=lambda sequence: workers.migrate_job(index, images, sequence),
         reason=Reason.MIGRATING,
         doing="migrates the schema",
+        pods=seen.pods_of("migrate"),
     )
     return jobs.run(seen.jobs_of("migrate"), work, now)

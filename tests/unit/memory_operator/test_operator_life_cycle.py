@@ -229,6 +229,19 @@ def test_deletion_with_policy_delete_stops_workers_undoes_the_migrations_and_the
     assert cluster.gone
 
 
+def test_a_job_whose_pod_cannot_start_says_why(world: Any, cluster: Any) -> None:
+    cluster.look()
+    cluster.look()
+    cluster.change(extension_version="0.8.7")
+    cluster.look()
+    pod = PodFacts("p", "migrate", problem=Problem(Reason.IMAGE_PULL_FAILED, "Pod team/p cannot pull image op:1."))
+    plan = world.decide(cluster.index, **{**vars(cluster.observe()), "pods": (pod,)})
+    found = next(c for c in plan.status["conditions"] if c["type"] == "SchemaReady")
+    assert found["reason"] == "ImagePullFailed"
+    assert "Pod team/p cannot pull image op:1." in found["message"]
+    assert not [a for a in plan.actions if a.manifest["kind"] == "Job"]
+
+
 @pytest.mark.parametrize(("ended", "running"), [(True, ["uninstall"]), (False, [])])
 def test_the_migrations_are_undone_only_after_the_last_workers_pod_has_ended(
     world: Any, ended: bool, running: list[str]
