@@ -143,8 +143,8 @@ def _pool(query: RecallQuery, arguments: Arguments, table: MemoryTable) -> str:
 pool AS MATERIALIZED (
   SELECT m.id, coalesce(m.importance, 0)::float8 AS importance, l.lexical_rank, s.lexical_score, d.dense_rank,
          {similarity} AS dense_score
-    FROM (SELECT id FROM lexical UNION SELECT id FROM dense) found
-    JOIN {table.qualified} m ON m.id = found.id
+    FROM (SELECT id FROM lexical UNION SELECT id FROM dense) found,
+         LATERAL (SELECT m.* FROM {table.qualified} m WHERE m.id = found.id LIMIT 1) m
     LEFT JOIN lexical l ON l.id = m.id LEFT JOIN {scores} s ON s.id = m.id LEFT JOIN dense d ON d.id = m.id
 )"""
 
@@ -160,6 +160,6 @@ SELECT gate.active, gate.open, (SELECT count(*) FROM dense) AS dense_rows, p.*
            CASE WHEN {sensitive} THEN '[SENSITIVE - use secret_get(id=' || m.id || ')]' ELSE m.content END AS content,
            m.category, m.tags, m.importance, {sensitive} AS is_sensitive, {owner} AS owner, m.created_at, m.updated_at,
            o.score, o.place, o.lexical_rank, o.lexical_score, o.dense_rank, o.dense_score
-      FROM (SELECT * FROM ordered ORDER BY place LIMIT {limit} OFFSET {offset}) o
-      JOIN {table.qualified} m ON m.id = o.id) p ON true
+      FROM (SELECT * FROM ordered ORDER BY place LIMIT {limit} OFFSET {offset}) o,
+           LATERAL (SELECT m.* FROM {table.qualified} m WHERE m.id = o.id LIMIT 1) m) p ON true
  ORDER BY p.place"""
