@@ -1,5 +1,6 @@
 """The project's own images: built from the two Dockerfiles, kept by the digest of everything that goes into them."""
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +14,9 @@ from devcluster.images.builders import Build, Builder, choose_builder
 from devcluster.locks import locked
 from devcluster.progress import ConsoleReporter, Reporter
 from devcluster.settings import REPOSITORY, Settings
-from devcluster.wheel import wheel_key, wheel_path
+from devcluster.wheel import wheel_path
 
+_KEPT_ARCHIVES = 4
 _MODEL = "all-MiniLM-L6-v2.gguf"
 
 
@@ -57,7 +59,16 @@ EMBEDDER = ProjectImage(
     "localhost/memory-embedder:dev",
     "Dockerfile.embedder",
     "cpu",
-    ("Dockerfile.embedder", ".dockerignore", "requirements", "embedder-service"),
+    (
+        "Dockerfile.embedder",
+        ".dockerignore",
+        "requirements/build.txt",
+        "requirements/embedder.txt",
+        "requirements/llama.txt",
+        "requirements/llama-build.txt",
+        "requirements/model.txt",
+        "embedder-service",
+    ),
 )
 
 
@@ -90,8 +101,16 @@ def contexts_of(image: ProjectImage, settings: Settings) -> dict[str, Path]:
 
 def key_of(image: ProjectImage, *, base: str, contexts: Mapping[str, Path]) -> str:
     """The digest of everything that goes into an image."""
-    extra = {"base": base, "contexts": ",".join(sorted(contexts)), "wheel": wheel_key() if image is EMBEDDER else ""}
-    return digest_of_files(REPOSITORY, image.inputs, extra)
+    given = {name: _digest_of_directory(path) for name, path in contexts.items()}
+    return digest_of_files(REPOSITORY, image.inputs, {"base": base, **given})
+
+
+def _digest_of_directory(path: Path) -> str:
+    whole = hashlib.sha256()
+    for file in sorted(entry for entry in path.iterdir() if entry.is_file()):
+        with file.open("rb") as content:
+            whole.update(file.name.encode() + hashlib.file_digest(content, "sha256").digest())
+    return whole.hexdigest()
 
 
 def _ensure(image: ProjectImage, directory: Path, settings: Settings, reporter: Reporter) -> Path:
@@ -107,10 +126,15 @@ def _ensure(image: ProjectImage, directory: Path, settings: Settings, reporter: 
     with reporter.step(f"Build image {image.name} with {builder.name}") as step:
         builder.build(build, archive, step)
         step.note("")
-    for old in directory.glob(f"{image.key}-*.tar"):
-        if old != archive:
-            old.unlink(missing_ok=True)
+    _remove_oldest(directory, image)
     return archive
+
+
+def _remove_oldest(directory: Path, image: ProjectImage) -> None:
+    """Another session may be about to load what it has just built, so a few stay."""
+    archives = sorted(directory.glob(f"{image.key}-*.tar"), key=lambda path: path.stat().st_mtime, reverse=True)
+    for old in archives[_KEPT_ARCHIVES:]:
+        old.unlink(missing_ok=True)
 
 
 def _base_name(builder: Builder, settings: Settings) -> str:

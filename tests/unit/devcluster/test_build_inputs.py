@@ -111,14 +111,18 @@ def test_every_builder_gets_target_arguments_and_contexts(arguments: list[str]) 
     assert arguments[-1] == "."
 
 
-def test_an_image_is_rebuilt_when_its_base_or_what_it_was_given_changes() -> None:
+def test_an_image_is_rebuilt_when_its_base_or_what_it_was_given_changes(tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    (tmp_path / "two" / "model.gguf").write_bytes(b"weights")
     keys = {
         key_of(OPERATOR, base="a", contexts={}),
         key_of(OPERATOR, base="b", contexts={}),
         key_of(EMBEDDER, base="a", contexts={}),
-        key_of(EMBEDDER, base="a", contexts={"models": Path("/m")}),
+        key_of(EMBEDDER, base="a", contexts={"models": tmp_path / "one"}),
+        key_of(EMBEDDER, base="a", contexts={"models": tmp_path / "two"}),
     }
-    assert len(keys) == 4
+    assert len(keys) == 5
 
 
 @pytest.mark.parametrize("image", [OPERATOR, EMBEDDER], ids=lambda image: image.key)
