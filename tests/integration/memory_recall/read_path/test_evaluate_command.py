@@ -1,0 +1,114 @@
+"""`memory recall` and `memory evaluate` as processes, against a real database and an embedder on a real socket."""
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.integration.memory_recall.fake_embedder import vector_of
+
+MEMORY = Path(sys.executable).with_name("memory")
+TEXTS = ["the zigbee dongle hangs", "scrub the zfs pool", "tomatoes like sun", "renew the certificate"]
+
+
+async def run(environment: dict[str, str], *arguments: str, stdin: str = "") -> tuple[int, str, str]:
+    process = await asyncio.create_subprocess_exec(
+        MEMORY, *arguments, env={**os.environ, **environment},
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    out, err = await process.communicate(stdin.encode())
+    return process.returncode or 0, out.decode(), err.decode()
+
+
+async def fill(bench: Any) -> None:
+    async with bench.database.connection() as connection:
+        for text in TEXTS:
+            vector = [float(number) for number in vector_of(text, 8)]
+            await connection.execute(
+                "INSERT INTO memories (content, user_id, embedding) VALUES ($1, 'c1', $2::real[]::halfvec)",
+                text,
+                vector,
+            )
+    code, _, err = await run(bench.environment(), "index", "build", "--json")
+    assert code == 0, err
+
+
+def questions(**changes: Any) -> str:
+    lines = [
+        {"query_id": str(number), "text": text, "stratum": "exact", "conv": "c1", "relevant_ids": [number], **changes}
+        for number, text in enumerate(TEXTS, start=1)
+    ]
+    return "\n".join(json.dumps(line) for line in lines)
+
+
+async def test_evaluate_measures_all_modes_on_questions_from_standard_input(bench: Any) -> None:
+    """The report is one line of JSON in the form that the demo and the quality gate read."""
+    await fill(bench)
+    code, out, err = await run(bench.environment(), "evaluate", "--queries", "-", "--json", stdin=questions())
+    assert code == 0, err
+    report = json.loads(out)
+    assert report["recall@10"] == {"lexical": 1.0, "dense": 1.0, "hybrid": 1.0}
+    assert report["mrr"] == {"lexical": 1.0, "dense": 1.0, "hybrid": 1.0}
+    assert report["queries"] == 4
+    assert set(report["strata"]) == {"exact"}
+
+
+async def test_questions_are_scoped_to_their_user(bench: Any) -> None:
+    """A question about another user's memories finds none of these."""
+    await fill(bench)
+    lines = questions(conv="somebody else")
+    code, out, err = await run(bench.environment(), "evaluate", "--modes", "lexical,hybrid", "--json", stdin=lines)
+    assert code == 0, err
+    assert json.loads(out)["recall@10"] == {"lexical": 0.0, "hybrid": 0.0}
+
+
+async def test_meaning_that_cannot_be_measured_is_not_reported_as_measured(bench: Any) -> None:
+    """Without an index recall degrades to words; passing that off as hybrid would be a lie."""
+    code, out, err = await run(bench.environment(), "evaluate", "--json", stdin=questions())
+    assert (code, out) == (1, "")
+    assert json.loads(err.splitlines()[-1])["reason"] == "RecallDegraded"
+
+
+async def test_a_malformed_question_is_named_by_its_line(bench: Any) -> None:
+    """And nothing of its text is repeated."""
+    code, _, err = await run(bench.environment(), "evaluate", stdin=questions() + '\n{"text": "canary"}')
+    assert code == 1
+    assert "Line 5" in err
+    assert "canary" not in err
+
+
+async def test_words_need_no_embedder(bench: Any) -> None:
+    """Lexical measurement works where nothing is embedded yet."""
+    await fill(bench)
+    environment = bench.environment()
+    del environment["MEMORY_EMBEDDER_URL"]
+    code, out, err = await run(environment, "evaluate", "--modes", "lexical", "--json", stdin=questions())
+    assert code == 0, err
+    assert json.loads(out)["recall@10"] == {"lexical": 1.0}
+    code, _, err = await run(environment, "evaluate", stdin=questions())
+    assert code == 1
+    assert "MEMORY_EMBEDDER_URL" in err
+
+
+async def test_recall_prints_what_was_found_and_why(bench: Any) -> None:
+    """--explain shows each leg's evidence and time; --json is one line."""
+    await fill(bench)
+    code, out, err = await run(bench.environment(), "recall", TEXTS[1], "--limit", "1", "--explain", "--json")
+    assert code == 0, err
+    report = json.loads(out)
+    assert report["memories"][0]["content"] == TEXTS[1]
+    assert report["memories"][0]["evidence"]["dense_rank"] == 1
+    assert not report["degraded"]
+    assert report["milliseconds"]["legs"]["dense"] > 0
+    code, out, err = await run(bench.environment(), "recall", TEXTS[1], "--mode", "lexical")
+    assert code == 0, err
+    assert TEXTS[1] in out
+
+
+async def test_a_mode_that_does_not_exist_is_refused(bench: Any) -> None:
+    """With the modes that do."""
+    code, _, err = await run(bench.environment(), "recall", "x", "--mode", "psychic")
+    assert code == 1
+    assert "hybrid, lexical, dense" in err

@@ -1,0 +1,90 @@
+"""The route: the API's request and response, byte for byte where its clients look."""
+
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI, Header
+
+from memory_recall.api import create_recall_router
+
+FIELDS = {
+    "id", "content", "category", "tags", "importance", "is_sensitive", "rank", "owner", "created_at",
+    "updated_at", "shared_by",
+}  # fmt: skip
+
+
+def user_of(x_user: str = Header()) -> str:
+    return x_user
+
+
+def client(recall: Any, **options: Any) -> httpx.AsyncClient:
+    app = FastAPI()
+    app.include_router(create_recall_router(recall, current_user=user_of, **options))
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://api", headers={"x-user": "ana"})
+
+
+async def test_the_answer_has_the_api_s_form(memories: Any, embedder: Any) -> None:
+    """Every field of the API's answer, with ISO dates, under `memories`."""
+    await memories.add("zigbee dongle", user_id="ana", tags="a,b", category="ops")
+    async with client(memories.recalling(embedder)) as http:
+        response = await http.post("/api/memories/recall", json={"context": "zigbee", "expanded_query": "dongle usb"})
+    assert response.status_code == 200
+    assert set(response.json()) == {"memories"}
+    (memory,) = response.json()["memories"]
+    assert set(memory) == FIELDS
+    assert (memory["content"], memory["tags"], memory["category"]) == ("zigbee dongle", "a,b", "ops")
+    assert (memory["owner"], memory["shared_by"], memory["is_sensitive"]) == ("ana", None, False)
+    assert memory["created_at"].endswith("+00:00")
+    assert isinstance(memory["rank"], float)
+    assert embedder.calls == ["zigbee dongle usb"]
+
+
+async def test_only_the_caller_s_own_memories_unless_the_api_shares_all(memories: Any, embedder: Any) -> None:
+    """An API whose memories are common to all says so; what is another's is then marked."""
+    own = await memories.add("zigbee dongle", user_id="ana")
+    other = await memories.add("zigbee dongle", user_id="bo")
+    recall = memories.recalling(embedder)
+    async with client(recall) as http:
+        answer = (await http.post("/api/memories/recall", json={"context": "zigbee"})).json()
+    assert [memory["id"] for memory in answer["memories"]] == [own]
+    async with client(recall, scope="everyone") as http:
+        answer = (await http.post("/api/memories/recall", json={"context": "zigbee"})).json()
+    assert {memory["id"]: memory["shared_by"] for memory in answer["memories"]} == {own: None, other: "bo"}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"context": None},
+        {"context": "x", "limit": 0},
+        {"context": "x", "limit": 501},
+        {"context": "x", "sort_by": "rank"},
+        {"context": ["x"]},
+    ],
+)
+async def test_a_malformed_request_is_the_caller_s_mistake(memories: Any, body: dict[str, Any]) -> None:
+    """422, as the API answers."""
+    async with client(memories.recalling()) as http:
+        assert (await http.post("/api/memories/recall", json=body)).status_code == 422
+
+
+async def test_a_failing_embedder_does_not_show(memories: Any, embedder: Any) -> None:
+    """The caller gets memories by their words, and no field that it does not know."""
+    embedder.vectors["zigbee"] = RuntimeError("any")
+    await memories.add("zigbee dongle", user_id="ana")
+    async with client(memories.recalling(embedder)) as http:
+        response = await http.post("/api/memories/recall", json={"context": "zigbee", "sort_by": "relevance"})
+    assert response.status_code == 200
+    assert len(response.json()["memories"]) == 1
+
+
+async def test_a_database_that_is_away_is_told_apart_from_a_bug(memories: Any) -> None:
+    """503 with Retry-After, so that a hook tries again later."""
+    recall = memories.recalling()
+    await recall.recall("x")
+    await memories.pool.close()
+    async with client(recall) as http:
+        response = await http.post("/api/memories/recall", json={"context": "x"})
+    assert (response.status_code, response.headers["retry-after"]) == (503, "1")
