@@ -96,7 +96,7 @@ async def test_an_edit_gives_a_quarantined_row_a_fresh_start(bench: Workbench) -
 async def test_a_broken_embedder_quarantines_nothing(bench: Workbench) -> None:
     await bench.insert(*(f"text {number}" for number in range(20)))
     garbage: Answer = (200, {}, b"garbage")
-    answers = iter([garbage] * 25)
+    answers = iter([garbage] * 14)
     bench.embedder.behaviour = lambda _texts: next(answers, None)
     result = await bench.backfill()
     assert (result.tally.embedded, result.tally.failed) == (20, 0)

@@ -94,7 +94,8 @@ async def test_a_migrator_killed_at_any_stage_is_simply_run_again(
     await _as_superuser(
         database,
         "CREATE FUNCTION hold() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN "
-        f"IF current_query() LIKE '%{stage}%' THEN PERFORM pg_advisory_xact_lock(7); END IF; END $$",
+        f"IF current_query() LIKE '%{stage}%' THEN "
+        "PERFORM set_config('lock_timeout', '0', true); PERFORM pg_advisory_xact_lock(7); END IF; END $$",
         "CREATE EVENT TRIGGER hold ON ddl_command_start EXECUTE FUNCTION hold()",
     )
     holder = await asyncpg.connect(database.superuser_dsn)
@@ -103,14 +104,17 @@ async def test_a_migrator_killed_at_any_stage_is_simply_run_again(
     process = await asyncio.create_subprocess_exec(
         *_MIGRATE_IN_A_PROCESS,
         env={**os.environ, **settings},
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
     )
+    output = asyncio.create_task(process.communicate())
     try:
-        await _until(lambda: _someone_waits_at(database, stage))
+        await _until(lambda: _waits_or_ended(database, stage, output))
+        assert not output.done(), output.result()[0].decode()
     finally:
-        process.send_signal(signal.SIGKILL)
-        await process.wait()
+        with suppress(ProcessLookupError):
+            process.send_signal(signal.SIGKILL)
+        await output
         await holder.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
             "WHERE application_name = 'memory-migrate' AND datname = current_database()"
@@ -198,7 +202,7 @@ async def _pooler_in_front_of(database: Database) -> AsyncIterator[str]:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _until(condition: Callable[[], object], *, patience: float = 60) -> None:
+async def _until(condition: Callable[[], object], *, patience: float = 180) -> None:
     deadline = time.monotonic() + patience
     while not await condition():  # type: ignore[misc]
         assert time.monotonic() < deadline, "the awaited state never came"
@@ -218,6 +222,10 @@ async def _someone_waits_at(database: Database, stage: str) -> bool:
             stage,
         )
     return found
+
+
+async def _waits_or_ended(database: Database, stage: str, output: "asyncio.Task[tuple[bytes, bytes]]") -> bool:
+    return output.done() or await _someone_waits_at(database, stage)
 
 
 async def _someone_waits_for_a_lock(database: Database) -> bool:
