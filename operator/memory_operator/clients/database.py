@@ -40,6 +40,7 @@ def converted(found: catalog.DatabaseFacts) -> DatabaseFacts:
     """The library's facts as the decisions need them."""
     revision, rows = found.schema_revision or "", found.rows
     return DatabaseFacts(
+        owner=found.database_owner,
         extension_version=found.extension_version,
         extension_available=found.extension_available,
         schema_revision=found.schema_revision,

@@ -41,6 +41,7 @@ class DatabaseFacts:
 
     server_version: str
     in_recovery: bool
+    database_owner: str
     extension_version: str | None
     extension_available: str | None
     extension_schema: str | None
@@ -55,6 +56,7 @@ class DatabaseFacts:
 
 _SERVER = """
 SELECT current_setting('server_version') AS version, pg_is_in_recovery() AS in_recovery,
+       (SELECT pg_get_userbyid(datdba) FROM pg_database WHERE datname = current_database()) AS owner,
        (SELECT extversion FROM pg_extension WHERE extname = 'vector') AS extension,
        (SELECT default_version FROM pg_available_extensions WHERE name = 'vector') AS available
 """
@@ -78,6 +80,7 @@ async def inspect(connection: AnyConnection, table: str) -> DatabaseFacts:
     return DatabaseFacts(
         server_version=server["version"].split()[0],
         in_recovery=server["in_recovery"],
+        database_owner=server["owner"],
         extension_version=server["extension"],
         extension_available=server["available"],
         extension_schema=memories.vector_schema,

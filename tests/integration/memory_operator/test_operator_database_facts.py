@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -48,6 +49,14 @@ async def test_a_dropped_extension_makes_the_schema_old_again(database: Any) -> 
     assert found.extension_version is None
     assert not found.schema_current
     assert not found.index_valid
+
+
+async def test_the_true_owner_is_known_to_whoever_asks(database: Any) -> None:
+    """CloudNativePG gives a database to the owner that its object names, so it must be named right."""
+    name = urlsplit(database.dsn).path.removeprefix("/")
+    await database_superuser(database, f'CREATE ROLE "{name}_landlord"')
+    await database_superuser(database, f'ALTER DATABASE "{name}" OWNER TO "{name}_landlord"')
+    assert (await facts(database.dsn)).owner == f"{name}_landlord"
 
 
 async def test_a_revision_of_a_newer_operator_is_recognised(database: Any) -> None:
