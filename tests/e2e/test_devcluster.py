@@ -11,8 +11,11 @@ from pathlib import Path
 import pytest
 
 from devcluster.cluster import Cluster
+from devcluster.node import cgroups, launch
+from devcluster.node.layout import Layout, Plan
 from devcluster.postgres import create_database
 from devcluster.retrying import until
+from devcluster.settings import Settings
 from tests.e2e.conftest import Platform
 from tests.e2e.devcluster_traces import Traces, traces_of
 
@@ -90,7 +93,7 @@ def test_an_attached_cluster_ends_with_the_process_that_started_it(name: str, nu
     assert traces.left() == {}
 
 
-def test_a_node_that_cannot_start_says_which_component_failed_and_leaves_nothing(name: str, tmp_path: Path) -> None:
+def test_a_node_that_cannot_start_says_which_component_failed_and_leaves_nothing(name: str) -> None:
     """The end of the component's log is in the message; logs stay."""
     code = (
         "import sys, devcluster.drivers.node as node\n"
@@ -103,7 +106,11 @@ def test_a_node_that_cannot_start_says_which_component_failed_and_leaves_nothing
     failed = subprocess.run([sys.executable, "-c", code, name], cwd=ROOT, capture_output=True, text=True, check=False)
     assert failed.returncode == 1
     assert "etcd ended with status 1" in failed.stderr
-    assert devcluster("status", "--json").returncode == 0
+    layout = Layout(Settings().state_dir / name)
+    assert not launch.is_running(layout)
+    assert not layout.data.exists()
+    assert cgroups.existing(Plan.cgroup_of(name)) == []
+    assert layout.events.exists()
 
 
 def test_programs_of_this_machine_resolve_and_reach_services_inside(cluster: Cluster) -> None:
