@@ -34,19 +34,22 @@ def _configured(index: MemoryIndex, seen: Observed) -> Step | None:
 
 def _answering(index: MemoryIndex, seen: Observed) -> Step:
     if isinstance(seen.database, Problem):
-        return _unreachable(seen.database, seen.cluster)
+        return _unreachable(seen.database, seen.cluster, f"Secret {index.namespace}/{index.secret_name}: ")
     if seen.database is None:
         return Step(Verdict.unknown(Reason.WAITING, "The database has not been asked yet."))
     where = f" in Cluster {_called(seen.cluster)}" if isinstance(seen.cluster, ClusterFacts) else ""
     return Step(Verdict.yes(Reason.REACHABLE, f"Database {index.spec.database.name}{where} answers."))
 
 
-def _unreachable(problem: Problem, cluster: ClusterFacts | Problem | None) -> Step:
-    """While a Cluster is failing over, rolling or starting, that is the reason, and nobody must act."""
+def _unreachable(problem: Problem, cluster: ClusterFacts | Problem | None, source: str) -> Step:
+    """While a Cluster is failing over, rolling or starting, that is the reason, and nobody must act.
+
+    Otherwise the Secret is named that said where to connect, and as whom.
+    """
     if isinstance(cluster, ClusterFacts) and not cluster.healthy:
         phase = cluster.phase or "it has no status yet"
         return Step(Verdict.no(Reason.CLUSTER_NOT_READY, f"Cluster {_called(cluster)} does not serve yet: {phase}."))
-    return failed(problem)
+    return failed(problem, prefix=source)
 
 
 def _called(cluster: ClusterFacts) -> str:
