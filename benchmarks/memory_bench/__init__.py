@@ -1,1 +1,1 @@
-"""memory_bench."""
+"""Measures retrieval: labelled sets, pluggable retrievers, significance, and reports that can be made again."""

@@ -27,6 +27,14 @@ class SqliteColumns:
     owner: bool
 
 
+@dataclass(frozen=True, slots=True)
+class _Narrowed:
+    """Which rows may be found: the end of a WHERE clause and its values."""
+
+    clause: str
+    values: list[str]
+
+
 class SqliteRecall:
     """Recalls from `memories` and `memories_fts` (FTS5 over content, category, tags, expanded_keywords, by rowid)."""
 
@@ -43,6 +51,7 @@ class SqliteRecall:
         offset: int = 0,
         sort_by: SortBy | str = SortBy.RELEVANCE,
         category: str | None = None,
+        user_id: str | None = None,
     ) -> RecallResult:
         """The memories that the query's words call to mind, best first.
 
@@ -51,47 +60,52 @@ class SqliteRecall:
         """
         check_page(limit, offset)
         order = SortBy(sort_by)
-        candidates = self._candidates(query, limit + offset, order, category)
+        narrowed = self._narrowed(category, user_id)
+        candidates = self._candidates(query, limit + offset, order, narrowed)
         page = fuse(candidates, _FUSION, sort_by=order, lexical_is_final=True)[offset : offset + limit]
         by_id = {one.id: one for one in candidates}
         memories = tuple(self._memory(by_id[one.id], one.score) for one in page)
         return RecallResult(memories, "lexical", None, Timings(total=0.0))
 
-    def _candidates(self, query: str, depth: int, order: SortBy, category: str | None) -> list[Candidate]:
+    def _candidates(self, query: str, depth: int, order: SortBy, narrowed: _Narrowed) -> list[Candidate]:
         words = [cleaned for word in query.split() if (cleaned := word.replace('"', "").replace("\x00", ""))]
         if not words:
             return []
         try:
             for joint in ("AND", "OR"):
                 match = f" {joint} ".join(f'"{word}"' for word in words)
-                found = self._matching(match, depth, order, category)
+                found = self._matching(match, depth, order, narrowed)
                 if found:
                     return found
         except sqlite3.OperationalError:
-            return self._containing(query, depth, category)
+            return self._containing(query, depth, narrowed)
         return []
 
-    def _matching(self, match: str, depth: int, order: SortBy, category: str | None) -> list[Candidate]:
+    def _matching(self, match: str, depth: int, order: SortBy, narrowed: _Narrowed) -> list[Candidate]:
         of_words, of_importance = _WEIGHTS[order]
         score = f"(-bm25(memories_fts) * {of_words} + coalesce(m.importance, 0) * {of_importance})"
         key = "m.created_at" if order is SortBy.RECENCY else score
         return self._ranked(
             f"SELECT m.id, m.importance, {score} FROM memories_fts f JOIN memories m ON m.id = f.rowid"
-            f" WHERE memories_fts MATCH ? {self._narrowed(category)} ORDER BY {key} DESC, m.id LIMIT ?",
-            [match, *_given(category), depth],
+            f" WHERE memories_fts MATCH ? {narrowed.clause} ORDER BY {key} DESC, m.id LIMIT ?",
+            [match, *narrowed.values, depth],
         )
 
-    def _containing(self, query: str, depth: int, category: str | None) -> list[Candidate]:
+    def _containing(self, query: str, depth: int, narrowed: _Narrowed) -> list[Candidate]:
         pattern = f"%{query}%"
         return self._ranked(
             "SELECT m.id, m.importance, m.importance FROM memories m WHERE (m.content LIKE ? OR m.tags LIKE ?)"
-            f" {self._narrowed(category)} ORDER BY m.importance DESC, m.id LIMIT ?",
-            [pattern, pattern, *_given(category), depth],
+            f" {narrowed.clause} ORDER BY m.importance DESC, m.id LIMIT ?",
+            [pattern, pattern, *narrowed.values, depth],
         )
 
-    def _narrowed(self, category: str | None) -> str:
-        clauses = ["AND m.category = ?"] if category is not None else []
-        return " ".join([*clauses, *(["AND m.deleted_at IS NULL"] if self._columns.deleted else [])])
+    def _narrowed(self, category: str | None, user_id: str | None) -> _Narrowed:
+        wanted = {"m.category": category, "m.user_id": user_id}
+        given = {column: value for column, value in wanted.items() if value is not None}
+        clauses = [f"AND {column} = ?" for column in given]
+        if self._columns.deleted:
+            clauses.append("AND m.deleted_at IS NULL")
+        return _Narrowed(" ".join(clauses), list(given.values()))
 
     def _ranked(self, sql: str, arguments: Sequence[object]) -> list[Candidate]:
         rows = self._connection.execute(sql, arguments).fetchall()
@@ -121,10 +135,6 @@ class SqliteRecall:
             updated_at=_moment(row[7]),
             evidence=Evidence(found.lexical_rank, found.lexical_score, None, None),
         )
-
-
-def _given(category: str | None) -> list[object]:
-    return [] if category is None else [category]
 
 
 def _moment(value: object) -> datetime | None:

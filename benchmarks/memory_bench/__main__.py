@@ -1,0 +1,5 @@
+"""`python -m memory_bench`."""
+
+from memory_bench.cli import app
+
+app()

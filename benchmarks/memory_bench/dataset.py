@@ -1,0 +1,172 @@
+"""A labelled set: corpus, questions and judgements, read strictly.
+
+A benchmark on a broken set gives numbers that look like any others, so everything that can be wrong with the three
+files is looked for, and named by file and line. Sensitive memories are left out on reading: they are never embedded, so
+a question about one could not be answered fairly.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+EVERYONE = "all"
+
+
+class DatasetError(Exception):
+    """A file of the set is unusable; the message names file and line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """One document of the corpus."""
+
+    id: int
+    content: str
+    category: str = "facts"
+    tags: str = ""
+    expanded_keywords: str = ""
+    importance: float = 0.5
+    scope: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One question; `scope` None searches the whole corpus."""
+
+    query_id: str
+    text: str
+    stratum: str
+    scope: str | None
+    relevant: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """A set that has been checked."""
+
+    name: str
+    memories: tuple[Memory, ...]
+    queries: tuple[Query, ...]
+    sensitive_left_out: int
+    digest: str
+
+    @property
+    def strata(self) -> list[str]:
+        """The strata's names."""
+        return sorted({query.stratum for query in self.queries})
+
+
+def load_dataset(directory: Path, *, judgements: str = "qrels.jsonl") -> Dataset:
+    """Read `corpus.jsonl`, `queries.jsonl` and the judgements.
+
+    Raises:
+        DatasetError: a file is missing or malformed, or the three do not fit together.
+    """
+    memories, left_out = _corpus(directory / "corpus.jsonl")
+    relevant = _judgements(directory / judgements, {memory.id for memory in memories}, left_out)
+    queries = _queries(directory / "queries.jsonl", relevant, {memory.id: memory.scope for memory in memories})
+    digest = hashlib.sha256()
+    for name in ("corpus.jsonl", "queries.jsonl", judgements):
+        digest.update((directory / name).read_bytes())
+    return Dataset(directory.name, tuple(memories), tuple(queries), len(left_out), digest.hexdigest())
+
+
+def _lines(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DatasetError(f"{path.name} cannot be read ({type(error).__name__}).") from None
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        where = f"{path.name}, line {number}"
+        try:
+            record = json.loads(line)
+        except ValueError:
+            raise DatasetError(f"{where}: not JSON.") from None
+        if not isinstance(record, dict):
+            raise DatasetError(f"{where}: not an object.")
+        yield where, record
+
+
+def _text(record: dict[str, Any], field: str, where: str, default: str | None = None) -> str:
+    value = record.get(field, default)
+    if not isinstance(value, str) or (default is None and not value.strip()):
+        raise DatasetError(f"{where}: `{field}` must be a text{'' if default is not None else ' that is not empty'}.")
+    return value
+
+
+def _scope(record: dict[str, Any]) -> str | None:
+    scope = record.get("user_id", record.get("conv"))
+    return None if scope in {None, "", EVERYONE} else str(scope)
+
+
+def _corpus(path: Path) -> tuple[list[Memory], set[int]]:
+    memories: list[Memory] = []
+    seen: set[int] = set()
+    sensitive: set[int] = set()
+    for where, record in _lines(path):
+        identity = record.get("id")
+        if type(identity) is not int:
+            raise DatasetError(f"{where}: `id` must be an integer.")
+        if identity in seen:
+            raise DatasetError(f"{where}: id {identity} was used before.")
+        seen.add(identity)
+        content = _text(record, "content", where)
+        importance = record.get("importance", 0.5)
+        if not isinstance(importance, int | float) or not 0 <= importance <= 1:
+            raise DatasetError(f"{where}: `importance` must be a number from 0 to 1.")
+        if record.get("is_sensitive"):
+            sensitive.add(identity)
+            continue
+        texts = {name: _text(record, name, where, "") for name in ("category", "tags", "expanded_keywords")}
+        memories.append(Memory(identity, content, **texts, importance=float(importance), scope=_scope(record)))
+    if not memories:
+        raise DatasetError(f"{path.name} holds no memory that may be searched.")
+    return memories, sensitive
+
+
+def _judgements(path: Path, known: set[int], sensitive: set[int]) -> dict[str, frozenset[int]]:
+    judged: dict[str, frozenset[int]] = {}
+    for where, record in _lines(path):
+        identity = _text(record, "query_id", where)
+        relevant = record.get("relevant_ids")
+        if identity in judged:
+            raise DatasetError(f"{where}: query {identity!r} was judged before.")
+        if not isinstance(relevant, list) or not relevant or not all(type(one) is int for one in relevant):
+            raise DatasetError(f"{where}: `relevant_ids` must be a list of ids that is not empty.")
+        hidden = sorted(sensitive.intersection(relevant))
+        if hidden:
+            raise DatasetError(f"{where}: memory {hidden[0]} is sensitive, so no question may ask for it.")
+        missing = sorted(set(relevant) - known)
+        if missing:
+            raise DatasetError(f"{where}: there is no memory {missing[0]} in the corpus.")
+        judged[identity] = frozenset(relevant)
+    return judged
+
+
+def _queries(path: Path, judged: dict[str, frozenset[int]], scopes: dict[int, str | None]) -> list[Query]:
+    queries: list[Query] = []
+    seen: set[str] = set()
+    for where, record in _lines(path):
+        identity = _text(record, "query_id", where)
+        if identity in seen:
+            raise DatasetError(f"{where}: query {identity!r} was used before.")
+        seen.add(identity)
+        if identity not in judged:
+            raise DatasetError(f"{where}: query {identity!r} has no judgement.")
+        scope = _scope(record)
+        foreign = [one for one in judged[identity] if scope is not None and scopes[one] != scope]
+        if foreign:
+            raise DatasetError(f"{where}: memory {min(foreign)} lies outside the query's own scope {scope!r}.")
+        text, stratum = _text(record, "text", where), _text(record, "stratum", where, EVERYONE)
+        queries.append(Query(identity, text, stratum, scope, judged[identity]))
+    unasked = sorted(set(judged) - seen)
+    if unasked:
+        raise DatasetError(f"{path.name}: judged query {unasked[0]!r} is not asked.")
+    if not queries:
+        raise DatasetError(f"{path.name} holds no question.")
+    return queries

@@ -1,0 +1,1 @@
+"""The retrievers that come with the harness."""
