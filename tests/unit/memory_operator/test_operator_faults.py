@@ -77,7 +77,10 @@ FAULTS = [
         database(Reason.DATABASE_UNREACHABLE, "refused."),
         "DatabaseReachable", "DatabaseUnreachable", "refused.", person=False,
     ),
-    Fault(database(Reason.AUTHENTICATION_FAILED, "28P01."), "DatabaseReachable", "AuthenticationFailed", "team/dsn: 28P01. Put"),
+    Fault(
+        database(Reason.AUTHENTICATION_FAILED, "28P01."),
+        "DatabaseReachable", "AuthenticationFailed", "team/dsn: 28P01. Put",
+    ),
     Fault(database(Reason.POOLER_REFUSED, "a pooler."), "DatabaseReachable", "PoolerRefused", "-rw"),
     Fault(
         {"database": NO_ROLE, "cluster": replace(HEALTHY, healthy=False, phase="Failing over")},
