@@ -101,8 +101,12 @@ def contexts_of(image: ProjectImage, settings: Settings) -> dict[str, Path]:
 
 def key_of(image: ProjectImage, *, base: str, contexts: Mapping[str, Path]) -> str:
     """The digest of everything that goes into an image."""
-    given = {name: _digest_of_directory(path) for name, path in contexts.items()}
-    return digest_of_files(REPOSITORY, image.inputs, {"base": base, **given})
+    return digest_of_files(REPOSITORY, image.inputs, {"base": base, **arguments_of(contexts)})
+
+
+def arguments_of(contexts: Mapping[str, Path]) -> dict[str, str]:
+    """Build arguments that change with the content of the contexts: buildah does not look into what it mounts."""
+    return {f"{name.upper()}_DIGEST": _digest_of_directory(path) for name, path in contexts.items()}
 
 
 def _digest_of_directory(path: Path) -> str:
@@ -122,7 +126,7 @@ def _ensure(image: ProjectImage, directory: Path, settings: Settings, reporter: 
         return archive
     if base == versions.PYTHON_IMAGE:
         _provide_base(builder, settings, reporter)
-    build = Build(image.name, image.dockerfile, image.target, {"BASE_IMAGE": base}, contexts)
+    build = Build(image.name, image.dockerfile, image.target, {"BASE_IMAGE": base, **arguments_of(contexts)}, contexts)
     with reporter.step(f"Build image {image.name} with {builder.name}") as step:
         builder.build(build, archive, step)
         step.note("")
