@@ -88,18 +88,22 @@ class Dataset:
         """The memories as `memory import` reads them."""
         return _lines(memory.model_dump(exclude_none=True) for memory in self.memories)
 
-    def evaluation_lines(self) -> str:
-        """Questions joined with their judgements, as `memory evaluate` reads them."""
-        return _lines(
-            {
-                "query_id": labelled.query.query_id,
-                "text": labelled.query.text,
-                "stratum": labelled.query.stratum,
-                "conv": labelled.query.conv or EVERYONE,
-                "relevant_ids": list(labelled.relevant_ids),
-            }
-            for labelled in self.queries
-        )
+
+def evaluation_lines(queries: Iterable[LabelledQuery], *, one_by_one: bool = False) -> str:
+    """Questions joined with their judgements, as `memory evaluate` reads them.
+
+    With `one_by_one` each is a stratum of its own, so that the measures of each come back.
+    """
+    return _lines(
+        {
+            "query_id": labelled.query.query_id,
+            "text": labelled.query.text,
+            "stratum": labelled.query.query_id if one_by_one else labelled.query.stratum,
+            "conv": labelled.query.conv or EVERYONE,
+            "relevant_ids": list(labelled.relevant_ids),
+        }
+        for labelled in queries
+    )
 
 
 def load(directory: Path) -> Dataset:

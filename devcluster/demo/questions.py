@@ -4,7 +4,7 @@ A fair choice: the questions are taken in the set's own order, restatements firs
 of asking *differ* on it; the table marks what was right on either side.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rich.markup import escape
@@ -12,7 +12,7 @@ from rich.table import Table
 
 from devcluster.demo.dataset import Dataset, LabelledQuery
 
-CANDIDATES = 6
+CANDIDATES = 40
 SHOWN = 3
 DEPTH = 3
 PREFERRED_STRATA = ("paraphrase", "open", "multihop")
@@ -34,14 +34,6 @@ class Comparison:
     lexical: tuple[Answer, ...]
     hybrid: tuple[Answer, ...]
 
-    @property
-    def gained(self) -> int:
-        """How many more right memories the hybrid answer shows."""
-        return self._right(self.hybrid) - self._right(self.lexical)
-
-    def _right(self, answers: Sequence[Answer]) -> int:
-        return sum(answer.id in self.question.relevant_ids for answer in answers[:DEPTH])
-
 
 def candidates(dataset: Dataset, count: int = CANDIDATES) -> tuple[LabelledQuery, ...]:
     """Questions worth asking both ways: restatements where the set has them, spread evenly over the set."""
@@ -52,9 +44,11 @@ def candidates(dataset: Dataset, count: int = CANDIDATES) -> tuple[LabelledQuery
     return tuple(pool[::stride][:count])
 
 
-def worth_showing(comparisons: Iterable[Comparison], count: int = SHOWN) -> tuple[Comparison, ...]:
-    """Those where the two answers differ most come first; the set's order decides among equals."""
-    ordered = sorted(comparisons, key=lambda one: -abs(one.gained))
+def most_different(
+    asked: Sequence[LabelledQuery], difference: Mapping[str, float], count: int = SHOWN
+) -> tuple[LabelledQuery, ...]:
+    """Those on which the two ways of asking differ most, in either direction; the set's order decides among equals."""
+    ordered = sorted(asked, key=lambda labelled: -abs(difference[labelled.query.query_id]))
     return tuple(ordered[:count])
 
 

@@ -5,14 +5,13 @@ database, and whatever was learned before a failure stays in the record, so that
 the run came.
 """
 
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import orjson
 
 from devcluster.demo import questions
-from devcluster.demo.dataset import Dataset, LabelledQuery
+from devcluster.demo.dataset import Dataset, LabelledQuery, evaluation_lines
 from devcluster.demo.narrator import Narrator, clock_text
 from devcluster.demo.questions import Answer, Comparison
 from devcluster.demo.stand import EXTENSION_MISSING, DemoError, Stand, memory
@@ -20,7 +19,7 @@ from devcluster.demo.verdict import MODES, Counts, Outcome, Recall
 
 THROUGHPUT_ROWS = 1000
 THROUGHPUT_GOAL = 0.8
-PARALLEL_QUESTIONS = 2
+MEASURE = "ndcg@10"
 COUNTS = """
 SELECT json_build_object(
     'rows', count(*),
@@ -90,9 +89,8 @@ def check_rows(stand: Stand, narrator: Narrator, record: Record) -> None:
 def evaluate(stand: Stand, narrator: Narrator, dataset: Dataset, record: Record) -> None:
     """recall@10 of words, of meaning, and of both."""
     with narrator.step(f"Ask {len(dataset.queries)} labelled questions") as step:
-        answer = memory(
-            stand, "evaluate", "--queries", "-", "--modes", ",".join(MODES), stdin=dataset.evaluation_lines()
-        )
+        lines = evaluation_lines(dataset.queries)
+        answer = memory(stand, "evaluate", "--queries", "-", "--modes", ",".join(MODES), stdin=lines)
         measured = Recall(**{mode: float(answer["recall@10"][mode]) for mode in MODES})
         step.result = "recall@10 " + ", ".join(f"{mode} {getattr(measured, mode):.3f}" for mode in MODES)
     record.learn(recall=measured)
@@ -100,14 +98,21 @@ def evaluate(stand: Stand, narrator: Narrator, dataset: Dataset, record: Record)
 
 def compare(stand: Stand, narrator: Narrator, dataset: Dataset) -> None:
     """A few questions, answered by words and by words and meaning, side by side."""
-    chosen = questions.candidates(dataset)
-    with narrator.step("Answer a few of them both ways") as step, ThreadPoolExecutor(PARALLEL_QUESTIONS) as pool:
+    asked = questions.candidates(dataset)
+    with narrator.step(f"Show where the two differ most among {len(asked)} of them") as step:
+        lines = evaluation_lines(asked, one_by_one=True)
+        measured = memory(stand, "evaluate", "--queries", "-", "--modes", "lexical,hybrid", stdin=lines)["strata"]
+        chosen = questions.most_different(asked, {key: _gain(one[MEASURE]) for key, one in measured.items()})
         comparisons = []
-        for comparison in pool.map(lambda question: ask_both(stand, question), chosen):
-            comparisons.append(comparison)
+        for question in chosen:
+            comparisons.append(ask_both(stand, question))
             step.note(f"{len(comparisons)} of {len(chosen)}", fraction=len(comparisons) / len(chosen))
-    for comparison in questions.worth_showing(comparisons):
+    for comparison in comparisons:
         narrator.show(questions.table(comparison))
+
+
+def _gain(by_mode: Mapping[str, float]) -> float:
+    return by_mode["hybrid"] - by_mode["lexical"]
 
 
 def ask_both(stand: Stand, question: LabelledQuery) -> Comparison:

@@ -47,7 +47,8 @@ def component(name: str) -> str:
 
 def kill(tenant: Tenant, *selection: str) -> None:
     """As a node that dies: no grace."""
-    tenant.cluster.kubectl("delete", "--grace-period=0", "--force", "--wait=false", *selection)
+    told = tenant.cluster.kubectl("delete", "--grace-period=0", "--force", "--wait=false", *selection)
+    assert "force deleted" in told, f"there was nothing to kill: {selection}"
 
 
 def test_the_death_of_the_primary_promotes_a_replica_and_loses_no_row(busy: Tenant) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from devcluster.demo.dataset import DatasetError, load
+from devcluster.demo.dataset import DatasetError, evaluation_lines, load
 
 MEMORY = {"id": 1, "content": "the NAS is called bolt", "category": "facts", "tags": "nas", "importance": 0.5}
 QUERY = {"query_id": "q1", "text": "name of the storage box?", "stratum": "paraphrase"}
@@ -22,8 +22,13 @@ def write(directory: Path, corpus: list[object], queries: list[object], qrels: l
 def test_a_sound_set_is_loaded_with_judgements_joined_to_their_questions(tmp_path: Path) -> None:
     dataset = load(write(tmp_path, [MEMORY], [QUERY], [QREL]))
     assert [one.relevant_ids for one in dataset.queries] == [(1,)]
-    line = json.loads(dataset.evaluation_lines())
+    line = json.loads(evaluation_lines(dataset.queries))
     assert line == {**QUERY, "conv": "all", "relevant_ids": [1]}
+
+
+def test_questions_can_be_measured_one_by_one(tmp_path: Path) -> None:
+    dataset = load(write(tmp_path, [MEMORY], [QUERY], [QREL]))
+    assert json.loads(evaluation_lines(dataset.queries, one_by_one=True))["stratum"] == QUERY["query_id"]
 
 
 def test_a_conversation_scopes_its_question_and_all_scopes_none(tmp_path: Path) -> None:

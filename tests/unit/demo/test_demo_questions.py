@@ -5,7 +5,7 @@ from io import StringIO
 from rich.console import Console
 
 from devcluster.demo.dataset import Dataset, LabelledQuery, Query
-from devcluster.demo.questions import Answer, Comparison, candidates, table, worth_showing
+from devcluster.demo.questions import Answer, Comparison, candidates, most_different, table
 
 
 def question(number: int, stratum: str = "paraphrase", relevant: tuple[int, ...] = (1,)) -> LabelledQuery:
@@ -28,9 +28,10 @@ def test_a_set_without_restatements_still_yields_questions() -> None:
     assert len(candidates(Dataset("set", (), queries), count=8)) == 3
 
 
-def test_questions_whose_answers_differ_come_first_in_either_direction() -> None:
-    same, gained, lost = comparison(1, [1], [1]), comparison(2, [2], [1]), comparison(3, [1], [3])
-    assert worth_showing([same, gained, lost], 2) == (gained, lost)
+def test_questions_whose_answers_differ_most_come_first_in_either_direction() -> None:
+    asked = [question(number) for number in range(4)]
+    chosen = most_different(asked, {"q0": 0.0, "q1": 0.2, "q2": -0.5, "q3": 0.2}, 3)
+    assert [one.query.query_id for one in chosen] == ["q2", "q1", "q3"]
 
 
 def test_right_memories_are_marked_and_memory_text_is_no_markup() -> None:

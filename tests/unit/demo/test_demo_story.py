@@ -36,7 +36,10 @@ class Player:
         answers: dict[str, object] = {
             "migrate": {"revision": "0001"},
             "import": {"imported": 2},
-            "evaluate": {"recall@10": {"lexical": 0.5, "dense": 0.25, "hybrid": 0.75}},
+            "evaluate": {
+                "recall@10": {"lexical": 0.5, "dense": 0.25, "hybrid": 0.75},
+                "strata": {"q1": {"ndcg@10": {"lexical": 0.5, "hybrid": 1.0}}},
+            },
             "recall": {"memories": [{"id": 1, "content": "the NAS is called bolt"}]},
             "backfill": {"documents_per_second": 20.0},
         }
