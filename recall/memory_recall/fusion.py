@@ -7,11 +7,12 @@ the SQL evaluates it: both sides are IEEE doubles, and sums in another order wou
 Two methods, both first-class:
 
 - Reciprocal rank fusion adds `weight / (k + rank)` over the legs; a document missing from a leg gets nothing for it.
-- The convex combination (TM2C2) adds normalised scores, `alpha` for the dense leg and the rest for the lexical one. A
-  score is divided by the distance between the least that its leg can give and the best in this list, so that a leg
-  where nothing stands out does not shout as loudly as one where something does. The least similarity in the list is
-  then taken as zero: TM2C2 would add the same constant to every document, which changes no order by itself, but
-  multiplied by importance it would drown everything else.
+- The convex combination adds normalised scores, `alpha` for the dense leg and the rest for the lexical one. It is TM2C2
+  (each score divided by the distance between the least that its leg can give and the best in this list) but for two
+  things. A lexical score is divided by what the query could have scored (`attainable`: a row of mean length with every
+  word once), not by the best of the list: when only incidental words match, the best of a bad list is no reason to
+  outvote meaning. And the least similarity in the list counts as zero: TM2C2 adds the same constant to every document,
+  which changes no order by itself, but multiplied by importance it would drown everything else.
 
 Importance is a prior, not a leg. It is applied once, after fusion. Where only the lexical leg has anything to say,
 nothing is fused and its order stands, to the last place.
@@ -40,6 +41,7 @@ class Fusion:
 
     method: Literal["rrf", "convex"] = "convex"
     alpha: float = 0.7
+    lexical_scale: Literal["query", "list"] = "query"
     dense_floor: float | None = -1.0
     k: float = 10.0
     lexical_weight: float = 1.0
@@ -77,8 +79,11 @@ def fuse(
     *,
     sort_by: SortBy = SortBy.RELEVANCE,
     lexical_is_final: bool = False,
+    attainable: float | None = None,
 ) -> list[Fused]:
     """All candidates, best first.
+
+    `attainable` is the lexical score of a row of mean length that holds every word of the query once.
 
     `lexical_is_final` says that the lexical leg's order already has importance in it (the API's `ts_rank` blend, FTS5)
     and is to be left alone where no other leg found anything.
@@ -87,7 +92,7 @@ def fuse(
     if all(one.dense_rank is None for one in candidates):
         scores = [_alone(one, lexical_is_final=lexical_is_final, prior=prior(one)) for one in candidates]
     else:
-        base = _reciprocal(candidates, fusion) if fusion.method == "rrf" else _convex(candidates, fusion)
+        base = _reciprocal(candidates, fusion) if fusion.method == "rrf" else _convex(candidates, fusion, attainable)
         scores = [score * prior(one) for score, one in zip(base, candidates, strict=True)]
     by_importance = fusion.importance and sort_by is SortBy.IMPORTANCE
     ordered = sorted(
@@ -119,15 +124,17 @@ def _reciprocal(candidates: Sequence[Candidate], fusion: Fusion) -> list[float]:
     ]
 
 
-def _convex(candidates: Sequence[Candidate], fusion: Fusion) -> list[float]:
+def _convex(candidates: Sequence[Candidate], fusion: Fusion, attainable: float | None) -> list[float]:
     dense = [one.dense_score for one in candidates if one.dense_score is not None]
     least, most = min(dense), max(dense)
-    most_lexical = max((one.lexical_score or 0.0 for one in candidates), default=0.0)
+    scale = None if fusion.lexical_scale == "list" else attainable
+    if scale is None:
+        scale = max((one.lexical_score or 0.0 for one in candidates), default=0.0)
     floor = least if fusion.dense_floor is None else fusion.dense_floor
     scores = []
     for one in candidates:
         similarity = least if one.dense_score is None else one.dense_score
         close = (similarity - least) / (most - floor) if most != floor else 1.0
-        matching = (one.lexical_score or 0.0) / most_lexical if most_lexical else 0.0
+        matching = (one.lexical_score or 0.0) / scale if scale else 0.0
         scores.append(fusion.alpha * close + (1.0 - fusion.alpha) * matching)
     return scores

@@ -5,7 +5,8 @@ that hold any word and rank above a floor follow, by `ts_rank` alone. The OR que
 rather than from the raw words, so no punctuation in a prompt can make it a syntax error. Ties, which the API leaves to
 chance, go to the lower id.
 
-A leg is one or more CTEs, of which the last is `lexical(id, lexical_rank, lexical_score)`.
+A leg is some CTEs, among them `lexical(id, lexical_rank, lexical_score)` and `reach(attainable)`, the score of a row of
+mean length that holds every word once.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
@@ -14,6 +15,8 @@ from memory_recall.store.recall_filters import Arguments
 from memory_recall.store.table import MemoryTable
 
 OR_BROADEN_MIN_RANK = 0.01  # below it a row holds a word of the query by accident
+_EVERY_WORD_ONCE = 1 / 1.64493406685  # ts_rank of an OR query whose words each occur once, in the content
+_REACH = f"reach AS (SELECT {_EVERY_WORD_ONCE!r}::float8 AS attainable)"
 _BLENDS = {SortBy.IMPORTANCE: (0.4, 0.6), SortBy.RELEVANCE: (0.7, 0.3), SortBy.RECENCY: (0.7, 0.3)}
 
 
@@ -33,7 +36,8 @@ lexical AS MATERIALIZED (
   SELECT id, row_number() OVER (ORDER BY key DESC, id) AS lexical_rank, 0::float8 AS lexical_score
     FROM (SELECT m.id, ({_order("0::real", sort_by)})::float8 AS key
             FROM {table.qualified} m WHERE {where} ORDER BY 2 DESC, m.id LIMIT {depth}) listed
-)"""
+),
+{_REACH}"""
 
 
 def ts_rank_leg(
@@ -72,4 +76,5 @@ broadened AS MATERIALIZED (
 lexical AS MATERIALIZED (
   SELECT id, row_number() OVER (ORDER BY {final}) AS lexical_rank, score AS lexical_score
     FROM (SELECT false AS broad, complete.* FROM complete UNION ALL SELECT true, broadened.* FROM broadened) found
-)"""
+),
+{_REACH}"""

@@ -136,7 +136,8 @@ scored AS MATERIALIZED (
 lexical AS MATERIALIZED (
   SELECT id, row_number() OVER (ORDER BY lexical_score DESC, id) AS lexical_rank, lexical_score
     FROM scored WHERE lexical_score > 0 ORDER BY lexical_score DESC, id LIMIT {depth}
-)"""
+),
+reach AS (SELECT sum(idf) AS attainable FROM vocabulary)"""
 
 
 def _quoted_lexeme(lexeme: str) -> str:

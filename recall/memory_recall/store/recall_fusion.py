@@ -25,7 +25,8 @@ def _convex(fusion: Fusion, arguments: Arguments) -> str:
     alpha = arguments.add(fusion.alpha, "float8")
     floor = _floor(fusion, arguments)
     dense = f"(coalesce(dense_score, least_dense) - least_dense) / nullif(most_dense - {floor}, 0::float8)"
-    lexical = "coalesce(lexical_score, 0::float8) / nullif(most_lexical, 0::float8)"
+    scale = "most_lexical" if fusion.lexical_scale == "list" else "coalesce(attainable, most_lexical)"
+    lexical = f"coalesce(lexical_score, 0::float8) / nullif({scale}, 0::float8)"
     return f"{alpha} * coalesce({dense}, 1::float8) + (1::float8 - {alpha}) * coalesce({lexical}, 0::float8)"
 
 
@@ -34,15 +35,16 @@ def _floor(fusion: Fusion, arguments: Arguments) -> str:
 
 
 def fused(fusion: Fusion, arguments: Arguments, *, sort_by: SortBy, lexical_is_final: bool) -> str:
-    """CTE `ordered(id, score, place)` over `pool`; `place` counts from one."""
+    """CTE `ordered(id, score, place)` over `pool` and `reach(attainable)`; `place` counts from one."""
     base = _reciprocal(fusion, arguments) if fusion.method == "rrf" else _convex(fusion, arguments)
     prior = PRIOR if fusion.importance and sort_by is SortBy.RELEVANCE else "1::float8"
     alone = "-lexical_rank::float8" if lexical_is_final else f"coalesce(lexical_score, 0::float8) * {prior}"
     tie = "importance DESC, id" if fusion.importance and sort_by is SortBy.IMPORTANCE else "id"
     return f"""
 bounded AS (
-  SELECT *, max(lexical_score) OVER () AS most_lexical, max(dense_score) OVER () AS most_dense,
-         min(dense_score) OVER () AS least_dense, count(dense_rank) OVER () AS dense_rows
+  SELECT pool.*, (SELECT attainable FROM reach) AS attainable, max(lexical_score) OVER () AS most_lexical,
+         max(dense_score) OVER () AS most_dense, min(dense_score) OVER () AS least_dense,
+         count(dense_rank) OVER () AS dense_rows
     FROM pool
 ),
 ordered AS (

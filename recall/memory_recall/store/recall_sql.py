@@ -118,7 +118,8 @@ dense AS MATERIALIZED (
 def _lexical(query: RecallQuery, arguments: Arguments, table: MemoryTable, where: str, depth: str) -> str:
     if query.legs == "dense" and query.dense is not None:
         return """
-lexical AS (SELECT NULL::bigint AS id, NULL::bigint AS lexical_rank, NULL::float8 AS lexical_score WHERE false)"""
+lexical AS (SELECT NULL::bigint AS id, NULL::bigint AS lexical_rank, NULL::float8 AS lexical_score WHERE false),
+reach AS (SELECT NULL::float8 AS attainable)"""
     if query.api_lexical or query.statistics is None:
         return ts_rank_leg(table, arguments, where, query=query.text, sort_by=query.sort_by, depth=depth)
     return bm25_leg(

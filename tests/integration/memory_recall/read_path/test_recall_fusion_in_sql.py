@@ -17,7 +17,7 @@ POOL = """
 WITH pool AS (
   SELECT * FROM unnest({}::bigint[], {}::float8[], {}::bigint[], {}::float8[], {}::bigint[], {}::float8[])
     AS p(id, importance, lexical_rank, lexical_score, dense_rank, dense_score)
-),{} SELECT id, score FROM ordered ORDER BY place"""
+), reach AS (SELECT {} AS attainable),{} SELECT id, score FROM ordered ORDER BY place"""
 
 COARSE = st.integers(0, 10).map(lambda tenths: tenths / 10)  # ties are the interesting part
 SCORES = st.one_of(COARSE, st.floats(0, 30, width=32))
@@ -48,6 +48,7 @@ FUSIONS = st.builds(
     Fusion,
     method=st.sampled_from(["rrf", "convex"]),
     alpha=COARSE,
+    lexical_scale=st.sampled_from(["query", "list"]),
     dense_floor=st.sampled_from([-1.0, None]),
     k=st.sampled_from([0.0, 1.0, 10.0, 60.0]),
     lexical_weight=COARSE,
@@ -65,9 +66,15 @@ def runner(postgres: Any) -> Iterator[tuple[asyncio.Runner, Any]]:
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(pool=pools(), fusion=FUSIONS, sort_by=st.sampled_from(list(SortBy)), final=st.booleans())
-def test_sql_and_python_give_the_same_order_and_scores(
-    runner: Any, pool: list[Candidate], fusion: Fusion, sort_by: SortBy, final: bool
+@given(
+    pool=pools(),
+    fusion=FUSIONS,
+    sort_by=st.sampled_from(list(SortBy)),
+    final=st.booleans(),
+    attainable=st.one_of(st.none(), SCORES),
+)
+def test_sql_and_python_give_the_same_order_and_scores(  # noqa: PLR0917  (drawn by Hypothesis)
+    runner: Any, pool: list[Candidate], fusion: Fusion, sort_by: SortBy, final: bool, attainable: float | None
 ) -> None:
     """For any candidates, parameters and sort order, down to the tie-breaks."""
     running, connection = runner
@@ -79,8 +86,9 @@ def test_sql_and_python_give_the_same_order_and_scores(
             ("dense_rank", "bigint[]"), ("dense_score", "float8[]"),
         ]
     ]  # fmt: skip
-    sql = POOL.format(*columns, fused(fusion, arguments, sort_by=sort_by, lexical_is_final=final))
+    reach = arguments.add(attainable, "float8")
+    sql = POOL.format(*columns, reach, fused(fusion, arguments, sort_by=sort_by, lexical_is_final=final))
     rows = running.run(connection.fetch(sql, *arguments.values))
-    expected = fuse(pool, fusion, sort_by=sort_by, lexical_is_final=final)
+    expected = fuse(pool, fusion, sort_by=sort_by, lexical_is_final=final, attainable=attainable)
     assert [row["id"] for row in rows] == [one.id for one in expected]
     assert [row["score"] for row in rows] == [one.score for one in expected]
