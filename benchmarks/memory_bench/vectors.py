@@ -14,6 +14,7 @@ import numpy as np
 from memory_recall.embedder import EmbedderClient, Vectors
 
 _BATCH = 32
+_SHARD = 512  # what is lost at most when the embedder goes away
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,11 @@ class VectorCache:
         )
 
     async def _all(self, model: str, kind: str, texts: Sequence[str]) -> Vectors:
+        starts = range(0, len(texts), _SHARD)
+        shards = [await self._shard(model, kind, texts[start : start + _SHARD]) for start in starts]
+        return np.concatenate(shards)
+
+    async def _shard(self, model: str, kind: str, texts: Sequence[str]) -> Vectors:
         key = hashlib.sha256("\0".join((model, kind, *texts)).encode()).hexdigest()
         path = self._directory / f"{kind}-{key[:32]}.npy"
         if path.is_file():
