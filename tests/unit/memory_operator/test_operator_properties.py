@@ -66,7 +66,7 @@ def test_every_decision_is_complete_and_stable(world: Any, database: Any, suspen
 
 @relaxed
 @given(
-    user=st.from_regex(r"[a-z]{1,8}", fullmatch=True),
+    user=st.from_regex(r"[a-z]{5,8}", fullmatch=True),
     database=facts | problems,
     scheme=st.sampled_from(["postgresql", "postgres", "postgresql+asyncpg", "mysql"]),
     path=st.sampled_from(["/app", "/other", ""]),
