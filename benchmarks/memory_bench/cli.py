@@ -137,7 +137,7 @@ def _run_one(name: str, dataset: Dataset, database: BenchmarkDatabase, embedded:
         retriever.close()
 
 
-def _make(name: str, dataset: Dataset, database: BenchmarkDatabase, embedded: EmbeddedSet | None) -> Any:  # noqa: ANN401
+def _make(name: str, dataset: Dataset, database: BenchmarkDatabase, embedded: EmbeddedSet | None) -> Any:  # noqa: ANN401  (a retriever is known by what it can do)
     built_in = {"sqlite-fts5": SqliteProduction, "sqlite-fts5-or": SqliteReadme}
     if name in built_in:
         return built_in[name]()

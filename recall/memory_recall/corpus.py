@@ -1,8 +1,8 @@
 """Reads memories from JSON lines, checking every one before anything is stored.
 
 One line is one memory: `id` and `content`, and optionally `category`, `tags`, `expanded_keywords`, `importance`,
-`is_sensitive`, `user_id` (or `conv`, which evaluation sets use) and `created_at`. Complaints name the line and the field, never
-what stands there, for that is somebody's memory.
+`is_sensitive`, `user_id` (or `conv`, which evaluation sets use) and `created_at`. Complaints name the line and the
+field, never what stands there, for that is somebody's memory.
 """
 
 from collections.abc import Iterable, Iterator

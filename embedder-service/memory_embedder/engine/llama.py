@@ -108,7 +108,7 @@ class LlamaEngine:
         room = len(data) + 8
         buffer = np.empty(room, dtype=np.int32)
         pointer = buffer.ctypes.data_as(ctypes.POINTER(native.llama_token))
-        count = native.llama_tokenize(self._vocabulary, data, len(data), pointer, room, True, False)  # noqa: FBT003
+        count = native.llama_tokenize(self._vocabulary, data, len(data), pointer, room, True, False)  # noqa: FBT003 -- C parameters have no names
         if count < 1:
             raise EmbedderError(ErrorKind.ENGINE, "The tokenizer failed on an input; its text is not recorded.")
         return buffer[:count].copy()
@@ -137,7 +137,7 @@ class LlamaComputer:
         """Unit vectors, one row per sequence."""
         self._batch.fill(sequences)
         if self._memory:
-            native.llama_memory_clear(self._memory, True)  # noqa: FBT003
+            native.llama_memory_clear(self._memory, True)  # noqa: FBT003 -- the same
             status = native.llama_decode(self._context, self._batch.native)
         else:
             status = native.llama_encode(self._context, self._batch.native)

@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 LONGEST_MODULE = 300
-LONGEST_FUNCTION = 45
+LONGEST_FUNCTION = 42
 
 
 def tracked(*patterns: str) -> list[Path]:
@@ -27,18 +27,20 @@ def test_the_operator_folder_does_not_shadow_the_standard_library() -> None:
     assert not list((ROOT / "tests").rglob("operator"))
 
 
+def statements_span(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Lines from a function's first statement to its last; signature and docstring are documentation."""
+    body = function.body[1:] if ast.get_docstring(function) is not None else function.body
+    return (function.end_lineno or function.lineno) - body[0].lineno + 1 if body else 0
+
+
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: str(path.relative_to(ROOT)))
 def test_modules_and_functions_stay_readable(path: Path) -> None:
-    """No module outgrows 300 lines and no function 45."""
+    """No module outgrows 300 lines, and no function's statements 42."""
     source = path.read_text()
     assert len(source.splitlines()) <= LONGEST_MODULE
     functions = [n for n in ast.walk(ast.parse(source)) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
-    long = {
-        f.name: f.end_lineno - f.lineno
-        for f in functions
-        if f.end_lineno and f.end_lineno - f.lineno > LONGEST_FUNCTION
-    }
-    assert not long
+    long = {function.name: statements_span(function) for function in functions}
+    assert {name: lines for name, lines in long.items() if lines > LONGEST_FUNCTION} == {}
 
 
 def test_locked_requirements_carry_hashes_and_no_addresses() -> None:
@@ -64,9 +66,9 @@ def test_every_direct_dependency_is_justified() -> None:
 
 def test_ignored_lint_rules_state_their_reason() -> None:
     """An ignore without a reason, beside it or in the comment above, is a rule switched off."""
-    for path in tracked("*.py"):
+    for path in SHIPPED:
         lines = path.read_text().splitlines()
         for above, line in zip(["", *lines], lines, strict=False):
             ignore = re.search(r"# (noqa|type: ignore)(?P<rest>.*)", line)
             if ignore and not above.strip().startswith("#"):
-                assert re.search(r"(#|-|\u2014) *\w", ignore["rest"]), f"{path.relative_to(ROOT)}: {line.strip()}"
+                assert re.search(r"(#|-|\u2014|\() *\w", ignore["rest"]), f"{path.relative_to(ROOT)}: {line.strip()}"
