@@ -17,12 +17,16 @@ TYPED := recall/memory_recall operator/memory_operator embedder-service/memory_e
 # Options of `make demo`: DATA=dir (a set in harness form), KEEP=1 (leave the cluster running), DRIVER=kind|node|current, LOCAL=1.
 DEMO_FLAGS := $(if $(DATA),--data $(DATA)) $(if $(KEEP),--keep) $(if $(DRIVER),--driver $(DRIVER)) $(if $(LOCAL),--local)
 
+# Root on Debian gets missing packages installed; everybody else is told which they are.
+PREFLIGHT = $(PY) -m devcluster preflight $(if $(and $(filter 0,$(shell id -u)),$(shell command -v apt-get)),--install)
+
 .PHONY: help
 help:  ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 22
 
 .PHONY: demo
 demo: setup  ## From nothing to answers by meaning on a real cluster (DATA=dir, KEEP=1, DRIVER=.., LOCAL=1)
+	$(if $(LOCAL),,-$(PREFLIGHT))
 	$(PY) -m devcluster.demo $(DEMO_FLAGS)
 
 .PHONY: test
@@ -50,7 +54,7 @@ setup: $(VENV)/.installed $(VENV)/.engine $(MODEL)  ## Virtual environment, llam
 
 .PHONY: host
 host: $(VENV)/.installed  ## Debian packages that the cluster needs (as root; otherwise names them)
-	$(PY) -m devcluster preflight --install
+	$(PREFLIGHT)
 
 .PHONY: devcluster
 devcluster: setup host  ## A cluster with CloudNativePG that stays up; prints the KUBECONFIG line
