@@ -24,7 +24,8 @@ pytestmark = pytest.mark.cluster
 ROOT = Path(__file__).parents[2]
 DEVCLUSTER = (sys.executable, "-m", "devcluster")
 ATTACHED = """
-import sys, devcluster
+import signal, sys, devcluster
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs begin with it ignored
 with devcluster.start(sys.argv[1]) as cluster:
     print("up", flush=True)
     sys.stdin.read()
