@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from devcluster import preflight, sessions
 from devcluster.binaries import Binaries
@@ -72,10 +70,9 @@ def status(as_json: Annotated[bool, typer.Option("--json", help="For programs")]
     if as_json:
         typer.echo(json.dumps([asdict(state) for state in states]))
         return
-    table = Table("NAME", "DRIVER", "STATE", "", box=None)
+    width = max((len(state.name) for state in states), default=0)
     for state in states:
-        table.add_row(state.name, state.driver, state.state, state.detail)
-    Console().print(table)
+        typer.echo(f"{state.name:{width}}  {state.driver:7}  {state.state:10}  {state.detail}")
 
 
 @app.command(context_settings=_PASS_ON)

@@ -20,7 +20,7 @@ PYTHON_SUITE = "trixie"
 
 # Public images for drivers that can pull.
 PUBLIC_POSTGRES_IMAGE = "ghcr.io/cloudnative-pg/postgresql:18-standard-trixie"
-PUBLIC_PYTHON_IMAGE = "docker.io/library/python:3.13-slim"
+PUBLIC_PYTHON_IMAGE = "python:3.13-slim"
 
 LLAMA_CPP_PYTHON = "0.3.36"
 LLAMA_CPP_PYTHON_SHA256 = "832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e"

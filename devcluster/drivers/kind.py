@@ -7,7 +7,7 @@ from pathlib import Path
 from devcluster import preflight, processes, versions
 from devcluster.cluster import Cluster
 from devcluster.drivers.base import ClusterState, Driver
-from devcluster.errors import UnsupportedError
+from devcluster.errors import CommandError, UnsupportedError
 from devcluster.preflight import Problem
 from devcluster.programs import Programs
 from devcluster.progress import Reporter
@@ -108,7 +108,11 @@ class KindDriver(Driver):
     def _names(self) -> list[str]:
         if not processes.exists("kind"):
             return []
-        return processes.run(["kind", "get", "clusters"]).split()
+        try:
+            return processes.run(["kind", "get", "clusters"]).split()
+        except CommandError:
+            # Without an engine that answers there is no cluster to be seen.
+            return []
 
     def _cluster(self, name: str, owner: "KindDriver | None") -> KindCluster:
         kubectl, helm = self._programs.find("kubectl"), self._programs.find("helm")
