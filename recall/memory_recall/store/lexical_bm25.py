@@ -1,15 +1,17 @@
 """Our own lexical leg: BM25 over the lexemes that `search_vector` holds, with bounded work.
 
 `ts_rank` knows no document frequency and has to visit every row that holds any word of the query, so it gets slower as
-the table grows. Here candidates are collected from the rarest word's postings first, until a budget is spent; in a
-table smaller than the budget that is every match, and the scores are those of an unbounded BM25.
+the table grows. Here postings are read from the rarest word on until a budget is spent. From those and the rows' stored
+sizes, which tell what a row holds but not how often, the best few hundred are chosen; only these are scored exactly. In
+a table smaller than the budget the result is nearly always that of an unbounded BM25.
 
-Scoring a candidate exactly needs the length of its text in words, for which its whole tsvector must be unnested. That
-is some ten times dearer than anything else here, so two passes are made: all candidates with the length estimated from
-the number of distinct lexemes, then the best of them (and what the dense leg found) exactly.
+Neither how often a word occurs in a tsvector nor how many words there are can be asked for directly, short of
+unnesting it, which costs ten times everything else. But `ts_rank` tells both. For one word and equal weights it is
+`sum(1/j^2 for j in 1..n) / (pi^2/6)`, invertible by a table; and it can divide by the number of words, so that the
+quotient of two calls is that number.
 
-How often a word occurs in a row comes from `ts_rank` itself. For one word and equal weights it returns
-`sum(1/j^2 for j in 1..n) / (pi^2/6)`, which is invertible by a table. That is twenty times cheaper than unnesting.
+A long tsvector is stored compressed, and every function that is given it would expand it again. The concatenation with
+an empty one does so once.
 
 Rows are joined one by one through LATERAL ... LIMIT 1, because the planner, which cannot know how few candidates there
 are, would otherwise read the whole table to hash it.
@@ -27,18 +29,19 @@ MAX_QUERY_WORDS = 64  # a hook may send a whole prompt; its first distinct words
 DEFAULT_BUDGET = 1000
 SMALL_TABLE = 20_000  # up to here document frequencies are counted for each query
 _COUNT_CAP = 5_000  # a word that ANALYZE does not know as common is not counted further than this
-_SHORTLIST = 2  # how many times the leg's depth is scored exactly
+_SHORTLIST = 4  # how many times the leg's depth is scored exactly
 _MAX_FREQUENCY = 32  # BM25 has long saturated by then
+_EQUAL_WEIGHTS = "'{1,1,1,1}'::real[]"
 _RANK_SCALE = 1.64493406685  # the constant by which Postgres divides
 
 
 @dataclass(frozen=True, slots=True)
 class CollectionStatistics:
-    """What BM25 knows of the whole collection: rows, words a row, and words per distinct lexeme."""
+    """What BM25 knows of the whole collection: rows, and the words and stored bytes of a mean row."""
 
     rows: int
     mean_length: float
-    words_per_lexeme: float
+    mean_bytes: float
 
     @property
     def small(self) -> bool:
@@ -59,12 +62,20 @@ def _frequency_table() -> str:
 _FREQUENCIES = _frequency_table()
 
 
-def _score(vector: str, length: str, mean: str) -> str:
-    """BM25 of a row, given its tsvector and its length; a word that the row lacks adds nothing."""
-    rank = f"ts_rank('{{1,1,1,1}}'::real[], {vector}, v.query) * {_RANK_SCALE}"
-    return f"""(SELECT coalesce(sum(v.idf * t.n * {K1 + 1} / (t.n + {K1} * ({1 - B} + {B} * {length} / {mean}))), 0)
-            FROM vocabulary v,
-                 LATERAL (SELECT width_bucket(({rank})::float8, '{_FREQUENCIES}'::float8[])::float8 AS n OFFSET 0) t)"""
+def _frequency(vector: str) -> str:
+    """How often the word `v.query` occurs in a row; zero where it does not."""
+    rank = f"ts_rank({_EQUAL_WEIGHTS}, {vector}, v.query) * {_RANK_SCALE}"
+    return f"width_bucket(({rank})::float8, '{_FREQUENCIES}'::float8[])::float8"
+
+
+def _words(vector: str) -> str:
+    """How many words a row holds that matches the query at all; NULL for others, whose score is nothing anyway."""
+    plain, divided = (f"ts_rank({_EQUAL_WEIGHTS}, {vector}, a.query, {method})::float8" for method in (0, 2))
+    return f"round({plain} / nullif({divided}, 0))"
+
+
+def _damping(length: str, mean: str) -> str:
+    return f"{K1} * ({1 - B} + {B} * {length} / {mean})"
 
 
 def _document_frequency(table: MemoryTable, statistics: CollectionStatistics, rows: str) -> str:
@@ -103,7 +114,7 @@ def bm25_leg(
     allowance = arguments.add(budget, "bigint")
     rows = arguments.add(float(statistics.rows), "float8")
     mean = arguments.add(max(statistics.mean_length, 1.0), "float8")
-    spread = arguments.add(statistics.words_per_lexeme, "float8")
+    stored = arguments.add(max(statistics.mean_bytes, 1.0), "float8")
     return f"""{_known(table, arguments, statistics)}
 vocabulary AS MATERIALIZED (
   SELECT w.query, d.df, ln(1 + (greatest({rows}, d.df) - d.df + 0.5) / (d.df + 0.5)) AS idf
@@ -112,26 +123,22 @@ vocabulary AS MATERIALIZED (
          LATERAL (SELECT {_document_frequency(table, statistics, rows)}::float8 AS df OFFSET 0) d
 ),
 candidates AS MATERIALIZED (
-  SELECT DISTINCT ON (id) id, search_vector
-    FROM (SELECT p.* FROM (SELECT query FROM vocabulary ORDER BY df, query::text) v
-           CROSS JOIN LATERAL (SELECT m.id, m.search_vector FROM {table.qualified} m
+  SELECT id
+    FROM (SELECT p.*, v.idf FROM (SELECT query, idf FROM vocabulary ORDER BY df, query::text) v
+           CROSS JOIN LATERAL (SELECT m.id, pg_column_size(m.search_vector) AS bytes FROM {table.qualified} m
                                 WHERE {where} AND m.search_vector @@ v.query LIMIT {allowance}) p
            LIMIT {allowance}) postings
-   ORDER BY id
+   GROUP BY id, bytes
+   ORDER BY sum(idf) / (1 + {_damping("bytes", stored)}) DESC, id LIMIT {_SHORTLIST} * {depth}
 ),
-shortlist AS MATERIALIZED (
-  SELECT c.id, c.search_vector FROM candidates c
-   ORDER BY {_score("c.search_vector", f"(length(c.search_vector) * {spread})", mean)} DESC, c.id
-   LIMIT {_SHORTLIST} * {depth}
-),
+anything AS MATERIALIZED (SELECT string_agg(query::text, ' | ')::tsquery AS query FROM vocabulary),
 scored AS MATERIALIZED (
-  SELECT s.id, {_score("s.search_vector", "l.words", mean)} AS lexical_score
-    FROM (SELECT * FROM shortlist UNION ALL
-          SELECT m.* FROM dense d, LATERAL (SELECT m.id, m.search_vector FROM {table.qualified} m
-                                             WHERE m.id = d.id LIMIT 1) m
-           WHERE NOT EXISTS (SELECT FROM shortlist t WHERE t.id = d.id)) s,
-         LATERAL (SELECT sum(coalesce(cardinality(u.positions), 1))::float8 AS words
-                    FROM unnest(s.search_vector) u) l
+  SELECT m.id, (SELECT coalesce(sum(v.idf * t.n * {K1 + 1} / (t.n + {_damping("l.words", mean)})), 0)
+                  FROM vocabulary v, LATERAL (SELECT {_frequency("m.search_vector")} AS n OFFSET 0) t) AS lexical_score
+    FROM (SELECT id FROM candidates UNION SELECT id FROM dense) s,
+         LATERAL (SELECT m.id, m.search_vector || ''::tsvector AS search_vector
+                    FROM {table.qualified} m WHERE m.id = s.id LIMIT 1) m,
+         LATERAL (SELECT {_words("m.search_vector")} AS words FROM anything a OFFSET 0) l
 ),
 lexical AS MATERIALIZED (
   SELECT id, row_number() OVER (ORDER BY lexical_score DESC, id) AS lexical_rank, lexical_score

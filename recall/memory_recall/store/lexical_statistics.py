@@ -12,7 +12,7 @@ from memory_recall.store.table import MemoryTable
 from memory_recall.store.translation import translated
 
 _SAMPLED_ROWS = 20_000
-_UNKNOWN = CollectionStatistics(rows=0, mean_length=1.0, words_per_lexeme=1.0)
+_UNKNOWN = CollectionStatistics(rows=0, mean_length=1.0, mean_bytes=1.0)
 
 
 async def measure_collection(connection: AnyConnection, table: MemoryTable) -> CollectionStatistics:
@@ -25,8 +25,8 @@ async def measure_collection(connection: AnyConnection, table: MemoryTable) -> C
         row = await connection.fetchrow(_statement(table, percent))
     if row is None or not row["rows"] or not row["lexemes"]:
         return _UNKNOWN
-    ratio = row["words_per_lexeme"] or 1.0
-    return CollectionStatistics(int(row["rows"] * 100 / percent), row["lexemes"] * ratio, ratio)
+    words = row["lexemes"] * (row["words_per_lexeme"] or 1.0)
+    return CollectionStatistics(int(row["rows"] * 100 / percent), words, row["bytes"])
 
 
 def _statement(table: MemoryTable, percent: float) -> str:
@@ -38,5 +38,6 @@ WITH looked_at AS (
     FROM {sampled} LIMIT 1000
 )
 SELECT count(*) AS rows, avg(length(m.search_vector))::float8 AS lexemes,
+       avg(pg_column_size(m.search_vector))::float8 AS bytes,
        (SELECT sum(words)::float8 / nullif(sum(lexemes), 0) FROM looked_at) AS words_per_lexeme
   FROM {sampled}"""
