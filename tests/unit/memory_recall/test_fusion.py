@@ -1,0 +1,83 @@
+"""Fusion as a pure function: what each rule is for, in its smallest example."""
+
+import pytest
+
+from memory_recall.fusion import Candidate, Fusion, SortBy, fuse
+
+PLAIN = Fusion(importance=False)
+
+
+def ids(candidates: list[Candidate], fusion: Fusion = PLAIN, **options: object) -> list[int]:
+    return [one.id for one in fuse(candidates, fusion, **options)]  # type: ignore[arg-type]
+
+
+def test_nothing_to_fuse_leaves_a_final_lexical_order_alone() -> None:
+    """Where the lexical order already has importance in it, importance is not applied again."""
+    candidates = [
+        Candidate(1, importance=0.0, lexical_rank=1, lexical_score=0.2),
+        Candidate(2, importance=1.0, lexical_rank=2, lexical_score=0.9),
+    ]
+    for sort_by in SortBy:
+        assert ids(candidates, Fusion(), sort_by=sort_by, lexical_is_final=True) == [1, 2]
+
+
+def test_nothing_at_all_is_nothing() -> None:
+    """No candidates, no error."""
+    assert fuse([], Fusion()) == []
+
+
+def test_the_best_of_a_bad_lexical_list_does_not_outvote_meaning() -> None:
+    """One incidental word of many is worth little, however much better than no word it is."""
+    incidental = Candidate(1, lexical_rank=1, lexical_score=1.0, dense_rank=2, dense_score=0.3)
+    meant = Candidate(2, dense_rank=1, dense_score=0.6)
+    assert ids([incidental, meant], attainable=10.0) == [2, 1]
+    assert ids([incidental, meant], Fusion(importance=False, lexical_scale="list"), attainable=10.0) == [1, 2]
+
+
+def test_a_query_s_every_word_does_outvote_a_little_more_meaning() -> None:
+    """An exact match is a strong sign."""
+    exact = Candidate(1, lexical_rank=1, lexical_score=10.0, dense_rank=2, dense_score=0.5)
+    close = Candidate(2, dense_rank=1, dense_score=0.6)
+    assert ids([exact, close], attainable=10.0) == [1, 2]
+
+
+def test_a_row_without_a_vector_counts_as_the_least_similar_not_as_the_opposite() -> None:
+    """A sensitive row that holds every word stays ahead of rows that are merely not unlike."""
+    sensitive = Candidate(1, lexical_rank=1, lexical_score=10.0)
+    others = [Candidate(number, dense_rank=number - 1, dense_score=0.3 - number / 100) for number in range(2, 6)]
+    assert ids([sensitive, *others], attainable=10.0)[0] == 1
+
+
+def test_importance_breaks_ties_and_no_more_when_sorting_by_importance() -> None:
+    """The more important of two equals; a better match stays ahead of a more important one."""
+    equal = [Candidate(1, 0.2, dense_rank=1, dense_score=0.5), Candidate(2, 0.9, dense_rank=2, dense_score=0.5)]
+    assert ids(equal, Fusion(), sort_by=SortBy.IMPORTANCE) == [2, 1]
+    unequal = [Candidate(1, 0.2, dense_rank=1, dense_score=0.6), Candidate(2, 0.9, dense_rank=2, dense_score=0.5)]
+    assert ids(unequal, Fusion(), sort_by=SortBy.IMPORTANCE) == [1, 2]
+
+
+def test_importance_cannot_lift_the_last_of_the_list_over_the_first() -> None:
+    """The prior multiplies what sets a row apart from the least similar one, not the similarity itself."""
+    candidates = [
+        Candidate(number, importance=1.0 if number == 50 else 0.0, dense_rank=number, dense_score=0.8 - number / 100)
+        for number in range(1, 51)
+    ]
+    assert ids(candidates, Fusion())[0] == 1
+
+
+def test_reciprocal_ranks_add_up_over_the_legs() -> None:
+    """Second in both legs beats first in one."""
+    candidates = [
+        Candidate(1, lexical_rank=1, lexical_score=9.0),
+        Candidate(2, lexical_rank=2, lexical_score=1.0, dense_rank=2, dense_score=0.1),
+        Candidate(3, dense_rank=1, dense_score=0.9),
+    ]
+    scores = {one.id: one.score for one in fuse(candidates, Fusion(method="rrf", k=10, importance=False))}
+    assert scores == {1: pytest.approx(1 / 11), 2: pytest.approx(2 / 12), 3: pytest.approx(1 / 11)}
+
+
+@pytest.mark.parametrize("options", [{"alpha": 1.1}, {"alpha": -0.1}, {"k": -1}, {"dense_weight": -1}])
+def test_parameters_without_a_meaning_are_refused(options: dict[str, float]) -> None:
+    """At once, not at the first recall."""
+    with pytest.raises(ValueError, match="alpha must lie"):
+        Fusion(**options)  # type: ignore[arg-type]
