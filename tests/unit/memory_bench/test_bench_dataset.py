@@ -8,20 +8,21 @@ import pytest
 
 from memory_bench.dataset import DatasetError, load_dataset
 
-CORPUS = [
+CORPUS: list[dict[str, Any]] = [
     {"id": 1, "content": "zigbee dongle", "conv": "a"},
     {"id": 2, "content": "zfs scrub", "conv": "b", "importance": 0.9, "tags": "x,y"},
     {"id": 3, "content": "a password", "is_sensitive": 1},
 ]
-QUERIES = [
+QUERIES: list[dict[str, Any]] = [
     {"query_id": "q1", "text": "dongle", "stratum": "exact", "conv": "a"},
     {"query_id": "q2", "text": "scrub", "conv": "all"},
 ]
-QRELS = [{"query_id": "q1", "relevant_ids": [1]}, {"query_id": "q2", "relevant_ids": [1, 2]}]
+QRELS: list[dict[str, Any]] = [{"query_id": "q1", "relevant_ids": [1]}, {"query_id": "q2", "relevant_ids": [1, 2]}]
 
 
 def write(directory: Path, **files: list[Any]) -> Path:
-    for name, records in {"corpus": CORPUS, "queries": QUERIES, "qrels": QRELS, **files}.items():
+    whole: dict[str, list[Any]] = {"corpus": CORPUS, "queries": QUERIES, "qrels": QRELS, **files}
+    for name, records in whole.items():
         lines = [record if isinstance(record, str) else json.dumps(record) for record in records]
         (directory / f"{name}.jsonl").write_text("\n".join(lines), encoding="utf-8")
     return directory
