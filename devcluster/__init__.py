@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from devcluster.images.project import ProjectImages, build_images, load_images
     from devcluster.postgres import Postgres, create_database, create_postgres
     from devcluster.progress import ConsoleReporter, Reporter, SilentReporter
-    from devcluster.sessions import choose_driver, connect, find, start, stop
+    from devcluster.sessions import choose_driver, connect, find, prepare, start, stop
     from devcluster.settings import DriverName, Settings
 
 _HOMES = {
@@ -40,6 +40,7 @@ _HOMES = {
     "choose_driver": "sessions",
     "connect": "sessions",
     "find": "sessions",
+    "prepare": "sessions",
     "start": "sessions",
     "stop": "sessions",
     "DriverName": "settings",
@@ -66,6 +67,7 @@ __all__ = [
     "find",
     "install_cnpg",
     "load_images",
+    "prepare",
     "start",
     "stop",
 ]

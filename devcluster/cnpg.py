@@ -18,9 +18,10 @@ _DEPLOYMENT = "cnpg-controller-manager"
 
 def install_cnpg(cluster: Cluster, *, settings: Settings | None = None, reporter: Reporter | None = None) -> None:
     """Install the operator and wait until it answers; does nothing harmful when it is installed already."""
-    directory = Binaries(settings or Settings()).directory("cnpg")
-    manifest = adapted((directory / "cnpg.yaml").read_text(encoding="utf-8"))
-    with (reporter or SilentReporter()).step("Install CloudNativePG"):
+    reporter, built = reporter or SilentReporter(), Binaries(settings or Settings())
+    built.ensure(reporter, ("cnpg",))
+    manifest = adapted((built.directory("cnpg") / "cnpg.yaml").read_text(encoding="utf-8"))
+    with reporter.step("Install CloudNativePG"):
         cluster.await_image("cnpg")
         cluster.kubectl("apply", "--server-side", "--force-conflicts", "--filename=-", input=manifest)
         cluster.kubectl("-n", NAMESPACE, "rollout", "status", f"deployment/{_DEPLOYMENT}", "--timeout=300s")

@@ -7,6 +7,7 @@ from devcluster.drivers.current import CurrentDriver
 from devcluster.drivers.kind import KindDriver
 from devcluster.drivers.node import NodeDriver
 from devcluster.errors import DevclusterError
+from devcluster.images.project import build_images
 from devcluster.programs import Programs
 from devcluster.progress import ConsoleReporter, Reporter
 from devcluster.settings import Settings
@@ -22,6 +23,14 @@ def choose_driver(settings: Settings | None = None) -> Choice:
     """The driver to use here, and why."""
     settings = settings or Settings()
     return choose(drivers(settings), settings.driver)
+
+
+def prepare(*, settings: Settings | None = None, reporter: Reporter | None = None) -> None:
+    """Build everything that a cluster and our images need and that is not built yet, so that a start takes seconds."""
+    settings, reporter = settings or Settings(), reporter or ConsoleReporter()
+    choose_driver(settings).driver.prepare(reporter)
+    Binaries(settings).ensure(reporter, ("cnpg",))
+    build_images(settings, reporter)
 
 
 def start(

@@ -32,6 +32,10 @@ class Driver(ABC):
         """What keeps this driver from running here; empty when it can."""
 
     @abstractmethod
+    def prepare(self, reporter: Reporter) -> None:
+        """Build what a start needs and does not find, so that starting takes seconds."""
+
+    @abstractmethod
     def up(self, name: str, reporter: Reporter, *, attached: bool) -> Cluster:
         """Start a cluster; an attached one ends with this process."""
 

@@ -54,6 +54,9 @@ class CurrentDriver(Driver):
             )
         return tuple(problems)
 
+    def prepare(self, reporter: Reporter) -> None:
+        """Nothing is built."""
+
     def up(self, name: str, reporter: Reporter, *, attached: bool) -> Cluster:  # noqa: ARG002 - the context names it
         """Check that the cluster answers."""
         preflight.check(self.problems(), "the current driver")

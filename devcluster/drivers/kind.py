@@ -65,6 +65,9 @@ class KindDriver(Driver):
             clients=preflight.client_problems(self._programs.available("kubectl"), self._programs.available("helm")),
         )
 
+    def prepare(self, reporter: Reporter) -> None:
+        """Nothing is built."""
+
     def up(self, name: str, reporter: Reporter, *, attached: bool) -> Cluster:
         """Create a cluster. One that is bound to this process is deleted at its ordinary end."""
         preflight.check(self.problems(), "the kind driver")

@@ -111,10 +111,15 @@ class NodeDriver(Driver):
         )
         return preflight.node_problems(facts)
 
-    def up(self, name: str, reporter: Reporter, *, attached: bool) -> Cluster:
-        """Start a node and wait until pods can be scheduled on it."""
+    def prepare(self, reporter: Reporter) -> None:
+        """Build the node's programs and its images."""
         preflight.check(self.problems(), "the node driver")
         self._binaries.ensure(reporter, _TOOLS)
+        self._bases.ensure(_IMAGES, reporter)
+
+    def up(self, name: str, reporter: Reporter, *, attached: bool) -> Cluster:
+        """Start a node and wait until pods can be scheduled on it."""
+        self.prepare(reporter)
         images = self._bases.ensure(_IMAGES, reporter)
         launch.prune_logs(self._settings.state_dir, keep=_KEPT_LOGS)
         layout = self._layout(name)

@@ -32,6 +32,15 @@ class Platform:
     image: str
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Build what the cluster needs before the first test, whose time limit is not meant for compiling Kubernetes."""
+    on_cluster = any(item.get_closest_marker("cluster") for item in session.items)
+    if on_cluster and not session.config.option.collectonly:
+        capture = session.config.pluginmanager.getplugin("capturemanager")
+        with capture.global_and_fixture_disabled():
+            devcluster.prepare()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     """Remember that a test failed, for the fixtures that then save what they see."""

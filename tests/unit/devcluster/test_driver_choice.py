@@ -19,6 +19,9 @@ class Fake(Driver):
     def problems(self) -> tuple[Problem, ...]:
         return self._problems
 
+    def prepare(self, reporter: Reporter) -> None:
+        raise NotImplementedError
+
     def up(self, name: str, reporter: Reporter, *, attached: bool) -> Cluster:
         raise NotImplementedError
 
