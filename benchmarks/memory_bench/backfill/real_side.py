@@ -11,7 +11,7 @@ import statistics
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -77,11 +77,9 @@ async def _until_ready(url: str, process: asyncio.subprocess.Process) -> None:
     deadline = time.monotonic() + _START_SECONDS
     async with httpx.AsyncClient() as client:
         while process.returncode is None and time.monotonic() < deadline:
-            try:
+            with suppress(httpx.TransportError):  # it does not listen yet
                 if (await client.get(f"{url}/readyz")).status_code == 200:
                     return
-            except httpx.TransportError:  # it does not listen yet
-                pass
             await asyncio.sleep(0.2)
     raise RuntimeError("the embedder did not become ready; is the model file there?")
 

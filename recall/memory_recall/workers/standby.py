@@ -10,16 +10,15 @@ from memory_recall.store import leases, quarantine
 from memory_recall.store.columns import STANDBY
 from memory_recall.store.connection import DsnSource
 from memory_recall.store.migrate_state import require_schema
-from memory_recall.store.models import ActiveModel, ServedModel, read_roles
+from memory_recall.store.models import read_roles
 from memory_recall.store.session import Session
 from memory_recall.workers.backfill import WorkerPlan, Workplace, build_pipeline, writer_session
 from memory_recall.workers.directory import EmbedderDirectory
 from memory_recall.workers.pipeline import BACKGROUND, Pipeline
 from memory_recall.workers.progress import Progress
-from memory_recall.workers.tally import Tally
-from memory_recall.workers.waiting import until_served
+from memory_recall.workers.waiting import sleep_unless, until_served
 
-BUSY_SECONDS = 0.25
+_BUSY_SECONDS = 0.25
 
 
 async def keep_standby(
@@ -30,7 +29,7 @@ async def keep_standby(
     idle_seconds: float,
     progress: Progress,
     stop: asyncio.Event,
-) -> Tally:
+) -> None:
     """Embed what the standby column lacks whenever a swap is under way, until `stop` is set.
 
     Raises:
@@ -40,10 +39,7 @@ async def keep_standby(
     keeper = _Keeper(source, directory, plan, progress, stop)
     async with keeper.reader, keeper.writer:
         while not stop.is_set():
-            pause = BUSY_SECONDS if await keeper.fill() else idle_seconds
-            if pause:
-                await _sleep(pause, stop)
-    return keeper.tally
+            await sleep_unless(stop, _BUSY_SECONDS if await keeper.fill() else idle_seconds)
 
 
 class _Keeper:
@@ -64,20 +60,15 @@ class _Keeper:
         self._progress = progress
         self._stop = stop
         self._pipeline: tuple[int, Pipeline] | None = None
-        self._past = Tally()
-
-    @property
-    def tally(self) -> Tally:
-        """What has been done."""
-        return self._pipeline[1].tally if self._pipeline else self._past
 
     async def fill(self) -> bool:
         """One pass if a swap is under way and nobody else fills; whether there is a swap at all."""
         table = await self.reader.run(lambda connection: require_schema(connection, self._plan.table))
         following = (await self.reader.run(lambda connection: read_roles(connection, table))).next
         if following is None or table.standby_dimensions != following.dimensions:
-            await self.reader.run(leases.release_standby) if self._pipeline else None
-            self._pipeline = None
+            if self._pipeline is not None:
+                await self.reader.run(leases.release_standby)
+                self._pipeline = None
             return False
         if not await self.reader.run(leases.try_lease_standby):
             return True
@@ -89,7 +80,7 @@ class _Keeper:
     async def _for(self, place: Workplace) -> Pipeline:
         if self._pipeline is None or self._pipeline[0] != place.model.id:
             embedder = await self._directory.serving(place.model)
-            _require(place.model, await until_served(embedder, self._progress, self._plan.outage_timeout))
+            place.model.require_same(await until_served(embedder, self._progress, self._plan.outage_timeout))
             await self.reader.run(lambda connection: quarantine.forget_settled(connection, place.table, STANDBY))
             sessions = (self.reader, self.writer)
             pipeline = build_pipeline(
@@ -104,14 +95,3 @@ class _Keeper:
             )
             self._pipeline = (place.model.id, pipeline)
         return self._pipeline[1]
-
-
-def _require(model: ActiveModel, served: ServedModel) -> None:
-    model.require_same(served)
-
-
-async def _sleep(seconds: float, stop: asyncio.Event) -> None:
-    try:
-        await asyncio.wait_for(stop.wait(), seconds)
-    except TimeoutError:
-        return

@@ -5,7 +5,6 @@ connection was being replaced, merely delays a row. It stands aside while a back
 """
 
 import asyncio
-import contextlib
 from collections.abc import Coroutine
 from dataclasses import asdict
 from functools import partial
@@ -27,7 +26,7 @@ from memory_recall.workers.progress import Progress
 from memory_recall.workers.protocol import DescribedEmbedder
 from memory_recall.workers.standby import keep_standby
 from memory_recall.workers.tally import Tally
-from memory_recall.workers.waiting import until_served
+from memory_recall.workers.waiting import sleep_unless, until_served
 
 _STAND_ASIDE_SECONDS = 1.0
 _SWAP_LOOK_SECONDS = 2.0
@@ -101,8 +100,7 @@ async def _beside(
             await keep_standby(source, directory, plan, idle_seconds=_SWAP_LOOK_SECONDS, progress=progress, stop=stop)
         except MemoryIndexError as error:
             progress.outage_began("next model", error)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), _SWAP_RETRY_SECONDS)
+            await sleep_unless(stop, _SWAP_RETRY_SECONDS)
 
 
 async def _while_alive(work: Coroutine[Any, Any, None], stop: asyncio.Event) -> None:

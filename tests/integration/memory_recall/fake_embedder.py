@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Self
 
 import numpy as np
@@ -23,6 +24,11 @@ def vector_of(text: str, dimensions: int) -> np.ndarray:
     seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
     vector = np.random.default_rng(seed).standard_normal(dimensions).astype(np.float32)
     return vector / np.linalg.norm(vector)
+
+
+def _content_length(head: bytes) -> int:
+    lines = head.lower().splitlines()
+    return next((int(line.split(b":")[1]) for line in lines if line.startswith(b"content-length")), 0)
 
 
 class FakeEmbedder:
@@ -87,23 +93,15 @@ class FakeEmbedder:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            while (head := await reader.readuntil(b"\r\n\r\n")) != b"":
-                length = next(
-                    (
-                        int(line.split(b":")[1])
-                        for line in head.lower().splitlines()
-                        if line.startswith(b"content-length")
-                    ),
-                    0,
-                )
-                body = await reader.readexactly(length)
-                status, headers, payload = await self._answer(head, body)
-                lines = [f"HTTP/1.1 {status} X", f"content-length: {len(payload)}"]
-                lines += [f"{name}: {value}" for name, value in headers.items()]
-                writer.write("\r\n".join(lines).encode() + b"\r\n\r\n" + payload)
-                await writer.drain()
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass
+            with suppress(asyncio.IncompleteReadError, ConnectionError):  # the client has gone
+                while True:
+                    head = await reader.readuntil(b"\r\n\r\n")
+                    body = await reader.readexactly(_content_length(head))
+                    status, headers, payload = await self._answer(head, body)
+                    lines = [f"HTTP/1.1 {status} X", f"content-length: {len(payload)}"]
+                    lines += [f"{name}: {value}" for name, value in headers.items()]
+                    writer.write("\r\n".join(lines).encode() + b"\r\n\r\n" + payload)
+                    await writer.drain()
         finally:
             writer.transport.abort()
 
