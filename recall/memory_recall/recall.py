@@ -7,9 +7,9 @@ is an error.
 """
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -43,6 +43,7 @@ class _Answer:
     rows: Sequence[Any]
     reason: Degraded | None
     sent: tuple[str, list[object]]
+    legs: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def active(self) -> ActiveSeen | None:
@@ -115,7 +116,6 @@ class HybridRecall:
             DatabaseUnreachable: not even words can be searched.
             InvalidInput: the page makes no sense, or `now` has no time zone.
         """
-        started = time.perf_counter()
         check_page(limit, offset)
         text = cleaned(query)
         plan = RecallQuery(
@@ -129,27 +129,7 @@ class HybridRecall:
             offset=offset,
             period=self._period(text, now),
         )
-        readiness = await self._readiness.get()
-        semantic = plan.legs != "lexical" and bool(plan.text) and plan.sort_by is not SortBy.RECENCY
-        withheld = semantic and sensitive and vector is None and self._semantics.hosted
-        found = Degraded.SENSITIVE_QUERY if withheld else None
-        asked = self._semantics.asked
-        dense = found or (await self._dense(plan.text, readiness, vector) if semantic else None)
-        embedded = time.perf_counter()
-        answer, legs = await self._ask(plan, readiness, dense, explain=explain)
-        seen = answer.active if vector is None else None
-        if answer.reason and seen and self._semantics.follow(seen, asked, answer.reason):
-            self._readiness.forget()  # another model's vectors may have other dimensions
-            readiness = await self._readiness.get()
-            dense = await self._dense(plan.text, readiness, None)
-            answer, legs = await self._ask(plan, readiness, dense, explain=explain)
-        ended = time.perf_counter()
-        result = RecallResult(
-            memories=tuple(memory_of(row) for row in answer.rows if row["id"] is not None),
-            mode=mode,
-            reason=answer.reason,
-            timings=Timings((ended - started) * 1e3, (embedded - started) * 1e3, (ended - embedded) * 1e3, legs),
-        )
+        result = await self._answer(plan, mode, vector, sensitive=sensitive, explain=explain)
         if self._observe is not None:
             self._observe(result)
         return result
@@ -159,11 +139,46 @@ class HybridRecall:
             raise InvalidInput("`now` has no time zone.", "Give one, such as that of the asker.")
         return self._temporal(text, now or datetime.now(UTC)) if self._temporal else None
 
-    async def _dense(self, text: str, readiness: Readiness, vector: Embedded | None) -> DenseQuery | Degraded:
+    async def _answer(
+        self, plan: RecallQuery, mode: Mode, vector: Embedded | None, *, sensitive: bool, explain: bool
+    ) -> RecallResult:
+        began = time.perf_counter()
+        readiness = await self._readiness.get()
+        asked = self._semantics.asked
+        dense = await self._dense(plan, readiness, vector, sensitive=sensitive)
+        embedded = time.perf_counter()
+        answer = await self._ask(plan, readiness, dense, explain=explain)
+        if vector is None and self._follow(answer, asked):
+            self._readiness.forget()  # another model's vectors may have other dimensions
+            readiness = await self._readiness.get()
+            dense = await self._dense(plan, readiness, None, sensitive=sensitive)
+            answer = await self._ask(plan, readiness, dense, explain=explain)
+        ended = time.perf_counter()
+        return RecallResult(
+            memories=tuple(memory_of(row) for row in answer.rows if row["id"] is not None),
+            mode=mode,
+            reason=answer.reason,
+            timings=Timings((ended - began) * 1e3, (embedded - began) * 1e3, (ended - embedded) * 1e3, answer.legs),
+        )
+
+    def _follow(self, answer: _Answer, asked: QueryEmbedder | None) -> bool:
+        """Turn to where the active model is served, if that may bring in the meaning that the answer lacks."""
+        if answer.reason is None or answer.active is None:
+            return False
+        return self._semantics.follow(answer.active, asked, answer.reason)
+
+    async def _dense(
+        self, plan: RecallQuery, readiness: Readiness, vector: Embedded | None, *, sensitive: bool
+    ) -> DenseQuery | Degraded | None:
+        """What the dense leg searches by, or why it cannot take part; None where meaning was not asked for."""
+        if plan.legs == "lexical" or not plan.ranked:
+            return None
+        if sensitive and vector is None and self._semantics.hosted:
+            return Degraded.SENSITIVE_QUERY
         refusal = readiness.refusal(require_index=self._require_index)
         if refusal is not None:
             return refusal
-        embedded = vector or await self._semantics.embed(text)
+        embedded = vector or await self._semantics.embed(plan.text)
         if isinstance(embedded, Degraded):
             return embedded
         if len(embedded.vector) != readiness.dimensions:
@@ -180,16 +195,15 @@ class HybridRecall:
 
     async def _ask(
         self, plan: RecallQuery, readiness: Readiness, dense: DenseQuery | Degraded | None, *, explain: bool
-    ) -> tuple[_Answer, dict[str, float]]:
+    ) -> _Answer:
         plan = replace(plan, has_state=readiness.has_state)
-        if plan.lexical == "bm25" and plan.text and plan.sort_by is not SortBy.RECENCY:
+        if plan.lexical == "bm25" and plan.ranked:
             plan = replace(plan, statistics=await self._statistics.get())
         async with self._acquire() as connection:
             answer = await _fetch(connection, plan, readiness, dense)
             if answer.reason is Degraded.DENSE_FAILED:
                 self._readiness.forget()  # what it knew of the schema has just proved wrong
-            legs = await measure_legs(connection, *answer.sent) if explain else {}
-        return answer, legs
+            return replace(answer, legs=await measure_legs(connection, *answer.sent)) if explain else answer
 
     @asynccontextmanager
     async def _acquire(self) -> AsyncIterator[AnyConnection]:

@@ -66,6 +66,11 @@ class RecallQuery:
     period: Period | None = None
 
     @property
+    def ranked(self) -> bool:
+        """Whether scores order the answer, rather than dates."""
+        return bool(self.text) and self.sort_by is not SortBy.RECENCY
+
+    @property
     def depth(self) -> int:
         """How deep each leg goes; BM25 as deep without a dense leg, lest importance reorder another set of rows."""
         wanted = self.limit + self.offset
@@ -74,7 +79,7 @@ class RecallQuery:
     @property
     def api_lexical(self) -> bool:
         """Whether the lexical leg is the API's, whose order needs nothing more."""
-        return self.lexical == "ts_rank" or self.statistics is None or not self.text or self.sort_by is SortBy.RECENCY
+        return self.lexical == "ts_rank" or self.statistics is None or not self.ranked
 
 
 def statement(query: RecallQuery, table: MemoryTable) -> tuple[str, list[object]]:
