@@ -5,6 +5,7 @@ one of them work at a time.
 """
 
 import asyncio
+from dataclasses import dataclass
 
 from memory_recall.store import leases, quarantine
 from memory_recall.store.columns import STANDBY
@@ -36,62 +37,56 @@ async def keep_standby(
         ModelMismatch, DimensionMismatch: the next model's embedder serves something else.
         DatabaseUnreachable, EmbedderUnavailable: an outage lasted longer than the limit.
     """
-    keeper = _Keeper(source, directory, plan, progress, stop)
-    async with keeper.reader, keeper.writer:
+    reader = Session(source, name="memory-standby", listener=progress, outage_timeout=plan.outage_timeout)
+    async with reader, writer_session(source, plan, progress) as writer:
+        keeper = _Keeper(reader, writer, directory, plan, progress, stop)
         while not stop.is_set():
             await sleep_unless(stop, _BUSY_SECONDS if await keeper.fill() else idle_seconds)
 
 
+@dataclass
 class _Keeper:
-    """The sessions, and the pipeline for the model that is next at the moment."""
+    """The sessions, and the pipeline for the model that is next at the moment, with that model's id."""
 
-    def __init__(
-        self,
-        source: DsnSource,
-        directory: EmbedderDirectory,
-        plan: WorkerPlan,
-        progress: Progress,
-        stop: asyncio.Event,
-    ) -> None:
-        self.reader = Session(source, name="memory-standby", listener=progress, outage_timeout=plan.outage_timeout)
-        self.writer = writer_session(source, plan, progress)
-        self._directory = directory
-        self._plan = plan
-        self._progress = progress
-        self._stop = stop
-        self._pipeline: tuple[int, Pipeline] | None = None
+    reader: Session
+    writer: Session
+    directory: EmbedderDirectory
+    plan: WorkerPlan
+    progress: Progress
+    stop: asyncio.Event
+    pipeline: tuple[int, Pipeline] | None = None
 
     async def fill(self) -> bool:
         """One pass if a swap is under way and nobody else fills; whether there is a swap at all."""
-        table = await self.reader.run(lambda connection: require_schema(connection, self._plan.table))
+        table = await self.reader.run(lambda connection: require_schema(connection, self.plan.table))
         following = (await self.reader.run(lambda connection: read_roles(connection, table))).next
         if following is None or table.standby_dimensions != following.dimensions:
-            if self._pipeline is not None:
+            if self.pipeline is not None:
                 await self.reader.run(leases.release_standby)
-                self._pipeline = None
+                self.pipeline = None
             return False
         if not await self.reader.run(leases.try_lease_standby):
             return True
         pipeline = await self._for(Workplace(table, following))
-        while not self._stop.is_set() and await pipeline.run_pass() > 0:
+        while not self.stop.is_set() and await pipeline.run_pass() > 0:
             pass
         return True
 
     async def _for(self, place: Workplace) -> Pipeline:
-        if self._pipeline is None or self._pipeline[0] != place.model.id:
-            embedder = await self._directory.serving(place.model)
-            place.model.require_same(await until_served(embedder, self._progress, self._plan.outage_timeout))
+        if self.pipeline is None or self.pipeline[0] != place.model.id:
+            embedder = await self.directory.serving(place.model)
+            place.model.require_same(await until_served(embedder, self.progress, self.plan.outage_timeout))
             await self.reader.run(lambda connection: quarantine.forget_settled(connection, place.table, STANDBY))
             sessions = (self.reader, self.writer)
             pipeline = build_pipeline(
                 place,
                 embedder,
-                self._plan,
+                self.plan,
                 sessions=sessions,
-                progress=self._progress,
-                stop=self._stop,
+                progress=self.progress,
+                stop=self.stop,
                 column=STANDBY,
                 writes=BACKGROUND,
             )
-            self._pipeline = (place.model.id, pipeline)
-        return self._pipeline[1]
+            self.pipeline = (place.model.id, pipeline)
+        return self.pipeline[1]

@@ -6,7 +6,7 @@ connection was being replaced, merely delays a row. It stands aside while a back
 
 import asyncio
 from collections.abc import Coroutine
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
@@ -110,44 +110,37 @@ async def _while_alive(work: Coroutine[Any, Any, None], stop: asyncio.Event) -> 
         stop.set()
 
 
+@dataclass
 class _Sync:
     """The active column's part: sessions, and the pipeline for the model that is active at the moment."""
 
-    def __init__(
-        self,
-        source: DsnSource,
-        directory: EmbedderDirectory,
-        plan: WorkerPlan,
-        progress: Progress,
-        stop: asyncio.Event,
-    ) -> None:
-        self._source = source
-        self._directory = directory
-        self._plan = plan
-        self._progress = progress
-        self._stop = stop
-        self._wakeup = Wakeup()
-        self._model: int | None = None
-        self._pipeline: Pipeline | None = None
-        self._past = Tally()
+    source: DsnSource
+    directory: EmbedderDirectory
+    plan: WorkerPlan
+    progress: Progress
+    stop: asyncio.Event
+    wakeup: Wakeup = field(default_factory=Wakeup)
+    model: int | None = None
+    pipeline: Pipeline | None = None
+    past: Tally = field(default_factory=Tally)
 
     @property
     def tally(self) -> Tally:
         """What has been done, with every model so far."""
-        now = self._pipeline.tally if self._pipeline else Tally()
-        return Tally(**{name: getattr(self._past, name) + value for name, value in asdict(now).items()})
+        now = self.pipeline.tally if self.pipeline else Tally()
+        return Tally(**{name: getattr(self.past, name) + value for name, value in asdict(now).items()})
 
     async def run(self, poll_seconds: float) -> None:
         """Drain, sleep until something is heard, and drain again."""
-        plan, stop = self._plan, self._stop
+        plan, stop = self.plan, self.stop
         reader = Session(
-            self._source,
+            self.source,
             name="memory-sync",
-            listener=self._progress,
+            listener=self.progress,
             prepare=self._prepare,
             outage_timeout=plan.outage_timeout,
         )
-        async with reader, writer_session(self._source, plan, self._progress) as writer:
+        async with reader, writer_session(self.source, plan, self.progress) as writer:
             while not stop.is_set():
                 pipeline, queue = await self._at_work(reader, writer)
                 if await reader.run(leases.backfill_runs):
@@ -156,41 +149,40 @@ class _Sync:
                     continue
                 else:
                     due = await reader.run(partial(self._due, queue))
-                await self._wakeup.wait(poll_seconds if due is None else min(poll_seconds, max(due, 0.05)), stop)
+                await self.wakeup.wait(poll_seconds if due is None else min(poll_seconds, max(due, 0.05)), stop)
 
     async def _due(self, queue: PendingQueue, connection: Connection) -> float | None:
-        return await queue.seconds_until_due(connection, self._plan.options.partition)
+        return await queue.seconds_until_due(connection, self.plan.options.partition)
 
     async def _prepare(self, connection: Connection) -> None:
         await leases.lease_sync(connection)
-        await self._wakeup.listen(connection)
+        await self.wakeup.listen(connection)
 
     async def _at_work(self, reader: Session, writer: Session) -> tuple[Pipeline, PendingQueue]:
-        table = await reader.run(lambda connection: require_schema(connection, self._plan.table))
+        table = await reader.run(lambda connection: require_schema(connection, self.plan.table))
         active = await reader.run(lambda connection: active_model(connection, table))
-        if self._pipeline is None or active.id != self._model:
-            self._past = self.tally
-            self._pipeline = await self._built(reader, writer, table, active)
-            self._model = active.id
-        return self._pipeline, PendingQueue(table, active.id)
+        if self.pipeline is None or active.id != self.model:
+            pipeline = await self._built(reader, writer, table, active)
+            self.past, self.pipeline, self.model = self.tally, pipeline, active.id
+        return self.pipeline, PendingQueue(table, active.id)
 
     async def _built(self, reader: Session, writer: Session, table: MemoryTable, active: ActiveModel) -> Pipeline:
-        embedder: DescribedEmbedder = self._directory.configured
-        served = await until_served(embedder, self._progress, self._plan.outage_timeout)
-        url = self._directory.url
+        embedder: DescribedEmbedder = self.directory.configured
+        served = await until_served(embedder, self.progress, self.plan.outage_timeout)
+        url = self.directory.url
         if active.served_by(served):
             if url is not None:
                 await reader.run(lambda connection: record_address(connection, table, active.id, url))
         else:
-            embedder = await self._directory.serving(active)
-            served = await until_served(embedder, self._progress, self._plan.outage_timeout)
+            embedder = await self.directory.serving(active)
+            served = await until_served(embedder, self.progress, self.plan.outage_timeout)
         place = Workplace(table, await reader.run(lambda connection: confirm_model(connection, table, served)))
         return build_pipeline(
             place,
             embedder,
-            self._plan,
+            self.plan,
             sessions=(reader, writer),
-            progress=self._progress,
-            stop=self._stop,
+            progress=self.progress,
+            stop=self.stop,
             writes=FRESH,
         )
