@@ -4,46 +4,11 @@ A case is data, not code: dotted paths into the good object, the values put ther
 out), and a fragment of the message, chosen from its remedy, so that a rule that does not say what to do fails its test.
 """
 
-import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-REMOVED = object()
-
-
-DIGEST = "sha256:" + "a1" * 32
-
-GOOD: dict[str, Any] = {
-    "apiVersion": "memory-index.dev/v1alpha1",
-    "kind": "MemoryIndex",
-    "metadata": {"name": "good", "namespace": "default"},
-    "spec": {
-        # Suspended, so that an operator which happens to run leaves the database of the test alone.
-        "suspend": True,
-        "database": {
-            "cluster": {"name": "pg-cluster", "namespace": "dbaas"},
-            "name": "claude_memory",
-            "credentials": {"secretName": "creds", "key": "uri"},
-        },
-        "embedding": {"model": "bge-large-en-v1.5", "dimensions": 1024},
-    },
-}
-
-CUSTOM: dict[str, Any] = {
-    "spec.embedding.model": "custom",
-    "spec.embedding.dimensions": 512,
-    "spec.embedding.pooling": "mean",
-    "spec.embedding.maxTokens": 512,
-    "spec.embedding.source": {"pvc": {"claimName": "models", "path": "own.gguf", "digest": DIGEST}},
-}
-VOYAGE: dict[str, Any] = {
-    "spec.embedding.provider": "Voyage",
-    "spec.embedding.model": "voyage-3.5",
-    "spec.embedding.queryEgress": "Allowed",
-    "spec.embedding.apiKey": {"secretName": "voyage"},
-}
-EXTERNAL: dict[str, Any] = {"spec.embedder": {"external": {"url": "http://embedder.ml.svc:8080"}}}
+from tests.e2e.crd_objects import CUSTOM, DIGEST, EXTERNAL, REMOVED, VOYAGE
 
 
 @dataclass(frozen=True)
@@ -55,21 +20,6 @@ class Case:
     says: str
     before: Mapping[str, Any] = field(default_factory=dict)
     """For a transition: the edits that made the stored object."""
-
-
-def edited(edits: Mapping[str, Any], base: Mapping[str, Any] = GOOD) -> dict[str, Any]:
-    """The base object with each dotted path set (or removed)."""
-    result: dict[str, Any] = copy.deepcopy(dict(base))
-    for path, value in edits.items():
-        *parents, last = path.split(".")
-        node = result
-        for parent in parents:
-            node = node.setdefault(parent, {})
-        if value is REMOVED:
-            node.pop(last, None)
-        else:
-            node[last] = copy.deepcopy(value)
-    return result
 
 
 IDENTITY = (

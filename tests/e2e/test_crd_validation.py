@@ -10,7 +10,8 @@ import yaml
 
 from devcluster.cluster import Cluster
 from devcluster.errors import CommandError
-from tests.e2e.crd_cases import CUSTOM, EXTERNAL, FORBIDDEN_CHANGES, GOOD, MALFORMED, REMOVED, VOYAGE, Case, edited
+from tests.e2e.crd_cases import FORBIDDEN_CHANGES, MALFORMED, Case
+from tests.e2e.crd_objects import CUSTOM, EXTERNAL, GOOD, REMOVED, VOYAGE, edited
 
 ROOT = Path(__file__).parents[2]
 CRD = ROOT / "charts/memory-index/crds/memoryindexes.yaml"

@@ -104,6 +104,11 @@ class Workbench:
     async def embedded(self) -> int:
         return int(await self.value("SELECT count(embedding) FROM memories"))
 
+    async def until_embedded(self, goal: int) -> None:
+        async with asyncio.timeout(120):
+            while await self.embedded() < goal:  # noqa: ASYNC110  (it is the database that changes)
+                await asyncio.sleep(0.01)
+
     async def problems(self) -> list[tuple[int, str]]:
         """The invariant: every row that may have a vector has that of its present text, and no other has one."""
         found = []
@@ -119,6 +124,13 @@ class Workbench:
                     if not np.array_equal(row["embedding"], right):
                         found.append((row["id"], "stale"))
         return found
+
+
+async def until(condition: Callable[[], object], *, patience: float = 60) -> None:
+    """Wait for what happens elsewhere."""
+    async with asyncio.timeout(patience):
+        while not condition():  # noqa: ASYNC110  (what is awaited happens elsewhere)
+            await asyncio.sleep(0.01)
 
 
 @contextlib.asynccontextmanager

@@ -149,6 +149,34 @@ class Cluster:
         job, name = active[0], active[0].name
         self.jobs[name] = replace(job, state=state, finished_at=self.world.now, failure=failure)
 
+    def migrate(self) -> None:
+        """What a finished migration leaves."""
+        self.finish("migrate")
+        self.change(
+            schema_revision="0002", schema_current=True, column_dimensions=384, active_model="all-MiniLM-L6-v2",
+            rows=Rows(total=500, pending=480, sensitive=20),
+        )  # fmt: skip
+
+    def embed(self) -> None:
+        """What a finished backfill leaves."""
+        self.finish("backfill")
+        self.change(rows=Rows(total=500, embedded=480, sensitive=20))
+
+    def build(self) -> None:
+        """What a finished index build leaves."""
+        self.finish("index")
+        self.change(index_exists=True, index_valid=True)
+
+    def until_ready(self) -> None:
+        """From nothing to Ready."""
+        self.look()
+        self.look()
+        self.change(extension_version="0.8.7")
+        for advance in (self.migrate, self.embed, self.build):
+            self.look()
+            advance()
+        self.look()
+
     def change(self, **facts: Any) -> None:
         assert isinstance(self.database, DatabaseFacts)
         self.database = replace(self.database, **facts)

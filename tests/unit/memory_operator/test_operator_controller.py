@@ -1,21 +1,14 @@
 """The controller over plain data: what is written, when nothing is, and what failures lead to."""
 
 import base64
-import logging
-import ssl
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
 import httpx
-import kopf
 import pytest
-import structlog
-from lightkube import KubeConfig
 from structlog.testing import capture_logs
 
-from memory_operator import handlers
-from memory_operator.clients import tls
 from memory_operator.clients.embedder import EmbedderProbe
 from memory_operator.clients.kube import KindMissingError, KubeError
 from memory_operator.controller import LOOKING_SHARE, Controller, described
@@ -23,7 +16,6 @@ from memory_operator.metrics import Metrics
 from memory_operator.observe import Observer
 from memory_operator.observed import DatabaseFacts, Problem, Rows
 from memory_operator.reasons import Reason
-from memory_operator.settings import Settings
 from memory_operator.workqueue import WorkQueue
 
 KEY = ("team", "mem")
@@ -259,60 +251,3 @@ def test_a_foreign_errors_text_is_not_logged() -> None:
     said = described(caught.value)
     assert PASSWORD not in repr(said)
     assert "test_operator_controller.py" in said["at"]
-
-
-def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MEMORY_OPERATOR_IMAGE", "reg/op:1")
-    monkeypatch.setenv("MEMORY_OPERATOR_NAMESPACES", "a, b,")
-    monkeypatch.setenv("MEMORY_OPERATOR_RESYNC_SECONDS", "7")
-    settings = Settings()
-    assert (settings.images.operator, settings.namespaces, settings.pace.settled) == ("reg/op:1", ("a", "b"), 7)
-    monkeypatch.setenv("MEMORY_OPERATOR_NAMESPACES", "")
-    assert Settings().namespaces == ()
-
-
-def test_kopf_is_set_up_to_write_nothing() -> None:
-    settings = handlers.settings(namespaced=False)
-    assert not settings.posting.enabled
-    assert settings.peering.standalone
-    registry = handlers.registry(handlers.Wakers(WorkQueue(lambda: 0.0)), namespaced=False)
-    assert not list(registry._changing.get_all_handlers()), "change handlers would add annotations and finalizers"
-    assert not list(registry._spawning.get_all_handlers())
-    watched = [str(handler.selector).lower() for handler in registry._watching.get_all_handlers()]
-    assert len(watched) == 6
-    assert not [selector for selector in watched if "secret" in selector], "Secrets are never watched"
-
-
-def test_an_operator_bound_to_namespaces_watches_nothing_outside_them() -> None:
-    registry = handlers.registry(handlers.Wakers(WorkQueue(lambda: 0.0)), namespaced=True)
-    assert not [h for h in registry._watching.get_all_handlers() if "postgresql.cnpg.io" in str(h.selector)]
-    assert handlers.settings(namespaced=True).scanning.disabled
-
-
-def test_certificates_without_the_newest_extensions_are_accepted_and_still_verified() -> None:
-    info = tls.connection(kopf.ConnectionInfo(server="https://api:6443", token="t"))
-    assert info is not None
-    context = info.as_ssl_context()
-    assert not context.verify_flags & ssl.VERIFY_X509_STRICT
-    assert context.verify_mode is ssl.CERT_REQUIRED
-    assert context.check_hostname
-
-
-def test_a_configuration_without_a_context_is_refused_in_words() -> None:
-    with pytest.raises(Exception, match="context"):
-        tls.client(KubeConfig(clusters={}, contexts={}, users={}))
-
-
-def test_library_logs_below_warnings_are_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    from memory_operator import logs
-
-    root = logging.getLogger()
-    handlers_before, level_before = root.handlers[:], root.level
-    try:
-        logs.configure(fmt="json", level="debug")
-        assert not logging.getLogger("kopf.objects").isEnabledFor(logging.INFO)
-        assert logging.getLogger("memory_operator.controller").isEnabledFor(logging.DEBUG)
-    finally:
-        root.handlers[:] = handlers_before
-        root.setLevel(level_before)
-        structlog.reset_defaults()

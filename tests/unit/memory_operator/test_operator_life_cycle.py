@@ -9,37 +9,6 @@ from memory_operator.observed import DatabaseFacts, JobState, PodFacts, Problem,
 from memory_operator.reasons import Reason
 
 
-def migrate(cluster: Any) -> None:
-    cluster.finish("migrate")
-    cluster.change(
-        schema_revision="0002", schema_current=True, column_dimensions=384, active_model="all-MiniLM-L6-v2",
-        rows=Rows(total=500, pending=480, sensitive=20),
-    )  # fmt: skip
-
-
-def embed(cluster: Any) -> None:
-    cluster.finish("backfill")
-    cluster.change(rows=Rows(total=500, embedded=480, sensitive=20))
-
-
-def build(cluster: Any) -> None:
-    cluster.finish("index")
-    cluster.change(index_exists=True, index_valid=True)
-
-
-def until_ready(cluster: Any) -> None:
-    cluster.look()
-    cluster.look()
-    cluster.change(extension_version="0.8.7")
-    cluster.look()
-    migrate(cluster)
-    cluster.look()
-    embed(cluster)
-    cluster.look()
-    build(cluster)
-    cluster.look()
-
-
 def test_first_sight_reports_unknown_and_takes_the_finalizer_before_anything_else(cluster: Any) -> None:
     plan = cluster.look()
     assert cluster.writes == ["finalizer", "status"]
@@ -57,15 +26,15 @@ def test_the_steps_follow_each_other_until_ready(cluster: Any) -> None:
     cluster.change(extension_version="0.8.7")
     cluster.look()
     assert cluster.running() == ["migrate"]
-    migrate(cluster)
+    cluster.migrate()
     cluster.look()
     assert cluster.running() == ["backfill"]
     assert cluster.replicas("mem-sync") == 0, "paused during a backfill"
-    embed(cluster)
+    cluster.embed()
     cluster.look()
     assert cluster.running() == ["index"]
     assert cluster.replicas("mem-sync") == 1
-    build(cluster)
+    cluster.build()
     cluster.look()
     assert cluster.condition("Ready") | {"lastTransitionTime": ""} == {
         "type": "Ready", "status": "True", "reason": "Ready",
@@ -76,7 +45,7 @@ def test_the_steps_follow_each_other_until_ready(cluster: Any) -> None:
 
 
 def test_a_settled_object_causes_no_write(cluster: Any) -> None:
-    until_ready(cluster)
+    cluster.until_ready()
     cluster.writes.clear()
     for _ in range(50):
         assert cluster.look().actions == ()
@@ -84,7 +53,7 @@ def test_a_settled_object_causes_no_write(cluster: Any) -> None:
 
 
 def test_a_collected_job_is_not_run_again(cluster: Any) -> None:
-    until_ready(cluster)
+    cluster.until_ready()
     cluster.jobs.clear()
     cluster.look()
     assert cluster.running() == []
@@ -92,7 +61,7 @@ def test_a_collected_job_is_not_run_again(cluster: Any) -> None:
 
 @pytest.mark.parametrize("lost", ["mem-embedder", "mem-sync"])
 def test_a_deleted_child_is_put_back(cluster: Any, lost: str) -> None:
-    until_ready(cluster)
+    cluster.until_ready()
     kept = {key: item for key, item in cluster.children.items() if key[1] != lost}
     cluster.children.clear()
     cluster.children.update(kept)
@@ -101,7 +70,7 @@ def test_a_deleted_child_is_put_back(cluster: Any, lost: str) -> None:
 
 
 def test_a_child_that_somebody_changed_is_set_back_once(cluster: Any) -> None:
-    until_ready(cluster)
+    cluster.until_ready()
     key = ("Deployment", "mem-embedder")
     changed = {**cluster.children[key], "spec": {**cluster.children[key]["spec"], "replicas": 7}}
     cluster.children[key] = changed
@@ -112,7 +81,7 @@ def test_a_child_that_somebody_changed_is_set_back_once(cluster: Any) -> None:
 
 
 def test_few_new_rows_are_left_to_the_sync_worker(cluster: Any) -> None:
-    until_ready(cluster)
+    cluster.until_ready()
     cluster.change(rows=Rows(total=510, embedded=480, pending=10, sensitive=20))
     cluster.look()
     assert cluster.running() == []
@@ -121,7 +90,7 @@ def test_few_new_rows_are_left_to_the_sync_worker(cluster: Any) -> None:
 
 
 def test_many_new_rows_bring_the_job_back_and_pause_the_sync_worker(cluster: Any) -> None:
-    until_ready(cluster)
+    cluster.until_ready()
     cluster.jobs.clear()
     cluster.change(rows=Rows(total=5500, embedded=480, pending=5000, sensitive=20))
     cluster.look()
@@ -151,7 +120,7 @@ def test_an_index_of_the_apis_own_is_never_built_anew_for_its_parameters(world: 
 
 
 def test_an_invalid_index_is_rebuilt(cluster: Any) -> None:
-    until_ready(cluster)
+    cluster.until_ready()
     cluster.jobs.clear()
     cluster.change(index_valid=False)
     cluster.look()
@@ -159,7 +128,7 @@ def test_an_invalid_index_is_rebuilt(cluster: Any) -> None:
 
 
 def test_a_schema_that_fell_behind_is_migrated_again(cluster: Any) -> None:
-    until_ready(cluster)
+    cluster.until_ready()
     cluster.jobs.clear()
     cluster.change(schema_current=False, schema_revision="0001")
     cluster.look()
@@ -201,7 +170,7 @@ def test_another_configuration_is_tried_at_once(cluster: Any) -> None:
 
 
 def test_an_outage_keeps_the_counts_and_everything_that_runs(cluster: Any) -> None:
-    until_ready(cluster)
+    cluster.until_ready()
     rows = cluster.manifest["status"]["rows"]
     facts = cluster.database
     cluster.database = Problem(Reason.DATABASE_UNREACHABLE, "connection refused.")
@@ -217,36 +186,12 @@ def test_an_outage_keeps_the_counts_and_everything_that_runs(cluster: Any) -> No
 
 
 def test_the_transition_time_moves_only_with_the_status(cluster: Any) -> None:
-    until_ready(cluster)
+    cluster.until_ready()
     before = cluster.condition("Ready")["lastTransitionTime"]
     cluster.change(rows=Rows(total=501, embedded=480, pending=1, sensitive=20))
     cluster.look()
     assert cluster.condition("Backfilled")["reason"] == "Syncing"
     assert cluster.condition("Ready")["lastTransitionTime"] == before
-
-
-def test_deletion_removes_our_database_object_and_then_lets_go(cluster: Any) -> None:
-    until_ready(cluster)
-    cluster.manifest["metadata"]["deletionTimestamp"] = "2026-01-01T13:00:00Z"
-    cluster.writes.clear()
-    cluster.look()
-    assert cluster.writes == ["delete Database", "finalizer"]
-    assert cluster.gone
-
-
-def test_deletion_with_policy_delete_stops_workers_undoes_the_migrations_and_then_lets_go(cluster: Any) -> None:
-    until_ready(cluster)
-    cluster.manifest["spec"]["deletionPolicy"] = "Delete"
-    cluster.manifest["metadata"]["deletionTimestamp"] = "2026-01-01T13:00:00Z"
-    cluster.look()
-    assert cluster.replicas("mem-sync") is None
-    assert not cluster.gone
-    cluster.look()
-    assert cluster.running() == ["uninstall"]
-    cluster.finish("uninstall")
-    cluster.change(schema_revision=None, schema_current=False)
-    cluster.look()
-    assert cluster.gone
 
 
 def test_a_job_whose_pod_cannot_start_says_why(world: Any, cluster: Any) -> None:
@@ -262,27 +207,6 @@ def test_a_job_whose_pod_cannot_start_says_why(world: Any, cluster: Any) -> None
     assert not [a for a in plan.actions if a.manifest["kind"] == "Job"]
 
 
-@pytest.mark.parametrize(("ended", "running"), [(True, ["uninstall"]), (False, [])])
-def test_the_migrations_are_undone_only_after_the_last_workers_pod_has_ended(
-    world: Any, ended: bool, running: list[str]
-) -> None:
-    index = world.index(deletionPolicy="Delete").model_copy(update={"deleted_at": world.now})
-    pod = PodFacts(name="mem-backfill-x", component="backfill", ended=ended)
-    plan = world.decide(index, pods=(pod,))
-    started = [a.manifest["metadata"]["labels"]["app.kubernetes.io/component"] for a in plan.actions]
-    assert started == running
-
-
-def test_deletion_with_policy_delete_says_what_it_waits_for(cluster: Any) -> None:
-    until_ready(cluster)
-    cluster.manifest["spec"]["deletionPolicy"] = "Delete"
-    cluster.manifest["metadata"]["deletionTimestamp"] = "2026-01-01T13:00:00Z"
-    cluster.database = Problem(Reason.DATABASE_UNREACHABLE, "connection refused.")
-    cluster.look()
-    assert not cluster.gone
-    assert "spec.deletionPolicy to Retain" in cluster.condition("Ready")["message"]
-
-
 def test_a_restart_at_any_phase_starts_nothing_twice(cluster: Any) -> None:
     """The decision has no memory, so a restart is one more look at the same facts."""
     cluster.look()
@@ -290,15 +214,15 @@ def test_a_restart_at_any_phase_starts_nothing_twice(cluster: Any) -> None:
     cluster.look()
     assert cluster.writes.count("Database") == 1
     cluster.change(extension_version="0.8.7")
-    for component, advance in (("migrate", migrate), ("backfill", embed), ("index", build)):
+    for component, advance in (("migrate", cluster.migrate), ("backfill", cluster.embed), ("index", cluster.build)):
         for _ in range(3):
             cluster.look()
         assert len([job for job in cluster.jobs.values() if job.component == component]) == 1
-        advance(cluster)
+        advance()
 
 
 def test_an_extension_dropped_by_hand_is_asked_for_again(cluster: Any) -> None:
-    until_ready(cluster)
+    cluster.until_ready()
     cluster.jobs.clear()
     item = cluster.cnpg["team-mem"]
     item["status"] = {"applied": True, "observedGeneration": 1}

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from memory_operator import parsing
-from memory_operator.clients.embedder import parse_metrics, unsuitable
 from memory_operator.observed import Credentials, JobState, Problem
 from memory_operator.reasons import Reason
 from memory_operator.spec import InvalidSpecError, parse
@@ -244,47 +243,6 @@ def test_a_healthy_pod_has_no_problem() -> None:
     container = {"name": "embedder", "ready": True, "state": {"running": {}}}
     assert problem_of(pod(containerStatuses=[container])) is None
     assert problem_of(pod()) is None
-
-
-METRICS = """\
-# TYPE memory_embedder_queued_tokens gauge
-memory_embedder_queued_tokens{lane="query"} 10
-memory_embedder_queued_tokens{lane="document"} 500
-# TYPE memory_embedder_inflight_tokens gauge
-memory_embedder_inflight_tokens{lane="document"} 90
-# TYPE memory_embedder_tokens_per_second gauge
-memory_embedder_tokens_per_second 3000
-# TYPE memory_embedder_device_info gauge
-memory_embedder_device_info{device="cuda",description="Tesla T4",kernels="cuda"} 1
-# TYPE memory_embedder_gpu_layers_offloaded gauge
-memory_embedder_gpu_layers_offloaded 25
-"""
-
-
-def test_an_embedders_metrics_tell_its_load_and_its_device() -> None:
-    load = parse_metrics("p", METRICS)
-    assert (load.queued_tokens, load.tokens_per_second, load.device, load.gpu_layers_offloaded) == (
-        600,
-        3000,
-        "cuda",
-        25,
-    )
-
-
-def test_metrics_of_something_else_tell_nothing() -> None:
-    load = parse_metrics("p", "# TYPE other gauge\nother 1\n")
-    assert (load.queued_tokens, load.tokens_per_second, load.device) == (0, 0, None)
-
-
-def test_an_external_embedder_must_serve_the_model_with_its_dimensions(world: Any) -> None:
-    index = world.index(embedder={"external": {"url": "http://e:8080"}})
-    assert unsuitable(index, [{"id": "all-MiniLM-L6-v2", "dimensions": 384}]) is None
-    other = unsuitable(index, [{"id": "bge"}])
-    assert other is not None
-    assert other.reason is Reason.MODEL_MISMATCH
-    wrong = unsuitable(index, [{"id": "all-MiniLM-L6-v2", "dimensions": 1024}])
-    assert wrong is not None
-    assert wrong.reason is Reason.DIMENSION_MISMATCH
 
 
 def test_a_specification_that_does_not_read_names_the_field_and_not_its_value(world: Any) -> None:

@@ -1,0 +1,53 @@
+"""What happens when a MemoryIndex is deleted, under either policy."""
+
+from typing import Any
+
+import pytest
+
+from memory_operator.observed import PodFacts, Problem
+from memory_operator.reasons import Reason
+
+
+def test_deletion_removes_our_database_object_and_then_lets_go(cluster: Any) -> None:
+    cluster.until_ready()
+    cluster.manifest["metadata"]["deletionTimestamp"] = "2026-01-01T13:00:00Z"
+    cluster.writes.clear()
+    cluster.look()
+    assert cluster.writes == ["delete Database", "finalizer"]
+    assert cluster.gone
+
+
+def test_deletion_with_policy_delete_stops_workers_undoes_the_migrations_and_then_lets_go(cluster: Any) -> None:
+    cluster.until_ready()
+    cluster.manifest["spec"]["deletionPolicy"] = "Delete"
+    cluster.manifest["metadata"]["deletionTimestamp"] = "2026-01-01T13:00:00Z"
+    cluster.look()
+    assert cluster.replicas("mem-sync") is None
+    assert not cluster.gone
+    cluster.look()
+    assert cluster.running() == ["uninstall"]
+    cluster.finish("uninstall")
+    cluster.change(schema_revision=None, schema_current=False)
+    cluster.look()
+    assert cluster.gone
+
+
+@pytest.mark.parametrize(("ended", "running"), [(True, ["uninstall"]), (False, [])])
+def test_the_migrations_are_undone_only_after_the_last_workers_pod_has_ended(
+    world: Any, ended: bool, running: list[str]
+) -> None:
+    index = world.index(deletionPolicy="Delete").model_copy(update={"deleted_at": world.now})
+    pod = PodFacts(name="mem-backfill-x", component="backfill", ended=ended)
+    plan = world.decide(index, pods=(pod,))
+    started = [a.manifest["metadata"]["labels"]["app.kubernetes.io/component"] for a in plan.actions]
+    assert started == running
+
+
+def test_deletion_with_policy_delete_says_what_it_waits_for(cluster: Any) -> None:
+    cluster.until_ready()
+    cluster.manifest["spec"]["deletionPolicy"] = "Delete"
+    cluster.manifest["metadata"]["deletionTimestamp"] = "2026-01-01T13:00:00Z"
+    cluster.database = Problem(Reason.DATABASE_UNREACHABLE, "connection refused.")
+    cluster.look()
+    assert not cluster.gone
+    assert "spec.deletionPolicy to Retain" in cluster.condition("Ready")["message"]
