@@ -175,3 +175,16 @@ class EmbedderBroken(MemoryIndexError):
     """The embedder's answer is not one: undecodable, not as many vectors as inputs, or not finite."""
 
     reason = "EmbedderBroken"
+
+
+def first_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The error that says most: one of ours if there is any."""
+    leaves = list(_leaves(group))
+    return next((error for error in leaves if isinstance(error, MemoryIndexError)), leaves[0])
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
+    found: list[BaseException] = []
+    for error in group.exceptions:
+        found.extend(_leaves(error) if isinstance(error, BaseExceptionGroup) else [error])
+    return found

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Protocol
 
 from memory_recall import metrics
 from memory_recall.embedder import EmbeddedBatch
-from memory_recall.errors import EmbedderUnavailable, InvalidInput, MemoryIndexError
+from memory_recall.errors import EmbedderUnavailable, InvalidInput, MemoryIndexError, first_of
 from memory_recall.fusion import Fusion
 from memory_recall.query import Mode
 from memory_recall.recall import HybridRecall
@@ -189,9 +189,6 @@ async def evaluate(
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(ask(question, mode)) for question in questions for mode in modes]
-    except* MemoryIndexError as errors:
-        first: BaseException = errors
-        while isinstance(first, BaseExceptionGroup):
-            first = first.exceptions[0]
-        raise first from None
+    except BaseExceptionGroup as errors:
+        raise first_of(errors) from None
     return [task.result() for task in tasks]

@@ -62,7 +62,7 @@ def choose(scores: Mapping[Fusion, Sequence[Scores]], current: Fusion) -> Tuned:
     `current` is the setting to beat and has to be among them.
     """
     tried = list(scores)
-    merit = np.array([[(one.recall_10 + one.ndcg_10) / 2 for one in scores[setting]] for setting in tried])
+    merit = np.array([_merits(scores[setting]) for setting in tried])
     count = merit.shape[1]
     require_enough(count)
     fold_of = np.random.default_rng(_SEED).permutation(count) % FOLDS

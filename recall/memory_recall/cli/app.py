@@ -4,7 +4,7 @@ Each part is a module with `register(app)`; heavy imports (Alembic, the HTTP cli
 `memory --help` answers at once.
 """
 
-import importlib.util
+import importlib
 
 import typer
 
@@ -30,8 +30,7 @@ def create_app() -> typer.Typer:
         """Recall by meaning for a memory store in Postgres."""
 
     for part in _PARTS:
-        if importlib.util.find_spec(f"memory_recall.cli.{part}") is not None:
-            importlib.import_module(f"memory_recall.cli.{part}").register(app)
+        importlib.import_module(f"memory_recall.cli.{part}").register(app)
     return app
 
 

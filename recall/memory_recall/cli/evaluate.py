@@ -6,10 +6,9 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from memory_recall.cli.output import JsonOption, emit, execute
+from memory_recall.cli.output import JsonOption, emit, execute, progress_bar
 from memory_recall.cli.recall import checked_mode
 from memory_recall.errors import EmbedderUnavailable, InvalidInput
 from memory_recall.settings import Settings
@@ -83,20 +82,6 @@ def question_lines(source: str) -> list[str]:
             f"The questions cannot be read ({type(error).__name__}).", "Give a readable UTF-8 file."
         ) from None
     return text.split("\n")  # splitlines would also split at characters that JSON strings may hold
-
-
-def progress_bar() -> Progress:
-    """A bar on standard error, shown only on a terminal."""
-    console = Console(stderr=True)
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        disable=not console.is_terminal,
-        transient=True,
-    )
 
 
 def _show(report: dict[str, Any]) -> None:

@@ -9,10 +9,8 @@ from typing import Annotated, Any, BinaryIO
 
 import orjson
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from memory_recall.cli.output import JsonOption, emit_aside, execute
+from memory_recall.cli.output import JsonOption, emit_aside, execute, progress_bar
 from memory_recall.errors import InvalidInput
 from memory_recall.settings import Settings
 from memory_recall.store.connection import connect
@@ -76,7 +74,7 @@ async def _export(settings: Settings, file: str) -> dict[str, Any]:
         table = await describe(connection, settings.table)
         table.require_exists()
         table.require_supported()
-        with _created(file) as stream, _bar() as bar:
+        with _created(file) as stream, progress_bar() as bar:
             async with exporting(connection, table) as export:
                 task = bar.add_task("Exporting", total=export.counts.shareable)
                 async for memory in export.memories():
@@ -88,15 +86,3 @@ async def _export(settings: Settings, file: str) -> dict[str, Any]:
         connection.terminate()
     left_out = {"sensitive": export.counts.sensitive, "deleted": export.counts.deleted, "blank": export.blank}
     return {"exported": export.exported, "left_out": left_out}
-
-
-def _bar() -> Progress:
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-        transient=True,
-        disable=not sys.stderr.isatty(),
-    )

@@ -16,6 +16,7 @@ import orjson
 import typer
 from pydantic import ValidationError
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from memory_recall.errors import ExitCode, InvalidConfiguration, MemoryIndexError
@@ -83,6 +84,20 @@ def _shown(value: object) -> str:
     return str(value)
 
 
+def progress_bar() -> Progress:
+    """A bar on standard error, shown only on a terminal."""
+    console = Console(stderr=True)
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        disable=not console.is_terminal,
+        transient=True,
+    )
+
+
 def execute(action: Callable[[Settings], Coroutine[Any, Any, T]], *, as_json: bool) -> T:
     """Run a command's coroutine with the settings; one of our errors ends the process with its exit status."""
     termination_log: Path | None = None
@@ -128,4 +143,14 @@ def report_crash(error: Exception) -> None:
         sys.stderr.write(f"  {frame.filename}:{frame.lineno} {frame.name}\n")
 
 
-__all__ = ["ExitCode", "JsonOption", "emit", "emit_aside", "execute", "load_settings", "report_crash", "report_failure"]
+__all__ = [
+    "ExitCode",
+    "JsonOption",
+    "emit",
+    "emit_aside",
+    "execute",
+    "load_settings",
+    "progress_bar",
+    "report_crash",
+    "report_failure",
+]

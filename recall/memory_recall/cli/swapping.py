@@ -22,9 +22,9 @@ from memory_recall.settings import Settings
 from memory_recall.store import leases, swap_facts, swap_state
 from memory_recall.store.catalog import inspect
 from memory_recall.store.connection import Connection, connect, require_session
+from memory_recall.store.index_care import IndexWish
 from memory_recall.store.migrate_state import require_schema
 from memory_recall.store.models import ActiveModel, ServedModel, active_model, read_roles
-from memory_recall.store.swap_facts import IndexBuild
 from memory_recall.store.swap_state import NextModel, SwapRecord
 from memory_recall.store.table import MemoryTable
 from memory_recall.swap.machine import OPEN_STAGES, Fill, Stage
@@ -230,7 +230,7 @@ async def _carry_out(
     order = SwapOrder(
         target=target,
         worker=worker,
-        index=IndexBuild(settings.index_m, settings.index_ef_construction, settings.index_maintenance_memory),
+        index=IndexWish(settings.index_m, settings.index_ef_construction, settings.index_maintenance_memory),
         flip=flip,
         patience=settings.migrate_lock_timeout,
     )

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from memory_recall.cli.evaluate import progress_bar, question_lines
-from memory_recall.cli.output import JsonOption, emit, execute
+from memory_recall.cli.evaluate import question_lines
+from memory_recall.cli.output import JsonOption, emit, execute, progress_bar
 from memory_recall.errors import EmbedderUnavailable, InvalidInput
 from memory_recall.fusion import Fusion
 from memory_recall.settings import Settings
@@ -50,7 +50,7 @@ def tune(
 
         questions = parse_questions(question_lines(queries))
         require_enough(len(questions))
-        if not given.embedder_url:
+        if not given.has_embedder:
             raise EmbedderUnavailable("Fusion needs meaning, and there is no embedder.", "Set MEMORY_EMBEDDER_URL.")
         async with opened_recall(given, semantic=True, budget=_BUDGET, connections=concurrency) as (recall, embedder):
             vectors = await embed_questions(questions, embedder) if embedder else {}

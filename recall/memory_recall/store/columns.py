@@ -26,10 +26,6 @@ class VectorColumn:
         """The partial index over rows that lack this column's vector."""
         return f"idx_{table}_{self.name}_pending"
 
-    def hnsw_index(self, table: str) -> str:
-        """The vector index that we build over this column."""
-        return f"idx_{table}_{self.name}"
-
 
 ACTIVE = VectorColumn("embedding", "active_model", "memory_embedding_failures", "memory_index_no_private_embedding")
 STANDBY = VectorColumn("embedding_standby", "next_model", "memory_standby_failures", "memory_index_no_private_standby")

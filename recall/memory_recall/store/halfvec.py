@@ -5,15 +5,13 @@ Python objects costs. The codec therefore takes bytes that are in the wire forma
 """
 
 import struct
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from memory_recall.errors import EmbedderBroken
-
-if TYPE_CHECKING:
-    from memory_recall.store.connection import Connection
+from memory_recall.store.connection import Connection
+from memory_recall.store.translation import translated
 
 
 def encode_halfvecs(vectors: npt.NDArray[np.float32]) -> list[bytes]:
@@ -37,10 +35,8 @@ def decode_halfvec(data: bytes) -> npt.NDArray[np.float32]:
     return np.frombuffer(data, dtype=">f2", offset=4).astype(np.float32)
 
 
-async def register(connection: "Connection", schema: str) -> None:
+async def register(connection: Connection, schema: str) -> None:
     """Teach a connection the type halfvec, in the schema where pgvector lives."""
-    from memory_recall.store.translation import translated
-
     with translated("registering the vector type"):
         await connection.set_type_codec(
             "halfvec", schema=schema, encoder=bytes, decoder=decode_halfvec, format="binary"

@@ -15,7 +15,15 @@ from memory_recall.store.index_build import merge_pending_words, prepare_build, 
 from memory_recall.store.index_check import measure_index
 from memory_recall.store.table import MemoryTable, quoted
 from memory_recall.store.translation import translated
-from memory_recall.store.vector_index import IndexFacts, drop_invalid, hnsw_definition, hnsw_name, inspect_index
+from memory_recall.store.vector_index import (
+    DEFAULT_EF_CONSTRUCTION,
+    DEFAULT_M,
+    IndexFacts,
+    drop_invalid,
+    hnsw_definition,
+    hnsw_name,
+    inspect_index,
+)
 
 _LOCK_KEY = 0x6D656D6F_72796963  # "memoryic"; one rebuild per database
 _BESIDE = "_rebuilt"
@@ -27,8 +35,8 @@ DEFAULT_SAMPLE = 50
 class IndexWish:
     """How the index is to be; `memory` is `maintenance_work_mem` where a person has set it."""
 
-    m: int
-    ef_construction: int
+    m: int = DEFAULT_M
+    ef_construction: int = DEFAULT_EF_CONSTRUCTION
     memory: str | None = None
 
 

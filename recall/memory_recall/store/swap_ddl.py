@@ -8,6 +8,7 @@ rules, because both come in one transaction.
 
 from memory_recall.store.columns import ACTIVE, GUARDED, GUARDED_WRITER, STANDBY
 from memory_recall.store.table import NOTIFY_CHANNEL, MemoryTable, quoted
+from memory_recall.store.vector_index import hnsw_name
 
 STANDBY_GUARD = "memory_index_guard_standby"
 COLUMN_MODEL = "memory_index_column_model"
@@ -117,7 +118,7 @@ def exchange(table: MemoryTable, model_id: int) -> list[str]:
     return [
         *_three_renames(f"ALTER TABLE {table.qualified} RENAME COLUMN", ACTIVE.name, STANDBY.name),
         *_three_renames(f"ALTER TABLE {table.qualified} RENAME CONSTRAINT", ACTIVE.constraint, STANDBY.constraint),
-        *_index_renames(table, ACTIVE.hnsw_index(table.name), STANDBY.hnsw_index(table.name)),
+        *_index_renames(table, hnsw_name(table, ACTIVE.name), hnsw_name(table, STANDBY.name)),
         *_index_renames(table, ACTIVE.pending_index(table.name), STANDBY.pending_index(table.name)),
         *update_trigger(table),
         f"DELETE FROM {active}",

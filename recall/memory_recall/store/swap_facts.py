@@ -1,25 +1,14 @@
 """How full the standby column is, whether it is indexed, and building that index."""
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
-from dataclasses import dataclass
-
 from memory_recall.store.columns import STANDBY
 from memory_recall.store.connection import AnyConnection, Connection
 from memory_recall.store.index_build import prepare_build
-from memory_recall.store.index_care import with_less_memory
+from memory_recall.store.index_care import IndexWish, with_less_memory
 from memory_recall.store.table import MemoryTable, quoted
 from memory_recall.store.translation import translated
 from memory_recall.store.vector_index import drop_invalid, hnsw_definition, hnsw_name, inspect_index
 from memory_recall.swap.machine import Fill
-
-
-@dataclass(frozen=True)
-class IndexBuild:
-    """Parameters of the vector index and the memory that its build may take."""
-
-    m: int = 16
-    ef_construction: int = 64
-    maintenance_memory: str | None = None
 
 
 async def read_fill(connection: AnyConnection, table: MemoryTable, *, wanted: int | None = None) -> Fill:
@@ -51,9 +40,9 @@ async def index_valid(connection: AnyConnection, table: MemoryTable) -> bool:
     return (await inspect_index(connection, table, STANDBY.name)).valid
 
 
-async def build_index(connection: Connection, table: MemoryTable, build: IndexBuild) -> None:
+async def build_index(connection: Connection, table: MemoryTable, wish: IndexWish) -> None:
     """Build it without blocking anybody; what an interrupted build left behind is dropped first."""
-    definition = hnsw_definition(table, build.m, build.ef_construction, STANDBY.name)
+    definition = hnsw_definition(table, wish.m, wish.ef_construction, STANDBY.name)
 
     async def work() -> None:
         await drop_invalid(connection, table, STANDBY.name)
@@ -61,7 +50,7 @@ async def build_index(connection: Connection, table: MemoryTable, build: IndexBu
             await connection.execute("SET lock_timeout = 0")
             await connection.execute(f"CREATE INDEX CONCURRENTLY {quoted(hnsw_name(table, STANDBY.name))} {definition}")
 
-    await prepare_build(connection, table, m=build.m, memory=build.maintenance_memory, serving=True)
+    await prepare_build(connection, table, m=wish.m, memory=wish.memory, serving=True)
     await with_less_memory(connection, work)
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import asyncpg
 
-from memory_recall.errors import LockNotAvailable, NoSwap, SwapInProgress
+from memory_recall.errors import LockNotAvailable, SwapInProgress
 from memory_recall.store import swap_ddl
 from memory_recall.store.columns import STANDBY
 from memory_recall.store.connection import AnyConnection, Connection
@@ -285,15 +285,3 @@ async def end(connection: Connection, table: MemoryTable, swap: SwapRecord, stag
 
 async def _locally_impatient(connection: Connection) -> None:
     await connection.execute(f"SET LOCAL lock_timeout = {swap_ddl.LOCK_TIMEOUT_MS}")
-
-
-async def require_open(connection: Connection, table: MemoryTable) -> SwapRecord:
-    """The open swap.
-
-    Raises:
-        NoSwap: there is none.
-    """
-    found = await latest(connection, table)
-    if found is None or found.stage in {"flipped", "finished", "aborted"}:
-        raise NoSwap("No swap is under way.", "Start one with memory swap start.")
-    return found

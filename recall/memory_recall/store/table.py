@@ -6,6 +6,7 @@ schema pgvector's types are. Every other module takes its predicates from here, 
 An unknown sensitivity (NULL) counts as sensitive: a vector that was not made can still be made later.
 """
 
+import json
 from dataclasses import dataclass
 from typing import Literal
 
@@ -129,8 +130,6 @@ async def describe(connection: AnyConnection, table: str) -> MemoryTable:
     Raises:
         DatabaseRejected: the search path names no schema that exists.
     """
-    import json
-
     wanted = ".".join(quoted(part) for part in table.split("."))
     with translated("looking up the table of memories"):
         row = await connection.fetchrow(_DESCRIBE, wanted, ACTIVE.name, STANDBY.name)

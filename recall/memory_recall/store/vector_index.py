@@ -90,7 +90,7 @@ async def inspect_index(connection: AnyConnection, table: MemoryTable, column: s
         exists=found is not None,
         valid=bool(found and found["valid"]),
         progress=IndexProgress(progress["phase"], progress["fraction"]) if progress else None,
-        ours=bool(found and found["name"] == hnsw_name(table)),
+        ours=bool(found and found["name"] == hnsw_name(table, column)),
         m=found["m"] if found else None,
         ef_construction=found["ef_construction"] if found else None,
     )

@@ -8,20 +8,19 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from memory_recall.errors import ModelMismatch, NoSwap, SwapInProgress
+from memory_recall.errors import ModelMismatch, NoSwap, SwapInProgress, first_of
 from memory_recall.store import leases, swap_facts, swap_state
 from memory_recall.store.connection import Connection, DsnSource
+from memory_recall.store.index_care import IndexWish
 from memory_recall.store.migrate_state import require_schema
 from memory_recall.store.models import ActiveModel, active_model
 from memory_recall.store.session import Session
-from memory_recall.store.swap_facts import IndexBuild
 from memory_recall.store.swap_state import NextModel, SwapRecord
 from memory_recall.store.table import MemoryTable
 from memory_recall.swap.gate import Verdict
 from memory_recall.swap.machine import OPEN_STAGES, Act, Fill, Stage, SwapFacts, decide, path
 from memory_recall.workers.backfill import WorkerPlan
 from memory_recall.workers.directory import EmbedderDirectory
-from memory_recall.workers.pipeline import first_of
 from memory_recall.workers.progress import Progress
 from memory_recall.workers.standby import keep_standby
 
@@ -38,7 +37,7 @@ class SwapOrder:
 
     target: NextModel | None
     worker: WorkerPlan
-    index: IndexBuild
+    index: IndexWish
     flip: bool = True
     patience: float = 600.0
 
@@ -128,12 +127,10 @@ class SwapProcess:
         table = await self._table(connection)
         found = await swap_state.latest(connection, table)
         target = self._order.target
-        if found is not None and Stage(found.stage) not in {Stage.FLIPPED, Stage.FINISHED, Stage.ABORTED}:
+        if found is not None and Stage(found.stage) in OPEN_STAGES:
             _require_same(found, target)
-            if Stage(found.stage) in {Stage.REFUSED, Stage.READY}:
-                await swap_state.advance(
-                    connection, table, found, Stage.FILLING
-                )  # measured anew, by another gate maybe
+            if Stage(found.stage) in {Stage.REFUSED, Stage.READY}:  # measured anew, by another gate maybe
+                await swap_state.advance(connection, table, found, Stage.FILLING)
             return
         previous = found if found is not None and found.stage == Stage.FLIPPED else None
         if target is None:

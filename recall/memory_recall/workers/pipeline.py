@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 
-from memory_recall.errors import MemoryIndexError
+from memory_recall.errors import first_of
 from memory_recall.store.columns import ACTIVE, VectorColumn
 from memory_recall.store.connection import Connection
 from memory_recall.store.pending import Partition, PendingQueue, PendingRow
@@ -201,16 +201,3 @@ class Pipeline:
 
 def _rows_in(waiting: list[Outcome | None]) -> int:
     return sum(len(part) for outcome in waiting if outcome is not None for part, _ in outcome.embedded)
-
-
-def first_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The error that says most: one of ours if there is any."""
-    leaves = list(_leaves(group))
-    return next((error for error in leaves if isinstance(error, MemoryIndexError)), leaves[0])
-
-
-def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
-    found: list[BaseException] = []
-    for error in group.exceptions:
-        found.extend(_leaves(error) if isinstance(error, BaseExceptionGroup) else [error])
-    return found

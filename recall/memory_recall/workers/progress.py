@@ -72,7 +72,7 @@ class LogProgress:
             return
         self._logged_at = now
         rate = tally.embedded / max(now - self._began, 1e-9)
-        left = max(self._total - tally.embedded - tally.failed - tally.changed, 0)
+        left = max(self._total - tally.embedded - tally.changed - tally.quarantined, 0)
         self._log.info(
             "progress",
             embedded=tally.embedded,
@@ -84,11 +84,11 @@ class LogProgress:
     def outage_began(self, what: str, error: MemoryIndexError) -> None:
         """Log the reason once."""
         self._metrics.outages.labels(what).inc()
-        self._log.warning("waiting", for_=what, reason=error.reason, message=error.message)
+        self._log.warning("waiting", what=what, reason=error.reason, message=error.message)
 
     def outage_ended(self, what: str, seconds: float) -> None:
         """Log that it is over."""
-        self._log.info("continuing", after=what, waited_seconds=round(seconds, 2))
+        self._log.info("continuing", what=what, waited_seconds=round(seconds, 2))
 
 
 class BarProgress:
@@ -134,6 +134,7 @@ class BarProgress:
 
     def outage_began(self, what: str, error: MemoryIndexError) -> None:
         """Say the reason above the bar."""
+        self._metrics.outages.labels(what).inc()
         self._console.print(f"Waiting for the {what}: {error.message}", markup=False)
 
     def outage_ended(self, what: str, seconds: float) -> None:

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
-from memory_recall.errors import MemoryIndexError
+from memory_recall.errors import MemoryIndexError, first_of
 from memory_recall.store import leases
 from memory_recall.store.connection import Connection, DsnSource
 from memory_recall.store.migrate_state import require_schema
@@ -21,7 +21,7 @@ from memory_recall.store.table import NOTIFY_CHANNEL, MemoryTable
 from memory_recall.store.translation import translated
 from memory_recall.workers.backfill import WorkerPlan, Workplace, build_pipeline, writer_session
 from memory_recall.workers.directory import EmbedderDirectory
-from memory_recall.workers.pipeline import FRESH, Pipeline, first_of
+from memory_recall.workers.pipeline import FRESH, Pipeline
 from memory_recall.workers.progress import Progress
 from memory_recall.workers.protocol import DescribedEmbedder
 from memory_recall.workers.standby import keep_standby

@@ -1,7 +1,9 @@
-"""What the commands make of texts that they were not made for."""
+"""What the commands say of texts and settings that they were not made for."""
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -37,3 +39,17 @@ def test_brackets_in_memories_and_categories_are_shown_as_they_are(text: str, mo
     shown = CliRunner().invoke(create_app(), ["recall", "anything"])
     assert shown.exit_code == 0
     assert shown.stdout.count(text) == 2
+
+
+def test_a_hosted_embedder_without_a_url_of_its_own_can_be_tuned_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It has an address by default, so that what is missing here is only the database."""
+    questions = tmp_path / "questions.jsonl"
+    lines = [json.dumps({"query_id": str(n), "text": f"question {n}", "relevant_ids": [n]}) for n in range(1, 31)]
+    questions.write_text("\n".join(lines))
+    monkeypatch.setenv("MEMORY_PROVIDER", "voyage")
+    monkeypatch.setenv("MEMORY_DATABASE_URL", "postgresql://nobody@127.0.0.1:1/nothing")
+    monkeypatch.delenv("MEMORY_EMBEDDER_URL", raising=False)
+    told = CliRunner().invoke(create_app(), ["tune", "--queries", str(questions), "--json"])
+    assert json.loads(told.stderr)["reason"] == "DatabaseUnreachable"

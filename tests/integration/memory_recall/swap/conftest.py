@@ -11,10 +11,10 @@ import pytest
 from memory_recall.embedder import EmbedderClient
 from memory_recall.store import halfvec, swap_state
 from memory_recall.store.connection import DsnText, connect
+from memory_recall.store.index_care import IndexWish
 from memory_recall.store.migrate import MigrationRequest, migrate
 from memory_recall.store.migrate_state import require_schema
 from memory_recall.store.models import Roles, read_roles
-from memory_recall.store.swap_facts import IndexBuild
 from memory_recall.store.swap_state import NextModel, SwapRecord
 from memory_recall.swap.process import Measure, SwapOrder, SwapProcess
 from memory_recall.workers.directory import EmbedderDirectory
@@ -61,7 +61,7 @@ class SwapBench:
         order = SwapOrder(
             target=None if back else target or self.target(),
             worker=self.work.plan,
-            index=IndexBuild(),
+            index=IndexWish(),
             flip=flip,
             patience=patience,
         )
