@@ -40,10 +40,24 @@ class Partition:
     count: int = 1
 
 
-class PendingQueue:
-    """Reads and finishes pending rows of one table for one model."""
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some rows that are due, and the id after which the next page begins; None after the last page."""
 
-    def __init__(self, table: MemoryTable, model_id: int, column: VectorColumn = ACTIVE) -> None:
+    rows: list[PendingRow]
+    last: int | None
+
+
+class PendingQueue:
+    """Reads and finishes pending rows of one table for one model.
+
+    Without the partial index over the pending rows (`indexed` false) a page is looked for among so many rows of any
+    kind, along the primary key, instead of so many pending ones.
+    """
+
+    def __init__(
+        self, table: MemoryTable, model_id: int, column: VectorColumn = ACTIVE, *, indexed: bool = True
+    ) -> None:
         self._table = table
         self._model_id = model_id
         pending, vector = table.pending("m", column.name), column.name
@@ -54,10 +68,19 @@ class PendingQueue:
         )
         source = f"FROM {table.qualified} m WHERE {pending}"
         share = "mod(m.id::bigint, $2::bigint) = $1::bigint"
-        self._page = (
-            f"SELECT m.id, m.content, {text_hash}(m.content) AS hash {source} AND {share} AND m.id > $3::bigint "
-            f"AND NOT {excluded.format(condition=_NOT_YET)} ORDER BY m.id LIMIT $4::bigint"
+        due = f"{share} AND NOT {excluded.format(condition=_NOT_YET)}"
+        following = "m.id > $3::bigint"
+        page = (
+            f"SELECT m.id, m.content, {text_hash}(m.content) AS hash {source} AND {due} AND {following} "
+            "ORDER BY m.id LIMIT $4::bigint"
         )
+        # The due rows are picked from a fixed stretch: a plan for all of them would sort the table for every page.
+        sweep = (
+            f"SELECT m.id, d.content, {text_hash}(d.content) AS hash "
+            f"FROM (SELECT * FROM {table.qualified} m WHERE {following} ORDER BY m.id LIMIT $4::bigint) m "
+            f"LEFT JOIN LATERAL (SELECT m.content WHERE {pending} AND {due}) d ON true ORDER BY m.id"
+        )
+        self._page = page if indexed else sweep
         self._delayed = (
             f"SELECT min(CASE WHEN {_NOT_YET} THEN extract(epoch FROM f.next_attempt - now()) ELSE 0 END)::float8 "
             f"FROM {failures} f "
@@ -80,11 +103,12 @@ class PendingQueue:
             f"ON v.id = m.id WHERE m.{vector} IS NOT NULL AND {text_hash}(m.content) = v.hash"
         )
 
-    async def page(self, connection: Connection, after: int, partition: Partition, limit: int) -> list[PendingRow]:
+    async def page(self, connection: Connection, after: int, partition: Partition, limit: int) -> Page:
         """The next rows that are due, in the order of their ids."""
         with translated("reading pending rows"):
             rows = await connection.fetch(self._page, partition.index, partition.count, after, limit)
-        return [PendingRow(row["id"], row["content"], row["hash"]) for row in rows]
+        due = [PendingRow(row["id"], row["content"], row["hash"]) for row in rows if row["content"] is not None]
+        return Page(due, rows[-1]["id"] if rows else None)
 
     async def count(self, connection: Connection, partition: Partition) -> int:
         """How many rows have no vector yet, delayed and quarantined ones included."""

@@ -1,4 +1,4 @@
-"""How full the standby column is, whether it is indexed, and building that index."""
+"""How full the standby column is, whether it is indexed, and building its indexes."""
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
 from memory_recall.store.columns import STANDBY
@@ -38,6 +38,34 @@ async def index_valid(connection: AnyConnection, table: MemoryTable) -> bool:
     if table.standby_dimensions is None:
         return False
     return (await inspect_index(connection, table, STANDBY.name)).valid
+
+
+async def queue_indexed(connection: AnyConnection, table: MemoryTable) -> bool:
+    """Whether the rows that lack the standby column's vector can be found by an index."""
+    with translated("looking up the index of the standby column's queue"):
+        valid = await connection.fetchval(
+            "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass($1)",
+            table.own(STANDBY.pending_index(table.name)),
+        )
+    return valid is True
+
+
+async def complete_column(connection: Connection, table: MemoryTable) -> None:
+    """What takes long but holds nobody up: validating the constraint, and the index of the queue.
+
+    The column is filled before: an index whose condition names it would have every vector that is stored go through
+    all indexes of the table, the active vector index too.
+    """
+    name = STANDBY.pending_index(table.name)
+    indexed = await queue_indexed(connection, table)
+    with translated("completing the standby column"):
+        await connection.execute("SET lock_timeout = 0")
+        await connection.execute(f"ALTER TABLE {table.qualified} VALIDATE CONSTRAINT {STANDBY.constraint}")
+        if not indexed:
+            await connection.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {table.own(name)}")
+            await connection.execute(
+                f'CREATE INDEX CONCURRENTLY "{name}" ON {table.qualified} (id) WHERE {table.pending("", STANDBY.name)}'
+            )
 
 
 async def build_index(connection: Connection, table: MemoryTable, wish: IndexWish) -> None:

@@ -20,7 +20,6 @@ import asyncpg
 
 from memory_recall.errors import LockNotAvailable, SwapInProgress
 from memory_recall.store import swap_ddl
-from memory_recall.store.columns import STANDBY
 from memory_recall.store.connection import AnyConnection, Connection
 from memory_recall.store.models import ActiveModel
 from memory_recall.store.table import MemoryTable
@@ -198,7 +197,7 @@ async def patiently(work: Callable[[], Awaitable[None]], patience: float) -> Non
 
 
 async def add_column(connection: Connection, table: MemoryTable, swap: SwapRecord, *, patience: float) -> None:
-    """Give the table the standby column with its rules, and its queue's index."""
+    """Give the table the standby column with its rules."""
 
     async def work() -> None:
         with translated("adding the standby column"):
@@ -208,23 +207,6 @@ async def add_column(connection: Connection, table: MemoryTable, swap: SwapRecor
                     await connection.execute(statement)
 
     await patiently(work, patience)
-
-
-async def complete_column(connection: Connection, table: MemoryTable) -> None:
-    """What takes long but holds nobody up: validating the constraint, and the index of the queue."""
-    name = STANDBY.pending_index(table.name)
-    with translated("completing the standby column"):
-        await connection.execute("SET lock_timeout = 0")
-        await connection.execute(f"ALTER TABLE {table.qualified} VALIDATE CONSTRAINT {STANDBY.constraint}")
-        valid = await connection.fetchval(
-            "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass($1)", table.own(name)
-        )
-        if valid is False:
-            await connection.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {table.own(name)}")
-        if valid is not True:
-            await connection.execute(
-                f'CREATE INDEX CONCURRENTLY "{name}" ON {table.qualified} (id) WHERE {table.pending("", STANDBY.name)}'
-            )
 
 
 async def flip(connection: Connection, table: MemoryTable, swap: SwapRecord, *, patience: float) -> None:

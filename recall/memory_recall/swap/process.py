@@ -5,6 +5,7 @@ so that what is written during the index build and the gate is not missing after
 """
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
@@ -23,11 +24,13 @@ from memory_recall.workers.backfill import WorkerPlan
 from memory_recall.workers.directory import EmbedderDirectory
 from memory_recall.workers.progress import Progress
 from memory_recall.workers.standby import keep_standby
+from memory_recall.workers.waiting import sleep_unless
 
 Measure = Callable[[SwapRecord], Awaitable[Verdict]]
 Observe = Callable[[SwapRecord, Fill], None]
 
 _LOOK_SECONDS = 0.25
+_REST = 4.0  # times as long as counting took, which is a scan until the standby column's queue has its index
 _NO_TIMEOUT = 7 * 24 * 3600.0  # an index over millions of rows takes hours; a lost connection is noticed all the same
 
 
@@ -64,8 +67,8 @@ class SwapProcess:
         self._stop = stop
         self._observe = observe
         self._verdict: Verdict | None = None
-        self._complete = False
         self._wanted: int | None = None
+        self._pause = _LOOK_SECONDS
 
     async def run(self) -> SwapRecord:
         """Go as far as the swap goes, and say how far that is.
@@ -99,7 +102,7 @@ class SwapProcess:
             while not self._stop.is_set():
                 if await session.run(self._step):
                     break
-                await asyncio.sleep(_LOOK_SECONDS)
+                await sleep_unless(self._stop, self._pause)
         finally:
             done.set()
 
@@ -157,10 +160,9 @@ class SwapProcess:
         """Do what is next; whether nothing is."""
         table = await self._table(connection)
         swap = await self._latest(connection)
-        if table.standby_dimensions is not None and not self._complete:
-            await swap_state.complete_column(connection, table)
-            self._complete = True
+        began = time.monotonic()
         fill = await swap_facts.read_fill(connection, table, wanted=self._wanted)
+        self._pause = max(_LOOK_SECONDS, _REST * (time.monotonic() - began))
         self._wanted = fill.wanted or None
         facts = SwapFacts(
             stage=Stage(swap.stage),
@@ -187,6 +189,7 @@ class SwapProcess:
             await self._reach(connection, table, swap, Stage.FILLING)
         elif act is Act.INDEX:
             await self._reach(connection, table, swap, Stage.INDEXING)
+            await swap_facts.complete_column(connection, table)
             await swap_facts.build_index(connection, table, self._order.index)
         elif act is Act.MEASURE and self._measure is not None:
             swap = await self._reach(connection, table, swap, Stage.GATING)

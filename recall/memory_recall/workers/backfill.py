@@ -81,6 +81,7 @@ def build_pipeline(
     progress: Progress,
     stop: asyncio.Event,
     column: VectorColumn = ACTIVE,
+    indexed: bool = True,
     writes: WritePace = BULK,
 ) -> Pipeline:
     """The pipeline over a looked-at workplace; `sessions` are the reader's and the writer's."""
@@ -97,7 +98,7 @@ def build_pipeline(
         reader=reader,
         writer=writer,
         table=place.table,
-        queue=PendingQueue(place.table, place.model.id, column),
+        queue=PendingQueue(place.table, place.model.id, column, indexed=indexed),
         embedder=patient,
         column=column,
         writes=writes,

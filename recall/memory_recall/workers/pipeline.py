@@ -15,7 +15,7 @@ import numpy as np
 from memory_recall.errors import first_of
 from memory_recall.store.columns import ACTIVE, VectorColumn
 from memory_recall.store.connection import Connection
-from memory_recall.store.pending import Partition, PendingQueue, PendingRow
+from memory_recall.store.pending import Page, Partition, PendingQueue, PendingRow
 from memory_recall.store.quarantine import RetryPolicy, record
 from memory_recall.store.session import Session
 from memory_recall.store.table import MemoryTable
@@ -26,6 +26,7 @@ from memory_recall.workers.tally import Tally
 from memory_recall.workers.waiting import sleep_unless
 
 PAGE_ROWS = 512
+_SCATTERED_PAGE_ROWS = 2048
 _WRITE_BACKLOG = 32  # batches; enough for a full statement to gather while the one before is under way
 
 
@@ -46,10 +47,25 @@ class WritePace:
 
     Where the table has a vector index, storing a row costs milliseconds: its new version goes into the graph. A long
     statement would keep rows locked for seconds, and one after another would take the processors from recalls.
+
+    A new version stays out of every index where no indexed column has changed and the block of its old version has
+    room for it (a heap-only tuple). A full block has room again once a version in it is dead. So rows that lie together
+    are stored by different statements where `scattered`: the first makes room for those that follow.
     """
 
     rows: int
     share: float = 1.0
+    scattered: bool = False
+
+    @property
+    def page_rows(self) -> int:
+        """How many rows to read at once."""
+        return _SCATTERED_PAGE_ROWS if self.scattered else PAGE_ROWS
+
+    def arranged(self, page: list[PendingRow]) -> list[PendingRow]:
+        """The rows of a page in the order in which to store them."""
+        statements = -(-len(page) // self.rows)
+        return [row for first in range(statements) for row in page[first::statements]] if self.scattered else page
 
     def rest(self, seconds: float) -> float:
         """Seconds of rest that a statement of so many seconds is followed by."""
@@ -58,7 +74,7 @@ class WritePace:
 
 BULK = WritePace(rows=1024)  # nothing to disturb yet
 FRESH = WritePace(rows=64)
-BACKGROUND = WritePace(rows=64, share=0.5)
+BACKGROUND = WritePace(rows=64, share=0.5, scattered=True)
 
 
 class Pacer:
@@ -80,7 +96,10 @@ class Pacer:
 
 
 class Pipeline:
-    """Drains what is pending at the moment; used by backfill and sync alike."""
+    """Drains what is pending at the moment; used by backfill and sync alike.
+
+    `tally` counts what was done, `read_seconds` is the time that the last pass spent on finding rows.
+    """
 
     def __init__(
         self,
@@ -108,14 +127,16 @@ class Pipeline:
         self._stop = stop
         self._pacer = Pacer(options.rows_per_second)
         self.tally = Tally()
+        self.read_seconds = 0.0
 
     async def run_pass(self) -> int:
-        """Work through the rows that are due once, in the order of their ids; returns how many there were.
+        """Work through the rows that are due once, page by page; returns how many there were.
 
         Raises:
             MemoryIndexError: something that waiting does not cure.
         """
         before = self.tally.read
+        self.read_seconds = 0.0
         depth = self._options.concurrency
         to_embed: asyncio.Queue[list[PendingRow] | None] = asyncio.Queue(maxsize=depth)
         to_write: asyncio.Queue[Outcome | None] = asyncio.Queue(maxsize=_WRITE_BACKLOG)
@@ -129,13 +150,15 @@ class Pipeline:
         return self.tally.read - before
 
     async def _read(self, to_embed: asyncio.Queue[list[PendingRow] | None]) -> None:
-        after = -(2**62)
+        after: int | None = -(2**62)
         while not self._stop.is_set():
+            began = time.monotonic()
             page = await self._reader.run(partial(self._page, after))
-            if not page:
+            self.read_seconds += time.monotonic() - began
+            after = page.last
+            if after is None:
                 break
-            after = page[-1].id
-            for batch in batches(page, self._options.limits):
+            for batch in batches(self._writes.arranged(page.rows), self._options.limits):
                 if self._stop.is_set():
                     break
                 await self._pacer.admit(len(batch))
@@ -143,8 +166,8 @@ class Pipeline:
                 await to_embed.put(batch)
         await to_embed.put(None)
 
-    async def _page(self, after: int, connection: Connection) -> list[PendingRow]:
-        return await self._queue.page(connection, after, self._options.partition, PAGE_ROWS)
+    async def _page(self, after: int, connection: Connection) -> Page:
+        return await self._queue.page(connection, after, self._options.partition, self._writes.page_rows)
 
     async def _embed_all(
         self, to_embed: asyncio.Queue[list[PendingRow] | None], to_write: asyncio.Queue[Outcome | None]

@@ -7,7 +7,7 @@ one of them work at a time.
 import asyncio
 from dataclasses import dataclass
 
-from memory_recall.store import leases, quarantine
+from memory_recall.store import leases, quarantine, swap_facts
 from memory_recall.store.columns import STANDBY
 from memory_recall.store.connection import DsnSource
 from memory_recall.store.migrate_state import require_schema
@@ -20,6 +20,7 @@ from memory_recall.workers.progress import Progress
 from memory_recall.workers.waiting import sleep_unless, until_served
 
 _BUSY_SECONDS = 0.25
+_REST = 4.0  # times as long as finding rows took, which reads the table until the queue has its index
 
 
 async def keep_standby(
@@ -41,12 +42,15 @@ async def keep_standby(
     async with reader, writer_session(source, plan, progress) as writer:
         keeper = _Keeper(reader, writer, directory, plan, progress, stop)
         while not stop.is_set():
-            await sleep_unless(stop, _BUSY_SECONDS if await keeper.fill() else idle_seconds)
+            if await keeper.fill():
+                await sleep_unless(stop, max(_BUSY_SECONDS, _REST * keeper.read_seconds))
+            else:
+                await sleep_unless(stop, idle_seconds)
 
 
 @dataclass
 class _Keeper:
-    """The sessions, and the pipeline for the model that is next at the moment, with that model's id."""
+    """The sessions, and the pipeline for the model that is next at the moment, with what it was made for."""
 
     reader: Session
     writer: Session
@@ -54,7 +58,8 @@ class _Keeper:
     plan: WorkerPlan
     progress: Progress
     stop: asyncio.Event
-    pipeline: tuple[int, Pipeline] | None = None
+    pipeline: tuple[tuple[int, bool], Pipeline] | None = None
+    read_seconds: float = 0.0
 
     async def fill(self) -> bool:
         """One pass if a swap is under way and nobody else fills; whether there is a swap at all."""
@@ -68,12 +73,14 @@ class _Keeper:
         if not await self.reader.run(leases.try_lease_standby):
             return True
         pipeline = await self._for(Workplace(table, following))
-        while not self.stop.is_set() and await pipeline.run_pass() > 0:
-            pass
+        await pipeline.run_pass()
+        self.read_seconds = pipeline.read_seconds
         return True
 
     async def _for(self, place: Workplace) -> Pipeline:
-        if self.pipeline is None or self.pipeline[0] != place.model.id:
+        indexed = await self.reader.run(lambda connection: swap_facts.queue_indexed(connection, place.table))
+        wanted = (place.model.id, indexed)
+        if self.pipeline is None or self.pipeline[0] != wanted:
             embedder = await self.directory.serving(place.model)
             place.model.require_same(await until_served(embedder, self.progress, self.plan.outage_timeout))
             await self.reader.run(lambda connection: quarantine.forget_settled(connection, place.table, STANDBY))
@@ -86,7 +93,8 @@ class _Keeper:
                 progress=self.progress,
                 stop=self.stop,
                 column=STANDBY,
+                indexed=indexed,
                 writes=BACKGROUND,
             )
-            self.pipeline = (place.model.id, pipeline)
+            self.pipeline = (wanted, pipeline)
         return self.pipeline[1]

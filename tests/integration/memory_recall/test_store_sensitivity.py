@@ -125,7 +125,7 @@ class Player:
         await c.execute("UPDATE memories SET importance = random() WHERE id = $1", key)
 
     async def _read_pending(self, c: Any) -> None:
-        self._read = await self._queue.page(c, 0, Partition(), 100)
+        self._read = (await self._queue.page(c, 0, Partition(), 100)).rows
 
     async def _write_back(self, c: Any) -> None:
         if self._read:

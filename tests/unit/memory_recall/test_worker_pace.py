@@ -1,7 +1,12 @@
 """How writes beside a vector index leave room for recalls and for other writers."""
 
-import pytest
+from itertools import pairwise
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memory_recall.store.pending import PendingRow
 from memory_recall.workers.pipeline import BACKGROUND, BULK, FRESH
 
 
@@ -17,3 +22,24 @@ def test_bulk_and_fresh_writes_do_not_rest() -> None:
 def test_statements_beside_an_index_are_short() -> None:
     """Each locks its rows until its last row is in the index's graph."""
     assert max(FRESH.rows, BACKGROUND.rows) * 16 <= BULK.rows
+
+
+def _page(rows: int) -> list[PendingRow]:
+    return [PendingRow(number, "text", "hash") for number in range(rows)]
+
+
+@given(st.integers(0, 3000))
+def test_scattering_keeps_every_row(rows: int) -> None:
+    assert sorted(row.id for row in BACKGROUND.arranged(_page(rows))) == list(range(rows))
+
+
+def test_a_statement_of_scattered_writes_takes_no_neighbours() -> None:
+    """Neighbours share a block, and only a statement that has ended leaves room in it."""
+    arranged = [row.id for row in BACKGROUND.arranged(_page(BACKGROUND.page_rows))]
+    for first in range(0, len(arranged), BACKGROUND.rows):
+        statement = sorted(arranged[first : first + BACKGROUND.rows])
+        assert min(later - earlier for earlier, later in pairwise(statement)) >= 32
+
+
+def test_other_writes_keep_the_order_of_ids() -> None:
+    assert FRESH.arranged(_page(100)) == BULK.arranged(_page(100)) == _page(100)

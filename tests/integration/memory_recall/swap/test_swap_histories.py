@@ -83,7 +83,7 @@ class SwapPlayer(Player):
         column, model = (STANDBY, roles.next) if standby else (ACTIVE, roles.active)
         if model is not None and (not standby or table.standby_dimensions is not None):
             queue = PendingQueue(table, model.id, column)
-            self._held[column] = (queue, model.name, await queue.page(self._swapper, 0, Partition(), 100))
+            self._held[column] = (queue, model.name, (await queue.page(self._swapper, 0, Partition(), 100)).rows)
 
     async def _worker_write(self, _c: Any, standby: bool) -> None:
         """Perhaps long after the read: the model may be in the other column by now, or nowhere."""

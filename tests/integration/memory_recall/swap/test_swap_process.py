@@ -11,6 +11,8 @@ from memory_recall.store.connection import connect
 from memory_recall.swap.gate import Scores, Verdict, judge
 from tests.integration.memory_recall.swap.conftest import SwapBench
 
+_HEAP_ONLY_UPDATES = "SELECT n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'memories'"
+
 
 def _verdict(active: float, following: float) -> Verdict:
     return judge(Scores(active, active), Scores(following, following), queries=10, max_drop=0.02)
@@ -129,6 +131,28 @@ async def test_a_swap_to_a_third_model_is_refused_while_one_is_open(swaps: SwapB
 async def test_a_swap_to_the_active_model_is_refused(swaps: SwapBench) -> None:
     with pytest.raises(ModelMismatch):
         await swaps.swap(target=swaps.target(name="tiny", digest="sha256:aa"))
+
+
+async def test_filling_leaves_most_rows_out_of_the_active_vector_index(swaps: SwapBench) -> None:
+    """A new version of a row goes into every index, unless it stays in its block as a heap-only tuple."""
+    await swaps.work.insert(*(f"number {number} " + "of a longer memory " * 20 for number in range(2000)))
+    await swaps.work.backfill()
+    await swaps.work.execute("VACUUM FULL memories")
+    before = await swaps.work.value(_HEAP_ONLY_UPDATES)
+    assert (await swaps.swap(flip=False)).stage == "ready"
+    assert await swaps.work.value("SELECT count(embedding_standby) FROM memories") == 2040
+    async with asyncio.timeout(30):  # for the server to add up what its processes have counted
+        while await swaps.work.value(_HEAP_ONLY_UPDATES) - before < 0.7 * 2040:  # noqa: ASYNC110  (the server changes)
+            await asyncio.sleep(0.1)
+    assert await swaps.problems() == []
+
+
+async def test_a_row_that_was_delayed_while_the_column_filled_is_filled_later(swaps: SwapBench) -> None:
+    """There is no index of the queue yet, so a page may hold no row that is due and others may follow it."""
+    failures = iter([(503, {}, b"{}")])
+    swaps.following.behaviour = lambda texts: next(failures, None) if "text 7" in texts else None
+    assert (await swaps.swap()).stage == "flipped"
+    assert await swaps.problems() == []
 
 
 async def test_what_changes_while_the_column_fills_ends_right(swaps: SwapBench) -> None:
