@@ -8,6 +8,7 @@ name.
 
 import asyncio
 import json
+import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
@@ -159,9 +160,13 @@ async def evaluate(
     *,
     fusion: Fusion | None = None,
     concurrency: int = _DEFAULT_CONCURRENCY,
+    share: float = 1.0,
     progress: Callable[[], None] = lambda: None,
 ) -> list[Outcome]:
     """Ask every question in every mode, with the recall's own fusion unless another is given.
+
+    So many questions are asked at once, for that share of the time (0 to 1): beside recalls that people wait for it is
+    well to leave them room.
 
     Raises:
         RecallDegradedError: meaning could not take part.
@@ -170,6 +175,7 @@ async def evaluate(
 
     async def ask(question: Question, mode: Mode) -> Outcome:
         async with turns:
+            began = time.monotonic()
             result = await recall.recall(
                 question.text,
                 limit=metrics.DEPTH,
@@ -178,6 +184,7 @@ async def evaluate(
                 vector=vectors.get(question.text),
                 fusion=fusion,
             )
+            await asyncio.sleep((time.monotonic() - began) * (1 / share - 1))
         if result.reason is not None:
             raise RecallDegradedError(
                 f"Mode {mode} could not be measured: recall degraded to words ({result.reason}).",

@@ -14,6 +14,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
+import asyncpg
 import typer
 from rich.console import Console
 
@@ -121,6 +122,20 @@ class Bench:
         ]
         self._queries.write_text("\n".join(json.dumps(line) for line in lines), encoding="utf-8")
 
+    async def watch(self) -> None:
+        """Note every change of a swap's stage until cancelled."""
+        connection = await asyncpg.connect(self.dsn)
+        seen = None
+        try:
+            while True:
+                row = await connection.fetchrow("SELECT id, stage FROM memory_index_swaps ORDER BY id DESC LIMIT 1")
+                if row is not None and tuple(row) != seen:
+                    seen = tuple(row)
+                    self.event(f"swap {row['id']} is {row['stage']}")
+                await asyncio.sleep(0.1)
+        finally:
+            await connection.close()
+
     async def swap(self, name: str) -> dict[str, Any]:
         """`memory swap start` with the gate; what came of it."""
         self.event(f"swap to {name} starts")
@@ -168,6 +183,7 @@ async def _under_load(bench: Bench, load: Load, recalls: float, writes: float) -
         await load.ask_once()
     load.record.recalls.clear()
     running = asyncio.create_task(load.run(recalls=recalls, writes=writes, stop=stop))
+    watching = asyncio.create_task(bench.watch())
     bench.event("load starts")
     await asyncio.sleep(_WARM_SECONDS)
     swaps = {"bad": await bench.swap("bad")}
@@ -177,6 +193,7 @@ async def _under_load(bench: Bench, load: Load, recalls: float, writes: float) -
     await asyncio.sleep(_WARM_SECONDS)
     stop.set()
     await running
+    watching.cancel()
     bench.event("load ends")
     return {
         "rows": len(bench.texts),

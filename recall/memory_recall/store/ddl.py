@@ -22,8 +22,8 @@ from sqlalchemy.util import await_only
 
 from memory_recall.errors import LockNotAvailable
 from memory_recall.store.table import MemoryTable, quoted
+from memory_recall.store.table_locks import LOCK_TIMEOUT_MS, wait_for_maintenance
 
-DDL_LOCK_TIMEOUT_MS = 100
 _LOCK_NOT_AVAILABLE = ("55P03", "40P01")
 
 
@@ -76,6 +76,7 @@ class Steps:
             except DBAPIError as error:
                 if sqlstate(error) not in _LOCK_NOT_AVAILABLE:
                     raise
+            self._wait_for_maintenance()
             if time.monotonic() > deadline:
                 raise LockNotAvailable(
                     f"Table {self.target.table.name} stayed locked by other sessions for "
@@ -84,6 +85,15 @@ class Steps:
                 )
             # Alembic's code is synchronous but runs on the event loop, which must not stand still meanwhile.
             await_only(asyncio.sleep(random.uniform(0.05, 0.5)))  # noqa: S311  (jitter, not a secret)
+
+    def _wait_for_maintenance(self) -> None:
+        if not self.target.table.exists:
+            return
+        try:
+            self._connection.exec_driver_sql(together(wait_for_maintenance(self.target.table)))
+        except DBAPIError as error:
+            if sqlstate(error) not in _LOCK_NOT_AVAILABLE:
+                raise
 
     def run_together(self, statements: list[str]) -> None:
         """Run statements that need their lock only for a moment, all of them or none."""
@@ -126,7 +136,7 @@ class Steps:
         try:
             yield
         finally:
-            self._connection.exec_driver_sql(f"SET lock_timeout = {DDL_LOCK_TIMEOUT_MS}")
+            self._connection.exec_driver_sql(f"SET lock_timeout = {LOCK_TIMEOUT_MS}")
 
 
 def together(statements: list[str]) -> str:
@@ -150,5 +160,5 @@ def steps() -> Iterator[Steps]:
     target: MigrationTarget = context.config.attributes["target"]
     with context.autocommit_block():
         connection = op.get_bind()
-        connection.exec_driver_sql(f"SET lock_timeout = {DDL_LOCK_TIMEOUT_MS}")
+        connection.exec_driver_sql(f"SET lock_timeout = {LOCK_TIMEOUT_MS}")
         yield Steps(connection, target)

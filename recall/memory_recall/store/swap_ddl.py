@@ -14,7 +14,6 @@ STANDBY_GUARD = "memory_index_guard_standby"
 COLUMN_MODEL = "memory_index_column_model"
 STANDBY_TRIGGERS = ("zz_memory_index_standby_insert", "zz_memory_index_standby_update")
 UPDATE_TRIGGER = "zz_memory_index_update"
-LOCK_TIMEOUT_MS = 100  # as for every other change of the table: nobody waits longer behind us
 _ASIDE = "memory_index_flipping"
 
 

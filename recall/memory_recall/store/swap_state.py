@@ -23,6 +23,7 @@ from memory_recall.store import swap_ddl
 from memory_recall.store.connection import AnyConnection, Connection
 from memory_recall.store.models import ActiveModel
 from memory_recall.store.table import MemoryTable
+from memory_recall.store.table_locks import wait_for_maintenance
 from memory_recall.store.translation import translated
 
 
@@ -191,7 +192,7 @@ async def patiently(work: Callable[[], Awaitable[None]], patience: float) -> Non
             if time.monotonic() > deadline:
                 raise LockNotAvailable(
                     f"The table of memories stayed in use by other sessions for {patience:.0f} s.",
-                    "Look for a long transaction or an autovacuum of it in pg_stat_activity, and try again.",
+                    "Look for a long transaction or a vacuum of it in pg_stat_activity, and try again.",
                 ) from None
         await asyncio.sleep(random.uniform(0.05, 0.5))  # noqa: S311  (jitter, not a secret)
 
@@ -202,7 +203,7 @@ async def add_column(connection: Connection, table: MemoryTable, swap: SwapRecor
     async def work() -> None:
         with translated("adding the standby column"):
             async with connection.transaction():
-                await _locally_impatient(connection)
+                await _alone_with(connection, table)
                 for statement in swap_ddl.add_standby(table, swap.to_model.dimensions):
                     await connection.execute(statement)
 
@@ -221,7 +222,7 @@ async def flip(connection: Connection, table: MemoryTable, swap: SwapRecord, *, 
     async def work() -> None:
         with translated("flipping the models"):
             async with connection.transaction(isolation="read_committed"):
-                await _locally_impatient(connection)
+                await _alone_with(connection, table)
                 await connection.execute(swap_ddl.lock(table))
                 moved = await connection.fetchval(
                     f"UPDATE {swaps} SET stage = 'flipped', flipped_at = clock_timestamp(), updated_at = now() "
@@ -250,7 +251,7 @@ async def end(connection: Connection, table: MemoryTable, swap: SwapRecord, stag
     async def work() -> None:
         with translated("ending the swap"):
             async with connection.transaction():
-                await _locally_impatient(connection)
+                await _alone_with(connection, table)
                 for statement in swap_ddl.drop_standby(table):
                     await connection.execute(statement)
                 moved = await connection.fetchval(
@@ -265,5 +266,6 @@ async def end(connection: Connection, table: MemoryTable, swap: SwapRecord, stag
     await patiently(work, patience)
 
 
-async def _locally_impatient(connection: Connection) -> None:
-    await connection.execute(f"SET LOCAL lock_timeout = {swap_ddl.LOCK_TIMEOUT_MS}")
+async def _alone_with(connection: Connection, table: MemoryTable) -> None:
+    for statement in wait_for_maintenance(table):
+        await connection.execute(statement)

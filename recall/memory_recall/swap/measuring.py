@@ -11,7 +11,7 @@ from memory_recall.store.connection import DsnSource, create_pool
 from memory_recall.swap.gate import MEASURE, Scores, Verdict, judge, not_measurable
 
 _MODES: tuple[Mode, ...] = ("hybrid", "dense")
-_CONNECTIONS = 2
+_SHARE = 0.5  # of the time; the recalls beside it are waited for, the gate is not
 
 
 async def measure(
@@ -36,10 +36,10 @@ async def _scores(
     source: DsnSource, table: str, questions: Sequence[Question], embedder: BatchEmbedder, column: VectorColumn
 ) -> Scores:
     vectors = await embed_questions(questions, embedder)
-    pool = await create_pool(source, max_size=_CONNECTIONS, application_name="memory-swap-gate")
+    pool = await create_pool(source, max_size=1, application_name="memory-swap-gate")
     recall = HybridRecall(pool, table=table, column=column)
     try:
-        outcomes = await evaluate(recall, questions, _MODES, vectors, concurrency=_CONNECTIONS)
+        outcomes = await evaluate(recall, questions, _MODES, vectors, concurrency=1, share=_SHARE)
     finally:
         await recall.close()
         await pool.close()

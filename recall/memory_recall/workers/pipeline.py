@@ -150,14 +150,14 @@ class Pipeline:
         return self.tally.read - before
 
     async def _read(self, to_embed: asyncio.Queue[list[PendingRow] | None]) -> None:
-        after: int | None = -(2**62)
+        after = -(2**62)
         while not self._stop.is_set():
             began = time.monotonic()
             page = await self._reader.run(partial(self._page, after))
             self.read_seconds += time.monotonic() - began
-            after = page.last
-            if after is None:
+            if page.last is None:
                 break
+            after = page.last
             for batch in batches(self._writes.arranged(page.rows), self._options.limits):
                 if self._stop.is_set():
                     break

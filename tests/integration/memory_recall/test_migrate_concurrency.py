@@ -14,8 +14,8 @@ import pytest
 from memory_recall.errors import LockNotAvailable, PoolerRefused
 from memory_recall.store.catalog import inspect
 from memory_recall.store.connection import DsnText
-from memory_recall.store.ddl import DDL_LOCK_TIMEOUT_MS
 from memory_recall.store.migrate import MigrationRequest, migrate
+from memory_recall.store.table_locks import LOCK_TIMEOUT_MS
 from tests.integration.conftest import Database
 
 Requests = Callable[..., MigrationRequest]
@@ -148,7 +148,7 @@ async def test_no_writer_waits_long_while_a_migration_waits_for_its_lock(
         assert not migration.done()
         await transaction.rollback()
         await migration
-    assert DDL_LOCK_TIMEOUT_MS <= 200
+    assert LOCK_TIMEOUT_MS <= 200
 
 
 async def test_a_pooler_is_refused(database: Database, request_for: Requests) -> None:

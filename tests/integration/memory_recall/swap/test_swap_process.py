@@ -200,6 +200,22 @@ async def test_the_flip_waits_for_a_long_transaction_and_nobody_waits_long_for_t
         assert (await flip).stage == "flipped"
 
 
+async def test_nobody_waits_while_the_flip_waits_for_a_vacuum(swaps: SwapBench) -> None:
+    """A vacuum of a vector index takes minutes; a reader that queued behind the flip would give up here."""
+    await swaps.swap(flip=False)
+    async with swaps.work.database.connection() as vacuum, swaps.work.database.connection() as reader:
+        await vacuum.execute("BEGIN")
+        await vacuum.execute("LOCK TABLE memories IN SHARE UPDATE EXCLUSIVE MODE")  # as VACUUM does
+        flip = asyncio.create_task(swaps.swap())
+        await reader.execute("SET lock_timeout = '20ms'")
+        for _ in range(100):
+            await reader.fetchval("SELECT count(*) FROM memories")
+            await asyncio.sleep(0.02)
+        assert not flip.done()
+        await vacuum.execute("COMMIT")
+        assert (await flip).stage == "flipped"
+
+
 @pytest.mark.parametrize("requests", [0, 1, 4])
 async def test_a_process_that_was_cut_off_is_simply_started_again(swaps: SwapBench, requests: int) -> None:
     swaps.following.hold_after(requests)
