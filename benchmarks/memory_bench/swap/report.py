@@ -79,6 +79,12 @@ def write(directory: Path, results: Mapping[str, Any]) -> None:
     _chart(directory / "swap.svg", results)
 
 
+def _stages(events: list[dict[str, Any]]) -> list[tuple[float, str]]:
+    """When a swap came to which stage; one that it left at once would only hide its neighbour."""
+    stages = [(one["at"], one["event"].split()[-1]) for one in events if " is " in one["event"]]
+    return [one for one, following in pairwise([*stages, (float("inf"), "")]) if following[0] - one[0] > 1]
+
+
 def _chart(path: Path, results: Mapping[str, Any]) -> None:
     import matplotlib as mpl
 
@@ -102,11 +108,10 @@ def _chart(path: Path, results: Mapping[str, Any]) -> None:
     waits.plot(times, [one["write_ms_longest"] for one in bins], color="#e6a23c", label="write, longest", alpha=0.7)
     waits.set(yscale="log", ylabel="milliseconds", xlabel="seconds")
     waits.legend(loc="upper right", ncols=3)
-    for event in results["events"]:
+    rates.set_ylim(0, 1.5 * results["recalls_per_second"])
+    for at, stage in _stages(results["events"]):
         for axis in (rates, waits):
-            axis.axvline(event["at"], color="#333333", linewidth=0.7, linestyle=":")
-        rates.annotate(
-            event["event"], (event["at"], rates.get_ylim()[1]), rotation=90, va="top", ha="right", fontsize=6
-        )
+            axis.axvline(at, color="#333333", linewidth=0.7, linestyle=":")
+        rates.annotate(f" {stage}", (at, rates.get_ylim()[1]), rotation=90, va="top", ha="left", fontsize=8)
     figure.savefig(path, metadata={"Date": None})
     plt.close(figure)
