@@ -21,6 +21,8 @@ from memory_recall.store.translation import translated
 
 # Quarantined, or delayed. A delay beyond any that is ever given was written by a clock that has been set back since.
 _NOT_YET = "(f.next_attempt = 'infinity' OR f.next_attempt BETWEEN now() AND now() + interval '10 minutes')"
+_SHARE = "mod(m.id::bigint, $2::bigint) = $1::bigint"
+_FOLLOWING = "m.id > $3::bigint"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,32 +64,14 @@ class PendingQueue:
         self._model_id = model_id
         pending, vector = table.pending("m", column.name), column.name
         failures, text_hash = table.own(column.failures), table.own("memory_index_text_hash")
-        excluded = (
-            f"EXISTS (SELECT FROM {failures} f WHERE f.id = m.id AND f.text_hash = {text_hash}(m.content) "
-            "AND {condition})"
-        )
-        source = f"FROM {table.qualified} m WHERE {pending}"
-        share = "mod(m.id::bigint, $2::bigint) = $1::bigint"
-        due = f"{share} AND NOT {excluded.format(condition=_NOT_YET)}"
-        following = "m.id > $3::bigint"
-        page = (
-            f"SELECT m.id, m.content, {text_hash}(m.content) AS hash {source} AND {due} AND {following} "
-            "ORDER BY m.id LIMIT $4::bigint"
-        )
-        # The due rows are picked from a fixed stretch: a plan for all of them would sort the table for every page.
-        sweep = (
-            f"SELECT m.id, d.content, {text_hash}(d.content) AS hash "
-            f"FROM (SELECT * FROM {table.qualified} m WHERE {following} ORDER BY m.id LIMIT $4::bigint) m "
-            f"LEFT JOIN LATERAL (SELECT m.content WHERE {pending} AND {due}) d ON true ORDER BY m.id"
-        )
-        self._page = page if indexed else sweep
+        self._page = _page_statement(table, column) if indexed else _sweep_statement(table, column)
         self._delayed = (
             f"SELECT min(CASE WHEN {_NOT_YET} THEN extract(epoch FROM f.next_attempt - now()) ELSE 0 END)::float8 "
             f"FROM {failures} f "
-            f"JOIN {table.qualified} m ON m.id = f.id WHERE {pending} AND {share} "
+            f"JOIN {table.qualified} m ON m.id = f.id WHERE {pending} AND {_SHARE} "
             f"AND f.text_hash = {text_hash}(m.content) AND f.next_attempt < 'infinity'"
         )
-        self._count = f"SELECT count(*) {source} AND {share}"
+        self._count = f"SELECT count(*) FROM {table.qualified} m WHERE {pending} AND {_SHARE}"
         still_wanted = (
             f"{text_hash}(m.content) = v.hash AND {table.shareable('m')} "
             f"AND EXISTS (SELECT FROM {table.own('memory_index_state')} s WHERE s.{column.role} = $4)"
@@ -144,3 +128,27 @@ class PendingQueue:
             first = await self.write(connection, rows[:middle], vectors[:middle])
             return first + await self.write(connection, rows[middle:], vectors[middle:])
         return stored
+
+
+def _due(table: MemoryTable, column: VectorColumn) -> str:
+    return (
+        f"{table.pending('m', column.name)} AND {_SHARE} "
+        f"AND NOT EXISTS (SELECT FROM {table.own(column.failures)} f WHERE f.id = m.id "
+        f"AND f.text_hash = {table.own('memory_index_text_hash')}(m.content) AND {_NOT_YET})"
+    )
+
+
+def _page_statement(table: MemoryTable, column: VectorColumn) -> str:
+    return (
+        f"SELECT m.id, m.content, {table.own('memory_index_text_hash')}(m.content) AS hash FROM {table.qualified} m "
+        f"WHERE {_due(table, column)} AND {_FOLLOWING} ORDER BY m.id LIMIT $4::bigint"
+    )
+
+
+def _sweep_statement(table: MemoryTable, column: VectorColumn) -> str:
+    # The due rows are picked from a fixed stretch: a plan for all of them would sort the table for every page.
+    return (
+        f"SELECT m.id, d.content, {table.own('memory_index_text_hash')}(d.content) AS hash "
+        f"FROM (SELECT * FROM {table.qualified} m WHERE {_FOLLOWING} ORDER BY m.id LIMIT $4::bigint) m "
+        f"LEFT JOIN LATERAL (SELECT m.content WHERE {_due(table, column)}) d ON true ORDER BY m.id"
+    )
