@@ -57,7 +57,7 @@ def bench(  # noqa: PLR0917 -- options, all named
         machine = describe_machine() | ({"gpu": require_gpu()} if gpu else {})
         program = _program(llama_server, peer=peer, gpu=gpu)
         measured = _measure(plan(extent), program, Results(output, machine, extent), gpu=gpu)
-    except (DevclusterError, EmbedderError, RuntimeError, ValueError) as error:
+    except (DevclusterError, EmbedderError, OSError, RuntimeError, ValueError) as error:
         sys.stderr.write(f"error: {error}\n")
         raise typer.Exit(1) from None
     print(json.dumps(summary(measured[0])))

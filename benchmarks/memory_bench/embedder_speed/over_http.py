@@ -8,6 +8,7 @@ import base64
 import http.client
 import itertools
 import json
+import select
 import socket
 import threading
 from collections.abc import Sequence
@@ -76,6 +77,9 @@ class HttpSubject:
 
     def run_query(self, text: str) -> float:
         """On a connection that is already open."""
+        if _closed_by_server(self._query_connection):
+            self._query_connection.close()
+            self._query_connection = self.connect()
         body = self.body([text], "query")
         return timed(lambda: post(self._query_connection, body))
 
@@ -85,6 +89,11 @@ class HttpSubject:
             answer = json.loads(post(connection, self.body(texts, "document")))
         items = sorted(answer["data"], key=lambda item: int(item["index"]))
         return np.array([np.frombuffer(base64.b64decode(item["embedding"]), "<f4") for item in items])
+
+
+def _closed_by_server(connection: http.client.HTTPConnection) -> bool:
+    """Whether it has ended: llama-server ends one after 100 requests, and one that is idle for 5 s."""
+    return connection.sock is None or bool(select.select([connection.sock], [], [], 0)[0])
 
 
 def post(connection: http.client.HTTPConnection, body: bytes) -> bytes:

@@ -6,6 +6,7 @@ of them for the HNSW index.
 """
 
 import asyncio
+import os
 import struct
 import time
 from collections.abc import AsyncIterator, Callable
@@ -25,8 +26,9 @@ MODEL = "synthetic"
 FORMAT = 1  # raised when the rows would come out differently
 BYTES_PER_ROW = 9_000  # table, TOAST, indexes and what the builds need meanwhile
 _MIGRATIONS = Path(__file__).resolve().parents[3] / "migrations"
+_MEMORY_MB = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
 _SETTINGS = {
-    "shared_buffers": "2GB",
+    "shared_buffers": f"{_MEMORY_MB // 4}MB",  # what Postgres' manual recommends for a server of its own
     "maintenance_work_mem": "4GB",
     "max_parallel_maintenance_workers": "1",
     "max_wal_size": "8GB",
