@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,7 @@ from memory_bench.latency import plain
 from memory_bench.latency.store import MODEL, Built
 from memory_bench.latency.synthetic import Questions, Synthetic
 from memory_bench.latency.unbounded import UnboundedBm25
+from memory_recall.embedder import EmbedderClient
 from memory_recall.fusion import Fusion
 from memory_recall.query import Mode
 from memory_recall.recall import HybridRecall
@@ -20,6 +22,8 @@ from memory_recall.semantics import Embedded
 _PAGE = 10
 _WARM_UP = 20
 _RECALL_DEPTH = 50
+_NOBODY = "http://127.0.0.1:9"  # the discard port
+WORDS_ONLY, EMBEDDER_STOPPED = "ours, words only", "ours, embedder stopped"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +41,13 @@ class Measured:
 async def measure(built: Built, count: int) -> list[Measured]:
     """Every arm on `count` questions; each question is asked of all arms before the next one."""
     questions = Synthetic().questions(built.rows, count + _WARM_UP)
-    pool: Any = await asyncpg.create_pool(built.dsn, min_size=1, max_size=1)
-    recall = HybridRecall(pool)
-    try:
-        arms = _arms(pool, recall, questions)
+    async with AsyncExitStack() as stack:
+        pool: Any = await stack.enter_async_context(asyncpg.create_pool(built.dsn, min_size=1, max_size=1))
+        nobody = await stack.enter_async_context(EmbedderClient(_NOBODY, MODEL))
+        recall, stopped = HybridRecall(pool), HybridRecall(pool, nobody)
+        stack.push_async_callback(recall.close)
+        stack.push_async_callback(stopped.close)
+        arms = _arms(pool, recall, stopped, questions)
         times: dict[str, list[float]] = {name: [] for name in arms}
         for number in range(len(questions.texts)):
             order = list(arms) if number % 2 else list(reversed(arms))
@@ -48,13 +55,15 @@ async def measure(built: Built, count: int) -> list[Measured]:
                 started = time.perf_counter()
                 await arms[name](number)
                 times[name].append((time.perf_counter() - started) * 1e3)
-    finally:
-        await recall.close()
-        await pool.close()
     return [Measured(name, tuple(taken[_WARM_UP:])) for name, taken in times.items()]
 
 
-def _arms(pool: Any, recall: HybridRecall, questions: Questions) -> dict[str, Callable[[int], Awaitable[object]]]:  # noqa: ANN401  (asyncpg's pool)
+def _arms(
+    pool: Any,  # noqa: ANN401  (asyncpg's pool)
+    recall: HybridRecall,
+    stopped: HybridRecall,
+    questions: Questions,
+) -> dict[str, Callable[[int], Awaitable[object]]]:
     vectors = [Embedded(vector.tolist(), MODEL) for vector in questions.vectors]
 
     def ours(mode: Mode, user: str | None = None) -> Callable[[int], Awaitable[object]]:
@@ -68,10 +77,17 @@ def _arms(pool: Any, recall: HybridRecall, questions: Questions) -> dict[str, Ca
 
         return ask
 
+    async def degraded(number: int) -> object:
+        result = await stopped.recall(questions.texts[number], limit=_PAGE)
+        if result.reason is None:
+            raise RuntimeError(f"{_NOBODY} answered, where nobody should listen")
+        return result
+
     return {
         "ours": ours("hybrid"),
         "plain": lambda number: plain.recall(pool, questions.texts[number], vectors[number].vector, _PAGE),
-        "ours, words only": ours("lexical"),
+        WORDS_ONLY: ours("lexical"),
+        EMBEDDER_STOPPED: degraded,
         "ours, meaning only": ours("dense"),
         "ours, one user of ten": ours("hybrid", "user3"),
     }

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from memory_bench.dataset import Memory, Query
-from memory_bench.latency.measure import Measured
+from memory_bench.latency.measure import EMBEDDER_STOPPED, WORDS_ONLY, Measured
 from memory_bench.latency.report import SizeResult, figures, plot
 from memory_bench.study.crossvalidation import SetScores, choose, cross_validate
 from memory_bench.study.entities import EntityLeg, by_pattern
@@ -112,12 +112,14 @@ def test_figures_compare_95th_percentiles_ours_over_theirs(tmp_path: Path) -> No
     """A hundred times that grow evenly have their 95th percentile where it belongs."""
 
     def size(rows: int, ours: float, plain: float) -> SizeResult:
-        arms = tuple(Measured(name, (value,) * 20) for name, value in (("ours", ours), ("plain", plain)))
+        times = {"ours": ours, "plain": plain, WORDS_ONLY: ours / 2, EMBEDDER_STOPPED: ours / 2 + 0.25}
+        arms = tuple(Measured(name, (value,) * 20) for name, value in times.items())
         return SizeResult(rows, arms, {"all": 0.995, "one user of ten": 0.99}, 0.98, {})
 
     results = [size(5_000, 4.0, 8.0), size(1_000_000, 12.0, 1200.0)]
     assert figures(results) == {
-        "p95_1m_vs_plain": 0.01, "p95_1m_vs_5k": 3.0, "p95_5k_vs_plain": 0.5, "or_overlap": 0.98, "ann_recall": 0.99,
+        "p95_1m_vs_plain": 0.01, "p95_1m_vs_5k": 3.0, "p95_5k_vs_plain": 0.5,
+        "embedder_stopped_adds_ms": 0.25, "or_overlap": 0.98, "ann_recall": 0.99,
     }  # fmt: skip
     plot(results, tmp_path / "latency.svg")
     assert (tmp_path / "latency.svg").stat().st_size > 0
