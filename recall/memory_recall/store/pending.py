@@ -88,9 +88,9 @@ class PendingQueue:
         )
 
     async def page(self, connection: Connection, after: int, partition: Partition, limit: int) -> Page:
-        """The next rows that are due, in the order of their ids."""
+        """The next rows that are due, in the order of their ids; none where the column is another model's by now."""
         with translated("reading pending rows"):
-            rows = await connection.fetch(self._page, partition.index, partition.count, after, limit)
+            rows = await connection.fetch(self._page, partition.index, partition.count, after, limit, self._model_id)
         due = [PendingRow(row["id"], row["content"], row["hash"]) for row in rows if row["content"] is not None]
         return Page(due, rows[-1]["id"] if rows else None)
 
@@ -131,8 +131,10 @@ class PendingQueue:
 
 
 def _due(table: MemoryTable, column: VectorColumn) -> str:
+    # Between two statements a flip may have exchanged the columns: what this one lacks then is another model's.
     return (
-        f"{table.pending('m', column.name)} AND {_SHARE} "
+        f"EXISTS (SELECT FROM {table.own('memory_index_state')} s WHERE s.{column.role} = $5::integer) "
+        f"AND {table.pending('m', column.name)} AND {_SHARE} "
         f"AND NOT EXISTS (SELECT FROM {table.own(column.failures)} f WHERE f.id = m.id "
         f"AND f.text_hash = {table.own('memory_index_text_hash')}(m.content) AND {_NOT_YET})"
     )

@@ -6,8 +6,12 @@ from dataclasses import replace
 import pytest
 
 from memory_recall.errors import ModelMismatch, NoSwap, SwapInProgress
+from memory_recall.store import swap_state
 from memory_recall.store.catalog import inspect
+from memory_recall.store.columns import STANDBY
 from memory_recall.store.connection import connect
+from memory_recall.store.migrate_state import require_schema
+from memory_recall.store.pending import Partition, PendingQueue
 from memory_recall.swap.gate import Scores, Verdict, judge
 from tests.integration.memory_recall.swap.conftest import SwapBench
 
@@ -153,6 +157,22 @@ async def test_a_row_that_was_delayed_while_the_column_filled_is_filled_later(sw
     swaps.following.behaviour = lambda texts: next(failures, None) if "text 7" in texts else None
     assert (await swaps.swap()).stage == "flipped"
     assert await swaps.problems() == []
+
+
+async def test_a_worker_that_a_flip_overtook_reads_no_row_for_the_model_of_before(swaps: SwapBench) -> None:
+    """It would embed them in vain: the column that it fills is another model's by now."""
+    await swaps.swap(flip=False)
+    await swaps.work.execute("UPDATE memories SET content = 'edited' WHERE id = 3")
+    connection = await connect(swaps.source)
+    try:
+        table, swap = await require_schema(connection, "memories"), await swaps.latest()
+        assert swap is not None
+        queue = PendingQueue(table, swap.to_model.id, STANDBY)
+        assert [row.id for row in (await queue.page(connection, 0, Partition(), 10)).rows] == [3]
+        await swap_state.flip(connection, table, swap, patience=10)
+        assert (await queue.page(connection, 0, Partition(), 10)).rows == []
+    finally:
+        connection.terminate()
 
 
 async def test_what_changes_while_the_column_fills_ends_right(swaps: SwapBench) -> None:
