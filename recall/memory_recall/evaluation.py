@@ -17,7 +17,7 @@ from memory_recall import metrics
 from memory_recall.embedder import EmbeddedBatch
 from memory_recall.errors import EmbedderUnavailable, InvalidInput, MemoryIndexError, first_of
 from memory_recall.fusion import Fusion
-from memory_recall.query import Mode
+from memory_recall.query import Mode, RecallResult
 from memory_recall.recall import HybridRecall
 from memory_recall.semantics import Embedded
 
@@ -152,6 +152,14 @@ async def _embed_patiently(
     return await embedder.embed_queries(batch)
 
 
+def _require_meaning(result: RecallResult, mode: Mode) -> None:
+    if result.reason is not None:
+        raise RecallDegradedError(
+            f"Mode {mode} could not be measured: recall degraded to words ({result.reason}).",
+            "Wait until the MemoryIndex is Ready, or evaluate --modes lexical.",
+        )
+
+
 async def evaluate(
     recall: HybridRecall,
     questions: Sequence[Question],
@@ -185,11 +193,7 @@ async def evaluate(
                 fusion=fusion,
             )
             await asyncio.sleep((time.monotonic() - began) * (1 / share - 1))
-        if result.reason is not None:
-            raise RecallDegradedError(
-                f"Mode {mode} could not be measured: recall degraded to words ({result.reason}).",
-                "Wait until the MemoryIndex is Ready, or evaluate --modes lexical.",
-            )
+        _require_meaning(result, mode)
         progress()
         return Outcome(question, mode, metrics.score(result.ids, question.relevant))
 

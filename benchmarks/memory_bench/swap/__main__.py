@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -194,6 +194,8 @@ async def _under_load(bench: Bench, load: Load, recalls: float, writes: float) -
     stop.set()
     await running
     watching.cancel()
+    with suppress(asyncio.CancelledError):
+        await watching  # a watch that failed before must not go unnoticed
     bench.event("load ends")
     return {
         "rows": len(bench.texts),

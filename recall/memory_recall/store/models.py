@@ -122,6 +122,20 @@ async def active_model(connection: AnyConnection, table: MemoryTable) -> ActiveM
     return _model(row)
 
 
+async def require_active(connection: AnyConnection, table: MemoryTable, model: ActiveModel) -> None:
+    """Refuse to go on for a model that a swap has replaced.
+
+    Raises:
+        ModelMismatch: another model has become the active one.
+    """
+    active = await active_model(connection, table)
+    if active.id != model.id:
+        raise ModelMismatch(
+            f"{active.name} took the place of {model.name} meanwhile; rows without a vector need its embedder.",
+            "memory sync turns to it by itself; a backfill needs MEMORY_MODEL and MEMORY_EMBEDDER_URL of that model.",
+        )
+
+
 async def confirm_model(connection: AnyConnection, table: MemoryTable, served: ServedModel) -> ActiveModel:
     """Compare the embedder with the active model and, the first time, record the digest of its weights.
 

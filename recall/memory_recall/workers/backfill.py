@@ -13,7 +13,7 @@ from memory_recall.store import halfvec, leases, quarantine
 from memory_recall.store.columns import ACTIVE, VectorColumn
 from memory_recall.store.connection import Connection, DsnSource
 from memory_recall.store.migrate_state import require_schema
-from memory_recall.store.models import ActiveModel, ServedModel, confirm_model
+from memory_recall.store.models import ActiveModel, ServedModel, confirm_model, require_active
 from memory_recall.store.pending import PendingQueue
 from memory_recall.store.session import Session
 from memory_recall.store.table import MemoryTable
@@ -129,7 +129,7 @@ async def backfill(
     """Embed every pending row of the partition; `stop` ends it early, with everything finished that was begun.
 
     Raises:
-        SchemaBehind, ModelMismatch, DimensionMismatch: database and embedder do not fit.
+        SchemaBehind, ModelMismatch, DimensionMismatch: database and embedder do not fit, or no longer do.
         DatabaseUnreachable, EmbedderUnavailable: an outage lasted longer than the limit.
     """
     partition = plan.options.partition
@@ -155,4 +155,5 @@ async def backfill(
                 break
             await asyncio.sleep(min(max(due, 0.0), _POLL_SECONDS))
         await reader.run(lambda connection: quarantine.forget_settled(connection, place.table))
+        await reader.run(lambda connection: require_active(connection, place.table, place.model))
         return BackfillResult(pipeline.tally, time.monotonic() - began, complete=not stop.is_set())

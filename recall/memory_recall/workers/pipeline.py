@@ -152,9 +152,7 @@ class Pipeline:
     async def _read(self, to_embed: asyncio.Queue[list[PendingRow] | None]) -> None:
         after = -(2**62)
         while not self._stop.is_set():
-            began = time.monotonic()
             page = await self._reader.run(partial(self._page, after))
-            self.read_seconds += time.monotonic() - began
             if page.last is None:
                 break
             after = page.last
@@ -167,7 +165,10 @@ class Pipeline:
         await to_embed.put(None)
 
     async def _page(self, after: int, connection: Connection) -> Page:
-        return await self._queue.page(connection, after, self._options.partition, self._writes.page_rows)
+        began = time.monotonic()
+        page = await self._queue.page(connection, after, self._options.partition, self._writes.page_rows)
+        self.read_seconds += time.monotonic() - began  # of this attempt: an outage before it is no work
+        return page
 
     async def _embed_all(
         self, to_embed: asyncio.Queue[list[PendingRow] | None], to_write: asyncio.Queue[Outcome | None]

@@ -42,10 +42,8 @@ async def keep_standby(
     async with reader, writer_session(source, plan, progress) as writer:
         keeper = _Keeper(reader, writer, directory, plan, progress, stop)
         while not stop.is_set():
-            if await keeper.fill():
-                await sleep_unless(stop, max(_BUSY_SECONDS, _REST * keeper.read_seconds))
-            else:
-                await sleep_unless(stop, idle_seconds)
+            rest = await keeper.fill()
+            await sleep_unless(stop, idle_seconds if rest is None else rest)
 
 
 @dataclass
@@ -59,23 +57,21 @@ class _Keeper:
     progress: Progress
     stop: asyncio.Event
     pipeline: tuple[tuple[int, bool], Pipeline] | None = None
-    read_seconds: float = 0.0
 
-    async def fill(self) -> bool:
-        """One pass if a swap is under way and nobody else fills; whether there is a swap at all."""
+    async def fill(self) -> float | None:
+        """One pass if nobody else fills; for how many seconds to rest then, or None where no swap is under way."""
         table = await self.reader.run(lambda connection: require_schema(connection, self.plan.table))
         following = (await self.reader.run(lambda connection: read_roles(connection, table))).next
         if following is None or table.standby_dimensions != following.dimensions:
             if self.pipeline is not None:
                 await self.reader.run(leases.release_standby)
                 self.pipeline = None
-            return False
+            return None
         if not await self.reader.run(leases.try_lease_standby):
-            return True
+            return _BUSY_SECONDS
         pipeline = await self._for(Workplace(table, following))
         await pipeline.run_pass()
-        self.read_seconds = pipeline.read_seconds
-        return True
+        return max(_BUSY_SECONDS, _REST * pipeline.read_seconds)
 
     async def _for(self, place: Workplace) -> Pipeline:
         indexed = await self.reader.run(lambda connection: swap_facts.queue_indexed(connection, place.table))

@@ -151,6 +151,20 @@ async def test_no_writer_waits_long_while_a_migration_waits_for_its_lock(
     assert LOCK_TIMEOUT_MS <= 200
 
 
+async def test_a_migration_waits_for_a_vacuum_where_nobody_waits_behind_it(
+    database: Database, request_for: Requests
+) -> None:
+    """By the weak lock, after which Postgres ends an autovacuum, and not by asking for the whole table again."""
+    await migrate_to_first(database, request_for)
+    async with database.connection() as vacuum:
+        await vacuum.execute("BEGIN")
+        await vacuum.execute("LOCK TABLE memories IN SHARE UPDATE EXCLUSIVE MODE")  # as VACUUM does
+        migration = asyncio.create_task(migrate(DsnText(database.dsn), request_for(), to="schema"))
+        await _until(lambda: _someone_waits_by_the_weak_lock(database))
+        await vacuum.execute("COMMIT")
+        await migration
+
+
 async def test_a_pooler_is_refused(database: Database, request_for: Requests) -> None:
     async with _pooler_in_front_of(database) as dsn:
         with pytest.raises(PoolerRefused, match="-rw service"):
@@ -235,6 +249,15 @@ async def _someone_waits_for_a_lock(database: Database) -> bool:
         found: bool = await connection.fetchval(
             "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE application_name = 'memory-migrate' "
             "AND wait_event_type = 'Lock' AND datname = current_database())"
+        )
+    return found
+
+
+async def _someone_waits_by_the_weak_lock(database: Database) -> bool:
+    async with database.connection() as connection:
+        found: bool = await connection.fetchval(
+            "SELECT EXISTS (SELECT FROM pg_locks WHERE relation = 'memories'::regclass AND NOT granted "
+            "AND mode = 'ShareUpdateExclusiveLock')"
         )
     return found
 

@@ -175,6 +175,20 @@ async def test_a_worker_that_a_flip_overtook_reads_no_row_for_the_model_of_befor
         connection.terminate()
 
 
+async def test_a_backfill_that_a_flip_overtook_says_so_and_ends(swaps: SwapBench) -> None:
+    """What it embeds is refused from then on, and a row that it cannot finish would be pending for ever."""
+    await swaps.swap(flip=False)
+    await swaps.work.execute("UPDATE memories SET embedding = NULL WHERE id % 2 = 0")
+    swaps.work.embedder.hold_after(0)
+    backfill = asyncio.create_task(swaps.work.backfill())
+    await swaps.work.embedder.held.wait()
+    assert (await swaps.swap()).stage == "flipped"
+    swaps.work.embedder.release()
+    with pytest.raises(ModelMismatch, match="took the place of tiny"):
+        await asyncio.wait_for(backfill, 30)
+    assert await swaps.problems() == []
+
+
 async def test_what_changes_while_the_column_fills_ends_right(swaps: SwapBench) -> None:
     swaps.following.hold_after(2)
     task = asyncio.create_task(swaps.swap())
