@@ -41,6 +41,8 @@ TEXTS = {
     "at the window": "memory " * 254,
     "beyond the window": "alpha beta gamma delta " * 200,
     "long without spaces": "a" * 90,
+    "the least that fills a tile": "where is the backup of the old disk " * 4 + "now and then where is it kept",
+    "almost a tile": "where is the backup of the old disk " * 7,
 }
 
 
