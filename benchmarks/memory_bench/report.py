@@ -10,13 +10,15 @@ from memory_recall.significance import Comparison, compare
 _PLOTTED = "recall@10"
 
 
-def compare_runs(first: RunResult, second: RunResult, measure: str, *, seed: int) -> Comparison:
-    """How the second retriever differs from the first on the questions that both answered.
+def compare_runs(
+    first: RunResult, second: RunResult, measure: str, *, seed: int, stratum: str | None = None
+) -> Comparison:
+    """How the second retriever differs from the first on the questions that both answered, all or those of a stratum.
 
     Raises:
         ValueError: they did not answer the same questions.
     """
-    before, after = first.scores(measure), second.scores(measure)
+    before, after = first.scores(measure, stratum), second.scores(measure, stratum)
     if before.keys() != after.keys():
         raise ValueError(f"{first.retriever} and {second.retriever} did not answer the same questions")
     order = sorted(before)

@@ -44,9 +44,9 @@ class RunResult:
         times = [answer.milliseconds for answer in self.answers]
         return {"p50": float(np.percentile(times, 50)), "p95": float(np.percentile(times, 95))}
 
-    def scores(self, measure: str) -> dict[str, float]:
-        """One measure by question."""
-        return {answer.query_id: answer.scores[measure] for answer in self.answers}
+    def scores(self, measure: str, stratum: str | None = None) -> dict[str, float]:
+        """One measure by question, over everything or one stratum."""
+        return {answer.query_id: answer.scores[measure] for answer in self.answers if stratum in {None, answer.stratum}}
 
     def to_dict(self) -> dict[str, object]:
         """Everything, for a file."""

@@ -38,6 +38,7 @@ class Variant:
 VARIANTS: Mapping[str, Variant] = {
     "pg-ts-rank": Variant("lexical", "ts_rank"),
     "pg-bm25": Variant("lexical"),
+    "pg-bm25-no-prior": Variant("lexical", fusion=Fusion(importance=False)),
     "dense-exact": Variant("dense", exact=True),
     "dense-hnsw": Variant("dense"),
     "hybrid": Variant("hybrid"),

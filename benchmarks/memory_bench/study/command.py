@@ -29,6 +29,7 @@ RETRIEVERS = (
     "sqlite-fts5-or",
     "pg-ts-rank",
     "pg-bm25",
+    "pg-bm25-no-prior",
     "dense-exact",
     "dense-hnsw",
     "hybrid",
@@ -108,7 +109,7 @@ def _evaluated(
     return Studied(
         name=dataset.name,
         results=by_name,
-        lexical=check(evidence, by_name["pg-bm25"], by_name["pg-ts-rank"]),
+        lexical=check(evidence, by_name["pg-bm25-no-prior"], by_name["pg-ts-rank"]),
         without_prior=score_set(dataset.name, evidence, settings()),
         with_prior=score_set(dataset.name, evidence, settings(importance=True)),
         ablation=ablation,

@@ -36,9 +36,10 @@ class Studied:
         """The leg that is better in this measure, as the statement serves it."""
         return max(_LEGS, key=lambda name: self.results[name].means(stratum)[measure])
 
-    def hybrid_against_better_leg(self, measure: str, *, seed: int) -> Comparison:
+    def hybrid_against_better_leg(self, measure: str, *, seed: int, stratum: str | None = None) -> Comparison:
         """The default, as the statement serves it, against the better of its own legs."""
-        return compare_runs(self.results[self.better_leg(measure)], self.results[_HYBRID], measure, seed=seed)
+        better = self.results[self.better_leg(measure, stratum)]
+        return compare_runs(better, self.results[_HYBRID], measure, seed=seed, stratum=stratum)
 
 
 def figures(studied: Sequence[Studied], *, seed: int) -> dict[str, dict[str, float]]:
@@ -64,7 +65,7 @@ def write(
     sections = [
         "# Recall on every set\n\nall-MiniLM-L6-v2; recall@10 / nDCG@10 unless said otherwise. See `docs/recall.md`.\n",
         _section("The default against the better of its legs", _default(studied, seed)),
-        _section("By stratum, recall@10: words / meaning / hybrid", _strata(studied)),
+        _section("By stratum, recall@10: words / meaning / hybrid", _strata(studied, seed)),
         _section("Ablation", _ablation(studied)),
         _section("Questions that name a time, without the boost and with it", _times(studied)),
         _section("Fusion, without importance (difference to the better leg)", _fusion(studied, prior=False)),
@@ -111,14 +112,15 @@ def _default(studied: Sequence[Studied], seed: int) -> Iterator[Sequence[str]]:
             yield [one.name, measure, *means, f"{found.difference:+.3f}", interval, f"{found.p_value:.4f}"]
 
 
-def _strata(studied: Sequence[Studied]) -> Iterator[Sequence[str]]:
-    yield ["set", "stratum", "questions", "words", "meaning", "hybrid"]
+def _strata(studied: Sequence[Studied], seed: int) -> Iterator[Sequence[str]]:
+    yield ["set", "stratum", "questions", "words", "meaning", "hybrid", "hybrid against the better leg (p)"]
     for one in studied:
         answers = one.results[_HYBRID].answers
         for stratum in sorted({answer.stratum for answer in answers}):
             count = sum(answer.stratum == stratum for answer in answers)
             means = [f"{one.results[name].means(stratum)['recall@10']:.3f}" for name in (*_LEGS, _HYBRID)]
-            yield [one.name, stratum, str(count), *means]
+            gain = one.hybrid_against_better_leg("recall@10", seed=seed, stratum=stratum)
+            yield [one.name, stratum, str(count), *means, f"{gain.difference:+.3f} ({gain.p_value:.4f})"]
 
 
 def _ablation(studied: Sequence[Studied]) -> Iterator[Sequence[str]]:

@@ -2,9 +2,8 @@
 runs.
 
 The portable build ships one CPU library per processor generation. Each tells its own score on this machine (0 = would
-crash); the best is taken. AMX kernels die with SIGILL on quantised weights on some machines whose CPU flags promise
-AMX, so a quantised model gets the best library without them. Libraries are registered once per process because ggml's
-registry is process-wide.
+crash); the best is taken, or the best without AMX where AMX kernels were seen to fail. Libraries are registered once
+per process because ggml's registry is process-wide.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from memory_embedder.errors import EmbedderError, ErrorKind
 
 _GPU_TYPES = frozenset({1, 2})  # dedicated, integrated
 _WITH_AMX = frozenset({"sapphirerapids"})
+_BUILT_IN = "built-in"  # a wheel whose kernels were chosen when it was compiled
 _GPU_LIBRARIES = ("cuda", "hip", "vulkan")
 
 
@@ -39,11 +39,6 @@ class Backends:
     kernels: str
     gpus: tuple[GpuDevice, ...]
 
-    @property
-    def amx(self) -> bool:
-        """Whether the CPU kernels use AMX."""
-        return self.kernels in _WITH_AMX
-
 
 def choose_variant(scores: dict[str, int], *, avoid_amx: bool) -> str | None:
     """The name of the best library that runs here, or none."""
@@ -57,6 +52,11 @@ def load_backends(*, avoid_amx: bool, gpu: bool) -> Backends:
     if gpu:
         registry.load_gpu()
     return Backends(kernels=registry.load_cpu(avoid_amx=avoid_amx), gpus=_gpus(_ggml()))
+
+
+def amx_possible() -> bool:
+    """Whether quantised weights may be computed by AMX kernels: the best library has them, or cannot be chosen."""
+    return _registry().best() in {*_WITH_AMX, _BUILT_IN}
 
 
 @cache
@@ -100,6 +100,11 @@ class _Registry:
             for path in [p for name in _GPU_LIBRARIES for p in sorted(self._directory.glob(f"libggml-{name}*.so"))]:
                 self._library.ggml_backend_load(str(path).encode())
 
+    def best(self) -> str | None:
+        """What is registered, or else what would be."""
+        paths = _variants(self._directory)
+        return self._kernels or (choose_variant(_scores(paths), avoid_amx=False) if paths else _BUILT_IN)
+
     def load_cpu(self, *, avoid_amx: bool) -> str:
         if self._kernels is None:
             self._kernels = _load_cpu(self._library, self._directory, avoid_amx=avoid_amx)
@@ -112,19 +117,27 @@ def _registry() -> _Registry:
 
 
 def _load_cpu(library: ctypes.CDLL, directory: Path, *, avoid_amx: bool) -> str:
-    paths = {path.stem.removeprefix("libggml-cpu-"): path for path in directory.glob("libggml-cpu-*.so")}
+    paths = _variants(directory)
     if not paths:
         if library.ggml_backend_dev_count() == 0:
             raise EmbedderError(
                 ErrorKind.CONFIGURATION, f"No CPU backend of llama.cpp lies in {directory}; install the portable wheel."
             )
-        return "built-in"
-    name = choose_variant({name: _score(path) for name, path in paths.items()}, avoid_amx=avoid_amx)
+        return _BUILT_IN
+    name = choose_variant(_scores(paths), avoid_amx=avoid_amx)
     if name is None or not library.ggml_backend_load(str(paths[name]).encode()):
         raise EmbedderError(
             ErrorKind.CONFIGURATION, "This processor runs none of the shipped kernels; x86-64 with AVX2 is the least."
         )
     return name
+
+
+def _variants(directory: Path) -> dict[str, Path]:
+    return {path.stem.removeprefix("libggml-cpu-"): path for path in directory.glob("libggml-cpu-*.so")}
+
+
+def _scores(paths: dict[str, Path]) -> dict[str, int]:
+    return {name: _score(path) for name, path in paths.items()}
 
 
 def _score(path: Path) -> int:

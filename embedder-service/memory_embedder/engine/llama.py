@@ -19,6 +19,7 @@ import numpy as np
 import structlog
 from llama_cpp import llama_cpp as native
 
+from memory_embedder.engine.amx import amx_works
 from memory_embedder.engine.attention_tile import TILE, fill_tile, worth_a_tile
 from memory_embedder.engine.backends import Backends, load_backends
 from memory_embedder.engine.memory import MemoryNeed, check_gpu_memory, estimate_memory
@@ -43,7 +44,7 @@ _CHARACTERS_PER_TOKEN = (
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """How to load a model."""
+    """How to load a model; `try_amx` False = AMX kernels take quantised weights without being tried first."""
 
     path: Path
     profile: ModelProfile
@@ -51,6 +52,7 @@ class EngineOptions:
     contexts: int
     gpu_layers: int = 0
     gpu_memory_limit: int | None = None
+    try_amx: bool = True
 
 
 class LlamaEngine:
@@ -60,7 +62,8 @@ class LlamaEngine:
         header = read_facts(options.path)
         check_profile(header, options.profile, options.path)
         self._log = native_log()
-        backends = load_backends(avoid_amx=header.quantised, gpu=options.gpu_layers != 0)
+        avoid_amx = header.quantised and options.try_amx and not amx_works(options.path)
+        backends = load_backends(avoid_amx=avoid_amx, gpu=options.gpu_layers != 0)
         capacity = round_up(max(options.batch_tokens, options.profile.max_tokens), _SEQUENCES)
         need = estimate_memory(header, capacity=capacity, contexts=options.contexts, gpu=options.gpu_layers != 0)
         if options.gpu_layers != 0 and backends.gpus:
@@ -73,7 +76,7 @@ class LlamaEngine:
             gpu_layers=options.gpu_layers,
         )
         with self._log.loading():
-            self._model: Any = _load_model(options, plain_buffers=header.quantised and backends.amx)
+            self._model: Any = _load_model(options, plain_buffers=avoid_amx)
         self._vocabulary = native.llama_model_get_vocab(self._model)
         self._decomposes = header.decomposes
         self._facts = _engine_facts(options.profile, header, backends, self._log, need)

@@ -16,6 +16,9 @@ import httpx
 import psutil
 import pytest
 
+from memory_embedder.engine.amx import amx_works
+from memory_embedder.engine.backends import amx_possible
+
 Start = Callable[..., Any]
 CANARY = "walrus-CANARY-4242"
 
@@ -184,12 +187,12 @@ def test_http_that_is_no_http_does_not_disturb_the_server(server: Any) -> None:
     assert CANARY not in server.log.read_text()
 
 
-def test_quantised_weights_run_without_amx_kernels_and_metrics_say_which_run(
-    f32_file: Path, q8_file: Path, start_server: Start
+def test_quantised_weights_run_on_amx_kernels_only_where_those_work_and_metrics_say_which_run(
+    q8_file: Path, start_server: Start
 ) -> None:
     quantised = start_server("--model-file", str(q8_file))
     kernels = httpx.get(f"{quantised.url}/metrics").text
-    assert httpx.post(f"{quantised.url}/v1/embeddings", json={"input": "x"}, timeout=60).status_code == 200
+    assert httpx.post(f"{quantised.url}/v1/embeddings", json={"input": "x " * 100}, timeout=60).status_code == 200
     line = next(line for line in kernels.splitlines() if line.startswith("memory_embedder_device_info{"))
-    assert 'kernels="sapphirerapids"' not in line
+    assert ('kernels="sapphirerapids"' in line) == (amx_possible() and amx_works(q8_file))
     assert 'device="cpu"' in line

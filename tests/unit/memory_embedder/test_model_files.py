@@ -142,7 +142,7 @@ def test_what_is_no_model_file_is_refused_by_name(tmp_path: Path, content: bytes
         convert_package(path, tmp_path / "out.gguf")
 
 
-def test_the_best_kernels_that_run_here_are_chosen_and_amx_is_left_out_for_quantised_weights() -> None:
+def test_the_best_kernels_that_run_here_are_chosen_and_amx_is_left_out_where_it_fails() -> None:
     scores = {"haswell": 64, "zen4": 448, "sapphirerapids": 960}
     assert choose_variant(scores, avoid_amx=False) == "sapphirerapids"
     assert choose_variant(scores, avoid_amx=True) == "zen4"

@@ -1,0 +1,40 @@
+"""AMX kernels are tried where dying of them costs nothing."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from memory_embedder.engine import amx
+
+_ENDS = {
+    "well": ("pass", True),
+    "with an error": ("raise SystemExit(1)", False),
+    "by an illegal instruction": ("import os, signal; os.kill(os.getpid(), signal.SIGILL)", False),
+    "never": ("import time; time.sleep(60)", False),
+}
+
+
+@pytest.mark.parametrize(("program", "lives"), _ENDS.values(), ids=_ENDS.keys())
+def test_only_a_process_that_ends_well_in_time_survives(program: str, lives: bool) -> None:
+    assert amx.survives([sys.executable, "-c", program], 20.0 if program != _ENDS["never"][0] else 0.5) is lives
+
+
+def test_a_program_that_is_not_there_does_not_survive() -> None:
+    assert not amx.survives(["/nowhere/python"], 1.0)
+
+
+def test_a_model_that_kills_the_trial_is_kept_from_amx_and_the_log_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(amx, "amx_possible", lambda: True)
+    assert not amx.amx_works(Path("/models/that-is-none.gguf"))
+    assert "that-is-none.gguf" in "".join(capsys.readouterr())
+
+
+def test_nothing_is_tried_where_no_kernel_has_amx(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(amx, "amx_possible", lambda: False)
+    monkeypatch.setattr(amx, "survives", lambda *_: pytest.fail("a trial was made"))
+    assert amx.amx_works(Path("/models/any.gguf"))
