@@ -15,7 +15,7 @@ from memory_embedder.profiles import ModelProfile, Pooling, find_profile
 
 Digest = Annotated[str, StringConstraints(pattern=r"^(sha256:)?[0-9a-f]{64}$")]
 
-CPU_BATCH_TOKENS = 256  # measured: the best throughput and the shortest wait at once
+CPU_BATCH_TOKENS = 128  # as fast as 256 on F16 weights, faster on quantised ones, and the wait is half
 GPU_BATCH_TOKENS = 2048  # enough to fill a GPU, short enough for a query to wait for
 
 

@@ -180,8 +180,8 @@ def test_plans_share_cores_out_to_single_threaded_contexts_and_one_context_to_a_
         plan = plan_load(settings, PROFILES["all-MiniLM-L6-v2"], threads=threads).candidates[0]
         return plan.workers.general, plan.workers.threads, plan.batch_tokens
 
-    assert default(EmbedderSettings(), 2) == (2, 1, 256)
-    assert default(EmbedderSettings(), 32) == (8, 4, 256)
+    assert default(EmbedderSettings(), 2) == (2, 1, 128)
+    assert default(EmbedderSettings(), 32) == (8, 4, 128)
     assert default(EmbedderSettings(gpu_layers=-1), 4) == (1, 4, 2048)
 
 

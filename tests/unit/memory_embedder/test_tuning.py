@@ -42,11 +42,11 @@ def candidates(threads: int = 4, **settings: Any) -> list[tuple[int, int, int]]:
 
 
 def test_what_was_set_is_not_tried_otherwise() -> None:
-    assert candidates() == [(4, 1, 256), (4, 1, 128), (4, 1, 512), (1, 4, 256)]
+    assert candidates() == [(4, 1, 128), (4, 1, 64), (4, 1, 256), (1, 4, 128)]
     assert candidates(batch_tokens=192) == [(4, 1, 192), (1, 4, 192)]
-    assert candidates(contexts=2) == [(2, 2, 256), (2, 2, 128), (2, 2, 512)]
+    assert candidates(contexts=2) == [(2, 2, 128), (2, 2, 64), (2, 2, 256)]
     assert candidates(contexts=2, batch_tokens=192) == [(2, 2, 192)]
-    assert candidates(threads=1) == [(1, 1, 256), (1, 1, 128), (1, 1, 512)]
+    assert candidates(threads=1) == [(1, 1, 128), (1, 1, 64), (1, 1, 256)]
 
 
 def test_a_gpu_is_tried_with_nothing_that_needs_more_memory_than_its_default() -> None:
