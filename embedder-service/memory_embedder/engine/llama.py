@@ -62,7 +62,7 @@ class LlamaEngine:
         header = read_facts(options.path)
         check_profile(header, options.profile, options.path)
         self._log = native_log()
-        avoid_amx = header.quantised and options.try_amx and not amx_works(options.path)
+        avoid_amx = header.quantised and not _may_use_amx(options)
         backends = load_backends(avoid_amx=avoid_amx, gpu=options.gpu_layers != 0)
         capacity = round_up(max(options.batch_tokens, options.profile.max_tokens), _SEQUENCES)
         need = estimate_memory(header, capacity=capacity, contexts=options.contexts, gpu=options.gpu_layers != 0)
@@ -213,6 +213,11 @@ def check_profile(header: GgufFacts, profile: ModelProfile, path: Path) -> None:
             f"{path} was trained for {header.context_length} tokens, fewer than the {profile.max_tokens} of "
             f"{profile.name}; serve the right file or lower --max-tokens.",
         )
+
+
+def _may_use_amx(options: EngineOptions) -> bool:
+    # Beside a GPU little is left to the CPU, not worth loading a model twice.
+    return not options.try_amx or (options.gpu_layers == 0 and amx_works(options.path))
 
 
 def _load_model(options: EngineOptions, *, plain_buffers: bool) -> Any:  # noqa: ANN401 -- a pointer of an untyped library

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from memory_embedder.digest import file_digest
+from memory_embedder.engine import llama
 from memory_embedder.engine.llama import EngineOptions, LlamaEngine
 from memory_embedder.profiles import PROFILES
 
@@ -100,3 +101,10 @@ def test_only_the_start_of_an_enormous_text_is_tokenised_and_the_result_is_the_s
     encoded = f32_engine.encode(text)
     assert encoded.truncated
     assert encoded.tokens.tolist() == reference.tokenize(text[:20_000])
+
+
+def test_a_quantised_model_for_a_gpu_is_not_tried_on_the_cpu_first(
+    q8_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(llama, "amx_works", lambda _: pytest.fail("the model was loaded twice"))
+    LlamaEngine(EngineOptions(path=q8_file, profile=MINILM, batch_tokens=64, contexts=1, gpu_layers=-1)).close()
