@@ -19,6 +19,7 @@ from memory_embedder.errors import EmbedderError, ErrorKind
 _GPU_TYPES = frozenset({1, 2})  # dedicated, integrated
 _WITH_AMX = frozenset({"sapphirerapids"})
 _BUILT_IN = "built-in"  # a wheel whose kernels were chosen when it was compiled
+_MAY_USE_AMX = frozenset({*_WITH_AMX, _BUILT_IN})
 _GPU_LIBRARIES = ("cuda", "hip", "vulkan")
 
 
@@ -39,6 +40,11 @@ class Backends:
     kernels: str
     gpus: tuple[GpuDevice, ...]
 
+    @property
+    def amx(self) -> bool:
+        """Whether the CPU kernels may use AMX."""
+        return self.kernels in _MAY_USE_AMX
+
 
 def choose_variant(scores: dict[str, int], *, avoid_amx: bool) -> str | None:
     """The name of the best library that runs here, or none."""
@@ -56,7 +62,7 @@ def load_backends(*, avoid_amx: bool, gpu: bool) -> Backends:
 
 def amx_possible() -> bool:
     """Whether quantised weights may be computed by AMX kernels: the best library has them, or cannot be chosen."""
-    return _registry().best() in {*_WITH_AMX, _BUILT_IN}
+    return _registry().best() in _MAY_USE_AMX
 
 
 @cache

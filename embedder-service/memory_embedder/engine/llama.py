@@ -76,7 +76,7 @@ class LlamaEngine:
             gpu_layers=options.gpu_layers,
         )
         with self._log.loading():
-            self._model: Any = _load_model(options, plain_buffers=avoid_amx)
+            self._model: Any = _load_model(options, plain_buffers=avoid_amx and backends.amx)
         self._vocabulary = native.llama_model_get_vocab(self._model)
         self._decomposes = header.decomposes
         self._facts = _engine_facts(options.profile, header, backends, self._log, need)

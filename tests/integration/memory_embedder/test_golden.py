@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -108,3 +111,24 @@ def test_a_quantised_model_for_a_gpu_is_not_tried_on_the_cpu_first(
 ) -> None:
     monkeypatch.setattr(llama, "amx_works", lambda _: pytest.fail("the model was loaded twice"))
     LlamaEngine(EngineOptions(path=q8_file, profile=MINILM, batch_tokens=64, contexts=1, gpu_layers=-1)).close()
+
+
+_AFTER_A_FAILED_TRIAL = """
+import json, sys
+from pathlib import Path
+from memory_embedder.engine import llama
+from memory_embedder.profiles import PROFILES
+llama.amx_works = lambda _: False
+options = llama.EngineOptions(Path(sys.argv[1]), PROFILES["all-MiniLM-L6-v2"], batch_tokens=256, contexts=1)
+engine = llama.LlamaEngine(options)
+vector = engine.computer(1).embed([engine.encode(sys.argv[2]).tokens])[0]
+print(json.dumps({"kernels": engine.facts.kernels, "vector": vector.tolist()}))
+"""
+
+
+def test_other_kernels_compute_a_quantised_model_where_amx_failed_its_trial(q8_file: Path, reference: Any) -> None:
+    text = TEXTS["rare words"]
+    command = [sys.executable, "-c", _AFTER_A_FAILED_TRIAL, str(q8_file), text]  # kernels are chosen once a process
+    answer = json.loads(subprocess.run(command, check=True, capture_output=True, timeout=120).stdout.splitlines()[-1])
+    assert answer["kernels"] != "sapphirerapids"
+    assert float(np.array(answer["vector"]) @ reference.embed(text)) >= 0.99

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from memory_embedder.engine import amx
+from memory_embedder.engine.backends import Backends
 
 _ENDS = {
     "well": ("pass", True),
@@ -38,3 +39,8 @@ def test_nothing_is_tried_where_no_kernel_has_amx(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(amx, "amx_possible", lambda: False)
     monkeypatch.setattr(amx, "survives", lambda *_: pytest.fail("a trial was made"))
     assert amx.amx_works(Path("/models/any.gguf"))
+
+
+@pytest.mark.parametrize(("kernels", "may"), [("sapphirerapids", True), ("built-in", True), ("zen4", False)])
+def test_only_kernels_that_may_use_amx_have_to_be_kept_from_it(kernels: str, may: bool) -> None:
+    assert Backends(kernels, ()).amx is may
