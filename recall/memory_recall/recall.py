@@ -25,6 +25,7 @@ from memory_recall.store.lexical_bm25 import CollectionStatistics
 from memory_recall.store.lexical_statistics import measure_collection
 from memory_recall.store.recall_filters import Filters
 from memory_recall.store.recall_readiness import Readiness, read_readiness
+from memory_recall.store.recall_session import uncompiled
 from memory_recall.store.recall_sql import DenseQuery, Legs, Lexical, RecallQuery, statement
 from memory_recall.store.recall_timing import measure_legs
 from memory_recall.store.translation import translated
@@ -203,7 +204,10 @@ class HybridRecall:
             answer = await _fetch(connection, plan, readiness, dense)
             if answer.reason is Degraded.DENSE_FAILED:
                 self._readiness.forget()  # what it knew of the schema has just proved wrong
-            return replace(answer, legs=await measure_legs(connection, *answer.sent)) if explain else answer
+            if not explain:
+                return answer
+            async with uncompiled(connection, compiles=readiness.compiles):
+                return replace(answer, legs=await measure_legs(connection, *answer.sent))
 
     @asynccontextmanager
     async def _acquire(self) -> AsyncIterator[AnyConnection]:
@@ -247,5 +251,6 @@ async def _send(
 ) -> tuple[Sequence[Any], tuple[str, list[object]]]:
     sql, arguments = statement(plan, readiness.table)
     with translated("recalling"):
-        rows = await connection.fetch(sql, *arguments)
+        async with uncompiled(connection, compiles=readiness.compiles):
+            rows = await connection.fetch(sql, *arguments)
     return rows, (sql, arguments)

@@ -1,5 +1,6 @@
 """Times our recall and the plain design on the same questions, one after the other, in changing order."""
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
@@ -23,7 +24,8 @@ _PAGE = 10
 _WARM_UP = 20
 _RECALL_DEPTH = 50
 _NOBODY = "http://127.0.0.1:9"  # the discard port
-WORDS_ONLY, EMBEDDER_STOPPED = "ours, words only", "ours, embedder stopped"
+WORDS_ONLY, MEANING_ONLY, EMBEDDER_STOPPED = "ours, words only", "ours, meaning only", "ours, embedder stopped"
+SIDE_BY_SIDE = "both legs side by side"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,7 @@ async def measure(built: Built, count: int) -> list[Measured]:
     """Every arm on `count` questions; each question is asked of all arms before the next one."""
     questions = Synthetic().questions(built.rows, count + _WARM_UP)
     async with AsyncExitStack() as stack:
-        pool: Any = await stack.enter_async_context(asyncpg.create_pool(built.dsn, min_size=1, max_size=1))
+        pool: Any = await stack.enter_async_context(asyncpg.create_pool(built.dsn, min_size=2, max_size=2))
         nobody = await stack.enter_async_context(EmbedderClient(_NOBODY, MODEL))
         recall, stopped = HybridRecall(pool), HybridRecall(pool, nobody)
         stack.push_async_callback(recall.close)
@@ -83,12 +85,19 @@ def _arms(
             raise RuntimeError(f"{_NOBODY} answered, where nobody should listen")
         return result
 
+    words, meaning = ours("lexical"), ours("dense")
+
+    async def side_by_side(number: int) -> object:
+        # Two connections and no fusion: the least that legs which run in parallel could take.
+        return await asyncio.gather(words(number), meaning(number))
+
     return {
         "ours": ours("hybrid"),
         "plain": lambda number: plain.recall(pool, questions.texts[number], vectors[number].vector, _PAGE),
-        WORDS_ONLY: ours("lexical"),
+        WORDS_ONLY: words,
         EMBEDDER_STOPPED: degraded,
-        "ours, meaning only": ours("dense"),
+        MEANING_ONLY: meaning,
+        SIDE_BY_SIDE: side_by_side,
         "ours, one user of ten": ours("hybrid", "user3"),
     }
 

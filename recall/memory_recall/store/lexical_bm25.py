@@ -28,7 +28,7 @@ B = 0.75
 MAX_QUERY_WORDS = 64  # a hook may send a whole prompt; its first distinct words decide
 DEFAULT_BUDGET = 5_000
 SMALL_TABLE = 20_000  # up to here document frequencies are counted for each query
-_FILLED = 1_000  # rows of single common words are looked at only until there are so many candidates
+_FILLED = 1_000  # rows of single common words, where the others give fewer candidates than are scored exactly
 _PAIRED = 5  # of how many common words, the rarest first, pairs are looked for
 _SHORTLIST = 2  # how many times the leg's depth is scored exactly
 _MAX_FREQUENCY = 32  # BM25 has long saturated by then
@@ -119,46 +119,60 @@ postings AS MATERIALIZED (
 vocabulary AS MATERIALIZED (
   SELECT w.n, w.query, true AS complete, coalesce(c.df, 0)::float8 AS df
     FROM words w LEFT JOIN (SELECT n, count(*) AS df FROM postings GROUP BY n) c ON c.n = w.n
-),"""
+),
+combined AS (SELECT NULL::bigint AS id, NULL::integer AS bytes, NULL::bigint AS words WHERE false),"""
 
 
-def _postings_of_rare(table: MemoryTable, where: str, *, budget: int, rows: str) -> str:
+def _postings_of_rare(table: MemoryTable, where: str, *, budget: int, wanted: int, rows: str) -> str:
     """A large table: rows of rare words, which of them hold common words too, and rows of two common words.
 
     A word is rare when ANALYZE does not know it as common. The index intersects words by the shorter list, so a common
     word costs no more than what it is intersected with. Rows of a single common word, or of rare words beyond the
-    budget, are looked at only while there are too few candidates, as under a narrow filter.
+    budget, are looked at only where there are too few candidates, as under a narrow filter. Only these may be found
+    through the filter's own index too, which would otherwise be scanned anew for each intersection.
     """
-    narrowed = f"FROM {table.qualified} m WHERE {where} AND m.search_vector @@ s.query LIMIT {budget}"
-    narrow = f"SELECT m.id, pg_column_size(m.search_vector) AS bytes, 1::float8 AS times, true AS inside {narrowed}"
+    size = "pg_column_size(m.search_vector) AS bytes"
+    both = f"{table.qualified} m WHERE m.deleted_at IS NULL AND m.search_vector @@ s.query LIMIT {budget}"
+    one = f"{table.qualified} m WHERE {where} AND m.search_vector @@ s.query LIMIT {_FILLED}"
     return f"""
 common AS MATERIALIZED (SELECT n, query, share FROM words WHERE share IS NOT NULL ORDER BY share, n),
-combined AS MATERIALIZED (
-  SELECT ARRAY[c.n] AS ns, r.query && c.query AS query
+combinations AS MATERIALIZED (
+  SELECT {_bit("c.n")} AS words, r.query && c.query AS query
     FROM common c, (SELECT string_agg(query::text, ' | ')::tsquery AS query FROM words WHERE share IS NULL) r
    WHERE r.query IS NOT NULL
   UNION ALL
-  SELECT ARRAY[a.n, b.n], a.query && b.query
+  SELECT {_bit("a.n")} | {_bit("b.n")}, a.query && b.query
     FROM (SELECT * FROM common LIMIT {_PAIRED}) a JOIN (SELECT * FROM common LIMIT {_PAIRED}) b ON a.n < b.n
 ),
 postings AS MATERIALIZED (
   SELECT s.n, p.*
     FROM words s CROSS JOIN LATERAL ({_matching(table, where, "s.query", budget)}) p WHERE s.share IS NULL
-  UNION ALL
-  SELECT unnest(s.ns), p.* FROM combined s CROSS JOIN LATERAL ({narrow}) p
 ),
 vocabulary AS MATERIALIZED (
   SELECT w.n, w.query, w.share IS NULL AND coalesce(c.found, 0) < {budget} AS complete,
          coalesce(w.share * {rows}, c.found, 0)::float8 AS df
     FROM words w LEFT JOIN (SELECT n, count(*) AS found FROM postings GROUP BY n) c ON c.n = w.n
 ),
+paired AS MATERIALIZED (
+  SELECT p.id, p.bytes, s.words
+    FROM combinations s CROSS JOIN LATERAL (SELECT m.id, {size}, {where} AS inside FROM {both}) p WHERE p.inside
+),
+enough AS MATERIALIZED (
+  SELECT (SELECT count(*) FROM postings WHERE inside) + (SELECT count(*) FROM paired) >= {wanted} AS enough
+),
 filler AS MATERIALIZED (
-  SELECT s.n, p.*
-    FROM (SELECT w.* FROM words w JOIN vocabulary v ON v.n = w.n WHERE NOT v.complete
+  SELECT p.*, s.words
+    FROM (SELECT w.query, {_bit("w.n")} AS words FROM words w JOIN vocabulary v ON v.n = w.n WHERE NOT v.complete
            ORDER BY w.share NULLS FIRST, w.n) s
-   CROSS JOIN LATERAL ({narrow}) p
-   LIMIT (SELECT greatest({_FILLED} - count(*) FILTER (WHERE inside), 0) FROM postings)
-),"""
+   CROSS JOIN LATERAL (SELECT m.id, {size} FROM {one}) p
+   LIMIT (SELECT CASE WHEN enough THEN 0 ELSE {_FILLED} END FROM enough)
+),
+combined AS (SELECT * FROM paired UNION ALL SELECT * FROM filler),"""
+
+
+def _bit(number: str) -> str:
+    """A set of words as a number, for words that a row is only known to hold: here the set of one."""
+    return f"(1::bigint << ({number} - 1)::integer)"
 
 
 def bm25_leg(
@@ -180,24 +194,33 @@ def bm25_leg(
     stored = arguments.add(max(statistics.mean_bytes, 1.0), "float8")
     words = _words(arguments, query, known=not statistics.small)
     if statistics.small:
-        collected, filler = f"{words}{_postings_of_all(table, where)}", ""
+        collected = f"{words}{_postings_of_all(table, where)}"
     else:
-        rare = _postings_of_rare(table, where, budget=budget, rows=rows)
-        collected, filler = f"{_known(table, arguments)}{words}{rare}", "UNION ALL SELECT * FROM filler"
-    estimate = f"sum(w.idf * p.times * {K1 + 1} / (p.times + {_damping('p.bytes', stored)}))"
+        rare = _postings_of_rare(table, where, budget=budget, wanted=_SHORTLIST * depth, rows=rows)
+        collected = f"{_known(table, arguments)}{words}{rare}"
     return f"""{collected}
 weighted AS MATERIALIZED (
   SELECT n, query, complete, ln(1 + (greatest({rows}, df) - df + 0.5) / (df + 0.5)) AS idf FROM vocabulary
 ),
 found AS MATERIALIZED (
-  SELECT p.id, array_agg(w.idf) FILTER (WHERE w.complete) AS idfs,
-         array_agg(p.times) FILTER (WHERE w.complete) AS times, {estimate} AS estimate
-    FROM (SELECT id, n, min(bytes) AS bytes, max(times) AS times
-            FROM (SELECT * FROM postings {filler}) every WHERE inside GROUP BY id, n) p
-    JOIN weighted w ON w.n = p.n
-   GROUP BY p.id
+  SELECT id, min(bytes) AS bytes, sum(counted) AS counted, bit_or(words) AS words
+    FROM (SELECT p.id, p.bytes,
+                 CASE WHEN w.complete THEN w.idf * p.times * {K1 + 1} / (p.times + {_damping("p.bytes", stored)})
+                      ELSE 0 END AS counted,
+                 CASE WHEN w.complete THEN 0 ELSE {_bit("w.n")} END AS words
+            FROM postings p JOIN weighted w ON w.n = p.n WHERE p.inside
+          UNION ALL
+          SELECT id, bytes, 0, words FROM combined) every
+   GROUP BY id
 ),
-candidates AS MATERIALIZED (SELECT * FROM found ORDER BY estimate DESC, id LIMIT {_SHORTLIST * depth}),
+held AS MATERIALIZED (
+  SELECT f.words, coalesce(sum(w.idf), 0) AS idf
+    FROM (SELECT DISTINCT words FROM found) f LEFT JOIN weighted w ON f.words & {_bit("w.n")} <> 0 GROUP BY f.words
+),
+candidates AS MATERIALIZED (
+  SELECT f.id FROM found f JOIN held h ON h.words = f.words
+   ORDER BY f.counted + h.idf * {K1 + 1} / (1 + {_damping("f.bytes", stored)}) DESC, f.id LIMIT {_SHORTLIST * depth}
+),
 {_ranked(table, mean, depth)}"""
 
 
@@ -205,16 +228,10 @@ def _ranked(table: MemoryTable, mean: str, depth: int) -> str:
     """Exact scores of the chosen rows and of those that the dense leg found, and their ranks."""
     return f"""anything AS MATERIALIZED (SELECT string_agg(query::text, ' | ')::tsquery AS query FROM vocabulary),
 scored AS MATERIALIZED (
-  SELECT m.id, coalesce((SELECT sum(u.idf * u.times * {K1 + 1} / (u.times + d.damping))
-                           FROM unnest(s.idfs, s.times) AS u(idf, times)), 0)
-             + coalesce((SELECT sum(w.idf * t.times * {K1 + 1} / (t.times + d.damping))
-                           FROM weighted w, LATERAL (SELECT {_frequency("m.search_vector", "w.query")} AS times
-                                                     OFFSET 0) t
-                          WHERE NOT w.complete), 0) AS lexical_score
-    FROM (SELECT id, idfs, times FROM candidates
-          UNION ALL
-          SELECT d.id, f.idfs, f.times FROM dense d LEFT JOIN found f ON f.id = d.id
-           WHERE NOT EXISTS (SELECT FROM candidates c WHERE c.id = d.id)) s,
+  SELECT m.id, (SELECT coalesce(sum(w.idf * t.times * {K1 + 1} / (t.times + d.damping)), 0)
+                  FROM weighted w, LATERAL (SELECT {_frequency("m.search_vector", "w.query")} AS times OFFSET 0) t
+               ) AS lexical_score
+    FROM (SELECT id FROM candidates UNION SELECT id FROM dense) s,
          LATERAL (SELECT m.id, m.search_vector || ''::tsvector AS search_vector
                     FROM {table.qualified} m WHERE m.id = s.id LIMIT 1) m,
          LATERAL (SELECT {_damping(_length("m.search_vector"), mean)} AS damping FROM anything a OFFSET 0) d

@@ -30,6 +30,7 @@ class Readiness:
     knows_swaps: bool = False
     column: VectorColumn = ACTIVE
     rows: float = 0.0
+    compiles: bool = False
 
     @property
     def dimensions(self) -> int | None:
@@ -65,7 +66,7 @@ async def read_readiness(connection: AnyConnection, name: str, column: VectorCol
         row = await connection.fetchrow(
             "SELECT (SELECT extversion FROM pg_extension WHERE extname = 'vector') AS version,"
             " to_regclass($1) IS NOT NULL AND to_regclass($2) IS NOT NULL AS has_state,"
-            " to_regprocedure($3) IS NOT NULL AS knows_swaps,"
+            " to_regprocedure($3) IS NOT NULL AS knows_swaps, pg_jit_available() AS compiles,"
             " (SELECT greatest(reltuples, 0)::float8 FROM pg_class WHERE oid = to_regclass($4)) AS rows,"
             f" EXISTS ({find_statement(table, column=column.name)}) AS has_index",
             table.own("memory_index_state"),
@@ -82,4 +83,5 @@ async def read_readiness(connection: AnyConnection, name: str, column: VectorCol
         knows_swaps=row["knows_swaps"],
         column=column,
         rows=row["rows"] or 0.0,
+        compiles=row["compiles"],
     )

@@ -209,39 +209,6 @@ async def test_legs_are_timed_on_demand(memories: Any, embedder: Any) -> None:
     assert {"dense", "lexical", "execution"} <= set(legs)
 
 
-async def test_the_dense_leg_brings_more_rows_than_pgvector_searches_by_default(memories: Any, embedder: Any) -> None:
-    """The index scan of the statement sees the ef_search that the same statement sets: its default of 40 gives 40."""
-    await memories.pool.executemany(
-        "INSERT INTO memories (content, embedding) VALUES ($1, $2::real[]::halfvec)",
-        [(f"row {n}", axis(1.0, n / 400, (n % 7) / 50)) for n in range(400)],
-    )
-    async with memories.pool.acquire() as connection:
-        role = await connection.fetchval("SELECT current_user")
-        await connection.execute(f"ALTER ROLE {role} SET enable_seqscan = off")
-    await memories.pool.expire_connections()
-    recall = memories.recalling(embedder, require_index=True)
-    result = await recall.recall("unrelated", mode="dense", limit=50)
-    async with memories.pool.acquire() as connection:
-        await connection.execute(f"ALTER ROLE {role} RESET enable_seqscan")
-    assert len(result.ids) == 50
-
-
-async def test_a_selective_filter_does_not_starve_the_dense_leg(memories: Any, embedder: Any) -> None:
-    """The index goes on scanning until enough rows pass the filter, however far away those are."""
-    await memories.pool.executemany(
-        "INSERT INTO memories (content, user_id, embedding) VALUES ($1, $2, $3::real[]::halfvec)",
-        [(f"row {n}", "ana" if n >= 580 else "bo", axis(1.0, n / 300, (n % 7) / 50)) for n in range(600)],
-    )
-    async with memories.pool.acquire() as connection:
-        role = await connection.fetchval("SELECT current_user")
-        await connection.execute(f"ALTER ROLE {role} SET enable_seqscan = off")
-    await memories.pool.expire_connections()
-    result = await memories.recalling(embedder).recall("unrelated", mode="dense", user_id="ana", limit=20)
-    async with memories.pool.acquire() as connection:
-        await connection.execute(f"ALTER ROLE {role} RESET enable_seqscan")
-    assert len(result.ids) == 20
-
-
 async def test_a_session_that_may_only_read_serves_recalls_by_words_and_by_meaning(
     memories: Any, database: Any, embedder: Any
 ) -> None:

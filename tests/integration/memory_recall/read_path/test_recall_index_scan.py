@@ -1,0 +1,62 @@
+"""What the dense leg gets out of the index: how deep it is scanned, how far within a filter, and in which order."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+_CLUSTERS, _MEMBERS = 60, 100
+
+
+@pytest.fixture(autouse=True)
+async def index_preferred(memories: Any) -> AsyncIterator[None]:
+    """The planner reads small tables whole; here it may not."""
+    role = await memories.pool.fetchval("SELECT current_user")
+    await memories.pool.execute(f"ALTER ROLE {role} SET enable_seqscan = off")
+    await memories.pool.expire_connections()
+    yield
+    await memories.pool.execute(f"ALTER ROLE {role} RESET enable_seqscan")
+
+
+def axis(*weights: float) -> list[float]:
+    return [*weights, *([0.0] * (8 - len(weights)))]
+
+
+async def test_the_dense_leg_brings_more_rows_than_pgvector_searches_by_default(memories: Any, embedder: Any) -> None:
+    """The index scan of the statement sees the ef_search that the same statement sets: its default of 40 gives 40."""
+    await memories.pool.executemany(
+        "INSERT INTO memories (content, embedding) VALUES ($1, $2::real[]::halfvec)",
+        [(f"row {n}", axis(1.0, n / 400, (n % 7) / 50)) for n in range(400)],
+    )
+    recall = memories.recalling(embedder, require_index=True)
+    result = await recall.recall("unrelated", mode="dense", limit=50)
+    assert len(result.ids) == 50
+
+
+async def test_a_selective_filter_does_not_starve_the_dense_leg(memories: Any, embedder: Any) -> None:
+    """The index goes on scanning until enough rows pass the filter, however far away those are."""
+    await memories.pool.executemany(
+        "INSERT INTO memories (content, user_id, embedding) VALUES ($1, $2, $3::real[]::halfvec)",
+        [(f"row {n}", "ana" if n >= 580 else "bo", axis(1.0, n / 300, (n % 7) / 50)) for n in range(600)],
+    )
+    result = await memories.recalling(embedder).recall("unrelated", mode="dense", user_id="ana", limit=20)
+    assert len(result.ids) == 20
+
+
+async def test_ranks_by_meaning_follow_the_distance_within_a_filter(memories: Any, embedder: Any) -> None:
+    """A filtered scan goes round by round and gives rows in a relaxed order, which is not taken for the sorted one."""
+    random = np.random.default_rng(7)
+    clusters = np.repeat(random.normal(size=(_CLUSTERS, 8)), _MEMBERS, axis=0)
+    vectors = random.permutation(clusters + random.normal(scale=0.001, size=clusters.shape))
+    await memories.pool.executemany(
+        "INSERT INTO memories (content, category, embedding) VALUES ($1, $2, $3::real[]::halfvec)",
+        [(f"row {n}", f"category{n % 20}", vector) for n, vector in enumerate(vectors.tolist())],
+    )
+    await memories.pool.execute("ANALYZE memories")
+    for question in random.normal(size=(10, 8)).tolist():
+        embedder.vectors["unrelated"] = question
+        result = await memories.recalling(embedder).recall("unrelated", mode="dense", category="category3", limit=50)
+        found = [memory.evidence for memory in result.memories]
+        by_rank = [one.dense_score for one in sorted(found, key=lambda one: one.dense_rank)]
+        assert by_rank == sorted(by_rank, reverse=True)
