@@ -133,7 +133,7 @@ def _postings_of_rare(table: MemoryTable, where: str, *, budget: int, wanted: in
     """
     size = "pg_column_size(m.search_vector) AS bytes"
     both = f"{table.qualified} m WHERE m.deleted_at IS NULL AND m.search_vector @@ s.query LIMIT {budget}"
-    one = f"{table.qualified} m WHERE {where} AND m.search_vector @@ s.query LIMIT {_FILLED}"
+    one = f"{table.qualified} m WHERE {where} AND m.search_vector @@ s.query LIMIT {min(budget, _FILLED)}"
     return f"""
 common AS MATERIALIZED (SELECT n, query, share FROM words WHERE share IS NOT NULL ORDER BY share, n),
 combinations AS MATERIALIZED (
