@@ -206,8 +206,7 @@ class HybridRecall:
                 self._readiness.forget()  # what it knew of the schema has just proved wrong
             if not explain:
                 return answer
-            async with uncompiled(connection, compiles=readiness.compiles):
-                return replace(answer, legs=await measure_legs(connection, *answer.sent))
+            return replace(answer, legs=await measure_legs(connection, *answer.sent, compiles=readiness.compiles))
 
     @asynccontextmanager
     async def _acquire(self) -> AsyncIterator[AnyConnection]:

@@ -202,7 +202,13 @@ def bm25_leg(
 weighted AS MATERIALIZED (
   SELECT n, query, complete, ln(1 + (greatest({rows}, df) - df + 0.5) / (df + 0.5)) AS idf FROM vocabulary
 ),
-found AS MATERIALIZED (
+{_chosen(stored, depth)},
+{_ranked(table, mean, depth)}"""
+
+
+def _chosen(stored: str, depth: int) -> str:
+    """The rows worth an exact score: by how often they hold the words that were read, and by which others they hold."""
+    return f"""found AS MATERIALIZED (
   SELECT id, min(bytes) AS bytes, sum(counted) AS counted, bit_or(words) AS words
     FROM (SELECT p.id, p.bytes,
                  CASE WHEN w.complete THEN w.idf * p.times * {K1 + 1} / (p.times + {_damping("p.bytes", stored)})
@@ -220,8 +226,7 @@ held AS MATERIALIZED (
 candidates AS MATERIALIZED (
   SELECT f.id FROM found f JOIN held h ON h.words = f.words
    ORDER BY f.counted + h.idf * {K1 + 1} / (1 + {_damping("f.bytes", stored)}) DESC, f.id LIMIT {_SHORTLIST * depth}
-),
-{_ranked(table, mean, depth)}"""
+)"""
 
 
 def _ranked(table: MemoryTable, mean: str, depth: int) -> str:

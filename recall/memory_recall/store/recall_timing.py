@@ -9,15 +9,19 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from memory_recall.store.connection import AnyConnection
+from memory_recall.store.recall_session import uncompiled
 from memory_recall.store.translation import translated
 
 _LEGS = ("dense", "lexical")
 
 
-async def measure_legs(connection: AnyConnection, sql: str, arguments: Sequence[object]) -> dict[str, float]:
+async def measure_legs(
+    connection: AnyConnection, sql: str, arguments: Sequence[object], *, compiles: bool
+) -> dict[str, float]:
     """Run the statement again under EXPLAIN ANALYZE; milliseconds by leg, and those of planning and of everything."""
     with translated("measuring the recall"):
-        report = await connection.fetchval(f"EXPLAIN (ANALYZE, FORMAT JSON) {sql}", *arguments)
+        async with uncompiled(connection, compiles=compiles):
+            report = await connection.fetchval(f"EXPLAIN (ANALYZE, FORMAT JSON) {sql}", *arguments)
     plan = json.loads(report)[0]
     times = {leg: _time_of(plan["Plan"], f"CTE {leg}") for leg in _LEGS}
     return {

@@ -11,13 +11,7 @@ import pytest
 from memory_recall.recall import HybridRecall
 from memory_recall.store.connection import DsnText, create_pool
 from memory_recall.store.migrate import migrate
-
-DIMENSIONS = 8
-
-
-def axis(*weights: float) -> list[float]:
-    """A vector with these first components."""
-    return [*weights, *([0.0] * (DIMENSIONS - len(weights)))]
+from tests.integration.memory_recall.read_path.vectors import DIMENSIONS, axis
 
 
 @dataclass

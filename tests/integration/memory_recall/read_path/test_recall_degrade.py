@@ -9,12 +9,9 @@ import pytest
 
 from memory_recall.errors import DatabaseUnreachable, EmbedderUnavailable
 from memory_recall.query import Degraded
+from tests.integration.memory_recall.read_path.vectors import axis
 
 TOPICS = ["zigbee dongle", "zfs scrub", "garden tomatoes", "router password", "backup of the zfs pool"]
-
-
-def axis(*weights: float) -> list[float]:
-    return [*weights, *([0.0] * (8 - len(weights)))]
 
 
 async def fill(memories: Any) -> None:

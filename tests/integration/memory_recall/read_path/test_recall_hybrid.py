@@ -11,12 +11,9 @@ from memory_recall.errors import InvalidInput
 from memory_recall.fusion import Fusion
 from memory_recall.recall import HybridRecall
 from memory_recall.temporal import Period
+from tests.integration.memory_recall.read_path.vectors import axis
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-
-
-def axis(*weights: float) -> list[float]:
-    return [*weights, *([0.0] * (8 - len(weights)))]
 
 
 async def test_a_memory_is_found_by_meaning_without_a_word_in_common(memories: Any, embedder: Any) -> None:

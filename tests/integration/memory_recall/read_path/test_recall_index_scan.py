@@ -6,6 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from memory_recall.fusion import Fusion, SortBy
+from memory_recall.store.recall_filters import Filters
+from memory_recall.store.recall_sql import DenseQuery, RecallQuery, statement
+from memory_recall.store.table import describe
+from tests.integration.memory_recall.read_path.vectors import axis
+
 _CLUSTERS, _MEMBERS = 60, 100
 
 
@@ -17,10 +23,6 @@ async def index_preferred(memories: Any) -> AsyncIterator[None]:
     await memories.pool.expire_connections()
     yield
     await memories.pool.execute(f"ALTER ROLE {role} RESET enable_seqscan")
-
-
-def axis(*weights: float) -> list[float]:
-    return [*weights, *([0.0] * (8 - len(weights)))]
 
 
 async def test_the_dense_leg_brings_more_rows_than_pgvector_searches_by_default(memories: Any, embedder: Any) -> None:
@@ -60,3 +62,18 @@ async def test_ranks_by_meaning_follow_the_distance_within_a_filter(memories: An
         found = [memory.evidence for memory in result.memories]
         by_rank = [one.dense_score for one in sorted(found, key=lambda one: one.dense_rank)]
         assert by_rank == sorted(by_rank, reverse=True)
+
+
+@pytest.mark.parametrize(("filters", "given"), [(Filters(), 50), (Filters(user_id="ana"), 271)])
+async def test_in_a_large_table_more_rows_of_the_scan_are_compared_within_a_filter(
+    memories: Any, filters: Filters, given: int
+) -> None:
+    """The scan's first fifty within a filter are not yet the nearest fifty; without one they are."""
+    async with memories.pool.acquire() as connection:
+        table = await describe(connection, "memories")
+    query = RecallQuery(
+        text="anything", legs="dense", lexical="bm25", fusion=Fusion(), sort_by=SortBy.RELEVANCE,
+        filters=filters, limit=10, dense=DenseQuery(axis(1.0), None, rows=1e6),
+    )  # fmt: skip
+    sql, _ = statement(query, table)
+    assert f"LIMIT {given}) nearest\n   ORDER BY distance + 0, id LIMIT 50" in sql

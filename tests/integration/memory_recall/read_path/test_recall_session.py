@@ -5,9 +5,14 @@ from typing import Any
 import asyncpg
 import pytest
 
+from memory_recall.query import Degraded
 from memory_recall.recall import HybridRecall
+from tests.integration.memory_recall.read_path.vectors import axis
 
 JIT = "SET LOCAL jit = off"
+TRANSACTION = {"BEGIN", "COMMIT", "ROLLBACK"}
+OURS_FIRST = {"search_path": "public, pg_catalog", "jit": "on"}
+UNCOMPILED = ["BEGIN READ ONLY", JIT, "recall", "COMMIT"]
 
 
 class Sent:
@@ -23,7 +28,7 @@ class Sent:
     def around_the_recall(self) -> list[str]:
         """The recall statement as `recall`, with all that belongs to its transaction."""
         named = ["recall" if "gate AS" in query else query.strip(";") for query in self.queries]
-        return [query for query in named if query in {"recall", JIT} or query.split()[0] in {"BEGIN", "COMMIT"}]
+        return [query for query in named if query in {"recall", JIT} or query.split()[0] in TRANSACTION]
 
 
 @pytest.fixture
@@ -40,25 +45,38 @@ async def test_where_postgres_compiles_a_recall_is_kept_from_it(
     compiling: str, memories: Any, embedder: Any, mode: Any
 ) -> None:
     """Compiling took 290 ms of each recall of a million rows, several times as long as running it."""
-    wanted = await memories.add("the kettle boils", vector=[1.0] * 8)
+    wanted = await memories.add("the kettle boils", vector=axis(1.0))
     sent = Sent()
-    settings = {"search_path": "public, pg_catalog", "jit": "on"}
     async with asyncpg.create_pool(
-        compiling, min_size=1, max_size=1, init=sent.listen, server_settings=settings
+        compiling, min_size=1, max_size=1, init=sent.listen, server_settings=OURS_FIRST
     ) as pool:
         recall = HybridRecall(pool, embedder)
         result = await recall.recall("kettle", mode=mode)
         await recall.close()
         assert await pool.fetchval("SHOW jit") == "on"
     assert result.ids == [wanted]
-    assert sent.around_the_recall == ["BEGIN READ ONLY", JIT, "recall", "COMMIT"]
+    assert sent.around_the_recall == UNCOMPILED
+
+
+async def test_the_measuring_of_legs_is_kept_from_it_too(compiling: str, memories: Any, embedder: Any) -> None:
+    """Otherwise an explained recall would tell the times of another execution than the usual one."""
+    await memories.add("the kettle boils", vector=axis(1.0))
+    sent = Sent()
+    async with asyncpg.create_pool(
+        compiling, min_size=1, max_size=1, init=sent.listen, server_settings=OURS_FIRST
+    ) as pool:
+        recall = HybridRecall(pool, embedder)
+        result = await recall.recall("kettle", explain=True)
+        await recall.close()
+    assert {"dense", "lexical"} <= set(result.timings.legs)
+    assert sent.around_the_recall == UNCOMPILED * 2
 
 
 async def test_where_postgres_compiles_nothing_a_recall_is_one_round_trip(
     memories: Any, database: Any, embedder: Any
 ) -> None:
     """The transaction is only paid for where it is needed."""
-    await memories.add("the kettle boils", vector=[1.0] * 8)
+    await memories.add("the kettle boils", vector=axis(1.0))
     sent = Sent()
     async with asyncpg.create_pool(database.dsn, min_size=1, max_size=1, init=sent.listen) as pool:
         recall = HybridRecall(pool, embedder)
@@ -71,10 +89,10 @@ async def test_a_dense_leg_that_fails_where_postgres_compiles_leaves_the_words(
     compiling: str, memories: Any, embedder: Any
 ) -> None:
     """The failed statement ends its transaction; the one by words has another."""
-    wanted = await memories.add("the kettle boils", vector=[1.0] * 8)
+    wanted = await memories.add("the kettle boils", vector=axis(1.0))
     sent = Sent()
     async with asyncpg.create_pool(
-        compiling, min_size=1, max_size=1, init=sent.listen, server_settings={"search_path": "public, pg_catalog"}
+        compiling, min_size=1, max_size=1, init=sent.listen, server_settings=OURS_FIRST
     ) as pool:
         recall = HybridRecall(pool, embedder)
         await recall.recall("kettle")
@@ -82,4 +100,5 @@ async def test_a_dense_leg_that_fails_where_postgres_compiles_leaves_the_words(
         result = await recall.recall("kettle")
         await recall.close()
     assert result.ids == [wanted]
-    assert result.degraded
+    assert result.reason is Degraded.DENSE_FAILED
+    assert sent.around_the_recall == [*UNCOMPILED, *UNCOMPILED[:-1], "ROLLBACK", *UNCOMPILED]
