@@ -136,7 +136,7 @@ $(VENV)/.installed: requirements/uv.txt requirements/dev.txt recall/pyproject.to
 	touch $@
 
 # The wheel is portable (kernels are chosen at run time), so it is kept outside the clone.
-$(VENV)/.engine: $(VENV)/.installed requirements/llama.txt embedder-service/build-llama-wheel
+$(VENV)/.engine: $(VENV)/.installed requirements/llama.txt embedder-service/build-llama-wheel $(wildcard embedder-service/kernels/*.h)
 	$(UV) pip install --quiet --python $(PY) --no-deps "$$($(PY) -m devcluster wheel)"
 	touch $@
 

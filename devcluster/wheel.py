@@ -1,6 +1,6 @@
 """The engine's wheel, built once per recipe from the locked source and kept outside the clone.
 
-The recipe itself is embedder-service/build-llama-wheel, which the Dockerfile uses as well.
+The recipe itself is embedder-service/build-llama-wheel with the kernels beside it, which the Dockerfile uses as well.
 """
 
 import shutil
@@ -16,7 +16,8 @@ from devcluster.progress import Reporter
 from devcluster.settings import REPOSITORY, Settings
 
 RECIPE = "embedder-service/build-llama-wheel"
-_INPUTS = (RECIPE, "requirements/llama.txt", "requirements/llama-build.txt")
+_KERNELS = ("embedder-service/kernels/gelu_f32.h", "embedder-service/kernels/mul_mat_f16.h")
+_INPUTS = (RECIPE, *_KERNELS, "requirements/llama.txt", "requirements/llama-build.txt")
 _REMEDY = "apt-get install --yes --no-install-recommends g++ python3-venv"
 
 

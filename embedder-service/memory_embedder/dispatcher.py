@@ -75,7 +75,10 @@ class Dispatcher:
         self._make_computer = make_computer
         self._dimensions = dimensions
         self._metrics = metrics
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._work = {role: threading.Condition(self._lock) for role in Role}
+        self._settled = threading.Condition(self._lock)
+        self._express_waits = False
         self._tickets: dict[int, Ticket] = {}
         self._numbers = itertools.count(1)
         self._stopping = False
@@ -102,7 +105,7 @@ class Dispatcher:
         items = [Item(number, index, lane, len(tokens)) for index, tokens in enumerate(sequences)]
         vectors = np.empty((len(items), self._dimensions), dtype=np.float32)
         ticket = Ticket(number, lane, sequences, vectors, loop.create_future(), loop, time.monotonic(), len(items))
-        with self._changed:
+        with self._lock:
             if self._stopping:
                 raise EmbedderError(
                     ErrorKind.DRAINING, "This pod is shutting down; send the request again.", retry_after_seconds=1
@@ -111,22 +114,23 @@ class Dispatcher:
             if outcome is None:
                 self._tickets[number] = ticket
                 self._lanes.started(now=time.monotonic())
-                self._changed.notify_all()  # waking one could wake the worker that may not take this lane
+                # One is enough: who takes a batch and leaves something behind wakes the next.
+                express = lane is Lane.QUERY and self._express_waits
+                self._work[Role.EXPRESS if express else Role.GENERAL].notify()
         _raise_refusal(outcome)
         return ticket
 
     def abandon(self, ticket: Ticket) -> None:
         """The caller left: what has not begun is not computed."""
-        with self._changed:
+        with self._lock:
             ticket.gone = True
             dropped = self._lanes.drop(ticket.number)
-            self._tickets.pop(ticket.number, None)
-            self._changed.notify_all()
+            self._forget(ticket)
         self._metrics.dropped.labels(lane=ticket.lane.value).inc(dropped)
 
     def reading(self) -> QueueReading:
         """The lanes at this moment."""
-        with self._changed:
+        with self._lock:
             return QueueReading(
                 queued={lane: self._lanes.queued_tokens(lane) for lane in Lane},
                 inflight={lane: self._lanes.inflight_tokens(lane) for lane in Lane},
@@ -141,11 +145,11 @@ class Dispatcher:
     def drain(self, timeout: float) -> bool:
         """Stops admission and waits for what was admitted; tells whether all of it was answered."""
         deadline = time.monotonic() + timeout
-        with self._changed:
+        with self._lock:
             self._stopping = True
-            self._changed.notify_all()
+            self._wake_if_drained()
             while self._tickets and (left := deadline - time.monotonic()) > 0:
-                self._changed.wait(min(left, 0.5))
+                self._settled.wait(left)
             finished = not self._tickets
         for worker in self._workers:
             if worker.thread and worker.thread.is_alive():
@@ -162,15 +166,20 @@ class Dispatcher:
         computer.close()
 
     def _next(self, worker: _Worker) -> Batch | None:
-        with self._changed:
+        express = worker.role is Role.EXPRESS
+        with self._lock:
             while True:
-                batch = self._lanes.take(worker.role)
+                batch = self._lanes.take(worker.role, express_waits=self._express_waits)
                 if batch is not None:
                     worker.busy_since = time.monotonic()
+                    if self._lanes.waiting:
+                        self._work[Role.GENERAL].notify()
                     return batch
                 if self._stopping and not self._tickets:
                     return None
-                self._changed.wait()
+                self._express_waits |= express
+                self._work[worker.role].wait()
+                self._express_waits &= not express
 
     def _compute(self, worker: _Worker, computer: Computer, batch: Batch) -> bool:
         started = time.monotonic()
@@ -198,7 +207,7 @@ class Dispatcher:
         self, batch: Batch, present: list[tuple[Item, Ticket]], vectors: Vectors | None, failure: EmbedderError | None
     ) -> None:
         done: list[Ticket] = []
-        with self._changed:
+        with self._lock:
             self._lanes.finish(batch, now=time.monotonic())
             for row, (item, ticket) in enumerate(present):
                 if vectors is not None:
@@ -208,12 +217,20 @@ class Dispatcher:
                     done.append(ticket)
             for ticket in done:
                 self._lanes.drop(ticket.number)
-                self._tickets.pop(ticket.number, None)
-            if done:
-                self._changed.notify_all()
+                self._forget(ticket)
         for ticket in done:
             with suppress(RuntimeError):  # the loop is closed: nobody waits any more
                 ticket.loop.call_soon_threadsafe(_resolve, ticket, failure)
+
+    def _forget(self, ticket: Ticket) -> None:
+        self._tickets.pop(ticket.number, None)
+        self._wake_if_drained()
+
+    def _wake_if_drained(self) -> None:
+        if self._stopping and not self._tickets:
+            self._settled.notify_all()
+            for workers in self._work.values():
+                workers.notify_all()
 
     def _observe(self, batch: Batch, present: list[tuple[Item, Ticket]], started: float, seconds: float) -> None:
         lane = batch.lane.value

@@ -4,7 +4,8 @@ A pure object: it holds no thread, no lock and no clock (times are passed in), s
 time.
 
 * A worker that is free takes queries first. One worker, the express worker, takes nothing but queries, so a query
-  that arrives alone starts at once even while every other worker computes documents.
+  that arrives alone starts at once even while every other worker computes documents; while it waits for work, the
+  others leave queries to it, as it has more threads and goes first where cores are contended.
 * Documents are never starved: after `query_streak` query batches in a row, a general worker takes a document batch if
   one waits.
 * Queries are never starved: they are first otherwise, and a document batch is short.
@@ -130,13 +131,18 @@ class Lanes:
         state.queued += tokens
         return None
 
-    def take(self, role: Role) -> Batch | None:
-        """The next batch for a free worker."""
+    @property
+    def waiting(self) -> bool:
+        """Whether anything waits."""
+        return any(state.waiting for state in self._lanes.values())
+
+    def take(self, role: Role, *, express_waits: bool) -> Batch | None:
+        """The next batch for a free worker; `express_waits` = the express worker is free, or has just been woken."""
         queries, documents = self._lanes[Lane.QUERY], self._lanes[Lane.DOCUMENT]
         if role is Role.EXPRESS:
             return self._take(Lane.QUERY) if queries.waiting else None
         due = bool(documents.waiting) and self._streak >= self._limits.query_streak
-        if queries.waiting and not due:
+        if queries.waiting and not due and not express_waits:
             self._streak += 1
             return self._take(Lane.QUERY)
         if documents.waiting:

@@ -13,6 +13,7 @@ from memory_embedder.profiles import ModelProfile
 from memory_embedder.settings import CPU_BATCH_TOKENS, GPU_BATCH_TOKENS, EmbedderSettings
 
 _MOST_CONTEXTS = 8  # each has buffers of its own; beyond this, threads are shared out inside the contexts
+_MOST_QUERY_THREADS = 8  # a query's matrices are small: more threads wait for each other longer than they compute
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ def _choices(settings: EmbedderSettings, cores: int) -> list[tuple[int, int]]:
 
 def _workers(cores: int, contexts: int) -> WorkerPlan:
     each = max(1, cores // contexts)
-    return WorkerPlan(general=contexts, threads=each, express_threads=each)
+    return WorkerPlan(general=contexts, threads=each, express_threads=min(cores, _MOST_QUERY_THREADS))
 
 
 def check_offload(settings: EmbedderSettings, facts: EngineFacts) -> None:

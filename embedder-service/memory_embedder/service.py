@@ -13,7 +13,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 import numpy as np
 import structlog
@@ -29,10 +28,11 @@ from memory_embedder.plan import ComputePlan, LoadPlan, check_offload, plan_load
 from memory_embedder.query_cache import QueryCache
 from memory_embedder.settings import EmbedderSettings
 from memory_embedder.tracing import NoTracing, Tracing
-from memory_embedder.tuning import tune
+from memory_embedder.tuning import tune, tune_query_threads
 from memory_embedder.warmup import WarmComputers
 
 _INLINE_CHARACTERS = 4096  # tokenised on the event loop: cheaper than a change of threads
+_PATIENCE_SECONDS = 0.05  # a query is mostly answered by then, and no task need look for its caller's leaving
 
 
 class State(StrEnum):
@@ -120,11 +120,16 @@ class EmbeddingService:
         )
         check_offload(self.settings, facts)
         compute = tune(engine, plan.candidates, self.settings.tune_seconds)
+        compute = tune_query_threads(engine, compute, self.settings.tune_seconds)
         self.metrics.batch_limit.set(compute.batch_tokens)
         self._start_lanes(compute, engine)
         self._become(State.READY)
         self._logger.info(
-            "Ready", batch_tokens=compute.batch_tokens, contexts=compute.workers.general, seconds=_since(started)
+            "Ready",
+            batch_tokens=compute.batch_tokens,
+            contexts=compute.workers.general,
+            query_threads=compute.workers.express_threads,
+            seconds=_since(started),
         )
 
     def refuse(self, error: EmbedderError) -> None:
@@ -270,15 +275,20 @@ class EmbeddingService:
 
 
 async def _unless_departed(ticket: Ticket, departed: Callable[[], Awaitable[None]]) -> Vectors:
-    watch = asyncio.ensure_future(departed())
-    waited_for: set[asyncio.Future[Any]] = {ticket.future, watch}
+    watches: list[asyncio.Task[None]] = []
+
+    async def watch() -> None:
+        await departed()
+        if not ticket.future.done():
+            ticket.future.set_exception(EmbedderError(ErrorKind.CLIENT_GONE, "The caller closed the connection."))
+
+    timer = ticket.loop.call_later(_PATIENCE_SECONDS, lambda: watches.append(ticket.loop.create_task(watch())))
     try:
-        await asyncio.wait(waited_for, return_when=asyncio.FIRST_COMPLETED)
+        return await ticket.future
     finally:
-        watch.cancel()
-    if ticket.future.done():
-        return ticket.future.result()
-    raise EmbedderError(ErrorKind.CLIENT_GONE, "The caller closed the connection.")
+        timer.cancel()
+        for task in watches:
+            task.cancel()
 
 
 def _since(started: float) -> float:

@@ -1,4 +1,4 @@
-"""Chooses batch size and contexts by measuring a few on this machine, between loading and readiness.
+"""Chooses batch size, contexts and a query's threads by measuring a few on this machine, between loading and readiness.
 
 What is fastest depends on caches, cores and the model: most CPUs do best with a thread a context and short batches, but
 not all. The measurement takes a second or two; a slow model gets through fewer candidates, not through more time. The
@@ -8,7 +8,8 @@ default stays unless another is clearly faster, so that a disturbed measurement 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import structlog
 
@@ -18,7 +19,8 @@ from memory_embedder.offline import Speed, measure_speed
 from memory_embedder.plan import ComputePlan
 
 _TEXT_TOKENS = 128  # documents are about that long, and it divides every batch that is tried
-_TRIAL_SECONDS = 0.2  # a few batches
+_QUERY_TOKENS = 16
+_TRIAL_SECONDS = 0.2  # a few batches, or a few dozen queries
 _CLEARLY = 1.1
 
 
@@ -37,6 +39,17 @@ def tune(engine: Engine, candidates: Sequence[ComputePlan], seconds: float) -> C
     for candidate, rate in rates.items():
         logger.info("Measured", tokens_per_second=round(rate), chosen=candidate == chosen, **_described(candidate))
     return chosen
+
+
+def tune_query_threads(engine: Engine, plan: ComputePlan, seconds: float) -> ComputePlan:
+    """The plan with as many threads for queries as compute a short one fastest; `seconds` = 0 leaves it as it is."""
+    most = plan.workers.express_threads
+    if most < 2 or seconds <= 0:
+        return plan
+    milliseconds = {threads: _query_milliseconds(engine, threads) for threads in _halvings(most)}
+    chosen = choose_query_threads(milliseconds)
+    structlog.get_logger("memory_embedder.tuning").info("Measured", query_milliseconds=milliseconds, chosen=chosen)
+    return replace(plan, workers=replace(plan.workers, express_threads=chosen))
 
 
 def _trials(engine: Engine, candidates: Sequence[ComputePlan], deadline: float) -> dict[ComputePlan, float]:
@@ -59,6 +72,23 @@ def choose(rates: dict[ComputePlan, float], default: ComputePlan) -> ComputePlan
         return default
     fastest = max(rates, key=lambda plan: rates[plan])
     return fastest if rates[fastest] >= _CLEARLY * rates[default] else default
+
+
+def choose_query_threads(milliseconds: Mapping[int, float]) -> int:
+    """Of the threads that were tried, the most, unless fewer take a query a tenth less time."""
+    most = max(milliseconds)
+    fastest = min(milliseconds, key=lambda threads: milliseconds[threads])
+    return fastest if milliseconds[most] >= _CLEARLY * milliseconds[fastest] else most
+
+
+def _halvings(number: int) -> list[int]:
+    return [number, *_halvings(number // 2)] if number > 1 else [1]
+
+
+def _query_milliseconds(engine: Engine, threads: int) -> float:
+    tokens = min(_QUERY_TOKENS, engine.facts.max_tokens)
+    speed = measure_speed(engine, tokens=tokens, texts=1, contexts=1, threads=threads, seconds=_TRIAL_SECONDS)
+    return speed.batch_milliseconds_p50
 
 
 def _tokens_per_second(engine: Engine, plan: ComputePlan) -> float:

@@ -18,7 +18,7 @@ from memory_bench.embedder_speed.records import (
     LLAMA_SERVER,
     OURS,
     RAW,
-    RAW_ALL_THREADS,
+    RAW_ONE_THREAD,
     Measurements,
 )
 from memory_bench.embedder_speed.subject import median
@@ -28,7 +28,7 @@ _COLOURS = {
     OURS: "#0072b2",
     LLAMA_SERVER: "#d55e00",
     RAW: "#999999",
-    RAW_ALL_THREADS: "#d0d0d0",
+    RAW_ONE_THREAD: "#d0d0d0",
     LLAMA_CLASS: "#009e73",
     LLAMA_CLASS_SMALL: "#a6d9c8",
 }
@@ -91,7 +91,7 @@ def _idle(ax: Axes, found: Measurements) -> None:
             [1000 * v for one in found.queries if (one.subject, one.tokens) == (subject, tokens) for v in one.seconds]
             for tokens in lengths
         ]
-        for subject in (OURS, LLAMA_SERVER, RAW, RAW_ALL_THREADS)
+        for subject in (OURS, LLAMA_SERVER, RAW, RAW_ONE_THREAD)
     }
     _bars(ax, [str(tokens) for tokens in lengths], series)
     ax.set(xlabel="tokens a query", ylabel="milliseconds, median (whisker: p95)")

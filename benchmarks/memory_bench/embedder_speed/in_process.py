@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from llama_cpp import Llama
 
-from memory_bench.embedder_speed.records import RAW, RAW_ALL_THREADS
+from memory_bench.embedder_speed.records import RAW, RAW_ONE_THREAD
 from memory_bench.embedder_speed.subject import DocumentLoad, Vectors, timed
 from memory_embedder.engine.llama import LlamaComputer, LlamaEngine
 from memory_embedder.engine.protocol import TokenIds
@@ -29,7 +29,7 @@ class Layout:
 class RawLoop:
     """Tokens in memory, batches of one size, nothing but encode and read: no server can be faster than this.
 
-    A query is computed by one thread, as ours is; `AllThreads` is the same with every core.
+    A query is computed by a thread for each core, as ours is; `OneThread` is the same with one.
     """
 
     name = RAW
@@ -76,8 +76,8 @@ class RawLoop:
         return self._run(encoded, self._layouts.get(load.tokens, usual))
 
     def run_query(self, text: str) -> float:
-        """Encoding alone, on one thread."""
-        return self.time_query(text, threads=1)
+        """Encoding alone, on every core."""
+        return self.time_query(text, threads=self._cores)
 
     def time_query(self, text: str, *, threads: int) -> float:
         """Encoding alone."""
@@ -115,18 +115,17 @@ class RawLoop:
         return self._engine.facts.batch_capacity
 
 
-class AllThreads:
-    """Queries of the raw loop in one context with a thread for each core."""
+class OneThread:
+    """Queries of the raw loop in a context with one thread."""
 
-    name = RAW_ALL_THREADS
+    name = RAW_ONE_THREAD
 
-    def __init__(self, raw: RawLoop, cores: int) -> None:
+    def __init__(self, raw: RawLoop) -> None:
         self._raw = raw
-        self._cores = cores
 
     def run_query(self, text: str) -> float:
         """Encoding alone."""
-        return self._raw.time_query(text, threads=self._cores)
+        return self._raw.time_query(text, threads=1)
 
 
 class LlamaClass:

@@ -6,7 +6,7 @@ from typing import Any
 OURS = "memory-embedder"
 LLAMA_SERVER = "llama-server"
 RAW = "raw loop"
-RAW_ALL_THREADS = "raw loop, all threads"
+RAW_ONE_THREAD = "raw loop, one thread"
 LLAMA_CLASS = "Llama.embed"
 LLAMA_CLASS_SMALL = "Llama.embed (512)"
 

@@ -7,7 +7,7 @@ from itertools import count
 from pathlib import Path
 
 from memory_bench.embedder_speed import machine, mixed, servers
-from memory_bench.embedder_speed.in_process import AllThreads, LlamaClass, RawLoop
+from memory_bench.embedder_speed.in_process import LlamaClass, OneThread, RawLoop
 from memory_bench.embedder_speed.over_http import HttpSubject
 from memory_bench.embedder_speed.plan import (
     ACCEPTANCE_TOKENS,
@@ -91,7 +91,7 @@ class ModelRun:
             found.least_cosine = check_agreement(
                 subjects.everyone, self._texts(QUERY_TOKENS, 2) + self._texts(ACCEPTANCE_TOKENS, 2)
             )
-            askers: list[QuerySubject] = [*subjects.servers, raw, AllThreads(raw, self.cores)]
+            askers: list[QuerySubject] = [*subjects.servers, raw, OneThread(raw)]
             self._queries(found, askers, facts.dimensions)
             self.keep(found)
             if self.plan.mixed:

@@ -1,5 +1,6 @@
 """Starts the servers under test, each in a process of its own, and stops them."""
 
+import os
 import socket
 import subprocess
 import sys
@@ -79,7 +80,9 @@ def _running(command: list[str], ready: str, log: Path) -> Iterator[Server]:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = int(probe.getsockname()[1])
     with log.open("wb") as output:
-        process = subprocess.Popen([*command, "--port", str(port)], stdout=output, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(
+            [*command, "--port", str(port)], stdout=output, stderr=subprocess.STDOUT, env=_environment()
+        )
     try:
         _wait(process, f"http://127.0.0.1:{port}{ready}", log)
         yield Server(port, process.pid)
@@ -90,6 +93,11 @@ def _running(command: list[str], ready: str, log: Path) -> Iterator[Server]:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def _environment() -> dict[str, str]:
+    # How long OpenMP's threads spin is set in this process by our engine; each server is to run as its users start it.
+    return {name: value for name, value in os.environ.items() if name != "GOMP_SPINCOUNT"}
 
 
 def _wait(process: subprocess.Popen[bytes], url: str, log: Path) -> None:

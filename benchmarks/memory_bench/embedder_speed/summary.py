@@ -10,7 +10,7 @@ from memory_bench.embedder_speed.records import (
     LLAMA_SERVER,
     OURS,
     RAW,
-    RAW_ALL_THREADS,
+    RAW_ONE_THREAD,
     Measurements,
     MixedRecord,
 )
@@ -35,8 +35,8 @@ def details(found: Measurements) -> dict[str, float | None]:
     batch = found.document_batch_seconds
     return {
         "query_idle_vs_raw_at_12_tokens": query_ratio(found, RAW, QUERY_TOKENS),
-        "query_idle_vs_raw_all_threads_at_12_tokens": query_ratio(found, RAW_ALL_THREADS, QUERY_TOKENS),
-        "query_idle_vs_raw_all_threads_at_122_tokens": query_ratio(found, RAW_ALL_THREADS, ACCEPTANCE_TOKENS),
+        "query_idle_vs_raw_one_thread_at_12_tokens": query_ratio(found, RAW_ONE_THREAD, QUERY_TOKENS),
+        "query_idle_vs_raw_one_thread_at_122_tokens": query_ratio(found, RAW_ONE_THREAD, ACCEPTANCE_TOKENS),
         "query_idle_vs_llama_server_at_12_tokens": query_ratio(found, LLAMA_SERVER, QUERY_TOKENS),
         "query_idle_vs_llama_server_at_122_tokens": query_ratio(found, LLAMA_SERVER, ACCEPTANCE_TOKENS),
         "idle_p50_ms": _milliseconds(_idle(found, OURS, QUERY_TOKENS)),

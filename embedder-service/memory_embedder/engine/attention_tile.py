@@ -14,13 +14,13 @@ import numpy as np
 from memory_embedder.engine.protocol import TokenIds
 
 TILE = 64
-_SLOW_ATTENTION = 6.0  # of n tokens at width h the row loop takes 6 n / h times what their matrices take, as measured
+_SLOW_ATTENTION = 10.0  # of n tokens at width h the row loop takes 10 n / h times what their matrices take, as measured
 
 
 def worth_a_tile(width: int) -> int:
     """The least number of tokens for which a full tile takes less time than the row loop, at that width of the model.
 
-    The solution of `n + 6 n^2 / width = 64`: on the left what n tokens cost, on the right what a tile costs, both in
+    The solution of `n + 10 n^2 / width = 64`: on the left what n tokens cost, on the right what a tile costs, both in
     tokens' worth of matrix products.
     """
     factor = _SLOW_ATTENTION / width

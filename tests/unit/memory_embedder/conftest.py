@@ -44,13 +44,16 @@ def number_of(word: str) -> int:
 
 @dataclass
 class FakeEngine:
-    """One token per word. `gate` blocks compute; `failures` fails that many batches; `seen` records batches."""
+    """One token per word. `gate` blocks compute; `failures` fails that many batches; `seen` records batches, and
+    `threads_used` with how many threads.
+    """
 
     facts: EngineFacts = FACTS
     gate: threading.Event = field(default_factory=threading.Event)
     failures: int = 0
     crash: type[Exception] | None = None
     seen: list[list[int]] = field(default_factory=list)
+    threads_used: list[int] = field(default_factory=list)
     computers: int = 0
     closed: bool = False
 
@@ -63,9 +66,9 @@ class FakeEngine:
         tokens = np.array([CLS, *words[: limit - 2], SEP], dtype=np.int32)
         return EncodedText(tokens, truncated=len(words) > limit - 2)
 
-    def computer(self, threads: int) -> FakeComputer:  # noqa: ARG002 -- the seam's signature
+    def computer(self, threads: int) -> FakeComputer:
         self.computers += 1
-        return FakeComputer(self)
+        return FakeComputer(self, threads)
 
     def close(self) -> None:
         self.closed = True
@@ -74,6 +77,7 @@ class FakeEngine:
 @dataclass
 class FakeComputer:
     engine: FakeEngine
+    threads: int
     warmed: int = 0
     closed: bool = False
 
@@ -88,6 +92,7 @@ class FakeComputer:
                     raise self.engine.crash("the text of a caller: CANARY-crash")
                 raise EmbedderError(ErrorKind.ENGINE, "The fake engine failed.")
             self.engine.seen.append([len(sequence) for sequence in sequences])
+            self.engine.threads_used.append(self.threads)
         out = np.empty((len(sequences), self.engine.facts.dimensions), dtype=np.float32)
         for row, sequence in enumerate(sequences):
             noise = np.random.default_rng(list(sequence)).standard_normal(out.shape[1])

@@ -23,8 +23,8 @@ def test_a_batch_of_at_least_so_many_tokens_and_less_than_a_tile_becomes_a_tile(
 @pytest.mark.parametrize("width", [128, 384, 768, 1024, 4096])
 def test_the_threshold_is_where_both_ways_cost_the_same(width: int) -> None:
     least = worth_a_tile(width)
-    assert least + 6 * least**2 / width >= TILE > (least - 1) + 6 * (least - 1) ** 2 / width
+    assert least + 10 * least**2 / width >= TILE > (least - 1) + 10 * (least - 1) ** 2 / width
 
 
 def test_the_wider_the_model_the_less_attention_counts() -> None:
-    assert [worth_a_tile(width) for width in (384, 768, 1024)] == [40, 47, 50]
+    assert [worth_a_tile(width) for width in (384, 768, 1024)] == [34, 42, 45]

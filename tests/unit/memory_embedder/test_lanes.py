@@ -35,12 +35,18 @@ class Simulation:
     running: list[tuple[int, int, Batch]] = field(default_factory=list)
     finished: dict[tuple[int, int], int] = field(default_factory=dict)
     begun: dict[tuple[int, int], int] = field(default_factory=dict)
+    begun_by: dict[tuple[int, int], Role] = field(default_factory=dict)
 
     def start_idle(self) -> None:
         busy = {worker for _, worker, _ in self.running}
         for worker, role in enumerate(self.workers):
-            if worker in busy or (batch := self.lanes.take(role)) is None:
+            express_waits = any(
+                other is Role.EXPRESS and number not in busy for number, other in enumerate(self.workers)
+            )
+            if worker in busy or (batch := self.lanes.take(role, express_waits=express_waits)) is None:
                 continue
+            busy.add(worker)
+            self.begun_by |= {(item.request, item.index): role for item in batch.items}
             for item in batch.items:
                 self.begun[item.request, item.index] = self.now
             heapq.heappush(self.running, (self.now + batch.tokens, worker, batch))
@@ -63,7 +69,15 @@ ARRIVALS = st.lists(
     min_size=1,
     max_size=40,
 )
-CREWS = st.sampled_from([[Role.GENERAL], [Role.EXPRESS, Role.GENERAL], [Role.EXPRESS, Role.GENERAL, Role.GENERAL]])
+CREWS = st.sampled_from(
+    [
+        [Role.GENERAL],
+        [Role.EXPRESS, Role.GENERAL],
+        [Role.GENERAL, Role.EXPRESS],
+        [Role.EXPRESS, Role.GENERAL, Role.GENERAL],
+        [Role.GENERAL, Role.GENERAL, Role.EXPRESS],
+    ]
+)
 
 
 @given(ARRIVALS, CREWS, st.integers(1, 8))
@@ -104,6 +118,16 @@ def test_with_an_express_worker_a_lone_query_does_not_wait_at_all() -> None:
     assert simulation.begun[2, 0] == 1234
 
 
+def test_a_query_is_left_to_the_express_worker_unless_that_is_computing() -> None:
+    simulation = Simulation(make_lanes(), [Role.GENERAL, Role.EXPRESS])
+    simulation.lanes.admit(Lane.QUERY, items(1, Lane.QUERY, [12]))
+    simulation.run_until(0)
+    assert simulation.begun_by[1, 0] is Role.EXPRESS
+    simulation.lanes.admit(Lane.QUERY, items(2, Lane.QUERY, [LONGEST]))
+    simulation.run_until(1)
+    assert simulation.begun_by[2, 0] is Role.GENERAL
+
+
 @given(CREWS, st.integers(1, 10))
 @settings(max_examples=40, deadline=None)
 def test_documents_progress_under_a_flood_of_queries(crew: list[Role], streak: int) -> None:
@@ -121,7 +145,7 @@ def test_a_batch_keeps_its_budget_and_the_order(sizes: list[int]) -> None:
     lanes = make_lanes()
     lanes.admit(Lane.DOCUMENT, items(1, Lane.DOCUMENT, sizes))
     order: list[int] = []
-    while (batch := lanes.take(Role.GENERAL)) is not None:
+    while (batch := lanes.take(Role.GENERAL, express_waits=False)) is not None:
         assert batch.tokens <= BUDGET.tokens
         assert len(batch.items) <= BUDGET.sequences
         order += [item.index for item in batch.items]
@@ -153,10 +177,10 @@ def test_a_departed_callers_waiting_texts_are_forgotten_and_its_tokens_freed() -
     lanes = make_lanes()
     lanes.admit(Lane.DOCUMENT, items(1, Lane.DOCUMENT, [200] * 5))
     lanes.admit(Lane.DOCUMENT, items(2, Lane.DOCUMENT, [50]))
-    first = lanes.take(Role.GENERAL)
+    first = lanes.take(Role.GENERAL, express_waits=False)
     assert first is not None
     assert lanes.drop(1) == 800
-    second = lanes.take(Role.GENERAL)
+    second = lanes.take(Role.GENERAL, express_waits=False)
     assert second is not None
     assert [item.request for item in second.items] == [2]
     assert lanes.inflight_tokens(Lane.DOCUMENT) == 250

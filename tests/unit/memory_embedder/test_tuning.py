@@ -15,7 +15,7 @@ from memory_embedder.offline import Speed
 from memory_embedder.plan import ComputePlan, plan_load
 from memory_embedder.profiles import PROFILES
 from memory_embedder.settings import EmbedderSettings
-from memory_embedder.tuning import choose, tune, undisturbed_rate
+from memory_embedder.tuning import choose, choose_query_threads, tune, tune_query_threads, undisturbed_rate
 
 PROFILE = PROFILES["all-MiniLM-L6-v2"]
 PLANS = [ComputePlan(tokens, WorkerPlan(2, 1, 1)) for tokens in (256, 128, 512)]
@@ -110,3 +110,31 @@ def test_a_candidate_that_cannot_run_is_left_out_but_the_default_must_run(engine
     assert tune(engine, PLANS, seconds=60.0) == PLANS[0]
     with pytest.raises(EmbedderError, match="no memory"):
         tune(engine, PLANS, seconds=60.0)
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "threads"),
+    [({8: 9.0, 4: 6.0, 2: 7.0, 1: 12.0}, 4), ({2: 10.0, 1: 9.5}, 2), ({2: 5.0, 1: 9.0}, 2), ({2: 11.0, 1: 10.0}, 1)],
+    ids=["fewer are faster", "hardly faster", "slower", "faster by a tenth"],
+)
+def test_a_query_gets_the_most_threads_unless_fewer_are_a_tenth_faster(
+    milliseconds: dict[int, float], threads: int
+) -> None:
+    assert choose_query_threads(milliseconds) == threads
+
+
+def test_a_querys_threads_are_tried_from_all_cores_down_to_one_and_the_contexts_are_freed(engine: Any) -> None:
+    made: list[Any] = []
+    make = engine.computer
+
+    def computer(threads: int) -> Any:
+        made.append(make(threads))
+        return made[-1]
+
+    engine.computer = computer
+    plan = ComputePlan(128, WorkerPlan(6, 1, 6))
+    tuned = tune_query_threads(engine, plan, seconds=1.0)
+    assert [one.threads for one in made] == [6, 3, 1]
+    assert all(one.closed for one in made)
+    assert replace(tuned, workers=replace(tuned.workers, express_threads=6)) == plan
+    assert tune_query_threads(engine, plan, seconds=0) == plan
