@@ -126,7 +126,7 @@ class Dispatcher:
             ticket.gone = True
             dropped = self._lanes.drop(ticket.number)
             self._forget(ticket)
-        self._metrics.dropped.labels(lane=ticket.lane.value).inc(dropped)
+        self._metrics.lanes[ticket.lane].dropped.inc(dropped)
 
     def reading(self) -> QueueReading:
         """The lanes at this moment."""
@@ -233,18 +233,18 @@ class Dispatcher:
                 workers.notify_all()
 
     def _observe(self, batch: Batch, present: list[tuple[Item, Ticket]], started: float, seconds: float) -> None:
-        lane = batch.lane.value
+        series = self._metrics.lanes[batch.lane]
         tokens = sum(item.tokens for item, _ in present)
         self._metrics.busy_seconds.inc(seconds)
-        self._metrics.documents.labels(lane=lane).inc(len(present))
-        self._metrics.tokens.labels(lane=lane).inc(tokens)
-        self._metrics.batch_seconds.labels(lane=lane).observe(seconds)
-        self._metrics.batch_tokens.labels(lane=lane).observe(tokens)
-        self._metrics.batch_texts.labels(lane=lane).observe(len(present))
+        series.documents.inc(len(present))
+        series.tokens.inc(tokens)
+        series.batch_seconds.observe(seconds)
+        series.batch_tokens.observe(tokens)
+        series.batch_texts.observe(len(present))
         for _, ticket in present:
             if not ticket.waited:
                 ticket.waited = True
-                self._metrics.wait_seconds.labels(lane=lane).observe(started - ticket.admitted)
+                series.wait_seconds.observe(started - ticket.admitted)
 
     def _replace(self, worker: _Worker, computer: Computer) -> Computer:
         self._metrics.engine_failures.inc()

@@ -47,6 +47,19 @@ class _QueueCollector(Collector):
         )
 
 
+class LaneSeries:
+    """The series of one lane, looked up once."""
+
+    def __init__(self, metrics: Metrics, lane: Lane) -> None:
+        self.documents = metrics.documents.labels(lane=lane.value)
+        self.tokens = metrics.tokens.labels(lane=lane.value)
+        self.dropped = metrics.dropped.labels(lane=lane.value)
+        self.wait_seconds = metrics.wait_seconds.labels(lane=lane.value)
+        self.batch_seconds = metrics.batch_seconds.labels(lane=lane.value)
+        self.batch_tokens = metrics.batch_tokens.labels(lane=lane.value)
+        self.batch_texts = metrics.batch_texts.labels(lane=lane.value)
+
+
 class Metrics:
     """All metrics of one service, in a registry of their own."""
 
@@ -75,9 +88,8 @@ class Metrics:
         self.memory_estimate = self._gauge("memory_estimate_bytes", "Memory that the model was expected to need.")
         self.batch_limit = self._gauge("batch_limit_tokens", "Tokens that a batch may hold, set or measured at start.")
         self.contexts = self._gauge("contexts", "Contexts that compute side by side.", "role")
-        for lane in Lane:  # a series that is absent until first use breaks rates and alerts
-            for counter in (self.documents, self.tokens, self.dropped):
-                counter.labels(lane=lane.value)
+        # Made at once: a series that is absent until first use breaks rates and alerts.
+        self.lanes = {lane: LaneSeries(self, lane) for lane in Lane}
 
     def observe_queues(self, read: Callable[[], QueueReading]) -> None:
         """Reads the queues when scraped rather than at every change."""

@@ -7,10 +7,12 @@ from __future__ import annotations
 import asyncio
 import base64
 import time
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import orjson
 from fastapi import APIRouter, Request, Response
+from fastapi.routing import APIRoute
 
 from memory_embedder.api_key import ApiKey
 from memory_embedder.bodies import BodyReader
@@ -49,11 +51,23 @@ _REQUEST_BODY = {
 }
 
 
+class _DirectRoute(APIRoute):
+    """A route whose endpoint takes the request and gives the response itself, and needs none of the framework's
+    injection and validation, which take a sixth of a millisecond of every query.
+    """
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """The endpoint."""
+        return self.endpoint
+
+
 def build_router(service: EmbeddingService) -> APIRouter:
     """All routes of the service."""
     router = APIRouter()
     api_key = ApiKey(service.settings.api_key_file)
-    _add_embeddings(router, service, api_key)
+    direct = APIRouter(route_class=_DirectRoute)
+    _add_embeddings(direct, service, api_key)
+    router.include_router(direct)
     _add_models(router, service, api_key)
     return router
 
