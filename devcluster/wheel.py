@@ -16,8 +16,7 @@ from devcluster.progress import Reporter
 from devcluster.settings import REPOSITORY, Settings
 
 RECIPE = "embedder-service/build-llama-wheel"
-_KERNELS = ("embedder-service/kernels/gelu_f32.h", "embedder-service/kernels/mul_mat_f16.h")
-_INPUTS = (RECIPE, *_KERNELS, "requirements/llama.txt", "requirements/llama-build.txt")
+_INPUTS = (RECIPE, "embedder-service/kernels", "requirements/llama.txt", "requirements/llama-build.txt")
 _REMEDY = "apt-get install --yes --no-install-recommends g++ python3-venv"
 
 

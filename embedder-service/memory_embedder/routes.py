@@ -53,7 +53,7 @@ _REQUEST_BODY = {
 
 class _DirectRoute(APIRoute):
     """A route whose endpoint takes the request and gives the response itself, and needs none of the framework's
-    injection and validation, which take a sixth of a millisecond of every query.
+    injection and validation: 70 microseconds of every query, whose computation has just emptied the caches of code.
     """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
