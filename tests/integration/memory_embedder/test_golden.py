@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 import sys
@@ -132,3 +133,42 @@ def test_other_kernels_compute_a_quantised_model_where_amx_failed_its_trial(q8_f
     answer = json.loads(subprocess.run(command, check=True, capture_output=True, timeout=120).stdout.splitlines()[-1])
     assert answer["kernels"] != "sapphirerapids"
     assert float(np.array(answer["vector"]) @ reference.embed(text)) >= 0.99
+
+
+_BY_ONE_VARIANT = """
+import json, sys
+from pathlib import Path
+from memory_embedder.engine import backends, llama
+from memory_embedder.profiles import PROFILES
+wanted, path, texts = sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3])
+offered = {}
+def choose(scores, *, avoid_amx):
+    offered.update(scores)
+    return wanted or next(name for name, score in scores.items() if score)
+backends.choose_variant = choose
+engine = llama.LlamaEngine(llama.EngineOptions(path, PROFILES["all-MiniLM-L6-v2"], batch_tokens=256, contexts=2))
+encoded = [engine.encode(text).tokens for text in texts]
+vectors = [engine.computer(threads).embed([tokens])[0].tolist() for threads in (1, 2) for tokens in encoded]
+runs = [name for name, score in offered.items() if score]
+print(json.dumps({"kernels": engine.facts.kernels, "runs": runs, "vectors": vectors}))
+"""
+
+
+def _by_variant(wanted: str, path: Path, texts: list[str]) -> dict[str, Any]:
+    command = [sys.executable, "-c", _BY_ONE_VARIANT, wanted, str(path), json.dumps(texts)]
+    done = subprocess.run(command, check=True, capture_output=True, timeout=120)
+    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return answer
+
+
+def test_each_of_the_kernels_that_this_machine_runs_gives_the_reference(f16_file: Path, reference: Any) -> None:
+    sentence = "the router was replaced in May and nothing but its backup of the old rules came along"
+    lengths = (1, 2, 3, 4, 5, 11, 40, 122, 250)  # every rest of a tile's rows, and more than one tile
+    texts = [" ".join(itertools.islice(itertools.cycle(sentence.split()), length)) for length in lengths]
+    expected = np.array([reference.embed(text) for text in texts] * 2)
+    runs = _by_variant("", f16_file, ["which"])["runs"]
+    assert runs
+    for variant in runs:
+        answer = _by_variant(variant, f16_file, texts)
+        assert answer["kernels"] == variant
+        assert ((np.array(answer["vectors"]) * expected).sum(axis=1) >= 0.9999).all(), variant
