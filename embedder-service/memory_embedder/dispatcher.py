@@ -48,6 +48,7 @@ class _Worker:
     role: Role
     threads: int
     busy_since: float | None = None
+    idle_threads: int = 1
     thread: threading.Thread | None = field(default=None, repr=False)
 
 
@@ -78,7 +79,7 @@ class Dispatcher:
         self._lock = threading.Lock()
         self._work = {role: threading.Condition(self._lock) for role in Role}
         self._settled = threading.Condition(self._lock)
-        self._express_waits = False
+        self._express_free = False
         self._tickets: dict[int, Ticket] = {}
         self._numbers = itertools.count(1)
         self._stopping = False
@@ -115,7 +116,7 @@ class Dispatcher:
                 self._tickets[number] = ticket
                 self._lanes.started(now=time.monotonic())
                 # One is enough: who takes a batch and leaves something behind wakes the next.
-                express = lane is Lane.QUERY and self._express_waits
+                express = lane is Lane.QUERY and self._express_free
                 self._work[Role.EXPRESS if express else Role.GENERAL].notify()
         _raise_refusal(outcome)
         return ticket
@@ -169,17 +170,23 @@ class Dispatcher:
         express = worker.role is Role.EXPRESS
         with self._lock:
             while True:
-                batch = self._lanes.take(worker.role, express_waits=self._express_waits)
+                batch = self._lanes.take(worker.role, express_free=self._express_free)
                 if batch is not None:
+                    self._express_free &= not express
+                    worker.idle_threads = self._idle_threads(worker)
                     worker.busy_since = time.monotonic()
                     if self._lanes.waiting:
                         self._work[Role.GENERAL].notify()
                     return batch
                 if self._stopping and not self._tickets:
                     return None
-                self._express_waits |= express
+                self._express_free |= express
                 self._work[worker.role].wait()
-                self._express_waits &= not express
+
+    def _idle_threads(self, worker: _Worker) -> int:
+        """What the other contexts leave: a thread that shares its core would be waited for at every operation."""
+        busy = sum(other.threads for other in self._workers if other is not worker and other.busy_since is not None)
+        return max(1, worker.threads - busy)
 
     def _compute(self, worker: _Worker, computer: Computer, batch: Batch) -> bool:
         started = time.monotonic()
@@ -191,6 +198,8 @@ class Dispatcher:
         vectors: Vectors | None = None
         try:
             if present:
+                if worker.role is Role.EXPRESS:
+                    computer.use_threads(worker.idle_threads)
                 vectors = computer.embed([ticket.sequences[item.index] for item, ticket in present])
         except EmbedderError as error:
             failure = error
@@ -200,15 +209,22 @@ class Dispatcher:
         seconds = time.monotonic() - started
         worker.busy_since = None
         self._observe(batch, present, started, seconds)
-        self._settle(batch, present, vectors, failure)
+        self._settle(worker, batch, present, vectors, failure)
         return failure is None
 
     def _settle(
-        self, batch: Batch, present: list[tuple[Item, Ticket]], vectors: Vectors | None, failure: EmbedderError | None
+        self,
+        worker: _Worker,
+        batch: Batch,
+        present: list[tuple[Item, Ticket]],
+        vectors: Vectors | None,
+        failure: EmbedderError | None,
     ) -> None:
         done: list[Ticket] = []
         with self._lock:
             self._lanes.finish(batch, now=time.monotonic())
+            # Free before its caller is told, so that the caller's next query is left to it.
+            self._express_free |= worker.role is Role.EXPRESS and failure is None
             for row, (item, ticket) in enumerate(present):
                 if vectors is not None:
                     ticket.vectors[item.index] = vectors[row]

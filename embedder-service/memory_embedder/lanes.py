@@ -136,13 +136,13 @@ class Lanes:
         """Whether anything waits."""
         return any(state.waiting for state in self._lanes.values())
 
-    def take(self, role: Role, *, express_waits: bool) -> Batch | None:
-        """The next batch for a free worker; `express_waits` = the express worker is free, or has just been woken."""
+    def take(self, role: Role, *, express_free: bool) -> Batch | None:
+        """The next batch for a free worker; `express_free` = the express worker computes nothing and will look here."""
         queries, documents = self._lanes[Lane.QUERY], self._lanes[Lane.DOCUMENT]
         if role is Role.EXPRESS:
             return self._take(Lane.QUERY) if queries.waiting else None
         due = bool(documents.waiting) and self._streak >= self._limits.query_streak
-        if queries.waiting and not due and not express_waits:
+        if queries.waiting and not due and not express_free:
             self._streak += 1
             return self._take(Lane.QUERY)
         if documents.waiting:

@@ -160,6 +160,10 @@ class LlamaComputer:
             )
         return unit_vectors(self._read(len(sequences)))
 
+    def use_threads(self, threads: int) -> None:
+        """Computes the batches that follow with so many threads."""
+        native.llama_set_n_threads(self._context, threads, threads)
+
     def close(self) -> None:
         """Frees the context."""
         if self._context:

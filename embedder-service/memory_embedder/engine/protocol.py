@@ -49,6 +49,10 @@ class Computer(Protocol):
         """Unit vectors, one row per sequence; raises `EmbedderError` when the engine fails."""
         ...
 
+    def use_threads(self, threads: int) -> None:
+        """Computes the batches that follow with so many threads."""
+        ...
+
     def close(self) -> None:
         """Frees the context."""
         ...

@@ -99,6 +99,9 @@ class FakeComputer:
             out[row] = noise / np.linalg.norm(noise)
         return out
 
+    def use_threads(self, threads: int) -> None:
+        self.threads = threads
+
     def close(self) -> None:
         self.closed = True
 

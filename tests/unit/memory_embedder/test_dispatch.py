@@ -38,6 +38,24 @@ async def test_lone_queries_are_computed_by_the_express_context_with_a_thread_fo
     assert engine.threads_used == [4] * 40
 
 
+async def test_a_query_beside_documents_takes_the_threads_that_they_leave_and_all_of_them_afterwards(
+    make_service: Make, engine: Any, connect: Connect
+) -> None:
+    service = make_service(threads=4)
+    service.load()
+    engine.gate.clear()
+    async with connect(service) as client:
+        documents = asyncio.create_task(client.post("/v1/embeddings", json={"input": ["d " * 100] * 3}))
+        await until(lambda: service.reading().inflight[Lane.DOCUMENT] == 3 * 102)
+        query = asyncio.create_task(client.post("/v1/embeddings", json={"input": "q", "input_type": "query"}))
+        await until(lambda: service.reading().inflight[Lane.QUERY] == 3)
+        engine.gate.set()
+        assert [one.status_code for one in await asyncio.gather(documents, query)] == [200, 200]
+        await client.post("/v1/embeddings", json={"input": "again", "input_type": "query"})
+    service.close()
+    assert sorted(engine.threads_used) == [1, 1, 1, 1, 4]
+
+
 async def test_queries_beyond_the_express_contexts_batch_are_taken_by_idle_document_contexts(
     make_service: Make, engine: Any, connect: Connect
 ) -> None:

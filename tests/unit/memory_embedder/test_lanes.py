@@ -40,10 +40,10 @@ class Simulation:
     def start_idle(self) -> None:
         busy = {worker for _, worker, _ in self.running}
         for worker, role in enumerate(self.workers):
-            express_waits = any(
+            express_free = any(
                 other is Role.EXPRESS and number not in busy for number, other in enumerate(self.workers)
             )
-            if worker in busy or (batch := self.lanes.take(role, express_waits=express_waits)) is None:
+            if worker in busy or (batch := self.lanes.take(role, express_free=express_free)) is None:
                 continue
             busy.add(worker)
             self.begun_by |= {(item.request, item.index): role for item in batch.items}
@@ -145,7 +145,7 @@ def test_a_batch_keeps_its_budget_and_the_order(sizes: list[int]) -> None:
     lanes = make_lanes()
     lanes.admit(Lane.DOCUMENT, items(1, Lane.DOCUMENT, sizes))
     order: list[int] = []
-    while (batch := lanes.take(Role.GENERAL, express_waits=False)) is not None:
+    while (batch := lanes.take(Role.GENERAL, express_free=False)) is not None:
         assert batch.tokens <= BUDGET.tokens
         assert len(batch.items) <= BUDGET.sequences
         order += [item.index for item in batch.items]
@@ -177,10 +177,10 @@ def test_a_departed_callers_waiting_texts_are_forgotten_and_its_tokens_freed() -
     lanes = make_lanes()
     lanes.admit(Lane.DOCUMENT, items(1, Lane.DOCUMENT, [200] * 5))
     lanes.admit(Lane.DOCUMENT, items(2, Lane.DOCUMENT, [50]))
-    first = lanes.take(Role.GENERAL, express_waits=False)
+    first = lanes.take(Role.GENERAL, express_free=False)
     assert first is not None
     assert lanes.drop(1) == 800
-    second = lanes.take(Role.GENERAL, express_waits=False)
+    second = lanes.take(Role.GENERAL, express_free=False)
     assert second is not None
     assert [item.request for item in second.items] == [2]
     assert lanes.inflight_tokens(Lane.DOCUMENT) == 250
