@@ -43,6 +43,9 @@ class Ticket:
     gone: bool = False
 
 
+_Present = list[tuple[Item, Ticket]]
+
+
 @dataclass(slots=True)
 class _Worker:
     role: Role
@@ -213,12 +216,7 @@ class Dispatcher:
         return failure is None
 
     def _settle(
-        self,
-        worker: _Worker,
-        batch: Batch,
-        present: list[tuple[Item, Ticket]],
-        vectors: Vectors | None,
-        failure: EmbedderError | None,
+        self, worker: _Worker, batch: Batch, present: _Present, vectors: Vectors | None, failure: EmbedderError | None
     ) -> None:
         done: list[Ticket] = []
         with self._lock:
@@ -248,7 +246,7 @@ class Dispatcher:
             for workers in self._work.values():
                 workers.notify_all()
 
-    def _observe(self, batch: Batch, present: list[tuple[Item, Ticket]], started: float, seconds: float) -> None:
+    def _observe(self, batch: Batch, present: _Present, started: float, seconds: float) -> None:
         series = self._metrics.lanes[batch.lane]
         tokens = sum(item.tokens for item, _ in present)
         self._metrics.busy_seconds.inc(seconds)
