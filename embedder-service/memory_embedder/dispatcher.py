@@ -82,7 +82,7 @@ class Dispatcher:
         self._lock = threading.Lock()
         self._work = {role: threading.Condition(self._lock) for role in Role}
         self._settled = threading.Condition(self._lock)
-        self._express_free = False
+        self._express_free = True  # its thread looks for work when it starts
         self._tickets: dict[int, Ticket] = {}
         self._numbers = itertools.count(1)
         self._stopping = False

@@ -13,7 +13,7 @@ from memory_embedder.profiles import ModelProfile
 from memory_embedder.settings import CPU_BATCH_TOKENS, GPU_BATCH_TOKENS, EmbedderSettings
 
 _MOST_CONTEXTS = 8  # each has buffers of its own; beyond this, threads are shared out inside the contexts
-_MOST_QUERY_THREADS = 8  # a query's matrices are small: more threads wait for each other longer than they compute
+_MOST_QUERY_THREADS = 8  # the most that are tried at start: a query's matrices are too small to share out among many
 
 
 @dataclass(frozen=True, slots=True)

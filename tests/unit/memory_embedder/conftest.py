@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -118,7 +119,15 @@ def model_file(tmp_path: Path) -> Path:
     return path
 
 
+Connect = Callable[[EmbeddingService], httpx.AsyncClient]
 MakeService = Callable[..., EmbeddingService]
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Waits for what another thread does, within 20 s."""
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110 -- the state changes on another thread, which knows no event of ours
+            await asyncio.sleep(0.005)
 
 
 @pytest.fixture

@@ -6,7 +6,9 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import httpx
@@ -14,94 +16,89 @@ import pytest
 
 from memory_embedder.lanes import Lane
 from memory_embedder.service import EmbeddingService
+from tests.unit.memory_embedder.conftest import Connect, MakeService, until
 
-Connect = Callable[[EmbeddingService], httpx.AsyncClient]
-Make = Callable[..., EmbeddingService]
+LONG = "w " * 100  # fills a batch with its two separators
+LONG_TOKENS = 102
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110 -- the state changes on another thread, which knows no event of ours
-            await asyncio.sleep(0.005)
+@dataclass(frozen=True)
+class Running:
+    """A service with some cores; `engine.gate` holds what it computes."""
+
+    service: EmbeddingService
+    client: httpx.AsyncClient
+
+    async def ask(self, lane: Lane, *texts: str) -> None:
+        body = {"input": list(texts), "input_type": lane.value}
+        assert (await self.client.post("/v1/embeddings", json=body)).status_code == 200
+
+    async def until_computing(self, lane: Lane, tokens: int) -> None:
+        await until(lambda: self.service.reading().inflight[lane] == tokens)
+
+
+@pytest.fixture
+def run(make_service: MakeService, connect: Connect) -> Any:
+    @asynccontextmanager
+    async def running(cores: int) -> AsyncIterator[Running]:
+        service = make_service(threads=cores)
+        service.load()
+        async with connect(service) as client:
+            yield Running(service, client)
+        assert await asyncio.to_thread(service.close)
+
+    return running
 
 
 async def test_lone_queries_are_computed_by_the_express_context_with_a_thread_for_each_core(
-    make_service: Make, engine: Any, connect: Connect
+    run: Any, engine: Any
 ) -> None:
-    service = make_service(threads=4)
-    service.load()
-    async with connect(service) as client:
+    async with run(cores=4) as running:
         for number in range(40):
-            body = {"input": f"question {number}", "input_type": "query"}
-            assert (await client.post("/v1/embeddings", json=body)).status_code == 200
-    service.close()
+            await running.ask(Lane.QUERY, f"question {number}")
     assert engine.threads_used == [4] * 40
 
 
 async def test_a_query_beside_documents_takes_the_threads_that_they_leave_and_all_of_them_afterwards(
-    make_service: Make, engine: Any, connect: Connect
+    run: Any, engine: Any
 ) -> None:
-    service = make_service(threads=4)
-    service.load()
-    engine.gate.clear()
-    async with connect(service) as client:
-        documents = asyncio.create_task(client.post("/v1/embeddings", json={"input": ["d " * 100] * 3}))
-        await until(lambda: service.reading().inflight[Lane.DOCUMENT] == 3 * 102)
-        query = asyncio.create_task(client.post("/v1/embeddings", json={"input": "q", "input_type": "query"}))
-        await until(lambda: service.reading().inflight[Lane.QUERY] == 3)
+    async with run(cores=4) as running, asyncio.TaskGroup() as asked:
+        engine.gate.clear()
+        documents = asked.create_task(running.ask(Lane.DOCUMENT, LONG, LONG))
+        await running.until_computing(Lane.DOCUMENT, 2 * LONG_TOKENS)
+        query = asked.create_task(running.ask(Lane.QUERY, "q"))
+        await running.until_computing(Lane.QUERY, 3)
         engine.gate.set()
-        assert [one.status_code for one in await asyncio.gather(documents, query)] == [200, 200]
-        await client.post("/v1/embeddings", json={"input": "again", "input_type": "query"})
-    service.close()
-    assert sorted(engine.threads_used) == [1, 1, 1, 1, 4]
+        await asyncio.gather(documents, query)
+        await running.ask(Lane.QUERY, "again")
+    assert sorted(engine.threads_used) == [1, 1, 2, 4]
 
 
 async def test_queries_beyond_the_express_contexts_batch_are_taken_by_idle_document_contexts(
-    make_service: Make, engine: Any, connect: Connect
+    run: Any, engine: Any
 ) -> None:
-    service = make_service(threads=2)
-    service.load()
-    engine.gate.clear()
-    async with connect(service) as client:
-        body = {"input": ["q " * 100] * 3, "input_type": "query"}
-        asked = asyncio.create_task(client.post("/v1/embeddings", json=body))
-        await until(lambda: service.reading().inflight[Lane.QUERY] == 3 * 102)
+    async with run(cores=2) as running, asyncio.TaskGroup() as asked:
+        engine.gate.clear()
+        asked.create_task(running.ask(Lane.QUERY, LONG, LONG, LONG))
+        await running.until_computing(Lane.QUERY, 3 * LONG_TOKENS)
         engine.gate.set()
-        assert (await asked).status_code == 200
-    service.close()
-    assert sorted(engine.threads_used) == [1, 1, 2]
+    assert len(engine.seen) == 3
 
 
-async def test_one_request_of_many_texts_wakes_every_document_context(
-    make_service: Make, engine: Any, connect: Connect
-) -> None:
-    service = make_service(threads=4)
-    service.load()
-    engine.gate.clear()
-    async with connect(service) as client:
-        asked = asyncio.create_task(client.post("/v1/embeddings", json={"input": ["d " * 100] * 6}))
-        await until(lambda: service.reading().inflight[Lane.DOCUMENT] == 4 * 102)
+async def test_one_request_of_many_texts_wakes_every_document_context(run: Any, engine: Any) -> None:
+    async with run(cores=4) as running, asyncio.TaskGroup() as asked:
+        engine.gate.clear()
+        asked.create_task(running.ask(Lane.DOCUMENT, *[LONG] * 6))
+        await running.until_computing(Lane.DOCUMENT, 4 * LONG_TOKENS)
         engine.gate.set()
-        assert (await asked).status_code == 200
-    assert await asyncio.to_thread(service.close)
+    assert len(engine.seen) == 6
 
 
-async def test_no_request_is_forgotten_when_both_lanes_are_busy_from_many_sides(
-    make_service: Make, connect: Connect
-) -> None:
-    service = make_service(threads=3)
-    service.load()
-    async with connect(service) as client:
-
-        async def ask(number: int) -> int:
-            kind = "query" if number % 3 else "document"
-            body = {"input": [f"text {number} {part}" for part in range(1 + number % 5)], "input_type": kind}
-            return (await client.post("/v1/embeddings", json=body)).status_code
-
-        async with asyncio.timeout(60):
-            answers = await asyncio.gather(*(ask(number) for number in range(300)))
-    assert set(answers) == {200}
-    assert await asyncio.to_thread(service.close)
+async def test_no_request_is_forgotten_when_both_lanes_are_busy_from_many_sides(run: Any) -> None:
+    async with run(cores=3) as running, asyncio.timeout(60), asyncio.TaskGroup() as asked:
+        for number in range(300):
+            lane = Lane.QUERY if number % 3 else Lane.DOCUMENT
+            asked.create_task(running.ask(lane, *[f"text {number} {part}" for part in range(1 + number % 5)]))
 
 
 SPINS = "import memory_embedder.engine, os; print(os.environ.get('GOMP_SPINCOUNT'))"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -14,9 +14,9 @@ import uvicorn
 
 from memory_embedder.logs import configure_logging
 from memory_embedder.service import EmbeddingService
+from tests.unit.memory_embedder.conftest import Connect
 
 CANARY = "zebra-CANARY-7731"
-Connect = Callable[[EmbeddingService], httpx.AsyncClient]
 
 
 @pytest.fixture

@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from memory_embedder.errors import EmbedderError, ErrorKind
 from memory_embedder.metrics import Metrics
 from memory_embedder.service import EmbeddingService, State
 from memory_embedder.settings import EmbedderSettings
-
-Connect = Callable[[EmbeddingService], httpx.AsyncClient]
-Make = Callable[..., EmbeddingService]
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110 -- the state changes on another thread, which knows no event of ours
-            await asyncio.sleep(0.005)
+from tests.unit.memory_embedder.conftest import Connect, until
+from tests.unit.memory_embedder.conftest import MakeService as Make
 
 
 async def test_while_loading_it_lives_but_is_not_ready_and_says_when_to_come_back(

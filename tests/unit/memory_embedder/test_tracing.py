@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from typing import Any
 
-import httpx
 import pytest
 from opentelemetry.sdk._logs import LoggerProvider
 from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
@@ -19,10 +17,10 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from memory_embedder.errors import EmbedderError
 from memory_embedder.service import EmbeddingService
 from memory_embedder.tracing import NoTracing, OpenTelemetryTracing, make_tracing
+from tests.unit.memory_embedder.conftest import Connect
 
 CANARY = "heron-CANARY-5150"
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-Connect = Callable[[EmbeddingService], httpx.AsyncClient]
 
 
 @pytest.fixture

@@ -55,15 +55,21 @@ def test_a_gpu_is_tried_with_nothing_that_needs_more_memory_than_its_default() -
     assert plan.most_contexts == plan.candidates[0].workers.general + 1
 
 
-def test_every_candidate_is_run_and_its_contexts_are_freed(engine: Any) -> None:
-    made: list[Any] = []
+@pytest.fixture
+def made(engine: Any) -> list[Any]:
+    """The contexts that the engine makes."""
+    contexts: list[Any] = []
     make = engine.computer
 
     def computer(threads: int) -> Any:
-        made.append(make(threads))
-        return made[-1]
+        contexts.append(make(threads))
+        return contexts[-1]
 
     engine.computer = computer
+    return contexts
+
+
+def test_every_candidate_is_run_and_its_contexts_are_freed(engine: Any, made: list[Any]) -> None:
     engine.facts = replace(engine.facts, batch_capacity=512)
     assert tune(engine, PLANS, seconds=60.0) in PLANS
     assert len(made) >= 2 * (1 + len(PLANS))  # the default once more, unmeasured, before all
@@ -123,15 +129,9 @@ def test_a_query_gets_the_most_threads_unless_fewer_are_a_tenth_faster(
     assert choose_query_threads(milliseconds) == threads
 
 
-def test_a_querys_threads_are_tried_from_all_cores_down_to_one_and_the_contexts_are_freed(engine: Any) -> None:
-    made: list[Any] = []
-    make = engine.computer
-
-    def computer(threads: int) -> Any:
-        made.append(make(threads))
-        return made[-1]
-
-    engine.computer = computer
+def test_a_querys_threads_are_tried_from_all_cores_down_to_one_and_the_contexts_are_freed(
+    engine: Any, made: list[Any]
+) -> None:
     plan = ComputePlan(128, WorkerPlan(6, 1, 6))
     tuned = tune_query_threads(engine, plan, seconds=1.0)
     assert [one.threads for one in made] == [6, 3, 1]
