@@ -65,6 +65,7 @@ CREATE TABLE public.memories (
     embedding public.halfvec(384),
     CONSTRAINT memory_index_no_private_embedding CHECK (((embedding IS NULL) OR ((NOT (is_sensitive IS NOT FALSE)) AND (deleted_at IS NULL))))
 );
+ALTER TABLE ONLY public.memories ALTER COLUMN search_vector SET STATISTICS 300;
 
 CREATE SEQUENCE public.memories_id_seq
     AS integer

@@ -22,6 +22,7 @@ from memory_recall.semantics import Embedded
 
 _PAGE = 10
 _WARM_UP = 20
+_SETTLING = 200  # a server that has been up for a while has the graph's nodes in memory: each question brings some in
 _RECALL_DEPTH = 50
 _NOBODY = "http://127.0.0.1:9"  # the discard port
 WORDS_ONLY, MEANING_ONLY, EMBEDDER_STOPPED = "ours, words only", "ours, meaning only", "ours, embedder stopped"
@@ -50,6 +51,7 @@ async def measure(built: Built, count: int) -> list[Measured]:
         stack.push_async_callback(recall.close)
         stack.push_async_callback(stopped.close)
         arms = _arms(pool, recall, stopped, questions)
+        await _settle(recall, Synthetic().questions(built.rows, _SETTLING, stream=2))
         times: dict[str, list[float]] = {name: [] for name in arms}
         for number in range(len(questions.texts)):
             order = list(arms) if number % 2 else list(reversed(arms))
@@ -58,6 +60,12 @@ async def measure(built: Built, count: int) -> list[Measured]:
                 await arms[name](number)
                 times[name].append((time.perf_counter() - started) * 1e3)
     return [Measured(name, tuple(taken[_WARM_UP:])) for name, taken in times.items()]
+
+
+async def _settle(recall: HybridRecall, questions: Questions) -> None:
+    """The plain design profits as much: it reads the same index, and most of the table at every question."""
+    for text, vector in zip(questions.texts, questions.vectors, strict=True):
+        await recall.recall(text, limit=_PAGE, vector=Embedded(vector.tolist(), MODEL))
 
 
 def _arms(

@@ -91,6 +91,7 @@ async def build(server: LatencyServer, rows: int, say: Callable[[str], None]) ->
         await _once(owner, "rows", lambda: _fill(owner, rows, say), say)
         await _once(owner, "gin", lambda: _gin(owner), say)
         await _once(owner, "hnsw", lambda: migrate(DsnText(dsn), request, to="head"), say)
+        await _once(owner, "statistics", lambda: migrate(DsnText(dsn), request, to="head"), say)  # of earlier databases
         await _once(owner, "vacuum", lambda: owner.execute("VACUUM (ANALYZE) memories"), say)
         done = await owner.fetch("SELECT step, seconds FROM bench_steps")
     finally:

@@ -36,6 +36,7 @@ from memory_recall.store.migrate_state import (
     HEAD_REVISION,
     INDEX_REVISION,
     SCHEMA_REVISION,
+    SWAP_REVISION,
     VERSION_TABLE,
     current_revision,
 )
@@ -128,7 +129,7 @@ class _Run:
         await self._check(table)
         if await self._has_drifted(table):
             await self._alembic(table, "stamp", "0001")
-        for revision in (SCHEMA_REVISION, INDEX_REVISION, HEAD_REVISION):
+        for revision in (SCHEMA_REVISION, INDEX_REVISION, SWAP_REVISION, HEAD_REVISION):
             if revision == INDEX_REVISION and goal == HEAD_REVISION:
                 await self._prepare_index_build(table)
             if revision <= goal and (await current_revision(self._connection, table) or "") < revision:

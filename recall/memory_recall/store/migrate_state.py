@@ -9,7 +9,8 @@ from memory_recall.store.translation import translated
 VERSION_TABLE = "memory_index_alembic_version"
 SCHEMA_REVISION = "0002"
 INDEX_REVISION = "0003"
-HEAD_REVISION = "0004"
+SWAP_REVISION = "0004"
+HEAD_REVISION = "0005"
 
 
 async def current_revision(connection: AnyConnection, table: MemoryTable) -> str | None:

@@ -13,8 +13,8 @@ Requests = Callable[..., MigrationRequest]
 
 _OBJECTS = """
 SELECT string_agg(line, E'\n' ORDER BY line) FROM (
-    SELECT format('column %s.%s %s %s', c.relname, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull)
-           AS line
+    SELECT format('column %s.%s %s %s %s', c.relname, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull,
+                  a.attstattarget) AS line
       FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
      WHERE c.relnamespace = 'public'::regnamespace AND c.relkind = 'r' AND a.attnum > 0 AND NOT a.attisdropped
     UNION ALL
@@ -31,6 +31,10 @@ SELECT string_agg(line, E'\n' ORDER BY line) FROM (
 ) objects
 """
 
+_OF_WORDS = "FROM pg_attribute WHERE attrelid = 'memories'::regclass AND attname = 'search_vector'"
+_TARGET = f"SELECT coalesce(nullif(attstattarget, -1)::text, 'default') {_OF_WORDS}"
+_KNOWN_WORDS = "SELECT most_common_elems::text FROM pg_stats WHERE attname = 'search_vector'"
+
 
 async def _objects(database: Database) -> str:
     async with database.connection() as connection:
@@ -40,7 +44,7 @@ async def _objects(database: Database) -> str:
 
 async def test_an_empty_database_reaches_head_and_stays_there(database: Database, request_for: Requests) -> None:
     result = await migrate(DsnText(database.dsn), request_for(), to="head")
-    assert (result.revision, result.applied) == ("0004", ["0001", "0002", "0003", "0004"])
+    assert (result.revision, result.applied) == ("0005", ["0001", "0002", "0003", "0004", "0005"])
     before = await _objects(database)
     again = await migrate(DsnText(database.dsn), request_for(), to="head")
     assert again.applied == []
@@ -51,7 +55,7 @@ async def test_schema_leaves_the_vector_index_for_later(database: Database, requ
     result = await migrate(DsnText(database.dsn), request_for(), to="schema")
     assert result.revision == "0002"
     assert "hnsw" not in await _objects(database)
-    assert (await migrate(DsnText(database.dsn), request_for(), to="head")).applied == ["0003", "0004"]
+    assert (await migrate(DsnText(database.dsn), request_for(), to="head")).applied == ["0003", "0004", "0005"]
 
 
 async def test_up_down_up_ends_with_the_same_objects_and_keeps_the_rows(
@@ -83,7 +87,7 @@ async def test_without_the_extension_the_rest_waits_and_is_not_stamped_as_done(
         assert await connection.fetchval("SELECT version_num FROM memory_index_alembic_version") == "0001"
         await connection.execute("INSERT INTO memories (content) VALUES ('works without vectors')")
     await bare_database.create_extension()
-    assert (await migrate(source, request_for(), to="head")).applied == ["0002", "0003", "0004"]
+    assert (await migrate(source, request_for(), to="head")).applied == ["0002", "0003", "0004", "0005"]
 
 
 async def test_a_database_whose_extension_was_dropped_is_migrated_again(
@@ -99,7 +103,7 @@ async def test_a_database_whose_extension_was_dropped_is_migrated_again(
         await migrate(source, request_for(), to="head")
     await database.create_extension()
     result = await migrate(source, request_for(), to="head")
-    assert result.revision == "0004"
+    assert result.revision == "0005"
     assert sorted(await _objects(database)) == sorted(before)
 
 
@@ -121,6 +125,25 @@ async def test_missing_rules_are_put_back(database: Database, request_for: Reque
     assert await _objects(database) != before
     await migrate(source, request_for(), to="schema")
     assert await _objects(database) == before
+
+
+@pytest.mark.parametrize(("own", "kept"), [(None, "300"), (50, "50")])
+async def test_words_are_known_finely_unless_somebody_has_decided_otherwise(
+    database: Database, request_for: Requests, own: int | None, kept: str
+) -> None:
+    """The target of the words' statistics is raised and filled at once, and goes with us; a person's own one stays."""
+    source = DsnText(database.dsn)
+    await migrate(source, request_for(), to="schema")
+    async with database.connection() as connection:
+        await connection.execute("INSERT INTO memories (content) SELECT 'zigbee dongle' FROM generate_series(1, 500)")
+        if own is not None:
+            await connection.execute(f"ALTER TABLE memories ALTER COLUMN search_vector SET STATISTICS {own}")
+        await migrate(source, request_for(), to="head")
+        assert await connection.fetchval(_TARGET) == kept
+        if own is None:
+            assert "dongl" in await connection.fetchval(_KNOWN_WORDS)
+        await remove(source, request_for())
+        assert await connection.fetchval(_TARGET) == ("default" if own is None else kept)
 
 
 async def _as_superuser(database: Database, statement: str) -> None:

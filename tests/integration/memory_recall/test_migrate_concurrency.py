@@ -36,8 +36,8 @@ async def test_two_migrators_at_once_both_succeed_and_one_does_the_work(
 ) -> None:
     source = DsnText(database.dsn)
     results = await asyncio.gather(*(migrate(source, request_for(), to="head") for _ in range(3)))
-    assert [result.revision for result in results] == ["0004"] * 3
-    assert sorted(len(result.applied) for result in results) == [0, 0, 4]
+    assert [result.revision for result in results] == ["0005"] * 3
+    assert sorted(len(result.applied) for result in results) == [0, 0, 5]
 
 
 async def test_a_migrator_that_finds_the_lock_taken_gives_up_in_words(
@@ -74,11 +74,11 @@ async def test_an_index_left_invalid_by_an_interrupted_build_is_rebuilt(
     async with database.connection() as connection:
         broken = (await inspect(connection, "memories")).index
         assert (broken.exists, broken.valid) == (True, False)
-    assert (await migrate(source, request_for(), to="head")).revision == "0004"
+    assert (await migrate(source, request_for(), to="head")).revision == "0005"
     async with database.connection() as connection:
         assert (await inspect(connection, "memories")).index.valid
         await connection.execute("DROP INDEX idx_memories_embedding")
-    assert (await migrate(source, request_for(), to="head")).applied == ["0003", "0004"], (
+    assert (await migrate(source, request_for(), to="head")).applied == ["0003", "0004", "0005"], (
         "a dropped index is built again"
     )
 
@@ -124,7 +124,7 @@ async def test_a_migrator_killed_at_any_stage_is_simply_run_again(
         await holder.close()
     await _as_superuser(database, "DROP EVENT TRIGGER hold", "DROP FUNCTION hold")
     result = await migrate(source, request_for(), to="head")
-    assert result.revision == "0004"
+    assert result.revision == "0005"
     async with database.connection() as connection:
         facts = await inspect(connection, "memories")
         assert facts.index.valid

@@ -5,6 +5,7 @@ import random
 from collections import Counter
 from typing import Any
 
+import orjson
 import pytest
 
 WORDS = (
@@ -134,14 +135,17 @@ async def test_a_small_budget_spends_itself_on_the_rarest_word(memories: Any) ->
     "query", [*(one for one in QUERIES if one != MOSTLY_EVERYWHERE), "zigbee garden kettle relay tomato port"]
 )
 @pytest.mark.parametrize("user", [None, "ana"])
+@pytest.mark.parametrize("rare_rows", [0, 20, 500])
 async def test_a_large_table_s_bm25_is_that_of_the_textbook_too(
-    memories: Any, monkeypatch: pytest.MonkeyPatch, query: str, user: str | None
+    memories: Any, monkeypatch: pytest.MonkeyPatch, query: str, user: str | None, rare_rows: int
 ) -> None:
-    """Words that ANALYZE knows as common are met by intersecting them with others: the same best rows, filtered too."""
+    """Whether words that ANALYZE knows are read or intersected with others: the same best rows, filtered too."""
     from memory_recall.fusion import Fusion
     from memory_recall.store import lexical_bm25
 
     monkeypatch.setattr(lexical_bm25, "SMALL_TABLE", 0)
+    monkeypatch.setattr(lexical_bm25, "_LEAST_RARE_ROWS", rare_rows)
+    monkeypatch.setattr(lexical_bm25, "_RARE_ROWS_SCALE", 0)
     await fill(memories)
     await memories.pool.execute("UPDATE memories SET user_id = 'ana' WHERE id % 3 = 0")
     await memories.pool.execute("ANALYZE memories")
@@ -177,6 +181,51 @@ async def test_a_large_table_takes_frequencies_from_the_last_analyze(memories: A
     assert "pg_stats" in sql
     assert len(rows) == 10
     assert rows[0]["lexical_score"] > 0
+
+
+async def test_rows_of_known_words_are_read_from_the_rarest_on_and_pairs_until_they_promise_enough(
+    memories: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a question costs is bounded by what ANALYZE says of its words, not by how many words it has."""
+    from memory_recall.store import lexical_bm25
+
+    monkeypatch.setattr(lexical_bm25, "SMALL_TABLE", 0)
+    for word, every in (("xylophone", 100), ("kettle", 20), ("dongle", 4), ("relay", 3), ("garden", 2)):
+        await memories.pool.execute(
+            "INSERT INTO memories (content) SELECT $1 || ' ' || n FROM generate_series(1, 4000) n WHERE n % $2 = 0",
+            word, every,
+        )  # fmt: skip
+    await memories.pool.execute("UPDATE memories SET content = content || ' relay garden' WHERE content LIKE 'dongle%'")
+    await memories.pool.execute("ANALYZE memories")
+    question = "xylophone kettle dongle relay garden"
+    assert await _rows_of(memories, question, "rare", "postings", "combinations") == (2, 240, 3 + 2)
+    monkeypatch.setattr(lexical_bm25, "_PAIRED_ROWS", 1)
+    monkeypatch.setattr(lexical_bm25, "_LEAST_RARE_ROWS", 100)
+    assert await _rows_of(memories, question, "rare", "postings", "combinations") == (1, 40, 4 + 1)
+
+
+async def _rows_of(memories: Any, question: str, *parts: str) -> tuple[int, ...]:
+    from memory_recall.fusion import Fusion, SortBy
+    from memory_recall.store.lexical_bm25 import CollectionStatistics
+    from memory_recall.store.recall_filters import Filters
+    from memory_recall.store.recall_sql import RecallQuery, statement
+    from memory_recall.store.table import describe
+
+    async with memories.pool.acquire() as connection:
+        rows = await connection.fetchval("SELECT count(*) FROM memories")
+        asked = RecallQuery(
+            text=question, legs="lexical", lexical="bm25", fusion=Fusion(), sort_by=SortBy.RELEVANCE,
+            filters=Filters(), limit=10, statistics=CollectionStatistics(rows, 2.0, 30.0),
+        )  # fmt: skip
+        sql, arguments = statement(asked, await describe(connection, "memories"))
+        plan = await connection.fetchval(f"EXPLAIN (ANALYZE, FORMAT JSON) {sql}", *arguments)
+    found: dict[str, int] = {}
+    nodes = [orjson.loads(plan)[0]["Plan"]]
+    while nodes:
+        node = nodes.pop()
+        nodes += node.get("Plans", [])
+        found[node.get("Subplan Name", "").removeprefix("CTE ")] = round(node["Actual Rows"])
+    return tuple(found[part] for part in parts)
 
 
 async def test_an_or_query_is_made_from_parsed_words(memories: Any) -> None:
