@@ -65,19 +65,33 @@ void f16_fill_panel(float * panel, const ggml_fp16_t * weights, int stride, int 
     }
 }
 
-// One panel's columns of the result: A is M x K activations, B the panel's weights, C its first column.
-void f16_panel(int M, int K, const float * A, const ggml_fp16_t * B, float * C, int ldc) {
+void f16_prefetch(const ggml_fp16_t * weights, int depth) {
+    for (int k = 0; k < depth; k += 32) {
+        _mm_prefetch((const char *) (weights + k), _MM_HINT_T1);  // the first level cache is full of the panel
+    }
+}
+
+// One panel's columns of the result: A is M x K activations, B the panel's weights, C its first column. While a block is
+// multiplied the next one is fetched, some rows with each tile, since converting alone would wait for memory.
+void f16_panel(int M, int K, const float * A, const ggml_fp16_t * B, float * C, int ldc, bool last) {
     alignas(64) float panel[F16_PANEL_COLS * F16_PANEL_DEPTH];
     const int tiles = (M + F16_TILE_ROWS - 1) / F16_TILE_ROWS;
+    const int steps = tiles * (F16_PANEL_COLS / F16_TILE_COLS);
 
     for (int k = 0; k < K; k += F16_PANEL_DEPTH) {
         const int depth = std::min(F16_PANEL_DEPTH, K - k);
+        const bool done = k + depth == K;
+        const ggml_fp16_t * next_block = done ? B + (int64_t) F16_PANEL_COLS * K : B + k + depth;
+        int step = 0, fetched = done && last ? F16_PANEL_COLS : 0;
         f16_fill_panel(panel, B + k, K, depth);
         for (int tile = 0; tile < tiles; ++tile) {
             // rows are shared out evenly: thirteen are 5 + 4 + 4, since a tile of one row costs half of a full one
             const int row  = (int) ((int64_t) tile * M / tiles);
             const int next = (int) ((int64_t) (tile + 1) * M / tiles);
             for (int col = 0; col < F16_PANEL_COLS; col += F16_TILE_COLS) {
+                for (++step; fetched < F16_PANEL_COLS * step / steps; ++fetched) {
+                    f16_prefetch(next_block + (int64_t) fetched * K, depth);
+                }
                 f16_tile_of(next - row, depth, A + (int64_t) row * K + k, K, panel + col * F16_PANEL_DEPTH,
                             C + (int64_t) row * ldc + col, ldc, k > 0);
             }
@@ -101,7 +115,7 @@ void mul_mat_f16(const ggml_compute_params * params, ggml_tensor * dst) {
             const int     first  = i % panels * F16_PANEL_COLS;
             const auto at = [&](const ggml_tensor * t) { return (char *) t->data + ggml_batch_offset(t, matrix, dst->ne[2]); };
             f16_panel(M, K, (const float *) at(src1), (const ggml_fp16_t *) at(src0) + (int64_t) first * K,
-                      (float *) at(dst) + first, ldc);
+                      (float *) at(dst) + first, ldc, i + 1 == end);
         }
     });
 }

@@ -20,7 +20,6 @@ import structlog
 from llama_cpp import llama_cpp as native
 
 from memory_embedder.engine.amx import amx_works
-from memory_embedder.engine.attention_tile import TILE, fill_tile, worth_a_tile
 from memory_embedder.engine.backends import Backends, load_backends
 from memory_embedder.engine.memory import MemoryNeed, check_gpu_memory, estimate_memory
 from memory_embedder.engine.native_batch import NativeBatch
@@ -141,18 +140,16 @@ class LlamaComputer:
             raise EmbedderError(
                 ErrorKind.CONFIGURATION, "llama.cpp did not take the model's pooling; the file is no embedder."
             )
-        self._worth_a_tile = worth_a_tile(facts.dimensions) if facts.device == "cpu" else TILE
         self._memory = native.llama_get_memory(self._context)  # encoders have none: that is what tells the two apart
         self._batch = NativeBatch(native.llama_batch, facts.batch_capacity, facts.max_sequences)
 
     def embed(self, sequences: Sequence[TokenIds]) -> Vectors:
         """Unit vectors, one row per sequence."""
+        self._batch.fill(sequences)
         if self._memory:
-            self._batch.fill(sequences)
             native.llama_memory_clear(self._memory, True)  # noqa: FBT003 -- the same
             status = native.llama_decode(self._context, self._batch.native)
         else:
-            self._batch.fill(fill_tile(sequences, self._worth_a_tile))
             status = native.llama_encode(self._context, self._batch.native)
         if status != 0:
             raise EmbedderError(

@@ -149,6 +149,7 @@ backends.choose_variant = choose
 engine = llama.LlamaEngine(llama.EngineOptions(path, PROFILES["all-MiniLM-L6-v2"], batch_tokens=256, contexts=2))
 encoded = [engine.encode(text).tokens for text in texts]
 vectors = [engine.computer(threads).embed([tokens])[0].tolist() for threads in (1, 2) for tokens in encoded]
+vectors += engine.computer(2).embed(encoded[:5]).tolist()
 runs = [name for name, score in offered.items() if score]
 print(json.dumps({"kernels": engine.facts.kernels, "runs": runs, "vectors": vectors}))
 """
@@ -163,9 +164,11 @@ def _by_variant(wanted: str, path: Path, texts: list[str]) -> dict[str, Any]:
 
 def test_each_of_the_kernels_that_this_machine_runs_gives_the_reference(f16_file: Path, reference: Any) -> None:
     sentence = "the router was replaced in May and nothing but its backup of the old rules came along"
-    lengths = (1, 2, 3, 4, 5, 11, 40, 122, 250)  # every rest of a tile's rows, and more than one tile
+    # Every rest of a tile's rows, more than one tile, and both sides of what one vector of keys or a short batch holds.
+    lengths = (1, 2, 3, 4, 5, 11, 13, 14, 15, 29, 30, 40, 61, 62, 63, 122, 250)
     texts = [" ".join(itertools.islice(itertools.cycle(sentence.split()), length)) for length in lengths]
-    expected = np.array([reference.embed(text) for text in texts] * 2)
+    alone = [reference.embed(text) for text in texts]
+    expected = np.array(alone * 2 + alone[:5])  # with one thread and two, and the first five in one batch
     runs = _by_variant("", f16_file, ["which"])["runs"]
     assert runs
     for variant in runs:
