@@ -48,6 +48,8 @@ def tune_query_threads(engine: Engine, plan: ComputePlan, seconds: float) -> Com
         return plan
     milliseconds = {threads: _query_milliseconds(engine, threads) for threads in _halvings(most)}
     chosen = choose_query_threads(milliseconds)
+    if chosen != most:  # once may be chance here too
+        chosen = choose_query_threads({threads: _query_milliseconds(engine, threads) for threads in (most, chosen)})
     structlog.get_logger("memory_embedder.tuning").info("Measured", query_milliseconds=milliseconds, chosen=chosen)
     return replace(plan, workers=replace(plan.workers, express_threads=chosen))
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from memory_embedder import tuning
 from memory_embedder.dispatcher import WorkerPlan
 from memory_embedder.errors import EmbedderError, ErrorKind
 from memory_embedder.offline import Speed
@@ -138,3 +139,13 @@ def test_a_querys_threads_are_tried_from_all_cores_down_to_one_and_the_contexts_
     assert all(one.closed for one in made)
     assert replace(tuned, workers=replace(tuned.workers, express_threads=6)) == plan
     assert tune_query_threads(engine, plan, seconds=0) == plan
+
+
+@pytest.mark.parametrize(("again", "chosen"), [(5.0, 6), (20.0, 1)])
+def test_a_query_gets_fewer_threads_only_if_they_are_faster_twice(
+    engine: Any, monkeypatch: pytest.MonkeyPatch, again: float, chosen: int
+) -> None:
+    taken = {6: [20.0, again], 3: [10.0], 1: [8.0, 8.0]}
+    monkeypatch.setattr(tuning, "_query_milliseconds", lambda _engine, threads: taken[threads].pop(0))
+    tuned = tune_query_threads(engine, ComputePlan(128, WorkerPlan(6, 1, 6)), seconds=1.0)
+    assert tuned.workers.express_threads == chosen
