@@ -137,9 +137,7 @@ vocabulary AS MATERIALIZED (
 combined AS (SELECT NULL::bigint AS id, NULL::float8 AS bytes, NULL::bigint AS words WHERE false),"""
 
 
-def _postings_of_rare(
-    table: MemoryTable, where: str, *, budget: int, wanted: int, rows: str, statistics: CollectionStatistics
-) -> str:
+def _postings_of_rare(table: MemoryTable, where: str, *, budget: int, wanted: int, rows: str, rare_rows: str) -> str:
     """A large table: rows of rare words, which of them hold common words too, and rows of two common words.
 
     Rare are words that ANALYZE does not know, and of the others the rarest, as long as they promise few rows together.
@@ -154,7 +152,7 @@ def _postings_of_rare(
 rare AS MATERIALIZED (
   SELECT n, query
     FROM (SELECT *, sum(share * {rows}) OVER (ORDER BY share NULLS FIRST, n) AS together FROM words) ordered
-   WHERE coalesce(together, 0) <= {min(budget, statistics.rare_rows)}
+   WHERE coalesce(together, 0) <= {rare_rows}
 ),
 common AS MATERIALIZED (SELECT * FROM words WHERE n NOT IN (SELECT n FROM rare) ORDER BY share, n),
 {_combinations(rows)},
@@ -234,9 +232,8 @@ def bm25_leg(
     if statistics.small:
         collected = f"{words}{_postings_of_all(table, where)}"
     else:
-        rare = _postings_of_rare(
-            table, where, budget=budget, wanted=_SHORTLIST * depth, rows=rows, statistics=statistics
-        )
+        few = arguments.add(float(min(budget, statistics.rare_rows)), "float8")
+        rare = _postings_of_rare(table, where, budget=budget, wanted=_SHORTLIST * depth, rows=rows, rare_rows=few)
         collected = f"{_known(table, arguments)}{words}{rare}"
     return f"""{collected}
 weighted AS MATERIALIZED (

@@ -135,7 +135,7 @@ def test_a_querys_threads_are_tried_from_all_cores_down_to_one_and_the_contexts_
 ) -> None:
     plan = ComputePlan(128, WorkerPlan(6, 1, 6))
     tuned = tune_query_threads(engine, plan, seconds=1.0)
-    assert [one.threads for one in made] == [6, 3, 1]
+    assert [one.threads for one in made[:3]] == [6, 3, 1]  # more where chance has made one of them a tenth faster
     assert all(one.closed for one in made)
     assert replace(tuned, workers=replace(tuned.workers, express_threads=6)) == plan
     assert tune_query_threads(engine, plan, seconds=0) == plan
