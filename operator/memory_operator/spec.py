@@ -111,8 +111,8 @@ class Embedding(_Section):
 class Index(_Section):
     """Build parameters of the HNSW index."""
 
-    m: int = 16
-    ef_construction: int = 64
+    m: int = 24
+    ef_construction: int = 128
 
 
 class Backfill(_Section):

@@ -191,7 +191,7 @@ class HybridRecall:
             readiness.iterative_scan,
             column=readiness.column,
             names_agree=readiness.knows_swaps and readiness.column is ACTIVE,
-            rows=readiness.rows,
+            graph=readiness.graph,
         )
 
     async def _ask(

@@ -13,6 +13,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from memory_recall.errors import InvalidConfiguration
 from memory_recall.store.connection import DsnFile, DsnSource, DsnText
+from memory_recall.store.vector_index import DEFAULT_EF_CONSTRUCTION, DEFAULT_M
 
 TableName = Annotated[str, StringConstraints(pattern=r"^([A-Za-z_][A-Za-z0-9_]{0,62}\.)?[A-Za-z_][A-Za-z0-9_]{0,62}$")]
 
@@ -50,8 +51,8 @@ class Settings(BaseSettings):
     migrations_dir: Path = Field(default_factory=_default_migrations)
     migrate_lock_timeout: float = Field(default=600, ge=0)
     existing_vectors: Literal["refuse", "keep", "discard"] = "refuse"
-    index_m: int = Field(default=16, ge=2, le=100)
-    index_ef_construction: int = Field(default=64, ge=4, le=1000)
+    index_m: int = Field(default=DEFAULT_M, ge=2, le=100)
+    index_ef_construction: int = Field(default=DEFAULT_EF_CONSTRUCTION, ge=4, le=1000)
     index_maintenance_memory: str | None = Field(default=None, pattern=r"^[0-9]+(kB|MB|GB)$")
     index_check_seconds: float = Field(default=86_400, ge=0)
     index_min_recall: float = Field(default=0.85, ge=0, le=1)

@@ -20,13 +20,17 @@ class Extent(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DocumentPoint:
-    """Documents of one length, a number of requests in flight; `everyone` = also the subjects without HTTP."""
+    """Documents of one length, a number of requests in flight; a slice is one subject's turn in a round.
+
+    `everyone` = also the subjects without HTTP.
+    """
 
     tokens: int
     concurrency: int
     texts_per_request: int
     rounds: int
     everyone: bool
+    slice_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +46,9 @@ class MixedPlan:
 
 @dataclass(frozen=True, slots=True)
 class ModelPlan:
-    """What is measured of one model; a slice is one subject's turn in a round.
-
-    `calibrate` = look for the peers' fastest settings first.
-    """
+    """What is measured of one model; `calibrate` = look for the peers' fastest settings first."""
 
     model: str
-    slice_seconds: float
     documents: tuple[DocumentPoint, ...]
     query_tokens: tuple[int, ...]
     query_rounds: int
@@ -84,7 +84,6 @@ def plan(extent: Extent) -> tuple[ModelPlan, ...]:
         return (_quick(),)
     minilm = ModelPlan(
         model=MINILM,
-        slice_seconds=2.0 if extent is Extent.DEFAULT else 4.0,
         documents=_minilm_documents(extent),
         query_tokens=(QUERY_TOKENS, 60, ACCEPTANCE_TOKENS),
         query_rounds=5 if extent is Extent.DEFAULT else 9,
@@ -100,12 +99,12 @@ def _minilm_documents(extent: Extent) -> tuple[DocumentPoint, ...]:
     for tokens in (ACCEPTANCE_TOKENS, QUERY_TOKENS, 60, 400):  # what acceptance asks for first: a run may be stopped
         for concurrency, texts in _SHAPES:
             main = concurrency == ACCEPTANCE_CONCURRENCY
-            rounds = 5 if main and tokens == ACCEPTANCE_TOKENS else 3 if main else 2
-            points.append(
-                DocumentPoint(
-                    tokens, concurrency, texts, rounds if extent is Extent.DEFAULT else rounds + 4, everyone=main
-                )
-            )
+            judged = main and tokens == ACCEPTANCE_TOKENS
+            rounds = 9 if judged else 3 if main else 2
+            seconds = 4.0 if judged else 2.0  # a turn ends with one core idle, which is no part of a steady rate
+            if extent is Extent.FULL:
+                rounds, seconds = rounds + 4, 2 * seconds
+            points.append(DocumentPoint(tokens, concurrency, texts, rounds, everyone=main, slice_seconds=seconds))
     return tuple(points)
 
 
@@ -115,9 +114,15 @@ def _large(extent: Extent) -> ModelPlan:
     shapes = ((1, 8), (8, 1), (32, 1)) if full else ((8, 1),)
     return ModelPlan(
         model=LARGE,
-        slice_seconds=4.0,
         documents=tuple(
-            DocumentPoint(tokens, concurrency, texts, 5 if full else 3, everyone=concurrency == ACCEPTANCE_CONCURRENCY)
+            DocumentPoint(
+                tokens,
+                concurrency,
+                texts,
+                5 if full else 3,
+                everyone=concurrency == ACCEPTANCE_CONCURRENCY,
+                slice_seconds=4.0,
+            )
             for tokens in lengths
             for concurrency, texts in shapes
         ),
@@ -132,8 +137,7 @@ def _large(extent: Extent) -> ModelPlan:
 def _quick() -> ModelPlan:
     return ModelPlan(
         model=MINILM,
-        slice_seconds=0.2,
-        documents=(DocumentPoint(ACCEPTANCE_TOKENS, ACCEPTANCE_CONCURRENCY, 1, 1, everyone=True),),
+        documents=(DocumentPoint(ACCEPTANCE_TOKENS, ACCEPTANCE_CONCURRENCY, 1, 1, everyone=True, slice_seconds=0.2),),
         query_tokens=(QUERY_TOKENS, ACCEPTANCE_TOKENS),
         query_rounds=1,
         queries_a_round=3,

@@ -159,7 +159,7 @@ class ModelRun:
     ) -> None:
         """A turn with as many texts as fill a slice at the rate seen so far; the one without a number only warms up."""
         least = 4 if number is None else 8 if isinstance(subject, LlamaClass) else point.concurrency
-        wanted = int(rates.get(subject.name, 0.0) * self.plan.slice_seconds)
+        wanted = int(rates.get(subject.name, 0.0) * point.slice_seconds)
         size = point.texts_per_request
         requests = max(1, -(-max(least, wanted) // size))
         texts = self._texts(point.tokens, requests * size)

@@ -81,7 +81,7 @@ async def tend(
         LockNotAvailable: it needs a repair, and another session is at it.
     """
     facts = await inspect_index(connection, table)
-    recall = await measure_index(connection, table, sample=sample) if facts.valid else None
+    recall = await measure_index(connection, table, facts, sample=sample) if facts.valid else None
     if facts.name is None or repair_below is None or not needs_repair(recall, repair_below):
         return IndexReport(facts, recall)
     with translated("taking the lock of index repairs"):
@@ -93,7 +93,7 @@ async def tend(
     await drop_invalid(connection, table)
     with translated("releasing the lock of index repairs"):
         await connection.execute("SELECT pg_advisory_unlock($1)", _LOCK_KEY)
-    after = await measure_index(connection, table, sample=sample)
+    after = await measure_index(connection, table, facts, sample=sample)
     return IndexReport(await inspect_index(connection, table), recall, after)
 
 

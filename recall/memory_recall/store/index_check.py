@@ -6,15 +6,16 @@ text any is as true as another.
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
 from memory_recall.store.connection import Connection
-from memory_recall.store.recall_sql import ef_search
+from memory_recall.store.search_effort import SearchedGraph
 from memory_recall.store.table import EMBEDDING_COLUMN, MemoryTable, quoted
 from memory_recall.store.translation import translated
+from memory_recall.store.vector_index import IndexFacts
 
 _DEPTH = 10
 _ROUNDING = 1e-6
 
 
-async def measure_index(connection: Connection, table: MemoryTable, *, sample: int) -> float | None:
+async def measure_index(connection: Connection, table: MemoryTable, facts: IndexFacts, *, sample: int) -> float | None:
     """Mean recall@10 over stored vectors chosen by chance; None when there are none."""
     distance = f"OPERATOR({quoted(table.vector_schema or 'public')}.<=>)"
     to_it = f"{EMBEDDING_COLUMN} {distance} (SELECT {EMBEDDING_COLUMN} FROM {table.qualified} WHERE id = $1)"
@@ -27,7 +28,8 @@ async def measure_index(connection: Connection, table: MemoryTable, *, sample: i
             f"SELECT id FROM {table.qualified} WHERE {EMBEDDING_COLUMN} IS NOT NULL ORDER BY random() LIMIT $1", sample
         )
         rows = await connection.fetchval("SELECT reltuples FROM pg_class WHERE oid = to_regclass($1)", table.qualified)
-        effort = ef_search(_DEPTH, max(rows, 0))
+        graph = SearchedGraph(max(rows, 0), facts.m or 0, facts.ef_construction or 0)
+        effort = graph.ef_search(_DEPTH)
         keys = [row["id"] for row in ids]
         found = await _search(connection, nearest, keys, exact=False, effort=effort)
         true = await _search(connection, nearest, keys, exact=True, effort=effort)

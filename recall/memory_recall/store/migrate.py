@@ -42,7 +42,7 @@ from memory_recall.store.migrate_state import (
 )
 from memory_recall.store.table import EMBEDDING_COLUMN, MemoryTable, describe
 from memory_recall.store.translation import translate, translated
-from memory_recall.store.vector_index import inspect_index
+from memory_recall.store.vector_index import DEFAULT_EF_CONSTRUCTION, DEFAULT_M, inspect_index
 
 _LOCK_KEY = 0x6D656D6F_72796978  # "memoryix"; one migrator per database
 
@@ -54,8 +54,8 @@ class MigrationRequest:
     table: str
     model: TargetModel
     migrations: Path
-    index_m: int = 16
-    index_ef_construction: int = 64
+    index_m: int = DEFAULT_M
+    index_ef_construction: int = DEFAULT_EF_CONSTRUCTION
     existing_vectors: Literal["refuse", "keep", "discard"] = "refuse"
     lock_patience_seconds: float = 600
     maintenance_memory: str | None = None

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from memory_recall.query import Degraded
 from memory_recall.store.columns import ACTIVE, VectorColumn
 from memory_recall.store.connection import AnyConnection
+from memory_recall.store.search_effort import UNKNOWN_GRAPH, SearchedGraph
 from memory_recall.store.swap_ddl import COLUMN_MODEL
 from memory_recall.store.table import MemoryTable, describe
 from memory_recall.store.translation import translated
@@ -29,7 +30,7 @@ class Readiness:
     has_index: bool
     knows_swaps: bool = False
     column: VectorColumn = ACTIVE
-    rows: float = 0.0
+    graph: SearchedGraph = UNKNOWN_GRAPH
     compiles: bool = False
 
     @property
@@ -64,17 +65,18 @@ async def read_readiness(connection: AnyConnection, name: str, column: VectorCol
     table.require_supported()
     with translated("looking at the read path"):
         row = await connection.fetchrow(
-            "SELECT (SELECT extversion FROM pg_extension WHERE extname = 'vector') AS version,"
+            "SELECT index.m, index.ef_construction, index.oid IS NOT NULL AS has_index,"
+            " (SELECT extversion FROM pg_extension WHERE extname = 'vector') AS version,"
             " to_regclass($1) IS NOT NULL AND to_regclass($2) IS NOT NULL AS has_state,"
             " to_regprocedure($3) IS NOT NULL AS knows_swaps, pg_jit_available() AS compiles,"
-            " (SELECT greatest(reltuples, 0)::float8 FROM pg_class WHERE oid = to_regclass($4)) AS rows,"
-            f" EXISTS ({find_statement(table, column=column.name)}) AS has_index",
+            " (SELECT greatest(reltuples, 0)::float8 FROM pg_class WHERE oid = to_regclass($4)) AS rows"
+            f" FROM (VALUES (1)) one LEFT JOIN ({find_statement(table, column=column.name)}) index ON true",
             table.own("memory_index_state"),
             table.own("memory_index_models"),
             f"{table.own(COLUMN_MODEL)}()",
             table.qualified,
         )
-    assert row is not None  # noqa: S101  (a SELECT without FROM yields one row)
+    assert row is not None  # noqa: S101  (an outer join with one row yields one)
     return Readiness(
         table,
         row["version"],
@@ -82,6 +84,6 @@ async def read_readiness(connection: AnyConnection, name: str, column: VectorCol
         has_index=row["has_index"],
         knows_swaps=row["knows_swaps"],
         column=column,
-        rows=row["rows"] or 0.0,
+        graph=SearchedGraph(row["rows"] or 0.0, row["m"] or 0, row["ef_construction"] or 0),
         compiles=row["compiles"],
     )

@@ -7,7 +7,6 @@ scan begins, since the scan's one-time filter depends on it.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,6 +16,7 @@ from memory_recall.store.lexical import ts_rank_leg
 from memory_recall.store.lexical_bm25 import DEFAULT_BUDGET, CollectionStatistics, bm25_leg
 from memory_recall.store.recall_filters import Arguments, Filters, conditions
 from memory_recall.store.recall_fusion import closeness, fused
+from memory_recall.store.search_effort import DENSE_DEPTH, UNKNOWN_GRAPH, SearchedGraph
 from memory_recall.store.swap_ddl import COLUMN_MODEL
 from memory_recall.store.table import MemoryTable
 from memory_recall.temporal import Period
@@ -24,10 +24,9 @@ from memory_recall.temporal import Period
 Lexical = Literal["bm25", "ts_rank"]
 Legs = Literal["both", "lexical", "dense"]
 
-DENSE_DEPTH = 50
-_EF_SEARCH_MARGIN = 4  # ef_search over the leg's depth: index recall .998 for 6,000 real vectors, where 2 gave .986
-_EF_SEARCH_ROWS = 6_250  # a larger table needs more, about with the cube root of its size
-_MAX_EF_SEARCH = 1000  # pgvector's own limit
+# Reading a table of some thousand rows whole takes 40 ms, vector by vector from where long values are kept, which the
+# planner takes for free. So each row that a scan gives is put to a test that is nearly free and is taken for dear.
+_DEAR = "(SELECT count(*) FROM generate_series(m.id, m.id)) IS NOT NULL"
 # pgvector's 20,000 and 1 end a filtered scan of a million rows after its first round, with .984 of the nearest found.
 _FILTERED_SCAN = {"hnsw.max_scan_tuples": "50000", "hnsw.scan_mem_multiplier": "4"}
 
@@ -46,7 +45,7 @@ class DenseQuery:
     digest: str | None = None
     column: VectorColumn = ACTIVE
     names_agree: bool = False
-    rows: float = 0.0
+    graph: SearchedGraph = UNKNOWN_GRAPH
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,23 +109,6 @@ def _vector(dense: DenseQuery, arguments: Arguments, table: MemoryTable) -> str:
     return f"({arguments.add(dense.vector, 'real[]')})::{table.vector_type()}"
 
 
-def ef_search(depth: int, rows: float) -> int:
-    """How many candidates the index scan keeps for a leg of this depth in a table of about so many rows."""
-    return min(round(max(depth, DENSE_DEPTH) * _EF_SEARCH_MARGIN * _widening(rows)), _MAX_EF_SEARCH)
-
-
-def filtered_depth(depth: int, rows: float) -> int:
-    """How many rows within a filter the scan gives before the nearest `depth` of them are taken.
-
-    It goes round by round and ends at the first so many, whether or not nearer ones would come in the next round.
-    """
-    return round(depth * _widening(rows))
-
-
-def _widening(rows: float) -> float:
-    return max(1.0, math.cbrt(rows / _EF_SEARCH_ROWS))
-
-
 def _gate(query: RecallQuery, arguments: Arguments, table: MemoryTable) -> str:
     role = query.dense.column.role if query.dense is not None else ACTIVE.role
     state, models = table.own("memory_index_state"), table.own("memory_index_models")
@@ -146,7 +128,7 @@ def _opens(query: RecallQuery, arguments: Arguments, table: MemoryTable) -> str:
     """Whether the query's vector may be compared with the column's."""
     if query.dense is None:
         return "false"
-    settings = {"hnsw.ef_search": str(ef_search(query.depth, query.dense.rows))}
+    settings = {"hnsw.ef_search": str(query.dense.graph.ef_search(query.depth))}
     if query.dense.iterative_scan and query.filters.selective:
         # Without it the index gives ef_search neighbours and the filters then leave what they leave.
         # Relaxed, because the strict order drops what comes late although it is near; the leg sorts anyway.
@@ -170,14 +152,16 @@ def _dense(query: RecallQuery, table: MemoryTable, where: str, vector: str) -> s
 dense AS (SELECT NULL::bigint AS id, NULL::bigint AS dense_rank, NULL::float8 AS dense_score WHERE false)"""
     operator = f'OPERATOR("{table.vector_schema}".<=>)'
     column = query.dense.column.name
-    scanned = filtered_depth(query.depth, query.dense.rows) if query.filters.selective else query.depth
+    narrowed, graph = query.filters.selective, query.dense.graph
+    scanned = graph.filtered_depth(query.depth) if narrowed else query.depth
+    scan = where if narrowed or not graph.known else f"{where} AND {_DEAR}"
     # `+ 0` keeps the planner from taking the scan's order, which is a relaxed one, for the sorted one.
     return f"""
 dense AS MATERIALIZED (
   SELECT id, row_number() OVER (ORDER BY distance + 0, id) AS dense_rank, 1 - distance AS dense_score
     FROM (SELECT m.id, (m.{column} {operator} {vector})::float8 AS distance
             FROM {table.qualified} m
-           WHERE (SELECT open FROM gate) AND {where} AND m.{column} IS NOT NULL
+           WHERE (SELECT open FROM gate) AND {scan} AND m.{column} IS NOT NULL
            ORDER BY m.{column} {operator} {vector} LIMIT {scanned}) nearest
    ORDER BY distance + 0, id LIMIT {query.depth}
 )"""

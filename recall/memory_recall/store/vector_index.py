@@ -7,7 +7,8 @@ from memory_recall.store.connection import AnyConnection, Connection
 from memory_recall.store.table import EMBEDDING_COLUMN, MemoryTable, quoted
 from memory_recall.store.translation import translated
 
-DEFAULT_M, DEFAULT_EF_CONSTRUCTION = 16, 64  # pgvector's own
+DEFAULT_M, DEFAULT_EF_CONSTRUCTION = 24, 128  # ADR 17
+_PGVECTORS_M, _PGVECTORS_EF = 16, 64  # of an index whose definition names none
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ def find_statement(table: MemoryTable, *, valid_only: bool = True, column: str =
     ours = hnsw_name(table, column).replace("'", "''")
     return f"""
         SELECT c.relname AS name, i.indisvalid AND i.indisready AS valid, i.indexrelid AS oid,
-               {_option("m", DEFAULT_M)} AS m, {_option("ef_construction", DEFAULT_EF_CONSTRUCTION)} AS ef_construction
+               {_option("m", _PGVECTORS_M)} AS m, {_option("ef_construction", _PGVECTORS_EF)} AS ef_construction
           FROM pg_index i
           JOIN pg_class c ON c.oid = i.indexrelid
           JOIN pg_am am ON am.oid = c.relam

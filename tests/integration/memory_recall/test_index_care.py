@@ -14,13 +14,15 @@ from memory_recall.store.index_build import merge_pending_words, read_resources
 from memory_recall.store.index_care import IndexWish, tend
 from memory_recall.store.migrate import MigrationRequest, migrate
 from memory_recall.store.migrate_state import require_schema
+from memory_recall.store.recall_readiness import read_readiness
+from memory_recall.store.search_effort import SearchedGraph
 from memory_recall.store.vector_index import IndexFacts, inspect_index
 from memory_recall.workers.index_care import IndexCare
 from memory_recall.workers.metrics import WorkerMetrics
 from tests.integration.conftest import Database
 
 Requests = Callable[..., MigrationRequest]
-WISH = IndexWish(16, 64)
+WISH = IndexWish()
 ALWAYS = 1.01  # no recall is that high
 
 
@@ -62,7 +64,7 @@ async def test_an_index_of_other_parameters_is_exchanged_and_one_of_the_same_is_
     source = DsnText(database.dsn)
     await migrate(source, request_for(), to="head")
     built = await identity(filled)
-    assert ((await facts(filled)).m, (await facts(filled)).ef_construction) == (16, 64)
+    assert ((await facts(filled)).m, (await facts(filled)).ef_construction) == (24, 128)
     await migrate(source, request_for(), to="head")
     assert await identity(filled) == built, "nothing had changed"
     await migrate(source, request_for(index_m=8, index_ef_construction=40), to="head")
@@ -245,3 +247,24 @@ async def test_a_companion_that_cannot_look_tries_again_the_next_time(database: 
     await asyncio.sleep(0.3)
     assert not task.done(), "a table that is not migrated is no reason to end"
     task.cancel()
+
+
+@pytest.mark.parametrize(
+    ("ours", "definition", "searched"),
+    [(True, "", (24, 128)), (False, "WITH (m = 4)", (4, 64)), (False, "", (16, 64))],
+)
+async def test_a_recall_knows_how_densely_the_index_that_it_searches_is_linked(
+    filled: Connection,
+    database: Database,
+    request_for: Requests,
+    *,
+    ours: bool,
+    definition: str,
+    searched: tuple[int, int],
+) -> None:
+    """A sparser graph, such as one that the API made, must be searched deeper for as many of the true neighbours."""
+    if not ours:
+        await filled.execute(f"CREATE INDEX theirs ON memories USING hnsw (embedding halfvec_cosine_ops) {definition}")
+    await migrate(DsnText(database.dsn), request_for(), to="head")
+    await filled.execute("ANALYZE memories")
+    assert (await read_readiness(filled, "memories")).graph == SearchedGraph(800, *searched)

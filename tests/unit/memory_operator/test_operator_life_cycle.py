@@ -101,20 +101,20 @@ def test_many_new_rows_bring_the_job_back_and_pause_the_sync_worker(cluster: Any
 
 def test_a_change_of_the_index_parameters_builds_the_index_anew(world: Any) -> None:
     index, seen, _ = world.settled()
-    built = replace(seen.facts, index_parameters=(16, 64))
+    built = replace(seen.facts, index_parameters=(24, 128))
     assert world.decide(index, **{**vars(seen), "database": built}).actions == ()
-    changed = index.model_copy(update={"spec": world.index(index={"m": 24}).spec})
+    changed = index.model_copy(update={"spec": world.index(index={"m": 32}).spec})
     plan = world.decide(changed, **{**vars(seen), "database": built})
     (job,) = [action.manifest for action in plan.actions if action.manifest["kind"] == "Job"]
     assert job["spec"]["template"]["spec"]["containers"][0]["command"][:3] == ["memory", "index", "build"]
     (condition,) = [one for one in plan.status["conditions"] if one["type"] == "IndexReady"]
     assert (condition["status"], condition["reason"]) == ("False", "Building")
-    assert "m 24" in condition["message"]
+    assert "m 32" in condition["message"]
     assert "the old one serves meanwhile" in condition["message"]
 
 
 def test_an_index_of_the_apis_own_is_never_built_anew_for_its_parameters(world: Any) -> None:
-    index, seen, _ = world.settled(index={"m": 24})
+    index, seen, _ = world.settled(index={"m": 32})
     assert seen.facts.index_parameters is None, "the client reports only those of an index that is ours"
     assert world.decide(index, **vars(seen)).actions == ()
 

@@ -1,24 +1,38 @@
-"""How deep the index is searched, by the table's size."""
+"""How deep the index is searched, by the table's size and by how densely the graph is linked."""
 
 import pytest
 
-from memory_recall.store.recall_sql import ef_search, filtered_depth
+from memory_recall.store.search_effort import SearchedGraph
+from memory_recall.store.vector_index import DEFAULT_EF_CONSTRUCTION, DEFAULT_M
+
+
+def ours(rows: float) -> SearchedGraph:
+    """An index built with our parameters."""
+    return SearchedGraph(rows, DEFAULT_M, DEFAULT_EF_CONSTRUCTION)
 
 
 @pytest.mark.parametrize("rows", [0.0, 100.0, 6_000.0])
 def test_a_small_table_is_scanned_no_deeper_than_asked_within_a_filter(rows: float) -> None:
     """Where the graph is searched well already, more rows would only cost time."""
-    assert filtered_depth(50, rows) == 50
+    assert ours(rows).filtered_depth(50) == SearchedGraph(rows).filtered_depth(50) == 50
 
 
 def test_a_large_table_is_scanned_several_times_deeper_within_a_filter() -> None:
     """Of a million rows the first fifty within one user of ten are not yet the nearest fifty."""
-    assert 4 * 50 <= filtered_depth(50, 1e6) <= 6 * 50
+    assert 2 * 50 <= ours(1e6).filtered_depth(50) <= 4 * 50
+    assert 4 * 50 <= SearchedGraph(1e6).filtered_depth(50) <= 6 * 50
 
 
-def test_the_search_grows_with_the_table_up_to_what_pgvector_takes() -> None:
+@pytest.mark.parametrize("parameters", [(0, 0), (16, 64), (24, 64), (16, 128), (24, 128), (32, 200)])
+def test_the_search_grows_with_the_table_up_to_what_pgvector_takes(parameters: tuple[int, int]) -> None:
     """A deeper search of a larger table keeps the share of true neighbours; pgvector refuses more than 1,000."""
-    widths = [ef_search(50, rows) for rows in (0.0, 1e4, 1e5, 1e6, 1e9)]
+    widths = [SearchedGraph(rows, *parameters).ef_search(50) for rows in (0.0, 1e4, 1e5, 1e6, 1e10)]
     assert widths == sorted(widths)
-    assert widths[0] == 200
+    assert widths[0] >= 2 * 50
     assert widths[-1] == 1000
+
+
+@pytest.mark.parametrize("parameters", [(DEFAULT_M, 64), (16, DEFAULT_EF_CONSTRUCTION), (16, 64)])
+def test_a_sparser_graph_than_ours_is_searched_deeper(parameters: tuple[int, int]) -> None:
+    """The API's own index, or one of an earlier version of ours, gives as many of the true neighbours."""
+    assert SearchedGraph(1e5, *parameters).ef_search(50) > 1.5 * ours(1e5).ef_search(50)

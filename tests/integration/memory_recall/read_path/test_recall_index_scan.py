@@ -9,6 +9,7 @@ import pytest
 from memory_recall.fusion import Fusion, SortBy
 from memory_recall.store.recall_filters import Filters
 from memory_recall.store.recall_sql import DenseQuery, RecallQuery, statement
+from memory_recall.store.search_effort import SearchedGraph
 from memory_recall.store.table import describe
 from tests.integration.memory_recall.read_path.vectors import axis
 
@@ -64,16 +65,23 @@ async def test_ranks_by_meaning_follow_the_distance_within_a_filter(memories: An
         assert by_rank == sorted(by_rank, reverse=True)
 
 
-@pytest.mark.parametrize(("filters", "given"), [(Filters(), 50), (Filters(user_id="ana"), 271)])
+@pytest.mark.parametrize(
+    ("filters", "graph", "given"),
+    [
+        (Filters(), SearchedGraph(1e6, 16, 64), 50),
+        (Filters(user_id="ana"), SearchedGraph(1e6, 16, 64), 271),
+        (Filters(user_id="ana"), SearchedGraph(1e6, 24, 128), 116),
+    ],
+)
 async def test_in_a_large_table_more_rows_of_the_scan_are_compared_within_a_filter(
-    memories: Any, filters: Filters, given: int
+    memories: Any, filters: Filters, graph: SearchedGraph, given: int
 ) -> None:
     """The scan's first fifty within a filter are not yet the nearest fifty; without one they are."""
     async with memories.pool.acquire() as connection:
         table = await describe(connection, "memories")
     query = RecallQuery(
         text="anything", legs="dense", lexical="bm25", fusion=Fusion(), sort_by=SortBy.RELEVANCE,
-        filters=filters, limit=10, dense=DenseQuery(axis(1.0), None, rows=1e6),
+        filters=filters, limit=10, dense=DenseQuery(axis(1.0), None, graph=graph),
     )  # fmt: skip
     sql, _ = statement(query, table)
     assert f"LIMIT {given}) nearest\n   ORDER BY distance + 0, id LIMIT 50" in sql
