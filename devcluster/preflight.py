@@ -30,7 +30,8 @@ NODE_PROGRAMS = {
 }
 BUILD_PROGRAMS = {"debootstrap": "debootstrap"}
 TEST_PROGRAMS = {"pgbouncer": "pgbouncer"}  # a real pooler for the tests of what happens behind one
-IMAGE_BUILDERS = ("docker", "podman", "buildah")
+ENGINES = ("docker", "podman")
+IMAGE_BUILDERS = (*ENGINES, "buildah")
 _NAMESPACES_TRIAL = ("unshare", "--net", "--mount", "--pid", "--ipc", "--uts", "--fork", "--mount-proc", "true")
 
 
@@ -56,6 +57,7 @@ class Facts:
     binaries_built: bool = False
     bases_built: bool = False
     programs: frozenset[str] = field(default_factory=frozenset)
+    engines: frozenset[str] = field(default_factory=frozenset)
 
 
 def gather(*, binaries_built: bool, bases_built: bool) -> Facts:
@@ -73,7 +75,18 @@ def gather(*, binaries_built: bool, bases_built: bool) -> Facts:
         binaries_built=binaries_built,
         bases_built=bases_built,
         programs=programs,
+        engines=frozenset(filter(engine_answers, ENGINES)),
     )
+
+
+def engine_answers(name: str) -> bool:
+    """Whether Docker or Podman works here; many a machine has the client and no daemon behind it."""
+    if not processes.exists(name):
+        return False
+    try:
+        return subprocess.run([name, "info"], capture_output=True, check=False, timeout=20).returncode == 0
+    except subprocess.TimeoutExpired:
+        return False
 
 
 def search_path() -> str:
@@ -113,9 +126,9 @@ def node_problems(facts: Facts) -> tuple[Problem, ...]:
 
 def build_problems(facts: Facts) -> tuple[Problem, ...]:
     """What keeps the project's images from being built."""
-    if facts.programs.intersection(IMAGE_BUILDERS):
+    if facts.engines or "buildah" in facts.programs:
         return ()
-    return (_missing("one of docker, podman and buildah", "buildah"),)
+    return (_missing("neither Docker nor Podman answers, and buildah", "buildah"),)
 
 
 def problems_of_tests(facts: Facts) -> tuple[Problem, ...]:

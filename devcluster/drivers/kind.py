@@ -1,6 +1,5 @@
 """The `kind` driver: Kubernetes in Docker or Podman containers, by the program of that name."""
 
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from devcluster.progress import Reporter
 from devcluster.settings import DriverName, Settings
 
 CONFIGURATION = Path(__file__).resolve().parents[1] / "kind.yaml"
-_ENGINES = ("docker", "podman")
 
 
 class KindCluster(Cluster):
@@ -61,7 +59,7 @@ class KindDriver(Driver):
         """What is missing on this machine."""
         return preflight.kind_problems(
             has_kind=processes.exists("kind"),
-            engine_answers=any(_answers(engine) for engine in _ENGINES),
+            engine_answers=any(map(preflight.engine_answers, preflight.ENGINES)),
             clients=preflight.client_problems(self._programs.available("kubectl"), self._programs.available("helm")),
         )
 
@@ -123,12 +121,3 @@ class KindDriver(Driver):
 
     def _kubeconfig(self, name: str) -> Path:
         return self._settings.state_dir.parent / "kind" / name / "kubeconfig"
-
-
-def _answers(engine: str) -> bool:
-    if not processes.exists(engine):
-        return False
-    try:
-        return subprocess.run([engine, "info"], capture_output=True, check=False, timeout=20).returncode == 0
-    except subprocess.TimeoutExpired:
-        return False

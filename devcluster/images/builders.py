@@ -13,7 +13,7 @@ from pathlib import Path
 
 from devcluster import processes
 from devcluster.errors import CommandError, DevclusterError
-from devcluster.preflight import IMAGE_BUILDERS, search_path
+from devcluster.preflight import IMAGE_BUILDERS, engine_answers, search_path
 from devcluster.progress import Step
 from devcluster.settings import REPOSITORY, Settings
 
@@ -166,19 +166,11 @@ def choose_builder(settings: Settings) -> Builder:
         if name == "buildah":
             if os.geteuid() == 0:
                 return Buildah(settings.cache_dir / "buildah")
-        elif _answers(name):
+        elif engine_answers(name):
             return Engine(name)
     raise DevclusterError(
         "no image builder works here", remedy="start Docker or Podman, or as root: apt-get install --yes buildah"
     )
-
-
-def _answers(engine: str) -> bool:
-    try:
-        processes.run([engine, "info"], timeout=20)
-    except DevclusterError:
-        return False
-    return True
 
 
 def _replace(target: Path, write: Callable[[Path], object]) -> None:

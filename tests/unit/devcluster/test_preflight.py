@@ -67,6 +67,14 @@ def test_no_image_builder_is_a_problem_of_building_only() -> None:
     assert preflight.packages_of(preflight.build_problems(facts)) == ("buildah",)
 
 
+@pytest.mark.parametrize("engine", ["docker", "podman"])
+def test_the_client_of_an_engine_that_does_not_answer_builds_nothing(engine: str) -> None:
+    """Seen on a machine with Docker's client and no daemon: nothing was installed, and the build failed."""
+    facts = replace(COMPLETE, programs=COMPLETE.programs - {"buildah"} | {engine})
+    assert preflight.packages_of(preflight.build_problems(facts)) == ("buildah",)
+    assert preflight.build_problems(replace(facts, engines=frozenset({engine}))) == ()
+
+
 def test_a_missing_pooler_is_a_problem_of_the_tests_only() -> None:
     assert preflight.node_problems(COMPLETE) == ()
     assert preflight.packages_of(preflight.problems_of_tests(COMPLETE)) == ("pgbouncer",)
