@@ -180,7 +180,7 @@ ALTER TABLE ONLY public.memory_index_swaps
 ALTER TABLE ONLY public.memory_standby_failures
     ADD CONSTRAINT memory_standby_failures_pkey PRIMARY KEY (id);
 
-CREATE INDEX idx_memories_embedding ON public.memories USING hnsw (embedding public.halfvec_cosine_ops) WITH (m='16', ef_construction='64');
+CREATE INDEX idx_memories_embedding ON public.memories USING hnsw (embedding public.halfvec_cosine_ops) WITH (m='24', ef_construction='128');
 
 CREATE INDEX idx_memories_embedding_pending ON public.memories USING btree (id) WHERE ((embedding IS NULL) AND ((NOT (is_sensitive IS NOT FALSE)) AND (deleted_at IS NULL)));
 

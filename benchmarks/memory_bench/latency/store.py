@@ -23,7 +23,7 @@ from memory_recall.store.ddl import TargetModel
 from memory_recall.store.migrate import MigrationRequest, migrate
 
 MODEL = "synthetic"
-FORMAT = 2  # raised when the rows would come out differently
+FORMAT = 2  # raised when the rows or the index would come out differently
 BYTES_PER_ROW = 9_000  # table, TOAST, indexes and what the builds need meanwhile
 _MIGRATIONS = Path(__file__).resolve().parents[3] / "migrations"
 _MEMORY_MB = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
