@@ -13,7 +13,7 @@ from pathlib import Path
 
 from devcluster import processes
 from devcluster.errors import CommandError, DevclusterError
-from devcluster.preflight import IMAGE_BUILDERS, engine_answers, search_path
+from devcluster.preflight import ENGINES, engine_answers, search_path
 from devcluster.progress import Step
 from devcluster.settings import REPOSITORY, Settings
 
@@ -160,14 +160,10 @@ def _common_arguments(build: Build) -> list[str]:
 
 def choose_builder(settings: Settings) -> Builder:
     """The first builder that works here."""
-    for name in IMAGE_BUILDERS:
-        if shutil.which(name, path=search_path()) is None:
-            continue
-        if name == "buildah":
-            if os.geteuid() == 0:
-                return Buildah(settings.cache_dir / "buildah")
-        elif engine_answers(name):
-            return Engine(name)
+    for name in filter(engine_answers, ENGINES):
+        return Engine(name)
+    if os.geteuid() == 0 and shutil.which("buildah", path=search_path()):
+        return Buildah(settings.cache_dir / "buildah")
     raise DevclusterError(
         "no image builder works here", remedy="start Docker or Podman, or as root: apt-get install --yes buildah"
     )

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
+from memory_recall.store.vector_index import DEFAULT_EF_CONSTRUCTION, DEFAULT_M
 from memory_recall.voyage import VOYAGE_URL
 
 Manifest = dict[str, Any]
@@ -111,8 +112,8 @@ class Embedding(_Section):
 class Index(_Section):
     """Build parameters of the HNSW index."""
 
-    m: int = 24
-    ef_construction: int = 128
+    m: int = DEFAULT_M
+    ef_construction: int = DEFAULT_EF_CONSTRUCTION
 
 
 class Backfill(_Section):

@@ -36,5 +36,5 @@ async def test_a_table_of_some_thousand_rows_is_searched_by_the_index(
             table,
         )
         plan = "\n".join(row[0] for row in await connection.fetch(f"EXPLAIN {sql}", *arguments))
-    before_distance = plan.split("CTE dense")[1].split("CTE lexical")[0]
-    assert way in before_distance
+    dense_leg = plan.split("CTE dense")[1].split("CTE lexical")[0]
+    assert way in dense_leg
