@@ -3,18 +3,19 @@
 A recall first gets its query's vector, holding no database connection meanwhile, then sends one statement in which both
 legs and their fusion run. Whatever keeps meaning out (no embedder, no extension, another model) leaves exactly the
 lexical order, with the reason in the result. Only what makes words impossible too, a database that cannot be reached,
-is an error.
+is an error. In a large table a recall that has the database to itself runs its legs on two connections instead.
 """
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from memory_recall.errors import DatabaseRejected, InvalidInput
-from memory_recall.following import ActiveSeen
+from memory_recall import asking
+from memory_recall.asking import Answer
+from memory_recall.errors import InvalidInput
 from memory_recall.fusion import Fusion, SortBy
 from memory_recall.query import Degraded, Mode, RecallResult, Timings, check_page, cleaned, memory_of
 from memory_recall.semantics import DEFAULT_BUDGET, Embedded, QueryEmbedder, QuerySemantics
@@ -24,9 +25,9 @@ from memory_recall.store.connection import AnyConnection, Pool
 from memory_recall.store.lexical_bm25 import CollectionStatistics
 from memory_recall.store.lexical_statistics import measure_collection
 from memory_recall.store.recall_filters import Filters
+from memory_recall.store.recall_parallel import splits
 from memory_recall.store.recall_readiness import Readiness, read_readiness
-from memory_recall.store.recall_session import uncompiled
-from memory_recall.store.recall_sql import DenseQuery, Legs, Lexical, RecallQuery, statement
+from memory_recall.store.recall_sql import DenseQuery, Legs, Lexical, RecallQuery
 from memory_recall.store.recall_timing import measure_legs
 from memory_recall.store.translation import translated
 from memory_recall.temporal import Period, PeriodFinder
@@ -37,20 +38,6 @@ DEFAULT_FUSION = Fusion()
 _LEGS: dict[Mode, Legs] = {"hybrid": "both", "lexical": "lexical", "dense": "dense"}
 _READINESS_SECONDS = 10.0
 _STATISTICS_SECONDS = 300.0
-
-
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    rows: Sequence[Any]
-    reason: Degraded | None
-    sent: tuple[str, list[object]]
-    legs: Mapping[str, float] = field(default_factory=dict)
-
-    @property
-    def active(self) -> ActiveSeen | None:
-        """Which model the database says is active."""
-        first = self.rows[0]
-        return ActiveSeen(first["active"], first["active_digest"], first["active_url"]) if first["active"] else None
 
 
 class HybridRecall:
@@ -69,6 +56,7 @@ class HybridRecall:
         column: VectorColumn = ACTIVE,
         observe: Callable[[RecallResult], None] | None = None,
         temporal: PeriodFinder | None = None,
+        parallel_legs: bool = True,
     ) -> None:
         self._pool = pool
         self._lexical: Lexical = lexical
@@ -76,6 +64,8 @@ class HybridRecall:
         self._require_index = require_index
         self._observe = observe
         self._temporal = temporal
+        self._parallel_legs = parallel_legs
+        self._under_way = 0
         self._semantics = QuerySemantics(embedder, budget=embedding_budget)
         self._readiness = Snapshot(
             lambda: self._read(lambda one: read_readiness(one, table, column)), _READINESS_SECONDS
@@ -162,7 +152,7 @@ class HybridRecall:
             timings=Timings((ended - began) * 1e3, (embedded - began) * 1e3, (ended - embedded) * 1e3, answer.legs),
         )
 
-    def _follow(self, answer: _Answer, asked: QueryEmbedder | None) -> bool:
+    def _follow(self, answer: Answer, asked: QueryEmbedder | None) -> bool:
         """Turn to where the active model is served, if that may bring in the meaning that the answer lacks."""
         if answer.reason is None or answer.active is None:
             return False
@@ -196,17 +186,39 @@ class HybridRecall:
 
     async def _ask(
         self, plan: RecallQuery, readiness: Readiness, dense: DenseQuery | Degraded | None, *, explain: bool
-    ) -> _Answer:
+    ) -> Answer:
         plan = replace(plan, has_state=readiness.has_state)
         if plan.lexical == "bm25" and plan.ranked:
             plan = replace(plan, statistics=await self._statistics.get())
-        async with self._acquire() as connection:
-            answer = await _fetch(connection, plan, readiness, dense)
+        async with self._counted(), self._acquire() as connection:
+            answer = None if explain else await self._ask_both_at_once(connection, plan, readiness, dense)
+            if answer is None:
+                answer = await asking.ask(connection, plan, readiness, dense)
             if answer.reason is Degraded.DENSE_FAILED:
                 self._readiness.forget()  # what it knew of the schema has just proved wrong
             if not explain:
                 return answer
             return replace(answer, legs=await measure_legs(connection, *answer.sent, compiles=readiness.compiles))
+
+    async def _ask_both_at_once(
+        self, connection: AnyConnection, plan: RecallQuery, readiness: Readiness, dense: DenseQuery | Degraded | None
+    ) -> Answer | None:
+        """None where one statement is to do it all, as while other recalls need the processors, too."""
+        if not self._parallel_legs or not isinstance(dense, DenseQuery) or not splits(plan):
+            return None
+        # It never waits for one connection while it holds another.
+        if self._under_way > 1 or not self._pool.get_idle_size():
+            return None
+        async with self._acquire() as second:
+            return await asking.ask_both_at_once((connection, second), plan, readiness, dense)
+
+    @asynccontextmanager
+    async def _counted(self) -> AsyncIterator[None]:
+        self._under_way += 1
+        try:
+            yield
+        finally:
+            self._under_way -= 1
 
     @asynccontextmanager
     async def _acquire(self) -> AsyncIterator[AnyConnection]:
@@ -225,31 +237,3 @@ class HybridRecall:
     async def _measure(self) -> CollectionStatistics:
         readiness = await self._readiness.get()
         return await self._read(lambda connection: measure_collection(connection, readiness.table))
-
-
-async def _fetch(
-    connection: AnyConnection, plan: RecallQuery, readiness: Readiness, dense: DenseQuery | Degraded | None
-) -> _Answer:
-    if isinstance(dense, DenseQuery):
-        try:
-            rows, sent = await _send(connection, replace(plan, dense=dense), readiness)
-        except DatabaseRejected:
-            dense = Degraded.DENSE_FAILED
-        else:
-            if rows[0]["open"]:
-                return _Answer(rows, None, sent)
-            if plan.legs == "both":  # the statement has answered with the lexical order already
-                return _Answer(rows, Degraded.MODEL_MISMATCH, sent)
-            dense = Degraded.MODEL_MISMATCH
-    rows, sent = await _send(connection, replace(plan, legs="lexical"), readiness)
-    return _Answer(rows, dense, sent)
-
-
-async def _send(
-    connection: AnyConnection, plan: RecallQuery, readiness: Readiness
-) -> tuple[Sequence[Any], tuple[str, list[object]]]:
-    sql, arguments = statement(plan, readiness.table)
-    with translated("recalling"):
-        async with uncompiled(connection, compiles=readiness.compiles):
-            rows = await connection.fetch(sql, *arguments)
-    return rows, (sql, arguments)

@@ -1,6 +1,9 @@
-"""Times our recall and the plain design on the same questions, one after the other, in changing order."""
+"""Times our recall and the plain design on the same questions, some at a time, in changing order.
 
-import asyncio
+A server runs one design. Asked question by question in turn, each would pay for what the other had just driven out of
+the processors' caches and of Postgres's buffers.
+"""
+
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
@@ -21,12 +24,12 @@ from memory_recall.recall import HybridRecall
 from memory_recall.semantics import Embedded
 
 _PAGE = 10
-_WARM_UP = 20
-_SETTLING = 200  # a server that has been up for a while has the graph's nodes in memory: each question brings some in
+_BLOCK = 20  # questions that one arm is asked before the next one; the first of all are not timed
+_SETTLING = 1_000  # each question brings pages into memory, where a server that has been up for a while has them
 _RECALL_DEPTH = 50
 _NOBODY = "http://127.0.0.1:9"  # the discard port
 WORDS_ONLY, MEANING_ONLY, EMBEDDER_STOPPED = "ours, words only", "ours, meaning only", "ours, embedder stopped"
-SIDE_BY_SIDE = "both legs side by side"
+ONE_CONNECTION = "ours, one connection"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +45,8 @@ class Measured:
 
 
 async def measure(built: Built, count: int) -> list[Measured]:
-    """Every arm on `count` questions; each question is asked of all arms before the next one."""
-    questions = Synthetic().questions(built.rows, count + _WARM_UP)
+    """Every arm on `count` questions; each block of them is asked of all arms before the next one."""
+    questions = Synthetic().questions(built.rows, count + _BLOCK)
     async with AsyncExitStack() as stack:
         pool: Any = await stack.enter_async_context(asyncpg.create_pool(built.dsn, min_size=2, max_size=2))
         # Left to its estimates Postgres reads 5,000 rows whole for the plain design; ours sees to that by itself.
@@ -53,18 +56,24 @@ async def measure(built: Built, count: int) -> list[Measured]:
         )
         nobody = await stack.enter_async_context(EmbedderClient(_NOBODY, MODEL))
         recall, stopped = HybridRecall(pool), HybridRecall(pool, nobody)
-        stack.push_async_callback(recall.close)
-        stack.push_async_callback(stopped.close)
-        arms = _arms(theirs, recall, stopped, questions)
+        alone = HybridRecall(pool, parallel_legs=False)
+        for one in (recall, stopped, alone):
+            stack.push_async_callback(one.close)
+        arms = _arms(theirs, recall, stopped, alone, questions)
         await _settle(recall, Synthetic().questions(built.rows, _SETTLING, stream=2))
         times: dict[str, list[float]] = {name: [] for name in arms}
-        for number in range(len(questions.texts)):
-            order = list(arms) if number % 2 else list(reversed(arms))
+        for block, first in enumerate(range(0, len(questions.texts), _BLOCK)):
+            order = list(arms) if block % 2 else list(reversed(arms))
+            asked = range(first, min(first + _BLOCK, len(questions.texts)))
             for name in order:
-                started = time.perf_counter()
-                await arms[name](number)
-                times[name].append((time.perf_counter() - started) * 1e3)
-    return [Measured(name, tuple(taken[_WARM_UP:])) for name, taken in times.items()]
+                times[name] += [await _timed(arms[name], number) for number in asked]
+    return [Measured(name, tuple(taken[_BLOCK:])) for name, taken in times.items()]
+
+
+async def _timed(arm: Callable[[int], Awaitable[object]], number: int) -> float:
+    started = time.perf_counter()
+    await arm(number)
+    return (time.perf_counter() - started) * 1e3
 
 
 async def _settle(recall: HybridRecall, questions: Questions) -> None:
@@ -77,13 +86,14 @@ def _arms(
     theirs: Any,  # noqa: ANN401  (asyncpg's pool)
     recall: HybridRecall,
     stopped: HybridRecall,
+    alone: HybridRecall,
     questions: Questions,
 ) -> dict[str, Callable[[int], Awaitable[object]]]:
     vectors = [Embedded(vector.tolist(), MODEL) for vector in questions.vectors]
 
-    def ours(mode: Mode, user: str | None = None) -> Callable[[int], Awaitable[object]]:
+    def ours(mode: Mode, user: str | None = None, by: HybridRecall = recall) -> Callable[[int], Awaitable[object]]:
         async def ask(number: int) -> object:
-            result = await recall.recall(
+            result = await by.recall(
                 questions.texts[number], limit=_PAGE, mode=mode, vector=vectors[number], user_id=user
             )
             if result.reason is not None:
@@ -98,19 +108,13 @@ def _arms(
             raise RuntimeError(f"{_NOBODY} answered, where nobody should listen")
         return result
 
-    words, meaning = ours("lexical"), ours("dense")
-
-    async def side_by_side(number: int) -> object:
-        # Two connections and no fusion: the least that legs which run in parallel could take.
-        return await asyncio.gather(words(number), meaning(number))
-
     return {
         "ours": ours("hybrid"),
         "plain": lambda number: plain.recall(theirs, questions.texts[number], vectors[number].vector, _PAGE),
-        WORDS_ONLY: words,
+        WORDS_ONLY: ours("lexical"),
         EMBEDDER_STOPPED: degraded,
-        MEANING_ONLY: meaning,
-        SIDE_BY_SIDE: side_by_side,
+        MEANING_ONLY: ours("dense"),
+        ONE_CONNECTION: ours("hybrid", by=alone),
         "ours, one user of ten": ours("hybrid", "user3"),
     }
 

@@ -1,6 +1,7 @@
 """`python -m memory_bench study`: every set, every table of the report, from one command."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -16,7 +17,7 @@ from memory_bench.study.crossvalidation import SetScores, cross_validate, score_
 from memory_bench.study.entities import EntityLeg, extractor
 from memory_bench.study.evidence import gather, read_lexemes
 from memory_bench.study.lexical_check import check
-from memory_bench.study.published import read_published
+from memory_bench.study.published import by_stratum, read_published, worded
 from memory_bench.study.report import Studied, figures, write
 from memory_bench.study.service import DEFAULT_MODEL_FILE, EmbedderDidNotStartError, local_embedder
 from memory_bench.study.settings import settings
@@ -86,7 +87,9 @@ def _study(dataset: Dataset, url: str, output: Path, seed: int) -> Studied:
         results = [run_one(name, dataset, database, embedded) for name in RETRIEVERS]
         made = manifest(dataset, seed=seed, options={"retrievers": list(RETRIEVERS), "model": embedded.model})
         write_results(output / dataset.name, results, made, baseline="pg-ts-rank", seed=seed)
-        return _evaluated(dataset, database, embedded, results, seed)
+        reworded = worded(dataset)
+        like_for_like = by_stratum(reworded, embed(reworded, url, database)) if reworded else {}
+        return replace(_evaluated(dataset, database, embedded, results, seed), like_for_like=like_for_like)
     finally:
         database.close()
 

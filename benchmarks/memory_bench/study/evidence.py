@@ -17,7 +17,7 @@ from memory_bench.dataset import Dataset, Query
 from memory_bench.postgres import BenchmarkDatabase
 from memory_bench.vectors import EmbeddedSet
 from memory_recall.fusion import Candidate
-from memory_recall.store.lexical_bm25 import K1, B
+from memory_recall.store.lexical_scoring import K1, B
 from memory_recall.store.search_effort import DENSE_DEPTH
 
 Scores = NDArray[np.float64]

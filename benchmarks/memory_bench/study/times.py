@@ -22,7 +22,7 @@ from memory_recall.fusion import Fusion, fuse
 from memory_recall.significance import Comparison, compare
 from memory_recall.temporal import Period
 
-_STAMP = re.compile(r"\[(\d{1,2}:\d\d [ap]m on \d{1,2} \w+, \d{4})\] ")
+STAMP = re.compile(r"\[(\d{1,2}:\d\d [ap]m on \d{1,2} \w+, \d{4})\] ")
 _ASKED_AFTER = timedelta(days=7)  # the last row of a conversation; only dates without a year depend on it
 
 Scores = NDArray[np.float64]
@@ -40,7 +40,7 @@ class TimedQuestions:
 
 def stamps(memories: Sequence[Memory]) -> Mapping[int, datetime]:
     """When each row was written, by its own account."""
-    found = ((memory.id, _STAMP.match(memory.content)) for memory in memories)
+    found = ((memory.id, STAMP.match(memory.content)) for memory in memories)
     return {
         row: datetime.strptime(stamp[1], "%I:%M %p on %d %B, %Y").replace(tzinfo=UTC) for row, stamp in found if stamp
     }

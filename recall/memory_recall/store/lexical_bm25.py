@@ -5,14 +5,6 @@ the table grows. Here postings are read from the rarest word on until a budget i
 rows' stored sizes, which tell what a row holds but not how often, the best few hundred are chosen; only these are
 scored exactly. In a table smaller than the budget the result is nearly always that of an unbounded BM25.
 
-Neither how often a word occurs in a tsvector nor how many words there are can be asked for directly, short of
-unnesting it, which costs ten times everything else. But `ts_rank` tells both. For one word and equal weights it is
-`sum(1/j^2 for j in 1..n) / (pi^2/6)`, invertible by a table; and it can divide by the number of words, so that the
-quotient of two calls is that number.
-
-A long tsvector is stored compressed, and every function that is given it would expand it again. The concatenation with
-an empty one does so once.
-
 Rows are joined one by one through LATERAL ... LIMIT 1, because the planner, which cannot know how few candidates there
 are, would otherwise read the whole table to hash it.
 """
@@ -21,11 +13,10 @@ are, would otherwise read the whole table to hash it.
 import math
 from dataclasses import dataclass
 
+from memory_recall.store.lexical_scoring import K1, damping, frequency, placed, scored
 from memory_recall.store.recall_filters import Arguments
 from memory_recall.store.table import MemoryTable
 
-K1 = 1.2
-B = 0.75
 MAX_QUERY_WORDS = 64  # a hook may send a whole prompt; its first distinct words decide
 DEFAULT_BUDGET = 5_000  # rows of a single word
 SMALL_TABLE = 20_000  # up to here document frequencies are counted for each query
@@ -35,10 +26,7 @@ _FILLED = 1_000  # rows of single common words, where the others give fewer cand
 _PAIRED = 5  # of how many common words, the rarest first, pairs are looked for
 _PAIRED_ROWS = 1_000  # expected of the rarest pairs, after which no more are looked for
 _SHORTLIST = 2  # how many times the leg's depth is scored exactly
-_MAX_FREQUENCY = 32  # BM25 has long saturated by then
 _BYTES = "pg_column_size(m.search_vector)::float8"  # an integer would make the arithmetic numeric, which is slow
-_EQUAL_WEIGHTS = "'{1,1,1,1}'::real[]"
-_RANK_SCALE = 1.64493406685  # the constant by which Postgres divides
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,35 +50,6 @@ class CollectionStatistics:
     def small(self) -> bool:
         """Whether document frequencies can be counted while recalling."""
         return self.rows <= SMALL_TABLE
-
-
-def _frequency_table() -> str:
-    """Between which values of the scaled rank a word occurs how often."""
-    bounds, total = [], 0.0
-    for times in range(1, _MAX_FREQUENCY + 1):
-        step = 1 / times**2
-        bounds.append(repr(total + step / 2))
-        total += step
-    return "{" + ",".join(bounds) + "}"
-
-
-_FREQUENCIES = _frequency_table()
-
-
-def _frequency(vector: str, word: str) -> str:
-    """How often a word occurs in a row; zero where it does not."""
-    rank = f"ts_rank({_EQUAL_WEIGHTS}, {vector}, {word}) * {_RANK_SCALE}"
-    return f"width_bucket(({rank})::float8, '{_FREQUENCIES}'::float8[])::float8"
-
-
-def _length(vector: str) -> str:
-    """How many words a row holds that matches the query at all; NULL for others, whose score is nothing anyway."""
-    plain, divided = (f"ts_rank({_EQUAL_WEIGHTS}, {vector}, a.query, {method})::float8" for method in (0, 2))
-    return f"round({plain} / nullif({divided}, 0))"
-
-
-def _damping(length: str, mean: str) -> str:
-    return f"{K1} * ({1 - B} + {B} * {length} / {mean})"
 
 
 def _known(table: MemoryTable, arguments: Arguments) -> str:
@@ -119,7 +78,7 @@ words AS MATERIALIZED (
 def _matching(table: MemoryTable, where: str, query: str, limit: int) -> str:
     """Rows that hold what a query asks for, with what the first ranking needs of them."""
     return f"""
-    SELECT m.id, {_BYTES} AS bytes, {_frequency("m.search_vector", query)} AS times,
+    SELECT m.id, {_BYTES} AS bytes, {frequency("m.search_vector", query)} AS times,
            {where} AS inside
       FROM {table.qualified} m WHERE m.deleted_at IS NULL AND m.search_vector @@ {query} LIMIT {limit}"""
 
@@ -248,7 +207,7 @@ def _chosen(stored: str, depth: int) -> str:
     return f"""found AS MATERIALIZED (
   SELECT id, min(bytes) AS bytes, sum(counted) AS counted, bit_or(words) AS words
     FROM (SELECT p.id, p.bytes,
-                 CASE WHEN w.complete THEN w.idf * p.times * {K1 + 1} / (p.times + {_damping("p.bytes", stored)})
+                 CASE WHEN w.complete THEN w.idf * p.times * {K1 + 1} / (p.times + {damping("p.bytes", stored)})
                       ELSE 0 END AS counted,
                  CASE WHEN w.complete THEN 0 ELSE {_bit("w.n")} END AS words
             FROM postings p JOIN weighted w ON w.n = p.n WHERE p.inside
@@ -262,27 +221,15 @@ held AS MATERIALIZED (
 ),
 candidates AS MATERIALIZED (
   SELECT f.id FROM found f JOIN held h ON h.words = f.words
-   ORDER BY f.counted + h.idf * {K1 + 1} / (1 + {_damping("f.bytes", stored)}) DESC, f.id LIMIT {_SHORTLIST * depth}
+   ORDER BY f.counted + h.idf * {K1 + 1} / (1 + {damping("f.bytes", stored)}) DESC, f.id LIMIT {_SHORTLIST * depth}
 )"""
 
 
 def _ranked(table: MemoryTable, mean: str, depth: int) -> str:
     """Exact scores of the chosen rows and of those that the dense leg found, and their ranks."""
-    return f"""anything AS MATERIALIZED (SELECT string_agg(query::text, ' | ')::tsquery AS query FROM vocabulary),
-scored AS MATERIALIZED (
-  SELECT m.id, (SELECT coalesce(sum(w.idf * t.times * {K1 + 1} / (t.times + d.damping)), 0)
-                  FROM weighted w, LATERAL (SELECT {_frequency("m.search_vector", "w.query")} AS times OFFSET 0) t
-               ) AS lexical_score
-    FROM (SELECT id FROM candidates UNION SELECT id FROM dense) s,
-         LATERAL (SELECT m.id, m.search_vector || ''::tsvector AS search_vector
-                    FROM {table.qualified} m WHERE m.id = s.id LIMIT 1) m,
-         LATERAL (SELECT {_damping(_length("m.search_vector"), mean)} AS damping FROM anything a OFFSET 0) d
+    return f"""{scored(table, mean, "SELECT id FROM candidates UNION SELECT id FROM dense")}
 ),
-lexical AS MATERIALIZED (
-  SELECT id, lexical_score, CASE WHEN lexical_score > 0 AND place <= {depth} THEN place END AS lexical_rank
-    FROM (SELECT *, row_number() OVER (ORDER BY lexical_score DESC, id) AS place FROM scored) ranked
-),
-reach AS (SELECT sum(idf) AS attainable FROM weighted)"""
+{placed(depth)}"""
 
 
 def _quoted_lexeme(lexeme: str) -> str:

@@ -27,6 +27,8 @@ Legs = Literal["both", "lexical", "dense"]
 # Reading a table of some thousand rows whole takes 40 ms, vector by vector from where long values are kept, which the
 # planner takes for free. So each row that a scan gives is put to a test that is nearly free and is taken for dear.
 _DEAR = "(SELECT count(*) FROM generate_series(m.id, m.id)) IS NOT NULL"
+NOTHING_DENSE = """
+dense AS (SELECT NULL::bigint AS id, NULL::bigint AS dense_rank, NULL::float8 AS dense_score WHERE false)"""
 # pgvector's 20,000 and 1 end a filtered scan of a million rows after its first round, with .984 of the nearest found.
 _FILTERED_SCAN = {"hnsw.max_scan_tuples": "50000", "hnsw.scan_mem_multiplier": "4"}
 
@@ -87,12 +89,12 @@ def statement(query: RecallQuery, table: MemoryTable) -> tuple[str, list[object]
     """The SQL text and its arguments."""
     arguments = Arguments()
     where = conditions(query.filters, arguments, table)
-    vector = "" if query.dense is None else _vector(query.dense, arguments, table)
+    vector = "" if query.dense is None else query_vector(query.dense, arguments, table)
     parts = [
-        _gate(query, arguments, table),
-        _dense(query, table, where, vector),
+        gate(query, arguments, table),
+        dense_leg(query, table, where, vector),
         _lexical(query, arguments, table, where),
-        _pool(query, arguments, table, vector),
+        pool(query, arguments, table, vector),
         fused(
             query.fusion,
             arguments,
@@ -101,15 +103,17 @@ def statement(query: RecallQuery, table: MemoryTable) -> tuple[str, list[object]
             timed=query.period is not None,
         ),
     ]
-    return f"WITH {','.join(parts)}{_page(table, query.limit, query.offset)}", arguments.values
+    return f"WITH {','.join(parts)}{page(table, query.limit, query.offset)}", arguments.values
 
 
-def _vector(dense: DenseQuery, arguments: Arguments, table: MemoryTable) -> str:
+def query_vector(dense: DenseQuery, arguments: Arguments, table: MemoryTable) -> str:
+    """The expression of the query's vector."""
     # An array needs no codec on the connection, which may belong to the API's own pool.
     return f"({arguments.add(dense.vector, 'real[]')})::{table.vector_type()}"
 
 
-def _gate(query: RecallQuery, arguments: Arguments, table: MemoryTable) -> str:
+def gate(query: RecallQuery, arguments: Arguments, table: MemoryTable) -> str:
+    """Which model is active, and whether the query's vector may be compared with the rows'."""
     role = query.dense.column.role if query.dense is not None else ACTIVE.role
     state, models = table.own("memory_index_state"), table.own("memory_index_models")
     known = (
@@ -146,10 +150,10 @@ def _opens(query: RecallQuery, arguments: Arguments, table: MemoryTable) -> str:
     return " AND ".join([applied, *same])
 
 
-def _dense(query: RecallQuery, table: MemoryTable, where: str, vector: str) -> str:
+def dense_leg(query: RecallQuery, table: MemoryTable, where: str, vector: str) -> str:
+    """The CTE `dense(id, dense_rank, dense_score)`: the nearest rows, ranked from one."""
     if query.dense is None:
-        return """
-dense AS (SELECT NULL::bigint AS id, NULL::bigint AS dense_rank, NULL::float8 AS dense_score WHERE false)"""
+        return NOTHING_DENSE
     operator = f'OPERATOR("{table.vector_schema}".<=>)'
     column = query.dense.column.name
     narrowed, graph = query.filters.selective, query.dense.graph
@@ -185,7 +189,8 @@ reach AS (SELECT NULL::float8 AS attainable)"""
     )
 
 
-def _pool(query: RecallQuery, arguments: Arguments, table: MemoryTable, vector: str) -> str:
+def pool(query: RecallQuery, arguments: Arguments, table: MemoryTable, vector: str, *, still: str = "true") -> str:
+    """The rows that the legs found, with every score that can be computed; `still` is what must hold of them now."""
     similarity = "f.dense_score"
     if query.dense is not None:
         column = query.dense.column.name
@@ -204,11 +209,12 @@ joined AS MATERIALIZED (
 pool AS MATERIALIZED (
   SELECT f.id, coalesce(m.importance, 0)::float8 AS importance, f.lexical_rank, f.lexical_score, f.dense_rank,
          {similarity} AS dense_score{timed}
-    FROM joined f, LATERAL (SELECT m.* FROM {table.qualified} m WHERE m.id = f.id LIMIT 1) m
+    FROM joined f, LATERAL (SELECT m.* FROM {table.qualified} m WHERE m.id = f.id AND {still} LIMIT 1) m
 )"""
 
 
-def _page(table: MemoryTable, limit: int, offset: int) -> str:
+def page(table: MemoryTable, limit: int, offset: int) -> str:
+    """The rows of the answer, in order, each with the gate's columns; one row without a memory where there is none."""
     sensitive = table.sensitive("m")
     owner = "m.user_id" if "user_id" in table.columns else "NULL::text"
     # A sensitive row is found by its words, but its words do not leave the database.

@@ -5,13 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memory_bench.dataset import Memory, Query
+from memory_bench.dataset import Dataset, Memory, Query
 from memory_bench.latency.measure import EMBEDDER_STOPPED, WORDS_ONLY, Measured
 from memory_bench.latency.report import SizeResult, figures, plot
 from memory_bench.study.crossvalidation import SetScores, choose, cross_validate
 from memory_bench.study.entities import EntityLeg, by_pattern
 from memory_bench.study.evidence import Evidence, Lexemes, gather
-from memory_bench.study.published import MODEL, STRATA, read_published
+from memory_bench.study.published import MODEL, STRATA, by_stratum, read_published, worded
 from memory_bench.study.settings import DEFAULT, settings
 from memory_bench.study.times import timed
 from memory_bench.vectors import EmbeddedSet
@@ -106,6 +106,34 @@ def test_published_figures_are_read_under_our_names(tmp_path: Path) -> None:
     lines += [f"{MODEL}\t{theirs}\t0.{number}" for number, theirs in enumerate(STRATA.values(), start=1)]
     (tmp_path / "published.tsv").write_text("\n".join(lines))
     assert read_published(tmp_path / "published.tsv") == {"single": 0.1, "multihop": 0.2, "temporal": 0.3, "open": 0.4}
+
+
+def test_turns_are_worded_as_in_the_published_set() -> None:
+    """Numbered within their session, with the day of the week, and without what a picture shows."""
+    said = [("Ana", "Hi!"), ("Bo", "Look [shares a photo of a cat]"), ("Ana", "[sic]")]
+    rows = tuple(
+        Memory(number, f"[1:56 pm on 8 May, 2023] {who}: {text}", tags=f"c,session-{1 + number // 3},x", scope="c")
+        for number, (who, text) in enumerate(said, start=1)
+    )
+    dataset = Dataset("locomo", rows, (), 0, "")
+    time = "Data time: 01:56 PM on Monday 08 May, 2023"
+    made = worded(dataset)
+    assert made is not None
+    assert [one.content for one in made.memories] == [
+        f"[Session 1, Turn 1] {time} Ana: Hi!",
+        f"[Session 1, Turn 2] {time} Bo: Look",
+        f"[Session 2, Turn 1] {time} Ana: [sic]",
+    ]
+    assert worded(Dataset("plain", (Memory(1, "soup"),), (), 0, "")) is None
+
+
+def test_meaning_is_searched_within_the_question_s_scope() -> None:
+    """A nearer row of another conversation is no answer."""
+    rows = (*(Memory(number, "x", scope="a") for number in range(1, 12)), Memory(12, "x", scope="b"))
+    vectors = np.array([[1 - number / 100, 0.0] for number in range(12)], dtype=np.float32)
+    asked = (Query("q", "x", "near", "a", frozenset({1, 12})), Query("r", "x", "far", "a", frozenset({11})))
+    found = by_stratum(Dataset("s", rows, asked, 0, ""), EmbeddedSet("m", vectors, np.ones((2, 2), dtype=np.float32)))
+    assert found == {"near": 0.5, "far": 0.0}
 
 
 def test_figures_compare_95th_percentiles_ours_over_theirs(tmp_path: Path) -> None:

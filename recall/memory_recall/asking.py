@@ -1,0 +1,93 @@
+"""Sends a recall's statement, or its parts on two connections, and says why meaning took no part if it did not."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from memory_recall.errors import DatabaseRejected
+from memory_recall.following import ActiveSeen
+from memory_recall.query import Degraded
+from memory_recall.store import recall_parallel as parts
+from memory_recall.store.connection import AnyConnection
+from memory_recall.store.recall_parallel import FoundByMeaning, FoundByWords, Statement
+from memory_recall.store.recall_readiness import Readiness
+from memory_recall.store.recall_session import uncompiled
+from memory_recall.store.recall_sql import DenseQuery, RecallQuery, statement
+from memory_recall.store.translation import translated
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The rows of the recall statement, and how they came about."""
+
+    rows: Sequence[Any]
+    reason: Degraded | None
+    sent: Statement
+    legs: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def active(self) -> ActiveSeen | None:
+        """Which model the database says is active."""
+        first = self.rows[0]
+        return ActiveSeen(first["active"], first["active_digest"], first["active_url"]) if first["active"] else None
+
+
+async def ask(
+    connection: AnyConnection, plan: RecallQuery, readiness: Readiness, dense: DenseQuery | Degraded | None
+) -> Answer:
+    """One statement; another one, by words alone, only where that was refused or had no words to fall back on."""
+    if isinstance(dense, DenseQuery):
+        sent = statement(replace(plan, dense=dense), readiness.table)
+        try:
+            rows = await _fetch(connection, sent, readiness)
+        except DatabaseRejected:
+            dense = Degraded.DENSE_FAILED
+        else:
+            if rows[0]["open"]:
+                return Answer(rows, None, sent)
+            if plan.legs == "both":  # the statement has answered with the lexical order already
+                return Answer(rows, Degraded.MODEL_MISMATCH, sent)
+            dense = Degraded.MODEL_MISMATCH
+    sent = statement(replace(plan, legs="lexical"), readiness.table)
+    return Answer(await _fetch(connection, sent, readiness), dense, sent)
+
+
+async def ask_both_at_once(
+    connections: tuple[AnyConnection, AnyConnection], plan: RecallQuery, readiness: Readiness, dense: DenseQuery
+) -> Answer:
+    """Both legs side by side, then their fusion; by words alone where the dense leg is refused.
+
+    Raises:
+        DatabaseUnreachable: either connection failed.
+    """
+    first, second = connections
+    whole, table = replace(plan, dense=dense), readiness.table
+    try:
+        async with asyncio.TaskGroup() as legs:
+            meaning = legs.create_task(_accepted(first, parts.by_meaning(whole, table), readiness))
+            words = legs.create_task(_fetch(second, parts.by_words(plan, table), readiness))
+    except ExceptionGroup as group:  # the other leg has ended by now, so that both connections can go back
+        raise group.exceptions[0] from None
+    nearest = meaning.result()
+    if nearest is None:
+        return await ask(first, plan, readiness, Degraded.DENSE_FAILED)
+    by_meaning = FoundByMeaning(*nearest[0])
+    sent = parts.together(whole, table, by_meaning, FoundByWords(*words.result()[0]))
+    rows = await _fetch(first, sent, readiness)
+    return Answer(rows, None if rows[0]["open"] else Degraded.MODEL_MISMATCH, sent)
+
+
+async def _accepted(connection: AnyConnection, sent: Statement, readiness: Readiness) -> Sequence[Any] | None:
+    try:
+        return await _fetch(connection, sent, readiness)
+    except DatabaseRejected:
+        return None
+
+
+async def _fetch(connection: AnyConnection, sent: Statement, readiness: Readiness) -> Sequence[Any]:
+    sql, arguments = sent
+    with translated("recalling"):
+        async with uncompiled(connection, compiles=readiness.compiles):
+            rows: Sequence[Any] = await connection.fetch(sql, *arguments)
+    return rows

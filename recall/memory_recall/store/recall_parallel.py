@@ -1,0 +1,125 @@
+"""The recall statement in three parts, for large tables: both legs at the same time, then their fusion.
+
+One statement runs in one process of Postgres, one leg after the other. In a large table they take long enough that two
+connections and a second round trip cost less. The last part looks every row up again, so that what was deleted or moved
+out of a filter's reach meanwhile is left out and what became sensitive is masked, and it asks again which model is
+active. Everything else is what the one statement does, and gives the same answer.
+"""
+# ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
+
+from dataclasses import dataclass, replace
+
+from memory_recall.store.lexical_bm25 import bm25_leg
+from memory_recall.store.lexical_scoring import placed, scored
+from memory_recall.store.recall_filters import Arguments, conditions
+from memory_recall.store.recall_fusion import fused
+from memory_recall.store.recall_sql import NOTHING_DENSE, RecallQuery, dense_leg, gate, page, pool, query_vector
+from memory_recall.store.table import MemoryTable
+
+Statement = tuple[str, list[object]]
+
+WORTH_SPLITTING = 100_000  # rows; with 5,000 the second round trip takes as long as the shorter leg
+
+
+@dataclass(frozen=True, slots=True)
+class FoundByMeaning:
+    """What the dense leg gave: rows, nearest first, with their cosines; `open` says whether it could take part."""
+
+    open: bool
+    ids: list[int]
+    scores: list[float]
+
+
+@dataclass(frozen=True, slots=True)
+class FoundByWords:
+    """What the lexical leg gave: rows with their scores, and the query's words with their weights."""
+
+    ids: list[int]
+    scores: list[float]
+    words: list[str]  # each a tsquery
+    weights: list[float]
+
+
+def splits(query: RecallQuery) -> bool:
+    """Whether the legs of this recall are worth two connections."""
+    large = query.statistics is not None and query.statistics.rows >= WORTH_SPLITTING
+    return large and query.legs == "both" and not query.api_lexical
+
+
+def by_meaning(query: RecallQuery, table: MemoryTable) -> Statement:
+    """The dense leg by itself; its one row is a `FoundByMeaning`."""
+    arguments = Arguments()
+    where = conditions(query.filters, arguments, table)
+    vector = "" if query.dense is None else query_vector(query.dense, arguments, table)
+    legs = f"WITH {gate(query, arguments, table)},{dense_leg(query, table, where, vector)}"
+    return (
+        f"""{legs}
+SELECT (SELECT open FROM gate) AS open, coalesce(array_agg(id ORDER BY dense_rank), '{{}}') AS ids,
+       coalesce(array_agg(dense_score ORDER BY dense_rank), '{{}}') AS scores
+  FROM dense""",
+        arguments.values,
+    )
+
+
+def by_words(query: RecallQuery, table: MemoryTable) -> Statement:
+    """The lexical leg by itself; its one row is a `FoundByWords`."""
+    assert query.statistics is not None  # noqa: S101  (`splits` has seen to it)
+    arguments = Arguments()
+    where = conditions(query.filters, arguments, table)
+    leg = bm25_leg(
+        table,
+        arguments,
+        where,
+        query=query.text,
+        depth=query.depth,
+        budget=query.budget,
+        statistics=query.statistics,
+    )
+    return (
+        f"""WITH {NOTHING_DENSE},{leg}
+SELECT coalesce((SELECT array_agg(id) FROM scored), '{{}}') AS ids,
+       coalesce((SELECT array_agg(lexical_score) FROM scored), '{{}}') AS scores,
+       coalesce((SELECT array_agg(query::text ORDER BY n) FROM weighted), '{{}}') AS words,
+       coalesce((SELECT array_agg(idf ORDER BY n) FROM weighted), '{{}}') AS weights""",
+        arguments.values,
+    )
+
+
+def together(query: RecallQuery, table: MemoryTable, meaning: FoundByMeaning, words: FoundByWords) -> Statement:
+    """The fusion of both and the page of results; without the dense leg where it could not take part."""
+    query = query if meaning.open else replace(query, dense=None)
+    arguments = Arguments()
+    where = conditions(query.filters, arguments, table)
+    vector = "" if query.dense is None else query_vector(query.dense, arguments, table)
+    parts = [
+        gate(query, arguments, table),
+        _dense(meaning, arguments),
+        _lexical(query, arguments, table, words),
+        pool(query, arguments, table, vector, still=where),
+        fused(query.fusion, arguments, sort_by=query.sort_by, lexical_is_final=False, timed=query.period is not None),
+    ]
+    return f"WITH {','.join(parts)}{page(table, query.limit, query.offset)}", arguments.values
+
+
+def _dense(found: FoundByMeaning, arguments: Arguments) -> str:
+    ids, scores = arguments.add(found.ids, "bigint[]"), arguments.add(found.scores, "float8[]")
+    return f"""
+dense AS MATERIALIZED (
+  SELECT id, dense_rank, dense_score FROM unnest({ids}, {scores}) WITH ORDINALITY AS d(id, dense_score, dense_rank)
+   WHERE (SELECT open FROM gate)
+)"""
+
+
+def _lexical(query: RecallQuery, arguments: Arguments, table: MemoryTable, found: FoundByWords) -> str:
+    """The leg's CTEs; only what the dense leg found besides is left to score."""
+    assert query.statistics is not None  # noqa: S101  (`splits` has seen to it)
+    mean = arguments.add(max(query.statistics.mean_length, 1.0), "float8")
+    words, weights = arguments.add(found.words, "text[]"), arguments.add(found.weights, "float8[]")
+    ids, scores = arguments.add(found.ids, "bigint[]"), arguments.add(found.scores, "float8[]")
+    return f"""
+weighted AS MATERIALIZED (SELECT query::tsquery AS query, idf FROM unnest({words}, {weights}) AS w(query, idf)),
+given AS MATERIALIZED (SELECT id, lexical_score FROM unnest({ids}, {scores}) AS g(id, lexical_score)),
+{scored(table, mean, "SELECT id FROM dense EXCEPT SELECT id FROM given")}
+   UNION ALL SELECT id, lexical_score FROM given
+),
+{placed(query.depth)}"""
