@@ -70,15 +70,17 @@ async def ask_both_at_once(
     except ExceptionGroup as group:  # the other leg has ended by now, so that both connections can go back
         raise group.exceptions[0] from None
     nearest = meaning.result()
-    if nearest is None:
-        return await ask(first, plan, readiness, Degraded.DENSE_FAILED)
-    by_meaning = FoundByMeaning(*nearest[0])
-    sent = parts.together(whole, table, by_meaning, FoundByWords(*words.result()[0]))
-    rows = await _fetch(first, sent, readiness)
-    return Answer(rows, None if rows[0]["open"] else Degraded.MODEL_MISMATCH, sent)
+    if nearest is not None:
+        found = FoundByMeaning(*nearest[0]), FoundByWords(*words.result()[0])
+        sent = parts.together(whole, table, *found)
+        rows = await _accepted(first, sent, readiness)
+        if rows is not None:
+            return Answer(rows, None if rows[0]["open"] else Degraded.MODEL_MISMATCH, sent)
+    return await ask(first, plan, readiness, Degraded.DENSE_FAILED)
 
 
 async def _accepted(connection: AnyConnection, sent: Statement, readiness: Readiness) -> Sequence[Any] | None:
+    """None where Postgres refuses the statement, as when the column of vectors is gone."""
     try:
         return await _fetch(connection, sent, readiness)
     except DatabaseRejected:

@@ -108,8 +108,9 @@ def statement(query: RecallQuery, table: MemoryTable) -> tuple[str, list[object]
 
 def query_vector(dense: DenseQuery, arguments: Arguments, table: MemoryTable) -> str:
     """The expression of the query's vector."""
-    # An array needs no codec on the connection, which may belong to the API's own pool.
-    return f"({arguments.add(dense.vector, 'real[]')})::{table.vector_type()}"
+    # An array needs no codec on the connection, which may belong to the API's own pool. As a subquery it is converted
+    # once, where a generic plan would convert it for every row.
+    return f"(SELECT ({arguments.add(dense.vector, 'real[]')})::{table.vector_type()})"
 
 
 def gate(query: RecallQuery, arguments: Arguments, table: MemoryTable) -> str:

@@ -176,11 +176,21 @@ async def test_another_model_s_vectors_take_no_part(filled: Any, embedder: Any, 
     assert fetched.split
 
 
-async def test_a_dense_leg_that_is_refused_leaves_the_words(filled: Any, embedder: Any, fetched: Fetched) -> None:
+@pytest.mark.parametrize("late", [False, True], ids=["before", "between legs and fusion"])
+async def test_a_dense_leg_that_is_refused_leaves_the_words(
+    filled: Any, embedder: Any, fetched: Fetched, late: bool
+) -> None:
     """The schema changed under a recall that had looked at it before."""
     recall = filled.recalling(embedder)
     words = (await recall.recall("zfs scrub", mode="lexical")).ids
-    await filled.pool.execute("ALTER TABLE memories RENAME COLUMN embedding TO gone")
+
+    async def rename() -> None:
+        await filled.pool.execute("ALTER TABLE memories RENAME COLUMN embedding TO gone")
+
+    if late:
+        fetched.before_fusion = rename
+    else:
+        await rename()
     result = await recall.recall("zfs scrub")
     assert result.reason is Degraded.DENSE_FAILED
     assert result.ids == words
