@@ -1,1 +1,1 @@
-"""Hybrid recall over a memory store in Postgres: lexical and dense legs fused in one statement."""
+"""Hybrid recall over a memory store in Postgres: lexical and dense legs fused inside the database."""
