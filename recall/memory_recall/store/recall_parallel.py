@@ -63,7 +63,7 @@ SELECT (SELECT open FROM gate) AS open, coalesce(array_agg(id ORDER BY dense_ran
 
 def by_words(query: RecallQuery, table: MemoryTable) -> Statement:
     """The lexical leg by itself; its one row is a `FoundByWords`."""
-    assert query.statistics is not None  # noqa: S101  (`splits` has seen to it)
+    assert query.statistics is not None  # noqa: S101  (see splits)
     arguments = Arguments()
     where = conditions(query.filters, arguments, table)
     leg = bm25_leg(
@@ -112,7 +112,7 @@ dense AS MATERIALIZED (
 
 def _lexical(query: RecallQuery, arguments: Arguments, table: MemoryTable, found: FoundByWords) -> str:
     """The leg's CTEs; only what the dense leg found besides is left to score."""
-    assert query.statistics is not None  # noqa: S101  (`splits` has seen to it)
+    assert query.statistics is not None  # noqa: S101  (see splits)
     mean = arguments.add(max(query.statistics.mean_length, 1.0), "float8")
     words, weights = arguments.add(found.words, "text[]"), arguments.add(found.weights, "float8[]")
     ids, scores = arguments.add(found.ids, "bigint[]"), arguments.add(found.scores, "float8[]")
