@@ -9,11 +9,19 @@ active. Everything else is what the one statement does, and gives the same answe
 
 from dataclasses import dataclass, replace
 
-from memory_recall.store.lexical_bm25 import bm25_leg
 from memory_recall.store.lexical_scoring import placed, scored
 from memory_recall.store.recall_filters import Arguments, conditions
 from memory_recall.store.recall_fusion import fused
-from memory_recall.store.recall_sql import NOTHING_DENSE, RecallQuery, dense_leg, gate, page, pool, query_vector
+from memory_recall.store.recall_sql import (
+    NOTHING_DENSE,
+    RecallQuery,
+    dense_leg,
+    gate,
+    lexical_leg,
+    page,
+    pool,
+    query_vector,
+)
 from memory_recall.store.table import MemoryTable
 
 Statement = tuple[str, list[object]]
@@ -63,18 +71,9 @@ SELECT (SELECT open FROM gate) AS open, coalesce(array_agg(id ORDER BY dense_ran
 
 def by_words(query: RecallQuery, table: MemoryTable) -> Statement:
     """The lexical leg by itself; its one row is a `FoundByWords`."""
-    assert query.statistics is not None  # noqa: S101  (see splits)
     arguments = Arguments()
     where = conditions(query.filters, arguments, table)
-    leg = bm25_leg(
-        table,
-        arguments,
-        where,
-        query=query.text,
-        depth=query.depth,
-        budget=query.budget,
-        statistics=query.statistics,
-    )
+    leg = lexical_leg(query, arguments, table, where)
     return (
         f"""WITH {NOTHING_DENSE},{leg}
 SELECT coalesce((SELECT array_agg(id) FROM scored), '{{}}') AS ids,

@@ -93,7 +93,7 @@ def statement(query: RecallQuery, table: MemoryTable) -> tuple[str, list[object]
     parts = [
         gate(query, arguments, table),
         dense_leg(query, table, where, vector),
-        _lexical(query, arguments, table, where),
+        lexical_leg(query, arguments, table, where),
         pool(query, arguments, table, vector),
         fused(
             query.fusion,
@@ -172,7 +172,8 @@ dense AS MATERIALIZED (
 )"""
 
 
-def _lexical(query: RecallQuery, arguments: Arguments, table: MemoryTable, where: str) -> str:
+def lexical_leg(query: RecallQuery, arguments: Arguments, table: MemoryTable, where: str) -> str:
+    """The leg's CTEs, ours or the API's, down to `lexical` and `reach`."""
     if query.legs == "dense" and query.dense is not None:
         return """
 lexical AS (SELECT NULL::bigint AS id, NULL::bigint AS lexical_rank, NULL::float8 AS lexical_score WHERE false),

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -218,37 +219,50 @@ async def test_one_connection_is_enough(filled: Any, database: Any, embedder: An
     """Where the pool has no second one to spare, one statement does it all."""
     async with asyncpg.create_pool(database.dsn, min_size=1, max_size=1) as pool:
         recall = HybridRecall(pool, embedder)
-        result = await recall.recall("zfs scrub")
+        result = await asyncio.wait_for(recall.recall("zfs scrub"), timeout=30)
         await recall.close()
     assert result.ids
     assert len(fetched.sessions) == 1
 
 
-async def test_recalls_at_the_same_time_share_the_connections(
-    filled: Any, database: Any, embedder: Any, fetched: Fetched
-) -> None:
+@dataclass
+class Api:
+    """A process whose recalls share a pool of its own."""
+
+    dsn: str
+    embedder: Any
+    fetched: Fetched
+
+    async def ask(self, *, connections: int, at_once: int) -> list[list[int]]:
+        """The ids that so many recalls at the same time give, after one by itself, which takes both connections."""
+        async with asyncpg.create_pool(self.dsn, min_size=connections, max_size=connections) as pool:
+            recall = HybridRecall(pool, self.embedder)
+            await recall.recall("zfs scrub")
+            assert self.fetched.split
+            self.fetched.sessions.clear()
+            asked = asyncio.gather(*(recall.recall("zfs scrub") for _ in range(at_once)))
+            results = await asyncio.wait_for(asked, timeout=60)
+            await recall.close()
+        return [one.ids for one in results]
+
+
+@pytest.fixture
+def api(database: Any, embedder: Any, fetched: Fetched) -> Api:
+    """Over the table under test."""
+    return Api(database.dsn, embedder, fetched)
+
+
+@pytest.mark.usefixtures("filled")
+async def test_recalls_at_the_same_time_share_the_connections(api: Api) -> None:
     """None waits for a second connection while it holds a first, so that twenty recalls on two connections end."""
-    async with asyncpg.create_pool(database.dsn, min_size=2, max_size=2) as pool:
-        recall = HybridRecall(pool, embedder)
-        await recall.recall("zfs scrub")
-        assert fetched.split
-        fetched.sessions.clear()
-        results = await asyncio.wait_for(asyncio.gather(*(recall.recall("zfs scrub") for _ in range(20))), timeout=60)
-        await recall.close()
-    assert all(one.ids == results[0].ids for one in results)
+    found = await api.ask(connections=2, at_once=20)
+    assert all(ids == found[0] for ids in found)
 
 
-async def test_a_recall_takes_a_second_connection_only_while_it_is_alone(
-    filled: Any, database: Any, embedder: Any, fetched: Fetched
-) -> None:
+@pytest.mark.usefixtures("filled")
+async def test_a_recall_takes_a_second_connection_only_while_it_is_alone(api: Api, fetched: Fetched) -> None:
     """Others need the processors as much, and are answered later if each takes two."""
-    async with asyncpg.create_pool(database.dsn, min_size=8, max_size=8) as pool:
-        recall = HybridRecall(pool, embedder)
-        await recall.recall("zfs scrub")
-        assert fetched.split
-        fetched.sessions.clear()
-        await asyncio.gather(*(recall.recall("zfs scrub") for _ in range(4)))
-        await recall.close()
+    await api.ask(connections=8, at_once=4)
     assert len(fetched.sessions) <= 4 + 2  # the first may have begun before the others came
 
 
@@ -256,7 +270,6 @@ async def test_a_small_table_s_recall_is_one_statement(
     filled: Any, embedder: Any, fetched: Fetched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A second round trip would cost what it saves."""
-    monkeypatch.setattr(recall_parallel, "WORTH_SPLITTING", 100)
-    recall_parallel.WORTH_SPLITTING = 100_000
+    monkeypatch.setattr(recall_parallel, "WORTH_SPLITTING", 1_000)
     await filled.recalling(embedder).recall("zfs scrub")
     assert len(fetched.sessions) == 1
