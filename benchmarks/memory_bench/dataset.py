@@ -34,13 +34,17 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One question; `scope` None searches the whole corpus."""
+    """One question; `scope` None searches the whole corpus.
+
+    `overlap` names how many of its words the answer holds, where the set says so.
+    """
 
     query_id: str
     text: str
     stratum: str
     scope: str | None
     relevant: frozenset[int]
+    overlap: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +167,8 @@ def _queries(path: Path, judged: dict[str, frozenset[int]], scopes: dict[int, st
         if foreign:
             raise DatasetError(f"{where}: memory {min(foreign)} lies outside the query's own scope {scope!r}.")
         text, stratum = _text(record, "text", where), _text(record, "stratum", where, EVERYONE)
-        queries.append(Query(identity, text, stratum, scope, judged[identity]))
+        overlap = _text(record, "lex_bin", where, "")
+        queries.append(Query(identity, text, stratum, scope, judged[identity], overlap))
     unasked = sorted(set(judged) - seen)
     if unasked:
         raise DatasetError(f"{path.name}: judged query {unasked[0]!r} is not asked.")

@@ -9,10 +9,10 @@ Two methods, both first-class:
 - Reciprocal rank fusion adds `weight / (k + rank)` over the legs; a document missing from a leg gets nothing for it.
 - The convex combination adds normalised scores, `alpha` for the dense leg and the rest for the lexical one. It is TM2C2
   (each score divided by the distance between the least that its leg can give and the best in this list) but for two
-  things. A lexical score is divided by what the query could have scored (`attainable`: a row of mean length with every
-  word once), not by the best of the list: when only incidental words match, the best of a bad list is no reason to
-  outvote meaning. And the least similarity in the list counts as zero: TM2C2 adds the same constant to every document,
-  which changes no order by itself, but multiplied by importance it would drown everything else.
+  things. A lexical score is divided by what the query could have scored (`attainable`), not by the best of the list,
+  and squared: when only incidental words match, the best of a bad list is no reason to outvote meaning. And the least
+  similarity in the list counts as zero: TM2C2 adds the same constant to every document, which changes no order by
+  itself, but multiplied by importance it would drown everything else.
 
 Importance is a prior, not a leg. It is applied once, after fusion, and so is closeness to the time that the query
 names, where times are looked for (`temporal`). Where only the lexical leg has anything to say, nothing is fused and its
@@ -39,11 +39,15 @@ class SortBy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fusion:
-    """One way of fusing, with its parameters. The defaults are those of ADR 0003."""
+    """One way of fusing, with its parameters. The defaults are those of ADR 0003.
+
+    `lexical_scale` says what a lexical score counts for: the square of its share of what the query could have scored,
+    this share itself, or its share of the best in the list.
+    """
 
     method: Literal["rrf", "convex"] = "convex"
     alpha: float = 0.7
-    lexical_scale: Literal["query", "list"] = "query"
+    lexical_scale: Literal["query", "linear", "list"] = "query"
     dense_floor: float | None = -1.0
     k: float = 10.0
     lexical_weight: float = 1.0
@@ -86,7 +90,8 @@ def fuse(
 ) -> list[Fused]:
     """All candidates, best first.
 
-    `attainable` is the lexical score of a row of mean length that holds every word of the query once.
+    `attainable` is the lexical score of a row of mean length that holds every word of the query once, or as much of a
+    long query as counts for all of it (`store.lexical_scoring.ENOUGH_RARE_WORDS`).
 
     `lexical_is_final` says that the lexical leg's order already has importance in it (the API's `ts_rank` blend, FTS5)
     and is to be left alone where no other leg found anything.
@@ -143,5 +148,7 @@ def _convex(candidates: Sequence[Candidate], fusion: Fusion, attainable: float |
         similarity = least if one.dense_score is None else one.dense_score
         close = (similarity - least) / (most - floor) if most != floor else 1.0
         matching = (one.lexical_score or 0.0) / scale if scale else 0.0
+        if fusion.lexical_scale == "query":
+            matching *= matching
         scores.append(fusion.alpha * close + (1.0 - fusion.alpha) * matching)
     return scores

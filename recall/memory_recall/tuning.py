@@ -38,6 +38,7 @@ def settings() -> list[Fusion]:
     tried = [Fusion()]
     for importance in (True, False):
         tried += [Fusion(alpha=tenths / 10, importance=importance) for tenths in range(3, 10)]
+        tried += [Fusion(alpha=alpha, lexical_scale="linear", importance=importance) for alpha in (0.5, 0.6, 0.7, 0.8)]
         tried += [Fusion(alpha=alpha, lexical_scale="list", importance=importance) for alpha in (0.5, 0.7, 0.8, 0.9)]
         tried += [Fusion(method="rrf", k=k, importance=importance) for k in (1.0, 10.0, 60.0)]
     return list(dict.fromkeys(tried))

@@ -15,8 +15,9 @@ from memory_bench.session import console, embed, run_one, write_results
 from memory_bench.study.ablation import measured, rankings
 from memory_bench.study.crossvalidation import SetScores, cross_validate, score_set
 from memory_bench.study.entities import EntityLeg, extractor
-from memory_bench.study.evidence import gather, read_lexemes
+from memory_bench.study.evidence import Evidence, gather, read_lexemes
 from memory_bench.study.lexical_check import check
+from memory_bench.study.prompts import compared, in_prompts
 from memory_bench.study.published import by_stratum, read_published, worded
 from memory_bench.study.report import Studied, figures, write
 from memory_bench.study.service import DEFAULT_MODEL_FILE, EmbedderDidNotStartError, local_embedder
@@ -89,13 +90,20 @@ def _study(dataset: Dataset, url: str, output: Path, seed: int) -> Studied:
         write_results(output / dataset.name, results, made, baseline="pg-ts-rank", seed=seed)
         reworded = worded(dataset)
         like_for_like = by_stratum(reworded, embed(reworded, url, database)) if reworded else {}
-        return replace(_evaluated(dataset, database, embedded, results, seed), like_for_like=like_for_like)
+        prompts = in_prompts(dataset, seed=seed)
+        inside = gather(prompts, read_lexemes(prompts, database), embed(prompts, url, database))
+        return replace(_evaluated(dataset, database, embedded, results, inside, seed), like_for_like=like_for_like)
     finally:
         database.close()
 
 
-def _evaluated(
-    dataset: Dataset, database: BenchmarkDatabase, embedded: EmbeddedSet, results: list[RunResult], seed: int
+def _evaluated(  # noqa: PLR0917  (each is a different thing that was measured of the one set)
+    dataset: Dataset,
+    database: BenchmarkDatabase,
+    embedded: EmbeddedSet,
+    results: list[RunResult],
+    inside: list[Evidence],
+    seed: int,
 ) -> Studied:
     evidence = gather(dataset, read_lexemes(dataset, database), embedded)
     by_name = {result.retriever: result for result in results}
@@ -118,4 +126,6 @@ def _evaluated(
         ablation=ablation,
         entities=kind,
         times=timed(dataset.memories, evidence, seed=seed),
+        prompts=compared(dataset.name, evidence, inside),
+        overlaps={one.query_id: one.overlap for one in dataset.queries if one.overlap},
     )

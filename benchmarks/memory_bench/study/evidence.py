@@ -17,7 +17,7 @@ from memory_bench.dataset import Dataset, Query
 from memory_bench.postgres import BenchmarkDatabase
 from memory_bench.vectors import EmbeddedSet
 from memory_recall.fusion import Candidate
-from memory_recall.store.lexical_scoring import K1, B
+from memory_recall.store.lexical_scoring import ENOUGH_RARE_WORDS, K1, B
 from memory_recall.store.search_effort import DENSE_DEPTH
 
 Scores = NDArray[np.float64]
@@ -30,6 +30,7 @@ class Evidence:
     query: Query
     candidates: tuple[Candidate, ...]
     attainable: float | None
+    all_words: float | None  # what every word of the question together could have scored
     complete: frozenset[int]  # candidates that hold every word of the question
     lexical: tuple[int, ...]
     lexical_scores: Mapping[int, float]
@@ -105,6 +106,7 @@ class _Gatherer:
         lexical_rank = {place: rank for rank, place in enumerate(by_words[:DENSE_DEPTH], start=1)}
         dense_rank = {place: rank for rank, place in enumerate(by_meaning[:DENSE_DEPTH], start=1)}
         places = list(dict.fromkeys([*lexical_rank, *dense_rank]))
+        asked = sum(self._weight(self._frequency.get(word, 0)) for word in words) if words else None
         candidates = tuple(
             Candidate(
                 int(self._ids[place]),
@@ -119,7 +121,8 @@ class _Gatherer:
         return Evidence(
             query=query,
             candidates=candidates,
-            attainable=self._attainable(words),
+            attainable=None if asked is None else min(asked, ENOUGH_RARE_WORDS * self._weight(0)),
+            all_words=asked,
             complete=frozenset(int(self._ids[place]) for place in places if words and words <= self._words[place]),
             lexical=tuple(int(self._ids[place]) for place in by_words),
             lexical_scores={int(self._ids[place]): float(lexical[place]) for place in by_words},
@@ -131,9 +134,5 @@ class _Gatherer:
         kept: list[int] = order[np.isfinite(scores[order])].tolist()
         return kept
 
-    def _attainable(self, words: frozenset[str]) -> float | None:
-        rows = len(self._ids)
-        frequencies = [self._frequency.get(word, 0) for word in words]
-        if not frequencies:
-            return None
-        return float(sum(np.log(1 + (rows - one + 0.5) / (one + 0.5)) for one in frequencies))
+    def _weight(self, frequency: int) -> float:
+        return float(np.log(1 + (len(self._ids) - frequency + 0.5) / (frequency + 0.5)))

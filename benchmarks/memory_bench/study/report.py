@@ -11,9 +11,10 @@ from memory_bench.report import compare_runs
 from memory_bench.runner import RunResult
 from memory_bench.study.crossvalidation import MEASURES, Fold, SetScores
 from memory_bench.study.lexical_check import LexicalCheck
+from memory_bench.study.prompts import Prompted
 from memory_bench.study.settings import DEFAULT
 from memory_bench.study.times import TimedQuestions
-from memory_recall.significance import Comparison
+from memory_recall.significance import Comparison, compare
 
 _WORDS = "pg-bm25"
 _LEGS = (_WORDS, "dense-hnsw")
@@ -32,6 +33,8 @@ class Studied:
     ablation: Mapping[str, SetScores]
     entities: str
     times: TimedQuestions | None
+    prompts: Prompted
+    overlaps: Mapping[str, str]  # by question, how many of its words its answer holds
     like_for_like: Mapping[str, float] = field(default_factory=dict)
 
     def better_leg(self, measure: str, stratum: str | None = None) -> str:
@@ -77,10 +80,12 @@ def write(
         "# Recall on every set\n\nall-MiniLM-L6-v2; recall@10 / nDCG@10 unless said otherwise. See `docs/recall.md`.\n",
         _section("The default against the better of its legs", _default(studied, seed)),
         _section("By stratum, recall@10", _strata(studied, seed)),
+        _section("By how many words question and answer share", _overlaps(studied, seed)),
         _section("Ablation", _ablation(studied)),
         _section("Questions that name a time, without the boost and with it", _times(studied)),
         _section("Fusion, without importance (difference to the better leg)", _fusion(studied, prior=False)),
         _section("Fusion, with the sets' importance", _fusion(studied, prior=True)),
+        _section("Questions by themselves and after 25 words about something else", _prompts(studied)),
         _section("Nested cross-validation over sets", _folds(folds)),
         _section("BM25 within its budget against one without", _lexical(studied)),
         _section("Index against exact search, recall@10", _index(studied)),
@@ -143,6 +148,44 @@ def _strata(studied: Sequence[Studied], seed: int) -> Iterator[Sequence[str]]:
                 *means,
                 *(f"{one.difference:+.3f} ({one.p_value:.4f})" for one in gains),
             ]
+
+
+def _overlaps(studied: Sequence[Studied], seed: int) -> Iterator[Sequence[str]]:
+    yield ["set", "overlap", "measure", "questions", "words", "meaning", "hybrid", "against the better leg (p)"]
+    for one in studied:
+        for overlap in sorted(set(one.overlaps.values())):
+            asked = {name for name, value in one.overlaps.items() if value == overlap}
+            for measure in MEASURES:
+                scores = {name: _of(one.results[name], asked, measure) for name in (*_LEGS, _HYBRID)}
+                better = max((scores[name] for name in _LEGS), key=lambda found: float(np.mean(found)))
+                gain = compare(better, scores[_HYBRID], seed=seed)
+                means = [f"{np.mean(found):.3f}" for found in scores.values()]
+                yield [
+                    one.name,
+                    overlap,
+                    measure,
+                    str(len(asked)),
+                    *means,
+                    f"{gain.difference:+.3f} ({gain.p_value:.4f})",
+                ]
+
+
+def _of(result: RunResult, asked: set[str], measure: str) -> list[float]:
+    return [answer.scores[measure] for answer in result.answers if answer.query_id in asked]
+
+
+def _prompts(studied: Sequence[Studied]) -> Iterator[Sequence[str]]:
+    names = list(studied[0].prompts.alone.settings)
+    yield ["set", "asked", *studied[0].prompts.alone.legs, *names]
+    kinds = {"alone": [one.prompts.alone for one in studied], "in a prompt": [one.prompts.inside for one in studied]}
+    for place, one in enumerate(studied):
+        for kind, sets in kinds.items():
+            found = sets[place]
+            cells = [f"{_pair(found.settings[name])} ({found.advantage(name):+.3f})" for name in names]
+            yield [one.name, kind, *(_pair(leg) for leg in found.legs.values()), *cells]
+    for kind, sets in kinds.items():
+        gains = [np.mean([one.advantage(name) for one in sets]) for name in names]
+        yield ["mean", kind, *("" for _ in sets[0].legs), *(f"({gain:+.3f})" for gain in gains)]
 
 
 def _ablation(studied: Sequence[Studied]) -> Iterator[Sequence[str]]:

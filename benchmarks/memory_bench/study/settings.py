@@ -11,14 +11,20 @@ DEFAULT = "query scale 0.7"
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One way of fusing; `exact_bonus` is added to what holds every word of the question."""
+    """One way of fusing.
+
+    `exact_bonus` is added to what holds every word of the question. With `whole_query` a row has to hold all of it,
+    however long it is, for its words to count in full.
+    """
 
     fusion: Fusion = field(default_factory=Fusion)
     exact_bonus: float = 0.0
+    whole_query: bool = False
 
     def rank(self, evidence: Evidence, depth: int) -> list[int]:
         """The first `depth` ids."""
-        fused = fuse(evidence.candidates, self.fusion, attainable=evidence.attainable)
+        attainable = evidence.all_words if self.whole_query else evidence.attainable
+        fused = fuse(evidence.candidates, self.fusion, attainable=attainable)
         if self.exact_bonus and fused:
             most = fused[0].score
             fused.sort(key=lambda one: (-one.score - self.exact_bonus * most * (one.id in evidence.complete), one.id))
@@ -36,6 +42,10 @@ def settings(*, importance: bool = False) -> Mapping[str, Setting]:
     for tenths in range(3, 10):
         alpha = tenths / 10
         tried[f"query scale {alpha}"] = Setting(Fusion(alpha=alpha, importance=importance))
+        linear = Fusion(alpha=alpha, lexical_scale="linear", importance=importance)
+        tried[f"linear {alpha}"] = Setting(linear)
+        tried[f"whole query {alpha}"] = Setting(Fusion(alpha=alpha, importance=importance), whole_query=True)
+        tried[f"linear, whole query {alpha}"] = Setting(linear, whole_query=True)
         fusion = Fusion(alpha=alpha, lexical_scale="list", importance=importance)
         tried[f"TM2C2 {alpha}"] = Setting(fusion)
         fusion = Fusion(alpha=alpha, lexical_scale="list", dense_floor=None, importance=importance)

@@ -13,7 +13,7 @@ are, would otherwise read the whole table to hash it.
 import math
 from dataclasses import dataclass
 
-from memory_recall.store.lexical_scoring import K1, damping, frequency, placed, scored
+from memory_recall.store.lexical_scoring import K1, damping, frequency, idf, placed, scored
 from memory_recall.store.recall_filters import Arguments
 from memory_recall.store.table import MemoryTable
 
@@ -196,10 +196,10 @@ def bm25_leg(
         collected = f"{_known(table, arguments)}{words}{rare}"
     return f"""{collected}
 weighted AS MATERIALIZED (
-  SELECT n, query, complete, ln(1 + (greatest({rows}, df) - df + 0.5) / (df + 0.5)) AS idf FROM vocabulary
+  SELECT n, query, complete, {idf(rows, "df")} AS idf FROM vocabulary
 ),
 {_chosen(stored, depth)},
-{_ranked(table, mean, depth)}"""
+{_ranked(table, mean, depth, rows)}"""
 
 
 def _chosen(stored: str, depth: int) -> str:
@@ -225,11 +225,11 @@ candidates AS MATERIALIZED (
 )"""
 
 
-def _ranked(table: MemoryTable, mean: str, depth: int) -> str:
+def _ranked(table: MemoryTable, mean: str, depth: int, rows: str) -> str:
     """Exact scores of the chosen rows and of those that the dense leg found, and their ranks."""
     return f"""{scored(table, mean, "SELECT id FROM candidates UNION SELECT id FROM dense")}
 ),
-{placed(depth)}"""
+{placed(depth, rows)}"""
 
 
 def _quoted_lexeme(lexeme: str) -> str:

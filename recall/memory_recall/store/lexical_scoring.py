@@ -17,6 +17,8 @@ from memory_recall.store.table import MemoryTable
 
 K1 = 1.2
 B = 0.75
+# That many words which no other row holds count as all that a query asks for: a prompt is never matched as a whole.
+ENOUGH_RARE_WORDS = 3
 _MAX_FREQUENCY = 32  # BM25 has long saturated by then
 _EQUAL_WEIGHTS = "'{1,1,1,1}'::real[]"
 _RANK_SCALE = 1.64493406685  # the constant by which Postgres divides
@@ -65,10 +67,17 @@ scored AS MATERIALIZED (
          LATERAL (SELECT {damping(_length("m.search_vector"), mean)} AS damping FROM anything a OFFSET 0) d"""
 
 
-def placed(depth: int) -> str:
+def idf(rows: str, frequency: str) -> str:
+    """The weight of a word that so many of the rows hold (Lucene's BM25, never negative)."""
+    return f"ln(1 + (greatest({rows}, {frequency}) - {frequency} + 0.5) / ({frequency} + 0.5))"
+
+
+def placed(depth: int, rows: str) -> str:
     """The CTEs `lexical(id, lexical_score, lexical_rank)` and `reach(attainable)` over `scored`."""
     return f"""lexical AS MATERIALIZED (
   SELECT id, lexical_score, CASE WHEN lexical_score > 0 AND place <= {depth} THEN place END AS lexical_rank
     FROM (SELECT *, row_number() OVER (ORDER BY lexical_score DESC, id) AS place FROM scored) ranked
 ),
-reach AS (SELECT sum(idf) AS attainable FROM weighted)"""
+reach AS (
+  SELECT least(sum(idf), {ENOUGH_RARE_WORDS} * {idf(rows, "0::float8")}) AS attainable FROM weighted HAVING count(*) > 0
+)"""

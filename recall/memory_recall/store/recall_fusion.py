@@ -28,7 +28,9 @@ def _convex(fusion: Fusion, arguments: Arguments) -> str:
     floor = _floor(fusion, arguments)
     dense = f"(coalesce(dense_score, least_dense) - least_dense) / nullif(most_dense - {floor}, 0::float8)"
     scale = "most_lexical" if fusion.lexical_scale == "list" else "coalesce(attainable, most_lexical)"
-    lexical = f"coalesce(lexical_score, 0::float8) / nullif({scale}, 0::float8)"
+    lexical = f"(coalesce(lexical_score, 0::float8) / nullif({scale}, 0::float8))"
+    if fusion.lexical_scale == "query":
+        lexical = f"{lexical} * {lexical}"
     return f"{alpha} * coalesce({dense}, 1::float8) + (1::float8 - {alpha}) * coalesce({lexical}, 0::float8)"
 
 

@@ -112,6 +112,7 @@ dense AS MATERIALIZED (
 def _lexical(query: RecallQuery, arguments: Arguments, table: MemoryTable, found: FoundByWords) -> str:
     """The leg's CTEs; only what the dense leg found besides is left to score."""
     assert query.statistics is not None  # noqa: S101  (see splits)
+    rows = arguments.add(float(query.statistics.rows), "float8")
     mean = arguments.add(max(query.statistics.mean_length, 1.0), "float8")
     words, weights = arguments.add(found.words, "text[]"), arguments.add(found.weights, "float8[]")
     ids, scores = arguments.add(found.ids, "bigint[]"), arguments.add(found.scores, "float8[]")
@@ -121,4 +122,4 @@ given AS MATERIALIZED (SELECT id, lexical_score FROM unnest({ids}, {scores}) AS 
 {scored(table, mean, "SELECT id FROM dense EXCEPT SELECT id FROM given")}
    UNION ALL SELECT id, lexical_score FROM given
 ),
-{placed(query.depth)}"""
+{placed(query.depth, rows)}"""

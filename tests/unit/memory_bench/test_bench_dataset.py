@@ -14,7 +14,7 @@ CORPUS: list[dict[str, Any]] = [
     {"id": 3, "content": "a password", "is_sensitive": 1},
 ]
 QUERIES: list[dict[str, Any]] = [
-    {"query_id": "q1", "text": "dongle", "stratum": "exact", "conv": "a"},
+    {"query_id": "q1", "text": "dongle", "stratum": "exact", "conv": "a", "lex_bin": "mixed"},
     {"query_id": "q2", "text": "scrub", "conv": "all"},
 ]
 QRELS: list[dict[str, Any]] = [{"query_id": "q1", "relevant_ids": [1]}, {"query_id": "q2", "relevant_ids": [1, 2]}]
@@ -36,6 +36,7 @@ def test_a_set_that_fits_together_is_read(tmp_path: Path) -> None:
     assert (dataset.queries[0].scope, dataset.queries[1].scope) == ("a", None)
     assert dataset.queries[1].relevant == frozenset({1, 2})
     assert dataset.strata == ["all", "exact"]
+    assert [query.overlap for query in dataset.queries] == ["mixed", ""]
 
 
 def test_the_digest_changes_with_any_file(tmp_path: Path) -> None:

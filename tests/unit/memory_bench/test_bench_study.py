@@ -1,5 +1,6 @@
 """The study's decisions on made-up evidence small enough to check by hand."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,9 @@ from memory_bench.latency.report import SizeResult, figures, plot
 from memory_bench.study.crossvalidation import SetScores, choose, cross_validate
 from memory_bench.study.entities import EntityLeg, by_pattern
 from memory_bench.study.evidence import Evidence, Lexemes, gather
+from memory_bench.study.prompts import WORDS_BEFORE, in_prompts
 from memory_bench.study.published import MODEL, STRATA, by_stratum, read_published, worded
-from memory_bench.study.settings import DEFAULT, settings
+from memory_bench.study.settings import DEFAULT, Setting, settings
 from memory_bench.study.times import timed
 from memory_bench.vectors import EmbeddedSet
 from memory_recall.fusion import Candidate
@@ -58,7 +60,8 @@ def test_evidence_scores_words_as_bm25_does_and_fills_in_what_a_leg_did_not_give
     mean = 7 / 3
     expected = idf_c * 2 * 2.2 / (2 + 1.2 * (0.25 + 0.75 * 3 / mean))
     assert found.lexical_scores[2] == pytest.approx(expected, rel=1e-5)
-    assert found.attainable == pytest.approx(idf_a + idf_c)
+    assert found.all_words == pytest.approx(idf_a + idf_c)
+    assert found.attainable == found.all_words
     assert {one.id for one in found.candidates} == {1, 2}
 
 
@@ -67,6 +70,30 @@ def test_the_default_is_among_the_settings_that_are_tried() -> None:
     from memory_recall.fusion import Fusion
 
     assert settings(importance=True)[DEFAULT].fusion == Fusion()
+
+
+def test_the_whole_of_a_long_question_is_asked_of_a_row_only_where_that_is_tried() -> None:
+    """By default three rare words of a long prompt are as much as a row can be asked to hold."""
+    nearer, matching = Candidate(1, dense_rank=1, dense_score=0.6), Candidate(2, dense_rank=2, dense_score=0.5)
+    given = (nearer, replace(matching, lexical_rank=1, lexical_score=20.0), Candidate(3, dense_rank=3, dense_score=0.3))
+    asked = Query("q", "x", "all", None, frozenset({1}))
+    evidence = Evidence(asked, given, 20.0, 200.0, frozenset(), (), {}, ())
+    assert Setting().rank(evidence, 1) == [2]
+    assert Setting(whole_query=True).rank(evidence, 1) == [1]
+
+
+def test_a_prompt_ends_with_the_question_and_begins_with_what_does_not_answer_it() -> None:
+    """Text of the answer, or of the conversation asked about, would help rather than distract."""
+    rows = (
+        Memory(1, "answer " * 40, scope="a"),
+        Memory(2, "same " * 40, scope="a"),
+        Memory(3, "other " * 40, scope="b"),
+    )
+    asked = (Query("q", "where?", "all", "a", frozenset({1})), Query("r", "who?", "all", None, frozenset({3, 2})))
+    first, second = in_prompts(Dataset("s", rows, asked, 0, ""), seed=0).queries
+    assert first.text == "other " * (WORDS_BEFORE - 1) + "other. where?"
+    assert second.text == "answer " * (WORDS_BEFORE - 1) + "answer. who?"
+    assert (first.relevant, first.scope) == (frozenset({1}), "a")
 
 
 def test_entities_are_names_and_code_but_not_the_first_word_of_a_sentence() -> None:
@@ -91,7 +118,7 @@ def test_the_time_that_a_question_names_is_worth_what_it_moves_up() -> None:
     candidates = tuple(Candidate(row.id, dense_rank=row.id, dense_score=1.0 - row.id / 100) for row in rows)
     texts = ["what soup on 12 May, 2023", "what soup"]
     asked = [Query(f"q{number}", text, "all", "x", frozenset({12})) for number, text in enumerate(texts)]
-    evidence = [Evidence(query, candidates, None, frozenset(), (), {}, ()) for query in asked]
+    evidence = [Evidence(query, candidates, None, None, frozenset(), (), {}, ()) for query in asked]
     found = timed(rows, evidence, seed=0)
     assert found is not None
     assert found.asked == 1

@@ -36,6 +36,15 @@ def test_the_best_of_a_bad_lexical_list_does_not_outvote_meaning() -> None:
     assert ids([incidental, meant], Fusion(importance=False, lexical_scale="list"), attainable=10.0) == [1, 2]
 
 
+def test_a_row_that_matched_half_of_the_query_has_a_quarter_of_the_reason() -> None:
+    """Words that a row shares by chance add up; squared they do not outvote meaning, as they would by their share."""
+    half = Candidate(1, lexical_rank=1, lexical_score=5.0, dense_rank=2, dense_score=0.3)
+    meant = Candidate(2, dense_rank=1, dense_score=0.6)
+    assert [one.score for one in fuse([half, meant], PLAIN, attainable=10.0)] == pytest.approx([0.7 * 0.3 / 1.6, 0.075])
+    assert ids([half, meant], attainable=10.0) == [2, 1]
+    assert ids([half, meant], Fusion(importance=False, lexical_scale="linear"), attainable=10.0) == [1, 2]
+
+
 def test_a_query_s_every_word_does_outvote_a_little_more_meaning() -> None:
     """An exact match is a strong sign."""
     exact = Candidate(1, lexical_rank=1, lexical_score=10.0, dense_rank=2, dense_score=0.5)

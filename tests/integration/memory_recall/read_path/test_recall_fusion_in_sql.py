@@ -50,7 +50,7 @@ FUSIONS = st.builds(
     Fusion,
     method=st.sampled_from(["rrf", "convex"]),
     alpha=COARSE,
-    lexical_scale=st.sampled_from(["query", "list"]),
+    lexical_scale=st.sampled_from(["query", "linear", "list"]),
     dense_floor=st.sampled_from([-1.0, None]),
     k=st.sampled_from([0.0, 1.0, 10.0, 60.0]),
     lexical_weight=COARSE,

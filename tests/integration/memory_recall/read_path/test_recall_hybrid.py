@@ -1,5 +1,6 @@
 """Hybrid recall against a real Postgres: what it finds, in which order, and what never leaves the database."""
 
+import math
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -32,6 +33,19 @@ async def test_a_memory_without_a_vector_is_still_found_by_its_words(memories: A
     pending = await memories.add("The zigbee dongle hangs on usb3 noise")
     result = await memories.recalling(embedder).recall("zigbee dongle", limit=2)
     assert pending in result.ids
+
+
+@pytest.mark.parametrize("before", ["", "whether the neighbours ever bought another lawnmower or perhaps rented yours"])
+async def test_the_words_of_a_long_query_need_not_all_be_held(memories: Any, embedder: Any, before: str) -> None:
+    """Three rare ones are all that is asked for, in SQL as in the study; of a short query it is all of its own."""
+    for number in range(20):
+        await memories.add(f"note {number}", vector=axis(0.0, 1.0))
+    wanted = await memories.add("scrub zfs", vector=axis(1.0))
+    recall = memories.recalling(embedder, fusion=Fusion(alpha=0.0, importance=False))
+    best = (await recall.recall(f"{before} scrub zfs", limit=1)).memories[0]
+    assert best.id == wanted
+    asked = 3 * math.log(1 + 21.5 / 0.5) if before else 2 * math.log(1 + 20.5 / 1.5)
+    assert best.rank == pytest.approx((best.evidence.lexical_score / asked) ** 2)
 
 
 @pytest.mark.parametrize("mode", ["hybrid", "lexical", "dense"])
