@@ -17,7 +17,7 @@ from memory_recall.store.table import MemoryTable
 
 K1 = 1.2
 B = 0.75
-# That many words which no other row holds count as all that a query asks for: a prompt is never matched as a whole.
+# As many of the rarest words there can be are all that a query asks for: no row matches the whole of a prompt.
 ENOUGH_RARE_WORDS = 3
 _MAX_FREQUENCY = 32  # BM25 has long saturated by then
 _EQUAL_WEIGHTS = "'{1,1,1,1}'::real[]"
@@ -67,9 +67,9 @@ scored AS MATERIALIZED (
          LATERAL (SELECT {damping(_length("m.search_vector"), mean)} AS damping FROM anything a OFFSET 0) d"""
 
 
-def idf(rows: str, frequency: str) -> str:
+def idf(rows: str, holding: str) -> str:
     """The weight of a word that so many of the rows hold (Lucene's BM25, never negative)."""
-    return f"ln(1 + (greatest({rows}, {frequency}) - {frequency} + 0.5) / ({frequency} + 0.5))"
+    return f"ln(1 + (greatest({rows}, {holding}) - {holding} + 0.5) / ({holding} + 0.5))"
 
 
 def placed(depth: int, rows: str) -> str:
