@@ -49,11 +49,11 @@ class Studied:
         """The default, as the statement serves it, against one leg."""
         return compare_runs(self.results[leg], self.results[_HYBRID], measure, seed=seed, stratum=stratum)
 
-    def better_leg_each_time(self, stratum: str) -> float:
-        """recall@10 of whoever knew the better leg of each question: what choosing could reach at most."""
-        pairs = zip(*(self.results[name].answers for name in _LEGS), strict=True)
-        best = [max(one.scores["recall@10"] for one in pair) for pair in pairs if pair[0].stratum == stratum]
-        return float(np.mean(best))
+    def better_leg_each_time(self, measure: str, *, seed: int, stratum: str) -> Comparison:
+        """Whoever knew the better leg of each question, against the better leg: what choosing could gain at most."""
+        pairs = [_of_stratum(self.results[name], stratum, measure) for name in _LEGS]
+        leg = _of_stratum(self.results[self.better_leg(measure, stratum)], stratum, measure)
+        return compare(leg, [max(both) for both in zip(*pairs, strict=True)], seed=seed)
 
 
 def figures(studied: Sequence[Studied], *, seed: int) -> dict[str, dict[str, float]]:
@@ -79,7 +79,7 @@ def write(
     sections = [
         "# Recall on every set\n\nall-MiniLM-L6-v2; recall@10 / nDCG@10 unless said otherwise. See `docs/recall.md`.\n",
         _section("The default against the better of its legs", _default(studied, seed)),
-        _section("By stratum, recall@10", _strata(studied, seed)),
+        _section("By stratum", _strata(studied, seed)),
         _section("By how many words question and answer share", _overlaps(studied, seed)),
         _section("Ablation", _ablation(studied)),
         _section("Questions that name a time, without the boost and with it", _times(studied)),
@@ -129,25 +129,24 @@ def _default(studied: Sequence[Studied], seed: int) -> Iterator[Sequence[str]]:
 
 
 def _strata(studied: Sequence[Studied], seed: int) -> Iterator[Sequence[str]]:
-    against = ("against the better leg (p)", "against words (p)")
-    yield ["set", "stratum", "questions", "words", "meaning", "the better for each question", "hybrid", *against]
+    against = ("against the better leg (p)", "the better for each question, against it (p)", "against words (p)")
+    yield ["set", "stratum", "measure", "questions", "words", "meaning", "hybrid", *against]
     for one in studied:
-        answers = one.results[_HYBRID].answers
-        for stratum in sorted({answer.stratum for answer in answers}):
-            count = sum(answer.stratum == stratum for answer in answers)
-            words, meaning, hybrid = (one.results[name].means(stratum)["recall@10"] for name in (*_LEGS, _HYBRID))
-            means = [f"{value:.3f}" for value in (words, meaning, one.better_leg_each_time(stratum), hybrid)]
-            gains = (
-                one.hybrid_against_better_leg("recall@10", seed=seed, stratum=stratum),
-                one.hybrid_against(_WORDS, "recall@10", seed=seed, stratum=stratum),
-            )
-            yield [
-                one.name,
-                stratum,
-                str(count),
-                *means,
-                *(f"{one.difference:+.3f} ({one.p_value:.4f})" for one in gains),
-            ]
+        for stratum in sorted({answer.stratum for answer in one.results[_HYBRID].answers}):
+            for measure in MEASURES:
+                asked = len(_of_stratum(one.results[_HYBRID], stratum, measure))
+                means = [f"{one.results[name].means(stratum)[measure]:.3f}" for name in (*_LEGS, _HYBRID)]
+                gains = (
+                    one.hybrid_against_better_leg(measure, seed=seed, stratum=stratum),
+                    one.better_leg_each_time(measure, seed=seed, stratum=stratum),
+                    one.hybrid_against(_WORDS, measure, seed=seed, stratum=stratum),
+                )
+                told = [f"{gain.difference:+.3f} ({gain.p_value:.4f})" for gain in gains]
+                yield [one.name, stratum, measure, str(asked), *means, *told]
+
+
+def _of_stratum(result: RunResult, stratum: str, measure: str) -> list[float]:
+    return [answer.scores[measure] for answer in result.answers if answer.stratum == stratum]
 
 
 def _overlaps(studied: Sequence[Studied], seed: int) -> Iterator[Sequence[str]]:
