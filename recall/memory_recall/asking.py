@@ -66,12 +66,12 @@ async def ask_both_at_once(
     try:
         async with asyncio.TaskGroup() as legs:
             meaning = legs.create_task(_accepted(first, parts.by_meaning(whole, table), readiness))
-            words = legs.create_task(_fetch(second, parts.by_words(plan, table), readiness))
+            words = legs.create_task(_accepted(second, parts.by_words(whole, table), readiness))
     except ExceptionGroup as group:  # the other leg has ended by now, so that both connections can go back
         raise group.exceptions[0] from None
-    nearest = meaning.result()
-    if nearest is not None:
-        found = FoundByMeaning(*nearest[0]), FoundByWords(*words.result()[0])
+    nearest, matching = meaning.result(), words.result()
+    if nearest is not None and matching is not None:
+        found = FoundByMeaning(*nearest[0]), FoundByWords(*matching[0])
         sent = parts.together(whole, table, *found)
         rows = await _accepted(first, sent, readiness)
         if rows is not None:

@@ -191,13 +191,29 @@ reach AS (SELECT NULL::float8 AS attainable)"""
     )
 
 
-def pool(query: RecallQuery, arguments: Arguments, table: MemoryTable, vector: str, *, still: str = "true") -> str:
-    """The rows that the legs found, with every score that can be computed; `still` is what must hold of them now."""
-    similarity = "f.dense_score"
+def pool(query: RecallQuery, arguments: Arguments, table: MemoryTable, vector: str) -> str:
+    """The rows that the legs found, with every score that can be computed."""
+    computed = "NULL::float8"
     if query.dense is not None:
-        column = query.dense.column.name
-        computed = f'1 - (m.{column} OPERATOR("{table.vector_schema}".<=>) {vector})'
-        similarity = f"coalesce(f.dense_score, CASE WHEN (SELECT open FROM gate) THEN {computed} END)"
+        computed = f"CASE WHEN (SELECT open FROM gate) THEN {cosine(query.dense, table, vector)} END"
+    return pooled(query, arguments, table, f"coalesce(f.dense_score, {computed})")
+
+
+def cosine(dense: DenseQuery, table: MemoryTable, vector: str) -> str:
+    """How close the row `m` is to the query."""
+    return f'1 - (m.{dense.column.name} OPERATOR("{table.vector_schema}".<=>) {vector})'
+
+
+def pooled(
+    query: RecallQuery,
+    arguments: Arguments,
+    table: MemoryTable,
+    similarity: str,
+    *,
+    more: str = "",
+    still: str = "true",
+) -> str:
+    """The CTE `pool` of what the legs gave and `more` knows of these rows; `still` is what must hold of them now."""
     timed = f", {closeness(query.period, arguments, 'm.created_at')} AS closeness" if query.period else ""
     return f"""
 joined AS MATERIALIZED (
@@ -205,7 +221,7 @@ joined AS MATERIALIZED (
          max(dense_score) AS dense_score
     FROM (SELECT id, lexical_rank, lexical_score, NULL::bigint AS dense_rank, NULL::float8 AS dense_score FROM lexical
           UNION ALL
-          SELECT id, NULL, NULL, dense_rank, dense_score FROM dense) legs
+          SELECT id, NULL, NULL, dense_rank, dense_score FROM dense{more}) legs
    GROUP BY id HAVING max(lexical_rank) IS NOT NULL OR max(dense_rank) IS NOT NULL
 ),
 pool AS MATERIALIZED (

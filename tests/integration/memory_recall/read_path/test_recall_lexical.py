@@ -204,6 +204,36 @@ async def test_rows_of_known_words_are_read_from_the_rarest_on_and_pairs_until_t
     assert await _rows_of(memories, question, "rare", "postings", "combinations") == (1, 40, 4 + 1)
 
 
+async def test_rows_of_words_that_analyze_does_not_list_leave_less_room_for_those_it_lists(
+    memories: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Several words that are all new or rather rare cannot make a question cost a multiple of what it may."""
+    from memory_recall.store import lexical_bm25
+
+    monkeypatch.setattr(lexical_bm25, "SMALL_TABLE", 0)
+    monkeypatch.setattr(lexical_bm25, "_LEAST_RARE_ROWS", 500)
+    add = "INSERT INTO memories (content) SELECT $1 || ' ' || n FROM generate_series(1, $2::integer) n"
+    await memories.pool.execute(add, "kettle", 200)
+    await memories.pool.execute(add, "dongle", 4000)
+    await memories.pool.execute("ANALYZE memories")
+    question = "xylophone kettle dongle"
+    await memories.pool.execute(add, "xylophone", 250)
+    assert await _rows_of(memories, question, "unlisted", "listed", "postings") == (250, 1, 250 + 200)
+    await memories.pool.execute(add, "xylophone", 100)
+    assert await _rows_of(memories, question, "unlisted", "listed", "postings") == (350, 0, 350)
+
+
+async def test_how_often_a_word_occurs_is_read_off_its_rank(memories: Any) -> None:
+    """Exactly, from none to the most that a tsvector keeps."""
+    from memory_recall.store.lexical_scoring import frequency
+
+    places = "(SELECT string_agg('zfs:' || place, ' ') FROM generate_series(1, often) place)"
+    vector = f"(coalesce({places}, '') || ' pool:300')::tsvector"
+    read = frequency(vector, "'zfs'::tsquery")
+    rows = await memories.pool.fetch(f"SELECT often, {read} AS read FROM generate_series(0, 255) often")
+    assert [row["read"] for row in rows] == [row["often"] for row in rows] == list(range(256))
+
+
 async def _rows_of(memories: Any, question: str, *parts: str) -> tuple[int, ...]:
     from memory_recall.fusion import Fusion, SortBy
     from memory_recall.store.lexical_bm25 import CollectionStatistics

@@ -40,6 +40,7 @@ class Fetched:
         self.sessions: list[int] = []
         self.before_fusion: Callable[[], Awaitable[object]] | None = None
         self.before_words: Callable[[Any], Awaitable[object]] | None = None
+        self.meaning = asyncio.Event()  # the dense leg has answered
         self._fetch = asking._fetch
         monkeypatch.setattr(asking, "_fetch", self)
         monkeypatch.setattr(recall_parallel, "WORTH_SPLITTING", 0)
@@ -50,7 +51,10 @@ class Fetched:
             await self.before_fusion()
         if "AS weights" in sent[0] and self.before_words is not None:
             await self.before_words(connection)
-        return await self._fetch(connection, sent, readiness)
+        rows = await self._fetch(connection, sent, readiness)
+        if "ORDER BY dense_rank), '{}') AS ids" in sent[0]:
+            self.meaning.set()
+        return rows
 
     @property
     def split(self) -> bool:
@@ -177,24 +181,59 @@ async def test_another_model_s_vectors_take_no_part(filled: Any, embedder: Any, 
     assert fetched.split
 
 
-@pytest.mark.parametrize("late", [False, True], ids=["before", "between legs and fusion"])
-async def test_a_dense_leg_that_is_refused_leaves_the_words(
-    filled: Any, embedder: Any, fetched: Fetched, late: bool
+async def test_cosines_of_another_model_s_vectors_take_no_part(filled: Any, embedder: Any, fetched: Fetched) -> None:
+    """Not even where the lexical leg alone saw the other model, and the first is active again when both are fused."""
+    words = (await filled.recalling(embedder).recall("zfs scrub", mode="lexical")).ids
+
+    async def swap(name: str) -> None:
+        await filled.pool.execute("UPDATE memory_index_models SET name = $1", name)
+
+    async def swap_after_meaning(_: Any) -> None:
+        await fetched.meaning.wait()
+        await swap("another")
+
+    active = await filled.pool.fetchval("SELECT name FROM memory_index_models")
+    fetched.before_words, fetched.before_fusion = swap_after_meaning, lambda: swap(active)
+    result = await filled.recalling(embedder).recall("zfs scrub")
+    assert result.reason is Degraded.MODEL_MISMATCH
+    assert result.ids == words
+
+
+@pytest.mark.parametrize("before", ["both legs", "words"])
+async def test_a_leg_that_is_refused_for_its_vectors_leaves_the_words(
+    filled: Any, embedder: Any, fetched: Fetched, before: str
 ) -> None:
     """The schema changed under a recall that had looked at it before."""
     recall = filled.recalling(embedder)
     words = (await recall.recall("zfs scrub", mode="lexical")).ids
 
-    async def rename() -> None:
+    async def rename(_: Any = None) -> None:
+        fetched.before_words = None
+        await fetched.meaning.wait()
         await filled.pool.execute("ALTER TABLE memories RENAME COLUMN embedding TO gone")
 
-    if late:
-        fetched.before_fusion = rename
+    if before == "words":
+        fetched.before_words = rename
     else:
+        fetched.meaning.set()
         await rename()
     result = await recall.recall("zfs scrub")
     assert result.reason is Degraded.DENSE_FAILED
     assert result.ids == words
+
+
+async def test_vectors_that_go_after_the_legs_are_not_missed(filled: Any, embedder: Any, fetched: Fetched) -> None:
+    """The answer is that of the moment at which the legs ran: fusion reads no vector."""
+    recall = filled.recalling(embedder)
+    expected = judged(await recall.recall("zfs scrub"))
+
+    async def rename() -> None:
+        await filled.pool.execute("ALTER TABLE memories RENAME COLUMN embedding TO gone")
+
+    fetched.before_fusion = rename
+    result = await recall.recall("zfs scrub")
+    assert result.reason is None
+    assert judged(result) == expected
 
 
 async def test_a_session_that_dies_during_its_leg_is_an_error_and_no_more(
