@@ -11,6 +11,8 @@ import pytest
 from memory_recall.recall import HybridRecall
 from memory_recall.store.connection import DsnText, create_pool
 from memory_recall.store.migrate import migrate
+from tests.integration.memory_recall.read_path.rows import fill
+from tests.integration.memory_recall.read_path.splitting import Fetched
 from tests.integration.memory_recall.read_path.vectors import DIMENSIONS, axis
 
 
@@ -87,3 +89,28 @@ async def memories(database: Any, request_for: Callable[..., Any]) -> AsyncItera
 def embedder() -> ChosenEmbedder:
     """An embedder that has not been told anything yet."""
     return ChosenEmbedder()
+
+
+@pytest.fixture
+def fetched(monkeypatch: pytest.MonkeyPatch) -> Fetched:
+    """Every recall is worth splitting, and is watched."""
+    return Fetched(monkeypatch)
+
+
+@pytest.fixture
+async def filled(memories: Any) -> Any:
+    """Rows whose words, vectors and importance disagree, some without a vector, sensitive, or another user's.
+
+    One is near in meaning and holds a word that so many others hold more of that the lexical leg does not score it.
+    """
+    await fill(memories)
+    await memories.pool.execute("INSERT INTO memories (content) SELECT 'ripe tomatoes' FROM generate_series(1, 120)")
+    await memories.add(f"tomatoes {'and much else ' * 30}", vector=axis(1.0, 0.01))
+    for number in range(6):
+        await memories.add(f"zfs scrub without a vector {number}")
+        await memories.add(f"zfs password {number} is hunter2", sensitive=True)
+        await memories.add(f"scrub the pool {number}", vector=axis(1.0, number / 3), user_id="ana")
+    await memories.pool.execute("ANALYZE memories")
+    async with memories.pool.acquire(), memories.pool.acquire():
+        pass  # so that two connections are idle
+    return memories

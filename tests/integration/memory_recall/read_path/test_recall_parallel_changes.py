@@ -1,0 +1,140 @@
+"""What changes while a recall of a large table is under way: rows, models, the schema, the connection."""
+
+from typing import Any
+
+import pytest
+
+from memory_recall.errors import DatabaseUnreachable
+from memory_recall.query import Degraded
+from tests.integration.memory_recall.read_path.splitting import Fetched, judged
+from tests.integration.memory_recall.read_path.vectors import axis
+
+MASKED = "[SENSITIVE - use secret_get(id={})]"
+
+
+@pytest.mark.parametrize(
+    "change", ["deleted_at = now()", "user_id = 'bo'"], ids=["deleted", "out of the filter's reach"]
+)
+async def test_what_goes_between_legs_and_fusion_is_left_out(
+    filled: Any, embedder: Any, fetched: Fetched, change: str
+) -> None:
+    """The last part does not trust what it was given."""
+    gone = await filled.add("zfs scrub", vector=axis(1.0), user_id="ana", importance=1.0)
+    recall = filled.recalling(embedder)
+    assert (await recall.recall("zfs scrub", user_id="ana")).ids[0] == gone
+
+    async def go() -> None:
+        await filled.pool.execute(f"UPDATE memories SET {change} WHERE id = $1", gone)
+
+    fetched.before_fusion = go
+    result = await recall.recall("zfs scrub", user_id="ana")
+    assert gone not in result.ids
+    assert result.ids
+    assert fetched.split
+
+
+async def test_what_becomes_sensitive_between_legs_and_fusion_is_masked(
+    filled: Any, embedder: Any, fetched: Fetched
+) -> None:
+    """Its words may have been searched before it became a secret; they do not leave the database after."""
+    secret = await filled.add("zfs scrub hunter3", vector=axis(1.0), importance=1.0)
+
+    async def hide() -> None:
+        await filled.pool.execute("UPDATE memories SET is_sensitive = true WHERE id = $1", secret)
+
+    fetched.before_fusion = hide
+    result = await filled.recalling(embedder).recall("zfs scrub")
+    assert "hunter3" not in repr(result)
+    assert {one.id: one.content for one in result.memories}[secret] == MASKED.format(secret)
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["before", "between legs and fusion"])
+async def test_another_model_s_vectors_take_no_part(filled: Any, embedder: Any, fetched: Fetched, late: bool) -> None:
+    """A swap leaves the lexical order, at whichever moment it comes."""
+    words = (await filled.recalling(embedder).recall("zfs scrub", mode="lexical")).ids
+    fetched.sessions.clear()
+
+    async def swap() -> None:
+        await filled.pool.execute("UPDATE memory_index_models SET name = 'another'")
+
+    if late:
+        fetched.before_fusion = swap
+    else:
+        await swap()
+    result = await filled.recalling(embedder).recall("zfs scrub")
+    assert result.reason is Degraded.MODEL_MISMATCH
+    assert result.ids == words
+    assert fetched.split
+
+
+async def test_cosines_of_another_model_s_vectors_take_no_part(filled: Any, embedder: Any, fetched: Fetched) -> None:
+    """Not even where the lexical leg alone saw the other model, and the first is active again when both are fused."""
+    words = (await filled.recalling(embedder).recall("zfs scrub", mode="lexical")).ids
+
+    async def swap(name: str) -> None:
+        await filled.pool.execute("UPDATE memory_index_models SET name = $1", name)
+
+    async def swap_after_meaning(_: Any) -> None:
+        await fetched.meaning.wait()
+        await swap("another")
+
+    active = await filled.pool.fetchval("SELECT name FROM memory_index_models")
+    fetched.before_words, fetched.before_fusion = swap_after_meaning, lambda: swap(active)
+    result = await filled.recalling(embedder).recall("zfs scrub")
+    assert result.reason is Degraded.MODEL_MISMATCH
+    assert result.ids == words
+
+
+@pytest.mark.parametrize("before", ["both legs", "words"])
+async def test_a_leg_that_is_refused_for_its_vectors_leaves_the_words(
+    filled: Any, embedder: Any, fetched: Fetched, before: str
+) -> None:
+    """The schema changed under a recall that had looked at it before."""
+    recall = filled.recalling(embedder)
+    words = (await recall.recall("zfs scrub", mode="lexical")).ids
+
+    async def rename(_: Any = None) -> None:
+        fetched.before_words = None
+        await fetched.meaning.wait()
+        await filled.pool.execute("ALTER TABLE memories RENAME COLUMN embedding TO gone")
+
+    if before == "words":
+        fetched.before_words = rename
+    else:
+        fetched.meaning.set()
+        await rename()
+    result = await recall.recall("zfs scrub")
+    assert result.reason is Degraded.DENSE_FAILED
+    assert result.ids == words
+
+
+async def test_vectors_that_go_after_the_legs_are_not_missed(filled: Any, embedder: Any, fetched: Fetched) -> None:
+    """The answer is that of the moment at which the legs ran: fusion reads no vector."""
+    recall = filled.recalling(embedder)
+    expected = judged(await recall.recall("zfs scrub"))
+
+    async def rename() -> None:
+        await filled.pool.execute("ALTER TABLE memories RENAME COLUMN embedding TO gone")
+
+    fetched.before_fusion = rename
+    result = await recall.recall("zfs scrub")
+    assert result.reason is None
+    assert judged(result) == expected
+
+
+async def test_a_session_that_dies_during_its_leg_is_an_error_and_no_more(
+    filled: Any, embedder: Any, fetched: Fetched
+) -> None:
+    """Both connections go back to the pool, and the next recall is answered."""
+
+    async def die(connection: Any) -> None:
+        fetched.before_words = None
+        await filled.pool.execute("SELECT pg_terminate_backend($1)", connection.get_server_pid())
+
+    recall = filled.recalling(embedder)
+    await recall.recall("zfs scrub")
+    fetched.before_words = die
+    with pytest.raises(DatabaseUnreachable):
+        await recall.recall("zfs scrub")
+    assert filled.pool.get_idle_size() == filled.pool.get_size()
+    assert (await recall.recall("zfs scrub")).reason is None
