@@ -55,7 +55,7 @@ class CollectionStatistics:
 def _known(table: MemoryTable, arguments: Arguments) -> str:
     """What the last ANALYZE found out about common words; free, and as fresh as autovacuum keeps it.
 
-    Both lists are unrolled in step, at half the price of a function scan; the shares end with three that have no word.
+    Both lists are unrolled in step, at half the price of a function scan. The shares end with two or three of no word.
     """
     schema, name = arguments.add(table.schema, "text"), arguments.add(table.name, "text")
     return f"""

@@ -104,14 +104,12 @@ def together(query: RecallQuery, table: MemoryTable, meaning: FoundByMeaning, wo
     query = query if meaning.open and words.open else replace(query, dense=None)
     arguments = Arguments()
     where = conditions(query.filters, arguments, table)
-    known = (
-        "\n          UNION ALL\n          SELECT id, NULL, NULL, NULL, cosine FROM given WHERE (SELECT open FROM gate)"
-    )
+    more = " UNION ALL SELECT id, NULL, NULL, NULL, cosine FROM given WHERE (SELECT open FROM gate)"
     parts = [
         gate(query, arguments, table),
         _dense(meaning, arguments),
         _lexical(query, arguments, table, words),
-        pooled(query, arguments, table, "f.dense_score", more=known, still=where),
+        pooled(query, arguments, table, "f.dense_score", more=more, still=where),
         fused(query.fusion, arguments, sort_by=query.sort_by, lexical_is_final=False, timed=query.period is not None),
     ]
     return f"WITH {','.join(parts)}{page(table, query.limit, query.offset)}", arguments.values
