@@ -49,10 +49,15 @@ class Studied:
         """The default, as the statement serves it, against one leg."""
         return compare_runs(self.results[leg], self.results[_HYBRID], measure, seed=seed, stratum=stratum)
 
+    def asked(self, stratum: str) -> set[str]:
+        """The questions of one stratum."""
+        return {answer.query_id for answer in self.results[_HYBRID].answers if answer.stratum == stratum}
+
     def better_leg_each_time(self, measure: str, *, seed: int, stratum: str) -> Comparison:
         """Whoever knew the better leg of each question, against the better leg: what choosing could gain at most."""
-        pairs = [_of_stratum(self.results[name], stratum, measure) for name in _LEGS]
-        leg = _of_stratum(self.results[self.better_leg(measure, stratum)], stratum, measure)
+        asked = self.asked(stratum)
+        pairs = [_of(self.results[name], asked, measure) for name in _LEGS]
+        leg = _of(self.results[self.better_leg(measure, stratum)], asked, measure)
         return compare(leg, [max(both) for both in zip(*pairs, strict=True)], seed=seed)
 
 
@@ -134,7 +139,6 @@ def _strata(studied: Sequence[Studied], seed: int) -> Iterator[Sequence[str]]:
     for one in studied:
         for stratum in sorted({answer.stratum for answer in one.results[_HYBRID].answers}):
             for measure in MEASURES:
-                asked = len(_of_stratum(one.results[_HYBRID], stratum, measure))
                 means = [f"{one.results[name].means(stratum)[measure]:.3f}" for name in (*_LEGS, _HYBRID)]
                 gains = (
                     one.hybrid_against_better_leg(measure, seed=seed, stratum=stratum),
@@ -142,11 +146,7 @@ def _strata(studied: Sequence[Studied], seed: int) -> Iterator[Sequence[str]]:
                     one.hybrid_against(_WORDS, measure, seed=seed, stratum=stratum),
                 )
                 told = [f"{gain.difference:+.3f} ({gain.p_value:.4f})" for gain in gains]
-                yield [one.name, stratum, measure, str(asked), *means, *told]
-
-
-def _of_stratum(result: RunResult, stratum: str, measure: str) -> list[float]:
-    return [answer.scores[measure] for answer in result.answers if answer.stratum == stratum]
+                yield [one.name, stratum, measure, str(len(one.asked(stratum))), *means, *told]
 
 
 def _overlaps(studied: Sequence[Studied], seed: int) -> Iterator[Sequence[str]]:

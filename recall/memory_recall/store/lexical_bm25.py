@@ -101,31 +101,16 @@ combined AS (SELECT NULL::bigint AS id, NULL::float8 AS bytes, NULL::bigint AS w
 def _postings_of_rare(table: MemoryTable, where: str, *, budget: int, wanted: int, rows: str, rare_rows: str) -> str:
     """A large table: rows of rare words, which of them hold common words too, and rows of two common words.
 
-    Rare are words that ANALYZE does not list, and of the others the rarest, as long as they promise few rows together
-    with those that hold the former, of which there may be none or as many already.
     The index intersects words by the shorter list, so a common word costs no more than what it is intersected with.
     Rows of a single common word, or of rare words beyond the budget, are looked at only where there are too few
     candidates, as under a narrow filter. Only these may be found through the filter's own index too, which would
     otherwise be scanned anew for each intersection.
     """
-    rows_of_one = _matching(table, where, "s.query", budget)
     both = f"{table.qualified} m WHERE m.deleted_at IS NULL AND m.search_vector @@ s.query LIMIT {budget}"
     one = f"{table.qualified} m WHERE {where} AND m.search_vector @@ s.query LIMIT {min(budget, _FILLED)}"
-    return f"""
-unlisted AS MATERIALIZED (
-  SELECT s.n, p.* FROM words s CROSS JOIN LATERAL ({rows_of_one}) p WHERE s.share IS NULL
-),
-listed AS MATERIALIZED (
-  SELECT n, query
-    FROM (SELECT *, sum(share * {rows}) OVER (ORDER BY share, n) AS together FROM words WHERE share IS NOT NULL) ordered
-   WHERE together + (SELECT count(*) FROM unlisted) <= {rare_rows}
-),
-rare AS MATERIALIZED (SELECT n, query FROM words WHERE share IS NULL UNION ALL SELECT n, query FROM listed),
+    return f"""{_rare(_matching(table, where, "s.query", budget), rows, rare_rows)}
 common AS MATERIALIZED (SELECT * FROM words WHERE n NOT IN (SELECT n FROM rare) ORDER BY share, n),
 {_combinations(rows)},
-postings AS MATERIALIZED (
-  SELECT * FROM unlisted UNION ALL SELECT s.n, p.* FROM listed s CROSS JOIN LATERAL ({rows_of_one}) p
-),
 counted AS MATERIALIZED (
   SELECT n, count(*) AS found, count(*) FILTER (WHERE inside) AS inside FROM postings GROUP BY n
 ),
@@ -149,6 +134,25 @@ filler AS MATERIALIZED (
    LIMIT (SELECT CASE WHEN enough THEN 0 ELSE {_FILLED} END FROM enough)
 ),
 combined AS (SELECT * FROM paired UNION ALL SELECT * FROM filler),"""
+
+
+def _rare(found: str, rows: str, rare_rows: str) -> str:
+    """Which words are rare, and the rows that hold them.
+
+    Words that ANALYZE does not list are, and of the others the rarest, as long as they promise few rows together with
+    those that hold the former, of which there may be none or as many already.
+    """
+    return f"""
+unlisted AS MATERIALIZED (SELECT s.n, p.* FROM words s CROSS JOIN LATERAL ({found}) p WHERE s.share IS NULL),
+listed AS MATERIALIZED (
+  SELECT n, query
+    FROM (SELECT *, sum(share * {rows}) OVER (ORDER BY share, n) AS together FROM words WHERE share IS NOT NULL) ordered
+   WHERE together + (SELECT count(*) FROM unlisted) <= {rare_rows}
+),
+rare AS MATERIALIZED (SELECT n, query FROM words WHERE share IS NULL UNION ALL SELECT n, query FROM listed),
+postings AS MATERIALIZED (
+  SELECT * FROM unlisted UNION ALL SELECT s.n, p.* FROM listed s CROSS JOIN LATERAL ({found}) p
+),"""
 
 
 def _combinations(rows: str) -> str:
