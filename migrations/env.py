@@ -7,7 +7,7 @@ session holds the lock that keeps other migrators out.
 
 from alembic import context
 
-from memory_recall.store.ddl import MigrationTarget
+from memory_recall.schema.ddl import MigrationTarget
 
 VERSION_TABLE = "memory_index_alembic_version"
 

@@ -2,7 +2,7 @@
 
 from alembic import op
 
-from memory_recall.store.ddl import steps
+from memory_recall.schema.ddl import steps
 
 revision = ${repr(up_revision)}
 down_revision = ${repr(down_revision)}

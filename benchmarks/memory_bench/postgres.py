@@ -18,9 +18,9 @@ import asyncpg
 
 from memory_bench.dataset import Memory
 from memory_bench.vectors import EmbeddedSet
-from memory_recall.store.connection import DsnText, Pool
-from memory_recall.store.ddl import TargetModel
-from memory_recall.store.migrate import MigrationRequest, migrate
+from memory_recall.postgres.connection import DsnText, Pool
+from memory_recall.schema.ddl import TargetModel
+from memory_recall.schema.migrate import MigrationRequest, migrate
 
 T = TypeVar("T")
 

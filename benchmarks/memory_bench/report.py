@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from memory_bench.runner import RunResult
-from memory_recall import metrics
-from memory_recall.significance import Comparison, compare
+from memory_recall.evaluation import measures
+from memory_recall.evaluation.significance import Comparison, compare
 
 _PLOTTED = "recall@10"
 
@@ -41,7 +41,7 @@ def markdown(results: Sequence[RunResult], *, baseline: str, seed: int, manifest
 
 
 def _overall(results: Sequence[RunResult]) -> list[str]:
-    heading = ["retriever", *metrics.MEASURES, "p50 ms", "p95 ms", "build s", "index MiB"]
+    heading = ["retriever", *measures.MEASURES, "p50 ms", "p95 ms", "build s", "index MiB"]
     rows = []
     for result in results:
         means, latency = result.means(), result.latency()
@@ -49,7 +49,7 @@ def _overall(results: Sequence[RunResult]) -> list[str]:
         rows.append(
             [
                 result.retriever,
-                *(f"{means[name]:.3f}" for name in metrics.MEASURES),
+                *(f"{means[name]:.3f}" for name in measures.MEASURES),
                 *(f"{latency[name]:.1f}" for name in ("p50", "p95")),
                 f"{result.build_seconds:.1f}",
                 size,

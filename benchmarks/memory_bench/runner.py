@@ -8,7 +8,7 @@ import numpy as np
 
 from memory_bench.dataset import Dataset, Query
 from memory_bench.retriever import Adapted
-from memory_recall import metrics
+from memory_recall.evaluation import measures
 
 RETRIEVE_DEPTH = 20  # deeper than every measure's cut-off
 
@@ -37,7 +37,7 @@ class RunResult:
     def means(self, stratum: str | None = None) -> dict[str, float]:
         """Each measure's mean, over everything or one stratum."""
         chosen = [answer.scores for answer in self.answers if stratum in {None, answer.stratum}]
-        return {name: float(np.mean([scores[name] for scores in chosen])) for name in metrics.MEASURES}
+        return {name: float(np.mean([scores[name] for scores in chosen])) for name in measures.MEASURES}
 
     def latency(self) -> dict[str, float]:
         """Milliseconds a question."""
@@ -85,5 +85,5 @@ def _ask(retriever: Adapted, query: Query, depth: int) -> Answered:
     started = time.perf_counter()
     retrieved: Sequence[int] = retriever.retrieve(query.text, depth, query.scope)
     milliseconds = (time.perf_counter() - started) * 1e3
-    scores = metrics.score(retrieved, query.relevant).named()
+    scores = measures.score(retrieved, query.relevant).named()
     return Answered(query.query_id, query.stratum, tuple(retrieved), scores, milliseconds)

@@ -18,8 +18,8 @@ from memory_bench.retrievers.postgres import VARIANTS, PostgresRetriever
 from memory_bench.retrievers.sqlite_fts import SqliteProduction, SqliteReadme
 from memory_bench.runner import RunResult, run
 from memory_bench.vectors import EmbeddedSet, VectorCache
-from memory_recall.embedder import EmbedderClient
-from memory_recall.semantics import Embedded
+from memory_recall.embedding.client import EmbedderClient
+from memory_recall.search.query_embedding import Embedded
 
 console = Console(stderr=True)
 _CACHE = Path(os.environ.get("MEMORY_INDEX_CACHE", Path.home() / ".cache" / "memory-index")) / "vectors"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from memory_recall.embedder import EmbedderClient, Vectors
+from memory_recall.embedding.client import EmbedderClient, Vectors
 
 _BATCH = 32
 _SHARD = 512  # what is lost at most when the embedder goes away

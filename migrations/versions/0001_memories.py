@@ -1,7 +1,7 @@
 """The table of memories, in the memory API's shape, where there is none yet."""
 
-from memory_recall.store.ddl import steps
-from memory_recall.store.table import quoted
+from memory_recall.schema.ddl import steps
+from memory_recall.schema.table import quoted
 
 revision = "0001"
 down_revision = None

@@ -5,8 +5,8 @@ cleared, so nothing slips in between. Every step may be repeated, because a kill
 again.
 """
 
-from memory_recall.store.ddl import Steps, literal, steps
-from memory_recall.store.table import EMBEDDING_COLUMN, NOTIFY_CHANNEL, MemoryTable
+from memory_recall.schema.ddl import Steps, literal, steps
+from memory_recall.schema.table import EMBEDDING_COLUMN, NOTIFY_CHANNEL, MemoryTable
 
 revision = "0002"
 down_revision = "0001"

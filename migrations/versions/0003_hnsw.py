@@ -1,7 +1,7 @@
 """The HNSW index, built after the first backfill because a bulk build is far cheaper than inserts row by row."""
 
-from memory_recall.store.ddl import steps
-from memory_recall.store.vector_index import find_statement, hnsw_definition, hnsw_name
+from memory_recall.hnsw.definition import find_statement, hnsw_definition, hnsw_name
+from memory_recall.schema.ddl import steps
 
 revision = "0003"
 down_revision = "0002"

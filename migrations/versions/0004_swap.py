@@ -4,9 +4,9 @@ The second column itself is no part of any revision, because only a swap knows i
 adds it with its rules, `memory swap finish` and `abort` take it away, and so does this revision's downgrade.
 """
 
-from memory_recall.store.columns import STANDBY
-from memory_recall.store.ddl import literal, steps
-from memory_recall.store.swap_ddl import COLUMN_MODEL, STANDBY_GUARD, column_model, drop_standby, standby_guard
+from memory_recall.schema.columns import STANDBY
+from memory_recall.schema.ddl import literal, steps
+from memory_recall.swap.standby_column import COLUMN_MODEL, STANDBY_GUARD, column_model, drop_standby, standby_guard
 
 revision = "0004"
 down_revision = "0003"

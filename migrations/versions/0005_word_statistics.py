@@ -4,7 +4,7 @@ By default Postgres keeps the shares of a thousand lexemes. The thousandth of a 
 of them, so which of a question's words is the rarest would mostly be unknown.
 """
 
-from memory_recall.store.ddl import literal, steps
+from memory_recall.schema.ddl import literal, steps
 
 revision = "0005"
 down_revision = "0004"

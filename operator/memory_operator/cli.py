@@ -8,7 +8,7 @@ from lightkube.core.exceptions import ConfigError
 from pydantic import ValidationError
 
 from memory_operator import logs
-from memory_operator.process import serve
+from memory_operator.app import serve
 from memory_operator.settings import Settings
 
 app = typer.Typer(

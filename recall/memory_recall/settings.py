@@ -12,8 +12,8 @@ from pydantic import Field, SecretStr, StringConstraints
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from memory_recall.errors import InvalidConfiguration
-from memory_recall.store.connection import DsnFile, DsnSource, DsnText
-from memory_recall.store.vector_index import DEFAULT_EF_CONSTRUCTION, DEFAULT_M
+from memory_recall.hnsw.definition import DEFAULT_EF_CONSTRUCTION, DEFAULT_M
+from memory_recall.postgres.connection import DsnFile, DsnSource, DsnText
 
 TableName = Annotated[str, StringConstraints(pattern=r"^([A-Za-z_][A-Za-z0-9_]{0,62}\.)?[A-Za-z_][A-Za-z0-9_]{0,62}$")]
 

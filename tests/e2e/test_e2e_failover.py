@@ -9,7 +9,7 @@ import pytest
 
 from devcluster.demo.objects import TOOLBOX
 from devcluster.demo.stand import MODEL, last_object
-from memory_embedder.profiles import PROFILES
+from memory_embedder.models.profiles import PROFILES
 from tests.e2e.conftest import Platform, open_tenant
 from tests.e2e.deaths import RECOVERY_SECONDS, assert_nothing_was_lost, kill, under_way
 from tests.e2e.tenants import Tenant

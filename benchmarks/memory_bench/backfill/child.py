@@ -21,14 +21,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from memory_recall.embedder import EmbedderClient
-from memory_recall.store import halfvec
-from memory_recall.store.connection import DsnText, connect
-from memory_recall.workers.backfill import WorkerPlan, backfill
-from memory_recall.workers.metrics import WorkerMetrics
-from memory_recall.workers.pipeline import PipelineOptions
-from memory_recall.workers.progress import LogProgress
-from memory_recall.workers.protocol import DescribedEmbedder
+from memory_recall.embedding.client import EmbedderClient
+from memory_recall.indexing import halfvec
+from memory_recall.indexing.backfill import WorkerPlan, backfill
+from memory_recall.indexing.document_embedder import DescribedEmbedder
+from memory_recall.indexing.metrics import WorkerMetrics
+from memory_recall.indexing.pipeline import PipelineOptions
+from memory_recall.indexing.progress import LogProgress
+from memory_recall.postgres.connection import DsnText, connect
 
 NULL_MODEL, NULL_DIMENSIONS = "null", 384
 BARE_BATCH_ROWS = 1024  # as many as a backfill stores in one statement at most

@@ -14,7 +14,7 @@ from typing import Any
 
 from memory_bench.backfill.child import NULL_DIMENSIONS, NULL_MODEL
 from memory_bench.backfill.server import MeasuredServer
-from memory_recall.store.ddl import TargetModel
+from memory_recall.schema.ddl import TargetModel
 
 TEXT = "some words of a memory, as long as people write them, " * 5
 

@@ -21,8 +21,8 @@ import psutil
 
 from memory_bench.backfill.null_side import child
 from memory_bench.backfill.server import MeasuredServer
-from memory_recall.profiles import profile
-from memory_recall.store.ddl import TargetModel
+from memory_recall.embedding.profiles import profile
+from memory_recall.schema.ddl import TargetModel
 
 _REQUEST_TEXTS, _UNDER_WAY = 32, 4
 _START_SECONDS = 120

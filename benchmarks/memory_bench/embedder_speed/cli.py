@@ -24,8 +24,8 @@ from memory_bench.embedder_speed.plan import LARGE, Extent, ModelPlan, plan
 from memory_bench.embedder_speed.records import Measurements
 from memory_bench.embedder_speed.run import ModelRun
 from memory_bench.embedder_speed.summary import details, summary
+from memory_embedder.engine.hardware import available_threads
 from memory_embedder.errors import EmbedderError
-from memory_embedder.hardware import available_threads
 
 app = typer.Typer(add_completion=False, help=__doc__)
 _RESULTS = REPOSITORY / "benchmarks" / "results" / "embedder"

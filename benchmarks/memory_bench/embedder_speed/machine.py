@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from memory_embedder.engine.backends import load_backends
-from memory_embedder.gguf_header import GgufFacts
-from memory_embedder.hardware import available_threads
+from memory_embedder.engine.hardware import available_threads
+from memory_embedder.models.gguf_header import GgufFacts
 
 _FEATURES = ("avx2", "fma", "f16c", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_int8")
 _GEMM_ROWS = 512

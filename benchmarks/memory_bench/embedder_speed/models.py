@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import save_file
 
-from memory_embedder.convert.bert import WeightType, convert_bert
+from memory_embedder.models.convert.bert import WeightType, convert_bert
 
 LARGE = "bge-large-shaped"
 _LAYERS, _WIDTH, _HEADS, _VOCABULARY, _POSITIONS = 24, 1024, 16, 30522, 512

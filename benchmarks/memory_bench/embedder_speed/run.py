@@ -30,8 +30,8 @@ from memory_bench.embedder_speed.records import (
 from memory_bench.embedder_speed.subject import DocumentLoad, QuerySubject, Subject, check_agreement, paired_rounds
 from memory_bench.embedder_speed.texts import check_lengths, texts_of
 from memory_embedder.engine.llama import EngineOptions, LlamaEngine
-from memory_embedder.gguf_header import read_facts
-from memory_embedder.profiles import PROFILES, ModelProfile, Pooling
+from memory_embedder.models.gguf_header import read_facts
+from memory_embedder.models.profiles import PROFILES, ModelProfile, Pooling
 
 _RAW_CAPACITY = 1024  # tokens a batch of the raw loop may have while its best size is looked for
 _CALIBRATION_TEXTS = 16

@@ -17,11 +17,11 @@ from memory_bench.latency import plain
 from memory_bench.latency.store import MODEL, Built
 from memory_bench.latency.synthetic import Questions, Synthetic
 from memory_bench.latency.unbounded import UnboundedBm25
-from memory_recall.embedder import EmbedderClient
-from memory_recall.fusion import Fusion
-from memory_recall.query import Mode
-from memory_recall.recall import HybridRecall
-from memory_recall.semantics import Embedded
+from memory_recall.embedding.client import EmbedderClient
+from memory_recall.search.fusion import Fusion
+from memory_recall.search.hybrid_recall import HybridRecall
+from memory_recall.search.query import Mode
+from memory_recall.search.query_embedding import Embedded
 
 _PAGE = 10
 _BLOCK = 20  # questions that one arm is asked before the next one; the first of all are not timed

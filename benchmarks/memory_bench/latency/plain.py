@@ -6,7 +6,7 @@ neighbour query with pgvector's defaults, fused by reciprocal ranks.
 
 from typing import Any
 
-from memory_recall.fusion import Candidate, Fusion, fuse
+from memory_recall.search.fusion import Candidate, Fusion, fuse
 
 _DEPTH = 50
 _FUSION = Fusion(method="rrf", k=60)

@@ -18,9 +18,9 @@ import asyncpg
 import numpy as np
 
 from memory_bench.latency.synthetic import BLOCK, DIMENSIONS, Synthetic
-from memory_recall.store.connection import DsnText
-from memory_recall.store.ddl import TargetModel
-from memory_recall.store.migrate import MigrationRequest, migrate
+from memory_recall.postgres.connection import DsnText
+from memory_recall.schema.ddl import TargetModel
+from memory_recall.schema.migrate import MigrationRequest, migrate
 
 MODEL = "synthetic"
 FORMAT = 2  # raised when the rows or the index would come out differently

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memory_bench.latency.synthetic import BLOCK, Synthetic
-from memory_recall.store.lexical_scoring import K1, B
+from memory_recall.search.sql.bm25_scoring import K1, B
 
 Scores: TypeAlias = NDArray[np.float64]
 _WORDS_OF_CATEGORY = 1  # every row has the category "facts", a word of its search_vector

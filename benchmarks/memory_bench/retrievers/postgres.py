@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from memory_bench.dataset import Memory
 from memory_bench.postgres import BenchmarkDatabase
 from memory_bench.vectors import EmbeddedSet
-from memory_recall.fusion import Fusion
-from memory_recall.query import Mode
-from memory_recall.recall import HybridRecall
-from memory_recall.semantics import Embedded
-from memory_recall.store.recall_sql import Lexical
+from memory_recall.search.fusion import Fusion
+from memory_recall.search.hybrid_recall import HybridRecall
+from memory_recall.search.query import Mode
+from memory_recall.search.query_embedding import Embedded
+from memory_recall.search.sql.statement import Lexical
 
 _GIN, _HNSW = "idx_memories_search", "idx_memories_embedding"
 

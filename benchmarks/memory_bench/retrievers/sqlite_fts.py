@@ -4,7 +4,7 @@ import sqlite3
 from collections.abc import Sequence
 
 from memory_bench.dataset import Memory
-from memory_recall.sqlite import SqliteRecall, create_schema
+from memory_recall.integrations.sqlite import SqliteRecall, create_schema
 
 _COLUMNS = "id, content, category, tags, expanded_keywords, importance, user_id"
 

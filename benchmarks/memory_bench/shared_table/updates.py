@@ -14,8 +14,8 @@ import asyncpg
 
 from memory_bench.backfill.null_side import null_model
 from memory_bench.backfill.server import MIGRATIONS, MeasuredServer
-from memory_recall.store.connection import DsnText
-from memory_recall.store.migrate import MigrationRequest, migrate
+from memory_recall.postgres.connection import DsnText
+from memory_recall.schema.migrate import MigrationRequest, migrate
 
 _PLAIN = "UPDATE memories SET importance = $2 WHERE id = $1"
 _INDEXED = "UPDATE memories SET importance = $2, updated_at = now() WHERE id = $1"

@@ -17,8 +17,8 @@ import asyncpg
 
 from memory_bench.backfill.null_side import null_model
 from memory_bench.backfill.server import MIGRATIONS, MeasuredServer
-from memory_recall.store.connection import DsnText
-from memory_recall.store.migrate import MigrationRequest, migrate
+from memory_recall.postgres.connection import DsnText
+from memory_recall.schema.migrate import MigrationRequest, migrate
 
 USERS = 3
 _PAUSE_SECONDS = 0.002

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from memory_bench.study.crossvalidation import MEASURES
 from memory_bench.study.entities import EntityLeg
 from memory_bench.study.evidence import Evidence
-from memory_recall import metrics
-from memory_recall.fusion import Candidate, Fusion, fuse
+from memory_recall.evaluation import measures
+from memory_recall.search.fusion import Candidate, Fusion, fuse
 
 CONFIGURATIONS = {"A": "words, meaning, entities", "B": "words, meaning", "C": "meaning", "D": "words"}
 ENTITY_SHARE = 0.2  # of a fused score that already adds up to one
@@ -34,7 +34,7 @@ def rankings(evidence: Sequence[Evidence], entities: EntityLeg, *, importance: b
 
 
 def _fused(candidates: Sequence[Candidate], evidence: Evidence, fusion: Fusion) -> list[int]:
-    return [one.id for one in fuse(candidates, fusion, attainable=evidence.attainable)[: metrics.DEPTH]]
+    return [one.id for one in fuse(candidates, fusion, attainable=evidence.attainable)[: measures.DEPTH]]
 
 
 def _only_dense(one: Candidate) -> Candidate:
@@ -50,10 +50,10 @@ def _with_entities(evidence: Evidence, entities: EntityLeg, fusion: Fusion) -> l
     added = entities.scores(evidence.query)
     ids = dict.fromkeys([*base, *added])
     scores = {one: base.get(one, 0.0) + ENTITY_SHARE * added.get(one, 0.0) for one in ids}
-    return sorted(scores, key=lambda one: (-scores[one], one))[: metrics.DEPTH]
+    return sorted(scores, key=lambda one: (-scores[one], one))[: measures.DEPTH]
 
 
 def measured(found: Sequence[Sequence[int]], evidence: Sequence[Evidence]) -> NDArray[np.float64]:
     """recall@10 and nDCG@10, question by question; rows are measures."""
-    scores = [metrics.score(one, each.query.relevant).named() for one, each in zip(found, evidence, strict=True)]
+    scores = [measures.score(one, each.query.relevant).named() for one, each in zip(found, evidence, strict=True)]
     return np.array([[one[measure] for one in scores] for measure in MEASURES])

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from memory_bench.study.evidence import Evidence
 from memory_bench.study.settings import Setting
-from memory_recall import metrics
-from memory_recall.significance import Comparison, compare
+from memory_recall.evaluation import measures
+from memory_recall.evaluation.significance import Comparison, compare
 
 Rule = Literal["mean", "worst"]
 RULES: tuple[Rule, ...] = ("mean", "worst")
@@ -60,9 +60,9 @@ class Fold:
 
 def score_set(name: str, evidence: Sequence[Evidence], settings: Mapping[str, Setting]) -> SetScores:
     """Score every setting on one set."""
-    ranked = {one: [setting.rank(found, metrics.DEPTH) for found in evidence] for one, setting in settings.items()}
-    legs = {"words": [found.lexical[: metrics.DEPTH] for found in evidence]}
-    legs["meaning"] = [found.dense[: metrics.DEPTH] for found in evidence]
+    ranked = {one: [setting.rank(found, measures.DEPTH) for found in evidence] for one, setting in settings.items()}
+    legs = {"words": [found.lexical[: measures.DEPTH] for found in evidence]}
+    legs["meaning"] = [found.dense[: measures.DEPTH] for found in evidence]
     strata = tuple(found.query.stratum for found in evidence)
     return SetScores(
         name,
@@ -73,7 +73,7 @@ def score_set(name: str, evidence: Sequence[Evidence], settings: Mapping[str, Se
 
 
 def _measured(rankings: Sequence[Sequence[int]], evidence: Sequence[Evidence]) -> NDArray[np.float64]:
-    scores = [metrics.score(one, found.query.relevant).named() for one, found in zip(rankings, evidence, strict=True)]
+    scores = [measures.score(one, found.query.relevant).named() for one, found in zip(rankings, evidence, strict=True)]
     return np.array([[one[measure] for one in scores] for measure in MEASURES])
 
 

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from memory_bench.dataset import Dataset, Query
 from memory_bench.postgres import BenchmarkDatabase
 from memory_bench.vectors import EmbeddedSet
-from memory_recall.fusion import Candidate
-from memory_recall.store.lexical_scoring import ENOUGH_RARE_WORDS, K1, B
-from memory_recall.store.search_effort import DENSE_DEPTH
+from memory_recall.hnsw.search_effort import DENSE_DEPTH
+from memory_recall.search.fusion import Candidate
+from memory_recall.search.sql.bm25_scoring import ENOUGH_RARE_WORDS, K1, B
 
 Scores = NDArray[np.float64]
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from memory_bench.runner import RunResult
 from memory_bench.study.evidence import Evidence
-from memory_recall import metrics
+from memory_recall.evaluation import measures
 
 _TOLERANCE = 1e-4  # single precision on one side
 
@@ -26,7 +26,7 @@ def check(evidence: Sequence[Evidence], bounded: RunResult, ts_rank: RunResult) 
     """Compare them on one set."""
     given = {answer.query_id: answer.retrieved for answer in bounded.answers}
     found = [_overlap(one, given[one.query.query_id]) for one in evidence]
-    unbounded = [metrics.recall_at(one.lexical, one.query.relevant, metrics.DEPTH) for one in evidence]
+    unbounded = [measures.recall_at(one.lexical, one.query.relevant, measures.DEPTH) for one in evidence]
     return LexicalCheck(
         bounded=bounded.means()["recall@10"],
         unbounded=float(np.mean(unbounded)),
@@ -37,7 +37,7 @@ def check(evidence: Sequence[Evidence], bounded: RunResult, ts_rank: RunResult) 
 
 def _overlap(evidence: Evidence, given: Sequence[int]) -> float:
     """The share of the first ten that belong there; rows of equal score may stand for each other."""
-    best = evidence.lexical[: metrics.DEPTH]
+    best = evidence.lexical[: measures.DEPTH]
     if not best:
         return 1.0 if not given else 0.0
     worst = evidence.lexical_scores[best[-1]]

@@ -14,7 +14,7 @@ from memory_bench.dataset import Dataset, Memory, Query
 from memory_bench.study.crossvalidation import SetScores, score_set
 from memory_bench.study.evidence import Evidence
 from memory_bench.study.settings import Setting
-from memory_recall.fusion import Fusion
+from memory_recall.search.fusion import Fusion
 
 WORDS_BEFORE = 25
 

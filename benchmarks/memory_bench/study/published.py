@@ -24,7 +24,7 @@ import numpy as np
 from memory_bench.dataset import Dataset, Memory
 from memory_bench.study.times import STAMP, stamps
 from memory_bench.vectors import EmbeddedSet
-from memory_recall.metrics import DEPTH, recall_at
+from memory_recall.evaluation.measures import DEPTH, recall_at
 
 MODEL = "sentence-transformers__all-MiniLM-L6-v2"
 STRATA = {"single": "single_hop", "multihop": "multi_hop", "temporal": "temporal_reasoning", "open": "open_domain"}

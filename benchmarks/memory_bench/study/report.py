@@ -14,7 +14,7 @@ from memory_bench.study.lexical_check import LexicalCheck
 from memory_bench.study.prompts import Prompted
 from memory_bench.study.settings import DEFAULT
 from memory_bench.study.times import TimedQuestions
-from memory_recall.significance import Comparison, compare
+from memory_recall.evaluation.significance import Comparison, compare
 
 _WORDS = "pg-bm25"
 _LEGS = (_WORDS, "dense-hnsw")

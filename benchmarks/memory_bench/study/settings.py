@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from memory_bench.study.evidence import Evidence
-from memory_recall.fusion import Fusion, fuse
+from memory_recall.search.fusion import Fusion, fuse
 
 DEFAULT = "query scale 0.7"
 

@@ -16,11 +16,11 @@ from memory_bench.dataset import Memory
 from memory_bench.study.ablation import measured
 from memory_bench.study.crossvalidation import MEASURES
 from memory_bench.study.evidence import Evidence
-from memory_recall import metrics
-from memory_recall.dates import find_period
-from memory_recall.fusion import Fusion, fuse
-from memory_recall.significance import Comparison, compare
-from memory_recall.temporal import Period
+from memory_recall.evaluation import measures
+from memory_recall.evaluation.significance import Comparison, compare
+from memory_recall.search.dates import find_period
+from memory_recall.search.fusion import Fusion, fuse
+from memory_recall.search.period import Period
 
 STAMP = re.compile(r"\[(\d{1,2}:\d\d [ap]m on \d{1,2} \w+, \d{4})\] ")
 _ASKED_AFTER = timedelta(days=7)  # the last row of a conversation; only dates without a year depend on it
@@ -81,4 +81,4 @@ def _ranked(evidence: Evidence, period: Period | None, written: Mapping[int, dat
             for one in candidates
         )
     fused = fuse(candidates, Fusion(importance=False), attainable=evidence.attainable)
-    return [one.id for one in fused[: metrics.DEPTH]]
+    return [one.id for one in fused[: measures.DEPTH]]

@@ -22,13 +22,13 @@ from memory_bench.backfill.server import MeasuredServer
 from memory_bench.swap import report
 from memory_bench.swap.load import Load, crossed_rows, question, texts
 from memory_bench.swap.models import DIMENSIONS, MODELS
-from memory_recall.embedder import EmbedderClient
+from memory_recall.embedding.client import EmbedderClient
+from memory_recall.embedding.following import FollowingEmbedder
 from memory_recall.errors import EmbedderUnavailable
-from memory_recall.following import FollowingEmbedder
-from memory_recall.recall import HybridRecall
-from memory_recall.semantics import Embedded
-from memory_recall.store.connection import DsnText, create_pool
-from memory_recall.store.ddl import TargetModel
+from memory_recall.postgres.connection import DsnText, create_pool
+from memory_recall.schema.ddl import TargetModel
+from memory_recall.search.hybrid_recall import HybridRecall
+from memory_recall.search.query_embedding import Embedded
 
 _DATABASE = "swap"
 _WARM_SECONDS = 5.0

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import asyncpg
 
-from memory_recall.recall import HybridRecall
-from memory_recall.store.connection import Pool
+from memory_recall.postgres.connection import Pool
+from memory_recall.search.hybrid_recall import HybridRecall
 
 _WORDS = 8000
 _TEXT_WORDS = 14

@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 from memory_embedder.engine.llama import EngineOptions, LlamaEngine
-from memory_embedder.gguf_header import read_facts
 from memory_embedder.hardening import forbid_core_dumps
-from memory_embedder.profiles import ModelProfile, Pooling
+from memory_embedder.models.gguf_header import read_facts
+from memory_embedder.models.profiles import ModelProfile, Pooling
 
 _TOKENS = 64  # several rows of tiles
 

@@ -26,8 +26,8 @@ from memory_embedder.engine.native_batch import NativeBatch
 from memory_embedder.engine.native_log import NativeLog, native_log
 from memory_embedder.engine.protocol import EncodedText, EngineFacts, TokenIds, Vectors
 from memory_embedder.errors import EmbedderError, ErrorKind
-from memory_embedder.gguf_header import GgufFacts, read_facts
-from memory_embedder.profiles import ModelProfile, Pooling
+from memory_embedder.models.gguf_header import GgufFacts, read_facts
+from memory_embedder.models.profiles import ModelProfile, Pooling
 
 _POOLINGS = {
     Pooling.MEAN: native.LLAMA_POOLING_TYPE_MEAN,

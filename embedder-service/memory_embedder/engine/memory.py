@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from memory_embedder.engine.backends import GpuDevice
 from memory_embedder.errors import EmbedderError, ErrorKind
-from memory_embedder.gguf_header import GgufFacts
-from memory_embedder.profiles import Pooling
+from memory_embedder.models.gguf_header import GgufFacts
+from memory_embedder.models.profiles import Pooling
 
 _MIB = 1 << 20
 _ACTIVATIONS = 14  # F32 rows of the hidden width alive at an encoder's widest point (its feed-forward is 4 of them)

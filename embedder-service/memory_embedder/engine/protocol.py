@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from memory_embedder.profiles import Pooling
+from memory_embedder.models.profiles import Pooling
 
 TokenIds = npt.NDArray[np.int32]
 Vectors = npt.NDArray[np.float32]

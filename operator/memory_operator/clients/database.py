@@ -5,13 +5,13 @@ The connection URI passes through here and nowhere else; it is handed over insid
 
 import asyncio
 
-from memory_operator.observed import DatabaseFacts, Problem, Rows
-from memory_operator.reasons import Reason
+from memory_operator.api.reasons import Reason
+from memory_operator.reconcile.observed import DatabaseFacts, Problem, Rows
+from memory_recall import status
 from memory_recall.errors import MemoryIndexError
-from memory_recall.store import catalog
-from memory_recall.store.connection import DsnText, connect
-from memory_recall.store.migrate_state import HEAD_REVISION, SCHEMA_REVISION
-from memory_recall.store.vector_index import IndexFacts
+from memory_recall.hnsw.definition import IndexFacts
+from memory_recall.postgres.connection import DsnText, connect
+from memory_recall.schema.revisions import HEAD_REVISION, SCHEMA_REVISION
 
 TIMEOUT_SECONDS = 30.0
 
@@ -24,7 +24,7 @@ async def inspect(dsn: str, table: str) -> DatabaseFacts | Problem:
                 DsnText(dsn), application_name="memory-operator", connect_timeout=15.0, command_timeout=20.0
             )
             try:
-                found = await catalog.inspect(connection, table)
+                found = await status.inspect(connection, table)
             finally:
                 await connection.close(timeout=2.0)
     except MemoryIndexError as error:
@@ -37,7 +37,7 @@ async def inspect(dsn: str, table: str) -> DatabaseFacts | Problem:
     return converted(found)
 
 
-def converted(found: catalog.DatabaseFacts) -> DatabaseFacts:
+def converted(found: status.DatabaseFacts) -> DatabaseFacts:
     """The library's facts as the decisions need them."""
     revision, rows = found.schema_revision or "", found.rows
     return DatabaseFacts(

@@ -10,9 +10,9 @@ from typing import Any
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
-from memory_operator.observed import EmbedderLoad, PodFacts, Problem
-from memory_operator.reasons import Reason
-from memory_operator.spec import MemoryIndex
+from memory_operator.api.reasons import Reason
+from memory_operator.api.spec import MemoryIndex
+from memory_operator.reconcile.observed import EmbedderLoad, PodFacts, Problem
 
 PORT = 8080
 

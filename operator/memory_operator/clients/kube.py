@@ -16,8 +16,8 @@ from lightkube.core.exceptions import ApiError
 from lightkube.generic_resource import create_namespaced_resource
 from lightkube.types import CascadeType, PatchType
 
+from memory_operator.api.spec import FINALIZER, Manifest
 from memory_operator.resources.common import MANAGER
-from memory_operator.spec import FINALIZER, Manifest
 
 _KINDS = {
     "MemoryIndex": ("memory-index.dev", "v1alpha1", "memoryindexes"),

@@ -7,16 +7,16 @@ never run at the same time.
 
 from datetime import datetime
 
-from memory_operator.conditions import Verdict
-from memory_operator.observed import DatabaseFacts, JobState, Observed, Rows
-from memory_operator.plan import Action, Apply
-from memory_operator.reasons import Reason
+from memory_operator.api.conditions import Verdict
+from memory_operator.api.reasons import Reason
+from memory_operator.api.spec import MemoryIndex
 from memory_operator.reconcile import jobs
+from memory_operator.reconcile.observed import DatabaseFacts, JobState, Observed, Rows
+from memory_operator.reconcile.plan import Action, Apply
 from memory_operator.reconcile.step import Step, waiting
 from memory_operator.resources import workers
 from memory_operator.resources.common import Images
 from memory_operator.resources.drift import drifted
-from memory_operator.spec import MemoryIndex
 
 BULK_ROWS = 200
 

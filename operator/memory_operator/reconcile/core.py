@@ -8,10 +8,9 @@ the same steps, so that its status stays true, but none of their writes is carri
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from memory_operator.conditions import WORK_CONDITIONS, ConditionType, Truth, Verdict, render
-from memory_operator.observed import Observed, Recommendation
-from memory_operator.plan import Action, Plan, SetFinalizer
-from memory_operator.reasons import Reason
+from memory_operator.api.conditions import WORK_CONDITIONS, ConditionType, Truth, Verdict, render
+from memory_operator.api.reasons import Reason
+from memory_operator.api.spec import FINALIZER, Manifest, MemoryIndex
 from memory_operator.reconcile import report, scaling, swapping
 from memory_operator.reconcile.backfill import filled
 from memory_operator.reconcile.database import reachable
@@ -20,11 +19,12 @@ from memory_operator.reconcile.embedder import serving
 from memory_operator.reconcile.extension import present
 from memory_operator.reconcile.hnsw import indexed
 from memory_operator.reconcile.jobs import active
+from memory_operator.reconcile.observed import Observed, Recommendation
+from memory_operator.reconcile.plan import Action, Plan, SetFinalizer
 from memory_operator.reconcile.schema import migrated
 from memory_operator.reconcile.step import Step
 from memory_operator.reconcile.validation import blocked
 from memory_operator.resources.common import Images
-from memory_operator.spec import FINALIZER, Manifest, MemoryIndex
 
 PROGRESS_SECONDS = 3.0
 STALLED_SECONDS = 10.0

@@ -1,10 +1,10 @@
 """Can the database be used at all: credentials, Cluster, connection."""
 
-from memory_operator.conditions import Verdict
-from memory_operator.observed import ClusterFacts, Observed, Problem
-from memory_operator.reasons import Reason
+from memory_operator.api.conditions import Verdict
+from memory_operator.api.reasons import Reason
+from memory_operator.api.spec import MemoryIndex
+from memory_operator.reconcile.observed import ClusterFacts, Observed, Problem
 from memory_operator.reconcile.step import Step, failed
-from memory_operator.spec import MemoryIndex
 
 
 def reachable(index: MemoryIndex, seen: Observed) -> Step:

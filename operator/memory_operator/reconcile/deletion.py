@@ -8,15 +8,15 @@ status says what is being waited for.
 
 from datetime import datetime
 
-from memory_operator.conditions import Verdict
-from memory_operator.observed import JobState, Observed, Problem
-from memory_operator.plan import Action, Delete, SetFinalizer
-from memory_operator.reasons import Reason
+from memory_operator.api.conditions import Verdict
+from memory_operator.api.reasons import Reason
+from memory_operator.api.spec import MemoryIndex
 from memory_operator.reconcile import jobs
+from memory_operator.reconcile.observed import JobState, Observed, Problem
+from memory_operator.reconcile.plan import Action, Delete, SetFinalizer
 from memory_operator.reconcile.step import Step
 from memory_operator.resources import cnpg, workers
 from memory_operator.resources.common import LABEL_INDEX_NAME, LABEL_INDEX_NAMESPACE, LABEL_MANAGED_BY, MANAGER, Images
-from memory_operator.spec import MemoryIndex
 
 WRITERS = {"backfill", "index", "migrate", "swap", "swap-abort", "sync"}
 

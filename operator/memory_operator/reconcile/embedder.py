@@ -5,15 +5,15 @@ It is started as soon as the database has answered, beside the migration, becaus
 
 from collections.abc import Iterator
 
-from memory_operator.conditions import Verdict
-from memory_operator.observed import EmbedderLoad, Observed, PodFacts, Problem
-from memory_operator.plan import Apply, Delete
-from memory_operator.reasons import Reason
+from memory_operator.api.conditions import Verdict
+from memory_operator.api.reasons import Reason
+from memory_operator.api.spec import MemoryIndex
+from memory_operator.reconcile.observed import EmbedderLoad, Observed, PodFacts, Problem
+from memory_operator.reconcile.plan import Apply, Delete
 from memory_operator.reconcile.step import Step, failed, waiting
 from memory_operator.resources import embedder as resources
 from memory_operator.resources.common import Images
 from memory_operator.resources.drift import drifted
-from memory_operator.spec import MemoryIndex
 
 
 def serving(index: MemoryIndex, seen: Observed, images: Images, *, database: Verdict, replicas: int) -> Step:

@@ -4,14 +4,14 @@ The catalog decides, not CloudNativePG's status: an extension that somebody drop
 CloudNativePG until its Database object changes, so the object's pinned version is then toggled to wake it.
 """
 
-from memory_operator.conditions import Verdict
-from memory_operator.observed import ClusterFacts, Credentials, DatabaseFacts, DatabaseObject, Observed
-from memory_operator.plan import Apply
-from memory_operator.reasons import Reason
+from memory_operator.api.conditions import Verdict
+from memory_operator.api.reasons import Reason
+from memory_operator.api.spec import MemoryIndex
+from memory_operator.reconcile.observed import ClusterFacts, Credentials, DatabaseFacts, DatabaseObject, Observed
+from memory_operator.reconcile.plan import Apply
 from memory_operator.reconcile.step import Step, waiting
 from memory_operator.resources import cnpg
 from memory_operator.resources.common import LABEL_MANAGED_BY, MANAGER
-from memory_operator.spec import MemoryIndex
 
 
 def present(index: MemoryIndex, seen: Observed) -> Step:

@@ -5,14 +5,14 @@ An index that was there before us, under a name of its own, is used as it is.
 
 from datetime import datetime
 
-from memory_operator.conditions import Verdict
-from memory_operator.observed import Observed
-from memory_operator.reasons import Reason
+from memory_operator.api.conditions import Verdict
+from memory_operator.api.reasons import Reason
+from memory_operator.api.spec import MemoryIndex
 from memory_operator.reconcile import jobs
+from memory_operator.reconcile.observed import Observed
 from memory_operator.reconcile.step import Step, waiting
 from memory_operator.resources import workers
 from memory_operator.resources.common import Images
-from memory_operator.spec import MemoryIndex
 
 
 def indexed(index: MemoryIndex, seen: Observed, images: Images, now: datetime, *, backfill: Verdict) -> Step:

@@ -11,12 +11,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from memory_operator.conditions import Verdict
-from memory_operator.observed import JobFacts, JobState, PodFacts, Problem
-from memory_operator.plan import Action, Apply, Delete
-from memory_operator.reasons import Reason
+from memory_operator.api.conditions import Verdict
+from memory_operator.api.reasons import Reason
+from memory_operator.api.spec import Manifest
+from memory_operator.reconcile.observed import JobFacts, JobState, PodFacts, Problem
+from memory_operator.reconcile.plan import Action, Apply, Delete
 from memory_operator.reconcile.step import Step, failed
-from memory_operator.spec import Manifest
 
 FIRST_DELAY_SECONDS = 15
 LONGEST_DELAY_SECONDS = 300

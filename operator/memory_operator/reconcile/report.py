@@ -8,10 +8,10 @@ without news.
 import math
 from typing import Any
 
-from memory_operator.observed import DatabaseFacts, EmbedderLoad, Observed, Rows
+from memory_operator.api.spec import Manifest, MemoryIndex
 from memory_operator.reconcile import jobs
+from memory_operator.reconcile.observed import DatabaseFacts, EmbedderLoad, Observed, Rows
 from memory_operator.resources.common import selector
-from memory_operator.spec import Manifest, MemoryIndex
 
 
 def facts(index: MemoryIndex, seen: Observed, *, replicas: int) -> Manifest:

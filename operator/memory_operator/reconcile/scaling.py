@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from memory_operator.observed import EmbedderLoad, Recommendation
+from memory_operator.reconcile.observed import EmbedderLoad, Recommendation
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from memory_operator.conditions import Verdict
-from memory_operator.observed import Problem
-from memory_operator.plan import Action
-from memory_operator.reasons import Reason
+from memory_operator.api.conditions import Verdict
+from memory_operator.api.reasons import Reason
+from memory_operator.reconcile.observed import Problem
+from memory_operator.reconcile.plan import Action
 
 
 @dataclass(frozen=True)

@@ -9,19 +9,19 @@ goes once the database says that the model is served at the ordinary address, to
 from dataclasses import replace
 from datetime import datetime
 
-from memory_operator.conditions import ConditionType, Verdict
-from memory_operator.observed import DatabaseFacts, JobFacts, JobState, Observed
-from memory_operator.plan import Action, Apply, Delete
-from memory_operator.reasons import Reason
+from memory_operator.api.conditions import ConditionType, Verdict
+from memory_operator.api.reasons import Reason
+from memory_operator.api.spec import Manifest, MemoryIndex
 from memory_operator.reconcile import jobs
 from memory_operator.reconcile.backfill import trickle
+from memory_operator.reconcile.observed import DatabaseFacts, JobFacts, JobState, Observed
+from memory_operator.reconcile.plan import Action, Apply, Delete
 from memory_operator.reconcile.step import Step, failed, waiting
 from memory_operator.resources import embedder as resources
 from memory_operator.resources import workers
 from memory_operator.resources.common import Images
 from memory_operator.resources.drift import drifted
-from memory_operator.spec import Manifest, MemoryIndex
-from memory_recall.profiles import PROFILES
+from memory_recall.embedding.profiles import PROFILES
 from memory_recall.swap.machine import OPEN_STAGES, Stage
 
 Steps = dict[ConditionType, Step]

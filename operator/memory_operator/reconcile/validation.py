@@ -5,12 +5,12 @@ is older or newer than the operator, and against what the database holds. A bloc
 and changes nothing.
 """
 
-from memory_operator.conditions import Verdict
-from memory_operator.observed import DatabaseFacts
-from memory_operator.reasons import Reason
+from memory_operator.api.conditions import Verdict
+from memory_operator.api.reasons import Reason
+from memory_operator.api.spec import MemoryIndex
 from memory_operator.reconcile import swapping
-from memory_operator.spec import MemoryIndex
-from memory_recall.profiles import PROFILES
+from memory_operator.reconcile.observed import DatabaseFacts
+from memory_recall.embedding.profiles import PROFILES
 
 
 def blocked(index: MemoryIndex, facts: DatabaseFacts | None) -> Verdict | None:

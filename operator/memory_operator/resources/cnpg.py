@@ -6,9 +6,9 @@ are kept when ours is added. `databaseReclaimPolicy: retain` makes the object sa
 
 from collections.abc import Iterable
 
-from memory_operator.observed import DatabaseObject
+from memory_operator.api.spec import Manifest, MemoryIndex
+from memory_operator.reconcile.observed import DatabaseObject
 from memory_operator.resources.common import LABEL_INDEX_NAME, LABEL_INDEX_NAMESPACE, labels
-from memory_operator.spec import Manifest, MemoryIndex
 
 EXTENSION = "vector"
 API_VERSION = "postgresql.cnpg.io/v1"

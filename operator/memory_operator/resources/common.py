@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from pydantic import BaseModel, ConfigDict
 
-from memory_operator.spec import API_VERSION, Manifest, MemoryIndex
+from memory_operator.api.spec import API_VERSION, Manifest, MemoryIndex
 
 MANAGER = "memory-operator"
 LABEL_NAME = "app.kubernetes.io/name"

@@ -8,8 +8,8 @@ sidecars, status. Quantities are compared as numbers, because the API server rew
 import re
 from decimal import Decimal
 
+from memory_operator.api.spec import Manifest
 from memory_operator.resources.common import ANNOTATION_FINGERPRINT
-from memory_operator.spec import Manifest
 
 _QUANTITY = re.compile(r"^([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))([eE][+-]?[0-9]+)?([KMGTPE]i|[numkMGTPE])?$")
 _FACTORS = {

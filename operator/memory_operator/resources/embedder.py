@@ -6,6 +6,7 @@ alone, readiness for the model. With a GPU the roll-out replaces the pod in plac
 and the new one; on CPUs the new one comes first.
 """
 
+from memory_operator.api.spec import Manifest, MemoryIndex, Source
 from memory_operator.resources.common import (
     Images,
     container_security,
@@ -16,7 +17,6 @@ from memory_operator.resources.common import (
     sealed,
     selector,
 )
-from memory_operator.spec import Manifest, MemoryIndex, Source
 
 PORT = 8080
 MODEL_DIRECTORY = "/models"

@@ -5,6 +5,7 @@ connect, and `kubectl describe` shows nothing. Jobs carry their configuration's 
 instead of being changed: a Job's pod template is immutable, and a retry is a new Job.
 """
 
+from memory_operator.api.spec import ConfigMapKey, Gate, Manifest, MemoryIndex
 from memory_operator.resources.common import (
     ANNOTATION_SEQUENCE,
     LABEL_CONFIG,
@@ -18,7 +19,6 @@ from memory_operator.resources.common import (
     sealed,
     selector,
 )
-from memory_operator.spec import ConfigMapKey, Gate, Manifest, MemoryIndex
 
 DSN_DIRECTORY = "/var/run/memory-index"
 JOB_TTL_SECONDS = 3600  # long enough to be read by a person; what is needed later is read from the database

@@ -42,8 +42,8 @@ def evaluate(
 
     async def action(settings: Settings) -> dict[str, Any]:
         from memory_recall.cli.reading import opened_recall
-        from memory_recall.evaluation import embed_questions, parse_questions, summarise
-        from memory_recall.evaluation import evaluate as measure
+        from memory_recall.evaluation.evaluate import embed_questions, parse_questions, summarise
+        from memory_recall.evaluation.evaluate import evaluate as measure
 
         chosen = [checked_mode(name.strip()) for name in modes.split(",")]
         questions = parse_questions(question_lines(queries))

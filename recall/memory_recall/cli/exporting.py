@@ -12,10 +12,10 @@ import typer
 
 from memory_recall.cli.output import JsonOption, emit_aside, execute, progress_bar
 from memory_recall.errors import InvalidInput
+from memory_recall.postgres.connection import connect
+from memory_recall.schema.table import describe
 from memory_recall.settings import Settings
-from memory_recall.store.connection import connect
-from memory_recall.store.exporting import exporting
-from memory_recall.store.table import describe
+from memory_recall.transfer.export_jsonl import exporting
 
 _SHOW_EVERY = 1000
 _STANDARD_OUTPUT = "-"

@@ -12,10 +12,10 @@ from rich.console import Console
 
 from memory_recall.cli.output import JsonOption, emit, execute
 from memory_recall.errors import InvalidInput
+from memory_recall.postgres.connection import connect, require_session
+from memory_recall.schema.table import describe
 from memory_recall.settings import Settings
-from memory_recall.store.connection import connect, require_session
-from memory_recall.store.importing import import_memories
-from memory_recall.store.table import describe
+from memory_recall.transfer.import_jsonl import import_memories
 
 _SHOW_EVERY = 1000
 

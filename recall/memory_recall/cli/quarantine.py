@@ -7,10 +7,10 @@ from rich.console import Console
 from rich.table import Table
 
 from memory_recall.cli.output import JsonOption, emit, execute
+from memory_recall.indexing import quarantine_sql
+from memory_recall.postgres.connection import connect
+from memory_recall.schema.revisions import require_schema
 from memory_recall.settings import Settings
-from memory_recall.store import quarantine
-from memory_recall.store.connection import connect
-from memory_recall.store.migrate_state import require_schema
 
 quarantine_app = typer.Typer(no_args_is_help=True, help="Rows whose embedding failed.")
 
@@ -59,7 +59,7 @@ async def _list(settings: Settings, limit: int) -> list[dict[str, Any]]:
     connection = await connect(settings.dsn(), application_name="memory-quarantine")
     try:
         table = await require_schema(connection, settings.table)
-        rows = await quarantine.listed(connection, table, limit=limit)
+        rows = await quarantine_sql.listed(connection, table, limit=limit)
     finally:
         connection.terminate()
     return [
@@ -77,6 +77,6 @@ async def _retry(settings: Settings, ids: list[int] | None) -> list[int]:
     connection = await connect(settings.dsn(), application_name="memory-quarantine")
     try:
         table = await require_schema(connection, settings.table)
-        return await quarantine.retry(connection, table, ids)
+        return await quarantine_sql.retry(connection, table, ids)
     finally:
         connection.terminate()

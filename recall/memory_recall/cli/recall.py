@@ -9,8 +9,8 @@ from rich.text import Text
 
 from memory_recall.cli.output import JsonOption, emit, execute
 from memory_recall.errors import InvalidInput
-from memory_recall.fusion import SortBy
-from memory_recall.query import Mode, RecallResult
+from memory_recall.search.fusion import SortBy
+from memory_recall.search.query import Mode, RecallResult
 from memory_recall.settings import Settings
 
 _INTERACTIVE_BUDGET = 5.0  # whoever types a question would rather wait for meaning than not get it

@@ -9,12 +9,12 @@ import typer
 from rich.console import Console
 
 from memory_recall.cli.output import JsonOption, emit, execute
+from memory_recall.embedding.profiles import PROFILES
 from memory_recall.errors import DimensionMismatch, InvalidConfiguration, MemoryIndexError
-from memory_recall.profiles import PROFILES
+from memory_recall.hnsw.definition import IndexFacts, inspect_index
+from memory_recall.postgres.connection import connect, require_session
+from memory_recall.schema.table import describe
 from memory_recall.settings import Settings
-from memory_recall.store.connection import connect, require_session
-from memory_recall.store.table import describe
-from memory_recall.store.vector_index import IndexFacts, inspect_index
 
 _PROGRESS_SECONDS = 1.0
 ExistingVectorsChoice = Literal["refuse", "keep", "discard"]
@@ -89,8 +89,8 @@ def index_check(
 
 
 def _request(settings: Settings, existing_vectors: ExistingVectorsChoice | None = None) -> Any:  # noqa: ANN401  (Alembic is imported late)
-    from memory_recall.store.ddl import TargetModel
-    from memory_recall.store.migrate import MigrationRequest
+    from memory_recall.schema.ddl import TargetModel
+    from memory_recall.schema.migrate import MigrationRequest
 
     known = PROFILES.get(settings.model)
     dimensions = settings.dimensions or (known.dimensions if known else None)
@@ -125,7 +125,7 @@ def _request(settings: Settings, existing_vectors: ExistingVectorsChoice | None 
 async def _migrate(
     settings: Settings, to: Literal["schema", "head", "base"], existing_vectors: ExistingVectorsChoice | None
 ) -> dict[str, Any]:
-    from memory_recall.store.migrate import migrate, remove
+    from memory_recall.schema.migrate import migrate, remove
 
     request = _request(settings, existing_vectors)
     if to == "base":
@@ -134,7 +134,7 @@ async def _migrate(
 
 
 async def _build(settings: Settings) -> dict[str, Any]:
-    from memory_recall.store.migrate import migrate
+    from memory_recall.schema.migrate import migrate
 
     watcher = asyncio.create_task(_watch(settings))
     try:
@@ -182,8 +182,8 @@ async def _watch(settings: Settings) -> None:
 
 
 async def _check(settings: Settings, sample: int, repair_below: float | None) -> dict[str, Any]:
-    from memory_recall.store.index_care import IndexWish, tend
-    from memory_recall.store.migrate_state import require_schema
+    from memory_recall.hnsw.repair import IndexWish, tend
+    from memory_recall.schema.revisions import require_schema
 
     connection = await connect(settings.dsn(), application_name="memory-index-check")
     try:

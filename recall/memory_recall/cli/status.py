@@ -6,9 +6,9 @@ from typing import Any
 import typer
 
 from memory_recall.cli.output import JsonOption, emit, execute
+from memory_recall.postgres.connection import connect
 from memory_recall.settings import Settings
-from memory_recall.store.catalog import inspect
-from memory_recall.store.connection import connect
+from memory_recall.status import inspect
 
 
 def register(app: typer.Typer) -> None:

@@ -41,7 +41,7 @@ def plan_command(
     """
 
     async def action(settings: Settings) -> dict[str, Any]:
-        from memory_recall.cli.swapping import plan
+        from memory_recall.swap.service import plan
 
         return await plan(settings, model=model, url=url, sample=sample)
 
@@ -75,7 +75,7 @@ def start_command(  # noqa: PLR0917  (typer makes options of them; nobody calls 
         raise typer.BadParameter("Give the labelled questions with --queries, or say --without-gate.")
 
     async def action(settings: Settings) -> dict[str, Any]:
-        from memory_recall.cli.swapping import Gate, start
+        from memory_recall.swap.service import Gate, start
 
         gate = Gate(queries, qrels, max_drop) if queries is not None else None
         return await start(settings, model=model, url=url, gate=gate, flip=flip)
@@ -93,7 +93,7 @@ def rollback_command(
     """
 
     async def action(settings: Settings) -> dict[str, Any]:
-        from memory_recall.cli.swapping import roll_back
+        from memory_recall.swap.service import roll_back
 
         return await roll_back(settings, url=url)
 
@@ -108,7 +108,7 @@ def status_command(json: JsonOption = False) -> None:
     """
 
     async def action(settings: Settings) -> dict[str, Any]:
-        from memory_recall.cli.swapping import status
+        from memory_recall.swap.service import status
 
         return await status(settings)
 
@@ -138,7 +138,7 @@ def _end(stage: str, *, yes: bool, json: bool) -> None:
         raise typer.BadParameter("This drops a column of vectors; confirm with --yes.")
 
     async def action(settings: Settings) -> dict[str, Any]:
-        from memory_recall.cli.swapping import end
+        from memory_recall.swap.service import end
 
         return await end(settings, stage)
 

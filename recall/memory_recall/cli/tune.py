@@ -11,10 +11,10 @@ from rich.console import Console
 from memory_recall.cli.evaluate import question_lines
 from memory_recall.cli.output import JsonOption, emit, execute, progress_bar
 from memory_recall.errors import EmbedderUnavailable, InvalidInput
-from memory_recall.fusion import Fusion
+from memory_recall.evaluation.significance import Comparison
+from memory_recall.evaluation.tuning import LEAST_QUESTIONS, Tuned, choose, require_enough, settings
+from memory_recall.search.fusion import Fusion
 from memory_recall.settings import Settings
-from memory_recall.significance import Comparison
-from memory_recall.tuning import LEAST_QUESTIONS, Tuned, choose, require_enough, settings
 
 _BUDGET = 30.0
 _HELP = f"""Find the fusion that suits your own questions, and what it gains over the default.
@@ -46,7 +46,7 @@ def tune(
 
     async def action(given: Settings) -> Tuned:
         from memory_recall.cli.reading import opened_recall
-        from memory_recall.evaluation import embed_questions, evaluate, parse_questions
+        from memory_recall.evaluation.evaluate import embed_questions, evaluate, parse_questions
 
         questions = parse_questions(question_lines(queries))
         require_enough(len(questions))

@@ -9,24 +9,24 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from memory_recall.cli import logs
-from memory_recall.cli.embedders import directory_of, document_embedder
+from memory_recall import logs
 from memory_recall.cli.output import JsonOption, emit, execute
+from memory_recall.embedding.profiles import PROFILES
 from memory_recall.errors import ExitCode, InvalidConfiguration, MemoryIndexError
-from memory_recall.profiles import PROFILES
+from memory_recall.hnsw.repair import IndexWish
+from memory_recall.indexing.backfill import BackfillResult, WorkerPlan, backfill
+from memory_recall.indexing.batching import BatchLimits
+from memory_recall.indexing.dry_run import rehearse
+from memory_recall.indexing.embedder_factory import directory_of, document_embedder
+from memory_recall.indexing.index_check import IndexCare
+from memory_recall.indexing.metrics import WorkerMetrics
+from memory_recall.indexing.pipeline import PipelineOptions
+from memory_recall.indexing.progress import BarProgress, LogProgress
+from memory_recall.indexing.quarantine_sql import RetryPolicy
+from memory_recall.indexing.queue_sql import Partition
+from memory_recall.indexing.sync import sync
+from memory_recall.indexing.tally import Tally
 from memory_recall.settings import Settings
-from memory_recall.store.index_care import IndexWish
-from memory_recall.store.pending import Partition
-from memory_recall.store.quarantine import RetryPolicy
-from memory_recall.workers.backfill import BackfillResult, WorkerPlan, backfill
-from memory_recall.workers.batching import BatchLimits
-from memory_recall.workers.index_care import IndexCare
-from memory_recall.workers.metrics import WorkerMetrics
-from memory_recall.workers.pipeline import PipelineOptions
-from memory_recall.workers.progress import BarProgress, LogProgress
-from memory_recall.workers.rehearsal import rehearse
-from memory_recall.workers.sync import sync
-from memory_recall.workers.tally import Tally
 
 T = TypeVar("T")
 _GRACE_SECONDS = 20.0

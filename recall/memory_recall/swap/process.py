@@ -10,21 +10,22 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from memory_recall.errors import ModelMismatch, NoSwap, SwapInProgress, first_of
-from memory_recall.store import leases, swap_facts, swap_state
-from memory_recall.store.connection import Connection, DsnSource
-from memory_recall.store.index_care import IndexWish
-from memory_recall.store.migrate_state import require_schema
-from memory_recall.store.models import ActiveModel, active_model
-from memory_recall.store.session import Session
-from memory_recall.store.swap_state import NextModel, SwapRecord
-from memory_recall.store.table import MemoryTable
+from memory_recall.hnsw.repair import IndexWish
+from memory_recall.indexing import leases
+from memory_recall.indexing.backfill import WorkerPlan
+from memory_recall.indexing.embedder_directory import EmbedderDirectory
+from memory_recall.indexing.progress import Progress
+from memory_recall.indexing.waiting import sleep_unless
+from memory_recall.indexing.worker_session import Session
+from memory_recall.postgres.connection import Connection, DsnSource
+from memory_recall.schema.models_sql import ActiveModel, active_model
+from memory_recall.schema.revisions import require_schema
+from memory_recall.schema.table import MemoryTable
+from memory_recall.swap import facts_sql, state_sql
 from memory_recall.swap.gate import Verdict
 from memory_recall.swap.machine import OPEN_STAGES, Act, Fill, Stage, SwapFacts, decide, path
-from memory_recall.workers.backfill import WorkerPlan
-from memory_recall.workers.directory import EmbedderDirectory
-from memory_recall.workers.progress import Progress
-from memory_recall.workers.standby import keep_standby
-from memory_recall.workers.waiting import sleep_unless
+from memory_recall.swap.standby_worker import keep_standby
+from memory_recall.swap.state_sql import NextModel, SwapRecord
 
 Measure = Callable[[SwapRecord], Awaitable[Verdict]]
 Observe = Callable[[SwapRecord, Fill], None]
@@ -120,7 +121,7 @@ class SwapProcess:
         return await require_schema(connection, self._order.worker.table)
 
     async def _latest(self, connection: Connection) -> SwapRecord:
-        found = await swap_state.latest(connection, await self._table(connection))
+        found = await state_sql.latest(connection, await self._table(connection))
         if found is None:
             raise NoSwap("There is no swap.", "Start one with memory swap start.")
         return found
@@ -128,12 +129,12 @@ class SwapProcess:
     async def _open(self, connection: Connection) -> None:
         """Take up the open swap if it is the one that is asked for, or open it."""
         table = await self._table(connection)
-        found = await swap_state.latest(connection, table)
+        found = await state_sql.latest(connection, table)
         target = self._order.target
         if found is not None and Stage(found.stage) in OPEN_STAGES:
             _require_same(found, target)
             if Stage(found.stage) in {Stage.REFUSED, Stage.READY}:  # measured anew, by another gate maybe
-                await swap_state.advance(connection, table, found, Stage.FILLING)
+                await state_sql.advance(connection, table, found, Stage.FILLING)
             return
         previous = found if found is not None and found.stage == Stage.FLIPPED else None
         if target is None:
@@ -143,32 +144,32 @@ class SwapProcess:
         if (active.name, active.digest or target.digest) == (target.name, target.digest or active.digest):
             raise ModelMismatch(f"{target.name} is the active model already.", "There is nothing to swap.")
         if previous is not None and _is(previous.from_model, target):
-            await swap_state.open_way_back(connection, table, previous.from_model.id, target.embedder_url)
+            await state_sql.open_way_back(connection, table, previous.from_model.id, target.embedder_url)
             return
         if previous is not None:
-            await swap_state.end(connection, table, previous, Stage.FINISHED, patience=self._order.patience)
-        await swap_state.open_swap(connection, table, target)
+            await state_sql.end(connection, table, previous, Stage.FINISHED, patience=self._order.patience)
+        await state_sql.open_swap(connection, table, target)
 
     async def _open_way_back(self, connection: Connection, table: MemoryTable, previous: SwapRecord | None) -> None:
         if previous is None:
             raise NoSwap(
                 "There is no flipped swap to take back.", "Its column was dropped; swap to that model with swap start."
             )
-        await swap_state.open_way_back(connection, table, previous.from_model.id, self._directory.url)
+        await state_sql.open_way_back(connection, table, previous.from_model.id, self._directory.url)
 
     async def _step(self, connection: Connection) -> bool:
         """Do what is next; whether nothing is."""
         table = await self._table(connection)
         swap = await self._latest(connection)
         began = time.monotonic()
-        fill = await swap_facts.read_fill(connection, table, wanted=self._wanted)
+        fill = await facts_sql.read_fill(connection, table, wanted=self._wanted)
         self._pause = max(_LOOK_SECONDS, _REST * (time.monotonic() - began))
         self._wanted = fill.wanted or None
         facts = SwapFacts(
             stage=Stage(swap.stage),
             has_column=table.standby_dimensions is not None,
             fill=fill,
-            index_valid=await swap_facts.index_valid(connection, table),
+            index_valid=await facts_sql.index_valid(connection, table),
             gated=self._measure is not None,
             passed=self._verdict.passed if self._verdict else None,
             flip_wanted=self._order.flip,
@@ -184,13 +185,13 @@ class SwapProcess:
     async def _carry_out(self, connection: Connection, table: MemoryTable, swap: SwapRecord, act: Act) -> None:
         patience = self._order.patience
         if act is Act.ADD_COLUMN:
-            await swap_state.add_column(connection, table, swap, patience=patience)
+            await state_sql.add_column(connection, table, swap, patience=patience)
         elif act is Act.FILL:
             await self._reach(connection, table, swap, Stage.FILLING)
         elif act is Act.INDEX:
             await self._reach(connection, table, swap, Stage.INDEXING)
-            await swap_facts.complete_column(connection, table)
-            await swap_facts.build_index(connection, table, self._order.index)
+            await facts_sql.complete_column(connection, table)
+            await facts_sql.build_index(connection, table, self._order.index)
         elif act is Act.MEASURE and self._measure is not None:
             swap = await self._reach(connection, table, swap, Stage.GATING)
             self._verdict = await self._measure(swap)
@@ -202,7 +203,7 @@ class SwapProcess:
 
     async def _flip(self, connection: Connection, table: MemoryTable, swap: SwapRecord) -> None:
         try:
-            await swap_state.flip(connection, table, swap, patience=self._order.patience)
+            await state_sql.flip(connection, table, swap, patience=self._order.patience)
         except SwapInProgress:
             # The connection may have been lost after the commit: then it was ourselves who moved it.
             if (await self._latest(connection)).stage != Stage.FLIPPED:
@@ -210,23 +211,23 @@ class SwapProcess:
 
     async def _refuse(self, connection: Connection, table: MemoryTable, swap: SwapRecord) -> None:
         if self._verdict is not None and not self._verdict.passed:
-            await swap_state.advance(
+            await state_sql.advance(
                 connection, table, swap, Stage.REFUSED, message=self._verdict.message, gate=self._verdict.as_record()
             )
             return
         swap = await self._reach(connection, table, swap, Stage.FILLING)
-        fill = await swap_facts.read_fill(connection, table)
+        fill = await facts_sql.read_fill(connection, table)
         message = (
             f"The next model's embedder refused {fill.quarantined} of {fill.wanted} rows, which would be found by "
             "words alone after the flip."
         )
-        await swap_state.advance(connection, table, swap, Stage.REFUSED, message=message)
+        await state_sql.advance(connection, table, swap, Stage.REFUSED, message=message)
 
     async def _reach(self, connection: Connection, table: MemoryTable, swap: SwapRecord, goal: Stage) -> SwapRecord:
         """Write down the stage, by way of those in between."""
         for stage in path(Stage(swap.stage), goal):
             passed = stage is Stage.READY and self._verdict is not None
-            await swap_state.advance(
+            await state_sql.advance(
                 connection,
                 table,
                 swap,

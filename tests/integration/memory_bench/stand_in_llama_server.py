@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from memory_embedder.engine.llama import EngineOptions, LlamaEngine
-from memory_embedder.profiles import PROFILES
+from memory_embedder.models.profiles import PROFILES
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--model", type=Path)

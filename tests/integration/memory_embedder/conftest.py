@@ -23,10 +23,10 @@ import numpy.typing as npt
 import pytest
 from safetensors.numpy import load_file
 
-from memory_embedder.convert.bert import WeightType
-from memory_embedder.convert.package import convert_package
 from memory_embedder.engine.llama import EngineOptions, LlamaEngine
-from memory_embedder.profiles import PROFILES
+from memory_embedder.models.convert.bert import WeightType
+from memory_embedder.models.convert.package import convert_package
+from memory_embedder.models.profiles import PROFILES
 
 Array = npt.NDArray[np.float32]
 

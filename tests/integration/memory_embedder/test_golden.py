@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from memory_embedder.digest import file_digest
 from memory_embedder.engine import llama
 from memory_embedder.engine.llama import EngineOptions, LlamaEngine
-from memory_embedder.profiles import PROFILES
+from memory_embedder.models.digest import file_digest
+from memory_embedder.models.profiles import PROFILES
 
 MINILM = PROFILES["all-MiniLM-L6-v2"]
 
@@ -118,7 +118,7 @@ _AFTER_A_FAILED_TRIAL = """
 import json, sys
 from pathlib import Path
 from memory_embedder.engine import llama
-from memory_embedder.profiles import PROFILES
+from memory_embedder.models.profiles import PROFILES
 llama.amx_works = lambda _: False
 options = llama.EngineOptions(Path(sys.argv[1]), PROFILES["all-MiniLM-L6-v2"], batch_tokens=256, contexts=1)
 engine = llama.LlamaEngine(options)
@@ -139,7 +139,7 @@ _BY_ONE_VARIANT = """
 import json, sys
 from pathlib import Path
 from memory_embedder.engine import backends, llama
-from memory_embedder.profiles import PROFILES
+from memory_embedder.models.profiles import PROFILES
 wanted, path, texts = sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3])
 offered = {}
 def choose(scores, *, avoid_amx):

@@ -6,12 +6,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from memory_operator.api.reasons import Reason
 from memory_operator.clients.database import inspect
-from memory_operator.observed import DatabaseFacts, Problem
-from memory_operator.reasons import Reason
-from memory_recall.store.connection import DsnText
-from memory_recall.store.ddl import TargetModel
-from memory_recall.store.migrate import MigrationRequest, migrate
+from memory_operator.reconcile.observed import DatabaseFacts, Problem
+from memory_recall.postgres.connection import DsnText
+from memory_recall.schema.ddl import TargetModel
+from memory_recall.schema.migrate import MigrationRequest, migrate
 
 MIGRATIONS = Path(__file__).resolve().parents[3] / "migrations"
 REQUEST = MigrationRequest("memories", TargetModel("tiny", 8, "mean", 256, "", ""), MIGRATIONS)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from memory_recall.store.ddl import TargetModel
-from memory_recall.store.migrate import MigrationRequest
+from memory_recall.schema.ddl import TargetModel
+from memory_recall.schema.migrate import MigrationRequest
 from tests.integration.conftest import Database
 from tests.integration.memory_recall.workbench import EmbeddedAgain, Workbench, workbench
 

@@ -6,9 +6,9 @@ from collections import Counter
 import pytest
 
 from memory_recall.errors import DimensionMismatch, ModelMismatch, SchemaBehind
-from memory_recall.store.catalog import inspect
-from memory_recall.store.connection import DsnText
-from memory_recall.workers.rehearsal import rehearse
+from memory_recall.indexing.dry_run import rehearse
+from memory_recall.postgres.connection import DsnText
+from memory_recall.status import inspect
 from tests.integration.conftest import Database
 from tests.integration.memory_recall.fake_embedder import FakeEmbedder
 from tests.integration.memory_recall.workbench import Workbench, partition

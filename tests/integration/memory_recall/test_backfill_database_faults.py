@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from memory_recall.store.connection import DsnFile, DsnText
-from memory_recall.workers.backfill import backfill
+from memory_recall.indexing.backfill import backfill
+from memory_recall.postgres.connection import DsnFile, DsnText
 from tests.integration.memory_recall.workbench import Workbench, until
 
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from memory_recall.errors import DimensionMismatch, EmbedderUnauthorized, EmbedderUnavailable
-from memory_recall.store.connection import DsnText, connect
-from memory_recall.store.migrate_state import require_schema
-from memory_recall.store.quarantine import listed, retry
+from memory_recall.indexing.quarantine_sql import listed, retry
+from memory_recall.postgres.connection import DsnText, connect
+from memory_recall.schema.revisions import require_schema
 from tests.integration.memory_recall.fake_embedder import Answer, good_answer, vector_of
 from tests.integration.memory_recall.workbench import DIMENSIONS, Workbench, until
 

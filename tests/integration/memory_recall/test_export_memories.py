@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from memory_recall.store.connection import DsnText, connect
-from memory_recall.store.importing import ImportResult, import_memories
-from memory_recall.store.table import describe
+from memory_recall.postgres.connection import DsnText, connect
+from memory_recall.schema.table import describe
+from memory_recall.transfer.import_jsonl import ImportResult, import_memories
 from tests.integration.memory_recall.workbench import Workbench
 
 SECRET, DELETED = "the sensitive canary", "the deleted canary"

@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
+from memory_recall.embedding.voyage import VoyageClient
 from memory_recall.errors import EmbedderUnauthorized, MemoryIndexError
-from memory_recall.query import Degraded
-from memory_recall.recall import HybridRecall
-from memory_recall.store.connection import DsnText, create_pool
-from memory_recall.store.egress import Screen
-from memory_recall.store.migrate import MigrationRequest, migrate
-from memory_recall.store.session import Session
-from memory_recall.voyage import VoyageClient
-from memory_recall.workers.backfill import BackfillResult, WorkerPlan, backfill
-from memory_recall.workers.batching import BatchLimits
-from memory_recall.workers.hosted import HostedEmbedder, RateLimits
+from memory_recall.indexing.backfill import BackfillResult, WorkerPlan, backfill
+from memory_recall.indexing.batching import BatchLimits
+from memory_recall.indexing.egress_sql import Screen
+from memory_recall.indexing.hosted_embedder import HostedEmbedder, RateLimits
+from memory_recall.indexing.worker_session import Session
+from memory_recall.postgres.connection import DsnText, create_pool
+from memory_recall.schema.migrate import MigrationRequest, migrate
+from memory_recall.search.hybrid_recall import HybridRecall
+from memory_recall.search.query import Degraded
 from tests.integration.conftest import Database
 from tests.integration.memory_recall.voyage_server import VoyageServer
 from tests.integration.memory_recall.workbench import DIMENSIONS, Workbench
@@ -271,7 +271,7 @@ async def test_the_recall_command_and_the_route_know_sensitive_queries(bench: Wo
     from fastapi import FastAPI
     from httpx import ASGITransport, AsyncClient
 
-    from memory_recall.api import create_recall_router
+    from memory_recall.integrations.fastapi import create_recall_router
 
     await bench.insert("the kettle is descaled with vinegar")
     await fill(bench)

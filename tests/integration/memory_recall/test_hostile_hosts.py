@@ -11,9 +11,9 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from memory_recall.store.migrate_state import require_schema
-from memory_recall.store.models import active_model
-from memory_recall.store.pending import Partition, PendingQueue
+from memory_recall.indexing.queue_sql import Partition, PendingQueue
+from memory_recall.schema.models_sql import active_model
+from memory_recall.schema.revisions import require_schema
 from tests.integration.conftest import SYSTEM_USER
 from tests.integration.memory_recall.workbench import EmbeddedAgain, Workbench
 

@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 
 from memory_recall.errors import LockNotAvailable
-from memory_recall.store import halfvec
-from memory_recall.store.connection import Connection, DsnText, connect
-from memory_recall.store.index_build import merge_pending_words, read_resources
-from memory_recall.store.index_care import IndexWish, tend
-from memory_recall.store.migrate import MigrationRequest, migrate
-from memory_recall.store.migrate_state import require_schema
-from memory_recall.store.recall_readiness import read_readiness
-from memory_recall.store.search_effort import SearchedGraph
-from memory_recall.store.vector_index import IndexFacts, inspect_index
-from memory_recall.workers.index_care import IndexCare
-from memory_recall.workers.metrics import WorkerMetrics
+from memory_recall.hnsw.build import merge_pending_words, read_resources
+from memory_recall.hnsw.definition import IndexFacts, inspect_index
+from memory_recall.hnsw.repair import IndexWish, tend
+from memory_recall.hnsw.search_effort import SearchedGraph
+from memory_recall.indexing import halfvec
+from memory_recall.indexing.index_check import IndexCare
+from memory_recall.indexing.metrics import WorkerMetrics
+from memory_recall.postgres.connection import Connection, DsnText, connect
+from memory_recall.schema.migrate import MigrationRequest, migrate
+from memory_recall.schema.revisions import require_schema
+from memory_recall.search.readiness import read_readiness
 from tests.integration.conftest import Database
 
 Requests = Callable[..., MigrationRequest]

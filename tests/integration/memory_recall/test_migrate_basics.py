@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from memory_recall.errors import ExtensionMissing
-from memory_recall.store.connection import DsnText
-from memory_recall.store.migrate import MigrationRequest, migrate, remove
+from memory_recall.postgres.connection import DsnText
+from memory_recall.schema.migrate import MigrationRequest, migrate, remove
 from tests.integration.conftest import Database
 
 Requests = Callable[..., MigrationRequest]

@@ -12,10 +12,10 @@ import asyncpg
 import pytest
 
 from memory_recall.errors import LockNotAvailable, PoolerRefused
-from memory_recall.store.catalog import inspect
-from memory_recall.store.connection import DsnText
-from memory_recall.store.migrate import MigrationRequest, migrate
-from memory_recall.store.table_locks import LOCK_TIMEOUT_MS
+from memory_recall.postgres.connection import DsnText
+from memory_recall.schema.migrate import MigrationRequest, migrate
+from memory_recall.schema.table_locks import LOCK_TIMEOUT_MS
+from memory_recall.status import inspect
 from tests.integration.conftest import Database
 
 Requests = Callable[..., MigrationRequest]

@@ -5,8 +5,8 @@ import os
 import re
 from collections.abc import Callable
 
-from memory_recall.store.connection import DsnText
-from memory_recall.store.migrate import MigrationRequest, migrate
+from memory_recall.postgres.connection import DsnText
+from memory_recall.schema.migrate import MigrationRequest, migrate
 from tests.integration.conftest import Database
 from tests.integration.memory_recall.conftest import REPOSITORY
 

@@ -11,9 +11,9 @@ from memory_recall.errors import (
     ModelMismatch,
     SchemaUnsupported,
 )
-from memory_recall.store.catalog import inspect
-from memory_recall.store.connection import DsnText
-from memory_recall.store.migrate import MigrationRequest, migrate, remove
+from memory_recall.postgres.connection import DsnText
+from memory_recall.schema.migrate import MigrationRequest, migrate, remove
+from memory_recall.status import inspect
 from tests.integration.conftest import Database
 
 Requests = Callable[..., MigrationRequest]

@@ -6,11 +6,11 @@ from collections.abc import Callable
 import pytest
 
 from memory_recall.errors import PoolerRefused
-from memory_recall.recall import HybridRecall
-from memory_recall.store.connection import DsnText, create_pool
-from memory_recall.store.migrate import MigrationRequest, migrate
-from memory_recall.workers.backfill import backfill
-from memory_recall.workers.sync import sync
+from memory_recall.indexing.backfill import backfill
+from memory_recall.indexing.sync import sync
+from memory_recall.postgres.connection import DsnText, create_pool
+from memory_recall.schema.migrate import MigrationRequest, migrate
+from memory_recall.search.hybrid_recall import HybridRecall
 from tests.integration.conftest import Database
 from tests.integration.memory_recall.fake_embedder import vector_of
 from tests.integration.memory_recall.poolers import pgbouncer

@@ -11,9 +11,9 @@ import asyncpg
 import pytest
 
 from memory_recall.errors import DatabaseRejected, MemoryIndexError
-from memory_recall.store.connection import DsnFile, DsnText, connect
-from memory_recall.store.pending import PendingRow
-from memory_recall.store.translation import translated
+from memory_recall.indexing.queue_sql import PendingRow
+from memory_recall.postgres.connection import DsnFile, DsnText, connect
+from memory_recall.postgres.driver_errors import translated
 from tests.integration.conftest import APP_PASSWORD, Database
 from tests.integration.memory_recall.workbench import Workbench
 

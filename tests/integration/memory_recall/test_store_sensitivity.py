@@ -15,12 +15,12 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from memory_recall.errors import MemoryIndexError
-from memory_recall.store import halfvec
-from memory_recall.store.connection import DsnText
-from memory_recall.store.migrate import MigrationRequest, migrate
-from memory_recall.store.migrate_state import require_schema
-from memory_recall.store.models import active_model
-from memory_recall.store.pending import Partition, PendingQueue, PendingRow
+from memory_recall.indexing import halfvec
+from memory_recall.indexing.queue_sql import Partition, PendingQueue, PendingRow
+from memory_recall.postgres.connection import DsnText
+from memory_recall.schema.migrate import MigrationRequest, migrate
+from memory_recall.schema.models_sql import active_model
+from memory_recall.schema.revisions import require_schema
 from tests.integration.conftest import Database
 from tests.integration.memory_recall.fake_embedder import vector_of
 

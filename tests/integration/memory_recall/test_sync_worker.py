@@ -7,10 +7,10 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from memory_recall.embedder import EmbedderClient
-from memory_recall.store.connection import DsnText
-from memory_recall.workers.directory import EmbedderDirectory
-from memory_recall.workers.sync import sync
+from memory_recall.embedding.client import EmbedderClient
+from memory_recall.indexing.embedder_directory import EmbedderDirectory
+from memory_recall.indexing.sync import sync
+from memory_recall.postgres.connection import DsnText
 from tests.integration.memory_recall.workbench import Workbench
 
 NEVER = 3600.0

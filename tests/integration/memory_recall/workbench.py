@@ -8,17 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from memory_recall.embedder import EmbedderClient
+from memory_recall.embedding.client import EmbedderClient
 from memory_recall.errors import MemoryIndexError
-from memory_recall.store import halfvec
-from memory_recall.store.connection import DsnText
-from memory_recall.store.migrate import MigrationRequest, migrate
-from memory_recall.store.pending import Partition
-from memory_recall.store.quarantine import RetryPolicy
-from memory_recall.workers.backfill import BackfillResult, WorkerPlan, backfill
-from memory_recall.workers.batching import BatchLimits
-from memory_recall.workers.pipeline import PipelineOptions
-from memory_recall.workers.tally import Tally
+from memory_recall.indexing import halfvec
+from memory_recall.indexing.backfill import BackfillResult, WorkerPlan, backfill
+from memory_recall.indexing.batching import BatchLimits
+from memory_recall.indexing.pipeline import PipelineOptions
+from memory_recall.indexing.quarantine_sql import RetryPolicy
+from memory_recall.indexing.queue_sql import Partition
+from memory_recall.indexing.tally import Tally
+from memory_recall.postgres.connection import DsnText
+from memory_recall.schema.migrate import MigrationRequest, migrate
 from tests.integration.conftest import Database
 from tests.integration.memory_recall.fake_embedder import FakeEmbedder, vector_of
 

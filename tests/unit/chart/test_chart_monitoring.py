@@ -9,11 +9,11 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
-from memory_embedder.lanes import Lane
-from memory_embedder.metrics import Metrics as EmbedderMetrics
-from memory_embedder.metrics import QueueReading
-from memory_operator.metrics import Metrics as OperatorMetrics
-from memory_recall.workers.metrics import WorkerMetrics
+from memory_embedder.scheduling.lanes import Lane
+from memory_embedder.telemetry.metrics import Metrics as EmbedderMetrics
+from memory_embedder.telemetry.metrics import QueueReading
+from memory_operator.controller.metrics import Metrics as OperatorMetrics
+from memory_recall.indexing.metrics import WorkerMetrics
 from tests.unit.chart.conftest import CHART
 
 Series = Mapping[str, frozenset[str]]

@@ -8,8 +8,8 @@ from typing import Any, get_args
 import pytest
 from pydantic import BaseModel
 
-from memory_operator.spec import Spec
-from memory_recall.profiles import PROFILES
+from memory_operator.api.spec import Spec
+from memory_recall.embedding.profiles import PROFILES
 
 ROOT = Path(__file__).parents[3]
 

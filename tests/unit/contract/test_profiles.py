@@ -1,7 +1,7 @@
 """The library and the embedder never import each other; these tests keep what they share the same."""
 
-from memory_embedder import profiles as served
-from memory_recall import profiles as known
+from memory_embedder.models import profiles as served
+from memory_recall.embedding import profiles as known
 
 
 def test_both_sides_know_the_same_models() -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from memory_recall.significance import compare
+from memory_recall.evaluation.significance import compare
 
 
 def test_equal_scores_are_no_difference() -> None:

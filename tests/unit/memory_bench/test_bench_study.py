@@ -17,7 +17,7 @@ from memory_bench.study.published import MODEL, STRATA, by_stratum, read_publish
 from memory_bench.study.settings import DEFAULT, Setting, settings
 from memory_bench.study.times import timed
 from memory_bench.vectors import EmbeddedSet
-from memory_recall.fusion import Candidate
+from memory_recall.search.fusion import Candidate
 
 
 def scores(name: str, good: float, robust: float, leg: float) -> SetScores:
@@ -67,7 +67,7 @@ def test_evidence_scores_words_as_bm25_does_and_fills_in_what_a_leg_did_not_give
 
 def test_the_default_is_among_the_settings_that_are_tried() -> None:
     """Else the report could not say how far it is from the best."""
-    from memory_recall.fusion import Fusion
+    from memory_recall.search.fusion import Fusion
 
     assert settings(importance=True)[DEFAULT].fusion == Fusion()
 

@@ -7,7 +7,7 @@ from memory_bench.study.crossvalidation import SetScores
 from memory_bench.study.lexical_check import LexicalCheck
 from memory_bench.study.prompts import Prompted
 from memory_bench.study.report import Studied
-from memory_recall import metrics
+from memory_recall.evaluation import measures
 
 SCORES = SetScores("set", (), {}, {})
 
@@ -15,10 +15,10 @@ SCORES = SetScores("set", (), {}, {})
 def run(name: str, *values: float) -> RunResult:
     """Some paraphrases' scores, and one question of another stratum that every retriever answers."""
     answers = [
-        Answered(f"p{number}", "paraphrase", (), dict.fromkeys(metrics.MEASURES, value), 1.0)
+        Answered(f"p{number}", "paraphrase", (), dict.fromkeys(measures.MEASURES, value), 1.0)
         for number, value in enumerate(values)
     ]
-    other = Answered("e", "exact", (), dict.fromkeys(metrics.MEASURES, 1.0), 1.0)
+    other = Answered("e", "exact", (), dict.fromkeys(measures.MEASURES, 1.0), 1.0)
     return RunResult(name, "set", (*answers, other), 0.0, None)
 
 

@@ -13,14 +13,14 @@ import httpx
 import numpy as np
 import pytest
 
-from memory_embedder.app import build_app
 from memory_embedder.engine.protocol import EncodedText, EngineFacts, TokenIds, Vectors
 from memory_embedder.errors import EmbedderError, ErrorKind
-from memory_embedder.metrics import Metrics
-from memory_embedder.plan import LoadPlan
-from memory_embedder.profiles import Pooling
-from memory_embedder.service import EmbeddingService
+from memory_embedder.http.app import build_app
+from memory_embedder.models.profiles import Pooling
+from memory_embedder.scheduling.plan import LoadPlan
+from memory_embedder.scheduling.service import EmbeddingService
 from memory_embedder.settings import EmbedderSettings
+from memory_embedder.telemetry.metrics import Metrics
 
 CLS, SEP = 1, 2
 

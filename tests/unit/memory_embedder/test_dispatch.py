@@ -14,8 +14,8 @@ from typing import Any
 import httpx
 import pytest
 
-from memory_embedder.lanes import Lane
-from memory_embedder.service import EmbeddingService
+from memory_embedder.scheduling.lanes import Lane
+from memory_embedder.scheduling.service import EmbeddingService
 from tests.unit.memory_embedder.conftest import Connect, MakeService, until
 
 LONG = "w " * 100  # fills a batch with its two separators

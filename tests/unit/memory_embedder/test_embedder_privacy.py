@@ -12,8 +12,8 @@ import pytest
 import structlog
 import uvicorn
 
-from memory_embedder.logs import configure_logging
-from memory_embedder.service import EmbeddingService
+from memory_embedder.scheduling.service import EmbeddingService
+from memory_embedder.telemetry.logs import configure_logging
 from tests.unit.memory_embedder.conftest import Connect
 
 CANARY = "zebra-CANARY-7731"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from memory_embedder.hardware import available_threads
+from memory_embedder.engine.hardware import available_threads
 
 
 def write(path: Path, text: str) -> None:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memory_embedder.batching import BatchBudget
-from memory_embedder.lanes import Batch, Item, Lane, LaneLimits, Lanes, Rate, Refusal, Role, TooLarge
+from memory_embedder.scheduling.batching import BatchBudget
+from memory_embedder.scheduling.lanes import Batch, Item, Lane, LaneLimits, Lanes, Rate, Refusal, Role, TooLarge
 
 LONGEST = 256
 BUDGET = BatchBudget(tokens=256, sequences=32)

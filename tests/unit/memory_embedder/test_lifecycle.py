@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from memory_embedder.errors import EmbedderError, ErrorKind
-from memory_embedder.metrics import Metrics
-from memory_embedder.service import EmbeddingService, State
+from memory_embedder.scheduling.service import EmbeddingService, State
 from memory_embedder.settings import EmbedderSettings
+from memory_embedder.telemetry.metrics import Metrics
 from tests.unit.memory_embedder.conftest import Connect, until
 from tests.unit.memory_embedder.conftest import MakeService as Make
 
@@ -191,7 +191,7 @@ async def test_a_departed_callers_texts_are_not_computed(service: EmbeddingServi
     async def leaves() -> None:
         await until(lambda: service.reading().queued["document"] > 400)  # type: ignore[index]
 
-    from memory_embedder.lanes import Lane
+    from memory_embedder.scheduling.lanes import Lane
 
     staying = asyncio.create_task(service.embed(Lane.DOCUMENT, ["s " * 200], truncate=True, departed=stays))
     await until(lambda: sum(service.reading().inflight.values()) > 0)

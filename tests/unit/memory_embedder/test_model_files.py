@@ -14,15 +14,15 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from memory_embedder.convert.bert import WeightType, convert_bert
-from memory_embedder.convert.package import convert_package
 from memory_embedder.engine.backends import GpuDevice, choose_variant
 from memory_embedder.engine.memory import MemoryNeed, check_gpu_memory, estimate_memory
 from memory_embedder.errors import EmbedderError
-from memory_embedder.fetching import copy_file, fetch_file
-from memory_embedder.gguf_header import GgufFacts, read_facts
-from memory_embedder.plan import plan_load
-from memory_embedder.profiles import PROFILES, Pooling
+from memory_embedder.models.convert.bert import WeightType, convert_bert
+from memory_embedder.models.convert.package import convert_package
+from memory_embedder.models.fetching import copy_file, fetch_file
+from memory_embedder.models.gguf_header import GgufFacts, read_facts
+from memory_embedder.models.profiles import PROFILES, Pooling
+from memory_embedder.scheduling.plan import plan_load
 from memory_embedder.settings import EmbedderSettings
 
 WIDTH, POSITIONS = 32, 16

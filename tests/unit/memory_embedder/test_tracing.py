@@ -15,8 +15,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from memory_embedder.errors import EmbedderError
-from memory_embedder.service import EmbeddingService
-from memory_embedder.tracing import NoTracing, OpenTelemetryTracing, make_tracing
+from memory_embedder.scheduling.service import EmbeddingService
+from memory_embedder.telemetry.tracing import NoTracing, OpenTelemetryTracing, make_tracing
 from tests.unit.memory_embedder.conftest import Connect
 
 CANARY = "heron-CANARY-5150"

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory_embedder import tuning
-from memory_embedder.dispatcher import WorkerPlan
 from memory_embedder.errors import EmbedderError, ErrorKind
-from memory_embedder.offline import Speed
-from memory_embedder.plan import ComputePlan, plan_load
-from memory_embedder.profiles import PROFILES
+from memory_embedder.models.profiles import PROFILES
+from memory_embedder.scheduling import tuning
+from memory_embedder.scheduling.dispatcher import WorkerPlan
+from memory_embedder.scheduling.offline import Speed
+from memory_embedder.scheduling.plan import ComputePlan, plan_load
+from memory_embedder.scheduling.tuning import choose, choose_query_threads, tune, tune_query_threads, undisturbed_rate
 from memory_embedder.settings import EmbedderSettings
-from memory_embedder.tuning import choose, choose_query_threads, tune, tune_query_threads, undisturbed_rate
 
 PROFILE = PROFILES["all-MiniLM-L6-v2"]
 PLANS = [ComputePlan(tokens, WorkerPlan(2, 1, 1)) for tokens in (256, 128, 512)]
@@ -91,7 +91,7 @@ def test_another_than_the_default_must_be_faster_twice(
         assert plan == expected
         return rate
 
-    monkeypatch.setattr("memory_embedder.tuning._tokens_per_second", measured)
+    monkeypatch.setattr("memory_embedder.scheduling.tuning._tokens_per_second", measured)
     assert tune(engine, PLANS, seconds=60.0) == serves
 
 

@@ -11,8 +11,11 @@ from typing import Any
 
 import pytest
 
-from memory_operator import parsing
-from memory_operator.observed import (
+from memory_operator.api.spec import FINALIZER, Manifest, MemoryIndex, parse
+from memory_operator.clients import object_facts
+from memory_operator.reconcile import reconcile
+from memory_operator.reconcile.core import Pace
+from memory_operator.reconcile.observed import (
     ClusterFacts,
     Credentials,
     DatabaseFacts,
@@ -24,11 +27,8 @@ from memory_operator.observed import (
     Problem,
     Rows,
 )
-from memory_operator.plan import Apply, Delete, Plan, SetFinalizer
-from memory_operator.reconcile import reconcile
-from memory_operator.reconcile.core import Pace
+from memory_operator.reconcile.plan import Apply, Delete, Plan, SetFinalizer
 from memory_operator.resources.common import Images
-from memory_operator.spec import FINALIZER, Manifest, MemoryIndex, parse
 
 START = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 PASSWORD = "s3cret-pa55word"
@@ -86,7 +86,7 @@ class World:
     def seen(self, **facts: Any) -> Observed:
         base = Observed(
             credentials=Credentials(user="owner", host="pg-rw.dbaas", database="app"),
-            cluster=ClusterFacts("dbaas", "pg", phase=parsing.HEALTHY_PHASE),
+            cluster=ClusterFacts("dbaas", "pg", phase=object_facts.HEALTHY_PHASE),
             database=FULL,
         )
         return replace(base, **facts)
@@ -125,7 +125,7 @@ class Cluster:
         deployments = {name: item for (kind, name), item in self.children.items() if kind == "Deployment"}
         return self.world.seen(
             database=self.database,
-            database_objects=tuple(parsing.database_object(item) for item in self.cnpg.values()),
+            database_objects=tuple(object_facts.database_object(item) for item in self.cnpg.values()),
             jobs=tuple(self.jobs.values()),
             embedder=self._replicas(deployments.get("mem-embedder")),
             next_embedder=self._replicas(deployments.get("mem-embedder-next")),
@@ -209,7 +209,7 @@ class Cluster:
     def _apply(self, manifest: Manifest) -> None:
         name = manifest["metadata"]["name"]
         if manifest["kind"] == "Job":
-            self.jobs[name] = parsing.job_facts(manifest, [])
+            self.jobs[name] = object_facts.job_facts(manifest, [])
         elif manifest["kind"] == "Database":
             self.cnpg[name] = {**manifest, "metadata": {**manifest["metadata"], "generation": 1}}
         else:

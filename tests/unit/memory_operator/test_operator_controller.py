@@ -9,14 +9,14 @@ import httpx
 import pytest
 from structlog.testing import capture_logs
 
+from memory_operator.api.reasons import Reason
 from memory_operator.clients.embedder import EmbedderProbe
 from memory_operator.clients.kube import KindMissingError, KubeError
-from memory_operator.controller import LOOKING_SHARE, Controller, described
-from memory_operator.metrics import Metrics
-from memory_operator.observe import Observer
-from memory_operator.observed import DatabaseFacts, Problem, Rows
-from memory_operator.reasons import Reason
-from memory_operator.workqueue import WorkQueue
+from memory_operator.controller.controller import LOOKING_SHARE, Controller, described
+from memory_operator.controller.metrics import Metrics
+from memory_operator.controller.observe import Observer
+from memory_operator.controller.queue import WorkQueue
+from memory_operator.reconcile.observed import DatabaseFacts, Problem, Rows
 
 KEY = ("team", "mem")
 PASSWORD = "s3cret-pa55word"

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from memory_operator.observed import PodFacts, Problem
-from memory_operator.reasons import Reason
+from memory_operator.api.reasons import Reason
+from memory_operator.reconcile.observed import PodFacts, Problem
 
 
 def test_deletion_removes_our_database_object_and_then_lets_go(cluster: Any) -> None:

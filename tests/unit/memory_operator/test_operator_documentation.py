@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from memory_operator.reasons import Reason
+from memory_operator.api.reasons import Reason
 from memory_operator.settings import Settings
 
 TEXT = (Path(__file__).resolve().parents[3] / "docs" / "operator.md").read_text(encoding="utf-8")

@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from memory_operator.api.reasons import Reason
 from memory_operator.clients.embedder import parse_metrics, unsuitable
-from memory_operator.reasons import Reason
 
 METRICS = """\
 # TYPE memory_embedder_queued_tokens gauge

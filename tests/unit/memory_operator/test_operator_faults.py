@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from memory_operator import parsing
-from memory_operator.observed import (
+from memory_operator.api.reasons import Reason
+from memory_operator.clients import object_facts
+from memory_operator.reconcile.observed import (
     ClusterFacts,
     DatabaseFacts,
     DeploymentFacts,
@@ -15,10 +16,9 @@ from memory_operator.observed import (
     Problem,
     Rows,
 )
-from memory_operator.plan import Apply, Plan
-from memory_operator.reasons import Reason
+from memory_operator.reconcile.plan import Apply, Plan
 
-HEALTHY = ClusterFacts("dbaas", "pg", phase=parsing.HEALTHY_PHASE)
+HEALTHY = ClusterFacts("dbaas", "pg", phase=object_facts.HEALTHY_PHASE)
 MIGRATED = DatabaseFacts(
     extension_version="0.8.7", extension_available="0.8.7", schema_revision="0002", schema_current=True,
     column_dimensions=384, active_model="all-MiniLM-L6-v2", rows=Rows(total=10, pending=10),

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from memory_operator.observe import Observer
-from memory_operator.observed import Problem, Rows
-from memory_operator.reasons import Reason
+from memory_operator.api.reasons import Reason
+from memory_operator.api.spec import parse
+from memory_operator.controller.observe import Observer
+from memory_operator.reconcile.observed import Problem, Rows
 from memory_operator.resources import workers
-from memory_operator.spec import parse
 
 HOSTED: dict[str, Any] = {
     "embedding": {

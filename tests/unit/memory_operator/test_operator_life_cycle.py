@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from memory_operator.observed import DatabaseFacts, JobState, PodFacts, Problem, Rows
-from memory_operator.reasons import Reason
+from memory_operator.api.reasons import Reason
+from memory_operator.reconcile.observed import DatabaseFacts, JobState, PodFacts, Problem, Rows
 
 
 def test_first_sight_reports_unknown_and_takes_the_finalizer_before_anything_else(cluster: Any) -> None:

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from memory_operator import parsing
-from memory_operator.observed import Credentials, JobState, Problem
-from memory_operator.reasons import Reason
-from memory_operator.spec import InvalidSpecError, parse
+from memory_operator.api.reasons import Reason
+from memory_operator.api.spec import InvalidSpecError, parse
+from memory_operator.clients import object_facts
+from memory_operator.reconcile.observed import Credentials, JobState, Problem
 
 PASSWORD = "s3cret-pa55word"
 
@@ -19,7 +19,7 @@ def secret(**data: str) -> dict[str, Any]:
 
 
 def test_a_secrets_key_is_decoded() -> None:
-    assert parsing.secret_value(secret(uri="text\n"), called="team/dsn", key="uri") == "text"
+    assert object_facts.secret_value(secret(uri="text\n"), called="team/dsn", key="uri") == "text"
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_a_secrets_key_is_decoded() -> None:
     ],
 )
 def test_an_unusable_secret_is_named_without_its_values(given: Any, reason: Reason) -> None:
-    problem = parsing.secret_value(given, called="team/dsn", key="uri")
+    problem = object_facts.secret_value(given, called="team/dsn", key="uri")
     assert isinstance(problem, Problem)
     assert problem.reason is reason
     assert "team/dsn" in problem.message
@@ -41,7 +41,7 @@ def test_an_unusable_secret_is_named_without_its_values(given: Any, reason: Reas
 
 
 def test_a_missing_keys_message_lists_the_keys_that_exist() -> None:
-    problem = parsing.secret_value(secret(DATABASE_URL="x", user="y"), called="team/dsn", key="uri")
+    problem = object_facts.secret_value(secret(DATABASE_URL="x", user="y"), called="team/dsn", key="uri")
     assert isinstance(problem, Problem)
     assert "DATABASE_URL, user" in problem.message
 
@@ -49,42 +49,42 @@ def test_a_missing_keys_message_lists_the_keys_that_exist() -> None:
 @pytest.mark.parametrize("scheme", ["postgresql", "postgres", "postgresql+asyncpg"])
 def test_a_connection_uri_is_reduced_to_what_is_no_secret(scheme: str) -> None:
     uri = f"{scheme}://us%40er:{PASSWORD}@pg-rw.dbaas:5432/app?sslmode=require"
-    found = parsing.credentials(uri, called="team/dsn", key="uri")
+    found = object_facts.credentials(uri, called="team/dsn", key="uri")
     assert found == Credentials(user="us@er", host="pg-rw.dbaas", database="app")
 
 
 @pytest.mark.parametrize("uri", ["", "nonsense", f"host=x password={PASSWORD}", f"mysql://u:{PASSWORD}@h/d",
                                  f"postgresql://u:{PASSWORD}@h", f"postgresql://u:{PASSWORD}@[::/d"])  # fmt: skip
 def test_what_is_no_connection_uri_is_refused_without_being_quoted(uri: str) -> None:
-    problem = parsing.credentials(uri, called="team/dsn", key="uri")
+    problem = object_facts.credentials(uri, called="team/dsn", key="uri")
     assert isinstance(problem, Problem)
     assert problem.reason is Reason.SECRET_INVALID
     assert PASSWORD not in problem.message
 
 
 def cluster(**status: Any) -> dict[str, Any]:
-    base = {"phase": parsing.HEALTHY_PHASE, "currentPrimary": "pg-1", "targetPrimary": "pg-1"}
+    base = {"phase": object_facts.HEALTHY_PHASE, "currentPrimary": "pg-1", "targetPrimary": "pg-1"}
     return {"metadata": {"namespace": "dbaas", "name": "pg"}, "status": base | status}
 
 
 def test_a_cluster_is_healthy_only_in_its_healthy_phase_with_one_primary() -> None:
-    assert parsing.cluster_facts(cluster()).healthy
-    assert not parsing.cluster_facts(cluster(phase="Failing over")).healthy
-    assert not parsing.cluster_facts(cluster(targetPrimary="pg-2")).healthy
-    assert not parsing.cluster_facts({"metadata": {"namespace": "dbaas", "name": "pg"}}).healthy
+    assert object_facts.cluster_facts(cluster()).healthy
+    assert not object_facts.cluster_facts(cluster(phase="Failing over")).healthy
+    assert not object_facts.cluster_facts(cluster(targetPrimary="pg-2")).healthy
+    assert not object_facts.cluster_facts({"metadata": {"namespace": "dbaas", "name": "pg"}}).healthy
 
 
 def test_annotations_of_a_cluster_are_honoured() -> None:
     item = cluster()
     item["metadata"]["annotations"] = {"cnpg.io/hibernation": "on", "cnpg.io/reconciliationLoop": "disabled"}
-    facts = parsing.cluster_facts(item)
+    facts = object_facts.cluster_facts(item)
     assert facts.hibernated
     assert facts.reconciliation_disabled
 
 
 def test_a_database_object_without_status_is_unknown_rather_than_failed() -> None:
     item = {"metadata": {"namespace": "dbaas", "name": "d", "generation": 1}, "spec": {"owner": "o"}}
-    found = parsing.database_object(item)
+    found = object_facts.database_object(item)
     assert found.applied is None
     assert not found.settled
 
@@ -94,7 +94,7 @@ def test_an_older_generation_that_was_applied_is_not_settled() -> None:
         "metadata": {"namespace": "dbaas", "name": "d", "generation": 2},
         "spec": {"owner": "o"}, "status": {"applied": True, "observedGeneration": 1},
     }  # fmt: skip
-    assert not parsing.database_object(item).settled
+    assert not object_facts.database_object(item).settled
 
 
 def job(**status: Any) -> dict[str, Any]:
@@ -123,7 +123,7 @@ def ended(
 
 
 def test_a_running_job_is_active() -> None:
-    facts = parsing.job_facts(job(active=1), [])
+    facts = object_facts.job_facts(job(active=1), [])
     assert (facts.state, facts.sequence, facts.config, facts.failure) == (JobState.ACTIVE, 2, "abc", None)
 
 
@@ -135,23 +135,23 @@ def test_a_failed_jobs_last_words_are_its_failure() -> None:
             json.dumps({"reason": "DimensionMismatch", "message": "other job"}), of="another", at="2026-01-01T12:00:10Z"
         ),
     ]
-    facts = parsing.job_facts(job(**FAILED), pods)
+    facts = object_facts.job_facts(job(**FAILED), pods)
     assert facts.failure == Problem(Reason.SCHEMA_UNSUPPORTED, "no column content", "")
 
 
 @pytest.mark.parametrize("message", [None, "not json", "[]", '"text"', '{"reason": "X"}', "null"])
 def test_a_job_that_said_nothing_useful_reports_its_exit_status(message: str | None) -> None:
-    facts = parsing.job_facts(job(**FAILED), [ended(message, code=1)])
+    facts = object_facts.job_facts(job(**FAILED), [ended(message, code=1)])
     assert facts.failure == Problem(Reason.JOB_FAILED, "its last pod ended with status 1.")
 
 
 def test_an_unknown_reason_of_a_worker_becomes_a_known_one_and_is_quoted() -> None:
-    facts = parsing.job_facts(job(**FAILED), [ended(json.dumps({"reason": "Novel", "message": "text"}))])
+    facts = object_facts.job_facts(job(**FAILED), [ended(json.dumps({"reason": "Novel", "message": "text"}))])
     assert facts.failure == Problem(Reason.JOB_FAILED, "Novel: text", "")
 
 
 def test_a_failed_job_without_pods_reports_what_the_controller_says() -> None:
-    assert parsing.job_facts(job(**FAILED), []).failure == Problem(Reason.JOB_FAILED, "m")
+    assert object_facts.job_facts(job(**FAILED), []).failure == Problem(Reason.JOB_FAILED, "m")
 
 
 def pod(**status: Any) -> dict[str, Any]:
@@ -178,7 +178,7 @@ def last_state(code: int, message: str = "", seconds: int = 2) -> dict[str, Any]
 
 
 def problem_of(item: dict[str, Any]) -> Problem | None:
-    return parsing.pod_facts(item).problem
+    return object_facts.pod_facts(item).problem
 
 
 def test_the_schedulers_message_is_passed_on() -> None:
@@ -236,7 +236,7 @@ def test_a_model_that_cannot_be_had_is_told_from_a_crash() -> None:
     ("phase", "ended"), [("Running", False), ("Pending", False), ("Succeeded", True), ("Failed", True)]
 )
 def test_a_pod_that_has_run_its_course_is_told_from_one_that_works(phase: str, ended: bool) -> None:
-    assert parsing.pod_facts(pod(phase=phase)).ended is ended
+    assert object_facts.pod_facts(pod(phase=phase)).ended is ended
 
 
 def test_a_healthy_pod_has_no_problem() -> None:

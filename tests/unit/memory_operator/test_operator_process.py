@@ -8,10 +8,11 @@ import pytest
 import structlog
 from lightkube import KubeConfig
 
-from memory_operator import handlers, logs
+from memory_operator import logs
 from memory_operator.clients import tls
+from memory_operator.controller import handlers
+from memory_operator.controller.queue import WorkQueue
 from memory_operator.settings import Settings
-from memory_operator.workqueue import WorkQueue
 
 
 def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,7 +63,7 @@ def test_library_logs_below_warnings_are_off(monkeypatch: pytest.MonkeyPatch) ->
     try:
         logs.configure(fmt="json", level="debug")
         assert not logging.getLogger("kopf.objects").isEnabledFor(logging.INFO)
-        assert logging.getLogger("memory_operator.controller").isEnabledFor(logging.DEBUG)
+        assert logging.getLogger("memory_operator.controller.controller").isEnabledFor(logging.DEBUG)
     finally:
         root.handlers[:] = handlers_before
         root.setLevel(level_before)

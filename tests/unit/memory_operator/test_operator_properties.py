@@ -7,11 +7,11 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from memory_operator import parsing
-from memory_operator.conditions import ConditionType
-from memory_operator.observed import Credentials, DatabaseFacts, Problem, Rows
-from memory_operator.plan import Apply
-from memory_operator.reasons import Reason
+from memory_operator.api.conditions import ConditionType
+from memory_operator.api.reasons import Reason
+from memory_operator.clients import object_facts
+from memory_operator.reconcile.observed import Credentials, DatabaseFacts, Problem, Rows
+from memory_operator.reconcile.plan import Apply
 
 SECRET = "s3cret-pa55word"
 counts = st.integers(min_value=0, max_value=10_000)
@@ -75,7 +75,7 @@ def test_no_status_and_no_object_ever_holds_the_password(
     world: Any, user: str, database: Any, scheme: str, path: str
 ) -> None:
     dsn = f"{scheme}://{user}:{SECRET}@pg-rw.dbaas:5432{path}"
-    credentials = parsing.credentials(dsn, called="team/dsn", key="uri")
+    credentials = object_facts.credentials(dsn, called="team/dsn", key="uri")
     assert SECRET not in repr(credentials)
     plan = world.decide(credentials=credentials, database=database)
     written = json.dumps([plan.status, [a.manifest for a in plan.actions if isinstance(a, Apply)]])

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from memory_operator.handlers import Wakers
-from memory_operator.memory import Backoff, ObjectMemory, RateTracker
-from memory_operator.observed import Recommendation
-from memory_operator.workqueue import WorkQueue
+from memory_operator.controller.handlers import Wakers
+from memory_operator.controller.history import Backoff, ObjectMemory, RateTracker
+from memory_operator.controller.queue import WorkQueue
+from memory_operator.reconcile.observed import Recommendation
 
 A, B = ("team", "a"), ("team", "b")
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory_operator.observed import EmbedderLoad, Recommendation
+from memory_operator.reconcile.observed import EmbedderLoad, Recommendation
 from memory_operator.reconcile.scaling import Bounds, desired_replicas, needed
 
 NOW = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)

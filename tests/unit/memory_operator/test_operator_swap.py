@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from memory_operator.observed import JobState, Problem, Rows
-from memory_operator.reasons import Reason
-from memory_operator.spec import Manifest
+from memory_operator.api.reasons import Reason
+from memory_operator.api.spec import Manifest
+from memory_operator.reconcile.observed import JobState, Problem, Rows
 from tests.unit.memory_operator.conftest import FULL, Cluster, World
 
 NEXT = {"model": "bge-small-en-v1.5", "dimensions": 384}

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from memory_recall.fusion import Candidate, Fusion, SortBy, fuse
+from memory_recall.search.fusion import Candidate, Fusion, SortBy, fuse
 
 PLAIN = Fusion(importance=False)
 

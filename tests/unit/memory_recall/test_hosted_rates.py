@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from memory_recall.errors import EmbedderBusy, EmbedderRejected, EmbedderUnavailable
-from memory_recall.workers import hosted
-from memory_recall.workers.hosted import HostedEmbedder, RateLimits
+from memory_recall.indexing import hosted_embedder
+from memory_recall.indexing.hosted_embedder import HostedEmbedder, RateLimits
 
 
 @pytest.mark.parametrize(
@@ -30,8 +30,8 @@ async def test_the_stricter_ceiling_decides_how_far_apart_requests_are(
         def monotonic() -> float:
             return 1000.0
 
-    monkeypatch.setattr(hosted, "asyncio", Clock)
-    monkeypatch.setattr(hosted, "time", Clock)
+    monkeypatch.setattr(hosted_embedder, "asyncio", Clock)
+    monkeypatch.setattr(hosted_embedder, "time", Clock)
     nobody: Any = None
     embedder = HostedEmbedder(nobody, limits, screen=nobody)
     for _ in range(3):
@@ -40,7 +40,7 @@ async def test_the_stricter_ceiling_decides_how_far_apart_requests_are(
 
 
 def test_only_what_passes_by_itself_is_repeated_and_no_longer_than_allowed() -> None:
-    assert hosted._pause(EmbedderBusy("busy", retry_after=7), longest=60) == 7
-    assert hosted._pause(EmbedderBusy("busy", retry_after=3600), longest=60) == 60
-    assert hosted._pause(EmbedderUnavailable("gone"), longest=60) is True
-    assert hosted._pause(EmbedderRejected("too long"), longest=60) is False
+    assert hosted_embedder._pause(EmbedderBusy("busy", retry_after=7), longest=60) == 7
+    assert hosted_embedder._pause(EmbedderBusy("busy", retry_after=3600), longest=60) == 60
+    assert hosted_embedder._pause(EmbedderUnavailable("gone"), longest=60) is True
+    assert hosted_embedder._pause(EmbedderRejected("too long"), longest=60) is False

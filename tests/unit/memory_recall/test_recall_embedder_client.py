@@ -11,7 +11,7 @@ import httpx
 import numpy as np
 import pytest
 
-from memory_recall.embedder import EmbedderClient
+from memory_recall.embedding.client import EmbedderClient
 from memory_recall.errors import (
     DimensionMismatch,
     EmbedderBroken,

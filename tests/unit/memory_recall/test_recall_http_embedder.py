@@ -7,8 +7,8 @@ import httpx
 import numpy as np
 import pytest
 
+from memory_recall.embedding.blocking_client import HttpEmbedder
 from memory_recall.errors import EmbedderUnavailable
-from memory_recall.http_embedder import HttpEmbedder
 
 ENCODED = base64.b64encode(np.array([0.6, 0.8], dtype="<f4").tobytes()).decode()
 

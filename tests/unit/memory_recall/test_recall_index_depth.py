@@ -2,8 +2,8 @@
 
 import pytest
 
-from memory_recall.store.search_effort import SearchedGraph
-from memory_recall.store.vector_index import DEFAULT_EF_CONSTRUCTION, DEFAULT_M
+from memory_recall.hnsw.definition import DEFAULT_EF_CONSTRUCTION, DEFAULT_M
+from memory_recall.hnsw.search_effort import SearchedGraph
 
 
 def ours(rows: float) -> SearchedGraph:

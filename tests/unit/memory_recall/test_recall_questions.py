@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from memory_recall import metrics
-from memory_recall.embedder import EmbeddedBatch
+from memory_recall.embedding.client import EmbeddedBatch
 from memory_recall.errors import EmbedderBusy, InvalidInput
-from memory_recall.evaluation import Outcome, embed_questions, parse_questions, summarise
+from memory_recall.evaluation import measures
+from memory_recall.evaluation.evaluate import Outcome, embed_questions, parse_questions, summarise
 
 GOOD = '{"query_id": "a", "text": "what", "stratum": "exact", "conv": "c1", "relevant_ids": [3, 4]}'
 
@@ -59,10 +59,10 @@ def test_the_summary_has_every_measure_by_mode_and_stratum() -> None:
     """Its form is what the demo and the operator's quality gate read."""
     exact, other = parse_questions([GOOD, '{"query_id": "b", "text": "y", "stratum": "multihop", "relevant_ids": [1]}'])
     outcomes = [
-        Outcome(exact, "lexical", metrics.score([3, 4], {3, 4})),
-        Outcome(exact, "hybrid", metrics.score([3, 9], {3, 4})),
-        Outcome(other, "lexical", metrics.score([9], {1})),
-        Outcome(other, "hybrid", metrics.score([1], {1})),
+        Outcome(exact, "lexical", measures.score([3, 4], {3, 4})),
+        Outcome(exact, "hybrid", measures.score([3, 9], {3, 4})),
+        Outcome(other, "lexical", measures.score([9], {1})),
+        Outcome(other, "hybrid", measures.score([1], {1})),
     ]
     summary = summarise(outcomes, ["lexical", "hybrid"])
     assert summary["recall@10"] == {"lexical": 0.5, "hybrid": 0.75}

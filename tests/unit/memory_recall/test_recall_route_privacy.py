@@ -20,9 +20,9 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from starlette.responses import JSONResponse
 
-from memory_recall.api import create_recall_router
-from memory_recall.query import Evidence, RecalledMemory, RecallResult, Timings
-from memory_recall.recall import HybridRecall
+from memory_recall.integrations.fastapi import create_recall_router
+from memory_recall.search.hybrid_recall import HybridRecall
+from memory_recall.search.query import Evidence, RecalledMemory, RecallResult, Timings
 
 CANARY = "zebra-CANARY-7731"
 PATH = "/api/memories/recall"
@@ -185,7 +185,7 @@ async def test_a_broken_database_is_named_without_its_words(
         answer = await http.post(PATH, json={"context": CANARY}, headers={"x-user": "ana"})
     assert (answer.status_code, answer.json()) == (status, {"detail": reason})
     assert CANARY not in answer.text + str(answer.headers) + caplog.text + host.everything()
-    logged = [record.getMessage() for record in caplog.records if record.name == "memory_recall.api"]
+    logged = [record.getMessage() for record in caplog.records if record.name == "memory_recall.integrations.fastapi"]
     assert len(logged) == (status == 500)
     assert all(type(error).__name__ in line for line in logged)
 

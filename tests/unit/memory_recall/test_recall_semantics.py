@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import pytest
 
 from memory_recall.errors import EmbedderRejected, EmbedderUnavailable
-from memory_recall.query import Degraded
-from memory_recall.semantics import Embedded, QuerySemantics
+from memory_recall.search.query import Degraded
+from memory_recall.search.query_embedding import Embedded, QuerySemantics
 
 SOON = (0.0,)
 

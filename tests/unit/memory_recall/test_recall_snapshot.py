@@ -3,7 +3,7 @@
 import asyncio
 
 from memory_recall.errors import DatabaseUnreachable
-from memory_recall.snapshot import Snapshot
+from memory_recall.search.cached_value import Snapshot
 
 
 async def test_concurrent_first_callers_share_one_measurement() -> None:

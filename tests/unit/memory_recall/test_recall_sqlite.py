@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from memory_recall.errors import InvalidInput
-from memory_recall.sqlite import SqliteRecall, create_schema
+from memory_recall.integrations.sqlite import SqliteRecall, create_schema
 
 ROWS = [
     ("the zigbee dongle hangs on usb3 noise", 0.5),

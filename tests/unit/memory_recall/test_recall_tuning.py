@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from memory_recall.errors import InvalidInput
-from memory_recall.fusion import Fusion
-from memory_recall.metrics import Scores
-from memory_recall.tuning import LEAST_QUESTIONS, choose, settings
+from memory_recall.evaluation.measures import Scores
+from memory_recall.evaluation.tuning import LEAST_QUESTIONS, choose, settings
+from memory_recall.search.fusion import Fusion
 
 DEFAULT = Fusion()
 OTHER = Fusion(method="rrf", k=1)

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory_recall.store.pending import PendingRow
-from memory_recall.workers.batching import BatchLimits, batches, estimated_tokens
+from memory_recall.indexing.batching import BatchLimits, batches, estimated_tokens
+from memory_recall.indexing.queue_sql import PendingRow
 
 
 @given(

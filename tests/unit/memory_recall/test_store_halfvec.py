@@ -5,7 +5,7 @@ import pytest
 from pgvector import HalfVector
 
 from memory_recall.errors import EmbedderBroken
-from memory_recall.store.halfvec import decode_halfvec, encode_halfvecs
+from memory_recall.indexing.halfvec import decode_halfvec, encode_halfvecs
 
 
 def test_the_format_is_pgvectors_own() -> None:

@@ -2,8 +2,8 @@
 
 from dataclasses import fields
 
-from memory_embedder.profiles import PROFILES as SERVED
-from memory_recall.profiles import PROFILES, ModelProfile
+from memory_embedder.models.profiles import PROFILES as SERVED
+from memory_recall.embedding.profiles import PROFILES, ModelProfile
 
 
 def test_both_sides_know_the_same_models_in_the_same_way() -> None:

@@ -11,7 +11,7 @@ from memory_recall.errors import (
     LockNotAvailable,
     MemoryIndexError,
 )
-from memory_recall.store.translation import translate
+from memory_recall.postgres.driver_errors import translate
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory_recall.neighbourhood import trusted
+from memory_recall.embedding.address_policy import trusted
 from memory_recall.swap.gate import Scores, judge, not_measurable
 from memory_recall.swap.machine import OPEN_STAGES, TRANSITIONS, Act, Fill, Stage, SwapFacts, decide, path
 

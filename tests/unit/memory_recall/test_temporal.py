@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory_recall.dates import SEARCHED, UNDERSTOOD, find_period
-from memory_recall.temporal import FADE, Period
+from memory_recall.search.dates import SEARCHED, UNDERSTOOD, find_period
+from memory_recall.search.period import FADE, Period
 
 NOW = datetime(2023, 11, 15, 10, 30, tzinfo=UTC)  # a Wednesday
 MOMENTS = st.datetimes(datetime(1970, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001  (Hypothesis adds the zone)

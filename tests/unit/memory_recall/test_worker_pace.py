@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory_recall.store.pending import PendingRow
-from memory_recall.workers.pipeline import BACKGROUND, BULK, FRESH
+from memory_recall.indexing.pipeline import BACKGROUND, BULK, FRESH
+from memory_recall.indexing.queue_sql import PendingRow
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.01, 3.0])

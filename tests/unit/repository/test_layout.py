@@ -49,6 +49,17 @@ def test_functions_stay_readable(path: Path) -> None:
     assert {name: lines for name, lines in long.items() if lines > LONGEST_FUNCTION} == {}
 
 
+def test_documents_wrap_at_120_columns() -> None:
+    """A line of a document has at most 120 characters; only a table's row may be longer."""
+    long = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in tracked("*.md")
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if len(line) > 120 and not line.lstrip().startswith("|")
+    ]
+    assert long == []
+
+
 def test_locked_requirements_carry_hashes_and_no_addresses() -> None:
     """A lock names what is installed and its hashes; where it comes from is the machine's own business."""
     locks = tracked("requirements/*.txt")

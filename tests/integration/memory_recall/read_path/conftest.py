@@ -8,9 +8,9 @@ from typing import Any
 import asyncpg
 import pytest
 
-from memory_recall.recall import HybridRecall
-from memory_recall.store.connection import DsnText, create_pool
-from memory_recall.store.migrate import migrate
+from memory_recall.postgres.connection import DsnText, create_pool
+from memory_recall.schema.migrate import migrate
+from memory_recall.search.hybrid_recall import HybridRecall
 from tests.integration.memory_recall.read_path.rows import fill
 from tests.integration.memory_recall.read_path.splitting import Fetched
 from tests.integration.memory_recall.read_path.vectors import DIMENSIONS, axis

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from memory_recall import asking
-from memory_recall.store import recall_parallel
+from memory_recall.search import execution
+from memory_recall.search.sql import parallel
 
 
 class Fetched:
@@ -18,9 +18,9 @@ class Fetched:
         self.before_fusion: Callable[[], Awaitable[object]] | None = None
         self.before_words: Callable[[Any], Awaitable[object]] | None = None
         self.meaning = asyncio.Event()  # the dense leg has answered
-        self._fetch = asking._fetch
-        monkeypatch.setattr(asking, "_fetch", self)
-        monkeypatch.setattr(recall_parallel, "WORTH_SPLITTING", 0)
+        self._fetch = execution._fetch
+        monkeypatch.setattr(execution, "_fetch", self)
+        monkeypatch.setattr(parallel, "WORTH_SPLITTING", 0)
 
     async def __call__(self, connection: Any, sent: Any, readiness: Any) -> Sequence[Any]:
         self.sessions.append(connection.get_server_pid())

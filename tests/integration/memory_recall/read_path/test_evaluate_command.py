@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from memory_recall.fusion import Fusion
+from memory_recall.search.fusion import Fusion
 from tests.integration.memory_recall.fake_embedder import vector_of
 
 MEMORY = Path(sys.executable).with_name("memory")

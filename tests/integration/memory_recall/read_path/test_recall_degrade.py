@@ -8,7 +8,7 @@ import asyncpg
 import pytest
 
 from memory_recall.errors import DatabaseUnreachable, EmbedderUnavailable
-from memory_recall.query import Degraded
+from memory_recall.search.query import Degraded
 from tests.integration.memory_recall.read_path.rows import fill
 from tests.integration.memory_recall.read_path.vectors import axis
 

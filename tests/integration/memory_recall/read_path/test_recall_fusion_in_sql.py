@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from memory_recall.fusion import Candidate, Fusion, SortBy, fuse
-from memory_recall.store.recall_filters import Arguments
-from memory_recall.store.recall_fusion import fused
+from memory_recall.search.fusion import Candidate, Fusion, SortBy, fuse
+from memory_recall.search.sql.filters import Arguments
+from memory_recall.search.sql.fusion import fused
 
 POOL = """
 WITH pool AS (

@@ -7,11 +7,11 @@ from typing import Any
 import asyncpg
 import pytest
 
-from memory_recall.dates import find_period
 from memory_recall.errors import InvalidInput
-from memory_recall.fusion import Fusion
-from memory_recall.recall import HybridRecall
-from memory_recall.temporal import Period
+from memory_recall.search.dates import find_period
+from memory_recall.search.fusion import Fusion
+from memory_recall.search.hybrid_recall import HybridRecall
+from memory_recall.search.period import Period
 from tests.integration.memory_recall.read_path.vectors import axis
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -96,7 +96,7 @@ async def test_bm25_is_that_of_the_textbook_while_the_budget_lasts(memories: Any
     """Scores and order equal an unbounded BM25 over the same lexemes, repeated words included."""
     await fill(memories)
     expected = await reference_bm25(memories, query)
-    from memory_recall.fusion import Fusion
+    from memory_recall.search.fusion import Fusion
 
     result = await memories.recalling(fusion=Fusion(importance=False)).recall(query, mode="lexical", limit=10)
     scores = {memory.id: memory.evidence.lexical_score for memory in result.memories}
@@ -108,11 +108,11 @@ async def test_bm25_is_that_of_the_textbook_while_the_budget_lasts(memories: Any
 
 async def test_a_small_budget_spends_itself_on_the_rarest_word(memories: Any) -> None:
     """The common word's many rows do not crowd the rare word's few ones out."""
-    from memory_recall.fusion import Fusion, SortBy
-    from memory_recall.store.lexical_bm25 import CollectionStatistics
-    from memory_recall.store.recall_filters import Filters
-    from memory_recall.store.recall_sql import RecallQuery, statement
-    from memory_recall.store.table import describe
+    from memory_recall.schema.table import describe
+    from memory_recall.search.fusion import Fusion, SortBy
+    from memory_recall.search.sql.bm25 import CollectionStatistics
+    from memory_recall.search.sql.filters import Filters
+    from memory_recall.search.sql.statement import RecallQuery, statement
 
     for number in range(100):
         await memories.add(f"pool note {number}")
@@ -140,12 +140,12 @@ async def test_a_large_table_s_bm25_is_that_of_the_textbook_too(
     memories: Any, monkeypatch: pytest.MonkeyPatch, query: str, user: str | None, rare_rows: int
 ) -> None:
     """Whether words that ANALYZE knows are read or intersected with others: the same best rows, filtered too."""
-    from memory_recall.fusion import Fusion
-    from memory_recall.store import lexical_bm25
+    from memory_recall.search.fusion import Fusion
+    from memory_recall.search.sql import bm25
 
-    monkeypatch.setattr(lexical_bm25, "SMALL_TABLE", 0)
-    monkeypatch.setattr(lexical_bm25, "_LEAST_RARE_ROWS", rare_rows)
-    monkeypatch.setattr(lexical_bm25, "_RARE_ROWS_SCALE", 0)
+    monkeypatch.setattr(bm25, "SMALL_TABLE", 0)
+    monkeypatch.setattr(bm25, "_LEAST_RARE_ROWS", rare_rows)
+    monkeypatch.setattr(bm25, "_RARE_ROWS_SCALE", 0)
     await fill(memories)
     await memories.pool.execute("UPDATE memories SET user_id = 'ana' WHERE id % 3 = 0")
     await memories.pool.execute("ANALYZE memories")
@@ -163,11 +163,11 @@ async def test_a_large_table_s_bm25_is_that_of_the_textbook_too(
 
 async def test_a_large_table_takes_frequencies_from_the_last_analyze(memories: Any) -> None:
     """Where counting would be too dear, common words are known from Postgres's own statistics."""
-    from memory_recall.fusion import Fusion, SortBy
-    from memory_recall.store.lexical_bm25 import CollectionStatistics
-    from memory_recall.store.recall_filters import Filters
-    from memory_recall.store.recall_sql import RecallQuery, statement
-    from memory_recall.store.table import describe
+    from memory_recall.schema.table import describe
+    from memory_recall.search.fusion import Fusion, SortBy
+    from memory_recall.search.sql.bm25 import CollectionStatistics
+    from memory_recall.search.sql.filters import Filters
+    from memory_recall.search.sql.statement import RecallQuery, statement
 
     await fill(memories)
     await memories.pool.execute("ANALYZE memories")
@@ -187,9 +187,9 @@ async def test_rows_of_known_words_are_read_from_the_rarest_on_and_pairs_until_t
     memories: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a question costs is bounded by what ANALYZE says of its words, not by how many words it has."""
-    from memory_recall.store import lexical_bm25
+    from memory_recall.search.sql import bm25
 
-    monkeypatch.setattr(lexical_bm25, "SMALL_TABLE", 0)
+    monkeypatch.setattr(bm25, "SMALL_TABLE", 0)
     for word, every in (("xylophone", 100), ("kettle", 20), ("dongle", 4), ("relay", 3), ("garden", 2)):
         await memories.pool.execute(
             "INSERT INTO memories (content) SELECT $1 || ' ' || n FROM generate_series(1, 4000) n WHERE n % $2 = 0",
@@ -199,8 +199,8 @@ async def test_rows_of_known_words_are_read_from_the_rarest_on_and_pairs_until_t
     await memories.pool.execute("ANALYZE memories")
     question = "xylophone kettle dongle relay garden"
     assert await _rows_of(memories, question, "rare", "postings", "combinations") == (2, 240, 3 + 2)
-    monkeypatch.setattr(lexical_bm25, "_PAIRED_ROWS", 1)
-    monkeypatch.setattr(lexical_bm25, "_LEAST_RARE_ROWS", 100)
+    monkeypatch.setattr(bm25, "_PAIRED_ROWS", 1)
+    monkeypatch.setattr(bm25, "_LEAST_RARE_ROWS", 100)
     assert await _rows_of(memories, question, "rare", "postings", "combinations") == (1, 40, 4 + 1)
 
 
@@ -208,10 +208,10 @@ async def test_rows_of_words_that_analyze_does_not_list_leave_less_room_for_thos
     memories: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Several words that are all new or rather rare cannot make a question cost a multiple of what it may."""
-    from memory_recall.store import lexical_bm25
+    from memory_recall.search.sql import bm25
 
-    monkeypatch.setattr(lexical_bm25, "SMALL_TABLE", 0)
-    monkeypatch.setattr(lexical_bm25, "_LEAST_RARE_ROWS", 500)
+    monkeypatch.setattr(bm25, "SMALL_TABLE", 0)
+    monkeypatch.setattr(bm25, "_LEAST_RARE_ROWS", 500)
     add = "INSERT INTO memories (content) SELECT $1 || ' ' || n FROM generate_series(1, $2::integer) n"
     await memories.pool.execute(add, "kettle", 200)
     await memories.pool.execute(add, "dongle", 4000)
@@ -225,7 +225,7 @@ async def test_rows_of_words_that_analyze_does_not_list_leave_less_room_for_thos
 
 async def test_how_often_a_word_occurs_is_read_off_its_rank(memories: Any) -> None:
     """Exactly, from none to the most that a tsvector keeps."""
-    from memory_recall.store.lexical_scoring import frequency
+    from memory_recall.search.sql.bm25_scoring import frequency
 
     places = "(SELECT string_agg('zfs:' || place, ' ') FROM generate_series(1, often) place)"
     vector = f"(coalesce({places}, '') || ' pool:300')::tsvector"
@@ -235,11 +235,11 @@ async def test_how_often_a_word_occurs_is_read_off_its_rank(memories: Any) -> No
 
 
 async def _rows_of(memories: Any, question: str, *parts: str) -> tuple[int, ...]:
-    from memory_recall.fusion import Fusion, SortBy
-    from memory_recall.store.lexical_bm25 import CollectionStatistics
-    from memory_recall.store.recall_filters import Filters
-    from memory_recall.store.recall_sql import RecallQuery, statement
-    from memory_recall.store.table import describe
+    from memory_recall.schema.table import describe
+    from memory_recall.search.fusion import Fusion, SortBy
+    from memory_recall.search.sql.bm25 import CollectionStatistics
+    from memory_recall.search.sql.filters import Filters
+    from memory_recall.search.sql.statement import RecallQuery, statement
 
     async with memories.pool.acquire() as connection:
         rows = await connection.fetchval("SELECT count(*) FROM memories")

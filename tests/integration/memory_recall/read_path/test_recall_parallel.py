@@ -8,10 +8,10 @@ from typing import Any
 import asyncpg
 import pytest
 
-from memory_recall.fusion import Fusion
-from memory_recall.recall import HybridRecall
-from memory_recall.store import lexical_bm25, recall_parallel
-from memory_recall.temporal import Period
+from memory_recall.search.fusion import Fusion
+from memory_recall.search.hybrid_recall import HybridRecall
+from memory_recall.search.period import Period
+from memory_recall.search.sql import bm25, parallel
 from tests.integration.memory_recall.read_path.splitting import Fetched, judged
 
 LAST_WEEK = Period(datetime.now(UTC) - timedelta(days=7), datetime.now(UTC))
@@ -31,7 +31,7 @@ RECALLS: dict[str, dict[str, Any]] = {
 def frequencies(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both ways in which a word's frequency is known."""
     if request.param == "estimated":
-        monkeypatch.setattr(lexical_bm25, "SMALL_TABLE", 0)
+        monkeypatch.setattr(bm25, "SMALL_TABLE", 0)
 
 
 @pytest.mark.parametrize("options", RECALLS.values(), ids=RECALLS)
@@ -114,6 +114,6 @@ async def test_a_small_table_s_recall_is_one_statement(
     filled: Any, embedder: Any, fetched: Fetched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A second round trip would cost what it saves."""
-    monkeypatch.setattr(recall_parallel, "WORTH_SPLITTING", 1_000)
+    monkeypatch.setattr(parallel, "WORTH_SPLITTING", 1_000)
     await filled.recalling(embedder).recall("zfs scrub")
     assert len(fetched.sessions) == 1

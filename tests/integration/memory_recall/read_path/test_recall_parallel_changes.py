@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from memory_recall.errors import DatabaseUnreachable
-from memory_recall.query import Degraded
+from memory_recall.search.query import Degraded
 from tests.integration.memory_recall.read_path.splitting import Fetched, judged
 from tests.integration.memory_recall.read_path.vectors import axis
 

@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from memory_recall.fusion import Fusion, SortBy
-from memory_recall.store.recall_filters import Filters
-from memory_recall.store.recall_sql import DenseQuery, RecallQuery, statement
-from memory_recall.store.search_effort import UNKNOWN_GRAPH, SearchedGraph
-from memory_recall.store.table import describe
+from memory_recall.hnsw.search_effort import UNKNOWN_GRAPH, SearchedGraph
+from memory_recall.schema.table import describe
+from memory_recall.search.fusion import Fusion, SortBy
+from memory_recall.search.sql.filters import Filters
+from memory_recall.search.sql.statement import DenseQuery, RecallQuery, statement
 
 _ROWS = 2_000
 

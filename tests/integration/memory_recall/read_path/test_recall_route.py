@@ -6,7 +6,7 @@ import httpx
 import pytest
 from fastapi import FastAPI, Header
 
-from memory_recall.api import create_recall_router
+from memory_recall.integrations.fastapi import create_recall_router
 
 FIELDS = {
     "id", "content", "category", "tags", "importance", "is_sensitive", "rank", "owner", "created_at",

@@ -5,8 +5,8 @@ from typing import Any
 import asyncpg
 import pytest
 
-from memory_recall.query import Degraded
-from memory_recall.recall import HybridRecall
+from memory_recall.search.hybrid_recall import HybridRecall
+from memory_recall.search.query import Degraded
 from tests.integration.memory_recall.read_path.vectors import axis
 
 JIT = "SET LOCAL jit = off"

@@ -8,16 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from memory_recall.embedder import EmbedderClient
-from memory_recall.store import halfvec, swap_state
-from memory_recall.store.connection import DsnText, connect
-from memory_recall.store.index_care import IndexWish
-from memory_recall.store.migrate import MigrationRequest, migrate
-from memory_recall.store.migrate_state import require_schema
-from memory_recall.store.models import Roles, read_roles
-from memory_recall.store.swap_state import NextModel, SwapRecord
+from memory_recall.embedding.client import EmbedderClient
+from memory_recall.hnsw.repair import IndexWish
+from memory_recall.indexing import halfvec
+from memory_recall.indexing.embedder_directory import EmbedderDirectory
+from memory_recall.postgres.connection import DsnText, connect
+from memory_recall.schema.migrate import MigrationRequest, migrate
+from memory_recall.schema.models_sql import Roles, read_roles
+from memory_recall.schema.revisions import require_schema
+from memory_recall.swap import state_sql
 from memory_recall.swap.process import Measure, SwapOrder, SwapProcess
-from memory_recall.workers.directory import EmbedderDirectory
+from memory_recall.swap.state_sql import NextModel, SwapRecord
 from tests.integration.conftest import Database
 from tests.integration.memory_recall.fake_embedder import FakeEmbedder, vector_of
 from tests.integration.memory_recall.workbench import DIMENSIONS, Workbench
@@ -83,7 +84,7 @@ class SwapBench:
     async def latest(self) -> SwapRecord | None:
         connection = await connect(self.source)
         try:
-            return await swap_state.latest(connection, await require_schema(connection, "memories"))
+            return await state_sql.latest(connection, await require_schema(connection, "memories"))
         finally:
             connection.terminate()
 
@@ -91,9 +92,9 @@ class SwapBench:
         connection = await connect(self.source)
         try:
             table = await require_schema(connection, "memories")
-            swap = await swap_state.latest(connection, table)
+            swap = await state_sql.latest(connection, table)
             assert swap is not None
-            await swap_state.end(connection, table, swap, stage, patience=10)
+            await state_sql.end(connection, table, swap, stage, patience=10)
         finally:
             connection.terminate()
 

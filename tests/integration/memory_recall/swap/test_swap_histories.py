@@ -13,14 +13,15 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from memory_recall.store import halfvec, swap_ddl, swap_state
-from memory_recall.store.columns import ACTIVE, GUARDED, GUARDED_WRITER, STANDBY, VectorColumn
-from memory_recall.store.connection import DsnText
-from memory_recall.store.migrate import MigrationRequest, migrate
-from memory_recall.store.migrate_state import require_schema
-from memory_recall.store.models import read_roles
-from memory_recall.store.pending import Partition, PendingQueue, PendingRow
-from memory_recall.store.swap_state import NextModel
+from memory_recall.indexing import halfvec
+from memory_recall.indexing.queue_sql import Partition, PendingQueue, PendingRow
+from memory_recall.postgres.connection import DsnText
+from memory_recall.schema.columns import ACTIVE, GUARDED, GUARDED_WRITER, STANDBY, VectorColumn
+from memory_recall.schema.migrate import MigrationRequest, migrate
+from memory_recall.schema.models_sql import read_roles
+from memory_recall.schema.revisions import require_schema
+from memory_recall.swap import standby_column, state_sql
+from memory_recall.swap.state_sql import NextModel
 from tests.integration.conftest import Database
 from tests.integration.memory_recall.fake_embedder import vector_of
 from tests.integration.memory_recall.swap.conftest import NEXT_SALT, halved
@@ -47,36 +48,36 @@ class SwapPlayer(Player):
 
     async def _now(self) -> tuple[Any, Any, Any]:
         table = await require_schema(self._swapper, "memories")
-        return table, await swap_state.latest(self._swapper, table), await read_roles(self._swapper, table)
+        return table, await state_sql.latest(self._swapper, table), await read_roles(self._swapper, table)
 
     async def _open(self, _c: Any) -> None:
         table, swap, roles = await self._now()
         if roles.active.name == "tiny" and (swap is None or swap.stage in {"aborted", "finished"}):
-            await swap_state.open_swap(self._swapper, table, TARGET)
+            await state_sql.open_swap(self._swapper, table, TARGET)
         table, swap, _ = await self._now()
         if swap is not None and swap.stage in OPEN and table.standby_dimensions is None:
-            await swap_state.add_column(self._swapper, table, swap, patience=0)
+            await state_sql.add_column(self._swapper, table, swap, patience=0)
 
     async def _flip(self, _c: Any) -> None:
         table, swap, _ = await self._now()
         if swap is not None and swap.stage in OPEN and table.standby_dimensions is not None:
-            await swap_state.flip(self._swapper, table, swap, patience=0)
+            await state_sql.flip(self._swapper, table, swap, patience=0)
 
     async def _take_back(self, _c: Any) -> None:
         table, swap, _ = await self._now()
         if swap is not None and swap.stage == "flipped":
-            await swap_state.open_way_back(self._swapper, table, swap.from_model.id, "http://127.0.0.1:2")
+            await state_sql.open_way_back(self._swapper, table, swap.from_model.id, "http://127.0.0.1:2")
 
     async def _abort(self, _c: Any) -> None:
         table, swap, roles = await self._now()
         if swap is not None and swap.stage in OPEN and roles.active.name == "tiny":
-            await swap_state.end(self._swapper, table, swap, "aborted", patience=0)
+            await state_sql.end(self._swapper, table, swap, "aborted", patience=0)
 
     async def _finish(self, _c: Any) -> None:
         """Only where the users' own vectors, which are the first model's, are right again without our help."""
         table, swap, roles = await self._now()
         if swap is not None and swap.stage == "flipped" and roles.active.name == "tiny":
-            await swap_state.end(self._swapper, table, swap, "finished", patience=0)
+            await state_sql.end(self._swapper, table, swap, "finished", patience=0)
 
     async def _worker_read(self, _c: Any, standby: bool) -> None:
         table, _, roles = await self._now()
@@ -127,11 +128,11 @@ async def parts(database: Database, request_for: Callable[..., MigrationRequest]
 async def _afresh(swapper: Any, first: int) -> PendingQueue:
     table = await require_schema(swapper, "memories")
     await swapper.execute("TRUNCATE memories")
-    for statement in (*swap_ddl.drop_standby(table)[1:], *swap_ddl.update_trigger(table)):
+    for statement in (*standby_column.drop_standby(table)[1:], *standby_column.update_trigger(table)):
         await swapper.execute(statement)
     await swapper.execute("DELETE FROM memory_index_swaps")
     await swapper.execute("UPDATE memory_index_state SET active_model = $1, next_model = NULL", first)
-    await swapper.execute(swap_ddl.column_model(table, first))
+    await swapper.execute(standby_column.column_model(table, first))
     return PendingQueue(await require_schema(swapper, "memories"), first)
 
 

@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 
 from memory_recall.errors import ModelMismatch, NoSwap, SwapInProgress
-from memory_recall.store import swap_state
-from memory_recall.store.catalog import inspect
-from memory_recall.store.columns import STANDBY
-from memory_recall.store.connection import connect
-from memory_recall.store.migrate_state import require_schema
-from memory_recall.store.pending import Partition, PendingQueue
+from memory_recall.indexing.queue_sql import Partition, PendingQueue
+from memory_recall.postgres.connection import connect
+from memory_recall.schema.columns import STANDBY
+from memory_recall.schema.revisions import require_schema
+from memory_recall.status import inspect
+from memory_recall.swap import state_sql
 from memory_recall.swap.gate import Scores, Verdict, judge
 from tests.integration.memory_recall.swap.conftest import SwapBench
 
@@ -169,7 +169,7 @@ async def test_a_worker_that_a_flip_overtook_reads_no_row_for_the_model_of_befor
         assert swap is not None
         queue = PendingQueue(table, swap.to_model.id, STANDBY)
         assert [row.id for row in (await queue.page(connection, 0, Partition(), 10)).rows] == [3]
-        await swap_state.flip(connection, table, swap, patience=10)
+        await state_sql.flip(connection, table, swap, patience=10)
         assert (await queue.page(connection, 0, Partition(), 10)).rows == []
     finally:
         connection.terminate()

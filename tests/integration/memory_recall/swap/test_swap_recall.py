@@ -8,15 +8,15 @@ from typing import Any
 import asyncpg
 import pytest
 
-from memory_recall.embedder import EmbedderClient
-from memory_recall.following import FollowingEmbedder
-from memory_recall.query import Degraded
-from memory_recall.recall import HybridRecall
-from memory_recall.store.connection import create_pool
-from memory_recall.store.models import record_address
-from memory_recall.store.table import describe
-from memory_recall.workers.directory import EmbedderDirectory
-from memory_recall.workers.sync import sync
+from memory_recall.embedding.client import EmbedderClient
+from memory_recall.embedding.following import FollowingEmbedder
+from memory_recall.indexing.embedder_directory import EmbedderDirectory
+from memory_recall.indexing.sync import sync
+from memory_recall.postgres.connection import create_pool
+from memory_recall.schema.models_sql import record_address
+from memory_recall.schema.table import describe
+from memory_recall.search.hybrid_recall import HybridRecall
+from memory_recall.search.query import Degraded
 from tests.integration.memory_recall.swap.conftest import SwapBench
 
 BUDGET = 10.0

@@ -1,0 +1,1 @@
+"""The HTTP interface: routes, request models, guards."""

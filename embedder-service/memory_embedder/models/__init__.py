@@ -1,0 +1,1 @@
+"""Models: profiles, GGUF headers, fetching, digests, conversion."""

@@ -1,0 +1,203 @@
+"""Converts a Hugging Face directory of the BERT family to GGUF.
+
+Matrices take the type that is asked for; biases, norms, positions and token types stay F32, since they are small and
+added rather than multiplied. F16 is the default: half the memory and as fast as F32 on every CPU kernel measured, at
+a cosine to the F32 reference of 0.99999 or better.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import numpy.typing as npt
+from safetensors import safe_open
+
+from memory_embedder.errors import EmbedderError, ErrorKind
+from memory_embedder.models.convert.wordpiece import WordPiece, read_wordpiece
+from memory_embedder.models.profiles import Pooling
+
+_POOLINGS = {
+    Pooling.MEAN: gguf.PoolingType.MEAN,
+    Pooling.CLS: gguf.PoolingType.CLS,
+    Pooling.LAST: gguf.PoolingType.LAST,
+}
+_SKIPPED = ("embeddings.position_ids", "pooler.", "cls.predictions", "cls.seq_relationship")
+_ALWAYS_F32 = ("position_embd", "token_types")
+
+
+class WeightType(StrEnum):
+    """The type of the converted matrices."""
+
+    F32 = "f32"
+    F16 = "f16"
+    Q8_0 = "q8_0"
+
+
+_GGML = {
+    WeightType.F32: gguf.GGMLQuantizationType.F32,
+    WeightType.F16: gguf.GGMLQuantizationType.F16,
+    WeightType.Q8_0: gguf.GGMLQuantizationType.Q8_0,
+}
+_FILE_TYPE = {
+    WeightType.F32: gguf.LlamaFileType.ALL_F32,
+    WeightType.F16: gguf.LlamaFileType.MOSTLY_F16,
+    WeightType.Q8_0: gguf.LlamaFileType.MOSTLY_Q8_0,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class BertShape:
+    """The hyperparameters of the network."""
+
+    layers: int
+    hidden: int
+    feed_forward: int
+    heads: int
+    positions: int
+    token_types: int
+    epsilon: float
+    pooling: Pooling
+
+
+def convert_bert(directory: Path, out: Path, *, weights: WeightType = WeightType.F16, name: str | None = None) -> None:
+    """Writes `out` atomically: a converter that dies leaves no half file under the final name."""
+    shape = read_shape(directory)
+    vocabulary = read_wordpiece(directory)
+    partial = out.with_name(out.name + ".partial")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    writer = gguf.GGUFWriter(str(partial), gguf.MODEL_ARCH_NAMES[gguf.MODEL_ARCH.BERT])
+    _write_metadata(writer, shape, vocabulary, name or directory.name, weights)
+    for tensor_name, data in _tensors(directory, shape):
+        kind = _tensor_type(tensor_name, data, weights)
+        writer.add_tensor(tensor_name, gguf.quants.quantize(data, kind), raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    partial.replace(out)
+
+
+def read_shape(directory: Path) -> BertShape:
+    """Reads the network's shape and its pooling."""
+    config = _config(directory / "config.json")
+    if config.get("model_type") != "bert":
+        raise EmbedderError(
+            ErrorKind.CONFIGURATION,
+            f"{directory} holds a '{config.get('model_type')}' model; this converter takes 'bert'. "
+            "Convert other families with llama.cpp's own script and serve the file as it is.",
+        )
+    if config.get("hidden_act", "gelu") != "gelu" or config.get("position_embedding_type", "absolute") != "absolute":
+        raise EmbedderError(
+            ErrorKind.CONFIGURATION,
+            f"{directory}: only gelu activation and absolute positions are what llama.cpp computes for BERT.",
+        )
+    return BertShape(
+        layers=config["num_hidden_layers"],
+        hidden=config["hidden_size"],
+        feed_forward=config["intermediate_size"],
+        heads=config["num_attention_heads"],
+        positions=config["max_position_embeddings"],
+        token_types=config.get("type_vocab_size", 1),
+        epsilon=config["layer_norm_eps"],
+        pooling=_read_pooling(directory),
+    )
+
+
+def _read_pooling(directory: Path) -> Pooling:
+    config = _config(directory / "1_Pooling" / "config.json")
+    switches = {
+        "pooling_mode_mean_tokens": Pooling.MEAN,
+        "pooling_mode_cls_token": Pooling.CLS,
+        "pooling_mode_lasttoken": Pooling.LAST,
+    }
+    chosen = [pooling for key, pooling in switches.items() if config.get(key)]
+    if len(chosen) != 1:
+        raise EmbedderError(
+            ErrorKind.CONFIGURATION, f"{directory}/1_Pooling/config.json must switch on exactly one known pooling mode."
+        )
+    return chosen[0]
+
+
+def _config(path: Path) -> dict[str, Any]:
+    try:
+        loaded = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise EmbedderError(
+            ErrorKind.CONFIGURATION, f"{path} cannot be read as JSON; download the model again."
+        ) from error
+    if not isinstance(loaded, dict):
+        raise EmbedderError(ErrorKind.CONFIGURATION, f"{path} does not hold a JSON object; download the model again.")
+    return loaded
+
+
+def _write_metadata(
+    writer: gguf.GGUFWriter, shape: BertShape, vocabulary: WordPiece, name: str, weights: WeightType
+) -> None:
+    writer.add_type(gguf.GGUFType.MODEL)
+    writer.add_name(name)
+    writer.add_file_type(_FILE_TYPE[weights])
+    writer.add_block_count(shape.layers)
+    writer.add_context_length(shape.positions)
+    writer.add_embedding_length(shape.hidden)
+    writer.add_feed_forward_length(shape.feed_forward)
+    writer.add_head_count(shape.heads)
+    writer.add_layer_norm_eps(shape.epsilon)
+    writer.add_causal_attention(False)  # noqa: FBT003 -- the library's signature
+    writer.add_pooling_type(_POOLINGS[shape.pooling])
+    writer.add_token_type_count(shape.token_types)
+    writer.add_tokenizer_model("bert")
+    writer.add_tokenizer_pre("default")
+    writer.add_token_list(vocabulary.gguf_tokens)
+    writer.add_token_types(vocabulary.gguf_types)
+    writer.add_bos_token_id(vocabulary.cls)  # llama.cpp prepends [CLS] under this name
+    writer.add_sep_token_id(vocabulary.sep)
+    writer.add_unk_token_id(vocabulary.unk)
+    writer.add_pad_token_id(vocabulary.pad)
+    writer.add_mask_token_id(vocabulary.mask)
+    writer.add_bool("tokenizer.ggml.normalizer.lowercase", vocabulary.lowercase)
+    writer.add_bool("tokenizer.ggml.normalizer.strip_accents", vocabulary.strip_accents)
+
+
+def _tensors(directory: Path, shape: BertShape) -> Iterator[tuple[str, npt.NDArray[np.float32]]]:
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.BERT, shape.layers)
+    files = sorted(directory.glob("*.safetensors"))
+    if not files:
+        raise EmbedderError(
+            ErrorKind.CONFIGURATION,
+            f"{directory} has no .safetensors file; download the safetensors form of the model.",
+        )
+    for path in files:
+        with safe_open(path, framework="numpy") as weights:
+            for key in weights.keys():  # noqa: SIM118 -- not a dictionary
+                source = _plain_name(key)
+                if source.startswith(_SKIPPED):
+                    continue
+                target = names.get_name(source, try_suffixes=(".weight", ".bias"))
+                if target is None:
+                    raise EmbedderError(
+                        ErrorKind.CONFIGURATION,
+                        f"{path.name} holds an unexpected tensor '{key}'; it is not a BERT encoder.",
+                    )
+                yield target, weights.get_tensor(key).astype(np.float32)
+
+
+def _plain_name(key: str) -> str:
+    name = key.removeprefix("bert.")
+    if name.endswith(".gamma"):
+        return name.removesuffix(".gamma") + ".weight"
+    if name.endswith(".beta"):
+        return name.removesuffix(".beta") + ".bias"
+    return name
+
+
+def _tensor_type(name: str, data: npt.NDArray[np.float32], weights: WeightType) -> gguf.GGMLQuantizationType:
+    if data.ndim < 2 or name.startswith(_ALWAYS_F32):
+        return gguf.GGMLQuantizationType.F32
+    return _GGML[weights]

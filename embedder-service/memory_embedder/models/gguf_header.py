@@ -1,0 +1,138 @@
+"""Reads the few facts of a GGUF file that decide how to load it, without mapping it or touching its weights.
+
+The kernels, the pooling and the memory need must be known before llama.cpp sees the file: it aborts the process where
+we want to refuse with a sentence. Arrays (the vocabulary) are stepped over, so this takes milliseconds where the
+general reader takes seconds.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from memory_embedder.errors import EmbedderError, ErrorKind
+from memory_embedder.models.profiles import Pooling
+
+_SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+_STRING = 8
+_ARRAY = 9
+_POOLINGS = {1: Pooling.MEAN, 2: Pooling.CLS, 3: Pooling.LAST}
+_UNQUANTISED = frozenset({0, 1, 32})  # F32, F16, BF16
+_LONGEST_STRING = 64 << 20
+
+Scalar = int | float | bool | str
+
+
+@dataclass(frozen=True, slots=True)
+class GgufFacts:
+    """What the header of a model file says; `decomposes` = its tokenizer takes characters apart to strip accents."""
+
+    architecture: str
+    name: str
+    dimensions: int
+    context_length: int
+    layers: int
+    heads: int
+    key_value_width: int
+    pooling: Pooling | None
+    quantised: bool
+    decomposes: bool
+    file_bytes: int
+
+
+def read_facts(path: Path) -> GgufFacts:
+    """The facts of a model file, or an error that says what is wrong with it."""
+    try:
+        with path.open("rb") as file:
+            values = _read_values(file)
+        size = path.stat().st_size
+    except FileNotFoundError as error:
+        raise EmbedderError(
+            ErrorKind.CONFIGURATION,
+            f"Model file {path} does not exist; mount it or fetch it with `memory-embedder fetch`.",
+        ) from error
+    except (OSError, struct.error, UnicodeDecodeError, ValueError) as error:
+        raise EmbedderError(
+            ErrorKind.CONFIGURATION, f"{path} is not a readable GGUF model file; fetch it again and check its digest."
+        ) from error
+    return _facts(path, values, size)
+
+
+def _facts(path: Path, values: dict[str, Scalar], size: int) -> GgufFacts:
+    architecture = str(values.get("general.architecture", ""))
+
+    def number(key: str, default: int | None = None) -> int:
+        value = values.get(f"{architecture}.{key}", default)
+        if not isinstance(value, int):
+            raise EmbedderError(
+                ErrorKind.CONFIGURATION, f"{path} lacks the metadata '{architecture}.{key}'; it is no embedding model."
+            )
+        return value
+
+    heads = number("attention.head_count")
+    width = number("embedding_length")
+    head_width = number("attention.key_length", width // max(1, heads))
+    return GgufFacts(
+        architecture=architecture,
+        name=str(values.get("general.name", path.stem)),
+        dimensions=width,
+        context_length=number("context_length"),
+        layers=number("block_count"),
+        heads=heads,
+        key_value_width=number("attention.head_count_kv", heads) * head_width,
+        pooling=_POOLINGS.get(number("pooling_type", 0)),
+        decomposes=_decomposes(values),
+        quantised=values.get("general.file_type", 0) not in _UNQUANTISED,
+        file_bytes=size,
+    )
+
+
+def _decomposes(values: dict[str, Scalar]) -> bool:
+    if values.get("tokenizer.ggml.model") != "bert":
+        return False
+    lowercase = values.get("tokenizer.ggml.normalizer.lowercase", True)
+    return bool(values.get("tokenizer.ggml.normalizer.strip_accents", lowercase))
+
+
+def _read_values(file: BinaryIO) -> dict[str, Scalar]:
+    magic, version, _tensors, pairs = struct.unpack("<4sIQQ", file.read(24))
+    if magic != b"GGUF" or version not in {2, 3}:
+        raise ValueError
+    values: dict[str, Scalar] = {}
+    for _ in range(pairs):
+        key = _read_string(file)
+        (kind,) = struct.unpack("<I", file.read(4))
+        if kind == _ARRAY:
+            _skip_array(file)
+        else:
+            values[key] = _read_string(file) if kind == _STRING else _read_scalar(file, kind)
+    return values
+
+
+def _read_scalar(file: BinaryIO, kind: int) -> Scalar:
+    form = struct.Struct("<" + _SCALARS.get(kind, ""))
+    if not form.size:
+        raise ValueError
+    (value,) = form.unpack(file.read(form.size))
+    return value  # type: ignore[no-any-return]
+
+
+def _read_string(file: BinaryIO) -> str:
+    (length,) = struct.unpack("<Q", file.read(8))
+    if length > _LONGEST_STRING:
+        raise ValueError
+    return file.read(length).decode("utf-8")
+
+
+def _skip_array(file: BinaryIO) -> None:
+    kind, count = struct.unpack("<IQ", file.read(12))
+    if kind == _STRING:
+        for _ in range(count):
+            (length,) = struct.unpack("<Q", file.read(8))
+            file.seek(length, 1)
+    elif kind in _SCALARS:
+        file.seek(struct.calcsize("<" + _SCALARS[kind]) * count, 1)
+    else:
+        raise ValueError

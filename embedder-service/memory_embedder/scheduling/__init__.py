@@ -1,0 +1,1 @@
+"""Scheduling: lanes, batches, and the threads that compute them."""

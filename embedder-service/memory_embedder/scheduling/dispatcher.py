@@ -1,0 +1,300 @@
+"""Carries the scheduler's decisions out: one thread per context, futures for the callers.
+
+A thread computes and a lock guards the scheduler; the lock is held for microseconds and never during compute. A
+context that fails answers its own batch with an error, is replaced by a new one, and costs the other requests
+nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import numpy as np
+import structlog
+
+from memory_embedder.engine.protocol import Computer, TokenIds, Vectors
+from memory_embedder.errors import EmbedderError, ErrorKind
+from memory_embedder.scheduling.lanes import Batch, Item, Lane, Lanes, Refusal, Role, TooLarge
+from memory_embedder.telemetry.metrics import Metrics, QueueReading
+
+_DOCUMENT_NICENESS = 5  # a query's thread and the HTTP loop go first where cores are contended
+
+
+@dataclass(slots=True)
+class Ticket:
+    """A request on its way through the lanes."""
+
+    number: int
+    lane: Lane
+    sequences: Sequence[TokenIds]
+    vectors: Vectors
+    future: asyncio.Future[Vectors]
+    loop: asyncio.AbstractEventLoop
+    admitted: float
+    remaining: int
+    waited: bool = False
+    gone: bool = False
+
+
+_Present = list[tuple[Item, Ticket]]
+
+
+@dataclass(slots=True)
+class _Worker:
+    role: Role
+    threads: int
+    busy_since: float | None = None
+    idle_threads: int = 1
+    thread: threading.Thread | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerPlan:
+    """How many contexts, with how many threads each."""
+
+    general: int
+    threads: int
+    express_threads: int
+
+
+class Dispatcher:
+    """The running lanes."""
+
+    def __init__(
+        self,
+        lanes: Lanes,
+        plan: WorkerPlan,
+        make_computer: Callable[[int], Computer],
+        dimensions: int,
+        metrics: Metrics,
+    ) -> None:
+        self._lanes = lanes
+        self._make_computer = make_computer
+        self._dimensions = dimensions
+        self._metrics = metrics
+        self._lock = threading.Lock()
+        self._work = {role: threading.Condition(self._lock) for role in Role}
+        self._settled = threading.Condition(self._lock)
+        self._express_free = True  # its thread looks for work when it starts
+        self._tickets: dict[int, Ticket] = {}
+        self._numbers = itertools.count(1)
+        self._stopping = False
+        self._workers = [_Worker(Role.EXPRESS, plan.express_threads)]
+        self._workers += [_Worker(Role.GENERAL, plan.threads) for _ in range(plan.general)]
+        self._logger = structlog.get_logger("memory_embedder.scheduling.dispatcher")
+
+    def start(self, tokens_per_second: Callable[[], float]) -> None:
+        """Makes the contexts (a failure is raised here, before anything is served) and starts their threads."""
+        for number, worker in enumerate(self._workers):
+            computer = self._make_computer(worker.threads)
+            name = f"{worker.role}-{number}"
+            worker.thread = threading.Thread(target=self._run, args=(worker, computer), name=name, daemon=True)
+            self._metrics.contexts.labels(role=worker.role.value).inc()
+        self._lanes.seed_rate(tokens_per_second())
+        for worker in self._workers:
+            if worker.thread:
+                worker.thread.start()
+
+    def submit(self, lane: Lane, sequences: Sequence[TokenIds]) -> Ticket:
+        """Admits a request whole, or refuses it."""
+        loop = asyncio.get_running_loop()
+        number = next(self._numbers)
+        items = [Item(number, index, lane, len(tokens)) for index, tokens in enumerate(sequences)]
+        vectors = np.empty((len(items), self._dimensions), dtype=np.float32)
+        ticket = Ticket(number, lane, sequences, vectors, loop.create_future(), loop, time.monotonic(), len(items))
+        with self._lock:
+            if self._stopping:
+                raise EmbedderError(
+                    ErrorKind.DRAINING, "This pod is shutting down; send the request again.", retry_after_seconds=1
+                )
+            outcome = self._lanes.admit(lane, items)
+            if outcome is None:
+                self._tickets[number] = ticket
+                self._lanes.started(now=time.monotonic())
+                # One is enough: who takes a batch and leaves something behind wakes the next.
+                express = lane is Lane.QUERY and self._express_free
+                self._work[Role.EXPRESS if express else Role.GENERAL].notify()
+        _raise_refusal(outcome)
+        return ticket
+
+    def abandon(self, ticket: Ticket) -> None:
+        """The caller left: what has not begun is not computed."""
+        with self._lock:
+            ticket.gone = True
+            dropped = self._lanes.drop(ticket.number)
+            self._forget(ticket)
+        self._metrics.lanes[ticket.lane].dropped.inc(dropped)
+
+    def reading(self) -> QueueReading:
+        """The lanes at this moment."""
+        with self._lock:
+            return QueueReading(
+                queued={lane: self._lanes.queued_tokens(lane) for lane in Lane},
+                inflight={lane: self._lanes.inflight_tokens(lane) for lane in Lane},
+                tokens_per_second=self._lanes.tokens_per_second,
+            )
+
+    def longest_batch_seconds(self) -> float:
+        """For how long the slowest batch has been computing: a hung decode grows without end."""
+        now = time.monotonic()
+        return max((now - since for worker in self._workers if (since := worker.busy_since) is not None), default=0.0)
+
+    def drain(self, timeout: float) -> bool:
+        """Stops admission and waits for what was admitted; tells whether all of it was answered."""
+        deadline = time.monotonic() + timeout
+        with self._lock:
+            self._stopping = True
+            self._wake_if_drained()
+            while self._tickets and (left := deadline - time.monotonic()) > 0:
+                self._settled.wait(left)
+            finished = not self._tickets
+        for worker in self._workers:
+            if worker.thread and worker.thread.is_alive():
+                worker.thread.join(timeout=max(0.1, deadline - time.monotonic()))
+        return finished
+
+    def _run(self, worker: _Worker, computer: Computer) -> None:
+        if worker.role is Role.GENERAL:
+            with suppress(OSError):  # some sandboxes refuse; the lanes work without it
+                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _DOCUMENT_NICENESS)
+        while (batch := self._next(worker)) is not None:
+            if not self._compute(worker, computer, batch):
+                computer = self._replace(worker, computer)
+        computer.close()
+
+    def _next(self, worker: _Worker) -> Batch | None:
+        express = worker.role is Role.EXPRESS
+        with self._lock:
+            while True:
+                batch = self._lanes.take(worker.role, express_free=self._express_free)
+                if batch is not None:
+                    self._express_free &= not express
+                    worker.idle_threads = self._idle_threads(worker)
+                    worker.busy_since = time.monotonic()
+                    if self._lanes.waiting:
+                        self._work[Role.GENERAL].notify()
+                    return batch
+                if self._stopping and not self._tickets:
+                    return None
+                self._express_free |= express
+                self._work[worker.role].wait()
+
+    def _idle_threads(self, worker: _Worker) -> int:
+        """What the other contexts leave: a thread that shares its core would be waited for at every operation."""
+        busy = sum(other.threads for other in self._workers if other is not worker and other.busy_since is not None)
+        return max(1, worker.threads - busy)
+
+    def _compute(self, worker: _Worker, computer: Computer, batch: Batch) -> bool:
+        started = time.monotonic()
+        tickets = [self._tickets.get(item.request) for item in batch.items]
+        present = [
+            (item, ticket) for item, ticket in zip(batch.items, tickets, strict=True) if ticket and not ticket.gone
+        ]
+        failure: EmbedderError | None = None
+        vectors: Vectors | None = None
+        try:
+            if present:
+                if worker.role is Role.EXPRESS:
+                    computer.use_threads(worker.idle_threads)
+                vectors = computer.embed([ticket.sequences[item.index] for item, ticket in present])
+        except EmbedderError as error:
+            failure = error
+        except Exception as error:  # noqa: BLE001 -- a worker must outlive whatever one batch does to it
+            self._logger.error("A batch failed unexpectedly", error_class=type(error).__name__)  # noqa: TRY400 -- a traceback may hold text
+            failure = EmbedderError(ErrorKind.ENGINE, "The engine failed on a batch; send the request again.")
+        seconds = time.monotonic() - started
+        worker.busy_since = None
+        self._observe(batch, present, started, seconds)
+        self._settle(worker, batch, present, vectors, failure)
+        return failure is None
+
+    def _settle(
+        self, worker: _Worker, batch: Batch, present: _Present, vectors: Vectors | None, failure: EmbedderError | None
+    ) -> None:
+        done: list[Ticket] = []
+        with self._lock:
+            self._lanes.finish(batch, now=time.monotonic())
+            # Free before its caller is told, so that the caller's next query is left to it.
+            self._express_free |= worker.role is Role.EXPRESS and failure is None
+            for row, (item, ticket) in enumerate(present):
+                if vectors is not None:
+                    ticket.vectors[item.index] = vectors[row]
+                ticket.remaining -= 1
+                if ticket.remaining == 0 or failure is not None:
+                    done.append(ticket)
+            for ticket in done:
+                self._lanes.drop(ticket.number)
+                self._forget(ticket)
+        for ticket in done:
+            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                ticket.loop.call_soon_threadsafe(_resolve, ticket, failure)
+
+    def _forget(self, ticket: Ticket) -> None:
+        self._tickets.pop(ticket.number, None)
+        self._wake_if_drained()
+
+    def _wake_if_drained(self) -> None:
+        if self._stopping and not self._tickets:
+            self._settled.notify_all()
+            for workers in self._work.values():
+                workers.notify_all()
+
+    def _observe(self, batch: Batch, present: _Present, started: float, seconds: float) -> None:
+        series = self._metrics.lanes[batch.lane]
+        tokens = sum(item.tokens for item, _ in present)
+        self._metrics.busy_seconds.inc(seconds)
+        series.documents.inc(len(present))
+        series.tokens.inc(tokens)
+        series.batch_seconds.observe(seconds)
+        series.batch_tokens.observe(tokens)
+        series.batch_texts.observe(len(present))
+        for _, ticket in present:
+            if not ticket.waited:
+                ticket.waited = True
+                series.wait_seconds.observe(started - ticket.admitted)
+
+    def _replace(self, worker: _Worker, computer: Computer) -> Computer:
+        self._metrics.engine_failures.inc()
+        computer.close()
+        delay = 0.1
+        while True:
+            try:
+                return self._make_computer(worker.threads)
+            except EmbedderError as error:
+                self._logger.error("No new context could be made", reason=str(error), retry_seconds=delay)  # noqa: TRY400 -- the same
+                worker.busy_since = (
+                    worker.busy_since or time.monotonic()
+                )  # liveness sees a worker that cannot come back
+                time.sleep(delay)
+                delay = min(delay * 2, 10.0)
+
+
+def _resolve(ticket: Ticket, failure: EmbedderError | None) -> None:
+    if ticket.future.done():
+        return
+    if failure is None:
+        ticket.future.set_result(ticket.vectors)
+    else:
+        ticket.future.set_exception(failure)
+
+
+def _raise_refusal(outcome: Refusal | TooLarge | None) -> None:
+    if isinstance(outcome, TooLarge):
+        raise EmbedderError(
+            ErrorKind.TOO_LARGE,
+            f"The request holds more tokens than may wait at once ({outcome.limit}); split it into smaller requests.",
+            param="input",
+        )
+    if isinstance(outcome, Refusal):
+        raise EmbedderError(
+            ErrorKind.OVERLOADED,
+            f"The queue is full; send the request again in {outcome.retry_after_seconds} s.",
+            retry_after_seconds=outcome.retry_after_seconds,
+        )

@@ -1,0 +1,96 @@
+"""How a model is to be loaded on this machine: pure decisions over settings, profile and hardware."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from memory_embedder.engine.hardware import available_threads
+from memory_embedder.engine.protocol import EngineFacts
+from memory_embedder.errors import EmbedderError, ErrorKind
+from memory_embedder.models.profiles import ModelProfile
+from memory_embedder.scheduling.dispatcher import WorkerPlan
+from memory_embedder.settings import CPU_BATCH_TOKENS, GPU_BATCH_TOKENS, EmbedderSettings
+
+_MOST_CONTEXTS = 8  # each has buffers of its own; beyond this, threads are shared out inside the contexts
+_MOST_QUERY_THREADS = 8  # the most that are tried at start: a query's matrices are too small to share out among many
+
+
+@dataclass(frozen=True, slots=True)
+class ComputePlan:
+    """How batches are computed."""
+
+    batch_tokens: int
+    workers: WorkerPlan
+
+
+@dataclass(frozen=True, slots=True)
+class LoadPlan:
+    """Everything that loading needs to know; the first candidate is the default, the others are tried at start."""
+
+    path: Path
+    profile: ModelProfile
+    gpu_layers: int
+    gpu_memory_limit: int | None
+    candidates: tuple[ComputePlan, ...]
+
+    @property
+    def largest_batch(self) -> int:
+        """Tokens that a context must hold."""
+        return max(candidate.batch_tokens for candidate in self.candidates)
+
+    @property
+    def most_contexts(self) -> int:
+        """Contexts that may exist at once, the express one included."""
+        return max(candidate.workers.general for candidate in self.candidates) + 1
+
+
+def plan_load(settings: EmbedderSettings, profile: ModelProfile, *, threads: int | None = None) -> LoadPlan:
+    """What was set explicitly is not tried otherwise."""
+    limit = settings.gpu_memory_limit
+    cores = settings.threads or threads or available_threads()
+    return LoadPlan(
+        path=settings.file(),
+        profile=profile,
+        gpu_layers=settings.gpu_layers,
+        gpu_memory_limit=None if limit is None else limit << 20,
+        candidates=tuple(
+            dict.fromkeys(
+                ComputePlan(batch_tokens, _workers(cores, contexts))
+                for contexts, batch_tokens in _choices(settings, cores)
+            )
+        ),
+    )
+
+
+def _choices(settings: EmbedderSettings, cores: int) -> list[tuple[int, int]]:
+    """Contexts and batch tokens: single-threaded contexts side by side mostly beat one context with many threads,
+    since small matrices do not divide well. On a GPU only smaller batches are tried, as they need no more memory.
+    """
+    gpu = settings.gpu_layers != 0
+    contexts = settings.contexts or (1 if gpu else min(cores, _MOST_CONTEXTS))
+    batch = settings.batch_tokens or (GPU_BATCH_TOKENS if gpu else CPU_BATCH_TOKENS)
+    sizes = () if settings.batch_tokens else (batch // 2, batch // 4) if gpu else (batch // 2, batch * 2)
+    layouts = () if settings.contexts or gpu else (1,)
+    return [(contexts, batch), *((contexts, size) for size in sizes), *((other, batch) for other in layouts)]
+
+
+def _workers(cores: int, contexts: int) -> WorkerPlan:
+    each = max(1, cores // contexts)
+    return WorkerPlan(general=contexts, threads=each, express_threads=min(cores, _MOST_QUERY_THREADS))
+
+
+def check_offload(settings: EmbedderSettings, facts: EngineFacts) -> None:
+    """A GPU that was asked for must be in use: a silent fall back to the CPU would be a hundred times slower and look
+    healthy.
+    """
+    if settings.gpu_layers == 0 or settings.allow_cpu:
+        return
+    wanted = facts.layers_total if settings.gpu_layers < 0 else min(settings.gpu_layers, facts.layers_total)
+    if facts.layers_offloaded < wanted:
+        raise EmbedderError(
+            ErrorKind.GPU_NOT_USED,
+            f"{wanted} layers were to run on a GPU but llama.cpp put {facts.layers_offloaded} there; "
+            "check the pod's GPU resource, its runtime class and that this is the CUDA image, "
+            "or allow the CPU with --allow-cpu or --gpu-layers 0.",
+        )

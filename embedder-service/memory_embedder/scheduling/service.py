@@ -1,0 +1,295 @@
+"""The embedding service behind the HTTP routes: from texts to vectors, and the states that it passes through.
+
+It is not ready until the file's digest is verified, the model runs where it was asked to run and every context is
+warm. It knows nothing of HTTP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+import structlog
+
+from memory_embedder.engine.protocol import EncodedText, Engine, Vectors
+from memory_embedder.errors import EmbedderError, ErrorKind
+from memory_embedder.models.digest import verified_digest
+from memory_embedder.scheduling.batching import BatchBudget
+from memory_embedder.scheduling.dispatcher import Dispatcher, Ticket
+from memory_embedder.scheduling.lanes import Lane, LaneLimits, Lanes
+from memory_embedder.scheduling.plan import ComputePlan, LoadPlan, check_offload, plan_load
+from memory_embedder.scheduling.query_cache import QueryCache
+from memory_embedder.scheduling.tuning import tune, tune_query_threads
+from memory_embedder.scheduling.warmup import WarmComputers
+from memory_embedder.settings import EmbedderSettings
+from memory_embedder.telemetry.metrics import Metrics, QueueReading
+from memory_embedder.telemetry.tracing import NoTracing, Tracing
+
+_INLINE_CHARACTERS = 4096  # tokenised on the event loop: cheaper than a change of threads
+_PATIENCE_SECONDS = 0.05  # a query is mostly answered by then, and no task need look for its caller's leaving
+
+
+class State(StrEnum):
+    """Where the service stands."""
+
+    LOADING = "loading"
+    READY = "ready"
+    REFUSED = "refused"
+    DRAINING = "draining"
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """The model as clients see it."""
+
+    name: str
+    dimensions: int
+    max_tokens: int
+    pooling: str
+    digest: str
+    created: int
+
+
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """The answer to one request."""
+
+    vectors: Vectors
+    tokens: int
+    truncated: int
+
+
+class EmbeddingService:
+    """One model, its lanes and its state."""
+
+    def __init__(
+        self,
+        settings: EmbedderSettings,
+        make_engine: Callable[[LoadPlan], Engine],
+        metrics: Metrics,
+        tracing: Tracing | None = None,
+    ) -> None:
+        self.settings = settings
+        self.profile = settings.profile()
+        self.metrics = metrics
+        self.tracing: Tracing = tracing or NoTracing()
+        self.model: ServedModel | None = None
+        self._make_engine = make_engine
+        self._engine: Engine | None = None
+        self._dispatcher: Dispatcher | None = None
+        self._cache = QueryCache(settings.query_cache)
+        self._tokenizers = ThreadPoolExecutor(max_workers=2, thread_name_prefix="tokenizer")
+        self._state = State.LOADING
+        self._refusal: EmbedderError | None = None
+        self._state_lock = threading.Lock()
+        self._logger = structlog.get_logger("memory_embedder.scheduling.service")
+        metrics.ready.set(0)
+        metrics.observe_queues(self.reading)
+
+    @property
+    def state(self) -> State:
+        """Where the service stands."""
+        return self._state
+
+    def load(self) -> None:
+        """Loads, warms up and becomes ready; blocks, so it runs on a thread of its own."""
+        started = time.monotonic()
+        plan = plan_load(self.settings, self.profile)
+        digest = verified_digest(plan.path, self.settings.digest)
+        self._logger.info("Model file verified", file=plan.path.name, digest=digest, seconds=_since(started))
+        engine = self._engine = self._make_engine(plan)
+        self.metrics.describe_engine(engine.facts)
+        facts = engine.facts
+        self.model = ServedModel(
+            self.profile.name, facts.dimensions, facts.max_tokens, facts.pooling.value, digest, int(time.time())
+        )
+        self._logger.info(
+            "Model loaded",
+            device=facts.device,
+            kernels=facts.kernels,
+            layers_offloaded=facts.layers_offloaded,
+            layers_total=facts.layers_total,
+            memory_estimate_mib=facts.memory_estimate_bytes >> 20,
+            seconds=_since(started),
+        )
+        check_offload(self.settings, facts)
+        compute = tune(engine, plan.candidates, self.settings.tune_seconds)
+        compute = tune_query_threads(engine, compute, self.settings.tune_seconds)
+        self.metrics.batch_limit.set(compute.batch_tokens)
+        self._start_lanes(compute, engine)
+        self._become(State.READY)
+        self._logger.info(
+            "Ready",
+            batch_tokens=compute.batch_tokens,
+            contexts=compute.workers.general,
+            query_threads=compute.workers.express_threads,
+            seconds=_since(started),
+        )
+
+    def refuse(self, error: EmbedderError) -> None:
+        """Stays alive to tell why it will not serve."""
+        self._refusal = error
+        self._become(State.REFUSED)
+
+    def require_ready(self) -> None:
+        """Raises what a caller must be told while this service cannot serve."""
+        if self._state is State.READY:
+            return
+        if self._state is State.DRAINING:
+            raise EmbedderError(
+                ErrorKind.DRAINING, "This pod is shutting down; send the request again.", retry_after_seconds=1
+            )
+        if self._refusal is not None:
+            raise self._refusal
+        raise EmbedderError(ErrorKind.LOADING, "The model is being loaded; try again shortly.", retry_after_seconds=2)
+
+    def require_alive(self) -> None:
+        """Raises when a batch has been computing for longer than any batch can take."""
+        hung = self._dispatcher.longest_batch_seconds() if self._dispatcher else 0.0
+        if hung > self.settings.hang_seconds:
+            raise EmbedderError(
+                ErrorKind.ENGINE, f"A batch has been computing for {hung:.0f} s; this pod must be restarted."
+            )
+
+    async def embed(
+        self, lane: Lane, texts: Sequence[str], *, truncate: bool, departed: Callable[[], Awaitable[None]]
+    ) -> Embedded:
+        """Vectors in the order of the texts; `departed` returns when the caller has left."""
+        self.require_ready()
+        prefix = self.profile.query_prefix if lane is Lane.QUERY else self.profile.document_prefix
+        keys = [self._cache.key(text) for text in texts] if lane is Lane.QUERY and self._cache.enabled else []
+        found = [self._cache.get(key) for key in keys] or [None] * len(texts)
+        missing = [index for index, entry in enumerate(found) if entry is None]
+        with self.tracing.step("tokenise"):
+            encoded = await self._encode([prefix + texts[index] for index in missing])
+        cut = [i for i, text in zip(missing, encoded, strict=True) if text.truncated]
+        cut += [i for i, entry in enumerate(found) if entry is not None and entry[2]]
+        if cut and not truncate:
+            raise EmbedderError(
+                ErrorKind.TOO_LONG,
+                f"Input {min(cut)} is longer than the model's {self.profile.max_tokens} tokens; "
+                "shorten it or send truncate=true.",
+                param="input",
+            )
+        vectors = np.empty((len(texts), self.profile.dimensions), dtype=np.float32)
+        if missing:
+            with self.tracing.step("wait and compute"):
+                vectors[missing] = await self._compute(lane, encoded, departed)
+        for index, entry in enumerate(found):
+            if entry is not None:
+                vectors[index] = entry[0]
+        if keys:
+            self._remember(keys, missing, encoded, vectors)
+        self.metrics.truncated.inc(len(cut))
+        tokens = sum(len(text.tokens) for text in encoded) + sum(entry[1] for entry in found if entry is not None)
+        self.tracing.describe(
+            {
+                "lane": lane.value,
+                "texts": len(texts),
+                "tokens": tokens,
+                "truncated": len(cut),
+                "cached": len(texts) - len(missing),
+            }
+        )
+        return Embedded(vectors, tokens, len(cut))
+
+    def reading(self) -> QueueReading:
+        """The lanes, also before there are any."""
+        if self._dispatcher is None:
+            nothing = dict.fromkeys(Lane, 0)
+            return QueueReading(nothing, nothing, 0.0)
+        return self._dispatcher.reading()
+
+    def begin_drain(self) -> None:
+        """Admits nothing from now on."""
+        self._become(State.DRAINING)
+
+    def close(self) -> bool:
+        """Finishes what was admitted and frees everything; tells whether all was answered."""
+        self.begin_drain()
+        finished = self._dispatcher.drain(self.settings.drain_seconds) if self._dispatcher else True
+        self._tokenizers.shutdown(wait=True)
+        if finished and self._engine is not None:
+            self._engine.close()
+        self.tracing.close()
+        return finished
+
+    def _start_lanes(self, plan: ComputePlan, engine: Engine) -> None:
+        limits = LaneLimits(
+            budget=BatchBudget(plan.batch_tokens, engine.facts.max_sequences),
+            queued_tokens={
+                Lane.QUERY: self.settings.queued_query_tokens,
+                Lane.DOCUMENT: self.settings.queued_document_tokens,
+            },
+            query_streak=self.settings.query_streak,
+        )
+        warm = WarmComputers(engine, plan.batch_tokens)
+        dispatcher = Dispatcher(Lanes(limits), plan.workers, warm, self.profile.dimensions, self.metrics)
+        dispatcher.start(warm.tokens_per_second)
+        self._dispatcher = dispatcher
+
+    async def _encode(self, texts: list[str]) -> list[EncodedText]:
+        engine = self._engine
+        if engine is None:
+            raise EmbedderError(
+                ErrorKind.LOADING, "The model is being loaded; try again shortly.", retry_after_seconds=2
+            )
+        if sum(map(len, texts)) <= _INLINE_CHARACTERS:
+            return [engine.encode(text) for text in texts]
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._tokenizers, lambda: [engine.encode(text) for text in texts])
+
+    async def _compute(
+        self, lane: Lane, encoded: list[EncodedText], departed: Callable[[], Awaitable[None]]
+    ) -> Vectors:
+        dispatcher = self._dispatcher
+        if dispatcher is None:
+            raise EmbedderError(
+                ErrorKind.LOADING, "The model is being loaded; try again shortly.", retry_after_seconds=2
+            )
+        ticket = dispatcher.submit(lane, [text.tokens for text in encoded])
+        try:
+            return await _unless_departed(ticket, departed)
+        except BaseException:
+            dispatcher.abandon(ticket)
+            raise
+
+    def _remember(self, keys: list[bytes], missing: list[int], encoded: list[EncodedText], vectors: Vectors) -> None:
+        self.metrics.cache_hits.inc(len(keys) - len(missing))
+        self.metrics.cache_misses.inc(len(missing))
+        for index, text in zip(missing, encoded, strict=True):
+            self._cache.put(keys[index], vectors[index], len(text.tokens), truncated=text.truncated)
+
+    def _become(self, state: State) -> None:
+        with self._state_lock:
+            if self._state is State.DRAINING:
+                return  # a load that finishes during shutdown must not reopen the doors
+            self._state = state
+        self.metrics.ready.set(1 if state is State.READY else 0)
+
+
+async def _unless_departed(ticket: Ticket, departed: Callable[[], Awaitable[None]]) -> Vectors:
+    watches: list[asyncio.Task[None]] = []
+
+    async def watch() -> None:
+        await departed()
+        if not ticket.future.done():
+            ticket.future.set_exception(EmbedderError(ErrorKind.CLIENT_GONE, "The caller closed the connection."))
+
+    timer = ticket.loop.call_later(_PATIENCE_SECONDS, lambda: watches.append(ticket.loop.create_task(watch())))
+    try:
+        return await ticket.future
+    finally:
+        timer.cancel()
+        for task in watches:
+            task.cancel()
+
+
+def _since(started: float) -> float:
+    return round(time.monotonic() - started, 3)

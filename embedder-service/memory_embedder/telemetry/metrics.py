@@ -1,0 +1,116 @@
+"""Prometheus metrics. Label values come from closed sets only, so that neither a caller's text nor a flood of paths
+can reach them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from memory_embedder.engine.protocol import EngineFacts
+from memory_embedder.scheduling.lanes import Lane
+
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+_TOKENS = (8, 16, 32, 64, 128, 192, 256, 384, 512, 1024, 2048, 4096, 8192)
+_TEXTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueReading:
+    """The state of the lanes at one moment."""
+
+    queued: Mapping[Lane, int]
+    inflight: Mapping[Lane, int]
+    tokens_per_second: float
+
+
+class _QueueCollector(Collector):
+    def __init__(self, read: Callable[[], QueueReading]) -> None:
+        self._read = read
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        reading = self._read()
+        for name, text, values in (
+            ("queued_tokens", "Tokens waiting.", reading.queued),
+            ("inflight_tokens", "Tokens being computed.", reading.inflight),
+        ):
+            family = GaugeMetricFamily(f"memory_embedder_{name}", text, labels=["lane"])
+            for lane, value in values.items():
+                family.add_metric([lane.value], value)
+            yield family
+        yield GaugeMetricFamily(
+            "memory_embedder_tokens_per_second", "Measured rate over busy time.", value=reading.tokens_per_second
+        )
+
+
+class LaneSeries:
+    """The series of one lane, looked up once."""
+
+    def __init__(self, metrics: Metrics, lane: Lane) -> None:
+        self.documents = metrics.documents.labels(lane=lane.value)
+        self.tokens = metrics.tokens.labels(lane=lane.value)
+        self.dropped = metrics.dropped.labels(lane=lane.value)
+        self.wait_seconds = metrics.wait_seconds.labels(lane=lane.value)
+        self.batch_seconds = metrics.batch_seconds.labels(lane=lane.value)
+        self.batch_tokens = metrics.batch_tokens.labels(lane=lane.value)
+        self.batch_texts = metrics.batch_texts.labels(lane=lane.value)
+
+
+class Metrics:
+    """All metrics of one service, in a registry of their own."""
+
+    def __init__(self) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        self.registry = CollectorRegistry()
+        self.documents = self._counter("documents_total", "Texts embedded.", "lane")
+        self.tokens = self._counter("tokens_total", "Tokens computed.", "lane")
+        self.truncated = self._counter("truncated_total", "Texts cut to the model's window.")
+        self.busy_seconds = self._counter("busy_seconds_total", "Seconds that contexts spent computing, summed.")
+        self.requests = self._counter("requests_total", "HTTP requests.", "route", "status")
+        self.rejected = self._counter("rejected_total", "Requests refused, by error code.", "code")
+        self.dropped = self._counter("dropped_tokens_total", "Tokens not computed because the caller had left.", "lane")
+        self.engine_failures = self._counter("engine_failures_total", "Batches that the engine failed on.")
+        self.cache_hits = self._counter("query_cache_hits_total", "Queries answered from the cache.")
+        self.cache_misses = self._counter("query_cache_misses_total", "Queries that had to be computed.")
+        self.request_seconds = self._histogram("request_seconds", "From request to answer.", _SECONDS, "lane")
+        self.wait_seconds = self._histogram("wait_seconds", "From admission to the start of compute.", _SECONDS, "lane")
+        self.batch_seconds = self._histogram("batch_seconds", "Compute of one batch.", _SECONDS, "lane")
+        self.batch_tokens = self._histogram("batch_tokens", "Tokens in a batch.", _TOKENS, "lane")
+        self.batch_texts = self._histogram("batch_texts", "Texts in a batch.", _TEXTS, "lane")
+        self.ready = self._gauge("ready", "1 when requests are served.")
+        self.device_info = self._gauge("device_info", "Where the model runs.", "device", "description", "kernels")
+        self.layers_offloaded = self._gauge("gpu_layers_offloaded", "Layers on the GPU, as llama.cpp reports them.")
+        self.layers = self._gauge("model_layers", "Layers of the model that can be offloaded.")
+        self.memory_estimate = self._gauge("memory_estimate_bytes", "Memory that the model was expected to need.")
+        self.batch_limit = self._gauge("batch_limit_tokens", "Tokens that a batch may hold, set or measured at start.")
+        self.contexts = self._gauge("contexts", "Contexts that compute side by side.", "role")
+        # Made at once: a series that is absent until first use breaks rates and alerts.
+        self.lanes = {lane: LaneSeries(self, lane) for lane in Lane}
+
+    def observe_queues(self, read: Callable[[], QueueReading]) -> None:
+        """Reads the queues when scraped rather than at every change."""
+        self.registry.register(_QueueCollector(read))
+
+    def describe_engine(self, facts: EngineFacts) -> None:
+        """Sets what was loaded."""
+        self.device_info.labels(device=facts.device, description=facts.description, kernels=facts.kernels).set(1)
+        self.layers_offloaded.set(facts.layers_offloaded)
+        self.layers.set(facts.layers_total)
+        self.memory_estimate.set(facts.memory_estimate_bytes)
+
+    def render(self) -> bytes:
+        """The exposition text."""
+        return generate_latest(self.registry)
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(f"memory_embedder_{name}", text, labels, registry=self.registry)
+
+    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        return Gauge(f"memory_embedder_{name}", text, labels, registry=self.registry)
+
+    def _histogram(self, name: str, text: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
+        return Histogram(f"memory_embedder_{name}", text, labels, buckets=buckets, registry=self.registry)

@@ -1,0 +1,1 @@
+"""The MemoryIndex resource: its spec, conditions and reasons."""

@@ -1,0 +1,276 @@
+"""The MemoryIndex as the operator reads it: a frozen model of what the API server has already checked.
+
+The custom resource definition refuses bad objects and fills in defaults; the defaults are repeated here only so
+that an object written before a field existed reads the same. Fields unknown here are ignored: a newer definition
+must not stop an older operator.
+"""
+
+from datetime import datetime
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.alias_generators import to_camel
+
+from memory_recall.embedding.voyage import VOYAGE_URL
+from memory_recall.hnsw.definition import DEFAULT_EF_CONSTRUCTION, DEFAULT_M
+
+Manifest = dict[str, Any]
+
+FINALIZER = "memory-index.dev/cleanup"
+API_VERSION = "memory-index.dev/v1alpha1"
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore", alias_generator=to_camel, populate_by_name=True)
+
+
+class ClusterRef(_Section):
+    """A CloudNativePG Cluster."""
+
+    name: str
+    namespace: str | None = None
+
+
+class Credentials(_Section):
+    """Where the connection URI is."""
+
+    secret_name: str | None = None
+    key: str = "uri"
+
+
+class Extension(_Section):
+    """How pgvector gets into the database."""
+
+    management: Literal["Database", "ImageVolume", "Observe"] = "Database"
+    minimum_version: str = "0.8.4"
+
+
+class Database(_Section):
+    """The database and the table of memories."""
+
+    name: str
+    table: str = "memories"
+    cluster: ClusterRef | None = None
+    credentials: Credentials = Credentials()
+    existing_vectors: Literal["Refuse", "Keep", "Discard"] = "Refuse"
+    extension: Extension = Extension()
+
+
+class SecretKey(_Section):
+    """A key of a Secret."""
+
+    secret_name: str
+    key: str = "apiKey"
+
+
+class ImageSource(_Section):
+    """A model file inside a container image."""
+
+    reference: str
+    path: str
+    digest: str
+
+
+class PvcSource(_Section):
+    """A model file on a volume."""
+
+    claim_name: str
+    path: str
+    digest: str
+
+
+class HttpSource(_Section):
+    """A model file behind a URL."""
+
+    url: str
+    sha256: str
+
+
+class Source(_Section):
+    """Exactly one place that a model file comes from."""
+
+    image: ImageSource | None = None
+    pvc: PvcSource | None = None
+    http: HttpSource | None = None
+
+
+class Embedding(_Section):
+    """The embedding model."""
+
+    model: str
+    dimensions: int = 1024
+    provider: str = "Local"
+    query_egress: str = "Denied"
+    api_key: SecretKey | None = None
+    source: Source | None = None
+    pooling: str | None = None
+    max_tokens: int | None = None
+    query_prefix: str | None = None
+    document_prefix: str | None = None
+
+
+class Index(_Section):
+    """Build parameters of the HNSW index."""
+
+    m: int = DEFAULT_M
+    ef_construction: int = DEFAULT_EF_CONSTRUCTION
+
+
+class Backfill(_Section):
+    """The backfill Job."""
+
+    parallelism: int = 1
+    batch_size: int | None = None
+    max_attempts: int = 5
+    resources: Manifest = Field(default_factory=dict)
+
+
+class External(_Section):
+    """An embedder that somebody else runs."""
+
+    url: str
+    api_key: SecretKey | None = None
+
+
+class Embedder(_Section):
+    """The embedding service."""
+
+    min_replicas: int = 1
+    max_replicas: int = 1
+    target_queue_seconds: float = 10
+    scale_down_delay_seconds: float = 300
+    image: str | None = None
+    resources: Manifest = Field(default_factory=dict)
+    node_selector: dict[str, str] = Field(default_factory=dict)
+    tolerations: tuple[Manifest, ...] = ()
+    runtime_class_name: str | None = None
+    priority_class_name: str | None = None
+    gpu_layers: int = -1
+    pod_annotations: dict[str, str] = Field(default_factory=dict)
+    external: External | None = None
+
+
+class PvcFile(_Section):
+    """A file on a volume."""
+
+    claim_name: str
+    path: str
+
+
+class ConfigMapKey(_Section):
+    """A key of a ConfigMap."""
+
+    name: str
+    key: str = "queries.jsonl"
+
+
+class Gate(_Section):
+    """Labelled questions, and the drop of recall@10 that is tolerated."""
+
+    pvc: PvcFile | None = None
+    config_map: ConfigMapKey | None = None
+    max_recall_drop: float = 0.01
+
+
+class Swap(_Section):
+    """How one model replaces another."""
+
+    gate: Gate | None = None
+
+
+class Spec(_Section):
+    """What is wanted."""
+
+    suspend: bool = False
+    deletion_policy: Literal["Retain", "Delete"] = "Retain"
+    database: Database
+    embedding: Embedding
+    index: Index = Index()
+    backfill: Backfill = Backfill()
+    embedder: Embedder = Embedder()
+    swap: Swap = Swap()
+
+
+class MemoryIndex(BaseModel):
+    """One object: its identity, its specification and the status that was last written."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    namespace: str
+    uid: str
+    generation: int
+    spec: Spec
+    status: Manifest = Field(default_factory=dict)
+    finalizers: tuple[str, ...] = ()
+    deleted_at: datetime | None = None
+
+    @property
+    def cluster(self) -> tuple[str, str] | None:
+        """Namespace and name of the CloudNativePG Cluster, if there is one."""
+        cluster = self.spec.database.cluster
+        return (cluster.namespace or self.namespace, cluster.name) if cluster else None
+
+    @property
+    def secret_name(self) -> str:
+        """The Secret of the connection URI; by default the one that CloudNativePG writes."""
+        named = self.spec.database.credentials.secret_name
+        return named or (f"{self.spec.database.cluster.name}-app" if self.spec.database.cluster else "")
+
+    @property
+    def hosted(self) -> bool:
+        """Whether texts leave the cluster to be embedded."""
+        return self.spec.embedding.provider != "Local"
+
+    @property
+    def runs_embedder(self) -> bool:
+        """Whether the embedding service is ours to run."""
+        return not self.hosted and self.spec.embedder.external is None
+
+    @property
+    def embedder_key(self) -> SecretKey | None:
+        """Where the embedder's API key is, if it asks for one."""
+        external = self.spec.embedder.external
+        return self.spec.embedding.api_key if self.hosted else external.api_key if external else None
+
+    @property
+    def embedder_url(self) -> str:
+        """Where workers and API pods reach the embedder."""
+        if self.hosted:
+            return VOYAGE_URL
+        external = self.spec.embedder.external
+        return external.url.rstrip("/") if external else f"http://{self.name}-embedder.{self.namespace}.svc:8080"
+
+    @property
+    def next_embedder_url(self) -> str:
+        """Where the next model is served while a swap is under way."""
+        external = self.spec.embedder.external
+        if external:
+            return external.url.rstrip("/")
+        return f"http://{self.name}-embedder-next.{self.namespace}.svc:8080"
+
+
+class InvalidSpecError(Exception):
+    """The object does not read as a MemoryIndex; the text names the fields, never their values."""
+
+
+def parse(manifest: Manifest) -> MemoryIndex:
+    """Read an object of the API; raises InvalidSpecError with the names of the fields that are wrong."""
+    metadata = manifest["metadata"]
+    try:
+        spec = Spec.model_validate(manifest.get("spec") or {})
+    except ValidationError as error:
+        wrong = "; ".join(
+            f"spec.{'.'.join(str(part) for part in e['loc'])}: {e['msg']}" for e in error.errors(include_input=False)
+        )
+        raise InvalidSpecError(wrong) from None  # the chained error would show the values
+    return MemoryIndex(
+        name=metadata["name"],
+        namespace=metadata["namespace"],
+        uid=metadata["uid"],
+        generation=metadata.get("generation", 0),
+        spec=spec,
+        status=manifest.get("status") or {},
+        finalizers=tuple(metadata.get("finalizers") or ()),
+        deleted_at=metadata.get("deletionTimestamp"),
+    )

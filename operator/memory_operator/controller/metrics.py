@@ -1,0 +1,57 @@
+"""The operator's own metrics. Labels are names and closed reasons, never anything of a row or a connection URI."""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from memory_operator.api.spec import Manifest
+
+_TRUTH = {"True": 1, "False": 0, "Unknown": -1}
+_ROWS = ("total", "embedded", "pending", "sensitive", "quarantined")
+
+
+class Metrics:
+    """All series, in a registry of their own."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.reconcile_seconds = Histogram(
+            "memory_operator_reconcile_seconds",
+            "Duration of one look at one object.",
+            buckets=(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
+            registry=self.registry,
+        )
+        self.errors = Counter(
+            "memory_operator_reconcile_errors", "Looks that ended in an error.", ["error"], registry=self.registry
+        )
+        self.writes = Counter(
+            "memory_operator_api_writes", "Writes to the Kubernetes API.", ["kind", "verb"], registry=self.registry
+        )
+        self.queue_depth = Gauge(
+            "memory_operator_queue_depth", "Objects that wait to be looked at.", registry=self.registry
+        )
+        self._condition = Gauge(
+            "memory_operator_object_condition",
+            "Status of a condition: 1 True, 0 False, -1 Unknown.",
+            ["namespace", "name", "type"],
+            registry=self.registry,
+        )
+        self._rows = Gauge(
+            "memory_operator_object_rows", "Rows by state.", ["namespace", "name", "state"], registry=self.registry
+        )
+
+    def wrote(self, kind: str, verb: str) -> None:
+        """Count a write."""
+        self.writes.labels(kind, verb).inc()
+
+    def report(self, namespace: str, name: str, status: Manifest) -> None:
+        """Publish what a status says."""
+        for condition in status.get("conditions") or ():
+            self._condition.labels(namespace, name, condition["type"]).set(_TRUTH[condition["status"]])
+        rows = status.get("rows") or {}
+        for state in _ROWS:
+            if state in rows:
+                self._rows.labels(namespace, name, state).set(rows[state])
+
+    def forget(self, namespace: str, name: str) -> None:
+        """Drop the series of an object that is gone."""
+        for gauge in (self._condition, self._rows):
+            gauge.remove_by_labels({"namespace": namespace, "name": name})

@@ -1,0 +1,196 @@
+"""Facts about the world, as one reconcile sees them.
+
+Frozen, without behaviour beyond small derived properties, and without secrets: a connection URI is reduced to its
+user, host and database before it reaches these types, so that no decision, status or log built from them can
+contain a password.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from memory_operator.api.reasons import Reason
+from memory_operator.api.spec import Manifest
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something that could not be had, and why; the message holds neither secrets nor memory text."""
+
+    reason: Reason
+    message: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """What may be known of a connection URI."""
+
+    user: str
+    host: str
+    database: str
+
+
+@dataclass(frozen=True)
+class ClusterFacts:
+    """A CloudNativePG Cluster."""
+
+    namespace: str
+    name: str
+    phase: str = ""
+    healthy: bool = True
+    hibernated: bool = False
+    reconciliation_disabled: bool = False
+
+
+@dataclass(frozen=True)
+class DatabaseObject:
+    """A CloudNativePG Database object that speaks of our database."""
+
+    namespace: str
+    name: str
+    owner: str
+    labels: Mapping[str, str]
+    extensions: tuple[Manifest, ...]
+    generation: int
+    observed_generation: int | None = None
+    applied: bool | None = None
+    message: str = ""
+    deleting: bool = False
+
+    @property
+    def settled(self) -> bool:
+        """Whether CloudNativePG has carried out what the object says now."""
+        return self.applied is True and self.observed_generation == self.generation
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Counts of rows."""
+
+    total: int = 0
+    embedded: int = 0
+    pending: int = 0
+    sensitive: int = 0
+    quarantined: int = 0
+
+
+@dataclass(frozen=True)
+class DatabaseFacts:
+    """What the database's own catalog says; `index_parameters` (m, efConstruction) only of an index that is ours."""
+
+    extension_version: str | None = None
+    extension_available: str | None = None
+    schema_revision: str | None = None
+    schema_current: bool = False
+    schema_ahead: bool = False
+    column_dimensions: int | None = None
+    active_model: str | None = None
+    active_url: str | None = None
+    next_model: str | None = None
+    swap_stage: str | None = None
+    swap_message: str = ""
+    rows: Rows = field(default_factory=Rows)
+    index_exists: bool = False
+    index_valid: bool = False
+    index_progress: float | None = None
+    index_parameters: tuple[int, int] | None = None
+    owner: str | None = None
+
+
+class JobState(StrEnum):
+    """Where a Job is."""
+
+    ACTIVE = "Active"
+    COMPLETE = "Complete"
+    FAILED = "Failed"
+
+
+@dataclass(frozen=True)
+class JobFacts:
+    """One of our Jobs; `failure` is what its last failed pod said."""
+
+    name: str
+    component: str
+    config: str
+    sequence: int
+    state: JobState
+    finished_at: datetime | None = None
+    failure: Problem | None = None
+    deleting: bool = False
+
+
+@dataclass(frozen=True)
+class PodFacts:
+    """One pod of ours."""
+
+    name: str
+    component: str
+    ip: str | None = None
+    ready: bool = False
+    ended: bool = False
+    deleting: bool = False
+    problem: Problem | None = None
+
+
+@dataclass(frozen=True)
+class EmbedderLoad:
+    """What one embedder pod reports about itself."""
+
+    pod: str
+    queued_tokens: float = 0.0
+    tokens_per_second: float = 0.0
+    device: str | None = None
+    gpu_layers_offloaded: int | None = None
+
+
+@dataclass(frozen=True)
+class DeploymentFacts:
+    """Replicas of a Deployment."""
+
+    replicas: int
+    ready: int
+    current: bool
+    failure: str = ""
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """How many embedder pods were wanted at a moment."""
+
+    at: datetime
+    replicas: int
+
+
+@dataclass(frozen=True)
+class Observed:
+    """Everything one decision is made from."""
+
+    credentials: Credentials | Problem
+    cluster: ClusterFacts | Problem | None = None
+    database_objects: tuple[DatabaseObject, ...] = ()
+    database: DatabaseFacts | Problem | None = None
+    jobs: tuple[JobFacts, ...] = ()
+    pods: tuple[PodFacts, ...] = ()
+    embedder: DeploymentFacts | None = None
+    next_embedder: DeploymentFacts | None = None
+    sync: DeploymentFacts | None = None
+    external: Problem | None = None
+    loads: tuple[EmbedderLoad, ...] = ()
+    children: Mapping[tuple[str, str], Manifest] = field(default_factory=dict)
+    recommendations: tuple[Recommendation, ...] = ()
+    rows_per_second: float | None = None
+
+    def jobs_of(self, component: str) -> tuple[JobFacts, ...]:
+        """Jobs of one component, oldest first."""
+        return tuple(sorted((job for job in self.jobs if job.component == component), key=lambda job: job.sequence))
+
+    def pods_of(self, component: str) -> tuple[PodFacts, ...]:
+        """Pods of one component."""
+        return tuple(pod for pod in self.pods if pod.component == component)
+
+    @property
+    def facts(self) -> DatabaseFacts | None:
+        """The catalog's facts, if the database answered."""
+        return self.database if isinstance(self.database, DatabaseFacts) else None

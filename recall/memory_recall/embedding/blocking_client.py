@@ -1,0 +1,65 @@
+"""The memory API's embedder protocol over our service: a drop-in for an API that calls an embedder itself.
+
+The API calls these methods in a thread, so they block. It embeds on write and swallows whatever goes wrong on read. A
+sensitive text is refused here before any request is made, whatever the caller's own checks are worth.
+"""
+
+from typing import Any
+
+import httpx
+
+from memory_recall.embedding.wire import EMBEDDINGS_PATH, Wire
+
+_TIMEOUT = 5.0  # the API's hook gives up after six seconds
+
+
+class HttpEmbedder:
+    """`embed_document` and `embed_query` as the API calls them; safe for use by several threads."""
+
+    def __init__(
+        self,
+        base_url: str,
+        model: str | None = None,
+        api_key: str | None = None,
+        *,
+        dimensions: int | None = None,
+        timeout: float = _TIMEOUT,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        self.model = model
+        self._wire = Wire(base_url.rstrip("/"), model, dimensions)
+        self._http = httpx.Client(
+            base_url=self._wire.base_url,
+            headers={"authorization": f"Bearer {api_key}"} if api_key else {},
+            timeout=timeout,
+            transport=transport,
+        )
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def embed_document(self, content: str, *, is_sensitive: bool) -> list[float] | None:
+        """The vector of a memory, or None for a sensitive one, which never leaves the process.
+
+        Raises:
+            MemoryIndexError: the embedder gave no vector; the row stays pending and the sync worker embeds it later.
+        """
+        return None if is_sensitive else self._embed(content, "document")
+
+    def embed_query(self, query: str) -> list[float]:
+        """The vector of a query.
+
+        Raises:
+            MemoryIndexError: the embedder gave no vector.
+        """
+        return self._embed(query, "query")
+
+    def _embed(self, text: str, input_type: str) -> list[float]:
+        body: dict[str, Any] = self._wire.body([text], input_type)
+        try:
+            response = self._http.post(EMBEDDINGS_PATH, json=body)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise self._wire.unreachable(error) from None
+        vector: list[float] = self._wire.batch(self._wire.payload(response), 1).vectors[0].tolist()
+        return vector

@@ -1,0 +1,96 @@
+"""The HTTP client of the embedding service, used by recalls and by the backfill and sync workers."""
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+
+from memory_recall.embedding.shielded_requests import LastingRequests
+from memory_recall.embedding.wire import EMBEDDINGS_PATH, MODELS_PATH, EmbeddedBatch, ModelInfo, Vectors, Wire
+
+DEFAULT_TIMEOUT = httpx.Timeout(120.0, connect=5.0)  # a cold pod may take a while over a full batch of documents
+_QUERY_SECONDS = 30.0  # a query that nobody waits for any more must not hold its connection for longer
+
+
+class EmbedderClient:
+    """Asynchronous client of `POST /v1/embeddings` and `GET /v1/models`; safe for concurrent use.
+
+    `model` None uses whatever the service serves. `dimensions`, where known, is checked in every answer.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        model: str | None = None,
+        api_key: str | None = None,
+        *,
+        dimensions: int | None = None,
+        timeout: httpx.Timeout | float = DEFAULT_TIMEOUT,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self.base_url = base_url.rstrip("/")
+        self.model = model
+        self._wire = Wire(self.base_url, model, dimensions)
+        self._requests = LastingRequests()
+        self._patience = httpx.Timeout(timeout)
+        self._query_patience = httpx.Timeout(
+            min(self._patience.read or _QUERY_SECONDS, _QUERY_SECONDS), connect=self._patience.connect
+        )
+        self._http = httpx.AsyncClient(
+            base_url=self.base_url,
+            headers={"authorization": f"Bearer {api_key}"} if api_key else {},
+            timeout=self._patience,
+            transport=transport,
+            limits=httpx.Limits(max_connections=32, max_keepalive_connections=8),
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._requests.close()
+        await self._http.aclose()
+
+    async def embed_documents(self, texts: Sequence[str]) -> EmbeddedBatch:
+        """Embed memories; over-long ones are truncated by the service and counted."""
+        return await self._embed(texts, "document")
+
+    async def embed_queries(self, texts: Sequence[str]) -> EmbeddedBatch:
+        """Embed many queries in one request, as an evaluation does."""
+        return await self._embed(texts, "query")
+
+    async def embed_query(self, text: str) -> Vectors:
+        """Embed one query."""
+        batch = await self._embed([text], "query", patience=self._query_patience)
+        vector: Vectors = batch.vectors[0]
+        return vector
+
+    async def model_info(self) -> ModelInfo:
+        """Ask the service which model it serves."""
+        return self._wire.model_info(await self._request("GET", MODELS_PATH))
+
+    async def _embed(
+        self, texts: Sequence[str], input_type: str, *, patience: httpx.Timeout | None = None
+    ) -> EmbeddedBatch:
+        if not texts:
+            return self._wire.nothing()
+        body = self._wire.body(texts, input_type)
+        payload = await self._request("POST", EMBEDDINGS_PATH, json=body, timeout=patience or self._patience)
+        return self._wire.batch(payload, len(texts))
+
+    async def _request(self, method: str, path: str, **options: Any) -> dict[str, Any]:  # noqa: ANN401  (httpx's own)
+        try:
+            response = await self._requests.answer(self._http.request(method, path, **options))
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise self._wire.unreachable(error) from None
+        return self._wire.payload(response)
+
+
+__all__ = ["DEFAULT_TIMEOUT", "EmbeddedBatch", "EmbedderClient", "ModelInfo", "Vectors"]

@@ -1,0 +1,131 @@
+"""The HTTP client of a hosted provider that speaks Voyage's API. Texts leave the cluster, which `hosted` says.
+
+What is sent is the texts, the model's name, whether they are queries or documents, and how long the vectors shall be;
+nothing else of a memory. One request stays within the provider's limits on texts and tokens; a longer list becomes
+several. Nothing is repeated here: a recall has no time for it, and workers do it in `workers.hosted`.
+"""
+
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+import numpy as np
+
+from memory_recall.embedding.shielded_requests import LastingRequests
+from memory_recall.embedding.wire import EmbeddedBatch, ModelInfo, Vectors, Wire
+from memory_recall.errors import EmbedderUnauthorized, InvalidConfiguration
+
+VOYAGE_URL = "https://api.voyageai.com"
+_EMBEDDINGS_PATH = "/v1/embeddings"
+_TIMEOUT = httpx.Timeout(60.0, connect=5.0)
+_CHARACTERS_PER_TOKEN = 3  # fewer than English prose has, so that an estimate errs on the safe side
+MAX_TEXTS, MAX_TOKENS = 128, 100_000  # below the smallest limits of the provider's models (1,000 and 120,000)
+
+
+def estimated_tokens(texts: Sequence[str]) -> int:
+    """At most how many tokens texts are likely to have."""
+    return sum(len(text) // _CHARACTERS_PER_TOKEN + 2 for text in texts)
+
+
+class VoyageClient:
+    """Asynchronous client of `POST /v1/embeddings`; safe for concurrent use.
+
+    Raises:
+        InvalidConfiguration: there is no key.
+    """
+
+    hosted = True
+
+    def __init__(
+        self,
+        model: str,
+        dimensions: int,
+        api_key: str,
+        *,
+        base_url: str = VOYAGE_URL,
+        timeout: httpx.Timeout | float = _TIMEOUT,
+        max_texts: int = MAX_TEXTS,
+        max_tokens: int = MAX_TOKENS,
+    ) -> None:
+        if not api_key.strip():
+            raise InvalidConfiguration("The hosted provider's API key is empty.", "Set MEMORY_EMBEDDER_API_KEY.")
+        self.model: str | None = model
+        self._dimensions = dimensions
+        self._max_texts, self._max_tokens = max_texts, max_tokens
+        self._wire = Wire(base_url.rstrip("/"), model, dimensions)
+        self._requests = LastingRequests()
+        self._http = httpx.AsyncClient(
+            base_url=self._wire.base_url, headers={"authorization": f"Bearer {api_key.strip()}"}, timeout=timeout
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._requests.close()
+        await self._http.aclose()
+
+    async def model_info(self) -> ModelInfo:
+        """What was configured: a hosted model has no digest, and asking costs a request."""
+        return ModelInfo(str(self.model), self._dimensions, None, None, None)
+
+    async def embed_documents(self, texts: Sequence[str]) -> EmbeddedBatch:
+        """Embed memories. The caller answers for it that none of them is sensitive."""
+        return await self._embed(texts, "document")
+
+    async def embed_queries(self, texts: Sequence[str]) -> EmbeddedBatch:
+        """Embed many queries."""
+        return await self._embed(texts, "query")
+
+    async def embed_query(self, text: str) -> Vectors:
+        """Embed one query, which its caller has not marked sensitive."""
+        vector: Vectors = (await self._embed([text], "query")).vectors[0]
+        return vector
+
+    def requests(self, texts: Sequence[str]) -> Iterator[list[str]]:
+        """The texts in requests within the limits; a single text beyond them is cut by the provider."""
+        part: list[str] = []
+        tokens = 0
+        for text in texts:
+            cost = estimated_tokens([text])
+            if part and (len(part) >= self._max_texts or tokens + cost > self._max_tokens):
+                yield part
+                part, tokens = [], 0
+            part.append(text)
+            tokens += cost
+        if part:
+            yield part
+
+    async def _embed(self, texts: Sequence[str], input_type: str) -> EmbeddedBatch:
+        if not texts:
+            return self._wire.nothing()
+        answers = [await self._request(part, input_type) for part in self.requests(texts)]
+        vectors = np.concatenate([answer.vectors for answer in answers])
+        return EmbeddedBatch(vectors, sum(answer.tokens for answer in answers), 0)
+
+    async def _request(self, texts: Sequence[str], input_type: str) -> EmbeddedBatch:
+        body: dict[str, Any] = {
+            "input": list(texts),
+            "model": self.model,
+            "input_type": input_type,
+            "output_dimension": self._dimensions,
+            "truncation": True,
+            "encoding_format": "base64",
+        }
+        try:
+            response = await self._requests.answer(self._http.post(_EMBEDDINGS_PATH, json=body))
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise self._wire.unreachable(error) from None
+        try:
+            payload = self._wire.payload(response)
+        except EmbedderUnauthorized as error:
+            remedy = "Put a valid key of the provider into the Secret, or into MEMORY_EMBEDDER_API_KEY."
+            raise EmbedderUnauthorized(error.message, remedy) from None
+        return self._wire.batch(payload, len(texts))

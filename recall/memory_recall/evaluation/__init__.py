@@ -1,0 +1,1 @@
+"""Evaluation: labelled questions, measures, significance, tuning."""

@@ -1,0 +1,82 @@
+"""Chooses a fusion for a store by its owner's labelled questions, and says honestly what that gains.
+
+The best of many settings on some questions looks better on these very questions than it is. So the gain is estimated by
+nested cross-validation: for each fold the setting is chosen on the other folds, and only then the fold's questions are
+asked with it. The interval is that of a paired bootstrap over the held-out questions. What is recommended in the end is
+the best setting over all questions, and only if the interval of the gain lies above zero.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from memory_recall.errors import InvalidInput
+from memory_recall.evaluation.measures import Scores
+from memory_recall.evaluation.significance import Comparison, compare
+from memory_recall.search.fusion import Fusion
+
+LEAST_QUESTIONS = 30  # fewer than this and an interval says nothing
+FOLDS = 5
+_SEED = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """What tuning found. Gains are of the held-out questions, over the fusion in use."""
+
+    questions: int
+    chosen: Fusion
+    recommended: bool
+    recall_10: Comparison
+    ndcg_10: Comparison
+    chosen_per_fold: tuple[Fusion, ...]
+
+
+def settings() -> list[Fusion]:
+    """What is tried: the default first, then both methods over the range of their parameters."""
+    tried = [Fusion()]
+    for importance in (True, False):
+        tried += [Fusion(alpha=tenths / 10, importance=importance) for tenths in range(3, 10)]
+        tried += [Fusion(alpha=alpha, lexical_scale="linear", importance=importance) for alpha in (0.5, 0.6, 0.7, 0.8)]
+        tried += [Fusion(alpha=alpha, lexical_scale="list", importance=importance) for alpha in (0.5, 0.7, 0.8, 0.9)]
+        tried += [Fusion(method="rrf", k=k, importance=importance) for k in (1.0, 10.0, 60.0)]
+    return list(dict.fromkeys(tried))
+
+
+def require_enough(questions: int) -> None:
+    """Refuse to tune on too little.
+
+    Raises:
+        InvalidInput: there are fewer than `LEAST_QUESTIONS` questions.
+    """
+    if questions < LEAST_QUESTIONS:
+        raise InvalidInput(
+            f"{questions} labelled questions are too few to tune on.",
+            f"Give at least {LEAST_QUESTIONS}; several hundred tell a small gain from chance.",
+        )
+
+
+def choose(scores: Mapping[Fusion, Sequence[Scores]], current: Fusion) -> Tuned:
+    """Choose among settings that were all asked the same questions in the same order.
+
+    `current` is the setting to beat and has to be among them.
+    """
+    tried = list(scores)
+    merit = np.array([_merits(scores[setting]) for setting in tried])
+    count = merit.shape[1]
+    require_enough(count)
+    fold_of = np.random.default_rng(_SEED).permutation(count) % FOLDS
+    per_fold = [tried[int(merit[:, fold_of != fold].mean(axis=1).argmax())] for fold in range(FOLDS)]
+    held_out = [scores[per_fold[fold_of[number]]][number] for number in range(count)]
+    before = scores[current]
+    recall_10 = compare([one.recall_10 for one in before], [one.recall_10 for one in held_out], seed=_SEED)
+    ndcg_10 = compare([one.ndcg_10 for one in before], [one.ndcg_10 for one in held_out], seed=_SEED)
+    combined = compare(merit[tried.index(current)].tolist(), _merits(held_out), seed=_SEED)
+    best = tried[int(merit.mean(axis=1).argmax())]
+    recommended = combined.low > 0 and best != current
+    return Tuned(count, best if recommended else current, recommended, recall_10, ndcg_10, tuple(per_fold))
+
+
+def _merits(scores: Sequence[Scores]) -> list[float]:
+    return [(one.recall_10 + one.ndcg_10) / 2 for one in scores]

@@ -1,0 +1,59 @@
+"""How many of the true nearest neighbours the vector index finds, sampled against an exact search.
+
+The index is searched as hard as a recall searches it. Neighbours are compared by distance: of memories with the same
+text any is as true as another.
+"""
+# ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
+
+from memory_recall.hnsw.definition import IndexFacts
+from memory_recall.hnsw.search_effort import SearchedGraph
+from memory_recall.postgres.connection import Connection
+from memory_recall.postgres.driver_errors import translated
+from memory_recall.schema.table import EMBEDDING_COLUMN, MemoryTable, quoted
+
+_DEPTH = 10
+_ROUNDING = 1e-6
+
+
+async def measure_index(connection: Connection, table: MemoryTable, facts: IndexFacts, *, sample: int) -> float | None:
+    """Mean recall@10 over stored vectors chosen by chance; None when there are none."""
+    distance = f"OPERATOR({quoted(table.vector_schema or 'public')}.<=>)"
+    to_it = f"{EMBEDDING_COLUMN} {distance} (SELECT {EMBEDDING_COLUMN} FROM {table.qualified} WHERE id = $1)"
+    nearest = (
+        f"SELECT array_agg(distance) FROM (SELECT {to_it} AS distance FROM {table.qualified} "
+        f"WHERE {EMBEDDING_COLUMN} IS NOT NULL ORDER BY {to_it} LIMIT {_DEPTH}) nearest"
+    )
+    with translated("measuring the vector index"):
+        ids = await connection.fetch(
+            f"SELECT id FROM {table.qualified} WHERE {EMBEDDING_COLUMN} IS NOT NULL ORDER BY random() LIMIT $1", sample
+        )
+        rows = await connection.fetchval("SELECT reltuples FROM pg_class WHERE oid = to_regclass($1)", table.qualified)
+        graph = SearchedGraph(max(rows, 0), facts.m or 0, facts.ef_construction or 0)
+        effort = graph.ef_search(_DEPTH)
+        keys = [row["id"] for row in ids]
+        found = await _search(connection, nearest, keys, exact=False, effort=effort)
+        true = await _search(connection, nearest, keys, exact=True, effort=effort)
+    shares = [_share(found[key], true[key]) for key in true if true[key]]
+    return sum(shares) / len(shares) if shares else None
+
+
+def _share(found: list[float], true: list[float]) -> float:
+    """How many of the found are as near as the true ones."""
+    farthest = max(true) + _ROUNDING
+    return sum(distance <= farthest for distance in found) / len(true)
+
+
+async def _search(
+    connection: Connection, nearest: str, ids: list[int], *, exact: bool, effort: int
+) -> dict[int, list[float]]:
+    results: dict[int, list[float]] = {}
+    async with connection.transaction(readonly=True):
+        await connection.execute("SELECT set_config('hnsw.ef_search', $1, true)", str(effort))
+        # A plan that was kept from the one search would be used for the other.
+        await connection.execute("SELECT set_config('plan_cache_mode', 'force_custom_plan', true)")
+        for method in ("enable_indexscan", "enable_seqscan"):
+            off = (method == "enable_indexscan") == exact
+            await connection.execute("SELECT set_config($1, $2, true)", method, "off" if off else "on")
+        for key in ids:
+            results[key] = list(await connection.fetchval(nearest, key) or ())
+    return results

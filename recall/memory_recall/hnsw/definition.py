@@ -1,0 +1,114 @@
+"""The HNSW index over the embedding column: its name, its definition, finding, building, repairing and watching it."""
+# ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
+
+from dataclasses import dataclass
+
+from memory_recall.postgres.connection import AnyConnection, Connection
+from memory_recall.postgres.driver_errors import translated
+from memory_recall.schema.table import EMBEDDING_COLUMN, MemoryTable, quoted
+
+DEFAULT_M, DEFAULT_EF_CONSTRUCTION = 24, 128  # ADR 17
+_PGVECTORS_M, _PGVECTORS_EF = 16, 64  # of an index whose definition names none
+
+
+@dataclass(frozen=True)
+class IndexProgress:
+    """How far a running build is, as Postgres reports it."""
+
+    phase: str
+    fraction: float | None
+
+
+@dataclass(frozen=True)
+class IndexFacts:
+    """The index that serves the dense leg, if any; it may be the API's own (`ours` is False), which we never change."""
+
+    name: str | None
+    exists: bool
+    valid: bool
+    progress: IndexProgress | None
+    ours: bool = False
+    m: int | None = None
+    ef_construction: int | None = None
+
+    def differs(self, m: int, ef_construction: int) -> bool:
+        """Whether our index was built with other parameters than these."""
+        return self.valid and self.ours and (self.m, self.ef_construction) != (m, ef_construction)
+
+
+def hnsw_name(table: MemoryTable, column: str = EMBEDDING_COLUMN) -> str:
+    """The name of the index that we build."""
+    return f"idx_{table.name}_{column}"
+
+
+def hnsw_definition(table: MemoryTable, m: int, ef_construction: int, column: str = EMBEDDING_COLUMN) -> str:
+    """What follows CREATE INDEX CONCURRENTLY and the name."""
+    operators = f"{quoted(table.vector_schema or 'public')}.halfvec_cosine_ops"
+    return f"ON {table.qualified} USING hnsw ({column} {operators}) WITH (m = {m}, ef_construction = {ef_construction})"
+
+
+def find_statement(table: MemoryTable, *, valid_only: bool = True, column: str = EMBEDDING_COLUMN) -> str:
+    """Finds a plain HNSW index over the whole column with cosine operators, ours first, whoever built it."""
+    relation = table.qualified.replace("'", "''")
+    validity = "AND i.indisvalid AND i.indisready" if valid_only else ""
+    ours = hnsw_name(table, column).replace("'", "''")
+    return f"""
+        SELECT c.relname AS name, i.indisvalid AND i.indisready AS valid, i.indexrelid AS oid,
+               {_option("m", _PGVECTORS_M)} AS m, {_option("ef_construction", _PGVECTORS_EF)} AS ef_construction
+          FROM pg_index i
+          JOIN pg_class c ON c.oid = i.indexrelid
+          JOIN pg_am am ON am.oid = c.relam
+          JOIN pg_opclass oc ON oc.oid = i.indclass[0]
+          JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
+         WHERE i.indrelid = to_regclass('{relation}') AND i.indpred IS NULL AND a.attname = '{column}'
+           AND am.amname = 'hnsw' AND oc.opcname = 'halfvec_cosine_ops' {validity}
+         ORDER BY (i.indisvalid AND i.indisready) DESC, (c.relname = '{ours}') DESC
+         LIMIT 1
+    """
+
+
+def _option(name: str, default: int) -> str:
+    return (
+        f"coalesce((SELECT o.option_value::int FROM pg_options_to_table(c.reloptions) o "
+        f"WHERE o.option_name = '{name}'), {default})"
+    )
+
+
+_PROGRESS = """
+SELECT phase, CASE WHEN tuples_total > 0 THEN tuples_done::float8 / tuples_total
+                   WHEN blocks_total > 0 THEN blocks_done::float8 / blocks_total END AS fraction
+  FROM pg_stat_progress_create_index WHERE relid = to_regclass($1) ORDER BY pid LIMIT 1
+"""
+
+
+async def inspect_index(connection: AnyConnection, table: MemoryTable, column: str = EMBEDDING_COLUMN) -> IndexFacts:
+    """The index and, while one is being built, the progress of the build."""
+    with translated("looking at the vector index"):
+        found = await connection.fetchrow(find_statement(table, valid_only=False, column=column))
+        progress = await connection.fetchrow(_PROGRESS, table.qualified)
+    return IndexFacts(
+        name=found["name"] if found else None,
+        exists=found is not None,
+        valid=bool(found and found["valid"]),
+        progress=IndexProgress(progress["phase"], progress["fraction"]) if progress else None,
+        ours=bool(found and found["name"] == hnsw_name(table, column)),
+        m=found["m"] if found else None,
+        ef_construction=found["ef_construction"] if found else None,
+    )
+
+
+async def drop_invalid(connection: Connection, table: MemoryTable, column: str = EMBEDDING_COLUMN) -> list[str]:
+    """Drop what interrupted builds of our index left behind (REINDEX leaves `_ccnew` and `_ccold`); returns names."""
+    ours = hnsw_name(table, column)
+    with translated("dropping invalid indexes"):
+        rows = await connection.fetch(
+            "SELECT c.relname FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid "
+            "WHERE i.indrelid = to_regclass($1) AND NOT i.indisvalid "
+            "AND c.relname ~ ('^' || $2 || '(_cc(new|old)[0-9]*)?$')",
+            table.qualified,
+            ours,
+        )
+        names = [row["relname"] for row in rows]
+        for name in names:
+            await connection.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {quoted(table.schema)}.{quoted(name)}")
+    return names

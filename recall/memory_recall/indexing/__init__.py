@@ -1,0 +1,1 @@
+"""Indexing: backfill and sync, from pending rows to stored vectors."""

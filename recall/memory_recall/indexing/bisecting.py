@@ -1,0 +1,177 @@
+"""Embeds a batch whatever happens: waits out an absent embedder, and narrows a failing batch down to the rows to blame.
+
+Three kinds of failure are told apart. A busy embedder is waited for as long as it asks. An absent or crashing one is
+waited for until it serves a text of our own again; only a batch that fails repeatedly although the embedder recovers
+each time is halved, for then a text in it may be what brings the embedder down. A refused or nonsensical answer
+halves the batch at once. A single row is blamed only when the embedder handles our own text at that moment: a broken
+embedder must never quarantine a whole table.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from memory_recall.errors import (
+    DimensionMismatch,
+    EmbedderBroken,
+    EmbedderBusy,
+    EmbedderRejected,
+    EmbedderUnavailable,
+    MemoryIndexError,
+)
+from memory_recall.indexing.document_embedder import DocumentEmbedder, EmbeddedDocuments, RowEmbedder
+from memory_recall.indexing.queue_sql import PendingRow
+from memory_recall.indexing.worker_session import OutageListener
+
+_CANARY = "memory index self test"
+_CRASHES_BEFORE_SPLIT = 3
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 10.0
+
+
+@dataclass
+class Outcome:
+    """What became of one batch."""
+
+    embedded: list[tuple[list[PendingRow], npt.NDArray[np.float32]]] = field(default_factory=list)
+    failed: list[tuple[PendingRow, str]] = field(default_factory=list)
+    tokens: int = 0
+    truncated: int = 0
+    withheld: int = 0  # rows that were not sent because they changed before they could be
+    failed_batches: int = 0
+
+
+class PatientEmbedder:
+    """Embeds batches with an embedder that may be busy, absent, broken or poisoned by a text."""
+
+    def __init__(
+        self,
+        embedder: DocumentEmbedder,
+        dimensions: int,
+        listener: OutageListener,
+        *,
+        verify: Callable[[], Awaitable[None]] | None = None,
+        outage_timeout: float = 1800,
+    ) -> None:
+        self._embedder = embedder
+        self._dimensions = dimensions
+        self._listener = listener
+        self._verify = verify
+        self._outage_timeout = outage_timeout
+        self._recovering = asyncio.Lock()
+        self._healthy_at = 0.0
+
+    async def embed(self, rows: Sequence[PendingRow]) -> Outcome:
+        """Embed every row that can be.
+
+        Raises:
+            EmbedderUnavailable: it stayed away longer than the limit.
+            ModelMismatch, DimensionMismatch, EmbedderUnauthorized: waiting does not help.
+        """
+        outcome = Outcome()
+        empty = [row for row in rows if not row.text.strip()]
+        outcome.failed.extend((row, "EmptyText") for row in empty)
+        sent = [row for row in rows if row.text.strip()] if empty else list(rows)
+        if sent:
+            await self._embed(sent, outcome)
+        return outcome
+
+    async def _embed(self, rows: list[PendingRow], outcome: Outcome) -> None:
+        while True:
+            sent, answer = await self._answer(rows)
+            outcome.withheld += len(rows) - len(sent)
+            rows = sent
+            if answer is None:
+                return
+            if not isinstance(answer, MemoryIndexError):
+                outcome.embedded.append((rows, answer.vectors))
+                outcome.tokens += answer.tokens
+                outcome.truncated += answer.truncated
+                return
+            outcome.failed_batches += 1
+            if len(rows) > 1:
+                middle = len(rows) // 2
+                await self._embed(rows[:middle], outcome)
+                await self._embed(rows[middle:], outcome)
+                return
+            if await self._is_healthy():
+                outcome.failed.append((rows[0], type(answer).__name__))
+                return
+            await self._await_recovery(answer)
+
+    async def _answer(
+        self, rows: list[PendingRow]
+    ) -> tuple[list[PendingRow], EmbeddedDocuments | MemoryIndexError | None]:
+        """The rows that were sent, and the embedder's answer or the error that they themselves seem to cause."""
+        began = time.monotonic()
+        crashes = 0
+        while True:
+            sent_at = time.monotonic()
+            try:
+                sent, answer = await self._ask(rows)
+                return sent, self._checked(answer, len(sent)) if answer else None
+            except EmbedderBusy as error:
+                if time.monotonic() - began > self._outage_timeout:
+                    raise
+                await _pause(error.retry_after or _FIRST_PAUSE)
+            except EmbedderUnavailable as error:
+                crashes += 1
+                if crashes >= _CRASHES_BEFORE_SPLIT:
+                    return rows, error
+                await self._await_recovery(error, failed_at=sent_at)
+            except (EmbedderRejected, EmbedderBroken) as error:
+                return rows, error
+
+    async def _ask(self, rows: list[PendingRow]) -> tuple[list[PendingRow], EmbeddedDocuments | None]:
+        if isinstance(self._embedder, RowEmbedder):
+            return await self._embedder.embed_rows(rows)
+        return rows, await self._embedder.embed_documents([row.text for row in rows])
+
+    def _checked(self, answer: EmbeddedDocuments, expected: int) -> EmbeddedDocuments:
+        vectors = answer.vectors
+        if vectors.ndim != 2 or len(vectors) != expected:
+            raise EmbedderBroken("The embedder's answer has not one vector for each text.", "Check its version.")
+        if vectors.shape[1] != self._dimensions:
+            raise DimensionMismatch(
+                f"The embedder yields {vectors.shape[1]} dimensions; the column has {self._dimensions}.",
+                "Serve the model that the table's vectors are of.",
+            )
+        if not np.isfinite(vectors).all():
+            raise EmbedderBroken("A vector holds a number that is not finite.", "Check the embedder's model.")
+        return answer
+
+    async def _is_healthy(self) -> bool:
+        try:
+            if self._verify is not None:
+                await self._verify()
+            self._checked(await self._embedder.embed_documents([_CANARY]), 1)
+        except EmbedderBusy:
+            return True
+        except (EmbedderUnavailable, EmbedderBroken, EmbedderRejected):
+            return False
+        self._healthy_at = time.monotonic()
+        return True
+
+    async def _await_recovery(self, error: MemoryIndexError, *, failed_at: float | None = None) -> None:
+        """Wait until the embedder serves our own text; one task asks, the others wait for its result."""
+        since = time.monotonic() if failed_at is None else failed_at
+        async with self._recovering:
+            if self._healthy_at > since:
+                return
+            began = time.monotonic()
+            self._listener.outage_began("embedder", error)
+            pause = _FIRST_PAUSE
+            while not await self._is_healthy():
+                if time.monotonic() - began > self._outage_timeout:
+                    raise error
+                await _pause(pause)
+                pause = min(pause * 2, _LONGEST_PAUSE)
+            self._listener.outage_ended("embedder", time.monotonic() - began)
+
+
+async def _pause(seconds: float) -> None:
+    await asyncio.sleep(seconds * random.uniform(1.0, 1.2))  # noqa: S311  (jitter, not a secret)

@@ -1,0 +1,81 @@
+"""Who works on what: advisory locks that end with the session of their holder.
+
+Each backfill worker leases its partition, so a pod that was replaced but still runs and its successor never embed the
+same rows. The sync worker stands aside while any backfill holds a lease.
+"""
+
+import asyncio
+
+from memory_recall.errors import SwapInProgress
+from memory_recall.indexing.queue_sql import Partition
+from memory_recall.postgres.connection import Connection
+from memory_recall.postgres.driver_errors import translated
+
+_BACKFILL = 0x6D786266
+_SYNC = 0x6D787379
+_SWAP = 0x6D787377
+_STANDBY = 0x6D787374
+
+
+async def lease_partition(connection: Connection, partition: Partition) -> None:
+    """Wait until this session is the only one that backfills the partition."""
+    await _lease(connection, _BACKFILL, partition.index)
+
+
+async def lease_sync(connection: Connection) -> None:
+    """Wait until this session is the only sync worker."""
+    await _lease(connection, _SYNC, 0)
+
+
+async def lease_swap(connection: Connection) -> None:
+    """Be the only process that carries out a swap.
+
+    Raises:
+        SwapInProgress: another process does.
+    """
+    if not await _try(connection, _SWAP, 0):
+        raise SwapInProgress(
+            "Another process is carrying out a swap.", "Let it go on (memory swap status), or end it first."
+        )
+
+
+async def try_lease_standby(connection: Connection) -> bool:
+    """Be the only process that fills the standby column, if nobody is yet; may be asked again and again."""
+    with translated("looking at the lease"):
+        mine: bool = await connection.fetchval(
+            "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid() "
+            "AND classid = $1::bigint::oid)",
+            _STANDBY,
+        )
+    return mine or await _try(connection, _STANDBY, 0)
+
+
+async def release_standby(connection: Connection) -> None:
+    """Let another process fill the standby column."""
+    with translated("releasing a lease"):
+        await connection.execute("SELECT pg_advisory_unlock($1::int, 0)", _STANDBY)
+
+
+async def backfill_runs(connection: Connection) -> bool:
+    """Whether any backfill worker is at work in this database."""
+    with translated("looking for a running backfill"):
+        found: bool = await connection.fetchval(
+            "SELECT EXISTS (SELECT FROM pg_locks l JOIN pg_database d ON d.oid = l.database "
+            "WHERE d.datname = current_database() AND l.locktype = 'advisory' AND l.granted "
+            "AND l.classid = $1::bigint::oid)",
+            _BACKFILL,
+        )
+    return found
+
+
+async def _lease(connection: Connection, kind: int, number: int) -> None:
+    while True:
+        if await _try(connection, kind, number):
+            return
+        await asyncio.sleep(0.5)
+
+
+async def _try(connection: Connection, kind: int, number: int) -> bool:
+    with translated("taking a lease"):
+        taken: bool = await connection.fetchval("SELECT pg_try_advisory_lock($1::int, $2::int)", kind, number)
+    return taken

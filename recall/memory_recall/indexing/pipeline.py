@@ -1,0 +1,227 @@
+"""One pass over the pending rows, in which reading, embedding and writing overlap.
+
+A reader cuts pages into batches, several embed requests are under way at once so that the embedder never idles, and
+one writer stores what has come back, as many batches in one statement as are waiting. The queues between them are
+bounded, so memory does not grow with the table. Nothing is held open in the database while a text is embedded.
+"""
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+
+from memory_recall.errors import first_of
+from memory_recall.indexing.batching import BatchLimits, batches
+from memory_recall.indexing.bisecting import Outcome, PatientEmbedder
+from memory_recall.indexing.progress import Progress
+from memory_recall.indexing.quarantine_sql import RetryPolicy, record
+from memory_recall.indexing.queue_sql import Page, Partition, PendingQueue, PendingRow
+from memory_recall.indexing.tally import Tally
+from memory_recall.indexing.waiting import sleep_unless
+from memory_recall.indexing.worker_session import Session
+from memory_recall.postgres.connection import Connection
+from memory_recall.schema.columns import ACTIVE, VectorColumn
+from memory_recall.schema.table import MemoryTable
+
+PAGE_ROWS = 512
+_SCATTERED_PAGE_ROWS = 2048
+_WRITE_BACKLOG = 32  # batches; enough for a full statement to gather while the one before is under way
+
+
+@dataclass(frozen=True)
+class PipelineOptions:
+    """How a worker reads, embeds and writes."""
+
+    limits: BatchLimits = field(default_factory=BatchLimits)
+    partition: Partition = field(default_factory=Partition)
+    policy: RetryPolicy = field(default_factory=RetryPolicy)
+    concurrency: int = 4
+    rows_per_second: float | None = None
+
+
+@dataclass(frozen=True)
+class WritePace:
+    """How many rows one statement stores, and for which share of the time (0 to 1) such statements may run.
+
+    Where the table has a vector index, storing a row costs milliseconds: its new version goes into the graph. A long
+    statement would keep rows locked for seconds, and one after another would take the processors from recalls.
+
+    A new version stays out of every index where no indexed column has changed and the block of its old version has
+    room for it (a heap-only tuple). A full block has room again once a version in it is dead. So rows that lie together
+    are stored by different statements where `scattered`: the first makes room for those that follow.
+    """
+
+    rows: int
+    share: float = 1.0
+    scattered: bool = False
+
+    @property
+    def page_rows(self) -> int:
+        """How many rows to read at once."""
+        return _SCATTERED_PAGE_ROWS if self.scattered else PAGE_ROWS
+
+    def arranged(self, page: list[PendingRow]) -> list[PendingRow]:
+        """The rows of a page in the order in which to store them."""
+        statements = -(-len(page) // self.rows)
+        return [row for first in range(statements) for row in page[first::statements]] if self.scattered else page
+
+    def rest(self, seconds: float) -> float:
+        """Seconds of rest that a statement of so many seconds is followed by."""
+        return seconds * (1 / self.share - 1)
+
+
+BULK = WritePace(rows=1024)  # nothing to disturb yet
+FRESH = WritePace(rows=64)
+BACKGROUND = WritePace(rows=64, share=0.5, scattered=True)
+
+
+class Pacer:
+    """Holds the reader to a ceiling of rows a second."""
+
+    def __init__(self, rows_per_second: float | None) -> None:
+        self._rate = rows_per_second
+        self._free_at = time.monotonic()
+
+    async def admit(self, rows: int) -> None:
+        """Wait until that many more rows fit under the ceiling."""
+        if self._rate is None:
+            return
+        now = time.monotonic()
+        start = max(now, self._free_at)
+        self._free_at = start + rows / self._rate
+        if start > now:
+            await asyncio.sleep(start - now)
+
+
+class Pipeline:
+    """Drains what is pending at the moment; used by backfill and sync alike.
+
+    `tally` counts what was done, `read_seconds` is the time that the last pass spent on finding rows.
+    """
+
+    def __init__(
+        self,
+        *,
+        reader: Session,
+        writer: Session,
+        table: MemoryTable,
+        queue: PendingQueue,
+        embedder: PatientEmbedder,
+        options: PipelineOptions,
+        progress: Progress,
+        stop: asyncio.Event,
+        column: VectorColumn = ACTIVE,
+        writes: WritePace = BULK,
+    ) -> None:
+        self._column = column
+        self._writes = writes
+        self._reader = reader
+        self._writer = writer
+        self._table = table
+        self._queue = queue
+        self._embedder = embedder
+        self._options = options
+        self._progress = progress
+        self._stop = stop
+        self._pacer = Pacer(options.rows_per_second)
+        self.tally = Tally()
+        self.read_seconds = 0.0
+
+    async def run_pass(self) -> int:
+        """Work through the rows that are due once, page by page; returns how many there were.
+
+        Raises:
+            MemoryIndexError: something that waiting does not cure.
+        """
+        before = self.tally.read
+        self.read_seconds = 0.0
+        depth = self._options.concurrency
+        to_embed: asyncio.Queue[list[PendingRow] | None] = asyncio.Queue(maxsize=depth)
+        to_write: asyncio.Queue[Outcome | None] = asyncio.Queue(maxsize=_WRITE_BACKLOG)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._read(to_embed))
+                tasks.create_task(self._embed_all(to_embed, to_write))
+                tasks.create_task(self._write(to_write))
+        except BaseExceptionGroup as group:
+            raise first_of(group) from None
+        return self.tally.read - before
+
+    async def _read(self, to_embed: asyncio.Queue[list[PendingRow] | None]) -> None:
+        after = -(2**62)
+        while not self._stop.is_set():
+            page = await self._reader.run(partial(self._page, after))
+            if page.last is None:
+                break
+            after = page.last
+            for batch in batches(self._writes.arranged(page.rows), self._options.limits):
+                if self._stop.is_set():
+                    break
+                await self._pacer.admit(len(batch))
+                self.tally.read += len(batch)
+                await to_embed.put(batch)
+        await to_embed.put(None)
+
+    async def _page(self, after: int, connection: Connection) -> Page:
+        began = time.monotonic()
+        page = await self._queue.page(connection, after, self._options.partition, self._writes.page_rows)
+        self.read_seconds += time.monotonic() - began  # of this attempt: an outage before it is no work
+        return page
+
+    async def _embed_all(
+        self, to_embed: asyncio.Queue[list[PendingRow] | None], to_write: asyncio.Queue[Outcome | None]
+    ) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(self._options.concurrency):
+                tasks.create_task(self._embed(to_embed, to_write))
+        await to_write.put(None)
+
+    async def _embed(
+        self, to_embed: asyncio.Queue[list[PendingRow] | None], to_write: asyncio.Queue[Outcome | None]
+    ) -> None:
+        while (batch := await to_embed.get()) is not None:
+            await to_write.put(await self._embedder.embed(batch))
+        await to_embed.put(None)  # for the next of us
+
+    async def _write(self, to_write: asyncio.Queue[Outcome | None]) -> None:
+        ended = False
+        while not ended:
+            waiting = [await to_write.get()]
+            while not to_write.empty() and _rows_in(waiting) < self._writes.rows:
+                waiting.append(to_write.get_nowait())
+            ended = None in waiting
+            outcomes = [outcome for outcome in waiting if outcome is not None]
+            if outcomes:
+                began = time.monotonic()
+                await self._store(outcomes)
+                await sleep_unless(self._stop, self._writes.rest(time.monotonic() - began))
+
+    async def _store(self, outcomes: list[Outcome]) -> None:
+        stored = [part for outcome in outcomes for part in outcome.embedded]
+        failed = [item for outcome in outcomes for item in outcome.failed]
+        written = 0
+        if stored:
+            rows = [row for part, _ in stored for row in part]
+            vectors = np.concatenate([vectors for _, vectors in stored])
+            written = await self._writer.run(lambda connection: self._queue.write(connection, rows, vectors))
+            self.tally.changed += len(rows) - written
+        quarantined = 0
+        if failed:
+            quarantined = await self._writer.run(
+                lambda connection: record(connection, self._table, failed, self._options.policy, self._column)
+            )
+        self.tally.embedded += written
+        self.tally.failed += len(failed)
+        self.tally.quarantined += quarantined
+        for outcome in outcomes:
+            self.tally.changed += outcome.withheld
+            self.tally.tokens += outcome.tokens
+            self.tally.truncated += outcome.truncated
+            self.tally.failed_batches += outcome.failed_batches
+        self._progress.advanced(self.tally)
+
+
+def _rows_in(waiting: list[Outcome | None]) -> int:
+    return sum(len(part) for outcome in waiting if outcome is not None for part, _ in outcome.embedded)

@@ -1,0 +1,111 @@
+"""Rows whose embedding failed: how often, with which class of error, and when they are due again.
+
+A failure belongs to one text: it counts only while the row still has that text's hash, so an edited row starts afresh
+without anybody clearing anything. Times are the database's own, because workers' clocks may jump. A row that gave up
+is due at infinity; that is all that quarantine means.
+"""
+# ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from memory_recall.indexing.queue_sql import PendingRow
+from memory_recall.postgres.connection import Connection
+from memory_recall.postgres.driver_errors import translated
+from memory_recall.schema.columns import ACTIVE, VectorColumn
+from memory_recall.schema.table import NOTIFY_CHANNEL, MemoryTable
+
+MAX_DELAY_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class RetryPolicy:
+    """How often a row is tried and how the pauses grow: four times as long after each failure."""
+
+    max_attempts: int = 5
+    first_delay_seconds: float = 2.0
+
+
+@dataclass(frozen=True)
+class FailedRow:
+    """One row that failed, named by its id only; `next_attempt` is None once it has been given up."""
+
+    id: int
+    attempts: int
+    error_class: str
+    next_attempt: datetime | None
+
+
+_RECORD = """
+INSERT INTO {failures} AS f (id, text_hash, attempts, error_class, next_attempt)
+SELECT v.id, v.hash, 1, v.error, CASE WHEN 1 >= $4 THEN 'infinity' ELSE now() + make_interval(secs => $5) END
+  FROM unnest($1::bigint[], $2::text[], $3::text[]) AS v(id, hash, error)
+ON CONFLICT (id) DO UPDATE SET
+    text_hash = excluded.text_hash,
+    error_class = excluded.error_class,
+    updated_at = now(),
+    attempts = CASE WHEN f.text_hash = excluded.text_hash THEN f.attempts + 1 ELSE 1 END,
+    next_attempt = CASE
+        WHEN f.text_hash <> excluded.text_hash THEN excluded.next_attempt
+        WHEN f.attempts + 1 >= $4 THEN 'infinity'
+        ELSE now() + make_interval(secs => least($5 * power(4, f.attempts), $6)) END
+RETURNING next_attempt = 'infinity' AS given_up
+"""
+
+
+async def record(
+    connection: Connection,
+    table: MemoryTable,
+    failed: Sequence[tuple[PendingRow, str]],
+    policy: RetryPolicy,
+    column: VectorColumn = ACTIVE,
+) -> int:
+    """Count a failure for each row; returns how many have now been given up."""
+    ordered = sorted(failed, key=lambda item: item[0].id)
+    with translated("recording failures"):
+        rows = await connection.fetch(
+            _RECORD.format(failures=table.own(column.failures)),
+            [row.id for row, _ in ordered],
+            [row.text_hash for row, _ in ordered],
+            [error for _, error in ordered],
+            policy.max_attempts,
+            policy.first_delay_seconds,
+            MAX_DELAY_SECONDS,
+        )
+    return sum(1 for row in rows if row["given_up"])
+
+
+async def forget_settled(connection: Connection, table: MemoryTable, column: VectorColumn = ACTIVE) -> None:
+    """Forget failures of rows that have a vector, another text, or need none any more."""
+    with translated("clearing settled failures"):
+        await connection.execute(
+            f"DELETE FROM {table.own(column.failures)} f WHERE NOT EXISTS ("
+            f"SELECT FROM {table.qualified} m WHERE m.id = f.id AND {table.pending('m', column.name)} "
+            f"AND {table.own('memory_index_text_hash')}(m.content) = f.text_hash)"
+        )
+
+
+async def listed(connection: Connection, table: MemoryTable, *, limit: int = 1000) -> list[FailedRow]:
+    """Failures that still count, those that were given up first."""
+    with translated("listing failures"):
+        rows = await connection.fetch(
+            f"SELECT f.id, f.attempts, f.error_class, nullif(f.next_attempt, 'infinity') AS next_attempt "
+            f"FROM {table.own('memory_embedding_failures')} f JOIN {table.qualified} m ON m.id = f.id "
+            f"WHERE {table.pending('m')} AND {table.own('memory_index_text_hash')}(m.content) = f.text_hash "
+            "ORDER BY f.next_attempt DESC, f.id LIMIT $1",
+            limit,
+        )
+    return [FailedRow(row["id"], row["attempts"], row["error_class"], row["next_attempt"]) for row in rows]
+
+
+async def retry(connection: Connection, table: MemoryTable, ids: Sequence[int] | None) -> list[int]:
+    """Let rows (None: all) be tried again from the start, and wake the sync worker; returns their ids."""
+    with translated("releasing quarantined rows"):
+        rows = await connection.fetch(
+            f"DELETE FROM {table.own('memory_embedding_failures')} "
+            "WHERE $1::bigint[] IS NULL OR id = ANY($1::bigint[]) RETURNING id",
+            list(ids) if ids is not None else None,
+        )
+        await connection.execute("SELECT pg_notify($1, $2)", NOTIFY_CHANNEL, table.name)
+    return sorted(row["id"] for row in rows)

@@ -1,0 +1,36 @@
+"""Recalls counted and timed for Prometheus, in the process that serves them: pass one as `observe=` to `HybridRecall`.
+
+Labels name modes and reasons only, which are few and fixed. Needs the extra `memory-recall[metrics]`.
+"""
+
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
+
+from memory_recall.search.query import RecallResult
+
+NOT_DEGRADED = "none"
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5)
+
+
+class RecallMetrics:
+    """Counts by mode and by the reason that kept meaning out, and the time of both parts of a recall.
+
+    `registry` is by default the process' own, which most frameworks' `/metrics` serves. One object a registry.
+    """
+
+    def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
+        self._recalls = Counter(
+            "memory_recalls", "Recalls by mode, and by why meaning took no part although it was asked for.",
+            ["mode", "degraded"], registry=registry,
+        )  # fmt: skip
+        self._seconds = Histogram(
+            "memory_recall_seconds", "Time of a recall's parts: the query's embedding, the database, everything.",
+            ["part"], buckets=_SECONDS, registry=registry,
+        )  # fmt: skip
+
+    def __call__(self, result: RecallResult) -> None:
+        """Count one recall."""
+        self._recalls.labels(result.mode, result.reason or NOT_DEGRADED).inc()
+        timings = result.timings
+        parts = {"embedding": timings.embedding, "database": timings.database, "total": timings.total}
+        for part, milliseconds in parts.items():
+            self._seconds.labels(part).observe(milliseconds / 1e3)

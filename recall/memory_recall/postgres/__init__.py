@@ -1,0 +1,1 @@
+"""Postgres: connections, and the driver's errors converted into ours."""

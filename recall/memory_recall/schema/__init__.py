@@ -1,0 +1,1 @@
+"""The schema: the table of memories, the migration runner and its locks."""

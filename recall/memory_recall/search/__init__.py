@@ -1,0 +1,1 @@
+"""Search: hybrid recall from a query to ranked memories."""

@@ -1,0 +1,89 @@
+"""What the database offers a recall, from its catalog: whether the dense leg can be asked at all, and if not why.
+
+A missing column or type would make the statement fail before it starts, so this is known beforehand and cached for a
+short while. Which model the vectors come from may change at any moment, so that is no part of it: the statement itself
+compares it.
+"""
+# ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
+
+from dataclasses import dataclass
+
+from memory_recall.hnsw.definition import find_statement
+from memory_recall.hnsw.search_effort import UNKNOWN_GRAPH, SearchedGraph
+from memory_recall.postgres.connection import AnyConnection
+from memory_recall.postgres.driver_errors import translated
+from memory_recall.schema.columns import ACTIVE, VectorColumn
+from memory_recall.schema.table import MemoryTable, describe
+from memory_recall.search.query import Degraded
+from memory_recall.swap.standby_column import COLUMN_MODEL
+
+_ITERATIVE_SCAN_SINCE = (0, 8)
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """The table as found, and what of the dense leg is there."""
+
+    table: MemoryTable
+    extension_version: str | None
+    has_state: bool
+    has_index: bool
+    knows_swaps: bool = False
+    column: VectorColumn = ACTIVE
+    graph: SearchedGraph = UNKNOWN_GRAPH
+    compiles: bool = False
+
+    @property
+    def dimensions(self) -> int | None:
+        """Of the column that is to be searched."""
+        return self.table.embedding_dimensions if self.column is ACTIVE else self.table.standby_dimensions
+
+    @property
+    def iterative_scan(self) -> bool:
+        """Whether this pgvector can go on scanning until filters are satisfied."""
+        parts = (self.extension_version or "0").split(".")[:2]
+        return tuple(int(part) for part in parts if part.isdigit()) >= _ITERATIVE_SCAN_SINCE
+
+    def refusal(self, *, require_index: bool) -> Degraded | None:
+        """Why the dense leg cannot take part, if it cannot."""
+        if self.extension_version is None:
+            return Degraded.EXTENSION_MISSING
+        if self.dimensions is None or not self.has_state:
+            return Degraded.SCHEMA_MISSING
+        if require_index and not self.has_index:
+            return Degraded.INDEX_MISSING
+        return None
+
+
+async def read_readiness(connection: AnyConnection, name: str, column: VectorColumn = ACTIVE) -> Readiness:
+    """Look the table and its surroundings up.
+
+    Raises:
+        SchemaUnsupported: the table lacks a column without which there is nothing to recall.
+    """
+    table = await describe(connection, name)
+    table.require_supported()
+    with translated("looking at the read path"):
+        row = await connection.fetchrow(
+            "SELECT index.m, index.ef_construction, index.oid IS NOT NULL AS has_index,"
+            " (SELECT extversion FROM pg_extension WHERE extname = 'vector') AS version,"
+            " to_regclass($1) IS NOT NULL AND to_regclass($2) IS NOT NULL AS has_state,"
+            " to_regprocedure($3) IS NOT NULL AS knows_swaps, pg_jit_available() AS compiles,"
+            " (SELECT greatest(reltuples, 0)::float8 FROM pg_class WHERE oid = to_regclass($4)) AS rows"
+            f" FROM (VALUES (1)) one LEFT JOIN ({find_statement(table, column=column.name)}) index ON true",
+            table.own("memory_index_state"),
+            table.own("memory_index_models"),
+            f"{table.own(COLUMN_MODEL)}()",
+            table.qualified,
+        )
+    assert row is not None  # noqa: S101  (an outer join with one row yields one)
+    return Readiness(
+        table,
+        row["version"],
+        has_state=row["has_state"],
+        has_index=row["has_index"],
+        knows_swaps=row["knows_swaps"],
+        column=column,
+        graph=SearchedGraph(row["rows"] or 0.0, row["m"] or 0, row["ef_construction"] or 0),
+        compiles=row["compiles"],
+    )

@@ -1,0 +1,71 @@
+"""Fusion inside the recall statement; `memory_recall.search.fusion` is its twin and must give the same order.
+
+The CTE `pool` holds what the legs found, with the scores that a leg did not give filled in where they can be computed:
+a row that only words led to still has a cosine, and one that only its meaning led to may still hold a word. Without
+that, a row would be punished for the leg's cut-off rather than for its content.
+"""
+# ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
+
+from memory_recall.search.fusion import CLOSENESS_SHARE, IMPORTANCE_BASE, IMPORTANCE_SHARE, Fusion, SortBy
+from memory_recall.search.period import FADE, Period
+from memory_recall.search.sql.filters import Arguments
+
+TIMELINESS = f"(1::float8 + {CLOSENESS_SHARE}::float8 * closeness)"
+PRIOR = f"({IMPORTANCE_BASE}::float8 + {IMPORTANCE_SHARE}::float8 * importance)"
+
+
+def _reciprocal(fusion: Fusion, arguments: Arguments) -> str:
+    k = arguments.add(fusion.k, "float8")
+    lexical = arguments.add(fusion.lexical_weight, "float8")
+    dense = arguments.add(fusion.dense_weight, "float8")
+    return (
+        f"""coalesce({lexical} / ({k} + lexical_rank), 0::float8) + coalesce({dense} / ({k} + dense_rank), 0::float8)"""
+    )
+
+
+def _convex(fusion: Fusion, arguments: Arguments) -> str:
+    alpha = arguments.add(fusion.alpha, "float8")
+    floor = _floor(fusion, arguments)
+    dense = f"(coalesce(dense_score, least_dense) - least_dense) / nullif(most_dense - {floor}, 0::float8)"
+    scale = "most_lexical" if fusion.lexical_scale == "list" else "coalesce(attainable, most_lexical)"
+    lexical = f"(coalesce(lexical_score, 0::float8) / nullif({scale}, 0::float8))"
+    if fusion.lexical_scale == "query":
+        lexical = f"{lexical} * {lexical}"
+    return f"{alpha} * coalesce({dense}, 1::float8) + (1::float8 - {alpha}) * coalesce({lexical}, 0::float8)"
+
+
+def _floor(fusion: Fusion, arguments: Arguments) -> str:
+    return "least_dense" if fusion.dense_floor is None else arguments.add(fusion.dense_floor, "float8")
+
+
+def closeness(period: Period, arguments: Arguments, moment: str) -> str:
+    """What `Period.closeness` gives for the moment that an expression of the statement stands for."""
+    start, end = (arguments.add(one, "timestamptz") for one in (period.start, period.end))
+    before, after = f"extract(epoch FROM {start} - {moment})", f"extract(epoch FROM {moment} - {end})"
+    gap = f"greatest({before}::float8, {after}::float8, 0::float8)"
+    near = f"greatest(0::float8, 1::float8 - {gap} / {arguments.add(FADE * period.seconds, 'float8')})"
+    return f"CASE WHEN {moment} IS NULL THEN 0::float8 ELSE {near} END"  # greatest() passes over NULL
+
+
+def fused(fusion: Fusion, arguments: Arguments, *, sort_by: SortBy, lexical_is_final: bool, timed: bool = False) -> str:
+    """CTE `ordered(id, score, place)` over `pool` and `reach(attainable)`; `place` counts from one.
+
+    `timed` says that the pool has a column `closeness`.
+    """
+    base = _reciprocal(fusion, arguments) if fusion.method == "rrf" else _convex(fusion, arguments)
+    prior = PRIOR if fusion.importance and sort_by is SortBy.RELEVANCE else "1::float8"
+    if timed and sort_by is SortBy.RELEVANCE:
+        prior = f"({prior} * {TIMELINESS})"
+    alone = "-lexical_rank::float8" if lexical_is_final else f"coalesce(lexical_score, 0::float8) * {prior}"
+    tie = "importance DESC, id" if fusion.importance and sort_by is SortBy.IMPORTANCE else "id"
+    return f"""
+bounded AS (
+  SELECT pool.*, (SELECT attainable FROM reach) AS attainable, max(lexical_score) OVER () AS most_lexical,
+         max(dense_score) OVER () AS most_dense, min(dense_score) OVER () AS least_dense,
+         count(dense_rank) OVER () AS dense_rows
+    FROM pool
+),
+ordered AS (
+  SELECT *, row_number() OVER (ORDER BY score DESC, {tie}) AS place
+    FROM (SELECT *, CASE WHEN dense_rows = 0 THEN {alone} ELSE ({base}) * {prior} END AS score FROM bounded) scored
+)"""

@@ -1,0 +1,160 @@
+"""The facts about a database that the operator and `memory status` report: counts and catalog entries, never text.
+
+It runs every half minute against databases of any size. The counts come from the two small partial indexes (pending
+rows; rows that are sensitive or deleted); only the total needs a scan, which an index on the key serves.
+"""
+# ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
+
+from dataclasses import dataclass
+
+from memory_recall.hnsw.definition import IndexFacts, inspect_index
+from memory_recall.postgres.connection import AnyConnection
+from memory_recall.postgres.driver_errors import translated
+from memory_recall.schema.revisions import current_revision
+from memory_recall.schema.table import MemoryTable, describe
+from memory_recall.swap import state_sql
+from memory_recall.swap.state_sql import SwapRecord
+
+
+@dataclass(frozen=True)
+class RowCounts:
+    """Rows that are not deleted: `total` is the sum of the other four."""
+
+    total: int
+    embedded: int
+    pending: int
+    sensitive: int
+    quarantined: int
+
+
+@dataclass(frozen=True)
+class ModelRecord:
+    """A model as the database knows it; the digest is recorded by the first backfill."""
+
+    id: int
+    name: str
+    digest: str | None
+    dimensions: int
+    embedder_url: str | None = None
+
+
+@dataclass(frozen=True)
+class DatabaseFacts:
+    """Everything that decides what is to be done next."""
+
+    server_version: str
+    in_recovery: bool
+    database_owner: str
+    extension_version: str | None
+    extension_available: str | None
+    extension_schema: str | None
+    schema_revision: str | None
+    table_exists: bool
+    embedding_dimensions: int | None
+    rows: RowCounts
+    index: IndexFacts
+    active_model: ModelRecord | None
+    next_model: ModelRecord | None
+    swap: SwapRecord | None = None
+
+
+_SERVER = """
+SELECT current_setting('server_version') AS version, pg_is_in_recovery() AS in_recovery,
+       (SELECT pg_get_userbyid(datdba) FROM pg_database WHERE datname = current_database()) AS owner,
+       (SELECT extversion FROM pg_extension WHERE extname = 'vector') AS extension,
+       (SELECT default_version FROM pg_available_extensions WHERE name = 'vector') AS available
+"""
+_MODEL = ("id", "name", "digest", "dimensions", "embedder_url")
+NO_ROWS = RowCounts(0, 0, 0, 0, 0)
+NO_INDEX = IndexFacts(None, exists=False, valid=False, progress=None)
+
+
+async def inspect(connection: AnyConnection, table: str) -> DatabaseFacts:
+    """Look at the database as it is now.
+
+    Raises:
+        DatabaseUnreachable: the connection was lost.
+    """
+    with translated("looking at the server"):
+        server = await connection.fetchrow(_SERVER)
+    assert server is not None  # noqa: S101  (a SELECT without FROM yields one row)
+    memories = await describe(connection, table)
+    revision = await current_revision(connection, memories)
+    has_state = revision is not None and revision >= "0002" and memories.embedding_dimensions is not None
+    models = await _models(connection, memories) if has_state else {}
+    return DatabaseFacts(
+        server_version=server["version"].split()[0],
+        in_recovery=server["in_recovery"],
+        database_owner=server["owner"],
+        extension_version=server["extension"],
+        extension_available=server["available"],
+        extension_schema=memories.vector_schema,
+        schema_revision=revision,
+        table_exists=memories.exists,
+        embedding_dimensions=memories.embedding_dimensions,
+        rows=await _count(connection, memories, with_queue=has_state),
+        index=await inspect_index(connection, memories) if memories.exists else NO_INDEX,
+        active_model=models.get("active"),
+        next_model=models.get("next"),
+        swap=await state_sql.latest(connection, memories) if has_state else None,
+    )
+
+
+async def _models(connection: AnyConnection, table: MemoryTable) -> dict[str, ModelRecord]:
+    with translated("reading the models"):
+        rows = await connection.fetch(
+            f"""
+            SELECT CASE m.id WHEN s.active_model THEN 'active' ELSE 'next' END AS role,
+                   m.id, m.name, m.digest, m.dimensions, to_jsonb(m) ->> 'embedder_url' AS embedder_url
+              FROM {table.own("memory_index_state")} s
+              JOIN {table.own("memory_index_models")} m ON m.id IN (s.active_model, s.next_model)
+            """
+        )
+    return {row["role"]: ModelRecord(**{name: row[name] for name in _MODEL}) for row in rows}
+
+
+async def _count(connection: AnyConnection, table: MemoryTable, *, with_queue: bool) -> RowCounts:
+    if not table.exists:
+        return NO_ROWS
+    table.require_supported()
+    if not with_queue:
+        return await _count_without_column(connection, table)
+    withheld, pending = f"NOT {table.shareable()}", table.pending()
+    with translated("counting rows"):
+        row = await connection.fetchrow(
+            f"""
+            SELECT (SELECT count(*) FROM {table.qualified}) AS all_rows,
+                   (SELECT count(*) FROM {table.qualified} WHERE {withheld} AND deleted_at IS NOT NULL) AS deleted,
+                   (SELECT count(*) FROM {table.qualified} WHERE {withheld} AND deleted_at IS NULL) AS sensitive,
+                   (SELECT count(*) FROM {table.qualified} WHERE {pending}) AS unembedded,
+                   (SELECT count(*) FROM {table.own("memory_embedding_failures")} f
+                      JOIN {table.qualified} m ON m.id = f.id
+                     WHERE f.next_attempt = 'infinity' AND {table.pending("m")}
+                       AND f.text_hash = {table.own("memory_index_text_hash")}(m.content)) AS quarantined
+            """
+        )
+    assert row is not None  # noqa: S101  (a SELECT without FROM yields one row)
+    total = row["all_rows"] - row["deleted"]
+    return RowCounts(
+        total=total,
+        embedded=total - row["sensitive"] - row["unembedded"],
+        pending=row["unembedded"] - row["quarantined"],
+        sensitive=row["sensitive"],
+        quarantined=row["quarantined"],
+    )
+
+
+async def _count_without_column(connection: AnyConnection, table: MemoryTable) -> RowCounts:
+    with translated("counting rows"):
+        row = await connection.fetchrow(
+            f"SELECT count(*) AS total, count(*) FILTER (WHERE {table.sensitive()}) AS sensitive "
+            f"FROM {table.qualified} WHERE deleted_at IS NULL"
+        )
+    assert row is not None  # noqa: S101  (an aggregate yields one row)
+    return RowCounts(
+        total=row["total"],
+        embedded=0,
+        pending=row["total"] - row["sensitive"],
+        sensitive=row["sensitive"],
+        quarantined=0,
+    )

@@ -1,0 +1,1 @@
+"""Import and export of memories as JSON lines."""

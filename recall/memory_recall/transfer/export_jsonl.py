@@ -1,0 +1,86 @@
+"""Reads the memories that may leave the database, in the form that an import takes.
+
+All of it is one snapshot, read through a cursor, so that memory does not grow with the table and what others write
+meanwhile is in it as a whole or not at all. A line says nothing of `is_sensitive`: only rows that are not sensitive are
+written, and an import of an old export must not make a row public that has become sensitive since.
+"""
+# ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from memory_recall.postgres.connection import Connection
+from memory_recall.postgres.driver_errors import translated
+from memory_recall.schema.table import MemoryTable
+
+_FIELDS = ("id", "content", "category", "tags", "expanded_keywords", "importance", "user_id", "created_at")
+_PREFETCH_ROWS = 500
+
+
+@dataclass(frozen=True)
+class ExportCounts:
+    """How many rows may leave, and how many may not; `deleted` ones may be sensitive too."""
+
+    shareable: int
+    sensitive: int
+    deleted: int
+
+
+class Export:
+    """One snapshot of the table: its counts, then its memories in the order of their ids."""
+
+    def __init__(self, connection: Connection, table: MemoryTable, counts: ExportCounts) -> None:
+        self._connection = connection
+        self._table = table
+        self.counts = counts
+        self.exported = 0
+        self.blank = 0
+
+    async def memories(self) -> AsyncIterator[dict[str, Any]]:
+        """Each memory as a JSON object; fields that are NULL or that the table lacks are left out.
+
+        A row without text, which no import would take, is only counted.
+        """
+        query = (
+            f"SELECT {', '.join(self._selected())} FROM {self._table.qualified} "
+            f"WHERE {self._table.shareable()} ORDER BY id"
+        )
+        with translated("exporting memories"):
+            async for row in self._connection.cursor(query, prefetch=_PREFETCH_ROWS):
+                if not row["content"].strip():
+                    self.blank += 1
+                    continue
+                self.exported += 1
+                yield {name: _plain(value) for name, value in row.items() if value is not None}
+
+    def _selected(self) -> list[str]:
+        # Through text, single precision keeps its short form: 0.3, not 0.30000001192092896.
+        columns = self._table.columns
+        short = {name: f"{name}::text::float8 AS {name}" for name, kind in columns.items() if kind == "real"}
+        return [short.get(name, name) for name in _FIELDS if name in columns]
+
+
+@asynccontextmanager
+async def exporting(connection: Connection, table: MemoryTable) -> AsyncIterator[Export]:
+    """A snapshot to export from; it ends with the block."""
+    with translated("exporting memories"):
+        snapshot = connection.transaction(isolation="repeatable_read", readonly=True)
+        await snapshot.start()
+        row = await connection.fetchrow(
+            f"SELECT count(*) FILTER (WHERE {table.shareable()}) AS shareable, "
+            f"count(*) FILTER (WHERE deleted_at IS NULL AND {table.sensitive()}) AS sensitive, "
+            f"count(*) FILTER (WHERE deleted_at IS NOT NULL) AS deleted FROM {table.qualified}"
+        )
+    assert row is not None  # noqa: S101  (an aggregate yields one row)
+    try:
+        yield Export(connection, table, ExportCounts(row["shareable"], row["sensitive"], row["deleted"]))
+    finally:
+        with translated("exporting memories"):
+            await snapshot.rollback()
+
+
+def _plain(value: object) -> object:
+    return value.isoformat() if isinstance(value, datetime) else value

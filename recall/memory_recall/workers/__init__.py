@@ -1,1 +1,0 @@
-"""The processes that keep vectors complete and fresh: backfill drains the pending rows, sync follows new ones."""
