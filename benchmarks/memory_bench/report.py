@@ -1,6 +1,6 @@
 """A report for people: Markdown tables with significance, and two plots."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from memory_bench.runner import RunResult
@@ -25,18 +25,11 @@ def compare_runs(
     return compare([before[one] for one in order], [after[one] for one in order], seed=seed)
 
 
-def markdown(results: Sequence[RunResult], *, baseline: str, seed: int, manifest: Mapping[str, object]) -> str:
+def markdown(results: Sequence[RunResult], *, baseline: str, seed: int) -> str:
     """The whole report."""
     lines = [f"# Retrieval on {results[0].dataset}", "", f"{len(results[0].answers)} questions.", ""]
     lines += _overall(results) + _strata(results) + _significance(results, baseline, seed)
-    lines += [
-        "## How to make this again",
-        "",
-        "```",
-        *(f"{name}: {value}" for name, value in manifest.items()),
-        "```",
-        "",
-    ]
+    lines += ["Versions, machine, seed and digests of this run: [manifest.json](manifest.json).", ""]
     return "\n".join(lines)
 
 

@@ -77,8 +77,6 @@ def write_results(
         path = directory / f"{result.retriever.replace(':', '.')}.json"
         path.write_text(json.dumps(result.to_dict()), encoding="utf-8")
     (directory / "manifest.json").write_text(json.dumps(made, indent=2), encoding="utf-8")
-    (directory / "report.md").write_text(
-        markdown(results, baseline=baseline, seed=seed, manifest=made), encoding="utf-8"
-    )
+    (directory / "report.md").write_text(markdown(results, baseline=baseline, seed=seed), encoding="utf-8")
     plots(results, directory)
     console.print(f"Results are in {directory}.", highlight=False)
