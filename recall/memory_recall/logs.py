@@ -4,6 +4,7 @@ import logging
 import sys
 
 import structlog
+from stamina.instrumentation import set_on_retry_hooks
 
 from memory_recall.settings import Settings
 
@@ -28,3 +29,4 @@ def configure(settings: Settings) -> None:
         cache_logger_on_first_use=True,
     )
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
+    set_on_retry_hooks(())  # stamina would log every attempt; an outage is reported once, by whoever waits

@@ -1,6 +1,7 @@
 """The HTTP client of the embedding service, used by recalls and by the backfill and sync workers."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -16,7 +17,8 @@ _QUERY_SECONDS = 30.0  # a query that nobody waits for any more must not hold it
 class EmbedderClient:
     """Asynchronous client of `POST /v1/embeddings` and `GET /v1/models`; safe for concurrent use.
 
-    `model` None uses whatever the service serves. `dimensions`, where known, is checked in every answer.
+    `model` None uses whatever the service serves. Every answer is checked once, here: it has one vector for each text,
+    of `dimensions` numbers (those that `model_info` reports where None), all finite in half precision.
     """
 
     def __init__(
@@ -32,6 +34,7 @@ class EmbedderClient:
         self.base_url = base_url.rstrip("/")
         self.model = model
         self._wire = Wire(self.base_url, model, dimensions)
+        self._dimensions_given = dimensions is not None
         self._requests = LastingRequests()
         self._patience = httpx.Timeout(timeout)
         self._query_patience = httpx.Timeout(
@@ -73,8 +76,11 @@ class EmbedderClient:
         return vector
 
     async def model_info(self) -> ModelInfo:
-        """Ask the service which model it serves."""
-        return self._wire.model_info(await self._request("GET", MODELS_PATH))
+        """Ask the service which model it serves; later answers are checked against its dimensions."""
+        info = self._wire.model_info(await self._request("GET", MODELS_PATH))
+        if not self._dimensions_given:
+            self._wire = replace(self._wire, dimensions=info.dimensions)
+        return info
 
     async def _embed(
         self, texts: Sequence[str], input_type: str, *, patience: httpx.Timeout | None = None

@@ -33,6 +33,7 @@ MODELS_PATH = "/v1/models"
 _DEFAULT_RETRY_AFTER = 1.0
 _RETRYABLE = frozenset({408, 425, 500, 502, 503, 504})
 _CODE_LENGTH = 60
+_LARGEST_HALF = float(np.finfo(np.float16).max)  # vectors are stored as halfvec
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +153,8 @@ class Wire:
             raise self._malformed("its vectors cannot be decoded") from None
         if len(vectors) != expected:
             raise self._malformed(f"it holds {len(vectors)} vectors for {expected} inputs")
-        if not np.isfinite(vectors).all():
-            raise self._malformed("a vector holds a number that is not finite")
+        if not (np.abs(vectors) <= _LARGEST_HALF).all():  # false for NaN, too
+            raise self._malformed("a vector holds a number that is not finite in half precision")
         if self.dimensions is not None and vectors.shape[1] != self.dimensions:
             raise DimensionMismatch(
                 f"The embedder at {self.base_url} yields {vectors.shape[1]} dimensions, not {self.dimensions}.",

@@ -90,9 +90,7 @@ def build_pipeline(
         info = await embedder.model_info()
         place.model.require_same(ServedModel(info.name, info.dimensions, info.digest))
 
-    patient = PatientEmbedder(
-        embedder, place.model.dimensions, progress, verify=verify, outage_timeout=plan.outage_timeout
-    )
+    patient = PatientEmbedder(embedder, progress, verify=verify, outage_timeout=plan.outage_timeout)
     reader, writer = sessions
     return Pipeline(
         reader=reader,

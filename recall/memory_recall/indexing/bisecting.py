@@ -8,16 +8,15 @@ embedder must never quarantine a whole table.
 """
 
 import asyncio
-import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
 from memory_recall.errors import (
-    DimensionMismatch,
     EmbedderBroken,
     EmbedderBusy,
     EmbedderRejected,
@@ -26,11 +25,12 @@ from memory_recall.errors import (
 )
 from memory_recall.indexing.document_embedder import DocumentEmbedder, EmbeddedDocuments, RowEmbedder
 from memory_recall.indexing.queue_sql import PendingRow
-from memory_recall.indexing.worker_session import OutageListener
+from memory_recall.indexing.waiting import OutageListener, outlast
+from memory_recall.retrying import Backoff, caused_by, retry
 
-_CANARY = "memory index self test"
+_SELF_TEST_TEXT = "memory index self test"
 _CRASHES_BEFORE_SPLIT = 3
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 10.0
+_RECOVERY = Backoff(first=0.2, longest=10.0, jitter=0.2)
 
 
 @dataclass
@@ -51,14 +51,12 @@ class PatientEmbedder:
     def __init__(
         self,
         embedder: DocumentEmbedder,
-        dimensions: int,
         listener: OutageListener,
         *,
         verify: Callable[[], Awaitable[None]] | None = None,
         outage_timeout: float = 1800,
     ) -> None:
         self._embedder = embedder
-        self._dimensions = dimensions
         self._listener = listener
         self._verify = verify
         self._outage_timeout = outage_timeout
@@ -101,77 +99,64 @@ class PatientEmbedder:
             if await self._is_healthy():
                 outcome.failed.append((rows[0], type(answer).__name__))
                 return
-            await self._await_recovery(answer)
+            await self._await_recovery(failed_at=time.monotonic())
 
     async def _answer(
         self, rows: list[PendingRow]
     ) -> tuple[list[PendingRow], EmbeddedDocuments | MemoryIndexError | None]:
         """The rows that were sent, and the embedder's answer or the error that they themselves seem to cause."""
-        began = time.monotonic()
         crashes = 0
         while True:
             sent_at = time.monotonic()
             try:
-                sent, answer = await self._ask(rows)
-                return sent, self._checked(answer, len(sent)) if answer else None
-            except EmbedderBusy as error:
-                if time.monotonic() - began > self._outage_timeout:
-                    raise
-                await _pause(error.retry_after or _FIRST_PAUSE)
+                return await retry(partial(self._ask, rows), on=_busy_seconds, give_up_after=self._outage_timeout)
+            except (EmbedderRejected, EmbedderBroken) as error:
+                return rows, error
+            except EmbedderBusy:
+                raise
             except EmbedderUnavailable as error:
                 crashes += 1
                 if crashes >= _CRASHES_BEFORE_SPLIT:
                     return rows, error
-                await self._await_recovery(error, failed_at=sent_at)
-            except (EmbedderRejected, EmbedderBroken) as error:
-                return rows, error
+                await self._await_recovery(failed_at=sent_at)
 
     async def _ask(self, rows: list[PendingRow]) -> tuple[list[PendingRow], EmbeddedDocuments | None]:
         if isinstance(self._embedder, RowEmbedder):
             return await self._embedder.embed_rows(rows)
         return rows, await self._embedder.embed_documents([row.text for row in rows])
 
-    def _checked(self, answer: EmbeddedDocuments, expected: int) -> EmbeddedDocuments:
-        vectors = answer.vectors
-        if vectors.ndim != 2 or len(vectors) != expected:
-            raise EmbedderBroken("The embedder's answer has not one vector for each text.", "Check its version.")
-        if vectors.shape[1] != self._dimensions:
-            raise DimensionMismatch(
-                f"The embedder yields {vectors.shape[1]} dimensions; the column has {self._dimensions}.",
-                "Serve the model that the table's vectors are of.",
-            )
-        if not np.isfinite(vectors).all():
-            raise EmbedderBroken("A vector holds a number that is not finite.", "Check the embedder's model.")
-        return answer
-
     async def _is_healthy(self) -> bool:
+        try:
+            await self._require_healthy()
+        except (EmbedderUnavailable, EmbedderBroken, EmbedderRejected):
+            return False
+        return True
+
+    async def _require_healthy(self) -> None:
+        """Embed a text of our own; a busy embedder counts as healthy."""
         try:
             if self._verify is not None:
                 await self._verify()
-            self._checked(await self._embedder.embed_documents([_CANARY]), 1)
+            await self._embedder.embed_documents([_SELF_TEST_TEXT])
         except EmbedderBusy:
-            return True
-        except (EmbedderUnavailable, EmbedderBroken, EmbedderRejected):
-            return False
+            return
         self._healthy_at = time.monotonic()
-        return True
 
-    async def _await_recovery(self, error: MemoryIndexError, *, failed_at: float | None = None) -> None:
+    async def _await_recovery(self, *, failed_at: float) -> None:
         """Wait until the embedder serves our own text; one task asks, the others wait for its result."""
-        since = time.monotonic() if failed_at is None else failed_at
         async with self._recovering:
-            if self._healthy_at > since:
+            if self._healthy_at > failed_at:
                 return
-            began = time.monotonic()
-            self._listener.outage_began("embedder", error)
-            pause = _FIRST_PAUSE
-            while not await self._is_healthy():
-                if time.monotonic() - began > self._outage_timeout:
-                    raise error
-                await _pause(pause)
-                pause = min(pause * 2, _LONGEST_PAUSE)
-            self._listener.outage_ended("embedder", time.monotonic() - began)
+            await outlast(
+                self._require_healthy,
+                "embedder",
+                self._listener,
+                on=caused_by(EmbedderUnavailable, EmbedderBroken, EmbedderRejected),
+                give_up_after=self._outage_timeout,
+                backoff=_RECOVERY,
+            )
 
 
-async def _pause(seconds: float) -> None:
-    await asyncio.sleep(seconds * random.uniform(1.0, 1.2))  # noqa: S311  (jitter, not a secret)
+def _busy_seconds(error: BaseException) -> bool | float:
+    """How long a full queue asks us to wait; False for any other error."""
+    return (error.retry_after or True) if isinstance(error, EmbedderBusy) else False

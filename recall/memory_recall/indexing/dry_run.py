@@ -57,7 +57,7 @@ async def rehearse(
         connection.terminate()
     model.require_same(await until_served(embedder, progress, plan.outage_timeout))
     rows = [PendingRow(record["id"], record["content"], record["hash"]) for record in records]
-    patient = PatientEmbedder(embedder, model.dimensions, progress, outage_timeout=plan.outage_timeout)
+    patient = PatientEmbedder(embedder, progress, outage_timeout=plan.outage_timeout)
     progress.started(len(rows))
     return await _measure(patient, rows, plan)
 

@@ -10,7 +10,8 @@ from memory_recall.indexing.document_embedder import DescribedEmbedder
 from memory_recall.indexing.egress_sql import Screen
 from memory_recall.indexing.embedder_directory import EmbedderDirectory
 from memory_recall.indexing.hosted_embedder import HostedEmbedder, RateLimits
-from memory_recall.indexing.worker_session import OutageListener, Session
+from memory_recall.indexing.waiting import OutageListener
+from memory_recall.indexing.worker_session import Session
 from memory_recall.settings import Settings
 
 

@@ -10,14 +10,14 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-import stamina
-
 from memory_recall.embedding.voyage import VoyageClient, estimated_tokens
 from memory_recall.embedding.wire import EmbeddedBatch, ModelInfo
 from memory_recall.errors import EmbedderUnavailable
 from memory_recall.indexing.queue_sql import PendingRow
+from memory_recall.retrying import Backoff, retry
 
 _ATTEMPTS = 6
+_BACKOFF = Backoff(first=0.1, longest=5.0, jitter=1.0)
 _LONGEST_PAUSE = 60.0
 
 
@@ -60,15 +60,18 @@ class HostedEmbedder:
         Raises:
             EmbedderUnavailable: the provider was not to be had in several attempts.
         """
-        answer = None
-        async for attempt in stamina.retry_context(
-            on=partial(_pause, longest=self._longest_pause), attempts=_ATTEMPTS, timeout=None
-        ):
-            with attempt:
-                await self._admit(estimated_tokens([row.text for row in rows]))
-                rows = await self._screen(rows)
-                answer = await self._client.embed_documents([row.text for row in rows]) if rows else None
-        return rows, answer
+        return await retry(
+            partial(self._embed_allowed, rows),
+            on=partial(_pause, longest=self._longest_pause),
+            give_up_after=None,
+            attempts=_ATTEMPTS,
+            backoff=_BACKOFF,
+        )
+
+    async def _embed_allowed(self, rows: list[PendingRow]) -> tuple[list[PendingRow], EmbeddedBatch | None]:
+        await self._admit(estimated_tokens([row.text for row in rows]))
+        allowed = await self._screen(rows)
+        return allowed, await self._client.embed_documents([row.text for row in allowed]) if allowed else None
 
     async def _admit(self, tokens: int) -> None:
         """Wait until a request of that many tokens fits under both ceilings."""
@@ -79,7 +82,7 @@ class HostedEmbedder:
             await asyncio.sleep(start - now)
 
 
-def _pause(error: Exception, *, longest: float) -> bool | float:
+def _pause(error: BaseException, *, longest: float) -> bool | float:
     """How long to wait before the next attempt; False gives up."""
     if not isinstance(error, EmbedderUnavailable):
         return False

@@ -4,17 +4,19 @@ Each backfill worker leases its partition, so a pod that was replaced but still 
 same rows. The sync worker stands aside while any backfill holds a lease.
 """
 
-import asyncio
+from functools import partial
 
-from memory_recall.errors import SwapInProgress
+from memory_recall.errors import LockNotAvailable, SwapInProgress
 from memory_recall.indexing.queue_sql import Partition
 from memory_recall.postgres.connection import Connection
 from memory_recall.postgres.driver_errors import translated
+from memory_recall.retrying import Backoff, caused_by, retry
 
 _BACKFILL = 0x6D786266
 _SYNC = 0x6D787379
 _SWAP = 0x6D787377
 _STANDBY = 0x6D787374
+_POLL = Backoff(first=0.5, longest=0.5)
 
 
 async def lease_partition(connection: Connection, partition: Partition) -> None:
@@ -69,10 +71,15 @@ async def backfill_runs(connection: Connection) -> bool:
 
 
 async def _lease(connection: Connection, kind: int, number: int) -> None:
-    while True:
-        if await _try(connection, kind, number):
-            return
-        await asyncio.sleep(0.5)
+    # No deadline: a worker that replaces another one waits until that one has finished its batch.
+    await retry(
+        partial(_take, connection, kind, number), on=caused_by(LockNotAvailable), give_up_after=None, backoff=_POLL
+    )
+
+
+async def _take(connection: Connection, kind: int, number: int) -> None:
+    if not await _try(connection, kind, number):
+        raise LockNotAvailable("Another worker holds the lease.", "It ends with that worker's session.")
 
 
 async def _try(connection: Connection, kind: int, number: int) -> bool:

@@ -3,39 +3,77 @@
 import asyncio
 import contextlib
 import time
+from collections.abc import Awaitable, Callable
+from typing import Protocol, TypeVar
 
-from memory_recall.errors import EmbedderUnavailable
+from memory_recall.errors import EmbedderUnavailable, MemoryIndexError
 from memory_recall.indexing.document_embedder import DescribedEmbedder
-from memory_recall.indexing.worker_session import OutageListener
+from memory_recall.retrying import Backoff, caused_by, retry
 from memory_recall.schema.models_sql import ServedModel
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
+T = TypeVar("T")
+_LOADING = Backoff(first=0.2, longest=5.0)
+
+
+class OutageListener(Protocol):
+    """Hears when the database or the embedder goes away and when it is back."""
+
+    def outage_began(self, what: str, error: MemoryIndexError) -> None:
+        """Report the first failure of an outage, and each failure with another reason."""
+        ...
+
+    def outage_ended(self, what: str, seconds: float) -> None:
+        """Report the first success after an outage of so many seconds."""
+        ...
+
+
+async def outlast(
+    work: Callable[[], Awaitable[T]],
+    what: str,
+    listener: OutageListener,
+    *,
+    on: Callable[[BaseException], bool],
+    give_up_after: float,
+    backoff: Backoff,
+) -> T:
+    """Repeat `work` until it succeeds, and tell the listener when an outage of `what` begins and ends.
+
+    The listener hears of an outage once for each reason, however many attempts fail.
+
+    Raises:
+        MemoryIndexError: the outage lasted longer than `give_up_after` seconds, or `on` does not accept the error.
+    """
+    began: float | None = None
+    reported = ""
+
+    def report(error: BaseException) -> None:
+        nonlocal began, reported
+        began = time.monotonic() if began is None else began
+        if isinstance(error, MemoryIndexError) and error.reason != reported:
+            reported = error.reason
+            listener.outage_began(what, error)
+
+    result = await retry(work, on=on, give_up_after=give_up_after, backoff=backoff, on_retry=report)
+    if began is not None:
+        listener.outage_ended(what, time.monotonic() - began)
+    return result
 
 
 async def until_served(embedder: DescribedEmbedder, listener: OutageListener, limit: float) -> ServedModel:
-    """What the embedder serves, once it answers.
+    """Ask the embedder which model it serves, and wait while it is unavailable.
 
     Raises:
-        EmbedderUnavailable: it did not answer within the limit.
+        EmbedderUnavailable: it did not answer within `limit` seconds.
     """
-    began = time.monotonic()
-    pause = _FIRST_PAUSE
-    waiting = False
-    while True:
-        try:
-            info = await embedder.model_info()
-        except EmbedderUnavailable as error:
-            if time.monotonic() - began > limit:
-                raise
-            if not waiting:
-                listener.outage_began("embedder", error)
-            waiting = True
-        else:
-            if waiting:
-                listener.outage_ended("embedder", time.monotonic() - began)
-            return ServedModel(info.name, info.dimensions, info.digest)
-        await asyncio.sleep(pause)
-        pause = min(pause * 2, _LONGEST_PAUSE)
+    info = await outlast(
+        embedder.model_info,
+        "embedder",
+        listener,
+        on=caused_by(EmbedderUnavailable),
+        give_up_after=limit,
+        backoff=_LOADING,
+    )
+    return ServedModel(info.name, info.dimensions, info.digest)
 
 
 async def sleep_unless(stop: asyncio.Event, seconds: float) -> None:

@@ -5,32 +5,20 @@ refuses poolers and replicas, and restores what belongs to a session: the vector
 waited out with growing pauses up to a limit, and said when it begins, when its reason changes, and when it ends.
 """
 
-import asyncio
-import random
-import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from types import TracebackType
-from typing import Protocol, Self, TypeVar
+from typing import Self, TypeVar
 
-from memory_recall.errors import DatabaseUnreachable, LockNotAvailable, MemoryIndexError
+from memory_recall.errors import DatabaseUnreachable, LockNotAvailable
+from memory_recall.indexing.waiting import OutageListener, outlast
 from memory_recall.postgres.connection import Connection, DsnSource, connect, require_session
 from memory_recall.postgres.driver_errors import translated
+from memory_recall.retrying import Backoff, caused_by
 from memory_recall.schema.columns import GUARDED, GUARDED_WRITER
 
 T = TypeVar("T")
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 3.0
-
-
-class OutageListener(Protocol):
-    """Who is told that the database went away and came back."""
-
-    def outage_began(self, what: str, error: MemoryIndexError) -> None:
-        """The first failure of an outage."""
-        ...
-
-    def outage_ended(self, what: str, seconds: float) -> None:
-        """The first success afterwards."""
-        ...
+_RECONNECT = Backoff(first=0.1, longest=3.0)
 
 
 class Session:
@@ -82,27 +70,21 @@ class Session:
         Raises:
             DatabaseUnreachable: the outage lasted longer than the limit.
         """
-        began: float | None = None
-        said = ""
-        pause = _FIRST_PAUSE
-        while True:
-            try:
-                result = await work(await self._connected())
-            except (DatabaseUnreachable, LockNotAvailable) as error:
-                if isinstance(error, DatabaseUnreachable):
-                    self.close()
-                began = time.monotonic() if began is None else began
-                if error.reason != said:
-                    said = error.reason
-                    self._listener.outage_began("database", error)
-                if time.monotonic() - began > self._outage_timeout:
-                    raise
-            else:
-                if began is not None:
-                    self._listener.outage_ended("database", time.monotonic() - began)
-                return result
-            await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311  (jitter, not a secret)
-            pause = min(pause * 2, _LONGEST_PAUSE)
+        return await outlast(
+            partial(self._attempt, work),
+            "database",
+            self._listener,
+            on=caused_by(DatabaseUnreachable, LockNotAvailable),
+            give_up_after=self._outage_timeout,
+            backoff=_RECONNECT,
+        )
+
+    async def _attempt(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+        try:
+            return await work(await self._connected())
+        except DatabaseUnreachable:
+            self.close()
+            raise
 
     async def _connected(self) -> Connection:
         if self._connection is not None and not self._connection.is_closed():

@@ -7,10 +7,7 @@ ended and before any other begins. A recall therefore sees column and model of b
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
-import asyncio
 import json
-import random
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -21,6 +18,7 @@ import asyncpg
 from memory_recall.errors import LockNotAvailable, SwapInProgress
 from memory_recall.postgres.connection import AnyConnection, Connection
 from memory_recall.postgres.driver_errors import translated
+from memory_recall.retrying import TABLE_LOCK_BACKOFF, caused_by, retry
 from memory_recall.schema.models_sql import ActiveModel
 from memory_recall.schema.table import MemoryTable
 from memory_recall.schema.table_locks import wait_for_maintenance
@@ -184,17 +182,13 @@ async def patiently(work: Callable[[], Awaitable[None]], patience: float) -> Non
     Raises:
         LockNotAvailable: the table stayed in use for longer than `patience` seconds.
     """
-    deadline = time.monotonic() + patience
-    while True:
-        try:
-            return await work()
-        except LockNotAvailable:
-            if time.monotonic() > deadline:
-                raise LockNotAvailable(
-                    f"The table of memories stayed in use by other sessions for {patience:.0f} s.",
-                    "Look for a long transaction or a vacuum of it in pg_stat_activity, and try again.",
-                ) from None
-        await asyncio.sleep(random.uniform(0.05, 0.5))  # noqa: S311  (jitter, not a secret)
+    try:
+        await retry(work, on=caused_by(LockNotAvailable), give_up_after=patience, backoff=TABLE_LOCK_BACKOFF)
+    except LockNotAvailable:
+        raise LockNotAvailable(
+            f"The table of memories stayed in use by other sessions for {patience:.0f} s.",
+            "Look for a long transaction or a vacuum of it in pg_stat_activity, and try again.",
+        ) from None
 
 
 async def add_column(connection: Connection, table: MemoryTable, swap: SwapRecord, *, patience: float) -> None:
