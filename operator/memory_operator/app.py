@@ -1,7 +1,7 @@
-"""Wiring and life of the process: clients, controller, watches, metrics; a clean end on SIGTERM.
+"""Wire the process together: clients, controller, watches and metrics; SIGTERM ends it cleanly.
 
-Work that is interrupted loses nothing: every look starts from what is true, so the next process goes on where this
-one stopped.
+Interrupted work loses nothing: every reconcile starts from observed facts, so the next process continues where this one
+stopped.
 """
 
 import asyncio
@@ -34,39 +34,39 @@ _log = structlog.get_logger(__name__)
 
 
 async def serve(settings: Settings) -> None:
-    """Run until a signal ends it."""
+    """Run the operator until a signal ends it."""
     metrics = Metrics()
     queue = WorkQueue(asyncio.get_running_loop().time)
-    wakers = handlers.Wakers(queue)
+    router = handlers.EventRouter(queue)
     async with AsyncExitStack() as stack:
         if settings.metrics_port:
             server, _ = start_http_server(settings.metrics_port, registry=metrics.registry)
             stack.callback(server.shutdown)
         http = await stack.enter_async_context(httpx.AsyncClient(timeout=3.0, trust_env=False))
-        client = await stack.enter_async_context(tls.client(KubeConfig.from_env()))
+        client = await stack.enter_async_context(tls.api_client(KubeConfig.from_env()))
         kube = Kube(client, metrics.wrote)
         controller = Controller(
             kube=kube,
             observer=Observer(kube, inspect, EmbedderProbe(http)),
             queue=queue,
             images=settings.images,
-            pace=settings.pace,
+            intervals=settings.intervals,
             metrics=metrics,
             clock=utc_now,
         )
         _log.info("started", namespaces=list(settings.namespaces) or "all", operator_image=settings.image)
-        await _run(settings, controller, wakers)
+        await _run(settings, controller, router)
         _log.info("stopped")
 
 
-async def _run(settings: Settings, controller: Controller, wakers: handlers.Wakers) -> None:
-    """Workers beside the watches; whichever fails ends both."""
+async def _run(settings: Settings, controller: Controller, router: handlers.EventRouter) -> None:
+    """Run the workers beside the watches; the first that fails ends both."""
     endpoint = f"http://0.0.0.0:{settings.health_port}/healthz" if settings.health_port else None
     async with asyncio.TaskGroup() as group:
         workers = [group.create_task(controller.work()) for _ in range(settings.workers)]
         await kopf.operator(
-            registry=handlers.registry(wakers, namespaced=bool(settings.namespaces)),
-            settings=handlers.settings(namespaced=bool(settings.namespaces)),
+            registry=handlers.build_registry(router, namespaced=bool(settings.namespaces)),
+            settings=handlers.kopf_settings(namespaced=bool(settings.namespaces)),
             standalone=True,
             identity=IDENTITY,
             clusterwide=not settings.namespaces,

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from memory_operator.reconcile.core import Pace
+from memory_operator.reconcile.core import RequeueIntervals
 from memory_operator.resources.common import Images
 
 
@@ -37,6 +37,6 @@ class Settings(BaseSettings):
         return Images(operator=self.image, embedder=self.embedder_image, pull_policy=self.image_pull_policy)
 
     @property
-    def pace(self) -> Pace:
+    def intervals(self) -> RequeueIntervals:
         """How soon to look again."""
-        return Pace(settled=self.resync_seconds)
+        return RequeueIntervals(settled=self.resync_seconds)

@@ -15,7 +15,7 @@ from memory_operator.api.reasons import Reason
 MESSAGE_LIMIT = 1024  # enough for a scheduler's message; the API allows 32768
 
 
-class Truth(StrEnum):
+class ConditionStatus(StrEnum):
     """The three values of a condition's status."""
 
     TRUE = "True"
@@ -52,7 +52,7 @@ WORK_CONDITIONS = (
 class Verdict:
     """What one step found: its status, the closed reason, and a sentence that names the object."""
 
-    truth: Truth
+    status: ConditionStatus
     reason: Reason
     message: str
     remedy: str | None = None  # a more exact one than the reason's own
@@ -60,27 +60,27 @@ class Verdict:
     @classmethod
     def yes(cls, reason: Reason, message: str) -> "Verdict":
         """The condition holds."""
-        return cls(Truth.TRUE, reason, message)
+        return cls(ConditionStatus.TRUE, reason, message)
 
     @classmethod
     def no(cls, reason: Reason, message: str, remedy: str | None = None) -> "Verdict":
         """The condition does not hold, for this reason."""
-        return cls(Truth.FALSE, reason, message, remedy)
+        return cls(ConditionStatus.FALSE, reason, message, remedy)
 
     @classmethod
     def unknown(cls, reason: Reason, message: str) -> "Verdict":
         """Whether the condition holds cannot be told."""
-        return cls(Truth.UNKNOWN, reason, message)
+        return cls(ConditionStatus.UNKNOWN, reason, message)
 
     @property
     def holds(self) -> bool:
         """Whether the condition is known to hold."""
-        return self.truth is Truth.TRUE
+        return self.status is ConditionStatus.TRUE
 
     @property
     def stalls(self) -> bool:
         """Whether only a person can make it hold."""
-        return self.truth is not Truth.TRUE and self.reason.stalls
+        return self.status is not ConditionStatus.TRUE and self.reason.stalls
 
     @property
     def text(self) -> str:
@@ -116,11 +116,11 @@ def render(
         if verdict is None:
             continue
         old = before.get(kind.value, {})
-        unchanged = old.get("status") == verdict.truth.value and old.get("lastTransitionTime")
+        unchanged = old.get("status") == verdict.status.value and old.get("lastTransitionTime")
         rendered.append(
             {
                 "type": kind.value,
-                "status": verdict.truth.value,
+                "status": verdict.status.value,
                 "reason": verdict.reason.code,
                 "message": verdict.text,
                 "observedGeneration": generation,

@@ -11,9 +11,6 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
-from memory_recall.embedding.voyage import VOYAGE_URL
-from memory_recall.hnsw.definition import DEFAULT_EF_CONSTRUCTION, DEFAULT_M
-
 Manifest = dict[str, Any]
 
 FINALIZER = "memory-index.dev/cleanup"
@@ -112,8 +109,8 @@ class Embedding(_Section):
 class Index(_Section):
     """Build parameters of the HNSW index."""
 
-    m: int = DEFAULT_M
-    ef_construction: int = DEFAULT_EF_CONSTRUCTION
+    m: int = 24
+    ef_construction: int = 128
 
 
 class Backfill(_Section):
@@ -232,22 +229,6 @@ class MemoryIndex(BaseModel):
         """Where the embedder's API key is, if it asks for one."""
         external = self.spec.embedder.external
         return self.spec.embedding.api_key if self.hosted else external.api_key if external else None
-
-    @property
-    def embedder_url(self) -> str:
-        """Where workers and API pods reach the embedder."""
-        if self.hosted:
-            return VOYAGE_URL
-        external = self.spec.embedder.external
-        return external.url.rstrip("/") if external else f"http://{self.name}-embedder.{self.namespace}.svc:8080"
-
-    @property
-    def next_embedder_url(self) -> str:
-        """Where the next model is served while a swap is under way."""
-        external = self.spec.embedder.external
-        if external:
-            return external.url.rstrip("/")
-        return f"http://{self.name}-embedder-next.{self.namespace}.svc:8080"
 
 
 class InvalidSpecError(Exception):

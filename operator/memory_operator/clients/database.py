@@ -6,7 +6,7 @@ The connection URI passes through here and nowhere else; it is handed over insid
 import asyncio
 
 from memory_operator.api.reasons import Reason
-from memory_operator.reconcile.observed import DatabaseFacts, Problem, Rows
+from memory_operator.reconcile.facts import DatabaseFacts, Problem, Rows
 from memory_recall import status
 from memory_recall.errors import MemoryIndexError
 from memory_recall.hnsw.definition import IndexFacts
@@ -34,10 +34,10 @@ async def inspect(dsn: str, table: str) -> DatabaseFacts | Problem:
     if found.in_recovery:
         message = "The connection leads to a replica, which cannot be written."
         return Problem(Reason.DATABASE_UNREACHABLE, message, "Point the connection URI at the -rw service.")
-    return converted(found)
+    return to_database_facts(found)
 
 
-def converted(found: status.DatabaseFacts) -> DatabaseFacts:
+def to_database_facts(found: status.DatabaseFacts) -> DatabaseFacts:
     """The library's facts as the decisions need them."""
     revision, rows = found.schema_revision or "", found.rows
     return DatabaseFacts(
@@ -54,7 +54,6 @@ def converted(found: status.DatabaseFacts) -> DatabaseFacts:
         swap_message=found.swap.message if found.swap else "",
         next_model=found.next_model.name if found.next_model else None,
         rows=Rows(rows.total, rows.embedded, rows.pending, rows.sensitive, rows.quarantined),
-        index_exists=found.index.exists,
         index_valid=found.index.valid,
         index_progress=found.index.progress.fraction if found.index.progress else None,
         index_parameters=_parameters(found.index),

@@ -12,9 +12,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import MemoryIndex
-from memory_operator.reconcile.observed import EmbedderLoad, PodFacts, Problem
-
-PORT = 8080
+from memory_operator.reconcile.facts import EmbedderLoad, PodFacts, Problem
+from memory_operator.resources.embedder import PORT, embedder_url
 
 
 class EmbedderProbe:
@@ -32,19 +31,19 @@ class EmbedderProbe:
         """What is wrong with the external embedder, if anything."""
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         try:
-            answer = await self._http.get(f"{index.embedder_url}/v1/models", headers=headers)
+            answer = await self._http.get(f"{embedder_url(index)}/v1/models", headers=headers)
             answer.raise_for_status()
             models = answer.json()["data"]
         except httpx.HTTPStatusError as error:
             code = error.response.status_code
             reason = Reason.EMBEDDER_UNAUTHORIZED if code in {401, 403} else Reason.EXTERNAL_UNREACHABLE
-            return Problem(reason, f"The embedder at {index.embedder_url} answers GET /v1/models with {code}.")
+            return Problem(reason, f"The embedder at {embedder_url(index)} answers GET /v1/models with {code}.")
         except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
             what = type(error).__name__
             return Problem(
-                Reason.EXTERNAL_UNREACHABLE, f"The embedder at {index.embedder_url} does not answer: {what}."
+                Reason.EXTERNAL_UNREACHABLE, f"The embedder at {embedder_url(index)} does not answer: {what}."
             )
-        return unsuitable(index, models)
+        return model_problem(index, models)
 
     async def _load(self, pod: PodFacts) -> EmbedderLoad | None:
         try:
@@ -55,20 +54,20 @@ class EmbedderProbe:
             return None
 
 
-def unsuitable(index: MemoryIndex, models: list[dict[str, Any]]) -> Problem | None:
+def model_problem(index: MemoryIndex, models: list[dict[str, Any]]) -> Problem | None:
     """Whether a list of models lacks the wanted one."""
     wanted = index.spec.embedding
     served = {model.get("id"): model for model in models}
     if wanted.model not in served:
         names = ", ".join(sorted(str(name) for name in served)) or "none"
         return Problem(
-            Reason.MODEL_MISMATCH, f"The embedder at {index.embedder_url} serves {names}, not {wanted.model}."
+            Reason.MODEL_MISMATCH, f"The embedder at {embedder_url(index)} serves {names}, not {wanted.model}."
         )
     dimensions = served[wanted.model].get("dimensions")
     if dimensions is not None and dimensions != wanted.dimensions:
         return Problem(
             Reason.DIMENSION_MISMATCH,
-            f"The embedder at {index.embedder_url} yields {dimensions} dimensions, "
+            f"The embedder at {embedder_url(index)} yields {dimensions} dimensions, "
             f"spec.embedding.dimensions is {wanted.dimensions}.",
         )
     return None

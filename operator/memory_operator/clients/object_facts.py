@@ -4,23 +4,23 @@ import base64
 import binascii
 import json
 from collections.abc import Iterable, Mapping
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from memory_operator.api.conditions import parse_timestamp
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import Manifest
-from memory_operator.reconcile.observed import (
+from memory_operator.reconcile.facts import (
     ClusterFacts,
     Credentials,
-    DatabaseObject,
     DeploymentFacts,
     JobFacts,
     JobState,
     PodFacts,
     Problem,
 )
+from memory_operator.resources.cnpg import DatabaseObject
 from memory_operator.resources.common import ANNOTATION_SEQUENCE, LABEL_COMPONENT, LABEL_CONFIG
 
 HEALTHY_PHASE = "Cluster in healthy state"
@@ -37,29 +37,30 @@ _SHORT_LIFE = timedelta(seconds=60)
 
 
 def secret_value(
-    secret: Manifest | None, *, called: str, key: str, holds: str = "the connection URI", named_by: str = ""
+    secret: Manifest | None, location: str, key: str, *, holds: str = "the connection URI", named_by: str = ""
 ) -> str | Problem:
     """The text of a Secret's key; `named_by` is the field of spec that names it, where that is not the database's."""
     if secret is None:
-        message = f"Secret {called} does not exist; its key {key} should hold {holds}."
+        message = f"Secret {location} does not exist; its key {key} should hold {holds}."
         return Problem(Reason.SECRET_MISSING, message, f"Create the Secret, or correct {named_by}." if named_by else "")
     encoded = (secret.get("data") or {}).get(key)
     if not encoded:
         keys = ", ".join(sorted(secret.get("data") or {})) or "none"
-        message = f"Secret {called} has no key {key}; its keys are: {keys}."
+        message = f"Secret {location} has no key {key}; its keys are: {keys}."
         return Problem(
             Reason.SECRET_KEY_MISSING, message, f"Add the key to the Secret, or correct {named_by}." if named_by else ""
         )
     try:
         return base64.b64decode(encoded, validate=True).decode().strip()
     except (binascii.Error, UnicodeDecodeError):
-        return Problem(Reason.SECRET_INVALID, f"Key {key} of Secret {called} is not text.")
+        return Problem(Reason.SECRET_INVALID, f"Key {key} of Secret {location} is not text.")
 
 
-def credentials(dsn: str, *, called: str, key: str) -> Credentials | Problem:
+def credentials(dsn: str, location: str, key: str) -> Credentials | Problem:
     """What may be known of a connection URI."""
     wrong = Problem(
-        Reason.SECRET_INVALID, f"Key {key} of Secret {called} is not a connection URI with user, host and database."
+        Reason.SECRET_INVALID,
+        f"Key {key} of Secret {location} is not a connection URI with user, host and database.",
     )
     try:
         parts = urlsplit(dsn)
@@ -69,7 +70,7 @@ def credentials(dsn: str, *, called: str, key: str) -> Credentials | Problem:
     database = unquote(parts.path.lstrip("/"))
     if parts.scheme.partition("+")[0] not in {"postgres", "postgresql"} or not (parts.username and host and database):
         return wrong
-    return Credentials(user=unquote(parts.username), host=host, database=database)
+    return Credentials(user=unquote(parts.username), database=database)
 
 
 def cluster_facts(cluster: Manifest) -> ClusterFacts:
@@ -151,7 +152,6 @@ def pod_facts(pod: Manifest) -> PodFacts:
         name=meta["name"],
         component=(meta.get("labels") or {}).get(LABEL_COMPONENT, ""),
         ip=status.get("podIP"),
-        ready=_condition(status, "Ready") != {},
         ended=status.get("phase") in {"Succeeded", "Failed"},
         deleting="deletionTimestamp" in meta,
         problem=_pod_problem(f"Pod {meta['namespace']}/{meta['name']}", status),
@@ -166,27 +166,27 @@ def _condition(status: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
     return next(found, {})
 
 
-def _pod_problem(called: str, status: Mapping[str, Any]) -> Problem | None:
+def _pod_problem(object_name: str, status: Mapping[str, Any]) -> Problem | None:
     for condition in status.get("conditions") or ():
         if condition.get("type") == "PodScheduled" and condition.get("reason") == "Unschedulable":
             return Problem(
-                Reason.UNSCHEDULABLE, f"{called} cannot be scheduled: {_short(condition.get('message', ''))}"
+                Reason.UNSCHEDULABLE, f"{object_name} cannot be scheduled: {_short(condition.get('message', ''))}"
             )
     for init, statuses in ((True, "initContainerStatuses"), (False, "containerStatuses")):
         for container in status.get(statuses) or ():
-            problem = _container_problem(called, container, init=init)
+            problem = _container_problem(object_name, container, init=init)
             if problem:
                 return problem
     return None
 
 
-def _container_problem(called: str, container: Mapping[str, Any], *, init: bool) -> Problem | None:
+def _container_problem(object_name: str, container: Mapping[str, Any], *, init: bool) -> Problem | None:
     waiting = (container.get("state") or {}).get("waiting") or {}
     why, image = waiting.get("reason", ""), container.get("image", "")
     if why in _IMAGE_REASONS:
-        return Problem(Reason.IMAGE_PULL_FAILED, f"{called} cannot pull image {image}{_pull_cause(waiting)}.")
+        return Problem(Reason.IMAGE_PULL_FAILED, f"{object_name} cannot pull image {image}{_pull_cause(waiting)}.")
     if why in _CONFIG_REASONS:
-        return Problem(Reason.POD_REJECTED, f"{called} cannot start: {_short(waiting.get('message') or why)}")
+        return Problem(Reason.POD_REJECTED, f"{object_name} cannot start: {_short(waiting.get('message') or why)}")
     ended = (container.get("lastState") or {}).get("terminated") or {}
     if container.get("ready") or not (why == "CrashLoopBackOff" or _keeps_ending(container, ended)):
         return None
@@ -195,7 +195,7 @@ def _container_problem(called: str, container: Mapping[str, Any], *, init: bool)
     what = said.message if said else f"container {container.get('name')} ends with status {status}."
     fallback = Reason.MODEL_NOT_VERIFIED if init else Reason.CRASH_LOOP
     reason = said.reason if said and said.reason is not Reason.JOB_FAILED else fallback
-    return Problem(reason, f"{called} keeps failing: {what}", said.remedy if said else "")
+    return Problem(reason, f"{object_name} keeps failing: {what}", said.remedy if said else "")
 
 
 def _pull_cause(waiting: Mapping[str, Any]) -> str:
@@ -240,12 +240,6 @@ def _job_failure(status: Mapping[str, Any], pods: list[Manifest]) -> Problem:
     if ends:
         return Problem(Reason.JOB_FAILED, f"its last pod ended with status {ends[-1]['exitCode']}.")
     return Problem(Reason.JOB_FAILED, _short(_condition(status, "Failed").get("message") or "no pod of it is left."))
-
-
-def deletion_time(metadata: Mapping[str, Any]) -> datetime | None:
-    """When deletion was asked for."""
-    text = metadata.get("deletionTimestamp")
-    return parse_timestamp(text) if text else None
 
 
 def _short(text: str) -> str:

@@ -1,8 +1,8 @@
-"""Trust in the API server's certificate, for both libraries that talk to it.
+"""Verification of the API server's certificate, for both libraries that connect to it.
 
-Since Python 3.13 verification also demands extensions (key usage, key identifiers) that the authorities of many
-running clusters do not have, and the operator could not even start there. The chain and the name are verified all
-the same; only that strictness is off.
+Since Python 3.13 verification also demands extensions (key usage, key identifiers) that the certificate authorities of
+many running clusters lack; the operator could not start there. Chain and name are still verified; only the demand for
+these extensions is off.
 """
 
 import dataclasses
@@ -18,28 +18,28 @@ from memory_operator.resources.common import MANAGER
 
 
 def relaxed(context: ssl.SSLContext) -> ssl.SSLContext:
-    """The context without the demands on extensions."""
+    """Stop demanding the extensions, and return the context."""
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     return context
 
 
-class Connection(kopf.ConnectionInfo):
-    """kopf's connection with a relaxed context."""
+class RelaxedConnection(kopf.ConnectionInfo):
+    """A connection of kopf that does not demand the extensions."""
 
     def as_ssl_context(self) -> ssl.SSLContext:
-        """The context that kopf uses for its requests."""
+        """Return the context that kopf uses for its requests."""
         return relaxed(super().as_ssl_context())
 
 
-def connection(found: kopf.ConnectionInfo | None) -> Connection | None:
-    """Kopf's connection, made ours."""
+def relaxed_connection(found: kopf.ConnectionInfo | None) -> RelaxedConnection | None:
+    """Return kopf's connection with a relaxed context; None where kopf found no credentials."""
     if found is None:
         return None
-    return Connection(**{item.name: getattr(found, item.name) for item in dataclasses.fields(found)})
+    return RelaxedConnection(**{item.name: getattr(found, item.name) for item in dataclasses.fields(found)})
 
 
-def client(config: KubeConfig) -> AsyncClient:
-    """The client that reads and writes; its configuration is the cluster's own or the one that KUBECONFIG names."""
+def api_client(config: KubeConfig) -> AsyncClient:
+    """Return the client that reads and writes; raises ConfigError where the configuration names no current context."""
     chosen = config.get()
     if chosen is None:
         raise ConfigError("the configuration names no current context")

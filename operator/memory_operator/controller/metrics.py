@@ -9,24 +9,24 @@ _ROWS = ("total", "embedded", "pending", "sensitive", "quarantined")
 
 
 class Metrics:
-    """All series, in a registry of their own."""
+    """The operator's series, in a registry of their own."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.reconcile_seconds = Histogram(
             "memory_operator_reconcile_seconds",
-            "Duration of one look at one object.",
+            "Duration of one reconcile of one object, in seconds.",
             buckets=(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
             registry=self.registry,
         )
         self.errors = Counter(
-            "memory_operator_reconcile_errors", "Looks that ended in an error.", ["error"], registry=self.registry
+            "memory_operator_reconcile_errors", "Reconciles that ended in an error.", ["error"], registry=self.registry
         )
         self.writes = Counter(
             "memory_operator_api_writes", "Writes to the Kubernetes API.", ["kind", "verb"], registry=self.registry
         )
         self.queue_depth = Gauge(
-            "memory_operator_queue_depth", "Objects that wait to be looked at.", registry=self.registry
+            "memory_operator_queue_depth", "Objects that are due and wait for a worker.", registry=self.registry
         )
         self._condition = Gauge(
             "memory_operator_object_condition",
@@ -39,11 +39,11 @@ class Metrics:
         )
 
     def wrote(self, kind: str, verb: str) -> None:
-        """Count a write."""
+        """Count a write to the API."""
         self.writes.labels(kind, verb).inc()
 
     def report(self, namespace: str, name: str, status: Manifest) -> None:
-        """Publish what a status says."""
+        """Set the series of an object from its status."""
         for condition in status.get("conditions") or ():
             self._condition.labels(namespace, name, condition["type"]).set(_TRUTH[condition["status"]])
         rows = status.get("rows") or {}
@@ -52,6 +52,6 @@ class Metrics:
                 self._rows.labels(namespace, name, state).set(rows[state])
 
     def forget(self, namespace: str, name: str) -> None:
-        """Drop the series of an object that is gone."""
+        """Remove the series of an object that no longer exists."""
         for gauge in (self._condition, self._rows):
             gauge.remove_by_labels({"namespace": namespace, "name": name})

@@ -1,36 +1,28 @@
-"""Looking at the world for one MemoryIndex.
+"""Observe everything that one reconcile decides from.
 
 Everything is read anew, since a cache could be older than our own last write. Order matters in one place: Database
-objects are read before the database, so that an extension which is missing after its object was carried out was
+objects are read before the database, so that an extension that is missing although its object was carried out was
 truly removed by somebody.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import Manifest, MemoryIndex
 from memory_operator.clients import object_facts
 from memory_operator.clients.embedder import EmbedderProbe
 from memory_operator.clients.kube import KindMissingError, Kube
-from memory_operator.reconcile.observed import (
-    ClusterFacts,
-    Credentials,
-    DatabaseFacts,
-    DatabaseObject,
-    Observed,
-    PodFacts,
-    Problem,
-)
+from memory_operator.reconcile.facts import ClusterFacts, DatabaseFacts, Observed, Problem
+from memory_operator.resources.cnpg import DatabaseObject
 from memory_operator.resources.common import LABEL_INSTANCE, LABEL_MANAGED_BY, MANAGER
-from memory_operator.resources.embedder import NEXT_COMPONENT
+from memory_operator.resources.embedder import COMPONENT, NEXT_COMPONENT
 
 Inspect = Callable[[str, str], Awaitable[DatabaseFacts | Problem]]
 
 
 class Observer:
-    """Gathers the facts; holds no state."""
+    """Gathers the facts about one MemoryIndex; keeps no state."""
 
     def __init__(self, kube: Kube, inspect: Inspect, probe: EmbedderProbe) -> None:
         self._kube = kube
@@ -38,32 +30,34 @@ class Observer:
         self._probe = probe
 
     async def observe(self, index: MemoryIndex) -> Observed:
-        """Facts about everything that decides what is to be done."""
-        secret, (cluster, objects), children = await asyncio.gather(
+        """Return the facts about the object's Secret, Cluster, database, children and embedder."""
+        dsn, (cluster, database_objects), children = await asyncio.gather(
             self._dsn(index), self._cnpg(index), self._children(index)
         )
-        database = await self._database(index, secret, cluster)
-        credentials = self._credentials(index, secret)
-        return replace(
-            await self._embedder(index, children),
-            credentials=credentials,
+        deployments = {item["metadata"]["name"]: object_facts.deployment_facts(item) for item in children["Deployment"]}
+        pods = tuple(object_facts.pod_facts(pod) for pod in children["Pod"])
+        return Observed(
+            credentials=dsn if isinstance(dsn, Problem) else object_facts.credentials(dsn, *_dsn_key(index)),
             cluster=cluster,
-            database_objects=objects,
-            database=database,
+            database_objects=database_objects,
+            database=await self._database(index, dsn, cluster),
+            jobs=tuple(object_facts.job_facts(job, children["Pod"]) for job in children["Job"]),
+            pods=pods,
+            embedder=deployments.get(f"{index.name}-{COMPONENT}"),
+            next_embedder=deployments.get(f"{index.name}-{NEXT_COMPONENT}"),
+            sync=deployments.get(f"{index.name}-sync"),
+            loads=await self._probe.loads(pod for pod in pods if pod.component == COMPONENT),
+            external=await self._external(index),
+            children={
+                (kind, item["metadata"]["name"]): item
+                for kind in ("Deployment", "Service", "NetworkPolicy")
+                for item in children[kind]
+            },
         )
 
     async def _dsn(self, index: MemoryIndex) -> str | Problem:
         secret = await self._kube.get("Secret", index.namespace, index.secret_name)
-        return object_facts.secret_value(secret, called=self._called(index), key=index.spec.database.credentials.key)
-
-    def _credentials(self, index: MemoryIndex, dsn: str | Problem) -> Credentials | Problem:
-        if isinstance(dsn, Problem):
-            return dsn
-        return object_facts.credentials(dsn, called=self._called(index), key=index.spec.database.credentials.key)
-
-    @staticmethod
-    def _called(index: MemoryIndex) -> str:
-        return f"{index.namespace}/{index.secret_name}"
+        return object_facts.secret_value(secret, *_dsn_key(index))
 
     async def _cnpg(self, index: MemoryIndex) -> tuple[ClusterFacts | Problem | None, tuple[DatabaseObject, ...]]:
         if index.cluster is None:
@@ -77,7 +71,7 @@ class Observer:
         if cluster is None:
             return Problem(Reason.CLUSTER_MISSING, f"Cluster {namespace}/{name} does not exist."), ()
         database = index.spec.database.name
-        ours = [item for item in items if _speaks_of(item, cluster=name, database=database)]
+        ours = [item for item in items if _targets(item, cluster=name, database=database)]
         return object_facts.cluster_facts(cluster), tuple(object_facts.database_object(item) for item in ours)
 
     async def _database(
@@ -93,31 +87,8 @@ class Observer:
         found = await asyncio.gather(*(self._kube.list(kind, index.namespace, labels) for kind in kinds))
         return dict(zip(kinds, found, strict=True))
 
-    async def _embedder(self, index: MemoryIndex, children: dict[str, list[Manifest]]) -> Observed:
-        deployments = {item["metadata"]["name"]: item for item in children["Deployment"]}
-        embedder, sync = deployments.get(f"{index.name}-embedder"), deployments.get(f"{index.name}-sync")
-        following = deployments.get(f"{index.name}-{NEXT_COMPONENT}")
-        pods = tuple(object_facts.pod_facts(pod) for pod in children["Pod"])
-        jobs = tuple(object_facts.job_facts(job, children["Pod"]) for job in children["Job"])
-        named = {
-            (kind, item["metadata"]["name"]): item
-            for kind in ("Deployment", "Service", "NetworkPolicy")
-            for item in children[kind]
-        }
-        return Observed(
-            credentials=Problem(Reason.SECRET_MISSING, ""),
-            jobs=jobs,
-            pods=pods,
-            embedder=object_facts.deployment_facts(embedder) if embedder else None,
-            next_embedder=object_facts.deployment_facts(following) if following else None,
-            sync=object_facts.deployment_facts(sync) if sync else None,
-            loads=await self._probe.loads(_embedders(pods)),
-            external=await self._external(index),
-            children=named,
-        )
-
     async def _external(self, index: MemoryIndex) -> Problem | None:
-        """What is wrong with an embedder that is not ours. A hosted provider is not asked: that is for the workers."""
+        """Return what is wrong with an external embedder; of a hosted provider only the key is checked."""
         if index.runs_embedder:
             return None
         key = await self._embedder_key(index)
@@ -132,17 +103,18 @@ class Observer:
         secret = await self._kube.get("Secret", index.namespace, named.secret_name)
         return object_facts.secret_value(
             secret,
-            called=f"{index.namespace}/{named.secret_name}",
-            key=named.key,
+            f"{index.namespace}/{named.secret_name}",
+            named.key,
             holds="the API key",
             named_by="spec.embedding.apiKey" if index.hosted else "spec.embedder.external.apiKey",
         )
 
 
-def _speaks_of(item: Manifest, *, cluster: str, database: str) -> bool:
+def _dsn_key(index: MemoryIndex) -> tuple[str, str]:
+    """Return the Secret of the connection URI, as namespace/name, and its key."""
+    return f"{index.namespace}/{index.secret_name}", index.spec.database.credentials.key
+
+
+def _targets(item: Manifest, *, cluster: str, database: str) -> bool:
     spec = item.get("spec") or {}
     return (spec.get("cluster") or {}).get("name") == cluster and spec.get("name") == database
-
-
-def _embedders(pods: tuple[PodFacts, ...]) -> tuple[PodFacts, ...]:
-    return tuple(pod for pod in pods if pod.component == "embedder")

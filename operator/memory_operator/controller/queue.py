@@ -1,8 +1,8 @@
-"""Which object is looked at next: one at a time per object, wake-ups joined, the earliest time wins.
+"""The work queue: which object is reconciled next.
 
-A key that is woken while it is being worked on runs once more afterwards, so that no event is lost; a key that
-fails is put back with a growing, jittered delay. Time comes from the event loop, so tests can run it as fast as
-they like.
+At most one worker reconciles an object at a time. Several schedules of one object count as the earliest of them. An
+object that is scheduled while a worker has it is reconciled once more afterwards, so that no event is lost. Time comes
+from the event loop.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ Key = tuple[str, str]
 
 @dataclass
 class WorkQueue:
-    """Due times by key, and the keys in work."""
+    """Due times by key, and the keys that workers have taken."""
 
     now: Callable[[], float]
     _due: dict[Key, float] = field(default_factory=dict)
@@ -22,23 +22,23 @@ class WorkQueue:
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __len__(self) -> int:
-        """Keys that are due now and wait for a worker."""
+        """Return the number of keys that are due and wait for a worker."""
         moment = self.now()
         return sum(1 for key, due in self._due.items() if due <= moment and key not in self._running)
 
-    def wake(self, key: Key, after: float = 0.0) -> None:
-        """Look at the key no later than after this many seconds."""
+    def schedule(self, key: Key, after: float = 0.0) -> None:
+        """Make the key due no later than `after` seconds from now."""
         due = self.now() + after
         if key not in self._due or due < self._due[key]:
             self._due[key] = due
             self._changed.set()
 
-    def forget(self, key: Key) -> None:
-        """Look at the key no more unless it is woken."""
+    def cancel(self, key: Key) -> None:
+        """Cancel the scheduled reconcile."""
         self._due.pop(key, None)
 
     async def take(self) -> Key:
-        """Wait for the next due key that nobody works on, and begin with it."""
+        """Wait for the next due key that no other worker has, and take it."""
         while True:
             self._changed.clear()
             free = [(due, key) for key, due in self._due.items() if key not in self._running]
@@ -54,7 +54,7 @@ class WorkQueue:
             await self._sleep(wait)
 
     def done(self, key: Key) -> None:
-        """The work on the key has ended."""
+        """Return a taken key, which may then be taken again."""
         self._running.discard(key)
         self._changed.set()
 

@@ -1,5 +1,1 @@
-"""The pure decision: from a specification and observed facts to writes and a status."""
-
-from memory_operator.reconcile.core import reconcile, refuse
-
-__all__ = ["reconcile", "refuse"]
+"""Pure decisions: from a specification and observed facts to writes and a status."""

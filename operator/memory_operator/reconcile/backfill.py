@@ -1,8 +1,8 @@
-"""Rows without a vector: the backfill Job for many, the sync Deployment for the trickle.
+"""Decide Backfilled: the backfill Job embeds many pending rows, the sync Deployment embeds few.
 
-Until the index exists every pending row is the Job's, since a bulk build of the index afterwards is far cheaper
-than inserting row by row. Later the Job returns only for more rows than the one sync worker should take. The two
-never run at the same time.
+Until the HNSW index exists the Job embeds every pending row, because building the index in bulk afterwards is far
+cheaper than inserting row by row. Later the Job returns only for more rows than the one sync worker should embed. The
+two never run at the same time.
 """
 
 from datetime import datetime
@@ -10,65 +10,54 @@ from datetime import datetime
 from memory_operator.api.conditions import Verdict
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import MemoryIndex
-from memory_operator.reconcile import jobs
-from memory_operator.reconcile.observed import DatabaseFacts, JobState, Observed, Rows
-from memory_operator.reconcile.plan import Action, Apply
-from memory_operator.reconcile.step import Step, waiting
+from memory_operator.reconcile.facts import DatabaseFacts, JobState, Observed, Rows
+from memory_operator.reconcile.jobs import JobRequest, active_job, plan_job
+from memory_operator.reconcile.plan import Step, apply_drifted, waiting_for
 from memory_operator.resources import workers
 from memory_operator.resources.common import Images
-from memory_operator.resources.drift import drifted
 
-BULK_ROWS = 200
+BACKFILL_MIN_ROWS = 200
 
 
-def filled(
-    index: MemoryIndex, seen: Observed, images: Images, now: datetime, *, schema: Verdict, embedder: Verdict
+def plan_backfill(
+    index: MemoryIndex, observed: Observed, images: Images, now: datetime, *, schema: Verdict, embedder: Verdict
 ) -> Step:
-    """Whether every row that may have a vector has one, and the work that is missing."""
-    facts = seen.facts
+    """Return the verdict on the rows' vectors, with the backfill Job and the sync Deployment as they should be."""
+    facts = observed.database_facts
     if facts is None or not schema.holds:
-        return waiting("the database" if facts is None else "the schema")
-    step, bulk = _step(index, seen, images, now, facts=facts, embedder=embedder)
+        return waiting_for("the database" if facts is None else "the schema")
+    bulk = _needs_bulk(index, observed, images, facts)
+    if not bulk:
+        step = Step(sync_verdict(facts.rows))
+    elif active_job(observed.jobs_of("backfill")) or embedder.reason is Reason.AVAILABLE:
+        request = JobRequest("backfill", workers.backfill_job, Reason.BACKFILLING, "embeds the pending rows")
+        step = plan_job(index, observed, images, now, request)
+    else:
+        step = Step(Verdict.no(Reason.WAITING, "Rows are pending; waiting for the embedder."))
     sync = workers.sync_deployment(index, images, replicas=0 if bulk else 1)
-    live = seen.children.get(("Deployment", sync["metadata"]["name"]))
-    more: tuple[Action, ...] = (Apply(sync),) if drifted(sync, live) else ()
-    return Step(step.verdict, (*more, *step.actions))
+    return Step(step.verdict, (*apply_drifted(observed, sync), *step.actions))
 
 
-def needs_bulk(rows: Rows, *, index_valid: bool, last_run: JobState | None) -> bool:
-    """Whether the pending rows are the Job's: many of them, or the first fill that no Job has ended yet."""
+def needs_backfill_job(rows: Rows, *, index_valid: bool, last_run: JobState | None) -> bool:
+    """Return whether the Job embeds the pending rows: they are many, or no Job has ended the first fill yet."""
     first_fill = not index_valid and last_run is not JobState.COMPLETE
-    return rows.pending >= BULK_ROWS or (first_fill and rows.pending > 0)
+    return rows.pending >= BACKFILL_MIN_ROWS or (first_fill and rows.pending > 0)
 
 
-def _step(
-    index: MemoryIndex, seen: Observed, images: Images, now: datetime, *, facts: DatabaseFacts, embedder: Verdict
-) -> tuple[Step, bool]:
-    work = jobs.Work(
-        namespace=index.namespace,
-        config=workers.config_of(index, images, "backfill"),
-        build=lambda sequence: workers.backfill_job(index, images, sequence),
-        reason=Reason.BACKFILLING,
-        doing="embeds the pending rows",
-        pods=seen.pods_of("backfill"),
-    )
-    runs = seen.jobs_of("backfill")
-    mine = [job for job in runs if job.config == work.config]
-    last_run = mine[-1].state if mine else None
-    if jobs.active(runs):
-        return jobs.run(runs, work, now), True
-    if not needs_bulk(facts.rows, index_valid=facts.index_valid, last_run=last_run):
-        return Step(trickle(facts.rows)), False
-    if not (embedder.holds and embedder.reason is Reason.AVAILABLE):
-        return Step(Verdict.no(Reason.WAITING, "Rows are pending; waiting for the embedder.")), True
-    return jobs.run(runs, work, now), True
-
-
-def trickle(rows: Rows) -> Verdict:
-    """What may be said where the sync worker takes every pending row."""
+def sync_verdict(rows: Rows) -> Verdict:
+    """Return the verdict where the sync worker embeds every pending row."""
     if rows.pending:
         return Verdict.yes(Reason.SYNCING, "The sync worker embeds the rows that were added or changed lately.")
     if rows.quarantined:
         reason = Reason.QUARANTINED_ROWS
         return Verdict.yes(reason, f"Every row has a vector but those that were given up. {reason.remedy}")
     return Verdict.yes(Reason.COMPLETE, "Every row that may have a vector has one.")
+
+
+def _needs_bulk(index: MemoryIndex, observed: Observed, images: Images, facts: DatabaseFacts) -> bool:
+    runs, config = observed.jobs_of("backfill"), workers.config_fingerprint(index, images, "backfill")
+    if active_job(runs):
+        return True
+    same_config = [job.state for job in runs if job.config == config]
+    last_run = same_config[-1] if same_config else None
+    return needs_backfill_job(facts.rows, index_valid=facts.index_valid, last_run=last_run)

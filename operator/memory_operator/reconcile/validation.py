@@ -1,20 +1,20 @@
-"""What must not even be begun: a specification that contradicts the model, the database or this version.
+"""Decide what must not begin: a specification that contradicts the model, the database or this version.
 
-The API server refuses most of it already; what is checked here also holds against a custom resource definition that
-is older or newer than the operator, and against what the database holds. A blocked object keeps everything it has
-and changes nothing.
+The API server refuses most of it already. What is checked here also holds where the custom resource definition is older
+or newer than the operator, and against what the database holds. A blocked object keeps everything it has and changes
+nothing.
 """
 
 from memory_operator.api.conditions import Verdict
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import MemoryIndex
-from memory_operator.reconcile import swapping
-from memory_operator.reconcile.observed import DatabaseFacts
+from memory_operator.reconcile.facts import DatabaseFacts
+from memory_operator.reconcile.swap import needs_swap
 from memory_recall.embedding.profiles import PROFILES
 
 
-def blocked(index: MemoryIndex, facts: DatabaseFacts | None) -> Verdict | None:
-    """Why nothing may be changed, if so."""
+def blocking_verdict(index: MemoryIndex, facts: DatabaseFacts | None) -> Verdict | None:
+    """Return why nothing may be changed, or None where it may."""
     return _specification(index) or (_against_database(index, facts) if facts else None)
 
 
@@ -54,7 +54,7 @@ def _hosted(index: MemoryIndex) -> Verdict | None:
 
 def _against_database(index: MemoryIndex, facts: DatabaseFacts) -> Verdict | None:
     embedding, database = index.spec.embedding, index.spec.database
-    if swapping.wanted(index, facts):
+    if needs_swap(index, facts):
         return None
     if facts.active_model and facts.active_model != embedding.model:
         return Verdict.no(

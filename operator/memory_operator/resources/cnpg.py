@@ -4,14 +4,38 @@ Only one such object may exist per database, and its list of extensions is one a
 are kept when ours is added. `databaseReclaimPolicy: retain` makes the object safe to delete: the database stays.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from memory_operator.api.spec import Manifest, MemoryIndex
-from memory_operator.reconcile.observed import DatabaseObject
 from memory_operator.resources.common import LABEL_INDEX_NAME, LABEL_INDEX_NAMESPACE, labels
 
 EXTENSION = "vector"
 API_VERSION = "postgresql.cnpg.io/v1"
+
+
+@dataclass(frozen=True)
+class DatabaseObject:
+    """A CloudNativePG Database object that speaks of our database."""
+
+    namespace: str
+    name: str
+    owner: str
+    labels: Mapping[str, str]
+    extensions: tuple[Manifest, ...]
+    generation: int
+    observed_generation: int | None = None
+    applied: bool | None = None
+    message: str = ""
+    deleting: bool = False
+
+    def __str__(self) -> str:
+        return f"Database {self.namespace}/{self.name}"
+
+    @property
+    def settled(self) -> bool:
+        """Whether CloudNativePG has carried out what the object says now."""
+        return self.applied is True and self.observed_generation == self.generation
 
 
 def object_name(index: MemoryIndex) -> str:
@@ -19,7 +43,7 @@ def object_name(index: MemoryIndex) -> str:
     return f"{index.namespace}-{index.name}"
 
 
-def created(index: MemoryIndex, *, cluster: tuple[str, str], owner: str, version: str | None) -> Manifest:
+def new_database_object(index: MemoryIndex, *, cluster: tuple[str, str], owner: str, version: str | None) -> Manifest:
     """A Database object of our own."""
     namespace, cluster_name = cluster
     marks = {**labels(index, "extension"), LABEL_INDEX_NAME: index.name, LABEL_INDEX_NAMESPACE: index.namespace}
@@ -29,7 +53,9 @@ def created(index: MemoryIndex, *, cluster: tuple[str, str], owner: str, version
     )  # fmt: skip
 
 
-def adopted(index: MemoryIndex, found: DatabaseObject, *, cluster_name: str, version: str | None) -> Manifest:
+def with_extension_entry(
+    index: MemoryIndex, found: DatabaseObject, *, cluster_name: str, version: str | None
+) -> Manifest:
     """An existing object of ours with our extension's entry added or changed, everything else as it is."""
     marks = {
         key: value for key, value in found.labels.items() if key.startswith(("app.kubernetes.io/", "memory-index.dev/"))
@@ -41,14 +67,14 @@ def adopted(index: MemoryIndex, found: DatabaseObject, *, cluster_name: str, ver
     )  # fmt: skip
 
 
-def entry_of(found: DatabaseObject) -> Manifest | None:
+def extension_entry(found: DatabaseObject) -> Manifest | None:
     """Our extension's entry in the object, if it asks for presence."""
     return next(
         (e for e in found.extensions if e.get("name") == EXTENSION and e.get("ensure", "present") == "present"), None
     )
 
 
-def lines_to_add(version: str | None) -> str:
+def extension_lines(version: str | None) -> str:
     """What a person pastes into a Database object that is not ours."""
     pinned = f", version: {version}" if version else ""
     return f"spec: {{extensions: [{{name: {EXTENSION}, ensure: present{pinned}}}]}}"

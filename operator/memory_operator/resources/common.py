@@ -74,7 +74,7 @@ def fingerprint(value: object) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 
 
-def sealed(manifest: Manifest) -> Manifest:
+def with_fingerprint(manifest: Manifest) -> Manifest:
     """The object with the fingerprint of its wanted state, by which a dropped field is noticed."""
     meta = manifest["metadata"]
     annotations = {**meta.get("annotations", {}), ANNOTATION_FINGERPRINT: fingerprint(manifest)}

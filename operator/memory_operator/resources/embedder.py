@@ -14,9 +14,10 @@ from memory_operator.resources.common import (
     labels,
     metadata,
     pod_security,
-    sealed,
     selector,
+    with_fingerprint,
 )
+from memory_recall.embedding.voyage import VOYAGE_URL
 
 PORT = 8080
 MODEL_DIRECTORY = "/models"
@@ -25,6 +26,14 @@ DEFAULT_RESOURCES = {"requests": {"cpu": "250m", "memory": "512Mi"}, "limits": {
 STARTUP_SECONDS = 1800  # a large model from a slow volume; the probe answers as soon as the process listens
 COMPONENT = "embedder"
 NEXT_COMPONENT = "embedder-next"  # the next model's, while a swap is under way
+
+
+def embedder_url(index: MemoryIndex, component: str = COMPONENT) -> str:
+    """Return the address at which workers and API pods reach the embedder; a swap's next one has its own component."""
+    if index.hosted:
+        return VOYAGE_URL
+    external = index.spec.embedder.external
+    return external.url.rstrip("/") if external else f"http://{index.name}-{component}.{index.namespace}.svc:{PORT}"
 
 
 def objects(index: MemoryIndex, images: Images, *, replicas: int, component: str = COMPONENT) -> tuple[Manifest, ...]:
@@ -38,7 +47,7 @@ def objects(index: MemoryIndex, images: Images, *, replicas: int, component: str
 
 def service(index: MemoryIndex, component: str = COMPONENT) -> Manifest:
     """The stable address of the embedder."""
-    return sealed(
+    return with_fingerprint(
         {
             "apiVersion": "v1",
             "kind": "Service",
@@ -59,7 +68,7 @@ def network_policy(index: MemoryIndex, component: str = COMPONENT) -> Manifest:
     egress: list[Manifest] = (
         [{}] if fetching else []
     )  # the URL's addresses are not known beforehand, so fetching means an open way out
-    return sealed(
+    return with_fingerprint(
         {
             "apiVersion": "networking.k8s.io/v1",
             "kind": "NetworkPolicy",
@@ -84,7 +93,7 @@ def deployment(index: MemoryIndex, images: Images, *, replicas: int, component: 
         "prometheus.io/path": "/metrics",
         **embedder.pod_annotations,
     }
-    return sealed(
+    return with_fingerprint(
         {
             "apiVersion": "apps/v1",
             "kind": "Deployment",

@@ -16,9 +16,10 @@ from memory_operator.resources.common import (
     labels,
     metadata,
     pod_security,
-    sealed,
     selector,
+    with_fingerprint,
 )
+from memory_operator.resources.embedder import NEXT_COMPONENT, embedder_url
 
 DSN_DIRECTORY = "/var/run/memory-index"
 JOB_TTL_SECONDS = 3600  # long enough to be read by a person; what is needed later is read from the database
@@ -29,14 +30,14 @@ EXIT_CODES_WITHOUT_RETRY = [
 ]  # usage, waiting for something, needs a person: the same pod again would say the same
 METRICS_PORT = 9090
 GATE_DIRECTORY = "/var/run/memory-index-gate"
-SMALL = {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}}
-BUILDER = {
+WORKER_RESOURCES = {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}}
+DATABASE_JOB_RESOURCES = {
     "requests": {"cpu": "50m", "memory": "96Mi"},
     "limits": {"memory": "256Mi"},
 }  # the work happens inside Postgres
 
 
-def config_of(index: MemoryIndex, images: Images, component: str) -> str:
+def config_fingerprint(index: MemoryIndex, images: Images, component: str) -> str:
     """The fingerprint of what a Job depends on: another configuration is another Job, at once and without back-off."""
     spec = index.spec
     parts: dict[str, object] = {
@@ -49,11 +50,11 @@ def config_of(index: MemoryIndex, images: Images, component: str) -> str:
         if spec.database.existing_vectors != "Refuse":
             parts["existing"] = spec.database.existing_vectors
     elif component == "backfill":
-        parts |= {"model": spec.embedding.model, "parallelism": spec.backfill.parallelism, "url": index.embedder_url}
+        parts |= {"model": spec.embedding.model, "parallelism": spec.backfill.parallelism, "url": embedder_url(index)}
     elif component == "swap":
         gate = spec.swap.gate.model_dump(mode="json") if spec.swap.gate else None
         parts |= {"model": spec.embedding.model, "dimensions": spec.embedding.dimensions, "gate": gate}
-        parts |= {"url": index.next_embedder_url}
+        parts |= {"url": embedder_url(index, NEXT_COMPONENT)}
     elif component == "index":
         parts |= {"m": spec.index.m, "ef": spec.index.ef_construction}
     return fingerprint(parts)
@@ -66,7 +67,7 @@ def job_name(index: MemoryIndex, component: str, config: str, sequence: int) -> 
 
 def migrate_job(index: MemoryIndex, images: Images, sequence: int) -> Manifest:
     """Everything but the HNSW index: `memory migrate`."""
-    job = _job(index, images, "migrate", ["memory", "migrate", "--json"], sequence, resources=BUILDER)
+    job = _job(index, images, "migrate", ["memory", "migrate", "--json"], sequence, resources=DATABASE_JOB_RESOURCES)
     existing = index.spec.database.existing_vectors
     if existing != "Refuse":
         (container,) = job["spec"]["template"]["spec"]["containers"]
@@ -76,19 +77,21 @@ def migrate_job(index: MemoryIndex, images: Images, sequence: int) -> Manifest:
 
 def index_job(index: MemoryIndex, images: Images, sequence: int) -> Manifest:
     """The HNSW index, concurrently: `memory index build`."""
-    return _job(index, images, "index", ["memory", "index", "build", "--json"], sequence, resources=BUILDER)
+    return _job(
+        index, images, "index", ["memory", "index", "build", "--json"], sequence, resources=DATABASE_JOB_RESOURCES
+    )
 
 
 def uninstall_job(index: MemoryIndex, images: Images, sequence: int) -> Manifest:
     """Drops what the migrations added."""
     command = ["memory", "migrate", "--to", "base", "--yes", "--json"]
-    return _job(index, images, "uninstall", command, sequence, resources=BUILDER)
+    return _job(index, images, "uninstall", command, sequence, resources=DATABASE_JOB_RESOURCES)
 
 
 def backfill_job(index: MemoryIndex, images: Images, sequence: int) -> Manifest:
     """Drains the pending rows, each completion index its share: `memory backfill`."""
     parallelism = index.spec.backfill.parallelism
-    resources = index.spec.backfill.resources or SMALL
+    resources = index.spec.backfill.resources or WORKER_RESOURCES
     job = _job(index, images, "backfill", ["memory", "backfill", "--json"], sequence, resources=resources)
     job["spec"] |= {"completionMode": "Indexed", "completions": parallelism, "parallelism": parallelism}
     return job
@@ -100,9 +103,10 @@ def swap_job(index: MemoryIndex, images: Images, sequence: int, *, active: str, 
     judged = (
         ["--queries", f"{GATE_DIRECTORY}/{_gate_file(gate)}", "--max-drop", f"{gate.max_recall_drop:g}"] if gate else []
     )
-    start = ["memory", "swap", "start", "--model", index.spec.embedding.model, "--url", index.next_embedder_url]
+    url = embedder_url(index, NEXT_COMPONENT)
+    start = ["memory", "swap", "start", "--model", index.spec.embedding.model, "--url", url]
     command = [*start, *(judged or ["--without-gate"]), "--json"]
-    job = _job(index, images, "swap", command, sequence, resources=index.spec.backfill.resources or SMALL)
+    job = _job(index, images, "swap", command, sequence, resources=index.spec.backfill.resources or WORKER_RESOURCES)
     del job["spec"]["ttlSecondsAfterFinished"]
     pod = job["spec"]["template"]["spec"]
     container = pod["containers"][0]
@@ -119,7 +123,7 @@ def swap_job(index: MemoryIndex, images: Images, sequence: int, *, active: str, 
 def swap_abort_job(index: MemoryIndex, images: Images, sequence: int) -> Manifest:
     """Gives up a swap that is no longer wanted: `memory swap abort`."""
     command = ["memory", "swap", "abort", "--yes", "--json"]
-    return _job(index, images, "swap-abort", command, sequence, resources=BUILDER)
+    return _job(index, images, "swap-abort", command, sequence, resources=DATABASE_JOB_RESOURCES)
 
 
 def _gate_file(gate: Gate) -> str:
@@ -135,12 +139,12 @@ def _gate_volume(gate: Gate) -> Manifest:
 
 def sync_deployment(index: MemoryIndex, images: Images, *, replicas: int) -> Manifest:
     """Follows notifications and embeds new rows: `memory sync`. At most one, paused during a backfill."""
-    pod = _pod(index, images, "sync", ["memory", "sync"], restart="Always", resources=SMALL)
+    pod = _pod(index, images, "sync", ["memory", "sync"], restart="Always", resources=WORKER_RESOURCES)
     container = pod["spec"]["containers"][0]
     container["env"] = _settings(index, METRICS_PORT)
     container["ports"] = [{"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"}]
     pod["metadata"]["annotations"] = _scrape(METRICS_PORT)
-    return sealed(
+    return with_fingerprint(
         {
             "apiVersion": "apps/v1",
             "kind": "Deployment",
@@ -163,7 +167,7 @@ def _scrape(port: int) -> dict[str, str]:
 def _job(
     index: MemoryIndex, images: Images, component: str, command: list[str], sequence: int, *, resources: Manifest
 ) -> Manifest:
-    config = config_of(index, images, component)
+    config = config_fingerprint(index, images, component)
     meta = metadata(index, job_name(index, component, config, sequence), component)
     meta["labels"][LABEL_CONFIG] = config
     meta["annotations"] = {ANNOTATION_SEQUENCE: str(sequence)}
@@ -241,7 +245,7 @@ def _settings(index: MemoryIndex, metrics_port: int) -> list[Manifest]:
         "MEMORY_TABLE": spec.database.table,
         "MEMORY_MODEL": spec.embedding.model,
         "MEMORY_DIMENSIONS": str(spec.embedding.dimensions),
-        "MEMORY_EMBEDDER_URL": "" if index.hosted else index.embedder_url,
+        "MEMORY_EMBEDDER_URL": "" if index.hosted else embedder_url(index),
         "MEMORY_PROVIDER": spec.embedding.provider.lower() if index.hosted else "",
         "MEMORY_QUERY_EGRESS": spec.embedding.query_egress.lower() if index.hosted else "",
         "MEMORY_INDEX_M": str(spec.index.m),

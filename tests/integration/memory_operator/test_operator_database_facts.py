@@ -8,7 +8,7 @@ import pytest
 
 from memory_operator.api.reasons import Reason
 from memory_operator.clients.database import inspect
-from memory_operator.reconcile.observed import DatabaseFacts, Problem
+from memory_operator.reconcile.facts import DatabaseFacts, Problem
 from memory_recall.postgres.connection import DsnText
 from memory_recall.schema.ddl import TargetModel
 from memory_recall.schema.migrate import MigrationRequest, migrate

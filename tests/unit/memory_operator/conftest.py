@@ -13,13 +13,11 @@ import pytest
 
 from memory_operator.api.spec import FINALIZER, Manifest, MemoryIndex, parse
 from memory_operator.clients import object_facts
-from memory_operator.reconcile import reconcile
-from memory_operator.reconcile.core import Pace
-from memory_operator.reconcile.observed import (
+from memory_operator.reconcile.core import RequeueIntervals, acknowledge, reconcile
+from memory_operator.reconcile.facts import (
     ClusterFacts,
     Credentials,
     DatabaseFacts,
-    DatabaseObject,
     DeploymentFacts,
     JobFacts,
     JobState,
@@ -28,6 +26,7 @@ from memory_operator.reconcile.observed import (
     Rows,
 )
 from memory_operator.reconcile.plan import Apply, Delete, Plan, SetFinalizer
+from memory_operator.resources.cnpg import DatabaseObject
 from memory_operator.resources.common import Images
 
 START = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
@@ -40,7 +39,6 @@ FULL = DatabaseFacts(
     column_dimensions=384,
     active_model="all-MiniLM-L6-v2",
     rows=Rows(total=100, embedded=90, pending=0, sensitive=10),
-    index_exists=True,
     index_valid=True,
 )
 EMPTY = DatabaseFacts(extension_available="0.8.7", rows=Rows())
@@ -60,7 +58,7 @@ class World:
 
     images: Images = field(default_factory=lambda: Images(operator="op:1", embedder="emb:1"))
     now: datetime = START
-    pace: Pace = field(default_factory=lambda: Pace(settled=30.0))
+    intervals: RequeueIntervals = field(default_factory=lambda: RequeueIntervals(settled=30.0))
 
     def manifest(self, **spec: Any) -> Manifest:
         base = {
@@ -83,24 +81,24 @@ class World:
     def index(self, **spec: Any) -> MemoryIndex:
         return parse(self.manifest(**spec))
 
-    def seen(self, **facts: Any) -> Observed:
+    def observed(self, **facts: Any) -> Observed:
         base = Observed(
-            credentials=Credentials(user="owner", host="pg-rw.dbaas", database="app"),
+            credentials=Credentials(user="owner", database="app"),
             cluster=ClusterFacts("dbaas", "pg", phase=object_facts.HEALTHY_PHASE),
             database=FULL,
         )
         return replace(base, **facts)
 
     def decide(self, index: MemoryIndex | None = None, **facts: Any) -> Plan:
-        return reconcile(index or self.index(), self.seen(**facts), self.images, self.now, self.pace)
+        return reconcile(index or self.index(), self.observed(**facts), self.images, self.now, self.intervals)
 
     def settled(self, **spec: Any) -> tuple[MemoryIndex, Observed, Plan]:
         """An index that needs nothing any more, with everything in place."""
         cluster = Cluster(self, self.manifest(**spec))
         cluster.database = replace(FULL)
         for _ in range(5):
-            cluster.look()
-        plan = cluster.look()
+            cluster.reconcile()
+        plan = cluster.reconcile()
         return cluster.index, cluster.observe(), plan
 
 
@@ -123,7 +121,7 @@ class Cluster:
 
     def observe(self) -> Observed:
         deployments = {name: item for (kind, name), item in self.children.items() if kind == "Deployment"}
-        return self.world.seen(
+        return self.world.observed(
             database=self.database,
             database_objects=tuple(object_facts.database_object(item) for item in self.cnpg.values()),
             jobs=tuple(self.jobs.values()),
@@ -133,12 +131,14 @@ class Cluster:
             children=dict(self.children),
         )
 
-    def look(self) -> Plan:
+    def reconcile(self) -> Plan:
         """One reconcile, carried out; time passes."""
         self.world.now += timedelta(seconds=3)
-        plan = reconcile(self.index, self.observe(), self.world.images, self.world.now, self.world.pace)
+        plan = acknowledge(self.index, self.world.now) or reconcile(
+            self.index, self.observe(), self.world.images, self.world.now, self.world.intervals
+        )
         for action in plan.actions:
-            self._carry_out(action)
+            self._execute(action)
         if plan.status is not None and plan.status != self.manifest.get("status"):
             self.writes.append("status")
             self.manifest = {**self.manifest, "status": plan.status}
@@ -165,17 +165,17 @@ class Cluster:
     def build(self) -> None:
         """What a finished index build leaves."""
         self.finish("index")
-        self.change(index_exists=True, index_valid=True)
+        self.change(index_valid=True)
 
     def until_ready(self) -> None:
         """From nothing to Ready."""
-        self.look()
-        self.look()
+        self.reconcile()
+        self.reconcile()
         self.change(extension_version="0.8.7")
         for advance in (self.migrate, self.embed, self.build):
-            self.look()
+            self.reconcile()
             advance()
-        self.look()
+        self.reconcile()
 
     def change(self, **facts: Any) -> None:
         assert isinstance(self.database, DatabaseFacts)
@@ -191,12 +191,12 @@ class Cluster:
         found = self.children.get(("Deployment", name))
         return found["spec"]["replicas"] if found else None
 
-    def _carry_out(self, action: Apply | Delete | SetFinalizer) -> None:
+    def _execute(self, action: Apply | Delete | SetFinalizer) -> None:
         match action:
             case Apply(manifest):
                 self.writes.append(manifest["kind"])
                 self._apply(manifest)
-            case Delete(_, kind, _, name):
+            case Delete(kind, _, name):
                 self.writes.append(f"delete {kind}")
                 self.jobs.pop(name, None)
                 self.cnpg.pop(name, None)

@@ -12,11 +12,11 @@ from structlog.testing import capture_logs
 from memory_operator.api.reasons import Reason
 from memory_operator.clients.embedder import EmbedderProbe
 from memory_operator.clients.kube import KindMissingError, KubeError
-from memory_operator.controller.controller import LOOKING_SHARE, Controller, described
+from memory_operator.controller.controller import MAX_OBSERVE_DUTY_CYCLE, Controller, log_fields
 from memory_operator.controller.metrics import Metrics
 from memory_operator.controller.observe import Observer
 from memory_operator.controller.queue import WorkQueue
-from memory_operator.reconcile.observed import DatabaseFacts, Problem, Rows
+from memory_operator.reconcile.facts import DatabaseFacts, Problem, Rows
 
 KEY = ("team", "mem")
 PASSWORD = "s3cret-pa55word"
@@ -77,7 +77,7 @@ class Bench:
         self.dsns: list[str] = []
         self.metrics = Metrics()
         self.queue = WorkQueue(lambda: 0.0)
-        self.elapsed = self.look_seconds = 0.0
+        self.elapsed = self.reconcile_seconds = 0.0
         self.put("Secret", "team", "dsn", {"data": {"uri": base64.b64encode(DSN.encode()).decode()}})
         status = {"phase": "Cluster in healthy state", "currentPrimary": "pg-1", "targetPrimary": "pg-1"}
         self.put("Cluster", "dbaas", "pg", {"status": status})
@@ -86,15 +86,15 @@ class Bench:
             observer=Observer(self.api, self.inspect, EmbedderProbe(http)),  # type: ignore[arg-type]
             queue=self.queue,
             images=world.images,
-            pace=world.pace,
+            intervals=world.intervals,
             metrics=self.metrics,
             clock=lambda: world.now,
             timer=self.time,
         )
 
     def time(self) -> float:
-        """Passes by `look_seconds` between two readings."""
-        self.elapsed += self.look_seconds
+        """Passes by `reconcile_seconds` between two readings."""
+        self.elapsed += self.reconcile_seconds
         return self.elapsed
 
     def put(self, kind: str, namespace: str, name: str, item: dict[str, Any]) -> None:
@@ -104,9 +104,9 @@ class Bench:
         self.dsns.append(dsn)
         return self.database
 
-    async def look(self, times: int = 1) -> None:
+    async def reconcile(self, times: int = 1) -> None:
         for _ in range(times):
-            await self.controller.look(KEY)
+            await self.controller.reconcile_object(KEY)
 
     def sample(self, series: str, /, **labels: str) -> float | None:
         return self.metrics.registry.get_sample_value(series, labels)
@@ -120,38 +120,38 @@ async def bench(world: Any) -> AsyncIterator[Bench]:
 
 
 async def test_a_look_writes_objects_first_and_the_status_last(bench: Bench) -> None:
-    await bench.look()
+    await bench.reconcile()
     assert bench.api.writes == ["Database", "NetworkPolicy", "Service", "Deployment", "status"]
     assert bench.api.condition("ExtensionReady")["reason"] == "Installing"
 
 
 async def test_looking_again_at_the_same_world_writes_nothing(bench: Bench) -> None:
-    await bench.look(2)
+    await bench.reconcile(2)
     bench.api.writes.clear()
-    await bench.look(5)
+    await bench.reconcile(5)
     assert bench.api.writes == []
 
 
 async def test_a_look_that_took_long_is_not_repeated_soon(bench: Bench) -> None:
-    bench.look_seconds = 2.0
-    await bench.look()
-    assert bench.queue._due[KEY] == pytest.approx(2.0 / LOOKING_SHARE)
-    bench.look_seconds = 0.01
-    await bench.look()
+    bench.reconcile_seconds = 2.0
+    await bench.reconcile()
+    assert bench.queue._due[KEY] == pytest.approx(2.0 / MAX_OBSERVE_DUTY_CYCLE)
+    bench.reconcile_seconds = 0.01
+    await bench.reconcile()
     assert bench.queue._due[KEY] < 10.0
 
 
 async def test_the_secret_is_read_anew_at_every_look(bench: Bench) -> None:
-    await bench.look()
+    await bench.reconcile()
     rotated = DSN.replace(PASSWORD, "rotated")
     bench.put("Secret", "team", "dsn", {"data": {"uri": base64.b64encode(rotated.encode()).decode()}})
-    await bench.look()
+    await bench.reconcile()
     assert bench.dsns == [DSN, rotated]
 
 
 async def test_without_a_secret_the_database_is_not_asked(bench: Bench) -> None:
     del bench.api.objects["Secret", "team", "dsn"]
-    await bench.look()
+    await bench.reconcile()
     assert bench.dsns == []
     assert bench.api.condition("DatabaseReachable")["reason"] == "SecretMissing"
     assert bench.api.writes == ["status"]
@@ -159,53 +159,53 @@ async def test_without_a_secret_the_database_is_not_asked(bench: Bench) -> None:
 
 async def test_a_missing_cloudnativepg_is_told_from_a_missing_cluster(bench: Bench) -> None:
     del bench.api.objects["Cluster", "dbaas", "pg"]
-    await bench.look()
+    await bench.reconcile()
     assert bench.api.condition("DatabaseReachable")["reason"] == "ClusterMissing"
     bench.api.missing_kinds.add("Database")
-    await bench.look()
+    await bench.reconcile()
     assert bench.api.condition("DatabaseReachable")["reason"] == "CloudNativePGMissing"
 
 
 async def test_a_refused_write_is_in_the_conditions_once_and_heals(bench: Bench) -> None:
     bench.api.refusal = KubeError("applying Deployment team/mem-embedder", 403, "exceeded quota", refused=True)
-    await bench.look()
+    await bench.reconcile()
     ready = bench.api.condition("Ready")
     assert (ready["status"], ready["reason"]) == ("False", "WriteRefused")
     assert "exceeded quota" in ready["message"]
     assert bench.api.condition("Stalled")["status"] == "True"
     bench.api.writes.clear()
-    await bench.look(3)
+    await bench.reconcile(3)
     assert bench.api.writes == [], "saying the same again is no news"
     bench.api.refusal = None
-    await bench.look()
+    await bench.reconcile()
     assert bench.api.condition("Stalled")["status"] == "False"
 
 
 async def test_a_failed_write_is_repeated_later_and_counted(bench: Bench) -> None:
     bench.api.refusal = KubeError("applying Deployment team/mem-embedder", 500, "etcd is slow")
     with capture_logs() as logs:
-        await bench.look()
+        await bench.reconcile()
     assert bench.sample("memory_operator_reconcile_errors_total", error="KubeError") == 1
-    assert logs[-1]["event"] == "look failed"
+    assert logs[-1]["event"] == "reconcile failed"
     bench.api.refusal = None
-    await bench.look()
+    await bench.reconcile()
     assert "Deployment" in bench.api.writes
 
 
 async def test_an_object_that_does_not_read_is_reported_and_left_alone(bench: Bench) -> None:
     bench.api.index["spec"]["embedder"]["minReplicas"] = "many"
-    await bench.look()
+    await bench.reconcile()
     assert bench.api.condition("Ready")["reason"] == "InvalidSpec"
     assert "spec.embedder.minReplicas" in bench.api.condition("Stalled")["message"]
     assert bench.api.writes == ["status"]
 
 
 async def test_an_object_that_is_gone_is_forgotten_with_its_series(bench: Bench) -> None:
-    await bench.look()
+    await bench.reconcile()
     series = {"namespace": "team", "name": "mem", "type": "Ready"}
     assert bench.sample("memory_operator_object_condition", **series) == 0
     del bench.api.objects["MemoryIndex", *KEY]
-    await bench.look()
+    await bench.reconcile()
     assert bench.sample("memory_operator_object_condition", **series) is None
 
 
@@ -215,14 +215,14 @@ async def test_the_rate_of_a_backfill_and_its_end_are_reported(bench: Bench, wor
         active_model="all-MiniLM-L6-v2", rows=Rows(total=100, embedded=10, pending=90),
     )  # fmt: skip
     bench.database = full
-    await bench.look()
+    await bench.reconcile()
     deployment = bench.api.objects["Deployment", "team", "mem-embedder"]
     deployment["status"] = {"readyReplicas": 1}
-    await bench.look()
+    await bench.reconcile()
     assert "Job" in bench.api.writes
-    await bench.look()
+    await bench.reconcile()
     bench.database = replace(full, rows=Rows(total=100, embedded=60, pending=40))
-    await bench.look()
+    await bench.reconcile()
     backfill = bench.api.index["status"]["backfill"]
     assert backfill["job"].startswith("mem-backfill-")
     assert backfill["rowsPerSecond"] > 0
@@ -231,15 +231,15 @@ async def test_the_rate_of_a_backfill_and_its_end_are_reported(bench: Bench, wor
         if kind == "Job":
             done = {"type": "Complete", "status": "True", "lastTransitionTime": "2026-01-01T12:00:00Z"}
             item["status"] = {"conditions": [done]}
-    await bench.look()
+    await bench.reconcile()
     assert "backfill" not in bench.api.index["status"]
 
 
 async def test_nothing_that_is_written_or_logged_or_measured_holds_the_password(bench: Bench) -> None:
     with capture_logs() as logs:
-        await bench.look(2)
+        await bench.reconcile(2)
         bench.database = Problem(Reason.AUTHENTICATION_FAILED, "refused.")
-        await bench.look()
+        await bench.reconcile()
     written = [item for key, item in bench.api.objects.items() if key[0] != "Secret"]
     assert PASSWORD not in repr((written, logs))
     assert base64.b64encode(PASSWORD.encode()).decode() not in repr((written, logs))
@@ -248,6 +248,6 @@ async def test_nothing_that_is_written_or_logged_or_measured_holds_the_password(
 def test_a_foreign_errors_text_is_not_logged() -> None:
     with pytest.raises(ValueError, match="base 10") as caught:
         int(DSN)
-    said = described(caught.value)
+    said = log_fields(caught.value)
     assert PASSWORD not in repr(said)
     assert "test_operator_controller.py" in said["at"]

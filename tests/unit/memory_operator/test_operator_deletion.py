@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 
 from memory_operator.api.reasons import Reason
-from memory_operator.reconcile.observed import PodFacts, Problem
+from memory_operator.reconcile.facts import PodFacts, Problem
 
 
 def test_deletion_removes_our_database_object_and_then_lets_go(cluster: Any) -> None:
     cluster.until_ready()
     cluster.manifest["metadata"]["deletionTimestamp"] = "2026-01-01T13:00:00Z"
     cluster.writes.clear()
-    cluster.look()
+    cluster.reconcile()
     assert cluster.writes == ["delete Database", "finalizer"]
     assert cluster.gone
 
@@ -21,14 +21,14 @@ def test_deletion_with_policy_delete_stops_workers_undoes_the_migrations_and_the
     cluster.until_ready()
     cluster.manifest["spec"]["deletionPolicy"] = "Delete"
     cluster.manifest["metadata"]["deletionTimestamp"] = "2026-01-01T13:00:00Z"
-    cluster.look()
+    cluster.reconcile()
     assert cluster.replicas("mem-sync") is None
     assert not cluster.gone
-    cluster.look()
+    cluster.reconcile()
     assert cluster.running() == ["uninstall"]
     cluster.finish("uninstall")
     cluster.change(schema_revision=None, schema_current=False)
-    cluster.look()
+    cluster.reconcile()
     assert cluster.gone
 
 
@@ -48,6 +48,6 @@ def test_deletion_with_policy_delete_says_what_it_waits_for(cluster: Any) -> Non
     cluster.manifest["spec"]["deletionPolicy"] = "Delete"
     cluster.manifest["metadata"]["deletionTimestamp"] = "2026-01-01T13:00:00Z"
     cluster.database = Problem(Reason.DATABASE_UNREACHABLE, "connection refused.")
-    cluster.look()
+    cluster.reconcile()
     assert not cluster.gone
     assert "spec.deletionPolicy to Retain" in cluster.condition("Ready")["message"]

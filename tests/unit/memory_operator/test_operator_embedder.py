@@ -3,7 +3,7 @@
 from typing import Any
 
 from memory_operator.api.reasons import Reason
-from memory_operator.clients.embedder import parse_metrics, unsuitable
+from memory_operator.clients.embedder import model_problem, parse_metrics
 
 METRICS = """\
 # TYPE memory_embedder_queued_tokens gauge
@@ -37,10 +37,10 @@ def test_metrics_of_something_else_tell_nothing() -> None:
 
 def test_an_external_embedder_must_serve_the_model_with_its_dimensions(world: Any) -> None:
     index = world.index(embedder={"external": {"url": "http://e:8080"}})
-    assert unsuitable(index, [{"id": "all-MiniLM-L6-v2", "dimensions": 384}]) is None
-    other = unsuitable(index, [{"id": "bge"}])
+    assert model_problem(index, [{"id": "all-MiniLM-L6-v2", "dimensions": 384}]) is None
+    other = model_problem(index, [{"id": "bge"}])
     assert other is not None
     assert other.reason is Reason.MODEL_MISMATCH
-    wrong = unsuitable(index, [{"id": "all-MiniLM-L6-v2", "dimensions": 1024}])
+    wrong = model_problem(index, [{"id": "all-MiniLM-L6-v2", "dimensions": 1024}])
     assert wrong is not None
     assert wrong.reason is Reason.DIMENSION_MISMATCH

@@ -7,7 +7,7 @@ import pytest
 
 from memory_operator.api.reasons import Reason
 from memory_operator.clients import object_facts
-from memory_operator.reconcile.observed import (
+from memory_operator.reconcile.facts import (
     ClusterFacts,
     DatabaseFacts,
     DeploymentFacts,
@@ -127,7 +127,7 @@ def test_each_blocker_has_its_reason_and_remedy_and_stalls_only_for_a_person(wor
 
 @each_fault
 def test_a_stalled_object_is_looked_at_again_soon_since_secrets_are_not_watched(world: Any, fault: Fault) -> None:
-    assert world.decide(**fault.facts).again_seconds == (10.0 if fault.person else 3.0)
+    assert world.decide(**fault.facts).requeue_after == (10.0 if fault.person else 3.0)
 
 
 VOYAGE = {"model": "voyage-3.5", "provider": "Voyage"}
@@ -260,9 +260,9 @@ def test_a_suspended_object_changes_nothing_reports_and_observes_its_generation(
 
 
 def test_a_suspended_object_that_was_ready_still_is(world: Any) -> None:
-    index, seen, _ = world.settled()
+    index, observed, _ = world.settled()
     suspended = index.model_copy(update={"spec": index.spec.model_copy(update={"suspend": True})})
-    plan = world.decide(suspended, **vars(seen))
+    plan = world.decide(suspended, **vars(observed))
     assert (condition(plan, "Ready")["status"], condition(plan, "Ready")["reason"]) == ("True", "Suspended")
 
 

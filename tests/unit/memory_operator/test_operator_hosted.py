@@ -9,7 +9,7 @@ import pytest
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import parse
 from memory_operator.controller.observe import Observer
-from memory_operator.reconcile.observed import Problem, Rows
+from memory_operator.reconcile.facts import Problem, Rows
 from memory_operator.resources import workers
 
 HOSTED: dict[str, Any] = {
@@ -32,8 +32,8 @@ def condition(plan: Any, kind: str) -> Any:
 
 
 def full(world: Any, **changes: Any) -> Any:
-    seen = world.seen()
-    return replace(seen.facts, column_dimensions=1024, active_model="voyage-3.5", **changes)
+    observed = world.observed()
+    return replace(observed.database_facts, column_dimensions=1024, active_model="voyage-3.5", **changes)
 
 
 def test_a_hosted_index_runs_workers_and_no_embedder(world: Any) -> None:
@@ -69,7 +69,7 @@ def test_a_local_index_is_told_nothing_of_providers(world: Any) -> None:
 @pytest.mark.parametrize("spec", [HOSTED, {"embedder": {"external": {"url": "http://e:8080"}}}])
 def test_an_embedder_that_ran_before_is_removed(world: Any, spec: dict[str, Any]) -> None:
     _, settled, _ = world.settled()
-    facts = full(world) if spec is HOSTED else settled.facts
+    facts = full(world) if spec is HOSTED else settled.database_facts
     plan = world.decide(world.index(**spec), **{**vars(settled), "database": facts})
     removed = {(action.kind, action.name) for action in plan.actions if hasattr(action, "kind")}
     assert removed == {(kind, "mem-embedder") for kind in ("Deployment", "Service", "NetworkPolicy")}

@@ -1,5 +1,8 @@
 """The Kubernetes client tells what is missing from what is broken, by answers as an API server words them."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import httpx2
 import pytest
 from lightkube import AsyncClient, KubeConfig
@@ -60,3 +63,14 @@ async def test_a_write_that_was_refused_is_told_from_one_that_may_succeed_later(
     with pytest.raises(KubeError) as busy:
         await answering(status(429, "too many requests")).apply(manifest)
     assert (refused.value.refused, busy.value.refused) == (True, False)
+
+
+def test_an_error_passes_through_a_context_manager_unchanged() -> None:
+    @contextmanager
+    def transparent() -> Iterator[None]:
+        yield
+
+    error = KubeError("listing Pod in team", 500, "etcd is slow")
+    with pytest.raises(KubeError) as caught, transparent():
+        raise error
+    assert caught.value is error

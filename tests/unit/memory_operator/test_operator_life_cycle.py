@@ -6,36 +6,36 @@ from typing import Any
 import pytest
 
 from memory_operator.api.reasons import Reason
-from memory_operator.reconcile.observed import DatabaseFacts, JobState, PodFacts, Problem, Rows
+from memory_operator.reconcile.facts import DatabaseFacts, JobState, PodFacts, Problem, Rows
 
 
 def test_first_sight_reports_unknown_and_takes_the_finalizer_before_anything_else(cluster: Any) -> None:
-    plan = cluster.look()
+    plan = cluster.reconcile()
     assert cluster.writes == ["finalizer", "status"]
     assert cluster.condition("Ready")["status"] == "Unknown"
     assert cluster.manifest["status"]["observedGeneration"] == 1
-    assert plan.again_seconds == 0
+    assert plan.requeue_after == 0
 
 
 def test_the_steps_follow_each_other_until_ready(cluster: Any) -> None:
-    cluster.look()
-    cluster.look()
+    cluster.reconcile()
+    cluster.reconcile()
     assert list(cluster.cnpg) == ["team-mem"]
     assert cluster.replicas("mem-embedder") == 1, "the model loads while the extension is installed"
     assert cluster.condition("ExtensionReady")["reason"] == "Installing"
     cluster.change(extension_version="0.8.7")
-    cluster.look()
+    cluster.reconcile()
     assert cluster.running() == ["migrate"]
     cluster.migrate()
-    cluster.look()
+    cluster.reconcile()
     assert cluster.running() == ["backfill"]
     assert cluster.replicas("mem-sync") == 0, "paused during a backfill"
     cluster.embed()
-    cluster.look()
+    cluster.reconcile()
     assert cluster.running() == ["index"]
     assert cluster.replicas("mem-sync") == 1
     cluster.build()
-    cluster.look()
+    cluster.reconcile()
     assert cluster.condition("Ready") | {"lastTransitionTime": ""} == {
         "type": "Ready", "status": "True", "reason": "Ready",
         "message": "Every row is embedded and the index is valid.", "observedGeneration": 1, "lastTransitionTime": "",
@@ -48,14 +48,14 @@ def test_a_settled_object_causes_no_write(cluster: Any) -> None:
     cluster.until_ready()
     cluster.writes.clear()
     for _ in range(50):
-        assert cluster.look().actions == ()
+        assert cluster.reconcile().actions == ()
     assert cluster.writes == []
 
 
 def test_a_collected_job_is_not_run_again(cluster: Any) -> None:
     cluster.until_ready()
     cluster.jobs.clear()
-    cluster.look()
+    cluster.reconcile()
     assert cluster.running() == []
 
 
@@ -65,7 +65,7 @@ def test_a_deleted_child_is_put_back(cluster: Any, lost: str) -> None:
     kept = {key: item for key, item in cluster.children.items() if key[1] != lost}
     cluster.children.clear()
     cluster.children.update(kept)
-    cluster.look()
+    cluster.reconcile()
     assert cluster.replicas(lost) == 1
 
 
@@ -75,15 +75,15 @@ def test_a_child_that_somebody_changed_is_set_back_once(cluster: Any) -> None:
     changed = {**cluster.children[key], "spec": {**cluster.children[key]["spec"], "replicas": 7}}
     cluster.children[key] = changed
     cluster.writes.clear()
-    cluster.look()
-    cluster.look()
+    cluster.reconcile()
+    cluster.reconcile()
     assert cluster.writes.count("Deployment") == 1
 
 
 def test_few_new_rows_are_left_to_the_sync_worker(cluster: Any) -> None:
     cluster.until_ready()
     cluster.change(rows=Rows(total=510, embedded=480, pending=10, sensitive=20))
-    cluster.look()
+    cluster.reconcile()
     assert cluster.running() == []
     assert cluster.condition("Backfilled")["reason"] == "Syncing"
     assert cluster.condition("Ready")["status"] == "True"
@@ -93,18 +93,18 @@ def test_many_new_rows_bring_the_job_back_and_pause_the_sync_worker(cluster: Any
     cluster.until_ready()
     cluster.jobs.clear()
     cluster.change(rows=Rows(total=5500, embedded=480, pending=5000, sensitive=20))
-    cluster.look()
+    cluster.reconcile()
     assert cluster.running() == ["backfill"]
     assert cluster.replicas("mem-sync") == 0
     assert cluster.condition("IndexReady")["status"] == "True"
 
 
 def test_a_change_of_the_index_parameters_builds_the_index_anew(world: Any) -> None:
-    index, seen, _ = world.settled()
-    built = replace(seen.facts, index_parameters=(24, 128))
-    assert world.decide(index, **{**vars(seen), "database": built}).actions == ()
+    index, observed, _ = world.settled()
+    built = replace(observed.database_facts, index_parameters=(24, 128))
+    assert world.decide(index, **{**vars(observed), "database": built}).actions == ()
     changed = index.model_copy(update={"spec": world.index(index={"m": 32}).spec})
-    plan = world.decide(changed, **{**vars(seen), "database": built})
+    plan = world.decide(changed, **{**vars(observed), "database": built})
     (job,) = [action.manifest for action in plan.actions if action.manifest["kind"] == "Job"]
     assert job["spec"]["template"]["spec"]["containers"][0]["command"][:3] == ["memory", "index", "build"]
     (condition,) = [one for one in plan.status["conditions"] if one["type"] == "IndexReady"]
@@ -114,16 +114,16 @@ def test_a_change_of_the_index_parameters_builds_the_index_anew(world: Any) -> N
 
 
 def test_an_index_of_the_apis_own_is_never_built_anew_for_its_parameters(world: Any) -> None:
-    index, seen, _ = world.settled(index={"m": 32})
-    assert seen.facts.index_parameters is None, "the client reports only those of an index that is ours"
-    assert world.decide(index, **vars(seen)).actions == ()
+    index, observed, _ = world.settled(index={"m": 32})
+    assert observed.database_facts.index_parameters is None, "the client reports only those of an index that is ours"
+    assert world.decide(index, **vars(observed)).actions == ()
 
 
 def test_an_invalid_index_is_rebuilt(cluster: Any) -> None:
     cluster.until_ready()
     cluster.jobs.clear()
     cluster.change(index_valid=False)
-    cluster.look()
+    cluster.reconcile()
     assert cluster.running() == ["index"]
 
 
@@ -131,24 +131,24 @@ def test_a_schema_that_fell_behind_is_migrated_again(cluster: Any) -> None:
     cluster.until_ready()
     cluster.jobs.clear()
     cluster.change(schema_current=False, schema_revision="0001")
-    cluster.look()
+    cluster.reconcile()
     assert cluster.running() == ["migrate"]
 
 
 def test_a_failed_job_is_repeated_with_a_growing_delay_and_its_words_are_in_the_condition(cluster: Any) -> None:
-    cluster.look()
-    cluster.look()
+    cluster.reconcile()
+    cluster.reconcile()
     cluster.change(extension_version="0.8.7")
-    cluster.look()
+    cluster.reconcile()
     gaps = []
     for _ in range(6):
         cluster.finish("migrate", JobState.FAILED, Problem(Reason.LOCK_NOT_AVAILABLE, "somebody holds a lock."))
         ended = cluster.world.now
-        cluster.look()
+        cluster.reconcile()
         assert cluster.condition("SchemaReady")["reason"] == "LockNotAvailable"
         assert "somebody holds a lock." in cluster.condition("SchemaReady")["message"]
         while not cluster.running():
-            cluster.look()
+            cluster.reconcile()
         gaps.append((cluster.world.now - ended).total_seconds())
     assert gaps == sorted(gaps)
     assert gaps[0] < 20
@@ -157,15 +157,15 @@ def test_a_failed_job_is_repeated_with_a_growing_delay_and_its_words_are_in_the_
 
 
 def test_another_configuration_is_tried_at_once(cluster: Any) -> None:
-    cluster.look()
-    cluster.look()
+    cluster.reconcile()
+    cluster.reconcile()
     cluster.change(extension_version="0.8.7")
-    cluster.look()
+    cluster.reconcile()
     cluster.finish("migrate", JobState.FAILED, Problem(Reason.SCHEMA_UNSUPPORTED, "no column content."))
-    cluster.look()
+    cluster.reconcile()
     assert cluster.condition("Stalled")["status"] == "True"
     cluster.world.images = cluster.world.images.model_copy(update={"operator": "op:2"})
-    cluster.look()
+    cluster.reconcile()
     assert cluster.running() == ["migrate"]
 
 
@@ -175,13 +175,13 @@ def test_an_outage_keeps_the_counts_and_everything_that_runs(cluster: Any) -> No
     facts = cluster.database
     cluster.database = Problem(Reason.DATABASE_UNREACHABLE, "connection refused.")
     cluster.writes.clear()
-    cluster.look()
+    cluster.reconcile()
     assert cluster.condition("DatabaseReachable")["reason"] == "DatabaseUnreachable"
     assert cluster.condition("Stalled")["status"] == "False"
     assert cluster.manifest["status"]["rows"] == rows
     assert cluster.writes == ["status"]
     cluster.database = facts
-    cluster.look()
+    cluster.reconcile()
     assert cluster.condition("Ready")["status"] == "True"
 
 
@@ -189,16 +189,16 @@ def test_the_transition_time_moves_only_with_the_status(cluster: Any) -> None:
     cluster.until_ready()
     before = cluster.condition("Ready")["lastTransitionTime"]
     cluster.change(rows=Rows(total=501, embedded=480, pending=1, sensitive=20))
-    cluster.look()
+    cluster.reconcile()
     assert cluster.condition("Backfilled")["reason"] == "Syncing"
     assert cluster.condition("Ready")["lastTransitionTime"] == before
 
 
 def test_a_job_whose_pod_cannot_start_says_why(world: Any, cluster: Any) -> None:
-    cluster.look()
-    cluster.look()
+    cluster.reconcile()
+    cluster.reconcile()
     cluster.change(extension_version="0.8.7")
-    cluster.look()
+    cluster.reconcile()
     pod = PodFacts("p", "migrate", problem=Problem(Reason.IMAGE_PULL_FAILED, "Pod team/p cannot pull image op:1."))
     plan = world.decide(cluster.index, **{**vars(cluster.observe()), "pods": (pod,)})
     found = next(c for c in plan.status["conditions"] if c["type"] == "SchemaReady")
@@ -209,14 +209,14 @@ def test_a_job_whose_pod_cannot_start_says_why(world: Any, cluster: Any) -> None
 
 def test_a_restart_at_any_phase_starts_nothing_twice(cluster: Any) -> None:
     """The decision has no memory, so a restart is one more look at the same facts."""
-    cluster.look()
-    cluster.look()
-    cluster.look()
+    cluster.reconcile()
+    cluster.reconcile()
+    cluster.reconcile()
     assert cluster.writes.count("Database") == 1
     cluster.change(extension_version="0.8.7")
     for component, advance in (("migrate", cluster.migrate), ("backfill", cluster.embed), ("index", cluster.build)):
         for _ in range(3):
-            cluster.look()
+            cluster.reconcile()
         assert len([job for job in cluster.jobs.values() if job.component == component]) == 1
         advance()
 
@@ -228,12 +228,12 @@ def test_an_extension_dropped_by_hand_is_asked_for_again(cluster: Any) -> None:
     item["status"] = {"applied": True, "observedGeneration": 1}
     before = item["spec"]["extensions"]
     cluster.change(extension_version=None, column_dimensions=None, schema_current=False, index_valid=False)
-    cluster.look()
+    cluster.reconcile()
     after = cluster.cnpg["team-mem"]["spec"]["extensions"]
     assert after != before, "CloudNativePG acts only when its object changes"
     assert cluster.running() == []
     cluster.change(extension_version="0.8.7")
-    cluster.look()
+    cluster.reconcile()
     assert cluster.running() == ["migrate"]
 
 

@@ -9,7 +9,7 @@ import pytest
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import InvalidSpecError, parse
 from memory_operator.clients import object_facts
-from memory_operator.reconcile.observed import Credentials, JobState, Problem
+from memory_operator.reconcile.facts import Credentials, JobState, Problem
 
 PASSWORD = "s3cret-pa55word"
 
@@ -19,7 +19,7 @@ def secret(**data: str) -> dict[str, Any]:
 
 
 def test_a_secrets_key_is_decoded() -> None:
-    assert object_facts.secret_value(secret(uri="text\n"), called="team/dsn", key="uri") == "text"
+    assert object_facts.secret_value(secret(uri="text\n"), "team/dsn", "uri") == "text"
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_a_secrets_key_is_decoded() -> None:
     ],
 )
 def test_an_unusable_secret_is_named_without_its_values(given: Any, reason: Reason) -> None:
-    problem = object_facts.secret_value(given, called="team/dsn", key="uri")
+    problem = object_facts.secret_value(given, "team/dsn", "uri")
     assert isinstance(problem, Problem)
     assert problem.reason is reason
     assert "team/dsn" in problem.message
@@ -41,7 +41,7 @@ def test_an_unusable_secret_is_named_without_its_values(given: Any, reason: Reas
 
 
 def test_a_missing_keys_message_lists_the_keys_that_exist() -> None:
-    problem = object_facts.secret_value(secret(DATABASE_URL="x", user="y"), called="team/dsn", key="uri")
+    problem = object_facts.secret_value(secret(DATABASE_URL="x", user="y"), "team/dsn", "uri")
     assert isinstance(problem, Problem)
     assert "DATABASE_URL, user" in problem.message
 
@@ -49,14 +49,14 @@ def test_a_missing_keys_message_lists_the_keys_that_exist() -> None:
 @pytest.mark.parametrize("scheme", ["postgresql", "postgres", "postgresql+asyncpg"])
 def test_a_connection_uri_is_reduced_to_what_is_no_secret(scheme: str) -> None:
     uri = f"{scheme}://us%40er:{PASSWORD}@pg-rw.dbaas:5432/app?sslmode=require"
-    found = object_facts.credentials(uri, called="team/dsn", key="uri")
-    assert found == Credentials(user="us@er", host="pg-rw.dbaas", database="app")
+    found = object_facts.credentials(uri, "team/dsn", "uri")
+    assert found == Credentials(user="us@er", database="app")
 
 
 @pytest.mark.parametrize("uri", ["", "nonsense", f"host=x password={PASSWORD}", f"mysql://u:{PASSWORD}@h/d",
                                  f"postgresql://u:{PASSWORD}@h", f"postgresql://u:{PASSWORD}@[::/d"])  # fmt: skip
 def test_what_is_no_connection_uri_is_refused_without_being_quoted(uri: str) -> None:
-    problem = object_facts.credentials(uri, called="team/dsn", key="uri")
+    problem = object_facts.credentials(uri, "team/dsn", "uri")
     assert isinstance(problem, Problem)
     assert problem.reason is Reason.SECRET_INVALID
     assert PASSWORD not in problem.message

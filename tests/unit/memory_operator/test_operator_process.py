@@ -20,16 +20,16 @@ def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("MEMORY_OPERATOR_NAMESPACES", "a, b,")
     monkeypatch.setenv("MEMORY_OPERATOR_RESYNC_SECONDS", "7")
     settings = Settings()
-    assert (settings.images.operator, settings.namespaces, settings.pace.settled) == ("reg/op:1", ("a", "b"), 7)
+    assert (settings.images.operator, settings.namespaces, settings.intervals.settled) == ("reg/op:1", ("a", "b"), 7)
     monkeypatch.setenv("MEMORY_OPERATOR_NAMESPACES", "")
     assert Settings().namespaces == ()
 
 
 def test_kopf_is_set_up_to_write_nothing() -> None:
-    settings = handlers.settings(namespaced=False)
+    settings = handlers.kopf_settings(namespaced=False)
     assert not settings.posting.enabled
     assert settings.peering.standalone
-    registry = handlers.registry(handlers.Wakers(WorkQueue(lambda: 0.0)), namespaced=False)
+    registry = handlers.build_registry(handlers.EventRouter(WorkQueue(lambda: 0.0)), namespaced=False)
     assert not list(registry._changing.get_all_handlers()), "change handlers would add annotations and finalizers"
     assert not list(registry._spawning.get_all_handlers())
     watched = [str(handler.selector).lower() for handler in registry._watching.get_all_handlers()]
@@ -38,13 +38,13 @@ def test_kopf_is_set_up_to_write_nothing() -> None:
 
 
 def test_an_operator_bound_to_namespaces_watches_nothing_outside_them() -> None:
-    registry = handlers.registry(handlers.Wakers(WorkQueue(lambda: 0.0)), namespaced=True)
+    registry = handlers.build_registry(handlers.EventRouter(WorkQueue(lambda: 0.0)), namespaced=True)
     assert not [h for h in registry._watching.get_all_handlers() if "postgresql.cnpg.io" in str(h.selector)]
-    assert handlers.settings(namespaced=True).scanning.disabled
+    assert handlers.kopf_settings(namespaced=True).scanning.disabled
 
 
 def test_certificates_without_the_newest_extensions_are_accepted_and_still_verified() -> None:
-    info = tls.connection(kopf.ConnectionInfo(server="https://api:6443", token="t"))
+    info = tls.relaxed_connection(kopf.ConnectionInfo(server="https://api:6443", token="t"))
     assert info is not None
     context = info.as_ssl_context()
     assert not context.verify_flags & ssl.VERIFY_X509_STRICT
@@ -54,7 +54,7 @@ def test_certificates_without_the_newest_extensions_are_accepted_and_still_verif
 
 def test_a_configuration_without_a_context_is_refused_in_words() -> None:
     with pytest.raises(Exception, match="context"):
-        tls.client(KubeConfig(clusters={}, contexts={}, users={}))
+        tls.api_client(KubeConfig(clusters={}, contexts={}, users={}))
 
 
 def test_library_logs_below_warnings_are_off(monkeypatch: pytest.MonkeyPatch) -> None:

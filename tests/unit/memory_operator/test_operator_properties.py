@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from memory_operator.api.conditions import ConditionType
 from memory_operator.api.reasons import Reason
 from memory_operator.clients import object_facts
-from memory_operator.reconcile.observed import Credentials, DatabaseFacts, Problem, Rows
+from memory_operator.reconcile.facts import Credentials, DatabaseFacts, Problem, Rows
 from memory_operator.reconcile.plan import Apply
 
 SECRET = "s3cret-pa55word"
@@ -35,10 +35,10 @@ relaxed = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], 
 @relaxed
 @given(pending=st.integers(0, 199), suspend=st.booleans(), settled=st.booleans())
 def test_a_settled_input_never_yields_an_action(world: Any, pending: int, suspend: bool, settled: bool) -> None:
-    index, seen, _ = world.settled(suspend=suspend)
-    assert seen.facts is not None
-    rows = replace(seen.facts.rows, pending=pending)
-    calm = replace(seen, database=replace(seen.facts, rows=rows)) if settled else seen
+    index, observed, _ = world.settled(suspend=suspend)
+    assert observed.database_facts is not None
+    rows = replace(observed.database_facts.rows, pending=pending)
+    calm = replace(observed, database=replace(observed.database_facts, rows=rows)) if settled else observed
     plan = world.decide(index, **vars(calm))
     assert plan.actions == ()
     again = world.decide(index.model_copy(update={"status": plan.status}), **vars(calm))
@@ -75,7 +75,7 @@ def test_no_status_and_no_object_ever_holds_the_password(
     world: Any, user: str, database: Any, scheme: str, path: str
 ) -> None:
     dsn = f"{scheme}://{user}:{SECRET}@pg-rw.dbaas:5432{path}"
-    credentials = object_facts.credentials(dsn, called="team/dsn", key="uri")
+    credentials = object_facts.credentials(dsn, "team/dsn", "uri")
     assert SECRET not in repr(credentials)
     plan = world.decide(credentials=credentials, database=database)
     written = json.dumps([plan.status, [a.manifest for a in plan.actions if isinstance(a, Apply)]])

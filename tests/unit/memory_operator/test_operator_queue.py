@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from memory_operator.controller.handlers import Wakers
-from memory_operator.controller.history import Backoff, ObjectMemory, RateTracker
+from memory_operator.controller.handlers import EventRouter
+from memory_operator.controller.history import Backoff, ObjectHistory, RateTracker
 from memory_operator.controller.queue import WorkQueue
-from memory_operator.reconcile.observed import Recommendation
+from memory_operator.reconcile.facts import Recommendation
 
 A, B = ("team", "a"), ("team", "b")
 
@@ -33,24 +33,24 @@ def queue(clock: Clock) -> WorkQueue:
 
 
 async def test_wake_ups_of_one_key_are_joined_and_the_earliest_counts(queue: WorkQueue) -> None:
-    queue.wake(A, 50)
-    queue.wake(A)
-    queue.wake(A, 99)
+    queue.schedule(A, 50)
+    queue.schedule(A)
+    queue.schedule(A, 99)
     assert await queue.take() == A
     assert len(queue) == 0
 
 
 async def test_the_longest_due_key_comes_first(queue: WorkQueue, clock: Clock) -> None:
-    queue.wake(B, 5)
-    queue.wake(A, 9)
+    queue.schedule(B, 5)
+    queue.schedule(A, 9)
     clock.seconds += 10
     assert [await queue.take(), await queue.take()] == [B, A]
 
 
 async def test_a_key_is_never_worked_on_twice_at_once_and_no_wake_up_is_lost(queue: WorkQueue) -> None:
-    queue.wake(A)
+    queue.schedule(A)
     assert await queue.take() == A
-    queue.wake(A)
+    queue.schedule(A)
     second = asyncio.create_task(queue.take())
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -60,22 +60,22 @@ async def test_a_key_is_never_worked_on_twice_at_once_and_no_wake_up_is_lost(que
 
 
 async def test_another_key_does_not_wait_for_the_first(queue: WorkQueue) -> None:
-    queue.wake(A)
-    queue.wake(B)
+    queue.schedule(A)
+    queue.schedule(B)
     assert {await queue.take(), await queue.take()} == {A, B}
 
 
 async def test_a_waiting_worker_is_woken_by_a_new_key(queue: WorkQueue) -> None:
     waiting = asyncio.create_task(queue.take())
     await asyncio.sleep(0)
-    queue.wake(B)
+    queue.schedule(B)
     assert await waiting == B
 
 
 async def test_a_forgotten_key_is_not_taken(queue: WorkQueue) -> None:
-    queue.wake(A)
-    queue.forget(A)
-    queue.wake(B)
+    queue.schedule(A)
+    queue.cancel(A)
+    queue.schedule(B)
     assert await queue.take() == B
 
 
@@ -110,9 +110,9 @@ def test_failures_are_spaced_ever_wider_with_jitter_and_a_ceiling() -> None:
 
 
 def test_recommendations_are_kept_for_the_window_and_one_before_it() -> None:
-    memory, start = ObjectMemory(), datetime(2026, 1, 1, tzinfo=UTC)
+    memory, start = ObjectHistory(), datetime(2026, 1, 1, tzinfo=UTC)
     for second in range(0, 100, 10):
-        memory.recommend(Recommendation(start + timedelta(seconds=second), 1), keep_seconds=30)
+        memory.record_recommendation(Recommendation(start + timedelta(seconds=second), 1), keep_seconds=30)
     assert [int((r.at - start).total_seconds()) for r in memory.recommendations] == [60, 70, 80, 90]
 
 
@@ -138,42 +138,44 @@ def woken(queue: WorkQueue, clock: Clock) -> list[Any]:
 
 
 def test_news_of_an_object_wakes_it_and_our_own_status_writes_do_not(queue: WorkQueue, clock: Clock) -> None:
-    wakers = Wakers(queue)
-    wakers.own("ADDED", body())
+    router = EventRouter(queue)
+    router.index_event("ADDED", body())
     assert woken(queue, clock) == [A]
-    wakers.own("MODIFIED", {**body(), "status": {"conditions": []}})
+    router.index_event("MODIFIED", {**body(), "status": {"conditions": []}})
     assert woken(queue, clock) == []
-    wakers.own("MODIFIED", body(generation=2))
+    router.index_event("MODIFIED", body(generation=2))
     assert woken(queue, clock) == [A]
-    wakers.own("MODIFIED", body(generation=2, deletionTimestamp="2026-01-01T00:00:00Z"))
+    router.index_event("MODIFIED", body(generation=2, deletionTimestamp="2026-01-01T00:00:00Z"))
     assert woken(queue, clock) == [A]
-    wakers.own("DELETED", body(generation=2))
+    router.index_event("DELETED", body(generation=2))
     assert woken(queue, clock) == [A]
 
 
 def test_a_child_wakes_its_index_only(queue: WorkQueue, clock: Clock) -> None:
-    wakers = Wakers(queue)
-    wakers.own("ADDED", body("a"))
-    wakers.own("ADDED", body("b"))
+    router = EventRouter(queue)
+    router.index_event("ADDED", body("a"))
+    router.index_event("ADDED", body("b"))
     woken(queue, clock)
     labels = {"app.kubernetes.io/instance": "b"}
-    wakers.child({"metadata": {"namespace": "team", "name": "b-embedder", "labels": labels}})
+    router.child_event({"metadata": {"namespace": "team", "name": "b-embedder", "labels": labels}})
     assert woken(queue, clock) == [B]
 
 
 def test_a_child_of_an_index_that_is_not_there_wakes_nobody(queue: WorkQueue, clock: Clock) -> None:
-    wakers = Wakers(queue)
-    wakers.child({"metadata": {"namespace": "team", "name": "x", "labels": {"app.kubernetes.io/instance": "gone"}}})
-    wakers.child({"metadata": {"namespace": "team", "name": "x"}})
+    router = EventRouter(queue)
+    router.child_event(
+        {"metadata": {"namespace": "team", "name": "x", "labels": {"app.kubernetes.io/instance": "gone"}}}
+    )
+    router.child_event({"metadata": {"namespace": "team", "name": "x"}})
     assert woken(queue, clock) == []
 
 
 def test_a_cluster_wakes_every_index_that_names_it(queue: WorkQueue, clock: Clock) -> None:
-    wakers = Wakers(queue)
-    wakers.own("ADDED", body("a"))
-    wakers.own("ADDED", body("b", cluster="other"))
+    router = EventRouter(queue)
+    router.index_event("ADDED", body("a"))
+    router.index_event("ADDED", body("b", cluster="other"))
     woken(queue, clock)
-    wakers.cluster("dbaas", "pg")
+    router.cluster_event("dbaas", "pg")
     assert woken(queue, clock) == [A]
-    wakers.cluster("elsewhere", "pg")
+    router.cluster_event("elsewhere", "pg")
     assert woken(queue, clock) == []

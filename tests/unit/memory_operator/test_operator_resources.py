@@ -49,7 +49,7 @@ BUILDERS: dict[str, Callable[[Any], Any]] = {
     "embedder-gpu": lambda w: embedder.objects(w.index(**GPU), w.images, replicas=2),
     "embedder-pvc": lambda w: embedder.deployment(w.index(**PVC), w.images, replicas=1),
     "embedder-image": lambda w: embedder.deployment(w.index(**IMAGE), w.images, replicas=1),
-    "database": lambda w: cnpg.created(w.index(), cluster=("dbaas", "pg"), owner="owner", version=None),
+    "database": lambda w: cnpg.new_database_object(w.index(), cluster=("dbaas", "pg"), owner="owner", version=None),
 }
 
 
@@ -146,7 +146,7 @@ def test_what_becomes_of_existing_vectors_is_told_to_the_migration_alone(
 def test_a_decision_about_existing_vectors_starts_the_migration_at_once(world: Any) -> None:
     """It is another configuration, so the back-off of the refused Job does not hold it up."""
     configs = {
-        workers.config_of(world.index(database={"existingVectors": decision}), world.images, "migrate")
+        workers.config_fingerprint(world.index(database={"existingVectors": decision}), world.images, "migrate")
         for decision in ("Refuse", "Keep", "Discard")
     }
     assert len(configs) == 3
@@ -163,8 +163,12 @@ def test_a_jobs_name_is_its_configuration_and_its_number(world: Any) -> None:
 def test_an_operator_upgrade_does_not_restart_a_backfill(world: Any) -> None:
     newer = world.images.model_copy(update={"operator": "op:2"})
     index = world.index()
-    assert workers.config_of(index, world.images, "backfill") == workers.config_of(index, newer, "backfill")
-    assert workers.config_of(index, world.images, "migrate") != workers.config_of(index, newer, "migrate")
+    assert workers.config_fingerprint(index, world.images, "backfill") == workers.config_fingerprint(
+        index, newer, "backfill"
+    )
+    assert workers.config_fingerprint(index, world.images, "migrate") != workers.config_fingerprint(
+        index, newer, "migrate"
+    )
 
 
 def defaulted(manifest: Any) -> Any:

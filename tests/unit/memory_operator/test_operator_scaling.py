@@ -5,12 +5,12 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory_operator.reconcile.observed import EmbedderLoad, Recommendation
-from memory_operator.reconcile.scaling import Bounds, desired_replicas, needed
+from memory_operator.reconcile.facts import EmbedderLoad, Recommendation
+from memory_operator.reconcile.scaling import ReplicaBounds, desired_replicas, needed_replicas
 
 NOW = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
-BOUNDS = Bounds(minimum=1, maximum=4, target_seconds=10, delay_seconds=300)
-ZERO = Bounds(minimum=0, maximum=4, target_seconds=10, delay_seconds=300)
+BOUNDS = ReplicaBounds(minimum=1, maximum=4, target_seconds=10, delay_seconds=300)
+ZERO = ReplicaBounds(minimum=0, maximum=4, target_seconds=10, delay_seconds=300)
 
 
 def loads(*queued: float, rate: float = 100.0) -> list[EmbedderLoad]:
@@ -18,9 +18,14 @@ def loads(*queued: float, rate: float = 100.0) -> list[EmbedderLoad]:
 
 
 def want(
-    queued: list[EmbedderLoad], bounds: Bounds = BOUNDS, *, current: int = 1, bulk: int = 0, pending: bool = False
+    queued: list[EmbedderLoad],
+    bounds: ReplicaBounds = BOUNDS,
+    *,
+    current: int = 1,
+    bulk: int = 0,
+    pending: bool = False,
 ) -> int:
-    return needed(queued, bounds, current=current, bulk_workers=bulk, pending=pending)
+    return needed_replicas(queued, bounds, current=current, bulk_workers=bulk, pending=pending)
 
 
 def ago(seconds: float, replicas: int) -> Recommendation:
@@ -79,7 +84,7 @@ def test_a_lowered_maximum_is_obeyed_at_once() -> None:
 
 
 def test_without_a_delay_down_goes_at_once() -> None:
-    eager = Bounds(minimum=1, maximum=4, target_seconds=10, delay_seconds=0)
+    eager = ReplicaBounds(minimum=1, maximum=4, target_seconds=10, delay_seconds=0)
     assert desired_replicas(1, eager, current=4, history=(), now=NOW) == 1
 
 
@@ -94,7 +99,7 @@ def test_without_a_delay_down_goes_at_once() -> None:
 def test_the_count_always_lies_within_the_bounds(  # noqa: PLR0917 - hypothesis passes by name
     queued: list[float], rate: float, current: int, history: list[tuple[float, int]], minimum: int, extra: int
 ) -> None:
-    bounds = Bounds(minimum=minimum, maximum=max(1, minimum + extra), target_seconds=10, delay_seconds=300)
+    bounds = ReplicaBounds(minimum=minimum, maximum=max(1, minimum + extra), target_seconds=10, delay_seconds=300)
     need = want(loads(*queued, rate=rate), bounds, current=current)
     past = [ago(seconds, replicas) for seconds, replicas in history]
     assert minimum <= desired_replicas(need, bounds, current=current, history=past, now=NOW) <= bounds.maximum

@@ -7,7 +7,7 @@ import pytest
 
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import Manifest
-from memory_operator.reconcile.observed import JobState, Problem, Rows
+from memory_operator.reconcile.facts import JobState, Problem, Rows
 from tests.unit.memory_operator.conftest import FULL, Cluster, World
 
 NEXT = {"model": "bge-small-en-v1.5", "dimensions": 384}
@@ -27,12 +27,12 @@ def arguments(cluster: Cluster, name: str) -> list[str]:
 
 
 @pytest.fixture
-def swapping(world: World) -> Cluster:
+def swap(world: World) -> Cluster:
     """A settled cluster whose specification names another model from now on."""
     cluster = Cluster(world, world.manifest())
     cluster.database = replace(FULL, active_url=HOME)
     for _ in range(5):
-        cluster.look()
+        cluster.reconcile()
     change(cluster, embedding=NEXT)
     return cluster
 
@@ -42,61 +42,61 @@ def flip(cluster: Cluster) -> None:
     cluster.change(active_model="bge-small-en-v1.5", next_model=None, swap_stage="flipped", active_url=f"{HOME[:-8]}x")
 
 
-def test_the_active_models_objects_stay_untouched_and_the_next_ones_come_beside_them(swapping: Cluster) -> None:
+def test_the_active_models_objects_stay_untouched_and_the_next_ones_come_beside_them(swap: Cluster) -> None:
     """Its specification is gone, so whatever was applied to it would be wrong."""
-    before = {key: swapping.children[key] for key in swapping.children}
-    swapping.look()
-    assert {key: swapping.children[key] for key in before} == before
-    assert "bge-small-en-v1.5" in arguments(swapping, "mem-embedder-next")
-    assert "all-MiniLM-L6-v2" in arguments(swapping, "mem-embedder")
-    assert ("Service", "mem-embedder-next") in swapping.children
-    assert ("NetworkPolicy", "mem-embedder-next") in swapping.children
+    before = {key: swap.children[key] for key in swap.children}
+    swap.reconcile()
+    assert {key: swap.children[key] for key in before} == before
+    assert "bge-small-en-v1.5" in arguments(swap, "mem-embedder-next")
+    assert "all-MiniLM-L6-v2" in arguments(swap, "mem-embedder")
+    assert ("Service", "mem-embedder-next") in swap.children
+    assert ("NetworkPolicy", "mem-embedder-next") in swap.children
 
 
-def test_the_job_starts_once_the_next_embedder_serves_and_the_status_says_what_goes_on(swapping: Cluster) -> None:
+def test_the_job_starts_once_the_next_embedder_serves_and_the_status_says_what_goes_on(swap: Cluster) -> None:
     """Recalls go on with the active model, and the conditions say so."""
-    swapping.look()
-    assert swapping.running() == []
-    swapping.look()
-    assert swapping.running() == ["swap"]
-    swapping.change(next_model="bge-small-en-v1.5", swap_stage="filling")
-    swapping.look()
-    found = swapping.condition("ModelActive")
+    swap.reconcile()
+    assert swap.running() == []
+    swap.reconcile()
+    assert swap.running() == ["swap"]
+    swap.change(next_model="bge-small-en-v1.5", swap_stage="filling")
+    swap.reconcile()
+    found = swap.condition("ModelActive")
     assert (found["status"], found["reason"]) == ("False", "Swapping")
     assert "recalls go on with all-MiniLM-L6-v2" in found["message"]
-    assert swapping.condition("EmbedderReady")["status"] == "True"
-    assert swapping.condition("Reconciling")["status"] == "True"
-    assert swapping.manifest["status"]["model"] == {"active": "all-MiniLM-L6-v2", "next": "bge-small-en-v1.5"}
+    assert swap.condition("EmbedderReady")["status"] == "True"
+    assert swap.condition("Reconciling")["status"] == "True"
+    assert swap.manifest["status"]["model"] == {"active": "all-MiniLM-L6-v2", "next": "bge-small-en-v1.5"}
 
 
-def test_a_settled_swap_writes_nothing_while_its_job_works(swapping: Cluster) -> None:
+def test_a_settled_swap_writes_nothing_while_its_job_works(swap: Cluster) -> None:
     """Looking is free."""
     for _ in range(3):
-        swapping.look()
-    swapping.writes.clear()
-    swapping.look()
-    swapping.look()
-    assert swapping.writes == []
+        swap.reconcile()
+    swap.writes.clear()
+    swap.reconcile()
+    swap.reconcile()
+    assert swap.writes == []
 
 
-def test_after_the_flip_the_ordinary_embedder_takes_over_and_only_then_the_second_one_goes(swapping: Cluster) -> None:
+def test_after_the_flip_the_ordinary_embedder_takes_over_and_only_then_the_second_one_goes(swap: Cluster) -> None:
     """At every moment some pod serves the active model at the address that the database names."""
-    swapping.look()
-    swapping.look()
-    flip(swapping)
-    swapping.look()
-    assert "bge-small-en-v1.5" in arguments(swapping, "mem-embedder")
-    assert _sync_model(swapping) == "all-MiniLM-L6-v2", "the sync worker waits for the embedder's roll-out"
-    swapping.look()
-    assert _sync_model(swapping) == "bge-small-en-v1.5"
-    assert ("Deployment", "mem-embedder-next") in swapping.children
-    assert swapping.condition("ModelActive")["status"] == "False"
-    swapping.change(active_url=HOME)
-    swapping.look()
-    assert ("Deployment", "mem-embedder-next") not in swapping.children
-    assert ("Service", "mem-embedder-next") not in swapping.children
-    swapping.look()
-    assert swapping.condition("Ready")["status"] == "True"
+    swap.reconcile()
+    swap.reconcile()
+    flip(swap)
+    swap.reconcile()
+    assert "bge-small-en-v1.5" in arguments(swap, "mem-embedder")
+    assert _sync_model(swap) == "all-MiniLM-L6-v2", "the sync worker waits for the embedder's roll-out"
+    swap.reconcile()
+    assert _sync_model(swap) == "bge-small-en-v1.5"
+    assert ("Deployment", "mem-embedder-next") in swap.children
+    assert swap.condition("ModelActive")["status"] == "False"
+    swap.change(active_url=HOME)
+    swap.reconcile()
+    assert ("Deployment", "mem-embedder-next") not in swap.children
+    assert ("Service", "mem-embedder-next") not in swap.children
+    swap.reconcile()
+    assert swap.condition("Ready")["status"] == "True"
 
 
 def _sync_model(cluster: Cluster) -> str:
@@ -104,50 +104,50 @@ def _sync_model(cluster: Cluster) -> str:
     return next(item["value"] for item in container["env"] if item["name"] == "MEMORY_MODEL")
 
 
-def test_a_refused_model_stalls_with_the_numbers_and_is_not_measured_again(swapping: Cluster) -> None:
+def test_a_refused_model_stalls_with_the_numbers_and_is_not_measured_again(swap: Cluster) -> None:
     """Asking the same questions once more gives the same answer."""
-    swapping.look()
-    swapping.look()
-    swapping.finish("swap", JobState.FAILED, Problem(Reason.SWAP_REFUSED, "active 0.800, next 0.500"))
-    swapping.change(swap_stage="refused", swap_message="active 0.800, next 0.500", next_model="bge-small-en-v1.5")
+    swap.reconcile()
+    swap.reconcile()
+    swap.finish("swap", JobState.FAILED, Problem(Reason.SWAP_REFUSED, "active 0.800, next 0.500"))
+    swap.change(swap_stage="refused", swap_message="active 0.800, next 0.500", next_model="bge-small-en-v1.5")
     for _ in range(200):
-        swapping.look()
-    assert swapping.running() == []
-    found = swapping.condition("Stalled")
+        swap.reconcile()
+    assert swap.running() == []
+    found = swap.condition("Stalled")
     assert (found["status"], found["reason"]) == ("True", "SwapRefused")
     assert "next 0.500" in found["message"]
 
 
-def test_another_gate_is_another_try(swapping: Cluster) -> None:
+def test_another_gate_is_another_try(swap: Cluster) -> None:
     """What was refused may pass where more is tolerated."""
-    test_a_refused_model_stalls_with_the_numbers_and_is_not_measured_again(swapping)
-    change(swapping, embedding=NEXT, swap={"gate": {"configMap": {"name": "labels"}, "maxRecallDrop": 0.5}})
-    swapping.look()
-    assert swapping.running() == ["swap"]
+    test_a_refused_model_stalls_with_the_numbers_and_is_not_measured_again(swap)
+    change(swap, embedding=NEXT, swap={"gate": {"configMap": {"name": "labels"}, "maxRecallDrop": 0.5}})
+    swap.reconcile()
+    assert swap.running() == ["swap"]
 
 
-def test_going_back_to_the_active_model_gives_the_swap_up(swapping: Cluster) -> None:
+def test_going_back_to_the_active_model_gives_the_swap_up(swap: Cluster) -> None:
     """The Job is stopped first, then the second column is dropped, and nothing of the swap is left."""
-    swapping.look()
-    swapping.look()
-    swapping.change(next_model="bge-small-en-v1.5", swap_stage="filling")
-    change(swapping)
-    swapping.look()
-    swapping.look()
-    assert swapping.running() == ["swap-abort"]
-    assert ("Deployment", "mem-embedder-next") not in swapping.children
-    swapping.finish("swap-abort")
-    swapping.change(next_model=None, swap_stage="aborted")
-    swapping.look()
-    assert swapping.condition("Ready")["status"] == "True"
+    swap.reconcile()
+    swap.reconcile()
+    swap.change(next_model="bge-small-en-v1.5", swap_stage="filling")
+    change(swap)
+    swap.reconcile()
+    swap.reconcile()
+    assert swap.running() == ["swap-abort"]
+    assert ("Deployment", "mem-embedder-next") not in swap.children
+    swap.finish("swap-abort")
+    swap.change(next_model=None, swap_stage="aborted")
+    swap.reconcile()
+    assert swap.condition("Ready")["status"] == "True"
 
 
-def test_the_job_serves_the_active_model_and_asks_the_labelled_questions(swapping: Cluster) -> None:
+def test_the_job_serves_the_active_model_and_asks_the_labelled_questions(swap: Cluster) -> None:
     """The gate's file is mounted; both models are named where they belong."""
     from memory_operator.resources.workers import swap_job
 
-    change(swapping, embedding=NEXT, swap={"gate": {"configMap": {"name": "labels"}, "maxRecallDrop": 0.02}})
-    job = swap_job(swapping.index, swapping.world.images, 0, active="all-MiniLM-L6-v2", dimensions=384)
+    change(swap, embedding=NEXT, swap={"gate": {"configMap": {"name": "labels"}, "maxRecallDrop": 0.02}})
+    job = swap_job(swap.index, swap.world.images, 0, active="all-MiniLM-L6-v2", dimensions=384)
     pod = job["spec"]["template"]["spec"]
     container = pod["containers"][0]
     assert container["command"] == [
@@ -165,6 +165,6 @@ def test_an_external_embedder_is_swapped_by_its_address_alone(world: World) -> N
     external = {"external": {"url": "http://other.team.svc:9000"}}
     cluster = Cluster(world, world.manifest(embedding=NEXT, embedder=external))
     cluster.database = replace(FULL, rows=Rows(total=100, embedded=100))
-    cluster.look()
+    cluster.reconcile()
     assert cluster.running() == ["swap"]
     assert not [key for key in cluster.children if "next" in key[1]]

@@ -1,7 +1,7 @@
-"""Facts about the world, as one reconcile sees them.
+"""The facts that one reconcile decides from.
 
-Frozen, without behaviour beyond small derived properties, and without secrets: a connection URI is reduced to its
-user, host and database before it reaches these types, so that no decision, status or log built from them can
+They are frozen, have no behaviour beyond small derived properties, and hold no secrets: a connection URI is reduced to
+its user, host and database before it reaches these types, so that no decision, status or log built from them can
 contain a password.
 """
 
@@ -12,11 +12,12 @@ from enum import StrEnum
 
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import Manifest
+from memory_operator.resources.cnpg import DatabaseObject
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Something that could not be had, and why; the message holds neither secrets nor memory text."""
+    """Why something is unavailable or wrong; the message holds neither secrets nor memory text."""
 
     reason: Reason
     message: str
@@ -25,10 +26,9 @@ class Problem:
 
 @dataclass(frozen=True)
 class Credentials:
-    """What may be known of a connection URI."""
+    """The parts of a connection URI that are not secret."""
 
     user: str
-    host: str
     database: str
 
 
@@ -43,31 +43,13 @@ class ClusterFacts:
     hibernated: bool = False
     reconciliation_disabled: bool = False
 
-
-@dataclass(frozen=True)
-class DatabaseObject:
-    """A CloudNativePG Database object that speaks of our database."""
-
-    namespace: str
-    name: str
-    owner: str
-    labels: Mapping[str, str]
-    extensions: tuple[Manifest, ...]
-    generation: int
-    observed_generation: int | None = None
-    applied: bool | None = None
-    message: str = ""
-    deleting: bool = False
-
-    @property
-    def settled(self) -> bool:
-        """Whether CloudNativePG has carried out what the object says now."""
-        return self.applied is True and self.observed_generation == self.generation
+    def __str__(self) -> str:
+        return f"Cluster {self.namespace}/{self.name}"
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Counts of rows."""
+    """Numbers of rows by state."""
 
     total: int = 0
     embedded: int = 0
@@ -78,7 +60,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class DatabaseFacts:
-    """What the database's own catalog says; `index_parameters` (m, efConstruction) only of an index that is ours."""
+    """What the database's catalog says; `index_parameters` is (m, efConstruction) of an index that we built."""
 
     extension_version: str | None = None
     extension_available: str | None = None
@@ -92,7 +74,6 @@ class DatabaseFacts:
     swap_stage: str | None = None
     swap_message: str = ""
     rows: Rows = field(default_factory=Rows)
-    index_exists: bool = False
     index_valid: bool = False
     index_progress: float | None = None
     index_parameters: tuple[int, int] | None = None
@@ -100,7 +81,7 @@ class DatabaseFacts:
 
 
 class JobState(StrEnum):
-    """Where a Job is."""
+    """Whether a Job runs or how it ended."""
 
     ACTIVE = "Active"
     COMPLETE = "Complete"
@@ -109,7 +90,7 @@ class JobState(StrEnum):
 
 @dataclass(frozen=True)
 class JobFacts:
-    """One of our Jobs; `failure` is what its last failed pod said."""
+    """One of our Jobs; `failure` is what its last failed pod reported."""
 
     name: str
     component: str
@@ -123,12 +104,11 @@ class JobFacts:
 
 @dataclass(frozen=True)
 class PodFacts:
-    """One pod of ours."""
+    """One of our pods; `problem` is what keeps it from running."""
 
     name: str
     component: str
     ip: str | None = None
-    ready: bool = False
     ended: bool = False
     deleting: bool = False
     problem: Problem | None = None
@@ -147,7 +127,7 @@ class EmbedderLoad:
 
 @dataclass(frozen=True)
 class DeploymentFacts:
-    """Replicas of a Deployment."""
+    """The replicas of a Deployment; `current` once all of them run its latest pod template."""
 
     replicas: int
     ready: int
@@ -157,7 +137,7 @@ class DeploymentFacts:
 
 @dataclass(frozen=True)
 class Recommendation:
-    """How many embedder pods were wanted at a moment."""
+    """How many embedder pods were needed at one moment."""
 
     at: datetime
     replicas: int
@@ -165,7 +145,7 @@ class Recommendation:
 
 @dataclass(frozen=True)
 class Observed:
-    """Everything one decision is made from."""
+    """Everything that one reconcile decides from."""
 
     credentials: Credentials | Problem
     cluster: ClusterFacts | Problem | None = None
@@ -183,14 +163,14 @@ class Observed:
     rows_per_second: float | None = None
 
     def jobs_of(self, component: str) -> tuple[JobFacts, ...]:
-        """Jobs of one component, oldest first."""
+        """Return the Jobs of one component, oldest first."""
         return tuple(sorted((job for job in self.jobs if job.component == component), key=lambda job: job.sequence))
 
     def pods_of(self, component: str) -> tuple[PodFacts, ...]:
-        """Pods of one component."""
+        """Return the pods of one component."""
         return tuple(pod for pod in self.pods if pod.component == component)
 
     @property
-    def facts(self) -> DatabaseFacts | None:
-        """The catalog's facts, if the database answered."""
+    def database_facts(self) -> DatabaseFacts | None:
+        """The facts of the catalog, or None where the database did not answer."""
         return self.database if isinstance(self.database, DatabaseFacts) else None

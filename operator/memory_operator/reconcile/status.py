@@ -1,0 +1,184 @@
+"""Build the status that a reconcile reports.
+
+The numbers of a database that does not answer now stay as they were last written, so that an outage does not read as an
+empty table. Rates are rounded to the digits that can be trusted, which also saves rewriting the status without news.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from memory_operator.api.conditions import ConditionStatus, ConditionType, Verdict, render
+from memory_operator.api.reasons import Reason
+from memory_operator.api.spec import Manifest, MemoryIndex
+from memory_operator.reconcile.facts import DatabaseFacts, EmbedderLoad, Observed, Rows
+from memory_operator.reconcile.jobs import active_job
+from memory_operator.resources.common import selector
+from memory_operator.resources.embedder import COMPONENT, embedder_url
+
+NOT_STALLED = Verdict.no(Reason.NOT_STALLED, "Nobody needs to act.")
+
+
+def with_conditions(
+    index: MemoryIndex, verdicts: Mapping[ConditionType, Verdict], sections: Manifest, now: datetime
+) -> Manifest:
+    """Return the status: its sections, the verdicts as conditions, and the generation that they were decided for."""
+    written = index.status.get("conditions") or ()
+    conditions = render(verdicts, written, generation=index.generation, now=now)
+    return {**sections, "observedGeneration": index.generation, "conditions": conditions}
+
+
+def refuse(manifest: Manifest, verdict: Verdict, now: datetime, decided: Manifest | None = None) -> Manifest:
+    """Return the decided status, or the written one, with Ready, Reconciling and Stalled replaced by the verdict.
+
+    It serves for an object that cannot be read, and for one whose writes the API server refuses.
+    """
+    written = manifest.get("status") or {}
+    status = written if decided is None else decided
+    verdicts = {
+        ConditionType.READY: verdict,
+        ConditionType.RECONCILING: Verdict.no(Reason.SETTLED, "Nothing is being done."),
+        ConditionType.STALLED: stalled(verdict),
+    }
+    generation = manifest["metadata"].get("generation", 0)
+    conditions = render(verdicts, written.get("conditions") or (), generation=generation, now=now)
+    kept = [condition for condition in status.get("conditions") or () if condition["type"] not in verdicts]
+    return {**status, "observedGeneration": generation, "conditions": [*conditions, *kept]}
+
+
+def summary(
+    verdicts: Mapping[ConditionType, Verdict], blocked: Verdict | None, *, suspended: bool
+) -> dict[ConditionType, Verdict]:
+    """Return Ready, Reconciling and Stalled, decided by the first verdict that does not hold."""
+    failing = [blocked] if blocked else [verdict for verdict in verdicts.values() if not verdict.holds]
+    if suspended:
+        return _suspended_summary(failing[0] if failing else None)
+    if not failing:
+        return {
+            ConditionType.READY: Verdict.yes(Reason.READY, "Every row is embedded and the index is valid."),
+            ConditionType.RECONCILING: Verdict.no(Reason.SETTLED, "Nothing is left to do."),
+            ConditionType.STALLED: NOT_STALLED,
+        }
+    stalling = next((verdict for verdict in failing if verdict.stalls), None)
+    first = stalling or failing[0]
+    progressing = Verdict.yes(Reason.PROGRESSING, first.text)
+    resting = Verdict.no(first.reason, "The operator waits for a person.", remedy="")
+    return {
+        ConditionType.READY: replace(first, status=ConditionStatus.FALSE),
+        ConditionType.RECONCILING: resting if stalling else progressing,
+        ConditionType.STALLED: stalled(first),
+    }
+
+
+def stalled(verdict: Verdict) -> Verdict:
+    """Return whether the verdict stalls the object, as a verdict of the condition Stalled."""
+    return Verdict.yes(verdict.reason, verdict.text) if verdict.stalls else NOT_STALLED
+
+
+def _suspended_summary(failing: Verdict | None) -> dict[ConditionType, Verdict]:
+    status = ConditionStatus.FALSE if failing else ConditionStatus.TRUE
+    cause = f" {failing.text}" if failing else ""
+    message = f"The object is suspended; nothing is changed.{cause}"
+    return {
+        ConditionType.READY: Verdict(status, Reason.SUSPENDED, message),
+        ConditionType.RECONCILING: Verdict.no(Reason.SUSPENDED, "The object is suspended."),
+        ConditionType.STALLED: NOT_STALLED,
+    }
+
+
+def status_sections(index: MemoryIndex, observed: Observed, *, replicas: int) -> Manifest:
+    """Return the sections of the status: rows, model, database, backfill and embedder."""
+    sections = {
+        **_database(index, observed.database_facts),
+        "backfill": _backfill(observed),
+        "embedder": _embedder(index, observed, replicas),
+    }
+    return {name: section for name, section in sections.items() if section}
+
+
+def embedded_percent(rows: Rows) -> str:
+    """Return the share of embedded rows among those that may have a vector, rounded down, so that 100% means all."""
+    wanted = rows.embedded + rows.pending + rows.quarantined
+    if wanted == 0:
+        return "100%"
+    share = math.floor(1000 * rows.embedded / wanted) / 10
+    return f"{share:g}%"
+
+
+def round_to_two_digits(value: float) -> float:
+    """Round a rate to two significant digits; a negative one is 0."""
+    if value <= 0:
+        return 0.0
+    digits = 1 - math.floor(math.log10(value))
+    return round(value, digits)
+
+
+def _database(index: MemoryIndex, facts: DatabaseFacts | None) -> dict[str, Any]:
+    if facts is None:
+        return {name: index.status.get(name) for name in ("rows", "model", "database")}
+    rows = facts.rows
+    return {
+        "rows": {
+            "total": rows.total,
+            "embedded": rows.embedded,
+            "pending": rows.pending,
+            "sensitive": rows.sensitive,
+            "quarantined": rows.quarantined,
+            "embeddedPercent": embedded_percent(rows),
+        },
+        "model": _without_none({"active": facts.active_model, "next": facts.next_model}),
+        "database": _without_none(
+            {
+                "extensionVersion": facts.extension_version,
+                "schemaRevision": facts.schema_revision,
+                "indexValid": facts.index_valid,
+            }
+        ),
+    }
+
+
+def _backfill(observed: Observed) -> Manifest:
+    running = active_job(observed.jobs_of("backfill"))
+    if running is None:
+        return {}
+    section: Manifest = {"job": running.name}
+    rate = observed.rows_per_second
+    if rate and observed.database_facts:
+        section["rowsPerSecond"] = round_to_two_digits(rate)
+        section["etaSeconds"] = int(round_to_two_digits(observed.database_facts.rows.pending / rate))
+    return section
+
+
+def _embedder(index: MemoryIndex, observed: Observed, replicas: int) -> Manifest:
+    section: Manifest = {"url": embedder_url(index)}
+    if index.runs_embedder:
+        ready = observed.embedder.ready if observed.embedder else 0
+        section |= {
+            "replicas": observed.embedder.replicas if observed.embedder else 0,
+            "readyReplicas": ready,
+            "ready": f"{ready}/{replicas}",
+            "selector": ",".join(f"{key}={value}" for key, value in sorted(selector(index, COMPONENT).items())),
+        }
+    return section | (_device(observed.loads) or _last_device(index))
+
+
+def _device(loads: tuple[EmbedderLoad, ...]) -> Manifest:
+    """Return the device in use; where pods differ, the slowest of them, because callers wait for that one."""
+    known = sorted(
+        (load for load in loads if load.device), key=lambda load: (load.device != "cpu", load.device or "", load.pod)
+    )
+    if not known:
+        return {}
+    offloaded = [load.gpu_layers_offloaded for load in known if load.gpu_layers_offloaded is not None]
+    return _without_none({"device": known[0].device, "gpuLayersOffloaded": min(offloaded) if offloaded else None})
+
+
+def _last_device(index: MemoryIndex) -> Manifest:
+    last = index.status.get("embedder") or {}
+    return {key: last[key] for key in ("device", "gpuLayersOffloaded") if key in last}
+
+
+def _without_none(section: dict[str, Any]) -> Manifest:
+    return {key: value for key, value in section.items() if value is not None}

@@ -1,0 +1,159 @@
+"""Decide ModelActive: replace the active model where `spec.embedding` names another one.
+
+While the swap lasts, the active model's embedder and the sync worker are left exactly as they are, because the
+specification no longer describes them. The next model gets an embedder of its own beside them and a Job that fills the
+second column, measures it and flips. After the flip the ordinary embedder rolls over to the new model while the second
+one serves. The second one is deleted once the database records that the model is served at the ordinary address, to
+which running API pods then connect.
+"""
+
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+
+from memory_operator.api.conditions import ConditionType, Verdict
+from memory_operator.api.reasons import Reason
+from memory_operator.api.spec import MemoryIndex
+from memory_operator.reconcile.backfill import sync_verdict
+from memory_operator.reconcile.embedder import delete_embedder
+from memory_operator.reconcile.facts import DatabaseFacts, JobState, Observed
+from memory_operator.reconcile.hnsw import VALID_INDEX
+from memory_operator.reconcile.jobs import JobRequest, active_job, plan_job
+from memory_operator.reconcile.plan import Action, Apply, Delete, Step, apply_drifted, failed_step, waiting_for
+from memory_operator.reconcile.schema import schema_verdict
+from memory_operator.resources import embedder as resources
+from memory_operator.resources import workers
+from memory_operator.resources.common import Images
+from memory_recall.embedding.profiles import PROFILES
+from memory_recall.swap.machine import OPEN_STAGES, Stage
+
+Steps = dict[ConditionType, Step]
+
+
+def needs_swap(index: MemoryIndex, facts: DatabaseFacts) -> bool:
+    """Return whether the active model is to be replaced by one that can be served beside it."""
+    active = facts.active_model
+    if active is None or index.hosted or active == index.spec.embedding.model:
+        return False
+    return active in PROFILES or active == "custom"
+
+
+def plan_swap(index: MemoryIndex, observed: Observed, images: Images, now: datetime, *, before: Steps) -> Steps:
+    """Return all steps while the swap lasts; `before` holds those of database and extension."""
+    facts = observed.database_facts
+    if facts is None:
+        return {**before, ConditionType.MODEL_ACTIVE: waiting_for("the database")}
+    schema = schema_verdict(facts)
+    ready = schema.holds and all(step.verdict.holds for step in before.values())
+    swap = _swap(index, observed, images, now, facts) if ready else waiting_for("the database")
+    no_index = "The HNSW index of the active model is not valid; the swap builds a new one."
+    return {
+        **before,
+        ConditionType.SCHEMA_READY: Step(schema),
+        ConditionType.EMBEDDER_READY: Step(_active_embedder(index, observed, facts)),
+        ConditionType.BACKFILLED: Step(sync_verdict(facts.rows)),
+        ConditionType.INDEX_READY: Step(VALID_INDEX if facts.index_valid else Verdict.no(Reason.WAITING, no_index)),
+        ConditionType.MODEL_ACTIVE: swap,
+    }
+
+
+def plan_model(index: MemoryIndex, observed: Observed, images: Images, now: datetime, *, steps: Steps) -> Steps:
+    """Return the ordinary steps, with what a swap that was abandoned or has just flipped still needs."""
+    facts, wanted = observed.database_facts, index.spec.embedding.model
+    if facts is None or facts.active_model is None:
+        step = waiting_for("the database" if facts is None else "the schema")
+    elif facts.active_model != wanted:
+        step = Step(Verdict.no(Reason.MODEL_CHANGE_NEEDS_SWAP, f"The vectors are of {facts.active_model}."))
+    elif facts.swap_stage in OPEN_STAGES:
+        step = _abort(index, observed, images, now)
+    elif ("Deployment", f"{index.name}-{resources.NEXT_COMPONENT}") in observed.children:
+        return _hand_over(index, observed, facts, steps)
+    else:
+        step = Step(Verdict.yes(Reason.ACTIVE, f"Recalls use {wanted}."))
+    return {**steps, ConditionType.MODEL_ACTIVE: step}
+
+
+def _active_embedder(index: MemoryIndex, observed: Observed, facts: DatabaseFacts) -> Verdict:
+    name = f"Deployment {index.namespace}/{index.name}-embedder"
+    if index.spec.embedder.external:
+        return Verdict.yes(Reason.AVAILABLE, f"Recalls use the embedder of {facts.active_model}.")
+    if observed.embedder is not None and (observed.embedder.ready > 0 or observed.embedder.replicas == 0):
+        return Verdict.yes(Reason.AVAILABLE, f"{name} serves {facts.active_model}.")
+    return Verdict.no(
+        Reason.EMBEDDER_UNAVAILABLE, f"{name} has no ready pod; recalls are by words alone until it has or the flip."
+    )
+
+
+def _swap(index: MemoryIndex, observed: Observed, images: Images, now: datetime, facts: DatabaseFacts) -> Step:
+    active, model = facts.active_model or "", index.spec.embedding.model
+    objects = resources.objects(index, images, replicas=1, component=resources.NEXT_COMPONENT)
+    writes = () if index.spec.embedder.external else apply_drifted(observed, *objects)
+    obstacle = _next_embedder_obstacle(index, observed)
+    if obstacle is not None:
+        return replace(obstacle, actions=writes)
+    runs, config = observed.jobs_of("swap"), workers.config_fingerprint(index, images, "swap")
+    same_config = [job for job in runs if job.config == config]
+    if facts.swap_stage == Stage.REFUSED and same_config and same_config[-1].state is JobState.FAILED:
+        # Another run of the same configuration would measure the same numbers.
+        return Step(Verdict.no(Reason.SWAP_REFUSED, f"{model} was refused: {facts.swap_message}"), writes)
+    stage = f" ({facts.swap_stage})" if facts.next_model else ""
+    build = partial(workers.swap_job, active=active, dimensions=facts.column_dimensions or 0)
+    activity = f"swaps {active} for {model}{stage}; recalls go on with {active}"
+    step = plan_job(index, observed, images, now, JobRequest("swap", build, Reason.SWAPPING, activity))
+    return replace(step, actions=(*writes, *step.actions))
+
+
+def _next_embedder_obstacle(index: MemoryIndex, observed: Observed) -> Step | None:
+    """Return why the next model's embedder does not serve yet, if so."""
+    if index.spec.embedder.external:
+        return failed_step(observed.external) if observed.external else None
+    if observed.next_embedder is not None and observed.next_embedder.ready > 0:
+        return None
+    pods = observed.pods_of(resources.NEXT_COMPONENT)
+    problem = next((pod.problem for pod in pods if pod.problem and not pod.deleting), None)
+    if problem:
+        return failed_step(problem, "The next model's embedder: ")
+    name = f"Deployment {index.namespace}/{index.name}-{resources.NEXT_COMPONENT}"
+    return Step(Verdict.no(Reason.SWAPPING, f"{name} loads {index.spec.embedding.model}; recalls go on meanwhile."))
+
+
+def _abort(index: MemoryIndex, observed: Observed, images: Images, now: datetime) -> Step:
+    """End an open swap, because the specification names the active model again."""
+    deletions = delete_embedder(index, observed, resources.NEXT_COMPONENT)
+    running = active_job(observed.jobs_of("swap"))
+    if running:
+        deletions = (*deletions, Delete("Job", index.namespace, running.name))
+    if running or any(not pod.ended for pod in observed.pods_of("swap")):
+        return Step(Verdict.no(Reason.SWAPPING, "The swap is being given up; stopping its Job."), deletions)
+    activity = "drops the second column of a swap that was given up"
+    request = JobRequest("swap-abort", workers.swap_abort_job, Reason.SWAPPING, activity)
+    step = plan_job(index, observed, images, now, request)
+    return replace(step, actions=(*deletions, *step.actions))
+
+
+def _hand_over(index: MemoryIndex, observed: Observed, facts: DatabaseFacts, steps: Steps) -> Steps:
+    """Move the new model to the ordinary embedder, then update the sync worker, then delete the second embedder."""
+    model, url = index.spec.embedding.model, resources.embedder_url(index)
+    if not _rolled_over(observed, steps[ConditionType.EMBEDDER_READY].actions):
+        message = f"{model} is active; Deployment {index.namespace}/{index.name}-embedder is being rolled over to it."
+        backfill = steps[ConditionType.BACKFILLED]
+        actions = tuple(action for action in backfill.actions if not _applies_sync(index, action))
+        steps = {**steps, ConditionType.BACKFILLED: replace(backfill, actions=actions)}
+        step = Step(Verdict.no(Reason.SWAPPING, message))
+    elif facts.active_url != url:
+        message = f"{model} is active; waiting for the sync worker to write down that {url} serves it."
+        step = Step(Verdict.no(Reason.SWAPPING, message))
+    else:
+        deletions = delete_embedder(index, observed, resources.NEXT_COMPONENT)
+        step = Step(Verdict.yes(Reason.ACTIVE, f"Recalls use {model}."), deletions)
+    return {**steps, ConditionType.MODEL_ACTIVE: step}
+
+
+def _rolled_over(observed: Observed, writes: tuple[Action, ...]) -> bool:
+    """Return whether the ordinary embedder serves what the specification says."""
+    embedder = observed.embedder
+    return bool(embedder and embedder.current and (embedder.ready > 0 or embedder.replicas == 0) and not writes)
+
+
+def _applies_sync(index: MemoryIndex, action: Action) -> bool:
+    return isinstance(action, Apply) and bool(action.manifest["metadata"]["name"] == f"{index.name}-sync")
