@@ -1,1 +1,1 @@
-"""memory_operator."""
+"""The Kubernetes operator that reconciles MemoryIndex objects."""

@@ -24,11 +24,15 @@ from memory_operator.controller.history import utc_now
 from memory_operator.controller.metrics import Metrics
 from memory_operator.controller.observe import Observer
 from memory_operator.controller.queue import WorkQueue
+from memory_operator.reconcile.core import RequeueIntervals
 from memory_operator.resources.common import MANAGER
 from memory_operator.settings import Settings
 
 # kopf would otherwise ask the system for the user's name, and a numeric user of a container has none.
 IDENTITY = cast("Any", MANAGER)
+WORKERS = 4  # objects that are reconciled at the same time
+HEALTH_PORT = 8080
+METRICS_PORT = 9090
 
 _log = structlog.get_logger(__name__)
 
@@ -39,9 +43,8 @@ async def serve(settings: Settings) -> None:
     queue = WorkQueue(asyncio.get_running_loop().time)
     router = handlers.EventRouter(queue)
     async with AsyncExitStack() as stack:
-        if settings.metrics_port:
-            server, _ = start_http_server(settings.metrics_port, registry=metrics.registry)
-            stack.callback(server.shutdown)
+        server, _ = start_http_server(METRICS_PORT, registry=metrics.registry)
+        stack.callback(server.shutdown)
         http = await stack.enter_async_context(httpx.AsyncClient(timeout=3.0, trust_env=False))
         client = await stack.enter_async_context(tls.api_client(KubeConfig.from_env()))
         kube = Kube(client, metrics.wrote)
@@ -50,20 +53,19 @@ async def serve(settings: Settings) -> None:
             observer=Observer(kube, inspect, EmbedderProbe(http)),
             queue=queue,
             images=settings.images,
-            intervals=settings.intervals,
+            intervals=RequeueIntervals(settled=settings.resync_seconds),
             metrics=metrics,
             clock=utc_now,
         )
-        _log.info("started", namespaces=list(settings.namespaces) or "all", operator_image=settings.image)
+        _log.info("started", namespaces=list(settings.namespaces) or "all", operator_image=settings.images.operator)
         await _run(settings, controller, router)
         _log.info("stopped")
 
 
 async def _run(settings: Settings, controller: Controller, router: handlers.EventRouter) -> None:
     """Run the workers beside the watches; the first that fails ends both."""
-    endpoint = f"http://0.0.0.0:{settings.health_port}/healthz" if settings.health_port else None
     async with asyncio.TaskGroup() as group:
-        workers = [group.create_task(controller.work()) for _ in range(settings.workers)]
+        workers = [group.create_task(controller.work()) for _ in range(WORKERS)]
         await kopf.operator(
             registry=handlers.build_registry(router, namespaced=bool(settings.namespaces)),
             settings=handlers.kopf_settings(namespaced=bool(settings.namespaces)),
@@ -71,7 +73,7 @@ async def _run(settings: Settings, controller: Controller, router: handlers.Even
             identity=IDENTITY,
             clusterwide=not settings.namespaces,
             namespaces=settings.namespaces,
-            liveness_endpoint=endpoint,
+            liveness_endpoint=f"http://0.0.0.0:{HEALTH_PORT}/healthz",
         )
         for worker in workers:
             worker.cancel()

@@ -21,7 +21,7 @@ app = typer.Typer(
 
 @app.callback()
 def _commands() -> None:
-    """Keep `run` a command of its own, so that others can join it."""
+    """Make `run` a sub-command although it is the only one that does work."""
 
 
 @app.command()
@@ -34,7 +34,7 @@ def run() -> None:
             name = "_".join(str(part) for part in wrong["loc"]).upper()
             typer.echo(f"MEMORY_OPERATOR_{name}: {wrong['msg']}", err=True)
         raise typer.Exit(2) from None
-    logs.configure(fmt=settings.log_format, level=settings.log_level)
+    logs.configure(fmt=settings.log.format, level=settings.log.level)
     try:
         asyncio.run(serve(settings))
     except ConfigError as error:

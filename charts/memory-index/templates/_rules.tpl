@@ -1,6 +1,6 @@
 {{/*
-What the operator may do where MemoryIndex objects live. Secrets can be read by name only: who cannot list them
-cannot learn what others are called. No rule holds a wildcard.
+What the operator may do in the namespaces of MemoryIndex objects. It can read a Secret by name only: without the right
+to list them it cannot learn the names of others. No rule holds a wildcard.
 */}}
 {{- define "memory-index.rules.workloads" -}}
 - apiGroups: [memory-index.dev]
@@ -32,7 +32,7 @@ cannot learn what others are called. No rule holds a wildcard.
   verbs: [get, list, create, patch, delete]
 {{- end }}
 
-{{/* What it may do where databases live: ask for the extension; Clusters are only looked at. */}}
+{{/* What it may do in the namespaces of databases: request the extension; Clusters are only read. */}}
 {{- define "memory-index.rules.databases" -}}
 - apiGroups: [postgresql.cnpg.io]
   resources: [clusters]

@@ -1,1 +1,1 @@
-"""The MemoryIndex resource: its spec, conditions and reasons."""
+"""The MemoryIndex resource: its specification, conditions and reasons."""

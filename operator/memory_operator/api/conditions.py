@@ -1,7 +1,7 @@
-"""Conditions of a MemoryIndex: what each says, and how a new verdict meets the one already written.
+"""The conditions of a MemoryIndex, and the verdicts that they are rendered from.
 
-The transition time moves only when the status does, and a condition that says the same as before is returned
-unchanged, so that a settled object yields an identical list and therefore no write.
+The transition time of a condition changes only with its status, and an unchanged condition is rendered as it was
+written, so that a settled object yields an identical list and therefore no write.
 """
 
 from collections.abc import Iterable, Mapping
@@ -50,41 +50,41 @@ WORK_CONDITIONS = (
 
 @dataclass(frozen=True)
 class Verdict:
-    """What one step found: its status, the closed reason, and a sentence that names the object."""
+    """The finding about one condition: its status, a reason of the closed set, and a sentence that names the object."""
 
     status: ConditionStatus
     reason: Reason
     message: str
-    remedy: str | None = None  # a more exact one than the reason's own
+    remedy: str | None = None  # more exact than the reason's own
 
     @classmethod
     def yes(cls, reason: Reason, message: str) -> "Verdict":
-        """The condition holds."""
+        """Return a verdict that the condition holds."""
         return cls(ConditionStatus.TRUE, reason, message)
 
     @classmethod
     def no(cls, reason: Reason, message: str, remedy: str | None = None) -> "Verdict":
-        """The condition does not hold, for this reason."""
+        """Return a verdict that the condition does not hold, for this reason."""
         return cls(ConditionStatus.FALSE, reason, message, remedy)
 
     @classmethod
     def unknown(cls, reason: Reason, message: str) -> "Verdict":
-        """Whether the condition holds cannot be told."""
+        """Return a verdict that it is unknown whether the condition holds."""
         return cls(ConditionStatus.UNKNOWN, reason, message)
 
     @property
     def holds(self) -> bool:
-        """Whether the condition is known to hold."""
+        """Return whether the condition is known to hold."""
         return self.status is ConditionStatus.TRUE
 
     @property
     def stalls(self) -> bool:
-        """Whether only a person can make it hold."""
+        """Return whether only a person can make the condition hold."""
         return self.status is not ConditionStatus.TRUE and self.reason.stalls
 
     @property
     def text(self) -> str:
-        """The sentence, with the remedy behind it where there is something to remedy."""
+        """Return the sentence, followed by the remedy where the condition does not hold."""
         remedy = self.reason.remedy if self.remedy is None else self.remedy
         message = self.message if self.message.endswith((".", "!", "?", "}")) else f"{self.message}."
         parts = (message, "" if self.holds else remedy)
@@ -92,12 +92,12 @@ class Verdict:
 
 
 def timestamp(moment: datetime) -> str:
-    """A moment in the form the API uses."""
+    """Format a moment as the API does: UTC, whole seconds."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def parse_timestamp(text: str) -> datetime:
-    """The moment that an API timestamp names."""
+    """Parse a timestamp of the API."""
     return datetime.fromisoformat(text)
 
 
@@ -108,7 +108,10 @@ def render(
     generation: int,
     now: datetime,
 ) -> list[dict[str, Any]]:
-    """The conditions to write, in the fixed order; the transition time of a status that did not change is kept."""
+    """Return the conditions to write, in the order of ConditionType.
+
+    A condition whose status is that of the previous one keeps its transition time.
+    """
     before = {str(condition.get("type")): condition for condition in previous}
     rendered = []
     for kind in ConditionType:

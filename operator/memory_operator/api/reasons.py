@@ -1,15 +1,15 @@
-"""Every reason a condition can carry, with the remedy a person reads next to it.
+"""Every reason that a condition can carry, with its remedy.
 
-The set is closed: a reason that is not here cannot reach the status, so documentation, alerts and tests can list
-them all. A reason that stalls is one where waiting does not help and a person must act; every other one is worked
-on or retried. Reasons that the database or a worker reports by their code are looked up here (`Reason.from_code`).
+The set is closed: a reason that is not here cannot reach the status, so documentation, alerts and tests can list them
+all. A reason stalls where waiting does not help and a person must act; every other one is worked on or retried.
+`Reason.from_code` finds the reason that the database library or a worker reported by its code.
 """
 
 from enum import Enum
 
 
 class Reason(Enum):
-    """A machine-readable cause: its CamelCase code, what to do about it, and whether only a person can."""
+    """A machine-readable cause: its CamelCase code, its remedy, and whether only a person can remedy it."""
 
     # Progress and success
     SEEN = ("Seen", "", False)
@@ -205,14 +205,14 @@ class Reason(Enum):
     )
 
     def __init__(self, code: str, remedy: str, stalls: bool) -> None:
-        """Take the tuple of a member apart."""
+        """Unpack the value."""
         self.code = code
         self.remedy = remedy
         self.stalls = stalls
 
     @classmethod
     def from_code(cls, code: str, default: "Reason") -> "Reason":
-        """The member with this code, or the default for a code from elsewhere that is not in the closed set."""
+        """Return the reason with this code, or the default for a code that is not in the closed set."""
         return _BY_CODE.get(code, default)
 
 

@@ -1,8 +1,8 @@
 """The MemoryIndex as the operator reads it: a frozen model of what the API server has already checked.
 
-The custom resource definition refuses bad objects and fills in defaults; the defaults are repeated here only so
-that an object written before a field existed reads the same. Fields unknown here are ignored: a newer definition
-must not stop an older operator.
+The custom resource definition refuses bad objects and fills in defaults. The defaults are repeated here only so that an
+object written before a field existed reads the same. Unknown fields are ignored: a newer definition must not stop an
+older operator.
 """
 
 from datetime import datetime
@@ -22,21 +22,21 @@ class _Section(BaseModel):
 
 
 class ClusterRef(_Section):
-    """A CloudNativePG Cluster."""
+    """The name of a CloudNativePG Cluster; without a namespace, that of the MemoryIndex."""
 
     name: str
     namespace: str | None = None
 
 
 class Credentials(_Section):
-    """Where the connection URI is."""
+    """The Secret and key that hold the connection URI."""
 
     secret_name: str | None = None
     key: str = "uri"
 
 
 class Extension(_Section):
-    """How pgvector gets into the database."""
+    """How pgvector is installed in the database, and the oldest version that is accepted."""
 
     management: Literal["Database", "ImageVolume", "Observe"] = "Database"
     minimum_version: str = "0.8.4"
@@ -69,7 +69,7 @@ class ImageSource(_Section):
 
 
 class PvcSource(_Section):
-    """A model file on a volume."""
+    """A model file on a volume; `path` is relative to the volume."""
 
     claim_name: str
     path: str
@@ -77,14 +77,14 @@ class PvcSource(_Section):
 
 
 class HttpSource(_Section):
-    """A model file behind a URL."""
+    """A model file at a URL."""
 
     url: str
     sha256: str
 
 
 class Source(_Section):
-    """Exactly one place that a model file comes from."""
+    """The origin of the model file; exactly one field is set."""
 
     image: ImageSource | None = None
     pvc: PvcSource | None = None
@@ -92,7 +92,7 @@ class Source(_Section):
 
 
 class Embedding(_Section):
-    """The embedding model."""
+    """The embedding model, and who computes with it."""
 
     model: str
     dimensions: int = 1024
@@ -123,7 +123,7 @@ class Backfill(_Section):
 
 
 class External(_Section):
-    """An embedder that somebody else runs."""
+    """An embedder that the operator does not run."""
 
     url: str
     api_key: SecretKey | None = None
@@ -148,7 +148,7 @@ class Embedder(_Section):
 
 
 class PvcFile(_Section):
-    """A file on a volume."""
+    """A file on a volume; `path` is relative to the volume."""
 
     claim_name: str
     path: str
@@ -162,7 +162,7 @@ class ConfigMapKey(_Section):
 
 
 class Gate(_Section):
-    """Labelled questions, and the drop of recall@10 that is tolerated."""
+    """The labelled queries that judge a swap, and the drop of recall@10 that is tolerated."""
 
     pvc: PvcFile | None = None
     config_map: ConfigMapKey | None = None
@@ -170,13 +170,13 @@ class Gate(_Section):
 
 
 class Swap(_Section):
-    """How one model replaces another."""
+    """The conditions under which one model replaces another."""
 
     gate: Gate | None = None
 
 
 class Spec(_Section):
-    """What is wanted."""
+    """The desired state."""
 
     suspend: bool = False
     deletion_policy: Literal["Retain", "Delete"] = "Retain"
@@ -204,39 +204,39 @@ class MemoryIndex(BaseModel):
 
     @property
     def cluster(self) -> tuple[str, str] | None:
-        """Namespace and name of the CloudNativePG Cluster, if there is one."""
+        """Return namespace and name of the CloudNativePG Cluster, or None for a plain Postgres."""
         cluster = self.spec.database.cluster
         return (cluster.namespace or self.namespace, cluster.name) if cluster else None
 
     @property
     def secret_name(self) -> str:
-        """The Secret of the connection URI; by default the one that CloudNativePG writes."""
+        """Return the Secret of the connection URI; by default the one that CloudNativePG writes."""
         named = self.spec.database.credentials.secret_name
         return named or (f"{self.spec.database.cluster.name}-app" if self.spec.database.cluster else "")
 
     @property
     def hosted(self) -> bool:
-        """Whether texts leave the cluster to be embedded."""
+        """Return whether a hosted provider embeds, so that texts leave the cluster."""
         return self.spec.embedding.provider != "Local"
 
     @property
     def runs_embedder(self) -> bool:
-        """Whether the embedding service is ours to run."""
+        """Return whether the operator runs the embedder."""
         return not self.hosted and self.spec.embedder.external is None
 
     @property
     def embedder_key(self) -> SecretKey | None:
-        """Where the embedder's API key is, if it asks for one."""
+        """Return the Secret and key that hold the embedder's API key, or None where it needs none."""
         external = self.spec.embedder.external
         return self.spec.embedding.api_key if self.hosted else external.api_key if external else None
 
 
 class InvalidSpecError(Exception):
-    """The object does not read as a MemoryIndex; the text names the fields, never their values."""
+    """An object that is no valid MemoryIndex; the text names the fields, never their values."""
 
 
 def parse(manifest: Manifest) -> MemoryIndex:
-    """Read an object of the API; raises InvalidSpecError with the names of the fields that are wrong."""
+    """Parse an object of the API; raises InvalidSpecError with the names of the fields that are wrong."""
     metadata = manifest["metadata"]
     try:
         spec = Spec.model_validate(manifest.get("spec") or {})

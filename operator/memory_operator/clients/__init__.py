@@ -1,1 +1,1 @@
-"""Everything that talks to something: the Kubernetes API, the database, the embedder."""
+"""Clients of the Kubernetes API, the database and the embedder, and the facts parsed from their answers."""

@@ -1,6 +1,6 @@
-"""Facts of the database through the library's catalog queries, errors as problems.
+"""Facts about the database, from the library's catalog queries; its errors become problems.
 
-The connection URI passes through here and nowhere else; it is handed over inside an object that hides it.
+The connection URI is used here and nowhere else, and passed on inside an object that hides it.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ TIMEOUT_SECONDS = 30.0
 
 
 async def inspect(dsn: str, table: str) -> DatabaseFacts | Problem:
-    """What the catalog says now, or why it cannot be asked."""
+    """Return what the catalog says now, or why it cannot be read; takes at most TIMEOUT_SECONDS."""
     try:
         async with asyncio.timeout(TIMEOUT_SECONDS):
             connection = await connect(
@@ -38,7 +38,7 @@ async def inspect(dsn: str, table: str) -> DatabaseFacts | Problem:
 
 
 def to_database_facts(found: status.DatabaseFacts) -> DatabaseFacts:
-    """The library's facts as the decisions need them."""
+    """Convert the library's facts to those that the decisions need."""
     revision, rows = found.schema_revision or "", found.rows
     return DatabaseFacts(
         owner=found.database_owner,

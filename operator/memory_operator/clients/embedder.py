@@ -1,6 +1,4 @@
-"""What embedder pods say about themselves on their metrics endpoint, and whether an external embedder serves what is
-wanted.
-"""
+"""Requests to embedders: the load that pods report in their metrics, and the models that an external one serves."""
 
 import asyncio
 import math
@@ -23,12 +21,12 @@ class EmbedderProbe:
         self._http = http
 
     async def loads(self, pods: Iterable[PodFacts]) -> tuple[EmbedderLoad, ...]:
-        """What each reachable pod reports; pods that do not answer are left out, readiness tells about them."""
+        """Return what each pod reports; a pod that does not answer is left out, since its readiness shows that."""
         found = await asyncio.gather(*(self._load(pod) for pod in pods if pod.ip and not pod.deleting))
         return tuple(load for load in found if load is not None)
 
     async def external(self, index: MemoryIndex, api_key: str | None) -> Problem | None:
-        """What is wrong with the external embedder, if anything."""
+        """Return what is wrong with the external embedder, or None where it serves the specified model."""
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         try:
             answer = await self._http.get(f"{embedder_url(index)}/v1/models", headers=headers)
@@ -55,7 +53,7 @@ class EmbedderProbe:
 
 
 def model_problem(index: MemoryIndex, models: list[dict[str, Any]]) -> Problem | None:
-    """Whether a list of models lacks the wanted one."""
+    """Return why a list of models does not serve the specification, or None where it does."""
     wanted = index.spec.embedding
     served = {model.get("id"): model for model in models}
     if wanted.model not in served:
@@ -74,14 +72,14 @@ def model_problem(index: MemoryIndex, models: list[dict[str, Any]]) -> Problem |
 
 
 def parse_metrics(pod: str, text: str) -> EmbedderLoad:
-    """The few series that decisions and status need."""
+    """Parse the few series that decisions and status need; a value that is not finite was not measured yet."""
     queued, rate = 0.0, 0.0
     device: str | None = None
     layers: int | None = None
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             if not math.isfinite(sample.value):
-                continue  # nothing was measured yet
+                continue
             if sample.name in {"memory_embedder_queued_tokens", "memory_embedder_inflight_tokens"}:
                 queued += sample.value
             elif sample.name == "memory_embedder_tokens_per_second":

@@ -1,4 +1,4 @@
-"""From objects of the API to facts. Pure, and tolerant: a field that is not there yet means that it is not known."""
+"""Parse objects of the API into facts. A field that is missing is treated as not yet known."""
 
 import base64
 import binascii
@@ -39,7 +39,11 @@ _SHORT_LIFE = timedelta(seconds=60)
 def secret_value(
     secret: Manifest | None, location: str, key: str, *, holds: str = "the connection URI", named_by: str = ""
 ) -> str | Problem:
-    """The text of a Secret's key; `named_by` is the field of spec that names it, where that is not the database's."""
+    """Return the text of a Secret's key, or why there is none.
+
+    `location` is namespace/name, `holds` says what the key should hold, and `named_by` is the field of the
+    specification that names the Secret, where it is not the one of the database.
+    """
     if secret is None:
         message = f"Secret {location} does not exist; its key {key} should hold {holds}."
         return Problem(Reason.SECRET_MISSING, message, f"Create the Secret, or correct {named_by}." if named_by else "")
@@ -57,7 +61,7 @@ def secret_value(
 
 
 def credentials(dsn: str, location: str, key: str) -> Credentials | Problem:
-    """What may be known of a connection URI."""
+    """Return the parts of a connection URI that are not secret, or that it is none."""
     wrong = Problem(
         Reason.SECRET_INVALID,
         f"Key {key} of Secret {location} is not a connection URI with user, host and database.",
@@ -74,7 +78,7 @@ def credentials(dsn: str, location: str, key: str) -> Credentials | Problem:
 
 
 def cluster_facts(cluster: Manifest) -> ClusterFacts:
-    """A CloudNativePG Cluster."""
+    """Parse a CloudNativePG Cluster."""
     meta, status = cluster["metadata"], cluster.get("status") or {}
     annotations = meta.get("annotations") or {}
     phase = status.get("phase") or ""
@@ -90,7 +94,7 @@ def cluster_facts(cluster: Manifest) -> ClusterFacts:
 
 
 def database_object(item: Manifest) -> DatabaseObject:
-    """A CloudNativePG Database."""
+    """Parse a CloudNativePG Database."""
     meta, spec, status = item["metadata"], item.get("spec") or {}, item.get("status") or {}
     details = [entry.get("message") for entry in status.get("extensions") or () if entry.get("message")]
     return DatabaseObject(
@@ -102,13 +106,13 @@ def database_object(item: Manifest) -> DatabaseObject:
         generation=meta.get("generation", 0),
         observed_generation=status.get("observedGeneration"),
         applied=status.get("applied"),
-        message=_short("; ".join([status.get("message") or "", *details]).strip("; ")),
+        message=_truncated("; ".join([status.get("message") or "", *details]).strip("; ")),
         deleting="deletionTimestamp" in meta,
     )
 
 
 def deployment_facts(deployment: Manifest) -> DeploymentFacts:
-    """Replicas of a Deployment."""
+    """Parse the replicas of a Deployment."""
     spec, status = deployment.get("spec") or {}, deployment.get("status") or {}
     replicas = spec.get("replicas", 1)
     current = status.get("observedGeneration") == deployment["metadata"].get("generation") and (
@@ -118,12 +122,12 @@ def deployment_facts(deployment: Manifest) -> DeploymentFacts:
         replicas=replicas,
         ready=status.get("readyReplicas", 0),
         current=current,
-        failure=_short(_condition(status, "ReplicaFailure").get("message", "")),
+        failure=_truncated(_condition(status, "ReplicaFailure").get("message", "")),
     )
 
 
 def job_facts(job: Manifest, pods: Iterable[Manifest]) -> JobFacts:
-    """A Job, with what its last failed pod said."""
+    """Parse a Job; of its pods the last one that failed says why."""
     meta, status = job["metadata"], job.get("status") or {}
     state, finished_at = JobState.ACTIVE, None
     for kind, reached in (("Complete", JobState.COMPLETE), ("Failed", JobState.FAILED)):
@@ -132,7 +136,7 @@ def job_facts(job: Manifest, pods: Iterable[Manifest]) -> JobFacts:
             state, finished_at = reached, parse_timestamp(condition["lastTransitionTime"])
     annotations, labels = meta.get("annotations") or {}, meta.get("labels") or {}
     sequence = annotations.get(ANNOTATION_SEQUENCE, "0")
-    mine = [pod for pod in pods if (pod["metadata"].get("labels") or {}).get("job-name") == meta["name"]]
+    own_pods = [pod for pod in pods if (pod["metadata"].get("labels") or {}).get("job-name") == meta["name"]]
     return JobFacts(
         name=meta["name"],
         component=labels.get(LABEL_COMPONENT, ""),
@@ -140,13 +144,13 @@ def job_facts(job: Manifest, pods: Iterable[Manifest]) -> JobFacts:
         sequence=int(sequence) if sequence.isdigit() else 0,
         state=state,
         finished_at=finished_at,
-        failure=_job_failure(status, mine) if state is JobState.FAILED else None,
+        failure=_job_failure(status, own_pods) if state is JobState.FAILED else None,
         deleting="deletionTimestamp" in meta,
     )
 
 
 def pod_facts(pod: Manifest) -> PodFacts:
-    """A pod, with what keeps it from running."""
+    """Parse a pod, with what keeps it from running."""
     meta, status = pod["metadata"], pod.get("status") or {}
     return PodFacts(
         name=meta["name"],
@@ -159,7 +163,7 @@ def pod_facts(pod: Manifest) -> PodFacts:
 
 
 def _condition(status: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
-    """The condition of this type, if it is true; else nothing."""
+    """Return the condition of this type where it is true, else an empty mapping."""
     found = (
         item for item in status.get("conditions") or () if item.get("type") == kind and item.get("status") == "True"
     )
@@ -170,7 +174,7 @@ def _pod_problem(object_name: str, status: Mapping[str, Any]) -> Problem | None:
     for condition in status.get("conditions") or ():
         if condition.get("type") == "PodScheduled" and condition.get("reason") == "Unschedulable":
             return Problem(
-                Reason.UNSCHEDULABLE, f"{object_name} cannot be scheduled: {_short(condition.get('message', ''))}"
+                Reason.UNSCHEDULABLE, f"{object_name} cannot be scheduled: {_truncated(condition.get('message', ''))}"
             )
     for init, statuses in ((True, "initContainerStatuses"), (False, "containerStatuses")):
         for container in status.get(statuses) or ():
@@ -186,26 +190,26 @@ def _container_problem(object_name: str, container: Mapping[str, Any], *, init: 
     if why in _IMAGE_REASONS:
         return Problem(Reason.IMAGE_PULL_FAILED, f"{object_name} cannot pull image {image}{_pull_cause(waiting)}.")
     if why in _CONFIG_REASONS:
-        return Problem(Reason.POD_REJECTED, f"{object_name} cannot start: {_short(waiting.get('message') or why)}")
+        return Problem(Reason.POD_REJECTED, f"{object_name} cannot start: {_truncated(waiting.get('message') or why)}")
     ended = (container.get("lastState") or {}).get("terminated") or {}
-    if container.get("ready") or not (why == "CrashLoopBackOff" or _keeps_ending(container, ended)):
+    if container.get("ready") or not (why == "CrashLoopBackOff" or _fails_repeatedly(container, ended)):
         return None
-    said = termination(ended)
+    reported = termination_problem(ended)
     status = ended.get("exitCode", "unknown")
-    what = said.message if said else f"container {container.get('name')} ends with status {status}."
+    what = reported.message if reported else f"container {container.get('name')} ends with status {status}."
     fallback = Reason.MODEL_NOT_VERIFIED if init else Reason.CRASH_LOOP
-    reason = said.reason if said and said.reason is not Reason.JOB_FAILED else fallback
-    return Problem(reason, f"{object_name} keeps failing: {what}", said.remedy if said else "")
+    reason = reported.reason if reported and reported.reason is not Reason.JOB_FAILED else fallback
+    return Problem(reason, f"{object_name} keeps failing: {what}", reported.remedy if reported else "")
 
 
 def _pull_cause(waiting: Mapping[str, Any]) -> str:
-    """The kubelet's text alternates between two wordings of one failure; its cause does not."""
+    """Return the cause of a failed pull, in words that stay while the kubelet alternates between two messages."""
     text = (waiting.get("message") or "").lower()
     return next((f": {cause}" for cause, signs in _PULL_CAUSES.items() if any(sign in text for sign in signs)), "")
 
 
-def _keeps_ending(container: Mapping[str, Any], ended: Mapping[str, Any]) -> bool:
-    """Between two back-offs a failing container runs for a moment; that it did so often tells it from a start."""
+def _fails_repeatedly(container: Mapping[str, Any], ended: Mapping[str, Any]) -> bool:
+    """Return whether a container that runs between two back-offs has failed often and soon after its start."""
     if container.get("restartCount", 0) < _MANY_RESTARTS or not ended.get("exitCode"):
         return False
     started, finished = ended.get("startedAt"), ended.get("finishedAt")
@@ -214,16 +218,16 @@ def _keeps_ending(container: Mapping[str, Any], ended: Mapping[str, Any]) -> boo
     return parse_timestamp(finished) - parse_timestamp(started) < _SHORT_LIFE
 
 
-def termination(ended: Mapping[str, Any]) -> Problem | None:
-    """What one of our processes wrote when it gave up."""
+def termination_problem(ended: Mapping[str, Any]) -> Problem | None:
+    """Parse the termination message that one of our processes wrote, or return None where there is none."""
     try:
-        said = json.loads(ended.get("message") or "")
-        reason, message = str(said["reason"]), str(said["message"])
+        reported = json.loads(ended.get("message") or "")
+        reason, message = str(reported["reason"]), str(reported["message"])
     except (ValueError, KeyError, TypeError):
         return None
     known = Reason.from_code(reason, Reason.JOB_FAILED)
     prefix = "" if known.code == reason else f"{reason}: "
-    return Problem(known, _short(f"{prefix}{message}"), str(said.get("remedy") or ""))
+    return Problem(known, _truncated(f"{prefix}{message}"), str(reported.get("remedy") or ""))
 
 
 def _job_failure(status: Mapping[str, Any], pods: list[Manifest]) -> Problem:
@@ -234,13 +238,15 @@ def _job_failure(status: Mapping[str, Any], pods: list[Manifest]) -> Problem:
         if (container.get("state") or {}).get("terminated", {}).get("exitCode")
     ]
     ends.sort(key=lambda end: end.get("finishedAt") or "")
-    said = next((problem for problem in map(termination, reversed(ends)) if problem), None)
-    if said:
-        return said
+    reported = next((problem for problem in map(termination_problem, reversed(ends)) if problem), None)
+    if reported:
+        return reported
     if ends:
         return Problem(Reason.JOB_FAILED, f"its last pod ended with status {ends[-1]['exitCode']}.")
-    return Problem(Reason.JOB_FAILED, _short(_condition(status, "Failed").get("message") or "no pod of it is left."))
+    return Problem(
+        Reason.JOB_FAILED, _truncated(_condition(status, "Failed").get("message") or "no pod of it is left.")
+    )
 
 
-def _short(text: str) -> str:
+def _truncated(text: str) -> str:
     return text if len(text) <= _MESSAGE_LIMIT else f"{text[:_MESSAGE_LIMIT]}..."

@@ -1,1 +1,1 @@
-"""The controller: kopf's handlers, the queue, observation, and carrying out what was decided."""
+"""The controller: kopf's handlers, the queue, observation, and the execution of what was decided."""

@@ -1,1 +1,1 @@
-"""Pure builders of every object the operator owns."""
+"""Pure builders of every object that the operator owns."""

@@ -1,4 +1,4 @@
-"""The CloudNativePG Database object that asks for pgvector.
+"""The CloudNativePG Database object through which pgvector is installed.
 
 Only one such object may exist per database, and its list of extensions is one atomic value, so entries of others
 are kept when ours is added. `databaseReclaimPolicy: retain` makes the object safe to delete: the database stays.
@@ -16,7 +16,7 @@ API_VERSION = "postgresql.cnpg.io/v1"
 
 @dataclass(frozen=True)
 class DatabaseObject:
-    """A CloudNativePG Database object that speaks of our database."""
+    """An existing CloudNativePG Database object for the database of the MemoryIndex."""
 
     namespace: str
     name: str
@@ -34,17 +34,17 @@ class DatabaseObject:
 
     @property
     def settled(self) -> bool:
-        """Whether CloudNativePG has carried out what the object says now."""
+        """Return whether CloudNativePG has carried out the object's latest generation."""
         return self.applied is True and self.observed_generation == self.generation
 
 
 def object_name(index: MemoryIndex) -> str:
-    """Unique in the cluster's namespace, which several namespaces may share."""
+    """Return a name that is unique in the Cluster's namespace, which several MemoryIndex namespaces may share."""
     return f"{index.namespace}-{index.name}"
 
 
 def new_database_object(index: MemoryIndex, *, cluster: tuple[str, str], owner: str, version: str | None) -> Manifest:
-    """A Database object of our own."""
+    """Return a new Database object of our own."""
     namespace, cluster_name = cluster
     marks = {**labels(index, "extension"), LABEL_INDEX_NAME: index.name, LABEL_INDEX_NAMESPACE: index.namespace}
     return _manifest(
@@ -56,7 +56,7 @@ def new_database_object(index: MemoryIndex, *, cluster: tuple[str, str], owner: 
 def with_extension_entry(
     index: MemoryIndex, found: DatabaseObject, *, cluster_name: str, version: str | None
 ) -> Manifest:
-    """An existing object of ours with our extension's entry added or changed, everything else as it is."""
+    """Return an existing object of ours with the entry of pgvector added or changed and everything else as it is."""
     marks = {
         key: value for key, value in found.labels.items() if key.startswith(("app.kubernetes.io/", "memory-index.dev/"))
     }
@@ -68,14 +68,14 @@ def with_extension_entry(
 
 
 def extension_entry(found: DatabaseObject) -> Manifest | None:
-    """Our extension's entry in the object, if it asks for presence."""
+    """Return the entry of pgvector in the object, or None where it does not request the extension."""
     return next(
         (e for e in found.extensions if e.get("name") == EXTENSION and e.get("ensure", "present") == "present"), None
     )
 
 
 def extension_lines(version: str | None) -> str:
-    """What a person pastes into a Database object that is not ours."""
+    """Return the lines that a person adds to a Database object that is not ours."""
     pinned = f", version: {version}" if version else ""
     return f"spec: {{extensions: [{{name: {EXTENSION}, ensure: present{pinned}}}]}}"
 

@@ -1,12 +1,11 @@
-"""What all our objects share: labels, the owner reference, and the fingerprint that tells whether an object is as
-wanted.
-"""
+"""What all our objects share: labels, owner reference, security settings, and the fingerprint of the desired state."""
 
 import hashlib
 import json
 from collections.abc import Mapping
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from memory_operator.api.spec import API_VERSION, Manifest, MemoryIndex
 
@@ -25,17 +24,21 @@ USER_ID = 65532  # the numeric user of both images; a name could not be checked 
 
 
 class Images(BaseModel):
-    """Which images the objects run."""
+    """The images of the pods that the operator starts."""
 
     model_config = ConfigDict(frozen=True)
 
-    operator: str
-    embedder: str
-    pull_policy: str = "IfNotPresent"
+    operator: str = Field(default="localhost/memory-operator:dev", description="Runs the Jobs and the sync Deployment.")
+    embedder: str = Field(
+        default="localhost/memory-embedder:dev", description="Runs embedders, unless spec.embedder.image is set."
+    )
+    pull_policy: Literal["Always", "IfNotPresent", "Never"] = Field(
+        default="IfNotPresent", description="The imagePullPolicy of every pod that the operator starts."
+    )
 
 
 def labels(index: MemoryIndex, component: str) -> dict[str, str]:
-    """The labels of an object that belongs to this index."""
+    """Return the labels of an object that belongs to this index."""
     return {
         LABEL_NAME: "memory-index",
         LABEL_INSTANCE: index.name,
@@ -45,12 +48,12 @@ def labels(index: MemoryIndex, component: str) -> dict[str, str]:
 
 
 def selector(index: MemoryIndex, component: str) -> dict[str, str]:
-    """The labels that select a component's pods."""
+    """Return the labels that select a component's pods."""
     return {LABEL_INSTANCE: index.name, LABEL_COMPONENT: component, LABEL_MANAGED_BY: MANAGER}
 
 
 def metadata(index: MemoryIndex, name: str, component: str) -> Manifest:
-    """Metadata of a child in the index's own namespace: collected with its owner."""
+    """Return the metadata of a child in the index's own namespace, which Kubernetes collects with its owner."""
     return {
         "name": name,
         "namespace": index.namespace,
@@ -69,20 +72,20 @@ def metadata(index: MemoryIndex, name: str, component: str) -> Manifest:
 
 
 def fingerprint(value: object) -> str:
-    """A short, stable digest of plain data."""
+    """Return a short, stable digest of plain data."""
     canonical = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 
 
 def with_fingerprint(manifest: Manifest) -> Manifest:
-    """The object with the fingerprint of its wanted state, by which a dropped field is noticed."""
+    """Add the fingerprint of the desired state as an annotation, by which a field that is no longer set is noticed."""
     meta = manifest["metadata"]
     annotations = {**meta.get("annotations", {}), ANNOTATION_FINGERPRINT: fingerprint(manifest)}
     return {**manifest, "metadata": {**meta, "annotations": annotations}}
 
 
 def container_security() -> Manifest:
-    """The strictest settings that Pod Security knows."""
+    """Return the security context of a container under the restricted Pod Security Standard."""
     return {
         "allowPrivilegeEscalation": False,
         "readOnlyRootFilesystem": True,
@@ -91,7 +94,7 @@ def container_security() -> Manifest:
 
 
 def pod_security() -> Manifest:
-    """Non-root, with files of mounted Secrets readable by our group."""
+    """Return the security context of a pod: not root, with mounted Secrets readable by our group."""
     return {
         "runAsNonRoot": True,
         "runAsUser": USER_ID,
@@ -103,5 +106,5 @@ def pod_security() -> Manifest:
 
 
 def env(values: Mapping[str, str]) -> list[Manifest]:
-    """Environment variables in a stable order; empty ones are left out, since the API server would drop the value."""
+    """Return environment variables in a stable order, without empty ones, whose value the API server would drop."""
     return [{"name": name, "value": value} for name, value in sorted(values.items()) if value]

@@ -1,8 +1,9 @@
-"""Whether a live object still is what we want it to be, without asking the API server to tell.
+"""Whether a live object differs from the desired one, decided without a request to the API server.
 
-Two signs: the fingerprint annotation differs (we want something else now, maybe fewer fields), or a wanted field
-has another value (somebody changed it). Fields that we did not set are others' business: defaults, injected
-sidecars, status. Quantities are compared as numbers, because the API server rewrites `1000m` as `1`.
+An object has drifted where its fingerprint annotation differs (another state is desired now, perhaps with fewer
+fields), or where a desired field has another value (somebody changed it). Fields that we did not set belong to others:
+defaults, injected sidecars, status. Quantities are compared as numbers, because the API server rewrites `1000m` as `1`;
+lightkube's parser is not used, since it refuses the suffixes n and u, which the API server writes for small numbers.
 """
 
 import re
@@ -20,38 +21,38 @@ _FACTORS = {
 }  # fmt: skip
 
 
-def drifted(wanted: Manifest, live: Manifest | None) -> bool:
-    """Whether the wanted object must be applied."""
+def drifted(desired: Manifest, live: Manifest | None) -> bool:
+    """Return whether the desired object must be applied."""
     if live is None:
         return True
-    seal = wanted["metadata"].get("annotations", {}).get(ANNOTATION_FINGERPRINT)
-    live_seal = (live["metadata"].get("annotations") or {}).get(ANNOTATION_FINGERPRINT)
-    return seal != live_seal or not _contains(live, wanted)
+    desired_fingerprint = desired["metadata"].get("annotations", {}).get(ANNOTATION_FINGERPRINT)
+    live_fingerprint = (live["metadata"].get("annotations") or {}).get(ANNOTATION_FINGERPRINT)
+    return desired_fingerprint != live_fingerprint or not _contains(live, desired)
 
 
-def _contains(live: object, wanted: object) -> bool:
-    if wanted in ({}, []):
+def _contains(live: object, desired: object) -> bool:
+    if desired in ({}, []):
         return True  # the API server drops many empty values
-    if isinstance(wanted, dict):
-        return isinstance(live, dict) and all(_contains(live.get(key), value) for key, value in wanted.items())
-    if isinstance(wanted, list):
-        return isinstance(live, list) and _list_contains(live, wanted)
-    return bool(live == wanted) or _same_quantity(live, wanted)
+    if isinstance(desired, dict):
+        return isinstance(live, dict) and all(_contains(live.get(key), value) for key, value in desired.items())
+    if isinstance(desired, list):
+        return isinstance(live, list) and _list_contains(live, desired)
+    return bool(live == desired) or _same_quantity(live, desired)
 
 
-def _list_contains(live: list[object], wanted: list[object]) -> bool:
-    """Objects in a list are found by name where they have one; a command's words must be the same in the same order."""
-    objects = [item for item in wanted if isinstance(item, dict)]
-    if len(objects) < len(wanted):
-        return live == wanted
+def _list_contains(live: list[object], desired: list[object]) -> bool:
+    """Compare named objects by name, other objects in any order, and plain values, as of a command, in their order."""
+    objects = [item for item in desired if isinstance(item, dict)]
+    if len(objects) < len(desired):
+        return live == desired
     if all("name" in item for item in objects):
         named = {item.get("name"): item for item in live if isinstance(item, dict)}
         return all(_contains(named.get(item["name"]), item) for item in objects)
     return all(any(_contains(item, one) for item in live) for one in objects)
 
 
-def _same_quantity(live: object, wanted: object) -> bool:
-    left, right = _quantity(live), _quantity(wanted)
+def _same_quantity(live: object, desired: object) -> bool:
+    left, right = _quantity(live), _quantity(desired)
     return left is not None and left == right
 
 

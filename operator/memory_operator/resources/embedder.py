@@ -1,9 +1,9 @@
 """The embedding service: Deployment, Service and NetworkPolicy.
 
-The pod needs nothing but its model file, so its NetworkPolicy lets nothing out; only a model that an init container
-fetches opens the way for it. A pod is never killed while it loads: the startup probe waits for the health endpoint
-alone, readiness for the model. With a GPU the roll-out replaces the pod in place, since one GPU cannot hold the old
-and the new one; on CPUs the new one comes first.
+The pod needs nothing but its model file, so its NetworkPolicy allows no egress unless an init container fetches the
+model. A pod is never killed while it loads: the startup probe waits for the health endpoint alone, the readiness probe
+for the model. With a GPU a roll-out stops the old pod first, since one GPU cannot hold both; on CPUs the new pod starts
+first.
 """
 
 from memory_operator.api.spec import Manifest, MemoryIndex, Source
@@ -37,7 +37,7 @@ def embedder_url(index: MemoryIndex, component: str = COMPONENT) -> str:
 
 
 def objects(index: MemoryIndex, images: Images, *, replicas: int, component: str = COMPONENT) -> tuple[Manifest, ...]:
-    """The three objects, the policy first so that no pod ever runs without it."""
+    """Return the three objects, the NetworkPolicy first so that no pod ever runs without it."""
     return (
         network_policy(index, component),
         service(index, component),
@@ -46,7 +46,7 @@ def objects(index: MemoryIndex, images: Images, *, replicas: int, component: str
 
 
 def service(index: MemoryIndex, component: str = COMPONENT) -> Manifest:
-    """The stable address of the embedder."""
+    """Return the Service, the stable address of the embedder."""
     return with_fingerprint(
         {
             "apiVersion": "v1",
@@ -62,12 +62,10 @@ def service(index: MemoryIndex, component: str = COMPONENT) -> Manifest:
 
 
 def network_policy(index: MemoryIndex, component: str = COMPONENT) -> Manifest:
-    """Pods of the cluster may call it; it may call nobody, unless its model must be fetched."""
+    """Return the policy: any pod may call the embedder; the embedder may call nobody unless it fetches its model."""
     source = index.spec.embedding.source
     fetching = source is not None and source.http is not None
-    egress: list[Manifest] = (
-        [{}] if fetching else []
-    )  # the URL's addresses are not known beforehand, so fetching means an open way out
+    egress: list[Manifest] = [{}] if fetching else []  # the addresses behind the URL are not known, so all are allowed
     return with_fingerprint(
         {
             "apiVersion": "networking.k8s.io/v1",
@@ -84,7 +82,7 @@ def network_policy(index: MemoryIndex, component: str = COMPONENT) -> Manifest:
 
 
 def deployment(index: MemoryIndex, images: Images, *, replicas: int, component: str = COMPONENT) -> Manifest:
-    """The embedder's pods."""
+    """Return the Deployment of the embedder's pods."""
     embedder = index.spec.embedder
     on_gpu = embedder.gpu_layers != 0
     annotations = {
@@ -202,7 +200,7 @@ def _digest(source: Source | None) -> str | None:
 
 
 def _model(index: MemoryIndex, images: Images) -> tuple[list[Manifest], list[Manifest], list[Manifest], str]:
-    """Init containers, volumes, the main container's mounts, and the path of the model file."""
+    """Return the init containers, the volumes, the main container's mounts, and the path of the model file."""
     source, image = index.spec.embedding.source, index.spec.embedder.image or images.embedder
     own = f"{MODEL_DIRECTORY}/{index.spec.embedding.model}.gguf"
     if source is None:
@@ -220,11 +218,7 @@ def _model(index: MemoryIndex, images: Images) -> tuple[list[Manifest], list[Man
         return [_init("fetch-model", image, images, command, [writable])], volumes, [readable], target
     if source.image is None:
         return [], [], [], own
-    copy = [
-        "cp",
-        source.image.path,
-        target,
-    ]  # the model image's own cp; the digest is verified by the embedder at its start
+    copy = ["cp", source.image.path, target]  # the model image's own cp; the embedder verifies the digest at its start
     return [_init("copy-model", source.image.reference, images, copy, [writable])], volumes, [readable], target
 
 

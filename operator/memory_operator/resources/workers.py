@@ -1,8 +1,8 @@
-"""Pods that run the `memory` command: the migration, backfill and index Jobs, and the sync Deployment.
+"""Pods that run the `memory` command: the Jobs for migration, backfill, index and swap, and the sync Deployment.
 
-The connection URI is mounted as a file, never put into the environment: a rotated password is then seen at the next
-connect, and `kubectl describe` shows nothing. Jobs carry their configuration's fingerprint and a sequence number
-instead of being changed: a Job's pod template is immutable, and a retry is a new Job.
+The connection URI is mounted as a file, never put into the environment: a rotated password is then read at the next
+connect, and `kubectl describe` shows nothing. A Job's pod template is immutable, so Jobs are never changed: they carry
+the fingerprint of their configuration and a sequence number, and a retry is a new Job.
 """
 
 from memory_operator.api.spec import ConfigMapKey, Gate, Manifest, MemoryIndex
@@ -23,22 +23,16 @@ from memory_operator.resources.embedder import NEXT_COMPONENT, embedder_url
 
 DSN_DIRECTORY = "/var/run/memory-index"
 JOB_TTL_SECONDS = 3600  # long enough to be read by a person; what is needed later is read from the database
-EXIT_CODES_WITHOUT_RETRY = [
-    2,
-    3,
-    4,
-]  # usage, waiting for something, needs a person: the same pod again would say the same
+EXIT_CODES_WITHOUT_RETRY = [2, 3, 4]  # usage, waiting for something, needs a person: the same pod would fail again
 METRICS_PORT = 9090
 GATE_DIRECTORY = "/var/run/memory-index-gate"
 WORKER_RESOURCES = {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}}
-DATABASE_JOB_RESOURCES = {
-    "requests": {"cpu": "50m", "memory": "96Mi"},
-    "limits": {"memory": "256Mi"},
-}  # the work happens inside Postgres
+# Of Jobs whose work happens inside Postgres.
+DATABASE_JOB_RESOURCES = {"requests": {"cpu": "50m", "memory": "96Mi"}, "limits": {"memory": "256Mi"}}
 
 
 def config_fingerprint(index: MemoryIndex, images: Images, component: str) -> str:
-    """The fingerprint of what a Job depends on: another configuration is another Job, at once and without back-off."""
+    """Return the fingerprint of what a Job depends on; where it changes, another Job starts without back-off."""
     spec = index.spec
     parts: dict[str, object] = {
         "table": spec.database.table,
@@ -61,12 +55,12 @@ def config_fingerprint(index: MemoryIndex, images: Images, component: str) -> st
 
 
 def job_name(index: MemoryIndex, component: str, config: str, sequence: int) -> str:
-    """`<index>-<component>-<hash>`, another one for each try."""
+    """Return `<index>-<component>-<hash>`, which differs for each run."""
     return f"{index.name}-{component}-{fingerprint([config, sequence])[:8]}"
 
 
 def migrate_job(index: MemoryIndex, images: Images, sequence: int) -> Manifest:
-    """Everything but the HNSW index: `memory migrate`."""
+    """Return the Job that migrates the schema: `memory migrate`."""
     job = _job(index, images, "migrate", ["memory", "migrate", "--json"], sequence, resources=DATABASE_JOB_RESOURCES)
     existing = index.spec.database.existing_vectors
     if existing != "Refuse":
@@ -76,20 +70,20 @@ def migrate_job(index: MemoryIndex, images: Images, sequence: int) -> Manifest:
 
 
 def index_job(index: MemoryIndex, images: Images, sequence: int) -> Manifest:
-    """The HNSW index, concurrently: `memory index build`."""
+    """Return the Job that builds the HNSW index concurrently: `memory index build`."""
     return _job(
         index, images, "index", ["memory", "index", "build", "--json"], sequence, resources=DATABASE_JOB_RESOURCES
     )
 
 
 def uninstall_job(index: MemoryIndex, images: Images, sequence: int) -> Manifest:
-    """Drops what the migrations added."""
+    """Return the Job that drops what the migrations added."""
     command = ["memory", "migrate", "--to", "base", "--yes", "--json"]
     return _job(index, images, "uninstall", command, sequence, resources=DATABASE_JOB_RESOURCES)
 
 
 def backfill_job(index: MemoryIndex, images: Images, sequence: int) -> Manifest:
-    """Drains the pending rows, each completion index its share: `memory backfill`."""
+    """Return the Indexed Job that embeds the pending rows, each index its share: `memory backfill`."""
     parallelism = index.spec.backfill.parallelism
     resources = index.spec.backfill.resources or WORKER_RESOURCES
     job = _job(index, images, "backfill", ["memory", "backfill", "--json"], sequence, resources=resources)
@@ -98,7 +92,10 @@ def backfill_job(index: MemoryIndex, images: Images, sequence: int) -> Manifest:
 
 
 def swap_job(index: MemoryIndex, images: Images, sequence: int, *, active: str, dimensions: int) -> Manifest:
-    """Swaps the active model for the specified one: `memory swap start`. Kept, since a refusal is not repeated."""
+    """Return the Job that swaps the active model for the specified one: `memory swap start`.
+
+    It has no time to live, because a refused swap must stay known.
+    """
     gate = index.spec.swap.gate
     judged = (
         ["--queries", f"{GATE_DIRECTORY}/{_gate_file(gate)}", "--max-drop", f"{gate.max_recall_drop:g}"] if gate else []
@@ -110,9 +107,12 @@ def swap_job(index: MemoryIndex, images: Images, sequence: int, *, active: str, 
     del job["spec"]["ttlSecondsAfterFinished"]
     pod = job["spec"]["template"]["spec"]
     container = pod["containers"][0]
-    now = {"MEMORY_MODEL": active, "MEMORY_DIMENSIONS": str(dimensions)}  # the process still serves the active model
+    current = {
+        "MEMORY_MODEL": active,
+        "MEMORY_DIMENSIONS": str(dimensions),
+    }  # recalls still use it
     container["env"] = [
-        {**item, "value": now[item["name"]]} if item["name"] in now else item for item in container["env"]
+        {**item, "value": current[item["name"]]} if item["name"] in current else item for item in container["env"]
     ]
     if gate:
         pod["volumes"].append(_gate_volume(gate))
@@ -121,7 +121,7 @@ def swap_job(index: MemoryIndex, images: Images, sequence: int, *, active: str, 
 
 
 def swap_abort_job(index: MemoryIndex, images: Images, sequence: int) -> Manifest:
-    """Gives up a swap that is no longer wanted: `memory swap abort`."""
+    """Return the Job that ends a swap that is no longer wanted: `memory swap abort`."""
     command = ["memory", "swap", "abort", "--yes", "--json"]
     return _job(index, images, "swap-abort", command, sequence, resources=DATABASE_JOB_RESOURCES)
 
@@ -138,7 +138,7 @@ def _gate_volume(gate: Gate) -> Manifest:
 
 
 def sync_deployment(index: MemoryIndex, images: Images, *, replicas: int) -> Manifest:
-    """Follows notifications and embeds new rows: `memory sync`. At most one, paused during a backfill."""
+    """Return the Deployment that embeds new rows as they are notified: `memory sync`; 0 or 1 replicas."""
     pod = _pod(index, images, "sync", ["memory", "sync"], restart="Always", resources=WORKER_RESOURCES)
     container = pod["spec"]["containers"][0]
     container["env"] = _settings(index, METRICS_PORT)

@@ -1,12 +1,13 @@
 """Rendering the chart with the real helm, which devcluster builds from its pinned source where it is not built yet."""
 
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from pydantic import BaseModel
 
 from devcluster.binaries import Binaries
 from devcluster.progress import ConsoleReporter
@@ -76,3 +77,12 @@ def everything(render: Render) -> Objects:
 def resource_definition() -> dict[str, Any]:
     """The MemoryIndex resource definition that the chart ships."""
     return dict(yaml.safe_load((CHART / "crds" / "memoryindexes.yaml").read_text()))
+
+
+def setting_paths(model: type[BaseModel]) -> Iterator[str]:
+    """Paths of the settings, with the name of the section before that of the setting."""
+    for name, field in model.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from (f"{name}_{path}" for path in setting_paths(field.annotation))
+        else:
+            yield name

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 import yaml
 
+from memory_operator.app import HEALTH_PORT, METRICS_PORT
 from memory_operator.settings import Settings
-from tests.unit.chart.conftest import CHART, Objects, Render
+from tests.unit.chart.conftest import CHART, Objects, Render, setting_paths
 
 DIGEST = "sha256:" + "b2" * 32
 
@@ -76,12 +77,12 @@ def test_digest_wins_over_tag(render: Render) -> None:
     by_digest = render({"operator": {"image": {"repository": repository, "tag": "1.2", "digest": DIGEST}}})
     assert pod(by_tag)["spec"]["containers"][0]["image"] == f"{repository}:1.2"
     assert pod(by_digest)["spec"]["containers"][0]["image"] == f"{repository}@{DIGEST}"
-    assert environment(by_digest)["MEMORY_OPERATOR_IMAGE"] == f"{repository}@{DIGEST}"
+    assert environment(by_digest)["MEMORY_OPERATOR_IMAGES_OPERATOR"] == f"{repository}@{DIGEST}"
 
 
 def test_images_follow_the_chart_version_by_default(render: Render) -> None:
     version = yaml.safe_load((CHART / "Chart.yaml").read_text())["appVersion"]
-    assert environment(render({}))["MEMORY_OPERATOR_EMBEDDER_IMAGE"] == f"localhost/memory-embedder:{version}"
+    assert environment(render({}))["MEMORY_OPERATOR_IMAGES_EMBEDDER"] == f"localhost/memory-embedder:{version}"
 
 
 def test_placement_and_pull_settings_reach_the_pod(render: Render) -> None:
@@ -120,13 +121,21 @@ def test_operator_understands_the_settings_it_is_given(
     for name, value in environment(render(values)).items():
         monkeypatch.setenv(name, value)
     settings = Settings()
-    assert (settings.namespaces, settings.log_level, settings.resync_seconds) == (("a", "b"), level, 90)
-    assert settings.image.startswith("localhost/memory-operator:")
+    assert (settings.namespaces, settings.log.level, settings.resync_seconds) == (("a", "b"), level, 90)
+    assert settings.images.operator.startswith("localhost/memory-operator:")
 
 
 def test_every_variable_is_a_setting_of_the_operator(render: Render) -> None:
-    known = {f"MEMORY_OPERATOR_{name.upper()}" for name in Settings.model_fields}
-    assert environment(render({})).keys() <= known
+    known = {f"MEMORY_OPERATOR_{path.upper()}" for path in setting_paths(Settings)}
+    assert environment(render({})).keys() == known
+
+
+def test_the_pod_declares_the_ports_that_the_operator_listens_on(render: Render) -> None:
+    (container,) = pod(render({}))["spec"]["containers"]
+    assert {port["name"]: port["containerPort"] for port in container["ports"]} == {
+        "health": HEALTH_PORT,
+        "metrics": METRICS_PORT,
+    }
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import pytest
 
 from memory_operator.api.reasons import Reason
 from memory_operator.settings import Settings
+from tests.unit.chart.conftest import setting_paths
 
 TEXT = (Path(__file__).resolve().parents[3] / "docs" / "operator.md").read_text(encoding="utf-8")
 
@@ -17,6 +18,6 @@ def test_each_reason_is_documented_with_its_remedy(reason: Reason) -> None:
         assert f"| `{reason.code}` | {reason.remedy} |" in TEXT
 
 
-@pytest.mark.parametrize("setting", Settings.model_fields)
-def test_each_setting_is_documented(setting: str) -> None:
-    assert f"`{setting.upper()}`" in TEXT
+@pytest.mark.parametrize("path", list(setting_paths(Settings)))
+def test_each_setting_is_documented(path: str) -> None:
+    assert f"`MEMORY_OPERATOR_{path.upper()}`" in TEXT

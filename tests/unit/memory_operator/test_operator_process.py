@@ -16,11 +16,11 @@ from memory_operator.settings import Settings
 
 
 def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MEMORY_OPERATOR_IMAGE", "reg/op:1")
+    monkeypatch.setenv("MEMORY_OPERATOR_IMAGES_OPERATOR", "reg/op:1")
     monkeypatch.setenv("MEMORY_OPERATOR_NAMESPACES", "a, b,")
     monkeypatch.setenv("MEMORY_OPERATOR_RESYNC_SECONDS", "7")
     settings = Settings()
-    assert (settings.images.operator, settings.namespaces, settings.intervals.settled) == ("reg/op:1", ("a", "b"), 7)
+    assert (settings.images.operator, settings.namespaces, settings.resync_seconds) == ("reg/op:1", ("a", "b"), 7)
     monkeypatch.setenv("MEMORY_OPERATOR_NAMESPACES", "")
     assert Settings().namespaces == ()
 
