@@ -75,7 +75,7 @@ format: $(VENV)/.installed  ## Rewrite the sources in the project's format
 	$(VENV)/bin/ruff format .
 
 .PHONY: setup
-setup: $(VENV)/.installed $(VENV)/.engine $(MODEL)  ## Virtual environment, llama.cpp, default model
+setup: $(VENV)/.installed $(VENV)/.engine $(MODEL)  ## Virtual environment, llama.cpp with our kernels, default model
 
 .PHONY: host
 host: $(VENV)/.installed  ## Debian packages that the cluster needs (as root; otherwise names them)
@@ -135,8 +135,10 @@ $(VENV)/.installed: requirements/uv.txt requirements/dev.txt recall/pyproject.to
 	$(UV) pip install --quiet --python $(PY) --no-deps --no-build-isolation -e recall -e operator -e embedder-service
 	touch $@
 
-# The wheel is portable (kernels are chosen at run time), so it is kept outside the clone.
-$(VENV)/.engine: $(VENV)/.installed requirements/llama.txt embedder-service/build-llama-wheel $(wildcard embedder-service/kernels/*.h)
+# The wheel is portable (kernels are chosen at run time), so it is kept outside the clone. It is built with this project's
+# patches to ggml; `embedder-service/build-llama-wheel OUT_DIR` without --kernels builds llama.cpp as released.
+$(VENV)/.engine: $(VENV)/.installed requirements/llama.txt embedder-service/build-llama-wheel embedder-service/apply-patches \
+		$(wildcard embedder-service/kernels/*.patch embedder-service/packaging/*.patch)
 	$(UV) pip install --quiet --python $(PY) --no-deps "$$($(PY) -m devcluster wheel)"
 	touch $@
 

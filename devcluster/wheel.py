@@ -1,6 +1,7 @@
 """The engine's wheel, built once per recipe from the locked source and kept outside the clone.
 
-The recipe itself is embedder-service/build-llama-wheel with the kernels beside it, which the Dockerfile uses as well.
+The recipe is embedder-service/build-llama-wheel with the patches beside it, which the Dockerfile uses as well. Both
+build with this project's kernels (`--kernels`).
 """
 
 import shutil
@@ -16,18 +17,31 @@ from devcluster.progress import Reporter
 from devcluster.settings import REPOSITORY, Settings
 
 RECIPE = "embedder-service/build-llama-wheel"
-_INPUTS = (RECIPE, "embedder-service/kernels", "requirements/llama.txt", "requirements/llama-build.txt")
-_REMEDY = "apt-get install --yes --no-install-recommends g++ python3-venv"
+_INPUTS = (
+    RECIPE,
+    "embedder-service/apply-patches",
+    "embedder-service/kernels",
+    "embedder-service/packaging",
+    "requirements/llama.txt",
+    "requirements/llama-build.txt",
+)
+_PROGRAMS = ("c++", "patch")
+_REMEDY = "apt-get install --yes --no-install-recommends g++ patch python3-venv"
 
 
 def wheel_key() -> str:
-    """The digest of the recipe and its locked inputs."""
+    """Digest of the recipe and its locked inputs."""
     return digest_of_files(REPOSITORY, _INPUTS, {"architecture": go_architecture()})
 
 
 def wheel_path(settings: Settings) -> Path | None:
     """The wheel, if it has been built."""
     return next(_directory(settings).glob("llama_cpp_python-*.whl"), None)
+
+
+def for_tests(settings: Settings) -> Path:
+    """Directory with what the tests need beside the wheel: sources as released, and a CPU backend without kernels."""
+    return _directory(settings) / "for-tests"
 
 
 def build_llama_wheel(settings: Settings, reporter: Reporter) -> Path:
@@ -44,12 +58,13 @@ def build_llama_wheel(settings: Settings, reporter: Reporter) -> Path:
 
 
 def _build(directory: Path, reporter: Reporter) -> None:
-    if not processes.exists("c++"):
-        raise DevclusterError("llama.cpp has to be compiled and there is no C++ compiler", remedy=_REMEDY)
+    missing = [program for program in _PROGRAMS if not processes.exists(program)]
+    if missing:
+        raise DevclusterError(f"llama.cpp has to be compiled, which needs {' and '.join(missing)}", remedy=_REMEDY)
     with tempfile.TemporaryDirectory(prefix=".wheel-", dir=directory.parent) as scratch:
         target = Path(scratch, "out")
         with reporter.step("Build llama-cpp-python (about 10 minutes, once)") as step:
-            processes.stream([REPOSITORY / RECIPE, target], step.note, remedy=_REMEDY)
+            processes.stream([REPOSITORY / RECIPE, "--kernels", "--for-tests", target], step.note, remedy=_REMEDY)
             step.note("")
         shutil.rmtree(directory, ignore_errors=True)
         target.rename(directory)

@@ -17,8 +17,14 @@ from devcluster.progress import Reporter
 from devcluster.settings import REPOSITORY
 
 RECIPE = "benchmarks/build-llama-server"
-_INPUTS = (RECIPE, "requirements/llama-server.txt", "requirements/llama-server-build.txt")
-_REMEDY = "apt-get install --yes --no-install-recommends g++ python3-venv"
+_INPUTS = (
+    RECIPE,
+    "embedder-service/apply-patches",
+    "embedder-service/packaging/fewer-processor-variants.patch",
+    "requirements/llama-server.txt",
+    "requirements/llama-server-build.txt",
+)
+_REMEDY = "apt-get install --yes --no-install-recommends g++ patch python3-venv"
 
 
 def llama_server_program(cache: Path, reporter: Reporter, flavour: str = "cpu") -> Path:

@@ -23,6 +23,8 @@ import numpy.typing as npt
 import pytest
 from safetensors.numpy import load_file
 
+from devcluster import wheel
+from devcluster.settings import Settings
 from memory_embedder.engine.llama import EngineOptions, LlamaEngine
 from memory_embedder.models.convert.bert import WeightType
 from memory_embedder.models.convert.package import convert_package
@@ -35,6 +37,15 @@ MINILM = PROFILES["all-MiniLM-L6-v2"]
 
 def _cache() -> Path:
     return Path(os.environ.get("MEMORY_INDEX_CACHE", Path.home() / ".cache" / "memory-index"))
+
+
+@pytest.fixture(scope="session")
+def for_tests() -> Path:
+    """The released sources that the patches change, and a CPU backend without this project's kernels."""
+    directory = wheel.for_tests(Settings())
+    if not directory.is_dir():
+        pytest.fail(f"{directory} does not exist: run `make setup`, which builds the engine")
+    return directory
 
 
 @pytest.fixture(scope="session")

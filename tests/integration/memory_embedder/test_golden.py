@@ -140,7 +140,9 @@ import json, sys
 from pathlib import Path
 from memory_embedder.engine import backends, llama
 from memory_embedder.models.profiles import PROFILES
-wanted, path, texts = sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3])
+wanted, path, texts, library = sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3]), sys.argv[4]
+if library:
+    backends._variants = lambda _directory: {wanted: Path(library)}
 offered = {}
 def choose(scores, *, avoid_amx):
     offered.update(scores)
@@ -155,8 +157,9 @@ print(json.dumps({"kernels": engine.facts.kernels, "runs": runs, "vectors": vect
 """
 
 
-def _by_variant(wanted: str, path: Path, texts: list[str]) -> dict[str, Any]:
-    command = [sys.executable, "-c", _BY_ONE_VARIANT, wanted, str(path), json.dumps(texts)]
+def by_variant(wanted: str, path: Path, texts: list[str], *, library: Path | str = "") -> dict[str, Any]:
+    """What the kernels of one variant compute: each text with one thread and with two, then the first five at once."""
+    command = [sys.executable, "-c", _BY_ONE_VARIANT, wanted, str(path), json.dumps(texts), str(library)]
     done = subprocess.run(command, check=True, capture_output=True, timeout=120)
     answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return answer
@@ -169,9 +172,9 @@ def test_each_of_the_kernels_that_this_machine_runs_gives_the_reference(f16_file
     texts = [" ".join(itertools.islice(itertools.cycle(sentence.split()), length)) for length in lengths]
     alone = [reference.embed(text) for text in texts]
     expected = np.array(alone * 2 + alone[:5])  # with one thread and two, and the first five in one batch
-    runs = _by_variant("", f16_file, ["which"])["runs"]
+    runs = by_variant("", f16_file, ["which"])["runs"]
     assert runs
     for variant in runs:
-        answer = _by_variant(variant, f16_file, texts)
+        answer = by_variant(variant, f16_file, texts)
         assert answer["kernels"] == variant
         assert ((np.array(answer["vectors"]) * expected).sum(axis=1) >= 0.9999).all(), variant

@@ -98,15 +98,14 @@ def test_a_tokenizer_that_splits_the_words_is_refused() -> None:
         check_lengths(len, {12})
 
 
-def test_the_peer_is_built_with_the_flags_and_kernels_of_our_wheel() -> None:
+def test_llama_server_is_built_with_the_flags_and_processor_variants_of_our_wheel_and_without_our_kernels() -> None:
     wheel = (ROOT / "embedder-service/build-llama-wheel").read_text()
     server = (ROOT / "benchmarks/build-llama-server").read_text()
     flags = re.search(r'arguments="(-DGGML_NATIVE=OFF [^"]*?)( -DLLAVA_BUILD=OFF)?"', wheel)
     assert flags
     assert f'arguments="{flags[1]}"' in server
-    left_out = re.search(r"sed -i -E '(/ggml_add_cpu_backend_variant.*)'", wheel)
-    assert left_out
-    assert left_out[1] in server
+    assert all("packaging/fewer-processor-variants.patch" in script for script in (wheel, server))
+    assert "kernels/" not in server
     cuda = re.search(r'arguments="\$arguments (-DGGML_CUDA.*)"', wheel)
     assert cuda
     assert cuda[1] in server
