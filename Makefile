@@ -56,11 +56,11 @@ SETS ?= ../shared/datasets
 
 .PHONY: bench-recall
 bench-recall: setup  ## Every table of the recall report from the sets in SETS=dir; ends with one line of JSON
-	PYTHONPATH=benchmarks $(PY) -m memory_bench study $(SETS)
+	PYTHONPATH=.:benchmarks $(PY) -m memory_bench recall $(SETS)
 
 .PHONY: bench-latency
 bench-latency: setup  ## Recall beside the plain design at 5k, 100k and 1M rows (12 GB of disk); one line of JSON
-	PYTHONPATH=benchmarks $(PY) -m memory_bench latency
+	PYTHONPATH=.:benchmarks $(PY) -m memory_bench latency
 
 .PHONY: check
 check: $(VENV)/.installed  ## Format, lint, types, import contracts
@@ -90,15 +90,15 @@ BENCH_DATA := $(or $(DATA),$(wildcard ../shared/datasets/locomo),examples/homela
 
 .PHONY: bench-backfill
 bench-backfill: setup  ## Backfills beside what bounds them; ends with one line of JSON (DATA=dir)
-	PYTHONPATH=benchmarks $(PY) -m memory_bench.backfill --dataset $(BENCH_DATA)
+	PYTHONPATH=.:benchmarks $(PY) -m memory_bench backfill --dataset $(BENCH_DATA)
 
 .PHONY: bench-shared-table
 bench-shared-table: setup  ## What other users of the table notice of migrations and of the index
-	PYTHONPATH=benchmarks $(PY) -m memory_bench.shared_table
+	PYTHONPATH=.:benchmarks $(PY) -m memory_bench shared-table
 
 .PHONY: bench-swap
 bench-swap: setup  ## Model swaps under recalls and writes; ends with one line of JSON
-	PYTHONPATH=benchmarks $(PY) -m memory_bench.swap
+	PYTHONPATH=.:benchmarks $(PY) -m memory_bench swap
 
 .PHONY: run-operator
 run-operator: setup  ## The operator from the working tree against the running development cluster
@@ -106,15 +106,15 @@ run-operator: setup  ## The operator from the working tree against the running d
 
 .PHONY: bench-embedder
 bench-embedder: setup  ## The embedder against llama-server, the Llama class and the machine's limit (FLAGS=--quick|--full)
-	PYTHONPATH=.:benchmarks $(PY) -m memory_bench.embedder_speed $(FLAGS)
+	PYTHONPATH=.:benchmarks $(PY) -m memory_bench embedder $(FLAGS)
 
 .PHONY: bench-embedder-gpu
 bench-embedder-gpu: setup  ## The same on a GPU; needs a CUDA build of the wheel and says so where there is none
-	PYTHONPATH=.:benchmarks $(PY) -m memory_bench.embedder_speed --gpu $(FLAGS)
+	PYTHONPATH=.:benchmarks $(PY) -m memory_bench embedder --gpu $(FLAGS)
 
 .PHONY: flood-embedder
 flood-embedder: setup  ## 10,000 requests, 30 % malformed: it must answer all, stay up and stay small
-	PYTHONPATH=.:benchmarks $(PY) -m memory_bench.embedder_flood --output benchmarks/results/embedder/flood.json
+	PYTHONPATH=.:benchmarks $(PY) -m memory_bench embedder-flood --output benchmarks/results/embedder/flood.json
 
 .PHONY: images
 images: setup  ## Both images, with docker, podman or buildah

@@ -1,1 +1,1 @@
-"""Measures retrieval: labelled sets, pluggable retrievers, significance, and reports that can be made again."""
+"""Benchmarks: recall on labelled sets, latency, backfill, swap, the shared table, and the embedder."""

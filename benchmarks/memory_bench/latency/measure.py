@@ -13,10 +13,10 @@ from typing import Any
 import asyncpg
 import numpy as np
 
-from memory_bench.latency import plain
+from memory_bench.latency import plain_design
 from memory_bench.latency.store import MODEL, Built
 from memory_bench.latency.synthetic import Questions, Synthetic
-from memory_bench.latency.unbounded import UnboundedBm25
+from memory_bench.latency.unbounded_bm25 import UnboundedBm25
 from memory_recall.embedding.client import EmbedderClient
 from memory_recall.search.fusion import Fusion
 from memory_recall.search.hybrid_recall import HybridRecall
@@ -110,7 +110,7 @@ def _arms(
 
     return {
         "ours": ours("hybrid"),
-        "plain": lambda number: plain.recall(theirs, questions.texts[number], vectors[number].vector, _PAGE),
+        "plain": lambda number: plain_design.recall(theirs, questions.texts[number], vectors[number].vector, _PAGE),
         WORDS_ONLY: ours("lexical"),
         EMBEDDER_STOPPED: degraded,
         MEANING_ONLY: ours("dense"),

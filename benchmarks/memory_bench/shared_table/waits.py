@@ -15,10 +15,8 @@ from typing import Any
 
 import asyncpg
 
-from memory_bench.backfill.null_side import null_model
-from memory_bench.backfill.server import MIGRATIONS, MeasuredServer
-from memory_recall.postgres.connection import DsnText
-from memory_recall.schema.migrate import MigrationRequest, migrate
+from memory_bench.backfill.null_embedder import null_model
+from memory_bench.postgres import MeasuredServer, build_index, migrate_schema
 
 USERS = 3
 _PAUSE_SECONDS = 0.002
@@ -57,19 +55,18 @@ _SHARES = {"p50_ms": 0.5, "p99_ms": 0.99, "longest_ms": 1.0}
 async def measure(server: MeasuredServer, *, rows: int, seconds: float) -> dict[str, Any]:
     """Statements of others before, while the schema is migrated, and while the index is built."""
     dsn = await _prepared(server, rows)
-    request = MigrationRequest("memories", null_model(), MIGRATIONS)
     found: dict[str, Any] = {"rows": rows, "users": USERS}
     async with _others(dsn, rows) as times:
         await asyncio.sleep(seconds)
         found["undisturbed"] = times.summary()
     async with _others(dsn, rows) as times:
         began = time.perf_counter()
-        await migrate(DsnText(dsn), request, to="schema")
+        await migrate_schema(dsn, null_model())
         found["during the migration"] = {**times.summary(), "seconds": time.perf_counter() - began}
     await server.execute(_VECTORS, database="shared")
     async with _others(dsn, rows) as times:
         began = time.perf_counter()
-        await migrate(DsnText(dsn), request, to="head")
+        await build_index(dsn, null_model())
         found["during the index build"] = {**times.summary(), "seconds": time.perf_counter() - began}
     phases = [phase for phase in found.values() if isinstance(phase, dict)]
     found["longest_wait_ms"] = max(phase["longest_ms"] for phase in phases[1:])
@@ -83,12 +80,11 @@ _VECTORS = (
 
 
 async def _prepared(server: MeasuredServer, rows: int) -> str:
-    await server.execute('CREATE DATABASE "shared"')
-    await server.execute("CREATE EXTENSION vector", database="shared")
+    dsn = await server.create("shared")
     await server.execute(_OWN_TABLE, database="shared")
     await server.execute(_FILL.format(rows=rows), database="shared")
     await server.execute("VACUUM (ANALYZE) memories", database="shared")
-    return server.dsn("shared")
+    return dsn
 
 
 @asynccontextmanager

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[3]
 def test_a_flood_is_answered_without_server_errors_and_leaves_memory_as_it_was(tmp_path: Path) -> None:
     environment = os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'benchmarks'}"}
     kept = tmp_path / "flood.json"
-    command = [sys.executable, "-m", "memory_bench.embedder_flood", "--count", "150", "--output", str(kept)]
+    command = [sys.executable, "-m", "memory_bench", "embedder-flood", "--count", "150", "--output", str(kept)]
     done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False, timeout=500)
     assert done.returncode == 0, done.stdout + done.stderr
     outcome = json.loads(kept.read_text())["outcome"]

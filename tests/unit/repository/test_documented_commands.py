@@ -45,7 +45,7 @@ def test_documented_make_targets_exist(document: Path, command: str) -> None:
 
 
 PROGRAMS = ("memory", "memory-operator", "memory-embedder")
-MODULES = ("devcluster", "devcluster.demo")
+MODULES = ("devcluster", "devcluster.demo", "memory_bench")
 BIN = ROOT / ".venv" / "bin"
 
 
@@ -87,4 +87,5 @@ def test_documented_programs_know_their_options(document: Path, command: str) ->
 def ask(*command: str | Path) -> subprocess.CompletedProcess[str]:
     """The program's help at that place."""
     environment = {"COLUMNS": "200", "PATH": "/usr/bin:/bin", "NO_COLOR": "1", "HOME": "/nonexistent"}
+    environment["PYTHONPATH"] = f"{ROOT}:{ROOT / 'benchmarks'}"
     return subprocess.run([*command, "--help"], capture_output=True, text=True, check=False, env=environment, cwd=ROOT)

@@ -1,0 +1,60 @@
+"""The command `backfill`: measures backfills beside what bounds them, ends with one line of JSON."""
+
+import asyncio
+import json
+import signal
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from memory_bench.backfill import killed_worker, null_embedder, real_embedder, results
+from memory_bench.harness.dataset import Dataset, DatasetError, load_dataset
+from memory_bench.postgres import MeasuredServer
+from memory_bench.report import console, machine
+from memory_bench.servers import CACHE
+
+
+def backfill(  # noqa: PLR0917  (typer makes options of them; nobody calls this by position)
+    dataset: Annotated[Path, typer.Option(help="A labelled set, whose memories the real embedder embeds.")],
+    output: Annotated[Path, typer.Option(help="Where results and chart go.")] = Path("benchmarks/results/backfill"),
+    model: Annotated[str, typer.Option(help="Profile of the real embedder's model.")] = "all-MiniLM-L6-v2",
+    model_file: Annotated[Path | None, typer.Option(help="Its GGUF file; default: the one that setup made.")] = None,
+    real_rows: Annotated[int, typer.Option(help="Memories for the real embedder at most; 0: all.")] = 0,
+    real_seconds: Annotated[float, typer.Option(help="How long to repeat pairs with the real embedder.")] = 450,
+    rows: Annotated[int, typer.Option(help="Rows for the null embedder.")] = 100_000,
+    small: Annotated[int, typer.Option(help="Rows of the run that memory is compared with.")] = 10_000,
+    null_seconds: Annotated[float, typer.Option(help="How long to repeat rounds with the null embedder.")] = 60,
+) -> None:
+    """Measure backfills beside their bounds.
+
+    Example: python -m memory_bench backfill --dataset examples/homelab
+    """
+    try:
+        loaded = load_dataset(dataset)
+    except DatasetError as error:
+        raise typer.BadParameter(str(error)) from None
+    file = model_file or CACHE / "models" / f"{model}.gguf"
+    texts = [memory.content for memory in loaded.memories][: real_rows or None]
+
+    async def measure() -> dict[str, Any]:
+        async with MeasuredServer() as server:
+            console.print(f"Null embedder: {rows:,} rows against a bare update loop, for {null_seconds:g} s")
+            null = await null_embedder.measure(server, rows=rows, small=small, seconds=null_seconds, most=7)
+            console.print(f"Four workers, one killed: {rows // 5:,} rows")
+            double = await killed_worker.measure(server, rows=rows // 5)
+            console.print(
+                f"Real embedder ({model}): {len(texts):,} memories of {loaded.name}, pairs for {real_seconds:g} s"
+            )
+            real = await real_embedder.measure(server, texts, model=model, file=file, seconds=real_seconds, most=5)
+        return {"embedder": real, "null": null, "double": double, "machine": machine(), "dataset": _described(loaded)}
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the server and the embedder end with us
+    measured = asyncio.run(measure())
+    results.write(output, measured)
+    console.print(f"Results are in {output}.")
+    print(json.dumps(results.headline(measured)))
+
+
+def _described(dataset: Dataset) -> dict[str, object]:
+    return {"name": dataset.name, "sha256": dataset.digest, "memories": len(dataset.memories)}

@@ -1,0 +1,125 @@
+"""One measured run in a process of its own, so that its memory is its own too.
+
+    python -m memory_bench.backfill.measured_process null-backfill DSN ROWS
+    python -m memory_bench.backfill.measured_process bare-update DSN ROWS
+    python -m memory_bench.backfill.measured_process backfill DSN EMBEDDER_URL
+
+Times are from before the first connect to the last row stored; what Python needs to start is not in them. The last line
+printed is one JSON object.
+"""
+
+import asyncio
+import json
+import resource
+import sys
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from memory_recall.embedding.client import EmbedderClient
+from memory_recall.indexing import halfvec
+from memory_recall.indexing.backfill import WorkerPlan, backfill
+from memory_recall.indexing.document_embedder import DescribedEmbedder
+from memory_recall.indexing.metrics import WorkerMetrics
+from memory_recall.indexing.pipeline import PipelineOptions
+from memory_recall.indexing.progress import LogProgress
+from memory_recall.postgres.connection import DsnText, connect
+
+NULL_MODEL, NULL_DIMENSIONS = "null", 384
+BARE_BATCH_ROWS = 1024  # as many as a backfill stores in one statement at most
+_BARE_UPDATE = (
+    "UPDATE memories m SET embedding = v.embedding FROM unnest($1::bigint[], $2::halfvec[]) AS v(id, embedding) "
+    "WHERE m.id = v.id"
+)
+
+
+@dataclass(frozen=True)
+class NullDescription:
+    """What the null embedder says of itself."""
+
+    name: str = NULL_MODEL
+    dimensions: int = NULL_DIMENSIONS
+    digest: str | None = None
+
+
+@dataclass(frozen=True)
+class NullAnswer:
+    """Vectors that cost nothing."""
+
+    vectors: npt.NDArray[np.float32]
+    tokens: int = 0
+    truncated: int = 0
+
+
+class NullEmbedder:
+    """Answers at once with one and the same vector for each text: what remains is the backfill itself."""
+
+    async def model_info(self) -> NullDescription:
+        """The null model."""
+        return NullDescription()
+
+    async def embed_documents(self, texts: Sequence[str]) -> NullAnswer:
+        """A constant for each text."""
+        return NullAnswer(np.full((len(texts), NULL_DIMENSIONS), 0.05, dtype=np.float32))
+
+
+async def measure_backfill(dsn: str, embedder: DescribedEmbedder) -> tuple[int, float]:
+    """Rows and seconds of a backfill with its default options."""
+    plan = WorkerPlan("memories", PipelineOptions())
+    progress = LogProgress(WorkerMetrics(), worker="backfill")
+    began = time.perf_counter()
+    result = await backfill(DsnText(dsn), embedder, plan, progress=progress, stop=asyncio.Event())
+    return result.tally.embedded, time.perf_counter() - began
+
+
+async def measure_bare_update(dsn: str, rows: int) -> tuple[int, float]:
+    """The same rows, stored by one statement after another and nothing else: no reading, no hash, no guard."""
+    began = time.perf_counter()
+    connection = await connect(DsnText(dsn))
+    await halfvec.register(connection, "public")
+    for first in range(1, rows + 1, BARE_BATCH_ROWS):
+        ids = list(range(first, min(first + BARE_BATCH_ROWS, rows + 1)))
+        vectors = np.full((len(ids), NULL_DIMENSIONS), 0.05, dtype=np.float32)
+        await connection.execute(_BARE_UPDATE, ids, halfvec.encode_halfvecs(vectors))
+    seconds = time.perf_counter() - began
+    await connection.close()
+    return rows, seconds
+
+
+async def _served(dsn: str, url: str) -> tuple[int, float]:
+    async with EmbedderClient(url) as client:
+        return await measure_backfill(dsn, client)
+
+
+def _peak_rss_kib() -> int:
+    """Of this program; the figure of getrusage also knows the parent that it was forked from."""
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    return int(status.split("VmHWM:")[1].split()[0])
+
+
+def main() -> None:
+    """Run what the arguments name."""
+    kind, dsn, argument = sys.argv[1:4]
+    kinds: dict[str, Callable[[], Coroutine[Any, Any, tuple[int, float]]]] = {
+        "null-backfill": lambda: measure_backfill(dsn, NullEmbedder()),
+        "bare-update": lambda: measure_bare_update(dsn, int(argument)),
+        "backfill": lambda: _served(dsn, argument),
+    }
+    rows, seconds = asyncio.run(kinds[kind]())
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    report = {
+        "rows": rows,
+        "seconds": seconds,
+        "cpu_seconds": used.ru_utime + used.ru_stime,
+        "peak_rss_kib": _peak_rss_kib(),
+    }
+    print(json.dumps(report))
+
+
+if __name__ == "__main__":
+    main()

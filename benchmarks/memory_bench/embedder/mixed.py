@@ -1,0 +1,61 @@
+"""Queries beside bulk documents: what a prompt waits while a backfill runs."""
+
+import re
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from memory_bench.embedder.over_http import HttpSubject
+from memory_bench.embedder.plan import MixedPlan
+from memory_bench.embedder.records import MixedRecord
+from memory_bench.embedder.subject import DocumentLoad
+
+_SATURATED_AFTER_SECONDS = 0.3  # by then both clients have documents waiting
+
+
+def bulk_alone(subject: HttpSubject, load: DocumentLoad, number: int) -> MixedRecord:
+    """The documents without any query."""
+    return MixedRecord(subject.name, number, load.texts, subject.run_documents(load), with_queries=False, queries=())
+
+
+def bulk_with_queries(
+    subject: HttpSubject, load: DocumentLoad, queries: Iterator[str], plan: MixedPlan, number: int
+) -> MixedRecord:
+    """The same documents with one query after another; those that did not see the full load are left out."""
+    with ThreadPoolExecutor(1) as pool:
+        bulk = pool.submit(subject.run_documents, load)
+        time.sleep(_SATURATED_AFTER_SECONDS)
+        waited = tuple(_ask(subject, queries, bulk, plan.query_pause_seconds))
+        return MixedRecord(subject.name, number, load.texts, bulk.result(), with_queries=True, queries=waited)
+
+
+def _ask(subject: HttpSubject, queries: Iterator[str], bulk: Future[float], pause: float) -> Iterator[float]:
+    while not bulk.done():
+        seconds = subject.run_query(next(queries))
+        if bulk.done():
+            return  # the load ended while it waited
+        yield seconds
+        time.sleep(pause)
+
+
+def batch_seconds(port: int, before: tuple[float, float] | None = None) -> tuple[float, float]:
+    """Seconds and number of our document batches so far, less those of an earlier reading."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        text = answer.read().decode()
+    found = [_metric(text, f'memory_embedder_batch_seconds_{part}{{lane="document"}}') for part in ("sum", "count")]
+    start = before or (0.0, 0.0)
+    return found[0] - start[0], found[1] - start[1]
+
+
+def _metric(text: str, name: str) -> float:
+    match = re.search(rf"^{re.escape(name)} (\S+)$", text, re.MULTILINE)
+    return float(match[1]) if match else 0.0
+
+
+def load_of(texts: Sequence[str], tokens: int, clients: int, texts_per_request: int) -> DocumentLoad:
+    """Texts cut into requests."""
+    requests = tuple(
+        tuple(texts[start : start + texts_per_request]) for start in range(0, len(texts), texts_per_request)
+    )
+    return DocumentLoad(tokens, clients, requests)

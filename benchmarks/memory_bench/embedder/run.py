@@ -1,0 +1,266 @@
+"""One model's measurements, from starting its subjects to the last turn."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+
+from memory_bench import servers
+from memory_bench.embedder import machine, mixed
+from memory_bench.embedder.in_process import LlamaClass, OneThread, RawLoop
+from memory_bench.embedder.over_http import HttpSubject
+from memory_bench.embedder.plan import (
+    ACCEPTANCE_TOKENS,
+    MINILM,
+    QUERY_TOKENS,
+    DocumentPoint,
+    MixedPlan,
+    ModelPlan,
+)
+from memory_bench.embedder.records import (
+    LLAMA_CLASS,
+    LLAMA_CLASS_SMALL,
+    LLAMA_SERVER,
+    OURS,
+    DocumentRecord,
+    Measurements,
+    MixedRecord,
+    QueryRecord,
+)
+from memory_bench.embedder.subject import DocumentLoad, QuerySubject, Subject, check_agreement, paired_rounds
+from memory_bench.embedder.texts import check_lengths, texts_of
+from memory_embedder.engine.llama import EngineOptions, LlamaEngine
+from memory_embedder.models.gguf_header import read_facts
+from memory_embedder.models.profiles import PROFILES, ModelProfile, Pooling
+
+_RAW_CAPACITY = 1024  # tokens a batch of the raw loop may have while its best size is looked for
+_CALIBRATION_TEXTS = 16
+_CLASS_WINDOW = 2048
+_CLASS_DEFAULT_WINDOW = 512
+
+Advance = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Subjects:
+    """Who takes part, every one of them started."""
+
+    ours: HttpSubject
+    theirs: HttpSubject | None
+    in_process: tuple[Subject, ...]
+
+    @property
+    def servers(self) -> list[HttpSubject]:
+        """Those over HTTP."""
+        return [self.ours, *([self.theirs] if self.theirs else [])]
+
+    @property
+    def everyone(self) -> list[Subject]:
+        """All of them."""
+        return [*self.servers, *self.in_process]
+
+
+@dataclass(slots=True)
+class ModelRun:
+    """The subjects of one model and what they did."""
+
+    plan: ModelPlan
+    model: Path
+    program: Path | None
+    scratch: Path
+    cores: int
+    advance: Advance
+    keep: Callable[[Measurements], None]
+    gpu_layers: int = 0
+    seeds: Iterator[int] = field(default_factory=lambda: count(1))
+
+    def measure(self) -> Measurements:
+        """Everything in the plan."""
+        with ExitStack() as stack:
+            raw = RawLoop(LlamaEngine(self._options()), self.cores)
+            stack.callback(raw.close)
+            check_lengths(raw.count_tokens, set(self.plan.lengths))
+            found = Measurements(self.plan.model, least_cosine=1.0)
+            facts = read_facts(self.model)
+            found.text_flops = {tokens: machine.text_flops(facts, tokens) for tokens in self.plan.lengths}
+            if self.plan.calibrate:
+                found.raw_calibration = [
+                    raw.calibrate(tokens, self._texts(tokens, _CALIBRATION_TEXTS)) for tokens in self.plan.lengths
+                ]
+            subjects = self._start(stack, raw, found)
+            found.least_cosine = check_agreement(
+                subjects.everyone, self._texts(QUERY_TOKENS, 2) + self._texts(ACCEPTANCE_TOKENS, 2)
+            )
+            askers: list[QuerySubject] = [*subjects.servers, raw, OneThread(raw)]
+            self._queries(found, askers, facts.dimensions)
+            self.keep(found)
+            if self.plan.mixed:
+                self._mixed(found, subjects.ours, subjects.theirs, self.plan.mixed)
+                self.keep(found)
+            for point in self.plan.documents:
+                self._documents(found, point, subjects, facts.dimensions)
+                self.keep(found)
+        return found
+
+    def _start(self, stack: ExitStack, raw: RawLoop, found: Measurements) -> Subjects:
+        ours = HttpSubject(OURS, stack.enter_context(self._ours(wide=False)).port, lanes=True)
+        theirs = None
+        if self.program is not None:
+            settings = self._best_server(found, self.program)
+            started = stack.enter_context(self._llama_server(self.program, settings))
+            theirs = HttpSubject(LLAMA_SERVER, started.port, lanes=False)
+        windows = {LLAMA_CLASS: _CLASS_WINDOW, LLAMA_CLASS_SMALL: _CLASS_DEFAULT_WINDOW}
+        classes = [
+            LlamaClass(name, self.model, window, self.cores, self.gpu_layers) for name, window in windows.items()
+        ]
+        for one in classes:
+            stack.callback(one.close)
+        return Subjects(ours, theirs, (raw, *classes))
+
+    def _queries(self, found: Measurements, subjects: Sequence[QuerySubject], width: int) -> None:
+        for tokens in self.plan.query_tokens:
+            for subject in subjects:
+                subject.run_query(self._texts(tokens, 1)[0])  # buffers and pages of that size
+
+            def turn(subject: QuerySubject, number: int, tokens: int = tokens) -> None:
+                texts = self._texts(tokens, self.plan.queries_a_round)
+                seconds = tuple(subject.run_query(text) for text in texts)
+                found.queries.append(QueryRecord(subject.name, tokens, number, seconds))
+                self.advance(f"{subject.name}: queries of {tokens} tokens")
+
+            paired_rounds(subjects, self.plan.query_rounds, turn)
+            found.gemm_flops.append(machine.gemm_flops(width, 0.2))
+
+    def _documents(self, found: Measurements, point: DocumentPoint, all_: Subjects, width: int) -> None:
+        with ExitStack() as stack:
+            ours = all_.ours
+            if self.plan.model == MINILM and point.tokens > PROFILES[MINILM].max_tokens:
+                ours = HttpSubject(OURS, stack.enter_context(self._ours(wide=True)).port, lanes=True)
+            subjects: list[Subject] = [ours, *all_.servers[1:], *(all_.in_process if point.everyone else ())]
+            rates: dict[str, float] = {}
+            for subject in subjects:
+                self._turn(found, subject, point, number=None, rates=rates)
+
+            def turn(subject: Subject, number: int) -> None:
+                self._turn(found, subject, point, number=number, rates=rates)
+                self.advance(f"{subject.name}: documents of {point.tokens} tokens, {point.concurrency} at once")
+
+            paired_rounds(subjects, point.rounds, turn)
+        found.gemm_flops.append(machine.gemm_flops(width, 0.2))
+
+    def _turn(
+        self,
+        found: Measurements,
+        subject: Subject,
+        point: DocumentPoint,
+        *,
+        number: int | None,
+        rates: dict[str, float],
+    ) -> None:
+        """A turn with as many texts as fill a slice at the rate seen so far; the one without a number only warms up."""
+        least = 4 if number is None else 8 if isinstance(subject, LlamaClass) else point.concurrency
+        wanted = int(rates.get(subject.name, 0.0) * point.slice_seconds)
+        size = point.texts_per_request
+        requests = max(1, -(-max(least, wanted) // size))
+        texts = self._texts(point.tokens, requests * size)
+        load = mixed.load_of(texts, point.tokens, point.concurrency, size)
+        seconds = subject.run_documents(load)
+        rates[subject.name] = load.texts / seconds
+        if number is not None:
+            found.documents.append(
+                DocumentRecord(subject.name, point.tokens, point.concurrency, size, number, load.texts, seconds)
+            )
+
+    def _mixed(self, found: Measurements, ours: HttpSubject, theirs: HttpSubject | None, plan: MixedPlan) -> None:
+        queries = (self._texts(QUERY_TOKENS, 1)[0] for _ in count())
+        before = mixed.batch_seconds(ours.port)
+
+        def load() -> DocumentLoad:
+            texts = self._texts(ACCEPTANCE_TOKENS, plan.texts)
+            return mixed.load_of(texts, ACCEPTANCE_TOKENS, plan.clients, plan.texts_per_request)
+
+        def with_queries(subject: HttpSubject) -> Callable[[int], MixedRecord]:
+            return lambda number: mixed.bulk_with_queries(subject, load(), queries, plan, number)
+
+        def alone(number: int) -> MixedRecord:
+            return mixed.bulk_alone(ours, load(), number)
+
+        actions = [alone, with_queries(ours), *([with_queries(theirs)] if theirs else [])]
+        for number in range(plan.rounds):
+            for action in actions if number % 2 == 0 else reversed(actions):
+                found.mixed.append(action(number))
+                self.advance("documents with and without queries beside them")
+        seconds, batches = mixed.batch_seconds(ours.port, before)
+        found.document_batch_seconds = seconds / batches
+
+    def _best_server(self, found: Measurements, program: Path) -> servers.LlamaServerSettings:
+        candidates = servers.LLAMA_SERVER_CANDIDATES if self.plan.calibrate else servers.LLAMA_SERVER_CANDIDATES[:1]
+        rates: dict[servers.LlamaServerSettings, float] = {}
+        for settings in candidates:
+            with self._llama_server(program, settings) as server:
+                subject = HttpSubject(LLAMA_SERVER, server.port, lanes=False)
+                load = mixed.load_of(self._texts(ACCEPTANCE_TOKENS, 64), ACCEPTANCE_TOKENS, 8, 4)
+                subject.run_documents(mixed.load_of(self._texts(ACCEPTANCE_TOKENS, 8), ACCEPTANCE_TOKENS, 8, 1))
+                rates[settings] = load.texts / subject.run_documents(load) if len(candidates) > 1 else 0.0
+            self.advance("")
+        found.server_calibration = [
+            {"options": self._server_options(one), "documents_per_second": round(rate, 2)}
+            for one, rate in rates.items()
+        ]
+        return max(rates, key=lambda one: rates[one])
+
+    def _ours(self, *, wide: bool) -> AbstractContextManager[servers.Server]:
+        return servers.memory_embedder(
+            self.model,
+            self._log(OURS),
+            [*servers.WITHOUT_QUERY_CACHE, *self._profile_options(wide=wide), *self._gpu_options()],
+        )
+
+    def _llama_server(
+        self, program: Path, settings: servers.LlamaServerSettings
+    ) -> AbstractContextManager[servers.Server]:
+        return servers.llama_server(program, self.model, self._log(LLAMA_SERVER), self._server_options(settings))
+
+    def _server_options(self, settings: servers.LlamaServerSettings) -> list[str]:
+        return settings.options(self.cores, self.gpu_layers)
+
+    def _profile_options(self, *, wide: bool) -> list[str]:
+        if self.plan.model == MINILM and not wide:
+            return []
+        profile = self._profile()
+        return [
+            *("--model", "custom", "--served-name", profile.name, "--dimensions", str(profile.dimensions)),
+            *("--pooling", profile.pooling, "--max-tokens", str(profile.max_tokens)),
+        ]
+
+    def _gpu_options(self) -> list[str]:
+        return ["--gpu-layers", str(self.gpu_layers)]
+
+    def _profile(self) -> ModelProfile:
+        facts = read_facts(self.model)
+        return ModelProfile(
+            name=self.plan.model,
+            dimensions=facts.dimensions,
+            max_tokens=facts.context_length,
+            pooling=facts.pooling or Pooling.MEAN,
+            query_prefix="",
+            document_prefix="",
+            licence="",
+            default_file=self.model.name,
+        )
+
+    def _options(self) -> EngineOptions:
+        return EngineOptions(
+            path=self.model,
+            profile=self._profile(),
+            batch_tokens=_RAW_CAPACITY,
+            contexts=self.cores + 1,
+            gpu_layers=self.gpu_layers,
+        )
+
+    def _texts(self, tokens: int, number: int) -> list[str]:
+        return texts_of(tokens, number, seed=next(self.seeds))
+
+    def _log(self, name: str) -> Path:
+        return self.scratch / f"{self.plan.model}-{name}-{next(self.seeds)}.log"

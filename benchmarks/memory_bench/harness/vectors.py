@@ -1,0 +1,92 @@
+"""Vectors of a set's texts from an embedder, kept on disk, since embedding takes most of a run's time.
+
+The cache's key is made of the model file's digest (its name where the service knows no digest), the kind of text and
+the texts themselves, so a vector is never taken for another model's.
+"""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from rich.progress import Progress
+
+from memory_bench.harness.dataset import Dataset
+from memory_bench.report import console
+from memory_bench.servers import CACHE
+from memory_recall.embedding.client import EmbedderClient, Vectors
+
+_BATCH = 32
+_SHARD = 512  # texts in one file of the cache: what a run that is stopped loses at most
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedSet:
+    """The vectors of a set's memories and queries, each (count, dimensions), in the set's order."""
+
+    model: str
+    memories: Vectors
+    queries: Vectors
+
+
+class VectorCache:
+    """Embeds a text once and finds its vector on disk from then on."""
+
+    def __init__(self, client: EmbedderClient, directory: Path, progress: Callable[[int], None]) -> None:
+        self._client = client
+        self._directory = directory
+        self._progress = progress
+
+    async def embed(self, memories: Sequence[str], queries: Sequence[str]) -> EmbeddedSet:
+        """Return the vectors of both, from disk where they are known.
+
+        Raises:
+            MemoryIndexError: the embedder returned no vectors.
+        """
+        info = await self._client.model_info()
+        model = info.digest or info.name
+        return EmbeddedSet(
+            model=info.name,
+            memories=await self._all(model, "document", memories),
+            queries=await self._all(model, "query", queries),
+        )
+
+    async def _all(self, model: str, kind: str, texts: Sequence[str]) -> Vectors:
+        starts = range(0, len(texts), _SHARD)
+        shards = [await self._shard(model, kind, texts[start : start + _SHARD]) for start in starts]
+        return np.concatenate(shards)
+
+    async def _shard(self, model: str, kind: str, texts: Sequence[str]) -> Vectors:
+        key = hashlib.sha256("\0".join((model, kind, *texts)).encode()).hexdigest()
+        path = self._directory / f"{kind}-{key[:32]}.npy"
+        if path.is_file():
+            known: Vectors = np.load(path)
+            self._progress(len(texts))
+            return known
+        embed = self._client.embed_queries if kind == "query" else self._client.embed_documents
+        batches = []
+        for start in range(0, len(texts), _BATCH):
+            batch = texts[start : start + _BATCH]
+            batches.append((await embed(batch)).vectors)
+            self._progress(len(batch))
+        vectors = np.concatenate(batches)
+        self._directory.mkdir(parents=True, exist_ok=True)
+        unfinished = path.with_suffix(".part.npy")
+        np.save(unfinished, vectors)
+        unfinished.rename(path)
+        return vectors
+
+
+async def embed_dataset(dataset: Dataset, url: str) -> EmbeddedSet:
+    """Return the vectors of a set, with a progress bar.
+
+    Raises:
+        MemoryIndexError: the embedder at `url` returned no vectors.
+    """
+    texts, questions = [one.content for one in dataset.memories], [one.text for one in dataset.queries]
+    with Progress(console=console, transient=True) as bar:
+        task = bar.add_task(f"embedding {dataset.name}", total=len(texts) + len(questions))
+        async with EmbedderClient(url) as client:
+            cache = VectorCache(client, CACHE / "vectors", lambda done: bar.advance(task, done))
+            return await cache.embed(texts, questions)

@@ -1,0 +1,103 @@
+"""The results of the latency benchmark: percentiles, a table, a chart of growth, and one line of figures."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+
+from memory_bench.latency.measure import EMBEDDER_STOPPED, WORDS_ONLY, Measured
+from memory_bench.report import RAW, chart, machine, markdown_table, now, write_json
+
+SMALL, LARGE = 5_000, 1_000_000
+_SHOWN = ("ours", "plain")
+
+
+@dataclass(frozen=True, slots=True)
+class SizeResult:
+    """Everything about one size."""
+
+    rows: int
+    arms: tuple[Measured, ...]
+    ann_recall: Mapping[str, float]
+    or_overlap: float
+    build_seconds: Mapping[str, float]
+
+    def p(self, arm: str, percent: float) -> float:
+        """A percentile of one arm's milliseconds."""
+        return self._arm(arm).percentile(percent)
+
+    @property
+    def stopped_adds(self) -> float:
+        """Milliseconds that a stopped embedder adds to a recall by words, the median over the same questions."""
+        pairs = zip(self._arm(EMBEDDER_STOPPED).milliseconds, self._arm(WORDS_ONLY).milliseconds, strict=True)
+        return median(stopped - words for stopped, words in pairs)
+
+    def summary(self) -> dict[str, object]:
+        """Everything but the single times, for a file; times in milliseconds."""
+        arms = [
+            {"arm": one.arm, **{f"p{percent}": round(one.percentile(percent), 3) for percent in (50, 95, 99)}}
+            for one in self.arms
+        ]
+        return {**asdict(self), "arms": arms}
+
+    def _arm(self, name: str) -> Measured:
+        return next(one for one in self.arms if one.arm == name)
+
+
+def figures(results: Sequence[SizeResult]) -> dict[str, float]:
+    """The line that the acceptance reads; ratios are ours over the other."""
+    by_rows = {one.rows: one for one in results}
+    found = {}
+    if LARGE in by_rows:
+        large = by_rows[LARGE]
+        found["p95_1m_vs_plain"] = large.p("ours", 95) / large.p("plain", 95)
+        if SMALL in by_rows:
+            found["p95_1m_vs_5k"] = large.p("ours", 95) / by_rows[SMALL].p("ours", 95)
+    if SMALL in by_rows:
+        found["p95_5k_vs_plain"] = by_rows[SMALL].p("ours", 95) / by_rows[SMALL].p("plain", 95)
+    found["embedder_stopped_adds_ms"] = max(one.stopped_adds for one in results)
+    found["or_overlap"] = min(one.or_overlap for one in results)
+    found["ann_recall"] = min(min(one.ann_recall.values()) for one in results)
+    return {name: round(value, 4) for name, value in found.items()}
+
+
+def table(results: Sequence[SizeResult]) -> str:
+    """A Markdown table of medians and 95th percentiles."""
+    arms = [one.arm for one in results[0].arms]
+    rows = [["rows", *(f"{arm}: p50 / p95 ms" for arm in arms), "index recall@50", "BM25 top-10 overlap"]]
+    for one in results:
+        times = [f"{one.p(arm, 50):.1f} / {one.p(arm, 95):.1f}" for arm in arms]
+        shares = " / ".join(f"{share:.3f}" for share in one.ann_recall.values())
+        rows.append([f"{one.rows:,}", *times, shares, f"{one.or_overlap:.3f}"])
+    return markdown_table(rows)
+
+
+def write(results: Sequence[SizeResult], directory: Path) -> None:
+    """Write percentiles, table and chart, and every time to a folder that git ignores."""
+    kept = {
+        "made_at": now(),
+        "machine": machine(),
+        "figures": figures(results),
+        "sizes": [one.summary() for one in results],
+    }
+    write_json(directory / "latency.json", kept)
+    write_json(directory / RAW / "milliseconds.json", [asdict(one) for one in results])
+    (directory / "latency.md").write_text(table(results), encoding="utf-8")
+    plot(results, directory / "latency.svg")
+
+
+def plot(results: Sequence[SizeResult], path: Path) -> None:
+    """Draw milliseconds against rows, both logarithmic."""
+    rows = [one.rows for one in results]
+    with chart(path, size=(6.4, 4.2)) as axes:
+        for arm, colour in zip(_SHOWN, ("tab:blue", "tab:orange"), strict=True):
+            for percent, style in ((50, "-"), (95, "--")):
+                times = [one.p(arm, percent) for one in results]
+                axes.plot(rows, times, style, marker="o", color=colour, label=f"{arm} design p{percent}")
+                axes.annotate(f"{times[-1]:.0f}", (rows[-1], times[-1]), textcoords="offset points", xytext=(5, 3))
+        axes.set(xscale="log", yscale="log", xlabel="rows", ylabel="ms, database part")
+        axes.set_xlim(rows[0] * 0.8, rows[-1] * 2)
+        axes.set_xticks(rows, [f"{one:,}" for one in rows])
+        axes.minorticks_off()
+        axes.grid(alpha=0.3)
+        axes.legend()

@@ -1,0 +1,138 @@
+"""The command `recall`: every set and every table of the recall report."""
+
+import json
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from memory_bench.harness.dataset import Dataset, DatasetError, load_dataset
+from memory_bench.harness.manifest import manifest
+from memory_bench.harness.retrievers import make_retriever
+from memory_bench.harness.runner import RunResult, run
+from memory_bench.harness.set_report import write_results
+from memory_bench.harness.vectors import EmbeddedSet, embed_dataset
+from memory_bench.postgres import BenchmarkDatabase
+from memory_bench.recall.ablation import measured, rankings
+from memory_bench.recall.crossvalidation import SetScores, cross_validate, score_set
+from memory_bench.recall.entities import EntityLeg, extractor
+from memory_bench.recall.evidence import Evidence, gather, read_lexemes
+from memory_bench.recall.lexical_check import check
+from memory_bench.recall.named_times import compare_boost
+from memory_bench.recall.prompts import compared, in_prompts
+from memory_bench.recall.published import by_stratum, read_published, worded
+from memory_bench.recall.settings import settings
+from memory_bench.recall.tables import Studied, figures, write
+from memory_bench.report import console
+from memory_bench.servers import DEFAULT_MODEL_FILE, ServerDidNotStartError, memory_embedder
+from memory_recall.errors import MemoryIndexError
+
+RETRIEVERS = (
+    "sqlite-fts5",
+    "sqlite-fts5-or",
+    "pg-ts-rank",
+    "pg-bm25",
+    "pg-bm25-no-prior",
+    "dense-exact",
+    "dense-hnsw",
+    "hybrid",
+    "plain-rrf-60",
+)
+_REPOSITORY = Path(__file__).resolve().parents[3]
+_PUBLISHED = "published/mteb_LoCoMo.tsv"
+
+
+def recall(
+    datasets: Annotated[Path, typer.Argument(help="A directory of labelled sets (docs/recall.md).")],
+    output: Annotated[Path, typer.Option(help="Where reports, charts and summaries go.")] = Path(
+        "benchmarks/results/recall"
+    ),
+    only: Annotated[list[str] | None, typer.Option(help="Repeatable: only the sets of these names.")] = None,
+    model_file: Annotated[Path, typer.Option(help="GGUF file of all-MiniLM-L6-v2.")] = DEFAULT_MODEL_FILE,
+    seed: Annotated[int, typer.Option(help="The seed of the resampling.")] = 0,
+) -> None:
+    """Measure recall on every set below a directory and on examples/homelab; ends with one line of JSON.
+
+    Vectors are computed once and kept in the cache; without them a run takes about 13 minutes on two processors.
+
+    Example: python -m memory_bench recall ../shared/datasets
+    """
+    sets = [one for one in _load(datasets) if not only or one.name in only]
+    if not sets:
+        console.print(f"There is no set in {datasets}.", markup=False)
+        raise typer.Exit(1)
+    try:
+        with (
+            tempfile.TemporaryDirectory(prefix="memory-bench-recall-") as scratch,
+            memory_embedder(model_file, Path(scratch, "embedder.log")) as server,
+        ):
+            studied = [_study(one, server.url, output, seed) for one in sets]
+    except (MemoryIndexError, ServerDidNotStartError) as error:
+        console.print(str(error), markup=False)
+        raise typer.Exit(1) from None
+    folds = cross_validate([one.without_prior for one in studied], seed=seed) if len(studied) > 1 else []
+    file = datasets / _PUBLISHED
+    write(studied, folds, read_published(file) if file.is_file() else {}, output, seed=seed)
+    print(json.dumps(figures(studied, seed=seed)))
+
+
+def _load(directory: Path) -> list[Dataset]:
+    found = sorted(one.parent for one in directory.glob("*/corpus.jsonl"))
+    try:
+        return [load_dataset(one) for one in (*found, _REPOSITORY / "examples" / "homelab")]
+    except DatasetError as error:
+        console.print(str(error), markup=False)
+        raise typer.Exit(1) from None
+
+
+def _study(dataset: Dataset, url: str, output: Path, seed: int) -> Studied:
+    console.print(f"[bold]{dataset.name}[/]")
+    database = BenchmarkDatabase()
+    try:
+        embedded = database.wait(embed_dataset(dataset, url))
+        results = [run(make_retriever(name, dataset, database, embedded), dataset) for name in RETRIEVERS]
+        made = manifest(dataset, seed=seed, options={"retrievers": list(RETRIEVERS), "model": embedded.model})
+        write_results(output / dataset.name, results, made, baseline="pg-ts-rank", seed=seed)
+        reworded = worded(dataset)
+        like_for_like = by_stratum(reworded, database.wait(embed_dataset(reworded, url))) if reworded else {}
+        prompts = in_prompts(dataset, seed=seed)
+        inside = gather(prompts, read_lexemes(prompts, database), database.wait(embed_dataset(prompts, url)))
+        return replace(_evaluated(dataset, database, embedded, results, inside, seed), like_for_like=like_for_like)
+    finally:
+        database.close()
+
+
+def _evaluated(  # noqa: PLR0917  (each is another measurement of the one set)
+    dataset: Dataset,
+    database: BenchmarkDatabase,
+    embedded: EmbeddedSet,
+    results: list[RunResult],
+    inside: list[Evidence],
+    seed: int,
+) -> Studied:
+    evidence = gather(dataset, read_lexemes(dataset, database), embedded)
+    by_name = {result.retriever: result for result in results}
+    kind, extract = extractor()
+    entities = EntityLeg(dataset.memories, extract)
+    ablation: dict[str, SetScores] = {}
+    for importance in (False, True):
+        found = rankings(evidence, entities, importance=importance)
+        scores = {name: measured(one, evidence) for name, one in found.items()}
+        legs = {name: scores[name] for name in ("C", "D")}
+        ablation["with prior" if importance else "without"] = SetScores(
+            dataset.name, tuple(one.query.stratum for one in evidence), scores, legs
+        )
+    return Studied(
+        name=dataset.name,
+        results=by_name,
+        lexical=check(evidence, by_name["pg-bm25-no-prior"], by_name["pg-ts-rank"]),
+        without_prior=score_set(dataset.name, evidence, settings()),
+        with_prior=score_set(dataset.name, evidence, settings(importance=True)),
+        ablation=ablation,
+        entities=kind,
+        times=compare_boost(dataset.memories, evidence, seed=seed),
+        prompts=compared(dataset.name, evidence, inside),
+        overlaps={one.query_id: one.overlap for one in dataset.queries if one.overlap},
+    )

@@ -1,0 +1,46 @@
+"""What the budget of the statement's BM25 leg costs against a BM25 without bounds."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from memory_bench.harness.runner import RunResult
+from memory_bench.recall.evidence import Evidence
+from memory_recall.evaluation import measures
+
+_TOLERANCE = 1e-4  # single precision on one side
+
+
+@dataclass(frozen=True, slots=True)
+class LexicalCheck:
+    """recall@10 of three lexical legs, and how much of the unbounded top ten the bounded leg gives."""
+
+    bounded: float
+    unbounded: float
+    ts_rank: float
+    overlap: float
+
+
+def check(evidence: Sequence[Evidence], bounded: RunResult, ts_rank: RunResult) -> LexicalCheck:
+    """Compare them on one set."""
+    given = {answer.query_id: answer.retrieved for answer in bounded.answers}
+    found = [_overlap(one, given[one.query.query_id]) for one in evidence]
+    unbounded = [measures.recall_at(one.lexical, one.query.relevant, measures.DEPTH) for one in evidence]
+    return LexicalCheck(
+        bounded=bounded.means()["recall@10"],
+        unbounded=float(np.mean(unbounded)),
+        ts_rank=ts_rank.means()["recall@10"],
+        overlap=float(np.mean(found)),
+    )
+
+
+def _overlap(evidence: Evidence, given: Sequence[int]) -> float:
+    """The share of the first ten that belong there; rows of equal score may stand for each other."""
+    best = evidence.lexical[: measures.DEPTH]
+    if not best:
+        return 1.0 if not given else 0.0
+    worst = evidence.lexical_scores[best[-1]]
+    scores: Mapping[int, float] = evidence.lexical_scores
+    right = sum(scores.get(one, 0.0) >= worst * (1 - _TOLERANCE) for one in given[: len(best)])
+    return right / len(best)

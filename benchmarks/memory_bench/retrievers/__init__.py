@@ -1,1 +1,0 @@
-"""The retrievers that come with the harness."""

@@ -1,0 +1,126 @@
+"""Embedding servers, each in a process of its own: our embedder and llama.cpp's llama-server."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+_START_SECONDS = 180.0
+CACHE = Path(os.environ.get("MEMORY_INDEX_CACHE", Path.home() / ".cache" / "memory-index"))
+DEFAULT_MODEL_FILE = CACHE / "models" / "all-MiniLM-L6-v2.gguf"
+# Each text of a measurement is new, so the cache of query vectors would never hit; without it that needs no proof.
+WITHOUT_QUERY_CACHE = ("--query-cache", "0")
+# llama-server needs a thread for each open connection. By default it has three with one slot, and a further connection
+# waits until another one has been idle for 5 s, which says nothing about its speed.
+_HTTP_THREADS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class LlamaServerSettings:
+    """The settings of llama-server that decide its speed."""
+
+    slots: int
+    ubatch: int
+    flash_attention: str
+
+    def options(self, threads: int, gpu_layers: int) -> list[str]:
+        """The command-line options; each slot holds the longest text that is measured, 512 tokens."""
+        return [
+            *("--n-gpu-layers", str(999 if gpu_layers < 0 else gpu_layers)),
+            *("--parallel", str(self.slots), "--ctx-size", str(512 * self.slots)),
+            *("--ubatch-size", str(self.ubatch), "--batch-size", str(self.ubatch)),
+            *("--flash-attn", self.flash_attention),
+            *("--threads", str(threads), "--threads-batch", str(threads)),
+            *("--threads-http", str(_HTTP_THREADS)),
+        ]
+
+
+class ServerDidNotStartError(RuntimeError):
+    """A server ended or did not become ready in time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A running server."""
+
+    port: int
+    pid: int
+
+    @property
+    def url(self) -> str:
+        """The base URL."""
+        return f"http://127.0.0.1:{self.port}"
+
+
+LLAMA_SERVER_CANDIDATES = (
+    LlamaServerSettings(slots=4, ubatch=512, flash_attention="on"),
+    LlamaServerSettings(slots=4, ubatch=512, flash_attention="off"),
+    LlamaServerSettings(slots=16, ubatch=2048, flash_attention="on"),
+    LlamaServerSettings(slots=1, ubatch=512, flash_attention="on"),
+)
+
+
+@contextmanager
+def memory_embedder(model: Path, log: Path, options: Sequence[str] = ()) -> Iterator[Server]:
+    """Run `memory-embedder serve` as users start it; the block gets its address.
+
+    Raises:
+        ServerDidNotStartError: it ended or did not become ready; the end of its log is in the message.
+    """
+    command = [sys.executable, "-m", "memory_embedder", "serve", "--host", "127.0.0.1", "--model-file", str(model)]
+    with _running("memory-embedder", [*command, *options], "/readyz", log) as server:
+        yield server
+
+
+@contextmanager
+def llama_server(program: Path, model: Path, log: Path, options: Sequence[str]) -> Iterator[Server]:
+    """Run llama.cpp's own server; the block gets its address.
+
+    Raises:
+        ServerDidNotStartError: it ended or did not become ready; the end of its log is in the message.
+    """
+    command = [str(program), "--host", "127.0.0.1", "--model", str(model), "--embedding", "--no-webui"]
+    with _running("llama-server", [*command, *options], "/health", log) as server:
+        yield server
+
+
+@contextmanager
+def _running(name: str, command: list[str], ready: str, log: Path) -> Iterator[Server]:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = int(probe.getsockname()[1])
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [*command, "--port", str(port)], stdout=output, stderr=subprocess.STDOUT, env=_environment()
+        )
+    try:
+        _wait(process, name, f"http://127.0.0.1:{port}{ready}", log)
+        yield Server(port, process.pid)
+    finally:
+        process.terminate()
+        try:
+            process.wait(60)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _environment() -> dict[str, str]:
+    # Our engine sets this variable in its own process; each server must run as its users start it.
+    return {name: value for name, value in os.environ.items() if name != "GOMP_SPINCOUNT"}
+
+
+def _wait(process: subprocess.Popen[bytes], name: str, url: str, log: Path) -> None:
+    deadline = time.monotonic() + _START_SECONDS
+    while time.monotonic() < deadline and process.poll() is None:
+        with suppress(OSError), urllib.request.urlopen(url, timeout=5) as answer:  # noqa: S310 -- an address of ours
+            if answer.status == 200:
+                return
+        time.sleep(0.1)
+    tail = log.read_text(encoding="utf-8", errors="replace")[-2000:]
+    raise ServerDidNotStartError(f"{name} was not ready in {_START_SECONDS:.0f} s:\n{tail}")

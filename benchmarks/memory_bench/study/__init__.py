@@ -1,1 +1,0 @@
-"""The study behind the default: every set, every leg, every way of fusing, on evidence that is gathered once."""

@@ -1,0 +1,81 @@
+"""Reading a labelled set: what fits together is read, and what does not is named by file and line."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memory_bench.harness.dataset import DatasetError, load_dataset
+
+CORPUS: list[dict[str, Any]] = [
+    {"id": 1, "content": "zigbee dongle", "conv": "a"},
+    {"id": 2, "content": "zfs scrub", "conv": "b", "importance": 0.9, "tags": "x,y"},
+    {"id": 3, "content": "a password", "is_sensitive": 1},
+]
+QUERIES: list[dict[str, Any]] = [
+    {"query_id": "q1", "text": "dongle", "stratum": "exact", "conv": "a", "lex_bin": "mixed"},
+    {"query_id": "q2", "text": "scrub", "conv": "all"},
+]
+QRELS: list[dict[str, Any]] = [{"query_id": "q1", "relevant_ids": [1]}, {"query_id": "q2", "relevant_ids": [1, 2]}]
+
+
+def write(directory: Path, **files: list[Any]) -> Path:
+    whole: dict[str, list[Any]] = {"corpus": CORPUS, "queries": QUERIES, "qrels": QRELS, **files}
+    for name, records in whole.items():
+        lines = [record if isinstance(record, str) else json.dumps(record) for record in records]
+        (directory / f"{name}.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    return directory
+
+
+def test_a_set_that_fits_together_is_read(tmp_path: Path) -> None:
+    """Scopes come from `conv`, and sensitive memories stay out."""
+    dataset = load_dataset(write(tmp_path))
+    assert [memory.id for memory in dataset.memories] == [1, 2]
+    assert dataset.sensitive_left_out == 1
+    assert (dataset.queries[0].scope, dataset.queries[1].scope) == ("a", None)
+    assert dataset.queries[1].relevant == frozenset({1, 2})
+    assert dataset.strata == ["all", "exact"]
+    assert [query.overlap for query in dataset.queries] == ["mixed", ""]
+
+
+def test_the_digest_changes_with_any_file(tmp_path: Path) -> None:
+    """A result's manifest tells two versions of a set apart."""
+    before = load_dataset(write(tmp_path)).digest
+    changed = [{"query_id": "q1", "relevant_ids": [1]}, {"query_id": "q2", "relevant_ids": [2]}]
+    assert load_dataset(write(tmp_path, qrels=changed)).digest != before
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"corpus": [CORPUS[0], "{"]}, "corpus.jsonl, line 2: not JSON"),
+        ({"corpus": ["[]"]}, "corpus.jsonl, line 1: not an object"),
+        ({"corpus": [{"id": "1", "content": "x"}]}, "corpus.jsonl, line 1: `id` must be an integer"),
+        ({"corpus": [CORPUS[0], CORPUS[0]]}, "corpus.jsonl, line 2: id 1 was used before"),
+        ({"corpus": [{"id": 1, "content": " "}]}, "corpus.jsonl, line 1: `content` must be a text that is not empty"),
+        ({"corpus": [{"id": 1, "content": "x", "importance": 2}]}, "line 1: `importance` must be a number from 0 to 1"),
+        ({"corpus": [{"id": 1, "content": "x", "tags": ["a"]}]}, "corpus.jsonl, line 1: `tags` must be a text"),
+        ({"corpus": []}, "corpus.jsonl holds no memory"),
+        ({"queries": []}, "queries.jsonl: judged query 'q1' is not asked"),
+        ({"queries": [QUERIES[0], QUERIES[0]]}, "queries.jsonl, line 2: query 'q1' was used before"),
+        ({"queries": [{"query_id": "q9", "text": "x"}]}, "queries.jsonl, line 1: query 'q9' has no judgement"),
+        ({"queries": [{**QUERIES[0], "conv": "b"}, QUERIES[1]]}, "line 1: memory 1 lies outside the query's own scope"),
+        ({"qrels": [{"query_id": "q1", "relevant_ids": []}]}, "qrels.jsonl, line 1: `relevant_ids` must be a list"),
+        ({"qrels": [{"query_id": "q1", "relevant_ids": [7]}]}, "qrels.jsonl, line 1: there is no memory 7"),
+        ({"qrels": [{"query_id": "q1", "relevant_ids": [3]}]}, "qrels.jsonl, line 1: memory 3 is sensitive"),
+        ({"qrels": [QRELS[0], QRELS[0]]}, "qrels.jsonl, line 2: query 'q1' was judged before"),
+    ],
+)
+def test_what_does_not_fit_is_named_by_file_and_line(tmp_path: Path, files: dict[str, Any], message: str) -> None:
+    """The first problem, without a word of the corpus."""
+    with pytest.raises(DatasetError) as caught:
+        load_dataset(write(tmp_path, **files))
+    assert message in str(caught.value)
+    assert "dongle" not in str(caught.value)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    """The set is a directory of three files."""
+    with pytest.raises(DatasetError, match=r"corpus\.jsonl cannot be read"):
+        load_dataset(tmp_path)

@@ -1,0 +1,111 @@
+"""What the embedder's benchmark measures, how it turns measurements into ratios, and that its peer is built fairly."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memory_bench.embedder.plan import LARGE, MINILM, Extent, plan
+from memory_bench.embedder.records import (
+    LLAMA_CLASS,
+    LLAMA_SERVER,
+    OURS,
+    RAW,
+    DocumentRecord,
+    Measurements,
+    MixedRecord,
+    QueryRecord,
+)
+from memory_bench.embedder.subject import paired_rounds
+from memory_bench.embedder.summary import details, summary
+from memory_bench.embedder.texts import WORDS, check_lengths, texts_of
+
+ROOT = Path(__file__).parents[3]
+
+
+def measured() -> Measurements:
+    found = Measurements(MINILM, least_cosine=1.0, gemm_flops=[200.0], text_flops={122: 2.0})
+    for number, slow in enumerate((1.0, 3.0, 1.0)):  # the machine is three times slower in one round, for everybody
+        for subject, rate in ((OURS, 30.0), (LLAMA_SERVER, 20.0), (LLAMA_CLASS, 4.0), (RAW, 31.0)):
+            found.documents.append(DocumentRecord(subject, 122, 8, 4, number, 60, 60 * slow / rate))
+        for subject, seconds in ((OURS, 0.004), (LLAMA_SERVER, 0.006), (RAW, 0.003)):
+            for tokens in (12, 122):
+                found.queries.append(QueryRecord(subject, tokens, number, (seconds * slow, 9.0, 0.001)))
+        found.mixed.append(MixedRecord(OURS, number, 64, 2.0 * slow, with_queries=False, queries=()))
+        found.mixed.append(MixedRecord(OURS, number, 64, 2.1 * slow, with_queries=True, queries=(0.01, 0.02)))
+        found.mixed.append(MixedRecord(LLAMA_SERVER, number, 64, 3.0 * slow, with_queries=True, queries=(1.0, 2.0)))
+    found.document_batch_seconds = 0.05
+    return found
+
+
+def test_ratios_are_of_a_round_so_that_a_slow_spell_of_the_machine_cancels_out() -> None:
+    assert summary(measured()) == {
+        "docs_vs_llama_server": 1.5,
+        "docs_vs_llama_embed": 7.5,
+        "docs_vs_raw": 0.968,
+        "query_idle_vs_raw": 0.75,
+        "query_under_bulk_vs_llama_server": 100.0,
+        "bulk_loss_to_lanes": 0.048,
+    }
+
+
+def test_what_was_not_measured_is_null_and_not_a_number() -> None:
+    empty = Measurements(MINILM, least_cosine=1.0)
+    assert set(summary(empty).values()) == {None}
+    assert set(details(empty).values()) == {None}
+
+
+def test_details_are_in_milliseconds_and_the_limit_is_the_matrix_products() -> None:
+    found = details(measured())
+    assert found["document_batch_ms"] == 50.0
+    assert found["under_bulk_p50_ms"] == 15.0
+    assert found["docs_vs_gemm_limit"] == 0.3
+
+
+@pytest.mark.parametrize("extent", [Extent.DEFAULT, Extent.FULL])
+def test_the_default_models_run_covers_every_length_and_concurrency_of_the_issue(extent: Extent) -> None:
+    minilm, large = plan(extent)
+    assert (minilm.model, large.model) == (MINILM, LARGE)
+    assert {(point.tokens, point.concurrency) for point in minilm.documents} == {
+        (tokens, concurrency) for tokens in (12, 60, 122, 400) for concurrency in (1, 8, 32)
+    }
+    assert all(point.everyone for point in minilm.documents if point.concurrency == 8)
+    assert minilm.mixed is not None
+    assert minilm.calibrate
+
+
+def test_subjects_take_turns_and_every_other_round_goes_the_other_way() -> None:
+    turns: list[tuple[object, int]] = []
+    paired_rounds(["a", "b"], 3, lambda subject, number: turns.append((subject, number)))  # type: ignore[type-var]  # names stand for subjects
+    assert turns == [("a", 0), ("b", 0), ("b", 1), ("a", 1), ("a", 2), ("b", 2)]
+
+
+@given(st.integers(3, 500), st.integers(1, 5), st.integers(0, 99))
+def test_texts_have_the_wanted_number_of_words_and_differ_between_seeds(tokens: int, count: int, seed: int) -> None:
+    texts = texts_of(tokens, count, seed)
+    assert [len(text.split()) for text in texts] == [tokens - 2] * count
+    assert texts == texts_of(tokens, count, seed)
+    assert {word for text in texts for word in text.split()} <= set(WORDS)
+
+
+def test_a_tokenizer_that_splits_the_words_is_refused() -> None:
+    check_lengths(lambda text: len(text.split()) + 2, {12, 122})
+    with pytest.raises(ValueError, match="use a BERT model"):
+        check_lengths(len, {12})
+
+
+def test_llama_server_is_built_with_the_flags_and_processor_variants_of_our_wheel_and_without_our_kernels() -> None:
+    wheel = (ROOT / "embedder-service/build-llama-wheel").read_text()
+    server = (ROOT / "benchmarks/build-llama-server").read_text()
+    flags = re.search(r'arguments="(-DGGML_NATIVE=OFF [^"]*?)( -DLLAVA_BUILD=OFF)?"', wheel)
+    assert flags
+    assert f'arguments="{flags[1]}"' in server
+    assert all("packaging/fewer-processor-variants.patch" in script for script in (wheel, server))
+    assert "kernels/" not in server
+    cuda = re.search(r'arguments="\$arguments (-DGGML_CUDA.*)"', wheel)
+    assert cuda
+    assert cuda[1] in server

@@ -1,0 +1,180 @@
+"""The study's decisions on made-up evidence small enough to check by hand."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from memory_bench.harness.dataset import Dataset, Memory, Query
+from memory_bench.harness.vectors import EmbeddedSet
+from memory_bench.latency.measure import EMBEDDER_STOPPED, WORDS_ONLY, Measured
+from memory_bench.latency.results import SizeResult, figures, plot
+from memory_bench.recall.crossvalidation import SetScores, choose, cross_validate
+from memory_bench.recall.entities import EntityLeg, by_pattern
+from memory_bench.recall.evidence import Evidence, Lexemes, gather
+from memory_bench.recall.named_times import compare_boost
+from memory_bench.recall.prompts import WORDS_BEFORE, in_prompts
+from memory_bench.recall.published import MODEL, STRATA, by_stratum, read_published, worded
+from memory_bench.recall.settings import DEFAULT, Setting, settings
+from memory_recall.search.fusion import Candidate
+
+
+def scores(name: str, good: float, robust: float, leg: float) -> SetScores:
+    flat = {"good": good, "robust": robust}
+    made = {setting: np.full((2, 20), value) for setting, value in flat.items()}
+    return SetScores(name, ("all",) * 20, made, {"words": np.full((2, 20), leg), "meaning": np.full((2, 20), leg / 2)})
+
+
+SETS = [scores("a", 0.9, 0.6, 0.5), scores("b", 0.9, 0.6, 0.5), scores("c", 0.3, 0.6, 0.5)]
+
+
+def test_the_two_rules_differ_where_one_set_suffers() -> None:
+    """The best mean may hide a set on which fusing loses to a leg; the best of the worst set does not."""
+    assert choose(SETS, "mean") == "good"
+    assert choose(SETS, "worst") == "robust"
+
+
+def test_the_set_left_out_has_no_say() -> None:
+    """Without c nothing speaks against the risky setting, and c then shows what it costs there."""
+    folds = {(fold.left_out, fold.rule): fold for fold in cross_validate(SETS, seed=0)}
+    fold = folds["c", "worst"]
+    assert fold.chosen == "good"
+    assert fold.gains["recall@10"].difference == pytest.approx(-0.2)
+    assert fold.regret == pytest.approx(0.3)
+    assert folds["a", "worst"].chosen == "robust"
+
+
+def test_evidence_scores_words_as_bm25_does_and_fills_in_what_a_leg_did_not_give() -> None:
+    """Rows found by meaning alone get their lexical score too, and scopes are kept apart."""
+    memories = [Memory(1, "a b", scope="x"), Memory(2, "b c c", scope="x"), Memory(3, "a a", scope="y")]
+    query = Query("q", "a c", "all", "x", frozenset({2}))
+    lexemes = Lexemes((("a", "b"), ("b", "c", "c"), ("a", "a")), (("a", "c"),))
+    vectors = np.eye(3, 4, dtype=np.float32)
+    dataset = type("Set", (), {"memories": memories, "queries": [query]})
+    embedded = EmbeddedSet("m", vectors, vectors[1:2])
+    (found,) = gather(dataset, lexemes, embedded)  # type: ignore[arg-type]
+    assert found.dense == (2, 1)
+    assert found.lexical == (2, 1)
+    idf_a, idf_c = np.log(1 + 1.5 / 2.5), np.log(1 + 2.5 / 1.5)
+    mean = 7 / 3
+    expected = idf_c * 2 * 2.2 / (2 + 1.2 * (0.25 + 0.75 * 3 / mean))
+    assert found.lexical_scores[2] == pytest.approx(expected, rel=1e-5)
+    assert found.all_words == pytest.approx(idf_a + idf_c)
+    assert found.attainable == found.all_words
+    assert {one.id for one in found.candidates} == {1, 2}
+
+
+def test_the_default_is_among_the_settings_that_are_tried() -> None:
+    """Else the report could not say how far it is from the best."""
+    from memory_recall.search.fusion import Fusion
+
+    assert settings(importance=True)[DEFAULT].fusion == Fusion()
+
+
+def test_the_whole_of_a_long_question_is_asked_of_a_row_only_where_that_is_tried() -> None:
+    """By default three rare words of a long prompt are as much as a row can be asked to hold."""
+    nearer, matching = Candidate(1, dense_rank=1, dense_score=0.6), Candidate(2, dense_rank=2, dense_score=0.5)
+    given = (nearer, replace(matching, lexical_rank=1, lexical_score=20.0), Candidate(3, dense_rank=3, dense_score=0.3))
+    asked = Query("q", "x", "all", None, frozenset({1}))
+    evidence = Evidence(asked, given, 20.0, 200.0, frozenset(), (), {}, ())
+    assert Setting().rank(evidence, 1) == [2]
+    assert Setting(whole_query=True).rank(evidence, 1) == [1]
+
+
+def test_a_prompt_ends_with_the_question_and_begins_with_what_does_not_answer_it() -> None:
+    """Text of the answer, or of the conversation asked about, would help rather than distract."""
+    rows = (
+        Memory(1, "answer " * 40, scope="a"),
+        Memory(2, "same " * 40, scope="a"),
+        Memory(3, "other " * 40, scope="b"),
+    )
+    asked = (Query("q", "where?", "all", "a", frozenset({1})), Query("r", "who?", "all", None, frozenset({3, 2})))
+    first, second = in_prompts(Dataset("s", rows, asked, 0, ""), seed=0).queries
+    assert first.text == "other " * (WORDS_BEFORE - 1) + "other. where?"
+    assert second.text == "answer " * (WORDS_BEFORE - 1) + "answer. who?"
+    assert (first.relevant, first.scope) == (frozenset({1}), "a")
+
+
+def test_entities_are_names_and_code_but_not_the_first_word_of_a_sentence() -> None:
+    """A capital there says nothing."""
+    assert by_pattern("Yesterday Ana restarted `pg_ctl` on nas-01, see /etc/fstab. Nothing else.") == {
+        "ana", "pg_ctl", "nas-01", "/etc/fstab",
+    }  # fmt: skip
+
+
+def test_the_entity_leg_reaches_rows_one_step_away_with_half_the_weight() -> None:
+    """The answer shares no entity with the question, only with a row that does."""
+    memories = [Memory(1, "then Ana met Bert"), Memory(2, "today Bert bought bikes"), Memory(3, "nothing")]
+    memories += [Memory(number, "filler") for number in range(4, 40)]
+    found = EntityLeg(memories, by_pattern).scores(Query("q", "where is Ana", "all", None, frozenset({2})))
+    assert set(found) == {1, 2}
+    assert 0 < found[2] < found[1]
+
+
+def test_the_time_that_a_question_names_is_worth_what_it_moves_up() -> None:
+    """Rows say their time themselves; the question of no time is counted, and unchanged."""
+    rows = [Memory(number, f"[1:56 pm on {number} May, 2023] soup", scope="x") for number in range(1, 21)]
+    candidates = tuple(Candidate(row.id, dense_rank=row.id, dense_score=1.0 - row.id / 100) for row in rows)
+    texts = ["what soup on 12 May, 2023", "what soup"]
+    asked = [Query(f"q{number}", text, "all", "x", frozenset({12})) for number, text in enumerate(texts)]
+    evidence = [Evidence(query, candidates, None, None, frozenset(), (), {}, ()) for query in asked]
+    found = compare_boost(rows, evidence, seed=0)
+    assert found is not None
+    assert found.asked == 1
+    assert found.plain[0].tolist() == [0.0]
+    assert found.boosted[0].tolist() == [1.0]
+    assert found.overall["recall@10"].difference == pytest.approx(0.5)
+    assert compare_boost([Memory(1, "soup")], [], seed=0) is None
+
+
+def test_published_figures_are_read_under_our_names(tmp_path: Path) -> None:
+    lines = ["model\tsubset\trecall@10", "other\tsingle_hop\t0.9"]
+    lines += [f"{MODEL}\t{theirs}\t0.{number}" for number, theirs in enumerate(STRATA.values(), start=1)]
+    (tmp_path / "published.tsv").write_text("\n".join(lines))
+    assert read_published(tmp_path / "published.tsv") == {"single": 0.1, "multihop": 0.2, "temporal": 0.3, "open": 0.4}
+
+
+def test_turns_are_worded_as_in_the_published_set() -> None:
+    """Numbered within their session, with the day of the week, and without what a picture shows."""
+    said = [("Ana", "Hi!"), ("Bo", "Look [shares a photo of a cat]"), ("Ana", "[sic]")]
+    rows = tuple(
+        Memory(number, f"[1:56 pm on 8 May, 2023] {who}: {text}", tags=f"c,session-{1 + number // 3},x", scope="c")
+        for number, (who, text) in enumerate(said, start=1)
+    )
+    dataset = Dataset("locomo", rows, (), 0, "")
+    time = "Data time: 01:56 PM on Monday 08 May, 2023"
+    made = worded(dataset)
+    assert made is not None
+    assert [one.content for one in made.memories] == [
+        f"[Session 1, Turn 1] {time} Ana: Hi!",
+        f"[Session 1, Turn 2] {time} Bo: Look",
+        f"[Session 2, Turn 1] {time} Ana: [sic]",
+    ]
+    assert worded(Dataset("plain", (Memory(1, "soup"),), (), 0, "")) is None
+
+
+def test_meaning_is_searched_within_the_question_s_scope() -> None:
+    """A nearer row of another conversation is no answer."""
+    rows = (*(Memory(number, "x", scope="a") for number in range(1, 12)), Memory(12, "x", scope="b"))
+    vectors = np.array([[1 - number / 100, 0.0] for number in range(12)], dtype=np.float32)
+    asked = (Query("q", "x", "near", "a", frozenset({1, 12})), Query("r", "x", "far", "a", frozenset({11})))
+    found = by_stratum(Dataset("s", rows, asked, 0, ""), EmbeddedSet("m", vectors, np.ones((2, 2), dtype=np.float32)))
+    assert found == {"near": 0.5, "far": 0.0}
+
+
+def test_figures_compare_95th_percentiles_ours_over_theirs(tmp_path: Path) -> None:
+    """A hundred times that grow evenly have their 95th percentile where it belongs."""
+
+    def size(rows: int, ours: float, plain: float) -> SizeResult:
+        times = {"ours": ours, "plain": plain, WORDS_ONLY: ours / 2, EMBEDDER_STOPPED: ours / 2 + 0.25}
+        arms = tuple(Measured(name, (value,) * 20) for name, value in times.items())
+        return SizeResult(rows, arms, {"all": 0.995, "one user of ten": 0.99}, 0.98, {})
+
+    results = [size(5_000, 4.0, 8.0), size(1_000_000, 12.0, 1200.0)]
+    assert figures(results) == {
+        "p95_1m_vs_plain": 0.01, "p95_1m_vs_5k": 3.0, "p95_5k_vs_plain": 0.5,
+        "embedder_stopped_adds_ms": 0.25, "or_overlap": 0.98, "ann_recall": 0.99,
+    }  # fmt: skip
+    plot(results, tmp_path / "latency.svg")
+    assert (tmp_path / "latency.svg").stat().st_size > 0

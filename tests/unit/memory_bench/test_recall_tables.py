@@ -1,0 +1,48 @@
+"""What the recall report says of one stratum."""
+
+from typing import Any
+
+from memory_bench.harness.runner import Answered, RunResult
+from memory_bench.recall.crossvalidation import SetScores
+from memory_bench.recall.lexical_check import LexicalCheck
+from memory_bench.recall.prompts import Prompted
+from memory_bench.recall.tables import Studied
+from memory_recall.evaluation import measures
+
+SCORES = SetScores("set", (), {}, {})
+
+
+def run(name: str, *values: float) -> RunResult:
+    """Some paraphrases' scores, and one question of another stratum that every retriever answers."""
+    answers = [
+        Answered(f"p{number}", "paraphrase", (), dict.fromkeys(measures.MEASURES, value), 1.0)
+        for number, value in enumerate(values)
+    ]
+    other = Answered("e", "exact", (), dict.fromkeys(measures.MEASURES, 1.0), 1.0)
+    return RunResult(name, "set", (*answers, other), 0.0, None)
+
+
+def studied(*results: RunResult) -> Studied:
+    unused: Any = None
+    return Studied(
+        name="set",
+        results={result.retriever: result for result in results},
+        lexical=LexicalCheck(0, 0, 0, 0),
+        without_prior=SCORES,
+        with_prior=SCORES,
+        ablation={},
+        entities="",
+        times=unused,
+        prompts=Prompted(SCORES, SCORES),
+        overlaps={},
+    )
+
+
+def test_knowing_the_better_leg_gains_what_the_other_leg_alone_finds() -> None:
+    """Of four paraphrases meaning finds two and words a third one; no question of another stratum counts."""
+    one = studied(run("pg-bm25", 0, 0, 1, 0), run("dense-hnsw", 1, 1, 0, 0), run("hybrid", 1, 1, 0, 0))
+    assert one.asked("paraphrase") == {"p0", "p1", "p2", "p3"}
+    assert one.better_leg("recall@10", "paraphrase") == "dense-hnsw"
+    assert one.better_leg_each_time("recall@10", seed=0, stratum="paraphrase").difference == 0.25
+    assert one.hybrid_against_better_leg("recall@10", seed=0, stratum="paraphrase").difference == 0
+    assert one.hybrid_against("pg-bm25", "recall@10", seed=0, stratum="paraphrase").difference == 0.25
