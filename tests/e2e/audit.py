@@ -1,4 +1,4 @@
-"""What an account wrote, as the API server's own audit log has it."""
+"""The writes of an account, from the API server's audit log."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -20,12 +20,12 @@ class Write:
 
 
 def audit_lines(cluster: Cluster) -> list[str]:
-    """The whole log as it is now."""
+    """Return the lines of the log so far."""
     return cluster.audit_log.read_text().splitlines()
 
 
 def writes(lines: Iterable[str], *, user: str) -> Iterator[Write]:
-    """Every write of `user`, oldest first; a torn last line is not yet an entry."""
+    """Return every write of `user`, oldest first; an incomplete last line is ignored."""
     for line in lines:
         try:
             entry = json.loads(line)

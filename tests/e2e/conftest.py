@@ -34,7 +34,7 @@ class Platform:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Build what the cluster needs before the first test, whose time limit is not meant for compiling Kubernetes."""
+    """Build what the cluster needs before the first test, whose time limit does not allow for compiling Kubernetes."""
     on_cluster = any(item.get_closest_marker("cluster") for item in session.items)
     if on_cluster and not session.config.option.collectonly:
         capture = session.config.pluginmanager.getplugin("capturemanager")
@@ -44,7 +44,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
-    """Remember that a test failed, for the fixtures that then save what they see."""
+    """Record that a test failed, for the fixtures that then save evidence."""
     report = yield
     if report.failed:  # type: ignore[attr-defined]  # pytest's hooks are typed by their results alone
         for node in item.listchain():
@@ -76,7 +76,7 @@ def tenant(platform: Platform, request: pytest.FixtureRequest) -> Iterator[Tenan
 
 
 def open_tenant(platform: Platform, request: pytest.FixtureRequest, name: str) -> Iterator[Tenant]:
-    """A tenant that ends with the scope of the fixture that asked for it."""
+    """Yield a tenant that is removed at the end of the fixture's scope."""
     platform.postgres.wait_ready()
     tenant = Tenant(platform.postgres, name, platform.image)
     tenant.create()
@@ -88,5 +88,5 @@ def open_tenant(platform: Platform, request: pytest.FixtureRequest, name: str) -
 
 
 def _slug(test: str) -> str:
-    """A namespace that tells which test it is of: the words of its name, cut to what a label may hold."""
+    """Return a namespace for a test: the words of its name, cut to the length of a label."""
     return "t-" + re.sub(r"[^a-z0-9]+", "-", test.removeprefix("test_").lower())[:40].strip("-")

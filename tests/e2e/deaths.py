@@ -1,4 +1,4 @@
-"""Breaking one thing at a moment that is observed, and what must hold afterwards."""
+"""Faults that are injected while rows are being embedded, and the checks afterwards."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ RECOVERY_SECONDS = 240.0
 
 
 def under_way(tenant: Tenant, due: int) -> None:
-    """Until between a tenth and four fifths of the rows that are due have a vector."""
+    """Wait until between a tenth and four fifths of the rows that may have a vector have one."""
     done = eventually(
         tenant.embedded, lambda count: count >= due // 10, what="a tenth of the rows embedded", seconds=150
     )
@@ -18,7 +18,7 @@ def under_way(tenant: Tenant, due: int) -> None:
 
 
 def assert_nothing_was_lost(tenant: Tenant, memories: Sequence[Row]) -> None:
-    """It ends Ready, with every vector that is due and none that must not be."""
+    """Assert that the object becomes ready with exactly the vectors that it must have."""
     tenant.wait_ready(RECOVERY_SECONDS)
     counts = tenant.counts()
     assert counts.rows == len(memories)
@@ -27,11 +27,11 @@ def assert_nothing_was_lost(tenant: Tenant, memories: Sequence[Row]) -> None:
 
 
 def component(name: str) -> str:
-    """Selects the pods of one component."""
+    """Return the label selector of a component's pods."""
     return f"app.kubernetes.io/component={name}"
 
 
 def kill(tenant: Tenant, *selection: str) -> None:
-    """As a node that dies: no grace."""
+    """Delete pods without a grace period, as when a node fails."""
     told = tenant.cluster.kubectl("delete", "--grace-period=0", "--force", "--wait=false", *selection)
     assert "force deleted" in told, f"there was nothing to kill: {selection}"

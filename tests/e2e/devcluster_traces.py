@@ -28,7 +28,7 @@ class Traces:
         return [line for line in lines if f"{self.layout.root}/" in line]
 
     def left(self) -> dict[str, object]:
-        """All that should not be there after the end; empty when nothing is."""
+        """Return everything that is left after the end of the cluster."""
         everything: dict[str, object] = {
             "processes": self.processes(),
             "mounts": self.mounts(),
@@ -50,7 +50,7 @@ class Traces:
 
 
 def traces_of(name: str) -> Traces:
-    """Look at a running cluster."""
+    """Collect the traces of a running cluster."""
     layout = Layout(Settings().state_dir / name)
     record = launch.record_of(layout)
     return Traces(name, layout, record["keeper"], _network(record["init"]))

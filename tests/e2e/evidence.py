@@ -9,7 +9,7 @@ KINDS = "memoryindexes,pods,jobs,deployments,replicasets,services,networkpolicie
 
 
 def save(cluster: Cluster, directory: Path, namespaces: tuple[str, ...]) -> None:
-    """Write everything below `directory`; what cannot be had is no reason to fail in its turn."""
+    """Write everything below `directory`; a part that cannot be read is left out."""
     directory.mkdir(parents=True, exist_ok=True)
     for namespace in namespaces:
         _write(cluster, directory / f"{namespace}-objects.yaml", "-n", namespace, "get", KINDS, "-o", "yaml")

@@ -80,7 +80,7 @@ class Tenant:
         self.write_secret(self.dsn)
 
     def write_secret(self, dsn: str) -> None:
-        """Put a connection string where the MemoryIndex looks for it."""
+        """Write a connection string to the Secret that the MemoryIndex names."""
         self.cluster.apply(objects.dsn_secret(self.name, SECRET, KEY, dsn))
 
     def store(self, memories: Sequence[Row]) -> None:
@@ -89,7 +89,7 @@ class Tenant:
         self.add(memories)
 
     def add(self, memories: Sequence[Row]) -> None:
-        """More memories, as the API would insert them: they know nothing of vectors."""
+        """Insert memories without vectors, as the API does."""
         self.as_owner(f"COPY memories (id, content, is_sensitive) FROM STDIN (FORMAT csv);\n{as_csv(memories)}\\.\n")
 
     def start_toolbox(self) -> None:
@@ -99,7 +99,7 @@ class Tenant:
         self.kubectl("wait", "--for=condition=Ready", f"pod/{objects.TOOLBOX}", "--timeout=120s")
 
     def remove(self) -> None:
-        """Everything of the test; the MemoryIndex first, while its Secret and database are there."""
+        """Remove everything of the test; the MemoryIndex first, while its Secret and database exist."""
         self.kubectl("delete", "memoryindex", "--all", "--wait", "--timeout=60s")
         self.cluster.kubectl("delete", "namespace", self.name, "--wait=false")
         self.postgres.psql(f"DROP DATABASE IF EXISTS {self.database} WITH (FORCE)")
@@ -120,11 +120,11 @@ class Tenant:
         return last_object(self.kubectl(*command, input=stdin or ""))
 
     def sql(self, statement: str) -> str:
-        """Ask the primary, as its superuser."""
+        """Run a statement on the primary as its superuser."""
         return self.postgres.psql(statement, self.database)
 
     def as_owner(self, script: str) -> str:
-        """Do in the database what the application's role may do."""
+        """Run a statement as the application's role."""
         return self.postgres.psql(f"SET ROLE {self.database};\n{script}", self.database)
 
     # What a test looks at
@@ -138,22 +138,22 @@ class Tenant:
         return follow.view(self.index())
 
     def counts(self) -> Counts:
-        """Rows as the database counts them."""
+        """Count the rows in the database by state."""
         return Counts(**orjson.loads(self.sql(" ".join(AFTER.split()))))
 
     def embedded(self) -> int:
-        """Rows with a vector; none while there is no column for it."""
+        """Count the rows with a vector; 0 while there is no such column."""
         has_column = "SELECT 1 FROM pg_attribute WHERE attrelid = 'memories'::regclass AND attname = 'embedding'"
         return int(self.sql("SELECT count(embedding) FROM memories")) if self.sql(has_column) else 0
 
     def wait_ready(self, seconds: float = READY_SECONDS) -> follow.View:
-        """Until it says that it is ready."""
+        """Wait until the object is ready."""
         return eventually(self.view, lambda seen: seen.ready, what=f"{self.name} Ready", seconds=seconds)
 
     def wait_condition(
         self, kind: str, reason: str, *, status: str = "False", seconds: float = 90.0
     ) -> follow.Condition:
-        """Until a condition has this status and reason."""
+        """Wait until a condition has this status and reason."""
         seen = eventually(
             self.view,
             lambda view: (view.condition(kind).status, view.condition(kind).reason) == (status, reason),

@@ -80,7 +80,7 @@ def test_malformed_object_is_refused_with_the_remedy(api: Api, case: Case) -> No
 
 
 @pytest.mark.parametrize("case", parameters(FORBIDDEN_CHANGES))
-def test_change_that_would_strand_vectors_is_refused(api: Api, case: Case, stored: dict[str, Any]) -> None:
+def test_a_change_that_would_make_the_vectors_useless_is_refused(api: Api, case: Case, stored: dict[str, Any]) -> None:
     assert case.says in api.refusal(edited(case.edits, edited(case.before)))
 
 
@@ -161,7 +161,7 @@ def test_api_server_fills_in_the_documented_defaults(api: Api) -> None:
     )
 
 
-def test_resource_names_that_nobody_knows_pass_untouched(api: Api) -> None:
+def test_unknown_resource_names_pass_unchanged(api: Api) -> None:
     """A GPU slice or a memory budget of the user's own reaches the pod as it was written."""
     resources = {"requests": {"cpu": "250m"}, "limits": {"nvidia.com/gpu": 1, "example.com/gpu-memory-mib": "1600"}}
     body = edited({"spec.embedder.resources": resources, "spec.backfill.resources": resources})
@@ -182,7 +182,7 @@ def test_example_is_accepted(api: Api, path: Path) -> None:
         )
 
 
-def test_kubectl_explain_reads_well(api: Api) -> None:
+def test_kubectl_explain_describes_every_field(api: Api) -> None:
     """The page that a newcomer opens first says what the part is, and something about each field of it."""
     page = api.kubectl("explain", "memoryindex.spec.embedding")
     assert "a second column is filled and" in page

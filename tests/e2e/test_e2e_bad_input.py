@@ -1,4 +1,4 @@
-"""What a user gets wrong is named in a condition, with the object and the remedy, and mended without a restart."""
+"""A user's mistake is reported in a condition with the object and the remedy; its correction needs no restart."""
 
 import pytest
 
@@ -9,7 +9,7 @@ pytestmark = pytest.mark.cluster
 FEW = rows(12)
 
 
-def test_a_missing_secret_is_named_and_its_creation_is_enough_to_go_on(tenant: Tenant) -> None:
+def test_a_missing_secret_is_reported_and_its_creation_suffices(tenant: Tenant) -> None:
     tenant.store(FEW)
     tenant.kubectl("delete", "secret", SECRET)
     tenant.apply_index()
@@ -22,7 +22,7 @@ def test_a_missing_secret_is_named_and_its_creation_is_enough_to_go_on(tenant: T
     assert tenant.view().stalled is None
 
 
-def test_a_wrong_password_is_told_from_an_absent_server_and_is_not_repeated(tenant: Tenant) -> None:
+def test_a_wrong_password_has_its_own_reason_and_is_not_quoted(tenant: Tenant) -> None:
     tenant.write_secret(tenant.dsn.replace(tenant.password, "not-the-password"))
     tenant.apply_index()
     condition = tenant.wait_condition("DatabaseReachable", "AuthenticationFailed")

@@ -24,7 +24,7 @@ STANDBY = "SELECT 1 FROM pg_attribute WHERE attrelid = 'memories'::regclass AND 
 
 @pytest.fixture(scope="module")
 def store(platform: Platform, request: pytest.FixtureRequest) -> Iterator[Tenant]:
-    """A store whose index is being made."""
+    """A store whose rows are being embedded."""
     for tenant in open_tenant(platform, request, "takeover"):
         tenant.store(MANY)
         tenant.start_toolbox()
@@ -33,7 +33,7 @@ def store(platform: Platform, request: pytest.FixtureRequest) -> Iterator[Tenant
 
 
 def kill_primary(tenant: Tenant) -> None:
-    """The primary's node dies, and a replica takes over."""
+    """Kill the primary and wait until a replica is promoted."""
     before = tenant.postgres.primary()
     kill(tenant, "-n", tenant.postgres.namespace, "pod", before)
     eventually(
@@ -42,7 +42,7 @@ def kill_primary(tenant: Tenant) -> None:
 
 
 def recalled(tenant: Tenant, text: str, *, model: str) -> tuple[int, bool]:
-    """The first memory, and whether it was found without meaning."""
+    """Recall once; return the first memory and whether the answer was degraded."""
     command = ("env", f"MEMORY_MODEL={model}", "memory", "recall", text, "--mode", "hybrid", "--limit", "3", "--json")
     answer = last_object(tenant.kubectl("exec", "-i", TOOLBOX, "--", *command))
     return answer["memories"][0]["id"], bool(answer.get("degraded"))

@@ -49,12 +49,12 @@ def test_every_row_has_a_vector_but_the_sensitive_ones(ready: Tenant) -> None:
     assert counts.sensitive_embedded == 0
 
 
-def test_a_text_longer_than_the_model_takes_is_cut_embedded_and_counted(ready: Tenant) -> None:
+def test_a_text_longer_than_the_model_accepts_is_truncated_embedded_and_counted(ready: Tenant) -> None:
     assert ready.sql(f"SELECT embedding IS NOT NULL FROM memories WHERE id = {LONG.id}") == "t"
     assert "memory_embedder_truncated_total 1.0" in metrics(ready, "embedder", 8080)
 
 
-def test_the_columns_of_kubectl_get_tell_the_state(ready: Tenant) -> None:
+def test_the_columns_of_kubectl_get_show_the_state(ready: Tenant) -> None:
     heading, line = ready.kubectl("get", "memoryindexes").strip().splitlines()
     assert heading.split() == ["NAME", "READY", "MODEL", "EMBEDDED", "PENDING", "EMBEDDER", "AGE"]
     assert line.split()[:-1] == [INDEX, "True", "all-MiniLM-L6-v2", "100%", "0", "1/1"]
@@ -69,7 +69,7 @@ def test_the_fields_are_explained_where_the_user_looks(ready: Tenant) -> None:
     assert "<no description>" not in told
 
 
-def test_recall_by_meaning_answers_with_both_legs(ready: Tenant) -> None:
+def test_a_recall_answers_with_both_legs(ready: Tenant) -> None:
     target = ORDINARY[0]
     answer = ready.memory("recall", target.content, "--mode", "hybrid", "--limit", "3")
     assert answer["memories"][0]["id"] == target.id
@@ -92,7 +92,7 @@ def test_an_edited_and_a_new_row_get_their_vectors_and_a_row_turned_sensitive_lo
 
 
 def test_a_settled_object_causes_no_write_by_the_operator(ready: Tenant) -> None:
-    """Sixty quiet seconds in the API server's audit log, which counts what no program of ours could hide."""
+    """The API server's audit log shows no write of the operator for sixty seconds."""
     of_operator = ("-n", "memory-index-system", "get", "deploy", "memory-operator")
     account = ready.cluster.kubectl(*of_operator, "-o", "jsonpath={.spec.template.spec.serviceAccountName}")
     user = f"system:serviceaccount:memory-index-system:{account}"
@@ -108,7 +108,7 @@ def test_a_settled_object_causes_no_write_by_the_operator(ready: Tenant) -> None
     assert ready.index()["metadata"]["resourceVersion"] == version
 
 
-def test_a_suspended_object_is_left_alone_says_so_and_goes_on_when_told(tenant: Tenant) -> None:
+def test_a_suspended_object_is_left_alone_and_continues_when_resumed(tenant: Tenant) -> None:
     tenant.store(rows(12))
     tenant.apply_index(suspend=True)
     tenant.wait_condition("Ready", "Suspended")
@@ -120,7 +120,7 @@ def test_a_suspended_object_is_left_alone_says_so_and_goes_on_when_told(tenant: 
     tenant.wait_ready()
 
 
-def test_deletion_keeps_the_vectors_and_clears_away_what_the_operator_made(tenant: Tenant) -> None:
+def test_deletion_keeps_the_vectors_and_deletes_what_the_operator_created(tenant: Tenant) -> None:
     memories = rows(12)
     tenant.store(memories)
     tenant.apply_index()

@@ -21,7 +21,7 @@ FILLER = "and so it went on and on " * 300
 
 @pytest.fixture(scope="module")
 def marked(platform: Platform, request: pytest.FixtureRequest) -> Iterator[Tenant]:
-    """An index over marked rows that was filled, asked, and met a row it had to cut."""
+    """An index over marked rows that was backfilled, queried, and truncated one row."""
     for tenant in open_tenant(platform, request, "privacy"):
         tenant.store(
             [
@@ -40,7 +40,7 @@ def marked(platform: Platform, request: pytest.FixtureRequest) -> Iterator[Tenan
         yield tenant
 
 
-def test_no_log_holds_memory_text(marked: Tenant) -> None:
+def test_no_log_contains_memory_text(marked: Tenant) -> None:
     for namespace in (marked.name, OPERATOR_NAMESPACE):
         pods = marked.cluster.kubectl("-n", namespace, "get", "pods", "-o", "name").split()
         assert pods
@@ -49,12 +49,12 @@ def test_no_log_holds_memory_text(marked: Tenant) -> None:
             assert CANARY not in log, pod
 
 
-def test_no_event_status_or_pod_field_holds_memory_text(marked: Tenant) -> None:
+def test_no_event_status_or_pod_field_contains_memory_text(marked: Tenant) -> None:
     for kinds in ("events", "memoryindexes", "pods,jobs,deployments", "databases.postgresql.cnpg.io"):
         assert CANARY not in marked.cluster.kubectl("get", kinds, "-A", "-o", "json"), kinds
 
 
-def test_no_metrics_page_holds_memory_text(marked: Tenant) -> None:
+def test_no_metrics_page_contains_memory_text(marked: Tenant) -> None:
     pages = 0
     for pod in json.loads(marked.cluster.kubectl("get", "pods", "-A", "-o", "json"))["items"]:
         space, name = pod["metadata"]["namespace"], pod["metadata"]["name"]

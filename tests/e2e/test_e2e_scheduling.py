@@ -1,4 +1,4 @@
-"""An embedder that asks for a GPU is passed through to the scheduler untouched, and its absence is named."""
+"""A GPU request of the embedder reaches the scheduler unchanged, and a missing GPU is reported."""
 
 from collections.abc import Callable, Iterator
 
@@ -14,12 +14,12 @@ GPU = "nvidia.com/gpu"
 
 @pytest.fixture
 def gpu(cluster: Cluster) -> Iterator[Callable[[], None]]:
-    """Lets a node offer one GPU to the scheduler; it is taken away again."""
+    """Add one GPU to a node until the test ends."""
     yield lambda: cluster.patch_extended_resource(GPU, 1)
     cluster.patch_extended_resource(GPU, None)
 
 
-def test_a_missing_gpu_is_named_and_its_arrival_is_enough_to_go_on(tenant: Tenant, gpu: Callable[[], None]) -> None:
+def test_a_missing_gpu_is_reported_and_its_arrival_suffices(tenant: Tenant, gpu: Callable[[], None]) -> None:
     tenant.store(rows(12))
     tenant.apply_index(embedder__resources={"limits": {GPU: "1"}})
     condition = tenant.wait_condition("EmbedderReady", "Unschedulable")
@@ -29,7 +29,7 @@ def test_a_missing_gpu_is_named_and_its_arrival_is_enough_to_go_on(tenant: Tenan
     tenant.wait_ready()
 
 
-def test_layers_asked_for_on_a_gpu_that_is_not_there_do_not_run_on_the_cpu_in_silence(tenant: Tenant) -> None:
+def test_gpu_layers_without_a_gpu_are_refused_instead_of_run_on_the_cpu(tenant: Tenant) -> None:
     tenant.store(rows(12))
     tenant.apply_index(embedder__gpuLayers=-1)
     condition = tenant.wait_condition("EmbedderReady", "GpuNotUsed")

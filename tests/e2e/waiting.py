@@ -11,7 +11,7 @@ POLL_SECONDS = 0.5
 def eventually(
     look: Callable[[], Seen], holds: Callable[[Seen], bool], *, what: str, seconds: float, poll: float = POLL_SECONDS
 ) -> Seen:
-    """What was seen when it first held."""
+    """Return the first value for which the predicate holds."""
     deadline = time.monotonic() + seconds
     while True:
         seen = look()

@@ -15,12 +15,11 @@ from memory_operator.reconcile import swap
 from memory_operator.reconcile.backfill import plan_backfill
 from memory_operator.reconcile.database import plan_database
 from memory_operator.reconcile.deletion import plan_deletion
-from memory_operator.reconcile.embedder import plan_embedder
+from memory_operator.reconcile.embedder import plan_embedder, plan_replicas
 from memory_operator.reconcile.extension import plan_extension
 from memory_operator.reconcile.facts import Observed
 from memory_operator.reconcile.hnsw import plan_index
 from memory_operator.reconcile.plan import Action, Plan, SetFinalizer, Step
-from memory_operator.reconcile.scaling import plan_replicas
 from memory_operator.reconcile.schema import plan_schema
 from memory_operator.reconcile.status import stalled, status_sections, summary, with_conditions
 from memory_operator.reconcile.validation import blocking_verdict

@@ -1,4 +1,4 @@
-"""What the operator learns from a real Postgres in each phase, and what it says when it cannot ask."""
+"""The facts that the operator reads from a real Postgres in each phase, and its reports of failed connections."""
 
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ async def facts(dsn: str) -> DatabaseFacts:
     return found
 
 
-async def test_an_empty_database_offers_the_extension_and_needs_everything(bare_database: Any) -> None:
+async def test_an_empty_database_offers_the_extension_and_has_no_schema(bare_database: Any) -> None:
     found = await facts(bare_database.dsn)
     assert found.extension_version is None
     assert found.extension_available is not None
@@ -41,7 +41,7 @@ async def test_a_migrated_database_is_current_and_has_its_model(database: Any) -
     assert (found.rows.total, found.rows.pending, found.rows.sensitive) == (2, 1, 1)
 
 
-async def test_a_dropped_extension_makes_the_schema_old_again(database: Any) -> None:
+async def test_a_dropped_extension_makes_the_schema_outdated(database: Any) -> None:
     await migrate(DsnText(database.dsn), REQUEST, to="head")
     assert (await facts(database.dsn)).index_valid
     await database_superuser(database, "DROP EXTENSION vector CASCADE")
@@ -51,7 +51,7 @@ async def test_a_dropped_extension_makes_the_schema_old_again(database: Any) -> 
     assert not found.index_valid
 
 
-async def test_the_true_owner_is_known_to_whoever_asks(database: Any) -> None:
+async def test_the_owner_of_the_database_is_read_from_any_role(database: Any) -> None:
     """CloudNativePG gives a database to the owner that its object names, so it must be named right."""
     name = urlsplit(database.dsn).path.removeprefix("/")
     await database_superuser(database, f'CREATE ROLE "{name}_landlord"')
@@ -75,7 +75,7 @@ async def test_a_revision_of_a_newer_operator_is_recognised(database: Any) -> No
         ("postgresql://", "mysql://", Reason.INVALID_CONFIGURATION),
     ],
 )
-async def test_why_a_database_cannot_be_asked_is_told_without_the_connection_uri(
+async def test_a_failed_connection_is_reported_without_the_connection_uri(
     bare_database: Any, old: str, new: str, reason: Reason
 ) -> None:
     dsn = bare_database.dsn.replace(old, new)

@@ -35,7 +35,7 @@ def _template(helm: Path, values: Mapping[str, Any]) -> subprocess.CompletedProc
 
 @pytest.fixture(scope="session")
 def render(helm: Path) -> Render:
-    """The objects that the chart makes of some values, without the resource definition."""
+    """The objects that the chart renders from some values, without the resource definition."""
 
     def rendered(values: Mapping[str, Any]) -> Objects:
         done = _template(helm, values)
@@ -47,7 +47,7 @@ def render(helm: Path) -> Render:
 
 @pytest.fixture(scope="session")
 def refuse(helm: Path) -> Refuse:
-    """What helm says against some values."""
+    """The error of helm for values that the chart refuses."""
 
     def refused(values: Mapping[str, Any]) -> str:
         done = _template(helm, values)
@@ -59,7 +59,7 @@ def refuse(helm: Path) -> Refuse:
 
 @pytest.fixture(scope="session")
 def everything(render: Render) -> Objects:
-    """All that the chart can make, of both ways to grant rights and both ways to scrape."""
+    """Every object that the chart can render, with both ways to grant rights and to scrape."""
     switched_on = {
         "monitoring": {
             "scrape": "PodMonitor",
@@ -80,7 +80,7 @@ def resource_definition() -> dict[str, Any]:
 
 
 def setting_paths(model: type[BaseModel]) -> Iterator[str]:
-    """Paths of the settings, with the name of the section before that of the setting."""
+    """Paths of the settings: the section, an underscore, the setting."""
     for name, field in model.model_fields.items():
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
             yield from (f"{name}_{path}" for path in setting_paths(field.annotation))

@@ -1,4 +1,4 @@
-"""Every panel and alert asks for series that our processes truly export, by labels that they truly have."""
+"""Every panel and alert reads series that our processes export, by labels that these series have."""
 
 import json
 import re
@@ -67,7 +67,7 @@ QUERIES = [*dashboard_queries(), *alert_queries()]
 
 
 @pytest.mark.parametrize("query", [query for _, query in QUERIES], ids=[title for title, _ in QUERIES])
-def test_query_asks_for_series_that_exist(series: Series, query: str) -> None:
+def test_every_query_reads_series_that_exist(series: Series, query: str) -> None:
     assert [name for name in NAME.findall(query) if name not in series] == []
 
 
@@ -81,12 +81,12 @@ def test_query_selects_and_groups_by_labels_that_exist(series: Series, query: st
         assert {label.strip() for label in grouping.split(",")} <= present
 
 
-def test_dashboard_and_alerts_look_at_every_process() -> None:
+def test_dashboard_and_alerts_cover_every_process() -> None:
     text = " ".join(query for _, query in QUERIES)
     assert all(f"memory_{process}_" in text for process in ("embedder", "operator", "worker"))
 
 
-def test_panels_do_not_overlap_and_say_what_they_show() -> None:
+def test_panels_do_not_overlap_and_have_descriptions() -> None:
     dashboard = json.loads((CHART / "files" / "dashboard.json").read_text())
     taken: set[tuple[int, int]] = set()
     for panel in dashboard["panels"]:

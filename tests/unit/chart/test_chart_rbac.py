@@ -1,4 +1,4 @@
-"""What the chart lets the operator do: exactly what it needs, by name, and no secret that it was not told of."""
+"""The rights that the chart grants: exactly what the operator needs, and no list of Secrets."""
 
 from typing import Any
 
@@ -52,7 +52,7 @@ def test_no_rule_holds_a_wildcard(everything: Objects) -> None:
 
 
 def test_secrets_can_be_read_by_name_only(everything: Objects) -> None:
-    """Without list and watch, nobody who takes over the operator learns which secrets there are."""
+    """Without list and watch, an attacker in the operator cannot learn the names of Secrets."""
     for body in everything:
         for (group, resource), verbs in rights(body).items() if body.get("rules") else ():
             assert (group, resource) != ("", "secrets") or verbs == {"get"}

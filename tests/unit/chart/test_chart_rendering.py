@@ -1,4 +1,4 @@
-"""What helm makes of the chart."""
+"""The objects that helm renders from the chart."""
 
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ def test_every_object_carries_the_recommended_labels(everything: Objects) -> Non
         assert {f"app.kubernetes.io/{label}" for label in wanted} <= labels.keys(), body["metadata"]["name"]
 
 
-def test_labels_of_the_user_reach_every_object(render: Render) -> None:
+def test_common_labels_are_on_every_object(render: Render) -> None:
     assert all(body["metadata"]["labels"]["team"] == "home" for body in render({"commonLabels": {"team": "home"}}))
 
 
@@ -110,10 +110,10 @@ def test_watched_namespaces_are_passed_to_the_operator(render: Render) -> None:
 
 
 @pytest.mark.parametrize("level", ["debug", "info", "warning", "error"])
-def test_operator_understands_the_settings_it_is_given(
+def test_the_operator_accepts_every_setting_of_the_chart(
     render: Render, monkeypatch: pytest.MonkeyPatch, level: str
 ) -> None:
-    """What the schema of the values allows never makes the operator refuse to start."""
+    """No value that the schema of the chart allows stops the operator at its start."""
     values = {
         "watchNamespaces": ["a", "b"],
         "operator": {"logLevel": level, "logFormat": "console", "resyncSeconds": 90},
@@ -148,7 +148,7 @@ def test_metrics_are_scraped_in_one_way_only(render: Render, scrape: str, *, ann
 
 
 def test_pod_monitor_keeps_the_namespace_of_the_metric(render: Render) -> None:
-    """A MemoryIndex's namespace, not the operator's, is what an alert must name."""
+    """An alert must name the namespace of the MemoryIndex, not that of the operator."""
     monitors = of_kind(render({"monitoring": {"scrape": "PodMonitor"}}), "PodMonitor")
     by_name = {body["metadata"]["name"]: body["spec"]["podMetricsEndpoints"][0] for body in monitors}
     assert by_name["memory-operator"]["honorLabels"] is True

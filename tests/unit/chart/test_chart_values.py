@@ -1,4 +1,4 @@
-"""Values that cannot be meant are refused before anything is installed, and every value is documented."""
+"""Invalid values are refused before anything is installed, and every value is documented."""
 
 import json
 from collections.abc import Iterator, Mapping

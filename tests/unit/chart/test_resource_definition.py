@@ -1,4 +1,4 @@
-"""The resource definition as a document: complete, described, and saying what the code says."""
+"""The resource definition: complete, with a description of each field, and equal to the code."""
 
 import re
 from collections.abc import Iterator
@@ -66,7 +66,7 @@ def test_resource_is_named_as_designed(resource_definition: Schema, version: Sch
 
 
 def test_dimensions_of_known_models_are_the_profiles(spec_schema: Schema) -> None:
-    """The rule that names the right number agrees with the library that computes with it."""
+    """The validation rule names the same dimensions as the library's model profiles."""
     rules = [rule["rule"] for rule in spec_schema["properties"]["embedding"]["x-kubernetes-validations"]]
     (rule,) = [text for text in rules if ": 1024" in text]
     stated = {name: int(number) for name, number in re.findall(r"'([^']+)': ([0-9]+)", rule)}
@@ -86,8 +86,8 @@ def defaulted(schema: Schema, value: Any) -> Any:
     return completed
 
 
-def test_operator_assumes_the_defaults_of_the_definition(spec_schema: Schema) -> None:
-    """An object written before a field existed reads as a new one does."""
+def test_the_operator_has_the_same_defaults_as_the_definition(spec_schema: Schema) -> None:
+    """An object that was written before a field existed is read as a new one."""
     bare: Schema = {"database": {"name": "memory"}, "embedding": {"model": "all-MiniLM-L6-v2"}}
     assert Spec.model_validate(bare) == Spec.model_validate(defaulted(spec_schema, bare))
 
@@ -103,7 +103,7 @@ def sections(model: type[BaseModel], path: str = "") -> Iterator[str]:
 
 
 def test_operator_reads_only_fields_that_exist(spec_schema: Schema) -> None:
-    """A misspelt field would read as its default for ever."""
+    """A misspelt field would always be read as its default."""
     assert set(sections(Spec)) <= {path for path, _ in fields(spec_schema)}
 
 
@@ -112,7 +112,7 @@ def test_conditions_are_merged_by_type(version: Schema) -> None:
     assert (conditions["x-kubernetes-list-type"], conditions["x-kubernetes-list-map-keys"]) == ("map", ["type"])
 
 
-def test_columns_answer_the_first_questions(version: Schema) -> None:
+def test_the_printer_columns_are_as_designed(version: Schema) -> None:
     columns = {column["name"]: column.get("priority", 0) for column in version["additionalPrinterColumns"]}
     assert columns == {
         "Ready": 0,

@@ -26,7 +26,7 @@ def data(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def places(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """What each place does; by default it goes well."""
+    """The outcome of the demo at each place; by default success."""
     plan: dict[str, Any] = {"cluster": GOOD, "local": GOOD, "visited": []}
 
     def visit(place: str, record: Any) -> None:
@@ -57,14 +57,14 @@ def test_a_good_run_ends_with_status_0_and_one_json_object(data: Path, places: d
     assert result.stdout.count("\n") == 1, "stdout belongs to the object alone"
 
 
-def test_a_broken_promise_ends_with_status_1_and_is_named(data: Path, places: dict[str, Any]) -> None:
+def test_a_failed_check_ends_with_status_1_and_is_reported(data: Path, places: dict[str, Any]) -> None:
     places["cluster"] = {**GOOD, "counts": Counts(3, 1, 1, 0, 0)}
     result = run("--data", str(data))
     assert result.exit_code == 1
     assert "1 rows have a vector, 2 should" in result.stderr
 
 
-def test_a_failure_ends_with_status_1_and_still_tells_what_was_reached(data: Path, places: dict[str, Any]) -> None:
+def test_a_failure_ends_with_status_1_and_reports_the_results_so_far(data: Path, places: dict[str, Any]) -> None:
     places["cluster"] = DemoError("the operator is away")
     result = run("--data", str(data))
     assert result.exit_code == 1
@@ -72,7 +72,7 @@ def test_a_failure_ends_with_status_1_and_still_tells_what_was_reached(data: Pat
     assert last_line(result)["ready"] is False
 
 
-def test_where_no_driver_can_run_it_runs_here_and_says_so(data: Path, places: dict[str, Any]) -> None:
+def test_without_a_usable_driver_the_demo_runs_locally_and_reports_it(data: Path, places: dict[str, Any]) -> None:
     places["cluster"] = UnsupportedError("no root and no Docker")
     result = run("--data", str(data))
     assert result.exit_code == 0
@@ -80,18 +80,18 @@ def test_where_no_driver_can_run_it_runs_here_and_says_so(data: Path, places: di
     assert "no root and no Docker" in result.stderr
 
 
-def test_a_driver_that_was_asked_for_is_not_silently_replaced(data: Path, places: dict[str, Any]) -> None:
+def test_a_requested_driver_is_not_replaced(data: Path, places: dict[str, Any]) -> None:
     places["cluster"] = UnsupportedError("no Docker")
     assert run("--data", str(data), "--driver", "kind").exit_code == 1
     assert places["visited"] == ["cluster"]
 
 
-def test_without_a_cluster_on_request(data: Path, places: dict[str, Any]) -> None:
+def test_the_demo_runs_locally_on_request(data: Path, places: dict[str, Any]) -> None:
     assert run("--data", str(data), "--local").exit_code == 0
     assert places["visited"] == ["local"]
 
 
-def test_a_bad_data_set_starts_nothing(data: Path, places: dict[str, Any]) -> None:
+def test_an_invalid_labelled_set_starts_nothing(data: Path, places: dict[str, Any]) -> None:
     (data / "qrels.jsonl").write_text('{"query_id": "q1", "relevant_ids": [7]}\n')
     result = run("--data", str(data))
     assert result.exit_code == 2

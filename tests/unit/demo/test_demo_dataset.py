@@ -31,7 +31,7 @@ def test_questions_can_be_measured_one_by_one(tmp_path: Path) -> None:
     assert json.loads(evaluation_lines(dataset.queries, one_by_one=True))["stratum"] == QUERY["query_id"]
 
 
-def test_a_conversation_scopes_its_question_and_all_scopes_none(tmp_path: Path) -> None:
+def test_a_question_of_a_conversation_is_scoped_to_it_and_one_of_all_is_not(tmp_path: Path) -> None:
     queries = [{**QUERY, "conv": "conv-26"}, {**QUERY, "query_id": "q2", "conv": "all"}]
     qrels = [QREL, {**QREL, "query_id": "q2"}]
     dataset = load(write(tmp_path, [MEMORY], queries, qrels))
@@ -78,13 +78,13 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         load(directory)
 
 
-def test_the_text_of_a_memory_is_no_part_of_a_complaint(tmp_path: Path) -> None:
+def test_an_error_about_a_labelled_set_does_not_quote_memory_text(tmp_path: Path) -> None:
     with pytest.raises(DatasetError) as caught:
         load(write(tmp_path, [{**MEMORY, "importance": "zebra"}], [QUERY], [QREL]))
     assert "bolt" not in str(caught.value)
     assert "zebra" not in str(caught.value)
 
 
-def test_many_mistakes_are_summed_up(tmp_path: Path) -> None:
+def test_many_mistakes_are_summarised(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match="and 5 more"):
         load(write(tmp_path, ["{"] * 25, [QUERY], [QREL]))

@@ -1,4 +1,4 @@
-"""Following a MemoryIndex object: what it says is read as it stands, whatever is still missing."""
+"""Following a MemoryIndex object whose status may still be incomplete."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ def condition(kind: str, status: str, reason: str = "Because", message: str = "w
     return {"type": kind, "status": status, "reason": reason, "message": message}
 
 
-def test_an_object_without_status_is_not_ready_and_says_what_is_awaited() -> None:
+def test_an_object_without_status_is_not_ready_and_reports_what_it_waits_for() -> None:
     seen = view({"metadata": {"generation": 1}})
     assert not seen.ready
     assert summary(seen) == "waiting for the operator"
@@ -27,7 +27,7 @@ def test_ready_counts_only_for_the_present_generation() -> None:
     assert not view(index(generation=2, conditions=conditions)).ready
 
 
-def test_only_changed_conditions_are_told() -> None:
+def test_only_changed_conditions_are_printed() -> None:
     before = view(index(conditions=[condition("ExtensionReady", "False", "Creating")]))
     after = view(index(conditions=[condition("ExtensionReady", "True", "Present"), condition("Ready", "Unknown", "")]))
     assert changes(before, after) == ["ExtensionReady=True Present: words"]
@@ -52,7 +52,7 @@ def test_with_nothing_pending_the_first_condition_that_does_not_hold_is_named() 
     assert summary(seen) == "5 of 5 rows, IndexReady: Building"
 
 
-def test_a_condition_that_waits_for_a_person_is_found() -> None:
+def test_a_stalled_condition_is_found() -> None:
     stalled = view(index(conditions=[condition("Stalled", "True", "DimensionMismatch")])).stalled
     assert stalled is not None
     assert stalled.reason == "DimensionMismatch"

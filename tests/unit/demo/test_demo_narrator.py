@@ -1,4 +1,4 @@
-"""The demo's voice in a log: a step is announced, ended with its time and result, or marked as failed."""
+"""The demo's progress in a log: a step is announced, ended with its time and result, or marked as failed."""
 
 from io import StringIO
 
@@ -38,13 +38,13 @@ def test_a_step_ends_with_its_time_and_result(narrator: Narrator, clock: Clock, 
     assert output.getvalue().splitlines() == ["  … Build [the] index", "  ✓ Build [the] index  4.2 s  valid"]
 
 
-def test_a_failed_step_is_marked_and_the_failure_passes(narrator: Narrator, output: StringIO) -> None:
+def test_a_failed_step_is_marked_and_its_error_is_raised(narrator: Narrator, output: StringIO) -> None:
     with pytest.raises(ValueError, match="boom"), narrator.step("Import"):
         raise ValueError("boom")
     assert "✗ Import" in output.getvalue()
 
 
-def test_notes_reach_a_log_once_in_a_while(narrator: Narrator, clock: Clock, output: StringIO) -> None:
+def test_progress_notes_are_logged_at_intervals(narrator: Narrator, clock: Clock, output: StringIO) -> None:
     with narrator.step("Embed") as step:
         for second in range(25):
             clock.now = float(second)
@@ -53,5 +53,5 @@ def test_notes_reach_a_log_once_in_a_while(narrator: Narrator, clock: Clock, out
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(4.25, "4.2 s"), (59.9, "59.9 s"), (65, "1 min 05 s")])
-def test_times_read_as_people_write_them(seconds: float, text: str) -> None:
+def test_durations_are_formatted_for_people(seconds: float, text: str) -> None:
     assert clock_text(seconds) == text

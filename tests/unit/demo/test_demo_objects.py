@@ -1,4 +1,4 @@
-"""The toolbox pod and the diagnosis: what is put into the user's namespace, and which pods are pointed at."""
+"""The toolbox pod in the user's namespace, and the pods that the diagnosis lists."""
 
 from typing import Any
 
@@ -34,7 +34,5 @@ def test_the_toolbox_meets_the_restricted_pod_security_standard_and_reads_the_ds
         ({"phase": "Failed", "containerStatuses": [{"ready": False}]}, ["pod"]),
     ],
 )
-def test_the_pods_that_neither_run_nor_have_done_their_work_are_pointed_at(
-    status: dict[str, Any], expected: list[str]
-) -> None:
+def test_pods_that_neither_run_nor_succeeded_are_listed(status: dict[str, Any], expected: list[str]) -> None:
     assert troubled({"items": [{"metadata": {"name": "pod"}, "status": status}]}) == expected

@@ -1,4 +1,4 @@
-"""Choosing the place: a machine on which no driver can run is told from a cluster that fails."""
+"""Choosing the place: a machine without a usable driver is no failed cluster."""
 
 import pytest
 from rich.console import Console
@@ -26,14 +26,14 @@ def failing(message: str) -> object:
     return fail
 
 
-def test_no_driver_that_can_run_is_said_to_be_unsupported_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_usable_driver_the_remedy_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devcluster, "choose_driver", failing("no driver can run here"), raising=False)
     with pytest.raises(UnsupportedError, match="no driver can run here") as caught:
         visit()
     assert caught.value.remedy == "do something"
 
 
-def test_a_cluster_that_does_not_start_is_a_failure_and_no_reason_to_run_elsewhere(
+def test_a_cluster_that_does_not_start_fails_the_demo(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(devcluster, "choose_driver", lambda _: None, raising=False)

@@ -34,7 +34,7 @@ def test_questions_whose_answers_differ_most_come_first_in_either_direction() ->
     assert [one.query.query_id for one in chosen] == ["q2", "q1", "q3"]
 
 
-def test_right_memories_are_marked_and_memory_text_is_no_markup() -> None:
+def test_relevant_memories_are_marked_and_memory_text_is_escaped() -> None:
     console = Console(file=StringIO(), width=160)
     console.print(table(comparison(1, [2], [1, 2])))
     shown = console.file.getvalue()  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Reading what the `memory` program says: its JSON answer, or its complaint."""
+"""Reading the output of the `memory` program: its JSON answer, or its error."""
 
 from collections.abc import Sequence
 
@@ -48,7 +48,7 @@ def test_output_without_an_object_is_empty() -> None:
     assert last_object("nothing here") == {}
 
 
-def test_a_failure_carries_the_last_lines_of_what_was_said() -> None:
+def test_a_failure_contains_the_last_lines_of_the_output() -> None:
     stand = Scripted(Completed(1, "", "first\nthe embedder is away: start it\n"))
     with pytest.raises(DemoError, match="status 1:\nfirst\nthe embedder is away: start it"):
         memory(stand, "backfill")

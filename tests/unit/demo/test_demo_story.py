@@ -1,4 +1,4 @@
-"""The story over a stand that only plays its part: what is asked, in which order, and what is learned from it."""
+"""The demo over a fake cluster: its commands, their order, and the results that it records."""
 
 import json
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ ROWS = {"rows": 2, "embedded": 1, "sensitive": 1, "sensitive_embedded": 0, "dele
 
 
 class Player:
-    """Answers every program as a good run would."""
+    """A fake that answers every command as in a successful run."""
 
     driver: str | None = "node"
 
@@ -66,13 +66,13 @@ def narrator(output: StringIO) -> Narrator:
     return Narrator(Console(file=output, width=160))
 
 
-def test_memories_come_first_and_the_index_is_brought_to_them(narrator: Narrator) -> None:
+def test_memories_are_imported_before_the_index_is_made(narrator: Narrator) -> None:
     player = Player()
     story.tell(player, narrator, DATASET, Record(Outcome(None, 0)))
     assert player.log[:4] == ["migrate --json", "import -", "sql", "index"]
 
 
-def test_what_was_measured_is_in_the_record(narrator: Narrator) -> None:
+def test_the_record_contains_what_was_measured(narrator: Narrator) -> None:
     record = Record(Outcome("node", 0))
     story.tell(Player(), narrator, DATASET, record)
     assert record.outcome == Outcome("node", 0, ready=True, counts=Counts(**ROWS), recall=Recall(0.5, 0.25, 0.75))
@@ -84,7 +84,7 @@ def test_the_backfill_is_compared_with_the_embedders_own_speed(narrator: Narrato
     assert said in output.getvalue()
 
 
-def test_rows_that_did_not_arrive_end_the_story_before_the_index(narrator: Narrator) -> None:
+def test_missing_rows_end_the_demo_before_the_index(narrator: Narrator) -> None:
     player = Player()
     player.rows["rows"] = 1
     with pytest.raises(DemoError, match="2 memories, the database holds 1"):
@@ -92,7 +92,7 @@ def test_rows_that_did_not_arrive_end_the_story_before_the_index(narrator: Narra
     assert "index" not in player.log
 
 
-def test_what_was_learned_before_a_failure_stays_in_the_record(narrator: Narrator) -> None:
+def test_results_from_before_a_failure_stay_in_the_record(narrator: Narrator) -> None:
     class Forgetful(Player):
         def run(self, arguments: Sequence[str], stdin: str | None = None) -> Completed:
             if arguments[1] == "evaluate":

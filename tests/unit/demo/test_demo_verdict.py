@@ -1,4 +1,4 @@
-"""The demo's verdict: exit status and last line of output follow from what was established."""
+"""The exit status and the last line of the demo follow from its results."""
 
 import json
 from dataclasses import replace
@@ -16,7 +16,7 @@ GOOD = Outcome(
 )
 
 
-def test_a_run_that_kept_every_promise_has_no_problem() -> None:
+def test_a_run_that_meets_every_expectation_has_no_problem() -> None:
     assert problems(GOOD) == ()
 
 
@@ -35,7 +35,7 @@ def test_hybrid_equal_to_lexical_is_good_enough() -> None:
         (replace(GOOD, recall=Recall(lexical=0.6, dense=0.5, hybrid=0.59)), "below lexical"),
     ],
 )
-def test_each_broken_promise_is_named(outcome: Outcome, problem: str) -> None:
+def test_each_unmet_expectation_is_reported(outcome: Outcome, problem: str) -> None:
     assert any(problem in one for one in problems(outcome))
 
 
@@ -53,7 +53,7 @@ def test_the_last_line_is_one_json_object_of_stable_keys() -> None:
     assert "\n" not in as_json(GOOD)
 
 
-def test_what_was_not_reached_is_null() -> None:
+def test_a_result_that_was_not_reached_is_null() -> None:
     found = json.loads(as_json(Outcome(cluster=None, seconds=1.0)))
     assert found["ready"] is False
     assert found["rows"] is None

@@ -21,17 +21,17 @@ def talking(tmp_path: Path) -> Watch:
     return Watch([sys.executable, "-c", TALKER.format(log=str(tmp_path / "turns"))])
 
 
-def test_a_stream_is_taken_apart_at_the_end_of_each_object() -> None:
+def test_a_stream_is_split_at_the_end_of_each_object() -> None:
     states = [{"a": {"b": [1, {"c": "}"}]}}, {"a": 2}]
     lines = "".join(json.dumps(state, indent=4) + "\n" for state in states).splitlines(keepends=True)
     assert list(documents(lines)) == states
 
 
-def test_an_object_that_breaks_off_is_not_handed_out() -> None:
+def test_an_incomplete_object_is_not_returned() -> None:
     assert list(documents(["{\n", '    "a": 1\n'])) == []
 
 
-def test_a_watch_that_ends_is_started_again_and_closing_ends_its_program(tmp_path: Path) -> None:
+def test_a_watch_that_ends_is_started_again_until_it_is_closed(tmp_path: Path) -> None:
     with talking(tmp_path) as watch:
         first = watch.next(30.0)
         second = watch.next(30.0)

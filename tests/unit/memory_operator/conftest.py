@@ -1,7 +1,8 @@
-"""A world in plain data: an index, facts about it, and a cluster that carries plans out without a network.
+"""Plain data in place of a cluster: an index, facts about it, and a cluster that executes plans without a network.
 
-`World` answers "what would be decided now", `Cluster` lives through a whole life cycle: what a plan applies is
-there at the next look, Jobs end when the test says so, and the database changes as the real commands change it.
+`World` makes the inputs of one reconcile and returns its plan. `Cluster` goes through a whole life cycle: what a plan
+applies is observed by the next reconcile, Jobs end when the test says so, and the database changes as the real commands
+change it.
 """
 
 import copy
@@ -54,7 +55,7 @@ def deep_update(base: Manifest, changes: Manifest) -> Manifest:
 
 @dataclass
 class World:
-    """Makes inputs and asks for decisions."""
+    """Makes the inputs of a reconcile, and plans."""
 
     images: Images = field(default_factory=lambda: Images(operator="op:1", embedder="emb:1"))
     now: datetime = START
@@ -93,7 +94,7 @@ class World:
         return reconcile(index or self.index(), self.observed(**facts), self.images, self.now, self.intervals)
 
     def settled(self, **spec: Any) -> tuple[MemoryIndex, Observed, Plan]:
-        """An index that needs nothing any more, with everything in place."""
+        """A settled index, the facts about it, and its last plan."""
         cluster = Cluster(self, self.manifest(**spec))
         cluster.database = replace(FULL)
         for _ in range(5):
@@ -104,7 +105,7 @@ class World:
 
 @dataclass
 class Cluster:
-    """Carries plans out. Deployments become ready at once; Jobs end through `finish`."""
+    """Executes plans. Deployments become ready at once; Jobs end through `finish`."""
 
     world: World
     manifest: Manifest
@@ -132,7 +133,7 @@ class Cluster:
         )
 
     def reconcile(self) -> Plan:
-        """One reconcile, carried out; time passes."""
+        """Reconcile once and execute the plan, three seconds after the last time."""
         self.world.now += timedelta(seconds=3)
         plan = acknowledge(self.index, self.world.now) or reconcile(
             self.index, self.observe(), self.world.images, self.world.now, self.world.intervals
@@ -150,7 +151,7 @@ class Cluster:
         self.jobs[name] = replace(job, state=state, finished_at=self.world.now, failure=failure)
 
     def migrate(self) -> None:
-        """What a finished migration leaves."""
+        """End the migration Job as a successful one ends."""
         self.finish("migrate")
         self.change(
             schema_revision="0002", schema_current=True, column_dimensions=384, active_model="all-MiniLM-L6-v2",
@@ -158,17 +159,17 @@ class Cluster:
         )  # fmt: skip
 
     def embed(self) -> None:
-        """What a finished backfill leaves."""
+        """End the backfill Job as a successful one ends."""
         self.finish("backfill")
         self.change(rows=Rows(total=500, embedded=480, sensitive=20))
 
     def build(self) -> None:
-        """What a finished index build leaves."""
+        """End the index Job as a successful one ends."""
         self.finish("index")
         self.change(index_valid=True)
 
     def until_ready(self) -> None:
-        """From nothing to Ready."""
+        """Reconcile and end Jobs until the object is ready."""
         self.reconcile()
         self.reconcile()
         self.change(extension_version="0.8.7")

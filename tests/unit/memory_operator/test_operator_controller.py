@@ -1,4 +1,4 @@
-"""The controller over plain data: what is written, when nothing is, and what failures lead to."""
+"""The controller over plain data: what is written, when nothing is written, and the effects of failures."""
 
 import base64
 from collections.abc import AsyncIterator
@@ -69,7 +69,7 @@ class Api:
 
 
 class Bench:
-    """A controller with its surroundings."""
+    """A controller with a fake API, database and clock."""
 
     def __init__(self, world: Any, http: httpx.AsyncClient) -> None:
         self.api = Api(world.manifest())
@@ -93,7 +93,7 @@ class Bench:
         )
 
     def time(self) -> float:
-        """Passes by `reconcile_seconds` between two readings."""
+        """A clock that advances by `reconcile_seconds` at each reading."""
         self.elapsed += self.reconcile_seconds
         return self.elapsed
 
@@ -119,20 +119,20 @@ async def bench(world: Any) -> AsyncIterator[Bench]:
         yield Bench(world, http)
 
 
-async def test_a_look_writes_objects_first_and_the_status_last(bench: Bench) -> None:
+async def test_a_reconcile_writes_objects_first_and_the_status_last(bench: Bench) -> None:
     await bench.reconcile()
     assert bench.api.writes == ["Database", "NetworkPolicy", "Service", "Deployment", "status"]
     assert bench.api.condition("ExtensionReady")["reason"] == "Installing"
 
 
-async def test_looking_again_at_the_same_world_writes_nothing(bench: Bench) -> None:
+async def test_reconciling_unchanged_facts_again_writes_nothing(bench: Bench) -> None:
     await bench.reconcile(2)
     bench.api.writes.clear()
     await bench.reconcile(5)
     assert bench.api.writes == []
 
 
-async def test_a_look_that_took_long_is_not_repeated_soon(bench: Bench) -> None:
+async def test_a_slow_reconcile_is_requeued_later(bench: Bench) -> None:
     bench.reconcile_seconds = 2.0
     await bench.reconcile()
     assert bench.queue._due[KEY] == pytest.approx(2.0 / MAX_OBSERVE_DUTY_CYCLE)
@@ -141,7 +141,7 @@ async def test_a_look_that_took_long_is_not_repeated_soon(bench: Bench) -> None:
     assert bench.queue._due[KEY] < 10.0
 
 
-async def test_the_secret_is_read_anew_at_every_look(bench: Bench) -> None:
+async def test_the_secret_is_read_anew_at_every_reconcile(bench: Bench) -> None:
     await bench.reconcile()
     rotated = DSN.replace(PASSWORD, "rotated")
     bench.put("Secret", "team", "dsn", {"data": {"uri": base64.b64encode(rotated.encode()).decode()}})
@@ -149,7 +149,7 @@ async def test_the_secret_is_read_anew_at_every_look(bench: Bench) -> None:
     assert bench.dsns == [DSN, rotated]
 
 
-async def test_without_a_secret_the_database_is_not_asked(bench: Bench) -> None:
+async def test_without_a_secret_the_database_is_not_connected_to(bench: Bench) -> None:
     del bench.api.objects["Secret", "team", "dsn"]
     await bench.reconcile()
     assert bench.dsns == []
@@ -157,7 +157,7 @@ async def test_without_a_secret_the_database_is_not_asked(bench: Bench) -> None:
     assert bench.api.writes == ["status"]
 
 
-async def test_a_missing_cloudnativepg_is_told_from_a_missing_cluster(bench: Bench) -> None:
+async def test_a_missing_cloudnativepg_has_another_reason_than_a_missing_cluster(bench: Bench) -> None:
     del bench.api.objects["Cluster", "dbaas", "pg"]
     await bench.reconcile()
     assert bench.api.condition("DatabaseReachable")["reason"] == "ClusterMissing"
@@ -166,7 +166,7 @@ async def test_a_missing_cloudnativepg_is_told_from_a_missing_cluster(bench: Ben
     assert bench.api.condition("DatabaseReachable")["reason"] == "CloudNativePGMissing"
 
 
-async def test_a_refused_write_is_in_the_conditions_once_and_heals(bench: Bench) -> None:
+async def test_a_refused_write_is_reported_once_and_retried(bench: Bench) -> None:
     bench.api.refusal = KubeError("applying Deployment team/mem-embedder", 403, "exceeded quota", refused=True)
     await bench.reconcile()
     ready = bench.api.condition("Ready")
@@ -181,7 +181,7 @@ async def test_a_refused_write_is_in_the_conditions_once_and_heals(bench: Bench)
     assert bench.api.condition("Stalled")["status"] == "False"
 
 
-async def test_a_failed_write_is_repeated_later_and_counted(bench: Bench) -> None:
+async def test_a_failed_write_is_counted_and_retried_later(bench: Bench) -> None:
     bench.api.refusal = KubeError("applying Deployment team/mem-embedder", 500, "etcd is slow")
     with capture_logs() as logs:
         await bench.reconcile()
@@ -192,7 +192,7 @@ async def test_a_failed_write_is_repeated_later_and_counted(bench: Bench) -> Non
     assert "Deployment" in bench.api.writes
 
 
-async def test_an_object_that_does_not_read_is_reported_and_left_alone(bench: Bench) -> None:
+async def test_an_invalid_object_is_reported_and_left_alone(bench: Bench) -> None:
     bench.api.index["spec"]["embedder"]["minReplicas"] = "many"
     await bench.reconcile()
     assert bench.api.condition("Ready")["reason"] == "InvalidSpec"
@@ -200,7 +200,7 @@ async def test_an_object_that_does_not_read_is_reported_and_left_alone(bench: Be
     assert bench.api.writes == ["status"]
 
 
-async def test_an_object_that_is_gone_is_forgotten_with_its_series(bench: Bench) -> None:
+async def test_a_deleted_object_is_forgotten_with_its_series(bench: Bench) -> None:
     await bench.reconcile()
     series = {"namespace": "team", "name": "mem", "type": "Ready"}
     assert bench.sample("memory_operator_object_condition", **series) == 0
@@ -235,7 +235,7 @@ async def test_the_rate_of_a_backfill_and_its_end_are_reported(bench: Bench, wor
     assert "backfill" not in bench.api.index["status"]
 
 
-async def test_nothing_that_is_written_or_logged_or_measured_holds_the_password(bench: Bench) -> None:
+async def test_neither_written_objects_nor_logs_contain_the_password(bench: Bench) -> None:
     with capture_logs() as logs:
         await bench.reconcile(2)
         bench.database = Problem(Reason.AUTHENTICATION_FAILED, "refused.")
@@ -245,7 +245,7 @@ async def test_nothing_that_is_written_or_logged_or_measured_holds_the_password(
     assert base64.b64encode(PASSWORD.encode()).decode() not in repr((written, logs))
 
 
-def test_a_foreign_errors_text_is_not_logged() -> None:
+def test_the_text_of_another_librarys_error_is_not_logged() -> None:
     with pytest.raises(ValueError, match="base 10") as caught:
         int(DSN)
     said = log_fields(caught.value)

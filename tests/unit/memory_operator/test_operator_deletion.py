@@ -8,7 +8,7 @@ from memory_operator.api.reasons import Reason
 from memory_operator.reconcile.facts import PodFacts, Problem
 
 
-def test_deletion_removes_our_database_object_and_then_lets_go(cluster: Any) -> None:
+def test_deletion_removes_our_database_object_and_then_the_finalizer(cluster: Any) -> None:
     cluster.until_ready()
     cluster.manifest["metadata"]["deletionTimestamp"] = "2026-01-01T13:00:00Z"
     cluster.writes.clear()
@@ -17,7 +17,7 @@ def test_deletion_removes_our_database_object_and_then_lets_go(cluster: Any) -> 
     assert cluster.gone
 
 
-def test_deletion_with_policy_delete_stops_workers_undoes_the_migrations_and_then_lets_go(cluster: Any) -> None:
+def test_policy_delete_stops_the_workers_undoes_the_migrations_and_removes_the_finalizer(cluster: Any) -> None:
     cluster.until_ready()
     cluster.manifest["spec"]["deletionPolicy"] = "Delete"
     cluster.manifest["metadata"]["deletionTimestamp"] = "2026-01-01T13:00:00Z"
@@ -43,7 +43,7 @@ def test_the_migrations_are_undone_only_after_the_last_workers_pod_has_ended(
     assert started == running
 
 
-def test_deletion_with_policy_delete_says_what_it_waits_for(cluster: Any) -> None:
+def test_policy_delete_reports_what_the_deletion_waits_for(cluster: Any) -> None:
     cluster.until_ready()
     cluster.manifest["spec"]["deletionPolicy"] = "Delete"
     cluster.manifest["metadata"]["deletionTimestamp"] = "2026-01-01T13:00:00Z"

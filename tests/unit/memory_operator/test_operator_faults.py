@@ -1,4 +1,4 @@
-"""Every blocker is named with its object and its remedy, and stalls only where a person must act."""
+"""Every obstacle is reported with its object and its remedy, and stalls only where a person must act."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -126,7 +126,7 @@ def test_each_blocker_has_its_reason_and_remedy_and_stalls_only_for_a_person(wor
 
 
 @each_fault
-def test_a_stalled_object_is_looked_at_again_soon_since_secrets_are_not_watched(world: Any, fault: Fault) -> None:
+def test_a_stalled_object_is_requeued_soon_since_secrets_are_not_watched(world: Any, fault: Fault) -> None:
     assert world.decide(**fault.facts).requeue_after == (10.0 if fault.person else 3.0)
 
 
@@ -168,7 +168,7 @@ def test_without_a_cluster_the_extension_is_only_observed(world: Any) -> None:
     assert condition(plan, "DatabaseReachable")["status"] == "True"
 
 
-def test_someone_elses_database_object_is_left_alone_and_the_missing_lines_are_reported(
+def test_another_owners_database_object_is_left_alone_and_the_missing_lines_are_reported(
     world: Any, database_object: Any
 ) -> None:
     plan = world.decide(database=NO_EXTENSION, database_objects=(database_object,))
@@ -179,14 +179,14 @@ def test_someone_elses_database_object_is_left_alone_and_the_missing_lines_are_r
     assert "extensions: [{name: vector, ensure: present}]" in found["message"]
 
 
-def test_someone_elses_object_that_already_asks_is_waited_for(world: Any, database_object: Any) -> None:
+def test_another_owners_object_that_already_requests_the_extension_is_awaited(world: Any, database_object: Any) -> None:
     asking = replace(database_object, extensions=({"name": "vector", "ensure": "present"},), generation=4)
     plan = world.decide(database=NO_EXTENSION, database_objects=(asking,))
     assert condition(plan, "ExtensionReady")["reason"] == "Installing"
     assert condition(plan, "Stalled")["status"] == "False"
 
 
-def test_what_cloudnativepg_says_about_our_object_is_reported(world: Any, database_object: Any) -> None:
+def test_the_message_of_cloudnativepg_about_our_object_is_reported(world: Any, database_object: Any) -> None:
     ours = replace(
         database_object,
         labels={"app.kubernetes.io/managed-by": "memory-operator"}, applied=False, message="no such role",
@@ -197,7 +197,7 @@ def test_what_cloudnativepg_says_about_our_object_is_reported(world: Any, databa
     assert "no such role" in condition(plan, "ExtensionReady")["message"]
 
 
-def test_our_entry_joins_an_object_of_ours_and_keeps_the_other_entries(world: Any, database_object: Any) -> None:
+def test_our_entry_is_added_to_an_object_of_ours_beside_the_other_entries(world: Any, database_object: Any) -> None:
     ours = replace(
         database_object, owner="alice", labels={"app.kubernetes.io/managed-by": "memory-operator", "other.io/x": "1"},
         extensions=({"name": "pg_trgm", "ensure": "present"},),
@@ -215,13 +215,13 @@ def test_an_old_extension_is_updated_where_the_image_has_a_newer_one(world: Any)
     assert applied["spec"]["extensions"] == [{"name": "vector", "ensure": "present", "version": "0.8.7"}]
 
 
-def test_the_true_owner_of_the_database_is_named_rather_than_the_connecting_role(world: Any) -> None:
+def test_the_database_object_names_the_present_owner_of_the_database(world: Any) -> None:
     plan = world.decide(database=replace(NO_EXTENSION, owner="dba"))
     applied = next(a.manifest for a in plan.actions if isinstance(a, Apply) and a.manifest["kind"] == "Database")
     assert applied["spec"]["owner"] == "dba"
 
 
-def test_a_silent_fallback_to_the_cpu_is_named(world: Any) -> None:
+def test_a_fallback_to_the_cpu_is_reported(world: Any) -> None:
     index = world.index(embedder={"gpuLayers": -1})
     load = EmbedderLoad(pod="mem-embedder-x", device="cpu", gpu_layers_offloaded=0)
     plan = world.decide(index, database=MIGRATED, embedder=STARTING, loads=(load,))
@@ -259,14 +259,14 @@ def test_a_suspended_object_changes_nothing_reports_and_observes_its_generation(
     assert condition(plan, "Reconciling")["status"] == "False"
 
 
-def test_a_suspended_object_that_was_ready_still_is(world: Any) -> None:
+def test_a_suspended_object_that_was_ready_stays_ready(world: Any) -> None:
     index, observed, _ = world.settled()
     suspended = index.model_copy(update={"spec": index.spec.model_copy(update={"suspend": True})})
     plan = world.decide(suspended, **vars(observed))
     assert (condition(plan, "Ready")["status"], condition(plan, "Ready")["reason"]) == ("True", "Suspended")
 
 
-def test_quarantined_rows_do_not_hide_behind_ready(world: Any) -> None:
+def test_quarantined_rows_are_reported_although_the_object_is_ready(world: Any) -> None:
     full = replace(MIGRATED, rows=Rows(total=10, embedded=9, quarantined=1), index_valid=True)
     plan = world.decide(database=full, embedder=DeploymentFacts(1, 1, current=True))
     assert condition(plan, "Backfilled")["reason"] == "QuarantinedRows"

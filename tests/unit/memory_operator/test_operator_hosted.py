@@ -51,7 +51,7 @@ def test_pending_rows_are_backfilled_without_waiting_for_a_pod(world: Any) -> No
     assert "Job" in kinds(plan)
 
 
-def test_workers_are_told_the_provider_the_consent_and_where_the_key_is(world: Any) -> None:
+def test_workers_get_the_provider_the_consent_and_the_reference_to_the_key(world: Any) -> None:
     pod = workers.backfill_job(world.index(**HOSTED), world.images, 0)["spec"]["template"]["spec"]
     env = {item["name"]: item for item in pod["containers"][0]["env"]}
     assert env["MEMORY_PROVIDER"]["value"] == "voyage"
@@ -60,7 +60,7 @@ def test_workers_are_told_the_provider_the_consent_and_where_the_key_is(world: A
     assert "MEMORY_EMBEDDER_URL" not in env, "the provider's own address"
 
 
-def test_a_local_index_is_told_nothing_of_providers(world: Any) -> None:
+def test_workers_of_a_local_index_get_no_provider_settings(world: Any) -> None:
     pod = workers.backfill_job(world.index(), world.images, 0)["spec"]["template"]["spec"]
     names = {item["name"] for item in pod["containers"][0]["env"]}
     assert not names & {"MEMORY_PROVIDER", "MEMORY_QUERY_EGRESS", "MEMORY_EMBEDDER_API_KEY"}
@@ -105,7 +105,7 @@ class Probe:
     ("data", "reason"),
     [(None, Reason.SECRET_MISSING), ({"other": "x"}, Reason.SECRET_KEY_MISSING), ({"apiKey": "pa-key"}, None)],
 )
-async def test_the_operator_looks_whether_the_key_is_there_and_calls_nobody(
+async def test_the_operator_checks_the_key_and_calls_no_provider(
     world: Any, data: dict[str, str] | None, reason: Reason | None
 ) -> None:
     observer = Observer(Kube(data), None, Probe())  # type: ignore[arg-type]  # only what is needed here

@@ -1,4 +1,4 @@
-"""The Kubernetes client tells what is missing from what is broken, by answers as an API server words them."""
+"""The Kubernetes client distinguishes what is missing from what failed, by an API server's own answers."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -43,20 +43,20 @@ async def test_an_object_that_does_not_exist_is_none() -> None:
     assert await answering(status(404, 'clusters "pg" not found')).get("Cluster", "dbaas", "pg") is None
 
 
-async def test_an_answer_that_is_no_status_is_named_by_its_code() -> None:
+async def test_an_answer_without_a_status_object_is_reported_by_its_http_code() -> None:
     kube = answering(httpx2.Response(502, text="bad gateway"))
     with pytest.raises(KubeError, match=r"listing Pod in team: .*HTTP 502"):
         await kube.list("Pod", "team")
 
 
-async def test_a_server_that_cannot_be_reached_is_said_so_without_its_address() -> None:
+async def test_an_unreachable_server_is_reported_without_its_address() -> None:
     kube = answering(httpx2.ConnectError("http://secret-host"))
     with pytest.raises(KubeError, match="cannot be reached") as caught:
         await kube.get("Secret", "team", "dsn")
     assert "secret-host" not in str(caught.value)
 
 
-async def test_a_write_that_was_refused_is_told_from_one_that_may_succeed_later() -> None:
+async def test_only_a_write_that_cannot_succeed_later_counts_as_refused() -> None:
     manifest = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "a", "namespace": "team"}}
     with pytest.raises(KubeError) as refused:
         await answering(status(403, "forbidden")).apply(manifest)

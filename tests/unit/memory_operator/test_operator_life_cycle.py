@@ -1,4 +1,4 @@
-"""From nothing to Ready, through disturbances, to the end, in a cluster of plain data."""
+"""The life cycle of an object in a cluster of plain data: from creation to Ready, and through disturbances."""
 
 from dataclasses import replace
 from typing import Any
@@ -9,7 +9,7 @@ from memory_operator.api.reasons import Reason
 from memory_operator.reconcile.facts import DatabaseFacts, JobState, PodFacts, Problem, Rows
 
 
-def test_first_sight_reports_unknown_and_takes_the_finalizer_before_anything_else(cluster: Any) -> None:
+def test_a_new_object_gets_the_finalizer_and_status_unknown_before_anything_else(cluster: Any) -> None:
     plan = cluster.reconcile()
     assert cluster.writes == ["finalizer", "status"]
     assert cluster.condition("Ready")["status"] == "Unknown"
@@ -60,7 +60,7 @@ def test_a_collected_job_is_not_run_again(cluster: Any) -> None:
 
 
 @pytest.mark.parametrize("lost", ["mem-embedder", "mem-sync"])
-def test_a_deleted_child_is_put_back(cluster: Any, lost: str) -> None:
+def test_a_deleted_child_is_created_again(cluster: Any, lost: str) -> None:
     cluster.until_ready()
     kept = {key: item for key, item in cluster.children.items() if key[1] != lost}
     cluster.children.clear()
@@ -69,7 +69,7 @@ def test_a_deleted_child_is_put_back(cluster: Any, lost: str) -> None:
     assert cluster.replicas(lost) == 1
 
 
-def test_a_child_that_somebody_changed_is_set_back_once(cluster: Any) -> None:
+def test_a_child_that_somebody_changed_is_applied_once(cluster: Any) -> None:
     cluster.until_ready()
     key = ("Deployment", "mem-embedder")
     changed = {**cluster.children[key], "spec": {**cluster.children[key]["spec"], "replicas": 7}}
@@ -80,7 +80,7 @@ def test_a_child_that_somebody_changed_is_set_back_once(cluster: Any) -> None:
     assert cluster.writes.count("Deployment") == 1
 
 
-def test_few_new_rows_are_left_to_the_sync_worker(cluster: Any) -> None:
+def test_the_sync_worker_embeds_few_new_rows(cluster: Any) -> None:
     cluster.until_ready()
     cluster.change(rows=Rows(total=510, embedded=480, pending=10, sensitive=20))
     cluster.reconcile()
@@ -89,7 +89,7 @@ def test_few_new_rows_are_left_to_the_sync_worker(cluster: Any) -> None:
     assert cluster.condition("Ready")["status"] == "True"
 
 
-def test_many_new_rows_bring_the_job_back_and_pause_the_sync_worker(cluster: Any) -> None:
+def test_many_new_rows_start_the_backfill_job_and_pause_the_sync_worker(cluster: Any) -> None:
     cluster.until_ready()
     cluster.jobs.clear()
     cluster.change(rows=Rows(total=5500, embedded=480, pending=5000, sensitive=20))
@@ -135,7 +135,7 @@ def test_a_schema_that_fell_behind_is_migrated_again(cluster: Any) -> None:
     assert cluster.running() == ["migrate"]
 
 
-def test_a_failed_job_is_repeated_with_a_growing_delay_and_its_words_are_in_the_condition(cluster: Any) -> None:
+def test_a_failed_job_is_retried_with_a_growing_delay_and_its_message_is_in_the_condition(cluster: Any) -> None:
     cluster.reconcile()
     cluster.reconcile()
     cluster.change(extension_version="0.8.7")
@@ -156,7 +156,7 @@ def test_a_failed_job_is_repeated_with_a_growing_delay_and_its_words_are_in_the_
     assert len([job for job in cluster.jobs.values() if job.component == "migrate"]) <= 2, "older runs are removed"
 
 
-def test_another_configuration_is_tried_at_once(cluster: Any) -> None:
+def test_a_job_of_another_configuration_starts_at_once(cluster: Any) -> None:
     cluster.reconcile()
     cluster.reconcile()
     cluster.change(extension_version="0.8.7")
@@ -169,7 +169,7 @@ def test_another_configuration_is_tried_at_once(cluster: Any) -> None:
     assert cluster.running() == ["migrate"]
 
 
-def test_an_outage_keeps_the_counts_and_everything_that_runs(cluster: Any) -> None:
+def test_a_database_outage_keeps_the_counts_and_everything_that_runs(cluster: Any) -> None:
     cluster.until_ready()
     rows = cluster.manifest["status"]["rows"]
     facts = cluster.database
@@ -194,7 +194,7 @@ def test_the_transition_time_moves_only_with_the_status(cluster: Any) -> None:
     assert cluster.condition("Ready")["lastTransitionTime"] == before
 
 
-def test_a_job_whose_pod_cannot_start_says_why(world: Any, cluster: Any) -> None:
+def test_a_job_whose_pod_cannot_start_is_reported_with_the_cause(world: Any, cluster: Any) -> None:
     cluster.reconcile()
     cluster.reconcile()
     cluster.change(extension_version="0.8.7")
@@ -208,7 +208,7 @@ def test_a_job_whose_pod_cannot_start_says_why(world: Any, cluster: Any) -> None
 
 
 def test_a_restart_at_any_phase_starts_nothing_twice(cluster: Any) -> None:
-    """The decision has no memory, so a restart is one more look at the same facts."""
+    """A reconcile keeps no state, so a restart is one more reconcile of the same facts."""
     cluster.reconcile()
     cluster.reconcile()
     cluster.reconcile()
@@ -221,7 +221,7 @@ def test_a_restart_at_any_phase_starts_nothing_twice(cluster: Any) -> None:
         advance()
 
 
-def test_an_extension_dropped_by_hand_is_asked_for_again(cluster: Any) -> None:
+def test_an_extension_dropped_by_hand_is_requested_again(cluster: Any) -> None:
     cluster.until_ready()
     cluster.jobs.clear()
     item = cluster.cnpg["team-mem"]
@@ -237,7 +237,7 @@ def test_an_extension_dropped_by_hand_is_asked_for_again(cluster: Any) -> None:
     assert cluster.running() == ["migrate"]
 
 
-def test_facts_of_another_database_decide_nothing(world: Any, cluster: Any) -> None:
+def test_the_facts_of_another_database_are_ignored(world: Any, cluster: Any) -> None:
     index = world.index(database={"name": "elsewhere"})
     plan = world.decide(index, database=replace(DatabaseFacts(), rows=Rows(pending=9999)))
     assert plan.actions == ()

@@ -1,4 +1,4 @@
-"""What is read from objects of the API, whole, partial and odd."""
+"""Parsing of objects of the API: complete, partial and malformed ones."""
 
 import base64
 import json
@@ -32,7 +32,7 @@ def test_a_secrets_key_is_decoded() -> None:
         ({"data": {"uri": base64.b64encode(b"\xff\xfe").decode()}}, Reason.SECRET_INVALID),
     ],
 )
-def test_an_unusable_secret_is_named_without_its_values(given: Any, reason: Reason) -> None:
+def test_an_unusable_secret_is_reported_without_its_values(given: Any, reason: Reason) -> None:
     problem = object_facts.secret_value(given, "team/dsn", "uri")
     assert isinstance(problem, Problem)
     assert problem.reason is reason
@@ -47,7 +47,7 @@ def test_a_missing_keys_message_lists_the_keys_that_exist() -> None:
 
 
 @pytest.mark.parametrize("scheme", ["postgresql", "postgres", "postgresql+asyncpg"])
-def test_a_connection_uri_is_reduced_to_what_is_no_secret(scheme: str) -> None:
+def test_a_connection_uri_is_reduced_to_its_user_and_database(scheme: str) -> None:
     uri = f"{scheme}://us%40er:{PASSWORD}@pg-rw.dbaas:5432/app?sslmode=require"
     found = object_facts.credentials(uri, "team/dsn", "uri")
     assert found == Credentials(user="us@er", database="app")
@@ -55,7 +55,7 @@ def test_a_connection_uri_is_reduced_to_what_is_no_secret(scheme: str) -> None:
 
 @pytest.mark.parametrize("uri", ["", "nonsense", f"host=x password={PASSWORD}", f"mysql://u:{PASSWORD}@h/d",
                                  f"postgresql://u:{PASSWORD}@h", f"postgresql://u:{PASSWORD}@[::/d"])  # fmt: skip
-def test_what_is_no_connection_uri_is_refused_without_being_quoted(uri: str) -> None:
+def test_an_invalid_connection_uri_is_refused_without_being_quoted(uri: str) -> None:
     problem = object_facts.credentials(uri, "team/dsn", "uri")
     assert isinstance(problem, Problem)
     assert problem.reason is Reason.SECRET_INVALID
@@ -127,7 +127,7 @@ def test_a_running_job_is_active() -> None:
     assert (facts.state, facts.sequence, facts.config, facts.failure) == (JobState.ACTIVE, 2, "abc", None)
 
 
-def test_a_failed_jobs_last_words_are_its_failure() -> None:
+def test_the_termination_message_of_a_failed_job_is_its_failure() -> None:
     pods = [
         ended(json.dumps({"reason": "SchemaUnsupported", "message": "no column content"}), at="2026-01-01T12:00:09Z"),
         ended(json.dumps({"reason": "DatabaseUnreachable", "message": "early"}), at="2026-01-01T12:00:01Z"),
@@ -140,7 +140,7 @@ def test_a_failed_jobs_last_words_are_its_failure() -> None:
 
 
 @pytest.mark.parametrize("message", [None, "not json", "[]", '"text"', '{"reason": "X"}', "null"])
-def test_a_job_that_said_nothing_useful_reports_its_exit_status(message: str | None) -> None:
+def test_a_failed_job_without_a_termination_message_reports_its_exit_status(message: str | None) -> None:
     facts = object_facts.job_facts(job(**FAILED), [ended(message, code=1)])
     assert facts.failure == Problem(Reason.JOB_FAILED, "its last pod ended with status 1.")
 
@@ -150,7 +150,7 @@ def test_an_unknown_reason_of_a_worker_becomes_a_known_one_and_is_quoted() -> No
     assert facts.failure == Problem(Reason.JOB_FAILED, "Novel: text", "")
 
 
-def test_a_failed_job_without_pods_reports_what_the_controller_says() -> None:
+def test_a_failed_job_without_pods_reports_the_job_controllers_message() -> None:
     assert object_facts.job_facts(job(**FAILED), []).failure == Problem(Reason.JOB_FAILED, "m")
 
 
@@ -192,7 +192,7 @@ def test_the_schedulers_message_is_passed_on() -> None:
     assert "Insufficient nvidia.com/gpu" in problem.message
 
 
-def test_both_wordings_of_a_failing_pull_give_the_same_message() -> None:
+def test_both_of_the_kubelets_messages_for_a_failing_pull_give_one_problem() -> None:
     first = problem_of(waiting("ErrImagePull", "failed to pull: manifest unknown: not found"))
     second = problem_of(waiting("ImagePullBackOff", 'Back-off pulling image "emb:1": ErrImagePull: not found'))
     assert first == second
@@ -200,7 +200,7 @@ def test_both_wordings_of_a_failing_pull_give_the_same_message() -> None:
     assert first.message == "Pod team/mem-embedder-x cannot pull image emb:1: it is not there."
 
 
-def test_a_crash_loop_quotes_the_last_words_and_is_the_same_between_two_back_offs() -> None:
+def test_a_crash_loop_quotes_the_termination_message_also_between_two_back_offs() -> None:
     words = json.dumps({"reason": "GpuNotUsed", "message": "no CUDA device"})
     backing_off = problem_of(waiting("CrashLoopBackOff", lastState=last_state(4, words), restartCount=5))
     running = {"name": "embedder", "state": {"running": {}}, "lastState": last_state(4, words), "restartCount": 5}
@@ -221,7 +221,7 @@ def test_a_pod_that_restarted_after_a_long_life_is_no_crash_loop() -> None:
     assert problem_of(pod(containerStatuses=[running])) is None
 
 
-def test_a_model_that_cannot_be_had_is_told_from_a_crash() -> None:
+def test_a_failed_model_fetch_has_another_reason_than_a_crash() -> None:
     container = {
         "name": "fetch-model",
         "state": {"waiting": {"reason": "CrashLoopBackOff"}},
@@ -235,7 +235,7 @@ def test_a_model_that_cannot_be_had_is_told_from_a_crash() -> None:
 @pytest.mark.parametrize(
     ("phase", "ended"), [("Running", False), ("Pending", False), ("Succeeded", True), ("Failed", True)]
 )
-def test_a_pod_that_has_run_its_course_is_told_from_one_that_works(phase: str, ended: bool) -> None:
+def test_a_pod_that_has_ended_is_recognised(phase: str, ended: bool) -> None:
     assert object_facts.pod_facts(pod(phase=phase)).ended is ended
 
 
@@ -245,7 +245,7 @@ def test_a_healthy_pod_has_no_problem() -> None:
     assert problem_of(pod()) is None
 
 
-def test_a_specification_that_does_not_read_names_the_field_and_not_its_value(world: Any) -> None:
+def test_an_invalid_specification_is_refused_with_the_field_and_without_its_value(world: Any) -> None:
     manifest = world.manifest()
     manifest["spec"]["embedder"]["minReplicas"] = PASSWORD
     with pytest.raises(InvalidSpecError) as caught:

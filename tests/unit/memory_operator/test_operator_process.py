@@ -1,4 +1,4 @@
-"""The process around the controller: settings, what kopf watches, certificates, logs."""
+"""The process around the controller: settings, watches of kopf, certificates, logs."""
 
 import logging
 import ssl
@@ -52,7 +52,7 @@ def test_certificates_without_the_newest_extensions_are_accepted_and_still_verif
     assert context.check_hostname
 
 
-def test_a_configuration_without_a_context_is_refused_in_words() -> None:
+def test_a_configuration_without_a_context_is_refused_with_the_cause() -> None:
     with pytest.raises(Exception, match="context"):
         tls.api_client(KubeConfig(clusters={}, contexts={}, users={}))
 

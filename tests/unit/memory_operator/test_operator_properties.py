@@ -1,4 +1,4 @@
-"""What must hold for whatever the world looks like."""
+"""Properties of a plan that hold for any facts."""
 
 import json
 from dataclasses import replace
@@ -34,7 +34,7 @@ relaxed = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], 
 
 @relaxed
 @given(pending=st.integers(0, 199), suspend=st.booleans(), settled=st.booleans())
-def test_a_settled_input_never_yields_an_action(world: Any, pending: int, suspend: bool, settled: bool) -> None:
+def test_settled_facts_yield_no_action(world: Any, pending: int, suspend: bool, settled: bool) -> None:
     index, observed, _ = world.settled(suspend=suspend)
     assert observed.database_facts is not None
     rows = replace(observed.database_facts.rows, pending=pending)
@@ -47,7 +47,7 @@ def test_a_settled_input_never_yields_an_action(world: Any, pending: int, suspen
 
 @relaxed
 @given(database=st.none() | facts | problems, suspend=st.booleans())
-def test_every_decision_is_complete_and_stable(world: Any, database: Any, suspend: bool) -> None:
+def test_every_plan_is_complete_and_stable(world: Any, database: Any, suspend: bool) -> None:
     index = world.index(suspend=suspend)
     plan = world.decide(index, database=database)
     assert plan.status is not None
@@ -71,7 +71,7 @@ def test_every_decision_is_complete_and_stable(world: Any, database: Any, suspen
     scheme=st.sampled_from(["postgresql", "postgres", "postgresql+asyncpg", "mysql"]),
     path=st.sampled_from(["/app", "/other", ""]),
 )
-def test_no_status_and_no_object_ever_holds_the_password(
+def test_no_status_and_no_object_contains_the_password(
     world: Any, user: str, database: Any, scheme: str, path: str
 ) -> None:
     dsn = f"{scheme}://{user}:{SECRET}@pg-rw.dbaas:5432{path}"

@@ -1,4 +1,4 @@
-"""The work queue, the memory between looks, and whom an event wakes; time is a number that the tests move."""
+"""The work queue, the history between reconciles, and the objects that an event concerns; the tests set the time."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -32,7 +32,7 @@ def queue(clock: Clock) -> WorkQueue:
     return WorkQueue(clock)
 
 
-async def test_wake_ups_of_one_key_are_joined_and_the_earliest_counts(queue: WorkQueue) -> None:
+async def test_several_schedules_of_one_key_count_as_the_earliest(queue: WorkQueue) -> None:
     queue.schedule(A, 50)
     queue.schedule(A)
     queue.schedule(A, 99)
@@ -40,14 +40,14 @@ async def test_wake_ups_of_one_key_are_joined_and_the_earliest_counts(queue: Wor
     assert len(queue) == 0
 
 
-async def test_the_longest_due_key_comes_first(queue: WorkQueue, clock: Clock) -> None:
+async def test_the_key_that_is_due_for_longest_comes_first(queue: WorkQueue, clock: Clock) -> None:
     queue.schedule(B, 5)
     queue.schedule(A, 9)
     clock.seconds += 10
     assert [await queue.take(), await queue.take()] == [B, A]
 
 
-async def test_a_key_is_never_worked_on_twice_at_once_and_no_wake_up_is_lost(queue: WorkQueue) -> None:
+async def test_a_taken_key_is_taken_again_only_after_it_was_returned(queue: WorkQueue) -> None:
     queue.schedule(A)
     assert await queue.take() == A
     queue.schedule(A)
@@ -59,20 +59,20 @@ async def test_a_key_is_never_worked_on_twice_at_once_and_no_wake_up_is_lost(que
     assert await second == A
 
 
-async def test_another_key_does_not_wait_for_the_first(queue: WorkQueue) -> None:
+async def test_two_keys_can_be_taken_at_the_same_time(queue: WorkQueue) -> None:
     queue.schedule(A)
     queue.schedule(B)
     assert {await queue.take(), await queue.take()} == {A, B}
 
 
-async def test_a_waiting_worker_is_woken_by_a_new_key(queue: WorkQueue) -> None:
+async def test_a_waiting_worker_gets_a_newly_scheduled_key(queue: WorkQueue) -> None:
     waiting = asyncio.create_task(queue.take())
     await asyncio.sleep(0)
     queue.schedule(B)
     assert await waiting == B
 
 
-async def test_a_forgotten_key_is_not_taken(queue: WorkQueue) -> None:
+async def test_a_cancelled_key_is_not_taken(queue: WorkQueue) -> None:
     queue.schedule(A)
     queue.cancel(A)
     queue.schedule(B)
@@ -87,7 +87,7 @@ def test_the_rate_is_measured_over_the_window() -> None:
     assert tracker.observe(100, 1200) == 10, "points before the window no longer count"
 
 
-def test_rows_that_lost_their_vectors_begin_a_new_measurement() -> None:
+def test_rows_that_lost_their_vectors_restart_the_measurement() -> None:
     tracker = RateTracker()
     tracker.observe(0, 0)
     tracker.observe(10, 500)
@@ -95,13 +95,13 @@ def test_rows_that_lost_their_vectors_begin_a_new_measurement() -> None:
     assert tracker.observe(30, 13) == 1
 
 
-def test_two_observations_at_one_moment_give_no_rate() -> None:
+def test_two_observations_at_the_same_time_give_no_rate() -> None:
     tracker = RateTracker()
     tracker.observe(5, 0)
     assert tracker.observe(5, 10) is None
 
 
-def test_failures_are_spaced_ever_wider_with_jitter_and_a_ceiling() -> None:
+def test_back_off_doubles_with_jitter_up_to_a_limit() -> None:
     longest = Backoff(random=lambda: 1.0)
     assert [longest.fail() for _ in range(9)] == [1, 2, 4, 8, 16, 32, 60, 60, 60]
     longest.succeed()
@@ -137,7 +137,7 @@ def woken(queue: WorkQueue, clock: Clock) -> list[Any]:
     return sorted(found)
 
 
-def test_news_of_an_object_wakes_it_and_our_own_status_writes_do_not(queue: WorkQueue, clock: Clock) -> None:
+def test_a_changed_object_is_scheduled_and_our_own_status_writes_are_ignored(queue: WorkQueue, clock: Clock) -> None:
     router = EventRouter(queue)
     router.index_event("ADDED", body())
     assert woken(queue, clock) == [A]
@@ -151,7 +151,7 @@ def test_news_of_an_object_wakes_it_and_our_own_status_writes_do_not(queue: Work
     assert woken(queue, clock) == [A]
 
 
-def test_a_child_wakes_its_index_only(queue: WorkQueue, clock: Clock) -> None:
+def test_an_event_of_a_child_schedules_its_index_only(queue: WorkQueue, clock: Clock) -> None:
     router = EventRouter(queue)
     router.index_event("ADDED", body("a"))
     router.index_event("ADDED", body("b"))
@@ -161,7 +161,7 @@ def test_a_child_wakes_its_index_only(queue: WorkQueue, clock: Clock) -> None:
     assert woken(queue, clock) == [B]
 
 
-def test_a_child_of_an_index_that_is_not_there_wakes_nobody(queue: WorkQueue, clock: Clock) -> None:
+def test_an_event_of_a_child_without_an_index_schedules_nothing(queue: WorkQueue, clock: Clock) -> None:
     router = EventRouter(queue)
     router.child_event(
         {"metadata": {"namespace": "team", "name": "x", "labels": {"app.kubernetes.io/instance": "gone"}}}
@@ -170,7 +170,7 @@ def test_a_child_of_an_index_that_is_not_there_wakes_nobody(queue: WorkQueue, cl
     assert woken(queue, clock) == []
 
 
-def test_a_cluster_wakes_every_index_that_names_it(queue: WorkQueue, clock: Clock) -> None:
+def test_an_event_of_a_cluster_schedules_every_index_that_names_it(queue: WorkQueue, clock: Clock) -> None:
     router = EventRouter(queue)
     router.index_event("ADDED", body("a"))
     router.index_event("ADDED", body("b", cluster="other"))

@@ -54,7 +54,7 @@ BUILDERS: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("name", BUILDERS)
-def test_objects_are_as_their_golden_file_says(world: Any, name: str) -> None:
+def test_objects_equal_their_golden_files(world: Any, name: str) -> None:
     built = BUILDERS[name](world)
     plain = json.loads(json.dumps(built))
     path = GOLDEN / f"{name}.yaml"
@@ -105,14 +105,14 @@ def test_a_slow_model_is_never_killed_while_it_loads(world: Any) -> None:
     assert probe["httpGet"]["path"] == "/healthz"
 
 
-def test_the_cpu_is_allowed_only_where_it_was_chosen(world: Any) -> None:
+def test_the_cpu_is_allowed_only_with_zero_gpu_layers(world: Any) -> None:
     on_cpu = pod_spec(embedder.deployment(world.index(), world.images, replicas=1))["containers"][0]["command"]
     on_gpu = pod_spec(embedder.deployment(world.index(**GPU), world.images, replicas=1))["containers"][0]["command"]
     assert "--allow-cpu" in on_cpu
     assert "--allow-cpu" not in on_gpu
 
 
-def test_nothing_leaves_the_embedder_unless_its_model_must_be_fetched(world: Any) -> None:
+def test_the_embedder_has_no_egress_unless_its_model_must_be_fetched(world: Any) -> None:
     assert embedder.network_policy(world.index())["spec"]["egress"] == []
     assert embedder.network_policy(world.index(**GPU))["spec"]["egress"] == [{}]
 
@@ -130,7 +130,7 @@ def test_an_external_embedders_key_comes_from_its_secret(world: Any) -> None:
 
 
 @pytest.mark.parametrize(("decision", "told"), [("Refuse", None), ("Keep", "keep"), ("Discard", "discard")])
-def test_what_becomes_of_existing_vectors_is_told_to_the_migration_alone(
+def test_only_the_migration_gets_the_decision_about_existing_vectors(
     world: Any, decision: str, told: str | None
 ) -> None:
     index = world.index(database={"existingVectors": decision})
@@ -144,7 +144,7 @@ def test_what_becomes_of_existing_vectors_is_told_to_the_migration_alone(
 
 
 def test_a_decision_about_existing_vectors_starts_the_migration_at_once(world: Any) -> None:
-    """It is another configuration, so the back-off of the refused Job does not hold it up."""
+    """It is another configuration, so the back-off of the refused Job does not delay it."""
     configs = {
         workers.config_fingerprint(world.index(database={"existingVectors": decision}), world.images, "migrate")
         for decision in ("Refuse", "Keep", "Discard")
@@ -152,7 +152,7 @@ def test_a_decision_about_existing_vectors_starts_the_migration_at_once(world: A
     assert len(configs) == 3
 
 
-def test_a_jobs_name_is_its_configuration_and_its_number(world: Any) -> None:
+def test_a_jobs_name_depends_on_its_configuration_and_sequence(world: Any) -> None:
     name = workers.migrate_job(world.index(), world.images, 0)["metadata"]["name"]
     assert name == workers.migrate_job(world.index(), world.images, 0)["metadata"]["name"]
     assert name != workers.migrate_job(world.index(), world.images, 1)["metadata"]["name"]
@@ -172,7 +172,7 @@ def test_an_operator_upgrade_does_not_restart_a_backfill(world: Any) -> None:
 
 
 def defaulted(manifest: Any) -> Any:
-    """What the API server makes of an object: defaults added, empty values dropped, quantities rewritten."""
+    """The object as the API server stores it: defaults added, empty values dropped, quantities rewritten."""
     live = copy.deepcopy(manifest)
     live["metadata"] |= {"uid": "1", "resourceVersion": "7", "generation": 1}
     live["status"] = {"replicas": 1}
@@ -188,7 +188,7 @@ def defaulted(manifest: Any) -> Any:
     return live
 
 
-def test_defaults_and_injections_of_others_are_no_drift(world: Any) -> None:
+def test_defaults_and_fields_of_others_are_no_drift(world: Any) -> None:
     for wanted in embedder.objects(world.index(), world.images, replicas=1):
         assert not drifted(wanted, defaulted(wanted)), wanted["kind"]
 
@@ -205,14 +205,14 @@ def test_defaults_and_injections_of_others_are_no_drift(world: Any) -> None:
         lambda d: d["metadata"]["annotations"].clear(),
     ],
 )
-def test_a_change_of_what_we_want_is_drift(world: Any, change: Callable[[Any], Any]) -> None:
+def test_a_change_of_the_desired_state_is_drift(world: Any, change: Callable[[Any], Any]) -> None:
     wanted = embedder.deployment(world.index(), world.images, replicas=1)
     live = defaulted(wanted)
     change(live)
     assert drifted(wanted, live)
 
 
-def test_a_field_that_is_no_longer_wanted_is_drift(world: Any) -> None:
+def test_a_field_that_is_no_longer_desired_is_drift(world: Any) -> None:
     before = embedder.deployment(world.index(embedder={"nodeSelector": {"a": "b"}}), world.images, replicas=1)
     assert drifted(embedder.deployment(world.index(), world.images, replicas=1), defaulted(before))
 

@@ -1,4 +1,4 @@
-"""Another model in the specification: a second embedder, one Job, a flip, and the way back to one embedder."""
+"""Another model in the specification: a second embedder, one Job, a flip, and one embedder again."""
 
 from dataclasses import replace
 from typing import Any
@@ -28,7 +28,7 @@ def arguments(cluster: Cluster, name: str) -> list[str]:
 
 @pytest.fixture
 def swap(world: World) -> Cluster:
-    """A settled cluster whose specification names another model from now on."""
+    """A settled cluster whose specification has just been changed to another model."""
     cluster = Cluster(world, world.manifest())
     cluster.database = replace(FULL, active_url=HOME)
     for _ in range(5):
@@ -42,8 +42,8 @@ def flip(cluster: Cluster) -> None:
     cluster.change(active_model="bge-small-en-v1.5", next_model=None, swap_stage="flipped", active_url=f"{HOME[:-8]}x")
 
 
-def test_the_active_models_objects_stay_untouched_and_the_next_ones_come_beside_them(swap: Cluster) -> None:
-    """Its specification is gone, so whatever was applied to it would be wrong."""
+def test_a_swap_leaves_the_active_models_objects_and_adds_the_next_models(swap: Cluster) -> None:
+    """The specification no longer describes the active embedder, so nothing may be applied to it."""
     before = {key: swap.children[key] for key in swap.children}
     swap.reconcile()
     assert {key: swap.children[key] for key in before} == before
@@ -53,8 +53,8 @@ def test_the_active_models_objects_stay_untouched_and_the_next_ones_come_beside_
     assert ("NetworkPolicy", "mem-embedder-next") in swap.children
 
 
-def test_the_job_starts_once_the_next_embedder_serves_and_the_status_says_what_goes_on(swap: Cluster) -> None:
-    """Recalls go on with the active model, and the conditions say so."""
+def test_the_swap_job_starts_once_the_next_embedder_serves(swap: Cluster) -> None:
+    """Recalls use the active model meanwhile, and the conditions report it."""
     swap.reconcile()
     assert swap.running() == []
     swap.reconcile()
@@ -69,8 +69,8 @@ def test_the_job_starts_once_the_next_embedder_serves_and_the_status_says_what_g
     assert swap.manifest["status"]["model"] == {"active": "all-MiniLM-L6-v2", "next": "bge-small-en-v1.5"}
 
 
-def test_a_settled_swap_writes_nothing_while_its_job_works(swap: Cluster) -> None:
-    """Looking is free."""
+def test_a_swap_writes_nothing_while_its_job_runs(swap: Cluster) -> None:
+    """Observation alone causes no write."""
     for _ in range(3):
         swap.reconcile()
     swap.writes.clear()
@@ -79,7 +79,7 @@ def test_a_settled_swap_writes_nothing_while_its_job_works(swap: Cluster) -> Non
     assert swap.writes == []
 
 
-def test_after_the_flip_the_ordinary_embedder_takes_over_and_only_then_the_second_one_goes(swap: Cluster) -> None:
+def test_the_second_embedder_is_deleted_only_after_the_ordinary_one_serves_the_new_model(swap: Cluster) -> None:
     """At every moment some pod serves the active model at the address that the database names."""
     swap.reconcile()
     swap.reconcile()
@@ -104,8 +104,8 @@ def _sync_model(cluster: Cluster) -> str:
     return next(item["value"] for item in container["env"] if item["name"] == "MEMORY_MODEL")
 
 
-def test_a_refused_model_stalls_with_the_numbers_and_is_not_measured_again(swap: Cluster) -> None:
-    """Asking the same questions once more gives the same answer."""
+def test_a_refused_model_stalls_with_the_measures_and_is_not_measured_again(swap: Cluster) -> None:
+    """Another run would measure the same numbers."""
     swap.reconcile()
     swap.reconcile()
     swap.finish("swap", JobState.FAILED, Problem(Reason.SWAP_REFUSED, "active 0.800, next 0.500"))
@@ -118,15 +118,15 @@ def test_a_refused_model_stalls_with_the_numbers_and_is_not_measured_again(swap:
     assert "next 0.500" in found["message"]
 
 
-def test_another_gate_is_another_try(swap: Cluster) -> None:
-    """What was refused may pass where more is tolerated."""
-    test_a_refused_model_stalls_with_the_numbers_and_is_not_measured_again(swap)
+def test_a_changed_gate_starts_another_swap(swap: Cluster) -> None:
+    """A refused model may be accepted where a larger drop is tolerated."""
+    test_a_refused_model_stalls_with_the_measures_and_is_not_measured_again(swap)
     change(swap, embedding=NEXT, swap={"gate": {"configMap": {"name": "labels"}, "maxRecallDrop": 0.5}})
     swap.reconcile()
     assert swap.running() == ["swap"]
 
 
-def test_going_back_to_the_active_model_gives_the_swap_up(swap: Cluster) -> None:
+def test_naming_the_active_model_again_aborts_the_swap(swap: Cluster) -> None:
     """The Job is stopped first, then the second column is dropped, and nothing of the swap is left."""
     swap.reconcile()
     swap.reconcile()
@@ -142,8 +142,8 @@ def test_going_back_to_the_active_model_gives_the_swap_up(swap: Cluster) -> None
     assert swap.condition("Ready")["status"] == "True"
 
 
-def test_the_job_serves_the_active_model_and_asks_the_labelled_questions(swap: Cluster) -> None:
-    """The gate's file is mounted; both models are named where they belong."""
+def test_the_swap_job_gets_the_active_model_and_the_labelled_queries(swap: Cluster) -> None:
+    """The gate's file is mounted; the environment names the active model, the command the next one."""
     from memory_operator.resources.workers import swap_job
 
     change(swap, embedding=NEXT, swap={"gate": {"configMap": {"name": "labels"}, "maxRecallDrop": 0.02}})
@@ -160,8 +160,8 @@ def test_the_job_serves_the_active_model_and_asks_the_labelled_questions(swap: C
     assert "ttlSecondsAfterFinished" not in job["spec"]
 
 
-def test_an_external_embedder_is_swapped_by_its_address_alone(world: World) -> None:
-    """Nothing is deployed; the Job asks the address of the specification."""
+def test_a_swap_with_an_external_embedder_deploys_nothing(world: World) -> None:
+    """The Job uses the address of the specification."""
     external = {"external": {"url": "http://other.team.svc:9000"}}
     cluster = Cluster(world, world.manifest(embedding=NEXT, embedder=external))
     cluster.database = replace(FULL, rows=Rows(total=100, embedded=100))
