@@ -28,7 +28,7 @@ from memory_operator.reconcile.core import RequeueIntervals
 from memory_operator.resources.common import MANAGER
 from memory_operator.settings import Settings
 
-# kopf would otherwise ask the system for the user's name, and a numeric user of a container has none.
+# kopf would otherwise read the user's name from the system, and a numeric user of a container has none.
 IDENTITY = cast("Any", MANAGER)
 WORKERS = 4  # objects that are reconciled at the same time
 HEALTH_PORT = 8080
@@ -47,7 +47,7 @@ async def serve(settings: Settings) -> None:
         stack.callback(server.shutdown)
         http = await stack.enter_async_context(httpx.AsyncClient(timeout=3.0, trust_env=False))
         client = await stack.enter_async_context(tls.api_client(KubeConfig.from_env()))
-        kube = Kube(client, metrics.wrote)
+        kube = Kube(client, metrics.count_write)
         controller = Controller(
             kube=kube,
             observer=Observer(kube, inspect, EmbedderProbe(http)),

@@ -1,4 +1,4 @@
-"""What a cluster of the `node` driver leaves on the machine, found in /proc and below /sys instead of asked of it."""
+"""What a cluster of the `node` driver leaves on the machine, read from /proc and /sys."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,6 +1,6 @@
 """One test's own corner of the session's cluster: a namespace, a database, and what is done in them.
 
-Namespace, role and database carry one name, so that whatever a failed test leaves behind tells whose it is. The store
+Namespace, role and database carry one name, so that whatever a failed test leaves behind shows whose it is. The store
 is put there with plain SQL in the shape of the API that the product is for, so that the operator meets a table it did
 not make.
 """
@@ -127,7 +127,7 @@ class Tenant:
         """Run a statement as the application's role."""
         return self.postgres.psql(f"SET ROLE {self.database};\n{script}", self.database)
 
-    # What a test looks at
+    # What a test reads
 
     def index(self) -> dict[str, Any]:
         """The MemoryIndex object."""

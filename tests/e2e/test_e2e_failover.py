@@ -11,7 +11,7 @@ from devcluster.demo.objects import TOOLBOX
 from devcluster.demo.stand import MODEL, last_object
 from memory_embedder.models.profiles import PROFILES
 from tests.e2e.conftest import Platform, open_tenant
-from tests.e2e.deaths import RECOVERY_SECONDS, assert_nothing_was_lost, kill, under_way
+from tests.e2e.injected_faults import RECOVERY_SECONDS, assert_no_row_lost, kill, wait_until_under_way
 from tests.e2e.tenants import Tenant
 from tests.e2e.texts import rows, sensitive
 from tests.e2e.waiting import eventually
@@ -49,9 +49,9 @@ def recalled(tenant: Tenant, text: str, *, model: str) -> tuple[int, bool]:
 
 
 def test_the_death_of_the_primary_during_the_backfill_promotes_a_replica_and_loses_no_row(store: Tenant) -> None:
-    under_way(store, DUE)
+    wait_until_under_way(store, DUE)
     kill_primary(store)
-    assert_nothing_was_lost(store, MANY)
+    assert_no_row_lost(store, MANY)
     store.postgres.wait_ready()
 
 
@@ -85,7 +85,7 @@ def test_a_model_swap_outlives_the_death_of_the_primary_and_recalls_go_on(store:
     assert recalled(store, MANY[0].content, model=MODEL) == (MANY[0].id, False)
     kill_primary(store)
     store.wait_condition("ModelActive", "Active", status="True", seconds=RECOVERY_SECONDS)
-    assert_nothing_was_lost(store, MANY)
+    assert_no_row_lost(store, MANY)
     assert store.index()["status"]["model"] == {"active": "custom"}
     assert recalled(store, MANY[0].content, model="custom") == (MANY[0].id, False)
     assert "mi-embedder-next" not in store.kubectl("get", "deployments", "-o", "name")

@@ -5,7 +5,7 @@ The primary's own death has a module of its own.
 
 import pytest
 
-from tests.e2e.deaths import assert_nothing_was_lost, component, kill, under_way
+from tests.e2e.injected_faults import assert_no_row_lost, component, kill, wait_until_under_way
 from tests.e2e.tenants import Tenant
 from tests.e2e.texts import rows, sensitive
 from tests.e2e.waiting import eventually
@@ -19,12 +19,12 @@ OPERATOR = ("-n", "memory-index-system", "pods", "-l", component("operator"))
 def test_the_deaths_of_the_embedder_and_of_the_backfill_pod_in_one_run_only_delay(tenant: Tenant) -> None:
     tenant.store(MANY)
     tenant.apply_index()
-    under_way(tenant, DUE)
+    wait_until_under_way(tenant, DUE)
     kill(tenant, "-n", tenant.name, "pods", "-l", component("backfill"))
     before = tenant.embedded()
     eventually(tenant.embedded, lambda count: count > before, what="the Job's next pod at work", seconds=90)
     kill(tenant, "-n", tenant.name, "pods", "-l", component("embedder"))
-    assert_nothing_was_lost(tenant, MANY)
+    assert_no_row_lost(tenant, MANY)
 
 
 def test_the_death_of_the_operator_in_every_phase_redoes_no_finished_work(tenant: Tenant) -> None:
@@ -38,9 +38,9 @@ def test_the_death_of_the_operator_in_every_phase_redoes_no_finished_work(tenant
             seconds=120,
         )
         kill(tenant, *OPERATOR)
-    under_way(tenant, DUE)
+    wait_until_under_way(tenant, DUE)
     kill(tenant, *OPERATOR)
     jobs = ("get", "jobs", "-l", component("backfill"), "-o", "jsonpath={.items[*].metadata.uid}")
     running = tenant.kubectl(*jobs)
-    assert_nothing_was_lost(tenant, MANY)
+    assert_no_row_lost(tenant, MANY)
     assert set(tenant.kubectl(*jobs).split()) <= set(running.split()), "the backfill was started a second time"

@@ -32,13 +32,25 @@ def ready(platform: Platform, request: pytest.FixtureRequest) -> Iterator[Tenant
 def test_every_condition_holds_with_a_reason_and_the_counts_are_the_databases_own(ready: Tenant) -> None:
     index = ready.index()
     conditions = {entry["type"]: entry for entry in index["status"]["conditions"]}
-    held = ("DatabaseReachable", "ExtensionReady", "SchemaReady", "EmbedderReady", "Backfilled", "IndexReady", "Ready")
-    assert {kind: conditions[kind]["status"] for kind in held} == dict.fromkeys(held, "True")
+    expected = (
+        "DatabaseReachable",
+        "ExtensionReady",
+        "SchemaReady",
+        "EmbedderReady",
+        "Backfilled",
+        "IndexReady",
+        "Ready",
+    )
+    assert {kind: conditions[kind]["status"] for kind in expected} == dict.fromkeys(expected, "True")
     assert conditions["Reconciling"]["status"] == conditions["Stalled"]["status"] == "False"
     assert all(entry["reason"] and entry["message"] for entry in conditions.values())
-    counts, told = ready.counts(), index["status"]["rows"]
-    assert (told["total"], told["embedded"], told["sensitive"]) == (counts.rows, counts.embedded, counts.sensitive)
-    assert told["pending"] == told["quarantined"] == 0
+    counts, reported = ready.counts(), index["status"]["rows"]
+    assert (reported["total"], reported["embedded"], reported["sensitive"]) == (
+        counts.rows,
+        counts.embedded,
+        counts.sensitive,
+    )
+    assert reported["pending"] == reported["quarantined"] == 0
 
 
 def test_every_row_has_a_vector_but_the_sensitive_ones(ready: Tenant) -> None:
@@ -63,10 +75,10 @@ def test_the_columns_of_kubectl_get_show_the_state(ready: Tenant) -> None:
 
 
 def test_the_fields_are_explained_where_the_user_looks(ready: Tenant) -> None:
-    told = ready.kubectl("explain", "memoryindex.spec.embedding")
+    page = ready.kubectl("explain", "memoryindex.spec.embedding")
     for field in ("model", "dimensions", "provider", "source"):
-        assert f"  {field}\t<" in told
-    assert "<no description>" not in told
+        assert f"  {field}\t<" in page
+    assert "<no description>" not in page
 
 
 def test_a_recall_answers_with_both_legs(ready: Tenant) -> None:

@@ -1,22 +1,27 @@
-"""Waiting for something observable, with a deadline and a message that tells what was seen instead."""
+"""Waiting for something observable, with a deadline and a message that says what was observed instead."""
 
 import time
 from collections.abc import Callable
 from typing import TypeVar
 
-Seen = TypeVar("Seen")
+Value = TypeVar("Value")
 POLL_SECONDS = 0.5
 
 
 def eventually(
-    look: Callable[[], Seen], holds: Callable[[Seen], bool], *, what: str, seconds: float, poll: float = POLL_SECONDS
-) -> Seen:
+    observe: Callable[[], Value],
+    holds: Callable[[Value], bool],
+    *,
+    what: str,
+    seconds: float,
+    poll: float = POLL_SECONDS,
+) -> Value:
     """Return the first value for which the predicate holds."""
     deadline = time.monotonic() + seconds
     while True:
-        seen = look()
-        if holds(seen):
-            return seen
+        value = observe()
+        if holds(value):
+            return value
         if time.monotonic() > deadline:
-            raise AssertionError(f"after {seconds:.0f} s still not: {what}; last seen: {seen}")
+            raise AssertionError(f"after {seconds:.0f} s still not: {what}; last observed: {value}")
         time.sleep(poll)

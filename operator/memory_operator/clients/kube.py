@@ -88,7 +88,7 @@ class Kube:
             raise
 
     async def apply(self, manifest: Manifest) -> None:
-        """Create or change an object by server-side apply; our fields are taken over from other field managers."""
+        """Create or change an object by server-side apply; fields that other managers own become ours."""
         await self._patch(manifest["kind"], manifest)
 
     async def apply_status(self, namespace: str, name: str, status: Manifest) -> None:
@@ -103,7 +103,7 @@ class Kube:
         await self._patch("MemoryIndex", manifest)
 
     async def delete(self, kind: str, namespace: str, name: str) -> None:
-        """Delete an object, its dependents in the background; an object that does not exist is left so."""
+        """Delete an object, its dependents in the background; do nothing where it does not exist."""
         self._on_write(kind, "delete")
         with _converted_errors(f"deleting {kind} {namespace}/{name}"):
             try:

@@ -61,7 +61,7 @@ def secret_value(
 
 
 def credentials(dsn: str, location: str, key: str) -> Credentials | Problem:
-    """Return the parts of a connection URI that are not secret, or that it is none."""
+    """Return the parts of a connection URI that are not secret, or a problem where the text is no such URI."""
     wrong = Problem(
         Reason.SECRET_INVALID,
         f"Key {key} of Secret {location} is not a connection URI with user, host and database.",
@@ -127,7 +127,7 @@ def deployment_facts(deployment: Manifest) -> DeploymentFacts:
 
 
 def job_facts(job: Manifest, pods: Iterable[Manifest]) -> JobFacts:
-    """Parse a Job; of its pods the last one that failed says why."""
+    """Parse a Job, with the failure that its last failed pod reported."""
     meta, status = job["metadata"], job.get("status") or {}
     state, finished_at = JobState.ACTIVE, None
     for kind, reached in (("Complete", JobState.COMPLETE), ("Failed", JobState.FAILED)):

@@ -17,7 +17,7 @@ from lightkube.core.exceptions import ConfigError
 from memory_operator.resources.common import MANAGER
 
 
-def relaxed(context: ssl.SSLContext) -> ssl.SSLContext:
+def relax(context: ssl.SSLContext) -> ssl.SSLContext:
     """Stop demanding the extensions, and return the context."""
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     return context
@@ -28,7 +28,7 @@ class RelaxedConnection(kopf.ConnectionInfo):
 
     def as_ssl_context(self) -> ssl.SSLContext:
         """Return the context that kopf uses for its requests."""
-        return relaxed(super().as_ssl_context())
+        return relax(super().as_ssl_context())
 
 
 def relaxed_connection(found: kopf.ConnectionInfo | None) -> RelaxedConnection | None:
@@ -45,6 +45,6 @@ def api_client(config: KubeConfig) -> AsyncClient:
         raise ConfigError("the configuration names no current context")
     if chosen.user is None:
         return AsyncClient(chosen, field_manager=MANAGER, trust_env=False)
-    context = relaxed(verify_cluster(chosen.cluster, chosen.user, chosen.abs_file, trust_env=False))
+    context = relax(verify_cluster(chosen.cluster, chosen.user, chosen.abs_file, trust_env=False))
     transport = httpx2.AsyncHTTPTransport(verify=context)
     return AsyncClient(chosen, field_manager=MANAGER, trust_env=False, transport=transport)

@@ -23,7 +23,7 @@ CNPG_GROUP = "postgresql.cnpg.io"
 
 @dataclass
 class EventRouter:
-    """Routes each event to the MemoryIndex objects that it concerns, from what their own events have said."""
+    """Schedules the MemoryIndex objects that an event concerns; their own events name the Cluster of each."""
 
     queue: WorkQueue
     _clusters: dict[Key, Key] = field(default_factory=dict)

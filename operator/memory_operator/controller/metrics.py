@@ -38,7 +38,7 @@ class Metrics:
             "memory_operator_object_rows", "Rows by state.", ["namespace", "name", "state"], registry=self.registry
         )
 
-    def wrote(self, kind: str, verb: str) -> None:
+    def count_write(self, kind: str, verb: str) -> None:
         """Count a write to the API."""
         self.writes.labels(kind, verb).inc()
 

@@ -14,7 +14,7 @@ from memory_operator.resources.common import LABEL_MANAGED_BY, MANAGER
 
 
 def plan_extension(index: MemoryIndex, observed: Observed) -> Step:
-    """Return the verdict on pgvector, and the write that gets it installed."""
+    """Return the verdict on pgvector, and the write through which it is installed."""
     facts = observed.database_facts
     if facts is None:
         return waiting_for("the database")
@@ -85,7 +85,7 @@ def _install_through_cnpg(index: MemoryIndex, observed: Observed, cluster: Clust
         return Step(Verdict.no(Reason.DATABASE_OBJECT_FOREIGN, message))
     message = f"Asked for pgvector through {found}."
     if entry is not None and requested:
-        # CloudNativePG has carried the object out, yet the extension is missing: only a changed version wakes it.
+        # The object was carried out, yet the extension is missing: CloudNativePG acts again on a changed version only.
         pinned = None if entry.get("version") else facts.extension_available
         message = f"pgvector was removed from the database; asked for it again through {found}."
     manifest = cnpg.with_extension_entry(index, found, cluster_name=cluster.name, version=pinned)

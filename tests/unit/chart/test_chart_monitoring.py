@@ -31,7 +31,7 @@ def exported(registry: CollectorRegistry) -> dict[str, frozenset[str]]:
         name: frozenset({*getattr(collector, "_labelnames", ()), *(("le",) if name.endswith("_bucket") else ())})
         for name, collector in registry._names_to_collectors.items()
     }
-    # A collector without label names of its own makes its samples when asked.
+    # A collector without label names of its own makes its samples when it is collected.
     sampled = {sample.name: frozenset(sample.labels) for family in registry.collect() for sample in family.samples}
     return {**found, **sampled}
 

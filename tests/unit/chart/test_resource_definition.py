@@ -10,6 +10,7 @@ from pydantic import BaseModel
 
 from memory_operator.api.spec import Spec
 from memory_recall.embedding.profiles import PROFILES
+from memory_recall.hnsw.definition import DEFAULT_EF_CONSTRUCTION, DEFAULT_M
 
 ROOT = Path(__file__).parents[3]
 
@@ -90,6 +91,12 @@ def test_the_operator_has_the_same_defaults_as_the_definition(spec_schema: Schem
     """An object that was written before a field existed is read as a new one."""
     bare: Schema = {"database": {"name": "memory"}, "embedding": {"model": "all-MiniLM-L6-v2"}}
     assert Spec.model_validate(bare) == Spec.model_validate(defaulted(spec_schema, bare))
+
+
+def test_the_definition_builds_the_index_with_the_defaults_of_the_library() -> None:
+    """An index of the operator and one of the command `memory` are built alike."""
+    index = Spec.model_validate({"database": {"name": "memory"}, "embedding": {"model": "all-MiniLM-L6-v2"}}).index
+    assert (index.m, index.ef_construction) == (DEFAULT_M, DEFAULT_EF_CONSTRUCTION)
 
 
 def sections(model: type[BaseModel], path: str = "") -> Iterator[str]:

@@ -43,10 +43,11 @@ def test_progress_is_the_share_of_rows_that_have_their_vector() -> None:
 
 def test_with_nothing_pending_the_first_condition_that_does_not_hold_is_named() -> None:
     rows = {"total": 5, "embedded": 5, "pending": 0, "sensitive": 0}
-    held = [condition(kind, "True") for kind in ("DatabaseReachable", "ExtensionReady", "SchemaReady", "EmbedderReady")]
+    met = [condition(kind, "True") for kind in ("DatabaseReachable", "ExtensionReady", "SchemaReady", "EmbedderReady")]
     seen = view(
         index(
-            rows=rows, conditions=[*held, condition("Backfilled", "True"), condition("IndexReady", "False", "Building")]
+            rows=rows,
+            conditions=[*met, condition("Backfilled", "True"), condition("IndexReady", "False", "Building")],
         )
     )
     assert summary(seen) == "5 of 5 rows, IndexReady: Building"

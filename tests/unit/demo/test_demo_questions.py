@@ -29,8 +29,8 @@ def test_a_set_without_restatements_still_yields_questions() -> None:
 
 
 def test_questions_whose_answers_differ_most_come_first_in_either_direction() -> None:
-    asked = [question(number) for number in range(4)]
-    chosen = most_different(asked, {"q0": 0.0, "q1": 0.2, "q2": -0.5, "q3": 0.2}, 3)
+    questions = [question(number) for number in range(4)]
+    chosen = most_different(questions, {"q0": 0.0, "q1": 0.2, "q2": -0.5, "q3": 0.2}, 3)
     assert [one.query.query_id for one in chosen] == ["q2", "q1", "q3"]
 
 

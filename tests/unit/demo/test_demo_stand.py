@@ -12,10 +12,10 @@ class Scripted:
 
     def __init__(self, done: Completed) -> None:
         self.done = done
-        self.asked: list[tuple[str, ...]] = []
+        self.commands: list[tuple[str, ...]] = []
 
     def run(self, arguments: Sequence[str], stdin: str | None = None) -> Completed:
-        self.asked.append(tuple(arguments))
+        self.commands.append(tuple(arguments))
         self.stdin = stdin
         return self.done
 
@@ -32,7 +32,7 @@ class Scripted:
 def test_the_answer_is_the_object_at_the_end_of_the_output() -> None:
     stand = Scripted(Completed(0, 'noise\n{"rows": 1}\n', ""))
     assert memory(stand, "status") == {"rows": 1}
-    assert stand.asked == [("memory", "status", "--json")]
+    assert stand.commands == [("memory", "status", "--json")]
 
 
 def test_an_object_spread_over_lines_is_read_whole() -> None:

@@ -42,7 +42,7 @@ def test_settled_facts_yield_no_action(world: Any, pending: int, suspend: bool, 
     plan = world.decide(index, **vars(calm))
     assert plan.actions == ()
     again = world.decide(index.model_copy(update={"status": plan.status}), **vars(calm))
-    assert again.status == plan.status, "a second look at the same facts says the same"
+    assert again.status == plan.status, "a second reconcile of the same facts reports the same"
 
 
 @relaxed

@@ -124,7 +124,7 @@ def body(name: str = "a", generation: int = 1, cluster: str | None = "pg", **met
     }
 
 
-def woken(queue: WorkQueue, clock: Clock) -> list[Any]:
+def due_keys(queue: WorkQueue, clock: Clock) -> list[Any]:
     clock.seconds += 1
     found = []
     while len(queue):
@@ -140,25 +140,25 @@ def woken(queue: WorkQueue, clock: Clock) -> list[Any]:
 def test_a_changed_object_is_scheduled_and_our_own_status_writes_are_ignored(queue: WorkQueue, clock: Clock) -> None:
     router = EventRouter(queue)
     router.index_event("ADDED", body())
-    assert woken(queue, clock) == [A]
+    assert due_keys(queue, clock) == [A]
     router.index_event("MODIFIED", {**body(), "status": {"conditions": []}})
-    assert woken(queue, clock) == []
+    assert due_keys(queue, clock) == []
     router.index_event("MODIFIED", body(generation=2))
-    assert woken(queue, clock) == [A]
+    assert due_keys(queue, clock) == [A]
     router.index_event("MODIFIED", body(generation=2, deletionTimestamp="2026-01-01T00:00:00Z"))
-    assert woken(queue, clock) == [A]
+    assert due_keys(queue, clock) == [A]
     router.index_event("DELETED", body(generation=2))
-    assert woken(queue, clock) == [A]
+    assert due_keys(queue, clock) == [A]
 
 
 def test_an_event_of_a_child_schedules_its_index_only(queue: WorkQueue, clock: Clock) -> None:
     router = EventRouter(queue)
     router.index_event("ADDED", body("a"))
     router.index_event("ADDED", body("b"))
-    woken(queue, clock)
+    due_keys(queue, clock)
     labels = {"app.kubernetes.io/instance": "b"}
     router.child_event({"metadata": {"namespace": "team", "name": "b-embedder", "labels": labels}})
-    assert woken(queue, clock) == [B]
+    assert due_keys(queue, clock) == [B]
 
 
 def test_an_event_of_a_child_without_an_index_schedules_nothing(queue: WorkQueue, clock: Clock) -> None:
@@ -167,15 +167,15 @@ def test_an_event_of_a_child_without_an_index_schedules_nothing(queue: WorkQueue
         {"metadata": {"namespace": "team", "name": "x", "labels": {"app.kubernetes.io/instance": "gone"}}}
     )
     router.child_event({"metadata": {"namespace": "team", "name": "x"}})
-    assert woken(queue, clock) == []
+    assert due_keys(queue, clock) == []
 
 
 def test_an_event_of_a_cluster_schedules_every_index_that_names_it(queue: WorkQueue, clock: Clock) -> None:
     router = EventRouter(queue)
     router.index_event("ADDED", body("a"))
     router.index_event("ADDED", body("b", cluster="other"))
-    woken(queue, clock)
+    due_keys(queue, clock)
     router.cluster_event("dbaas", "pg")
-    assert woken(queue, clock) == [A]
+    assert due_keys(queue, clock) == [A]
     router.cluster_event("elsewhere", "pg")
-    assert woken(queue, clock) == []
+    assert due_keys(queue, clock) == []

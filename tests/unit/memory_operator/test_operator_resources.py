@@ -129,9 +129,9 @@ def test_an_external_embedders_key_comes_from_its_secret(world: Any) -> None:
     assert {"name": "MEMORY_EMBEDDER_API_KEY", "valueFrom": {"secretKeyRef": {"name": "key", "key": "k"}}} in env
 
 
-@pytest.mark.parametrize(("decision", "told"), [("Refuse", None), ("Keep", "keep"), ("Discard", "discard")])
+@pytest.mark.parametrize(("decision", "variable"), [("Refuse", None), ("Keep", "keep"), ("Discard", "discard")])
 def test_only_the_migration_gets_the_decision_about_existing_vectors(
-    world: Any, decision: str, told: str | None
+    world: Any, decision: str, variable: str | None
 ) -> None:
     index = world.index(database={"existingVectors": decision})
     job, sync = workers.migrate_job(index, world.images, 0), workers.sync_deployment(index, world.images, replicas=1)
@@ -139,7 +139,7 @@ def test_only_the_migration_gets_the_decision_about_existing_vectors(
         [one["value"] for one in pod_spec(item)["containers"][0]["env"] if one["name"] == "MEMORY_EXISTING_VECTORS"]
         for item in (job, sync)
     )
-    assert migration == ([told] if told else [])
+    assert migration == ([variable] if variable else [])
     assert others == []
 
 

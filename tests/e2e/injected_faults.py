@@ -9,7 +9,7 @@ from tests.e2e.waiting import eventually
 RECOVERY_SECONDS = 240.0
 
 
-def under_way(tenant: Tenant, due: int) -> None:
+def wait_until_under_way(tenant: Tenant, due: int) -> None:
     """Wait until between a tenth and four fifths of the rows that may have a vector have one."""
     done = eventually(
         tenant.embedded, lambda count: count >= due // 10, what="a tenth of the rows embedded", seconds=150
@@ -17,7 +17,7 @@ def under_way(tenant: Tenant, due: int) -> None:
     assert done <= due * 8 // 10, "the backfill was too fast to be disturbed: give it more rows"
 
 
-def assert_nothing_was_lost(tenant: Tenant, memories: Sequence[Row]) -> None:
+def assert_no_row_lost(tenant: Tenant, memories: Sequence[Row]) -> None:
     """Assert that the object becomes ready with exactly the vectors that it must have."""
     tenant.wait_ready(RECOVERY_SECONDS)
     counts = tenant.counts()
@@ -33,5 +33,5 @@ def component(name: str) -> str:
 
 def kill(tenant: Tenant, *selection: str) -> None:
     """Delete pods without a grace period, as when a node fails."""
-    told = tenant.cluster.kubectl("delete", "--grace-period=0", "--force", "--wait=false", *selection)
-    assert "force deleted" in told, f"there was nothing to kill: {selection}"
+    output = tenant.cluster.kubectl("delete", "--grace-period=0", "--force", "--wait=false", *selection)
+    assert "force deleted" in output, f"there was nothing to kill: {selection}"
