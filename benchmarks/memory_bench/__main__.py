@@ -1,7 +1,7 @@
 """`python -m memory_bench NAME` starts every benchmark.
 
-A benchmark is a folder with a module `command.py`, whose function of the benchmark's name becomes the sub-command. Its
-last line on standard output is one JSON object with the figures that are judged.
+A benchmark is a folder with a module `command.py`; the table below names the function in it that becomes the
+sub-command. The last line that a benchmark prints on standard output is a JSON object with the figures that are judged.
 """
 
 from importlib import import_module
@@ -27,7 +27,7 @@ COMMANDS = {
 
 
 class BenchmarkGroup(TyperGroup):
-    """Sub-commands that are imported when they are named: no benchmark loads the libraries of another."""
+    """A group that imports a sub-command when it is named, so that no benchmark loads the libraries of another."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401, ARG002  (a class that typer keeps private)
         """Return the names in the order of the table above."""

@@ -1,6 +1,6 @@
-"""How fast a backfill is, each time beside the thing that it cannot be faster than, in the same run.
+"""The throughput of a backfill, beside an upper bound that is measured in the same run.
 
-The real embedder's own throughput bounds a backfill whose embedder computes; a bare `UPDATE ... FROM unnest` loop
-bounds one whose embedder does not. Order alternates and medians are compared, so that a machine that slows down
-meanwhile slows both sides.
+With a real embedder the bound is the embedder's own throughput. With an embedder that costs nothing the bound is a bare
+`UPDATE ... FROM unnest` loop. Runs of both sides alternate and their medians are compared, so that a machine that slows
+down for a while slows both sides.
 """

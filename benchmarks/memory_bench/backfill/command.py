@@ -1,4 +1,4 @@
-"""The command `backfill`: measures backfills beside what bounds them, ends with one line of JSON."""
+"""The command `backfill`: measures backfills beside their upper bounds."""
 
 import asyncio
 import json
@@ -19,14 +19,20 @@ def backfill(  # noqa: PLR0917  (typer makes options of them; nobody calls this 
     dataset: Annotated[Path, typer.Option(help="A labelled set, whose memories the real embedder embeds.")],
     output: Annotated[Path, typer.Option(help="Where results and chart go.")] = Path("benchmarks/results/backfill"),
     model: Annotated[str, typer.Option(help="Profile of the real embedder's model.")] = "all-MiniLM-L6-v2",
-    model_file: Annotated[Path | None, typer.Option(help="Its GGUF file; default: the one that setup made.")] = None,
-    real_rows: Annotated[int, typer.Option(help="Memories for the real embedder at most; 0: all.")] = 0,
-    real_seconds: Annotated[float, typer.Option(help="How long to repeat pairs with the real embedder.")] = 450,
+    model_file: Annotated[
+        Path | None, typer.Option(help="Its GGUF file; by default the one that `make setup` made.")
+    ] = None,
+    real_rows: Annotated[int, typer.Option(help="The most memories for the real embedder; 0 for all.")] = 0,
+    real_seconds: Annotated[
+        float, typer.Option(help="Seconds of repeated pairs of runs with the real embedder.")
+    ] = 450,
     rows: Annotated[int, typer.Option(help="Rows for the null embedder.")] = 100_000,
-    small: Annotated[int, typer.Option(help="Rows of the run that memory is compared with.")] = 10_000,
-    null_seconds: Annotated[float, typer.Option(help="How long to repeat rounds with the null embedder.")] = 60,
+    small: Annotated[
+        int, typer.Option(help="Rows of the smaller run, whose peak memory the other is compared with.")
+    ] = 10_000,
+    null_seconds: Annotated[float, typer.Option(help="Seconds of repeated rounds with the null embedder.")] = 60,
 ) -> None:
-    """Measure backfills beside their bounds.
+    """Measure backfills beside their upper bounds; ends with one line of JSON.
 
     Example: python -m memory_bench backfill --dataset examples/homelab
     """

@@ -1,7 +1,7 @@
-"""Four workers, one of them killed with SIGKILL half way and started again: is any finished row embedded a second time?
+"""Counts rows that are embedded twice when one of four workers is killed with SIGKILL half way and started again.
 
-The embedder is a real HTTP server that counts how often each text was sent. What the killed worker had under way and
-not yet stored has to be sent again; that is counted apart.
+The embedder is a real HTTP server that counts how often each text was sent. Rows that the killed worker had sent but
+not stored must be sent again, so they are counted separately.
 """
 
 import asyncio
@@ -28,9 +28,10 @@ _VECTOR = b64encode(np.full(NULL_DIMENSIONS, 0.05, dtype="<f4").tobytes()).decod
 
 
 class CountingEmbedder:
-    """An ASGI application that knows each text by the number at its end.
+    """An embedding service, as an ASGI application, that counts how often each text is sent.
 
-    `half_way` is set once half of the first worker's share has come, and before that is answered: so it still works.
+    The number at the end of a text identifies it. `half_way` is set when half of the first worker's texts have arrived,
+    before the last of them is answered, so that the worker is still at work at that moment.
     """
 
     def __init__(self, rows: int) -> None:
@@ -39,7 +40,7 @@ class CountingEmbedder:
         self._share, self._goal = 0, rows // WORKERS // 2
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:  # noqa: ANN401  (ASGI has no types of its own)
-        """Answer one request."""
+        """Handle one HTTP request."""
         if scope["type"] != "http":
             return
         body, more = b"", True
@@ -48,12 +49,12 @@ class CountingEmbedder:
             if message["type"] == "http.disconnect":  # a worker was killed while it sent
                 return
             body, more = body + message["body"], message.get("more_body", False)
-        answer = self._answer(scope["path"], body)
+        answer = self._respond(scope["path"], body)
         start = {"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"application/json")]}
         await send(start)
         await send({"type": "http.response.body", "body": answer})
 
-    def _answer(self, path: str, body: bytes) -> bytes:
+    def _respond(self, path: str, body: bytes) -> bytes:
         if path == "/v1/models":
             return json.dumps({"data": [{"id": NULL_MODEL, "dimensions": NULL_DIMENSIONS}]}).encode()
         texts = json.loads(body)["input"]
@@ -81,7 +82,11 @@ async def _served(application: CountingEmbedder) -> AsyncIterator[str]:
 
 
 async def measure(server: MeasuredServer, *, rows: int) -> dict[str, Any]:
-    """Count texts that were sent although their vector was stored already."""
+    """Run the workers, kill one, and count the texts that were sent although their vector was stored already.
+
+    Raises:
+        RuntimeError: a worker failed, or rows remained without a vector.
+    """
     await server.template("double", null_model(), [f"{TEXT}{number}" for number in range(1, rows + 1)])
     dsn = await server.copy("double", "double_run")
     embedder = CountingEmbedder(rows)
@@ -90,7 +95,7 @@ async def measure(server: MeasuredServer, *, rows: int) -> dict[str, Any]:
         await embedder.half_way.wait()
         workers[0].send_signal(signal.SIGKILL)
         await workers[0].wait()
-        under_way = await _lost_by_the_first(dsn, embedder)
+        under_way = await _rows_lost_by_first_worker(dsn, embedder)
         workers[0] = await _worker(0, dsn, url)
         failed = [code for code in [await worker.wait() for worker in workers] if code != 0]
     connection = await asyncpg.connect(dsn)
@@ -126,8 +131,8 @@ async def _worker(number: int, dsn: str, url: str) -> asyncio.subprocess.Process
     )  # fmt: skip
 
 
-async def _lost_by_the_first(dsn: str, embedder: CountingEmbedder) -> set[int]:
-    """The rows that the killed worker had sent and not stored, once its last statement has ended either way."""
+async def _rows_lost_by_first_worker(dsn: str, embedder: CountingEmbedder) -> set[int]:
+    """Return the rows that the killed worker had sent and not stored, after Postgres has ended its session."""
     connection = await asyncpg.connect(dsn)
     try:
         sessions = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = $1"

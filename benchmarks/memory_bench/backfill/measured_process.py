@@ -1,11 +1,11 @@
-"""One measured run in a process of its own, so that its memory is its own too.
+"""One measured run in a process of its own, so that its peak memory can be measured.
 
     python -m memory_bench.backfill.measured_process null-backfill DSN ROWS
     python -m memory_bench.backfill.measured_process bare-update DSN ROWS
     python -m memory_bench.backfill.measured_process backfill DSN EMBEDDER_URL
 
-Times are from before the first connect to the last row stored; what Python needs to start is not in them. The last line
-printed is one JSON object.
+Times last from before the first connection to the last stored row, without the start of Python. The last line on
+standard output is one JSON object.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ _BARE_UPDATE = (
 
 @dataclass(frozen=True)
 class NullDescription:
-    """What the null embedder says of itself."""
+    """The description that the null embedder gives of its model."""
 
     name: str = NULL_MODEL
     dimensions: int = NULL_DIMENSIONS
@@ -49,7 +49,7 @@ class NullDescription:
 
 @dataclass(frozen=True)
 class NullAnswer:
-    """Vectors that cost nothing."""
+    """The null embedder's vectors, shape (texts, 384)."""
 
     vectors: npt.NDArray[np.float32]
     tokens: int = 0
@@ -57,19 +57,19 @@ class NullAnswer:
 
 
 class NullEmbedder:
-    """Answers at once with one and the same vector for each text: what remains is the backfill itself."""
+    """An embedder that returns the same vector for each text at once, so that only the backfill itself costs time."""
 
     async def model_info(self) -> NullDescription:
-        """The null model."""
+        """Return the null model."""
         return NullDescription()
 
     async def embed_documents(self, texts: Sequence[str]) -> NullAnswer:
-        """A constant for each text."""
+        """Return the same vector for each text."""
         return NullAnswer(np.full((len(texts), NULL_DIMENSIONS), 0.05, dtype=np.float32))
 
 
 async def measure_backfill(dsn: str, embedder: DescribedEmbedder) -> tuple[int, float]:
-    """Rows and seconds of a backfill with its default options."""
+    """Run a backfill with its default options; returns the number of rows and the seconds."""
     plan = WorkerPlan("memories", PipelineOptions())
     progress = LogProgress(WorkerMetrics(), worker="backfill")
     began = time.perf_counter()
@@ -78,7 +78,10 @@ async def measure_backfill(dsn: str, embedder: DescribedEmbedder) -> tuple[int, 
 
 
 async def measure_bare_update(dsn: str, rows: int) -> tuple[int, float]:
-    """The same rows, stored by one statement after another and nothing else: no reading, no hash, no guard."""
+    """Store vectors for the same rows by one UPDATE after another: nothing is read, hashed or checked.
+
+    Returns the number of rows and the seconds.
+    """
     began = time.perf_counter()
     connection = await connect(DsnText(dsn))
     await halfvec.register(connection, "public")
@@ -91,24 +94,24 @@ async def measure_bare_update(dsn: str, rows: int) -> tuple[int, float]:
     return rows, seconds
 
 
-async def _served(dsn: str, url: str) -> tuple[int, float]:
+async def _measure_over_http(dsn: str, url: str) -> tuple[int, float]:
     async with EmbedderClient(url) as client:
         return await measure_backfill(dsn, client)
 
 
 def _peak_rss_kib() -> int:
-    """Of this program; the figure of getrusage also knows the parent that it was forked from."""
+    """The peak memory of this process; the figure of getrusage would include the parent that it was forked from."""
     status = Path("/proc/self/status").read_text(encoding="ascii")
     return int(status.split("VmHWM:")[1].split()[0])
 
 
 def main() -> None:
-    """Run what the arguments name."""
+    """Run the measurement that the arguments name, and print its figures."""
     kind, dsn, argument = sys.argv[1:4]
     kinds: dict[str, Callable[[], Coroutine[Any, Any, tuple[int, float]]]] = {
         "null-backfill": lambda: measure_backfill(dsn, NullEmbedder()),
         "bare-update": lambda: measure_bare_update(dsn, int(argument)),
-        "backfill": lambda: _served(dsn, argument),
+        "backfill": lambda: _measure_over_http(dsn, argument),
     }
     rows, seconds = asyncio.run(kinds[kind]())
     used = resource.getrusage(resource.RUSAGE_SELF)

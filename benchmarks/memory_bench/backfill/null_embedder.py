@@ -1,7 +1,7 @@
-"""What a backfill costs apart from embedding: an embedder that costs nothing, against a bare update loop.
+"""The cost of a backfill without embedding: a backfill whose embedder costs nothing, against a bare update loop.
 
-The null embedder is an object inside the worker's process. Through HTTP the same answers would be measured together
-with a server that shares the processors with what is to be measured.
+The null embedder is an object inside the worker's process. As an HTTP server it would use the processors that the
+measured worker needs.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ TEXT = "some words of a memory, as long as people write them, " * 5
 
 @dataclass(frozen=True)
 class Run:
-    """One run of one side."""
+    """One run of one side; `peak_rss_kib` is the peak memory of its process."""
 
     side: str
     rows: int
@@ -36,11 +36,11 @@ def null_model() -> TargetModel:
     return bare_model(NULL_MODEL, NULL_DIMENSIONS)
 
 
-async def child(kind: str, dsn: str, argument: str) -> dict[str, Any]:
-    """Run one measurement in a process of its own.
+async def run_process(kind: str, dsn: str, argument: str) -> dict[str, Any]:
+    """Run one measurement in a process of its own and return the figures that it prints.
 
     Raises:
-        RuntimeError: it failed.
+        RuntimeError: the process ended with an error; the end of its output is in the message.
     """
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "memory_bench.backfill.measured_process", kind, dsn, argument,
@@ -54,7 +54,10 @@ async def child(kind: str, dsn: str, argument: str) -> dict[str, Any]:
 
 
 async def measure(server: MeasuredServer, *, rows: int, small: int, seconds: float, most: int) -> dict[str, Any]:
-    """Alternate both sides over the same rows, and the backfill over fewer: one to `most` rounds in about `seconds`."""
+    """Measure both sides over the same rows in turn, and the backfill over `small` rows too, whose memory is compared.
+
+    Rounds are repeated until the next one would end after `seconds`: at least one, at most `most`.
+    """
     for size in (small, rows):
         await server.template(f"null_{size}", null_model(), [f"{TEXT}{number}" for number in range(size)])
     runs: list[Run] = []
@@ -71,7 +74,7 @@ async def measure(server: MeasuredServer, *, rows: int, small: int, seconds: flo
 async def _run(server: MeasuredServer, side: str, size: int) -> Run:
     dsn = await server.copy(f"null_{size}", "null_run")
     before = server.cpu_seconds()
-    found = await child(side, dsn, str(size))
+    found = await run_process(side, dsn, str(size))
     if found["rows"] != size:
         raise RuntimeError(f"{side} stored {found['rows']} of {size} rows")
     return Run(
@@ -91,7 +94,7 @@ def _summary(runs: list[Run], *, rows: int, small: int) -> dict[str, Any]:
     ours, bare = median("null-backfill", rows, "seconds"), median("bare-update", rows, "seconds")
     memory = [median("null-backfill", size, "peak_rss_kib") for size in (small, rows)]
     return {
-        "seam": "an object in the worker's process",
+        "embedder": "an object in the worker's process",
         "rows": rows,
         "rows_per_second": {"null backfill": rows / ours, "bare update": rows / bare},
         "null_vs_bare_update": bare / ours,

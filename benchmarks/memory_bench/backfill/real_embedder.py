@@ -1,7 +1,7 @@
-"""A backfill with the real embedder, against what the embedder itself yields to a client that does nothing else.
+"""A backfill with the real embedder, against a client that only sends the texts to the same embedder.
 
-The reference sends the same texts in the same order, 32 a request and four requests under way as a backfill does, and
-drops the answers unread: no database, no decoding. Both use the embedder's own HTTP interface.
+That client sends the same texts in the same order over the same HTTP interface, 32 in a request and four requests at
+once as a backfill does. It has no database and does not decode the vectors, so a backfill cannot be faster.
 """
 
 import asyncio
@@ -18,18 +18,18 @@ from typing import Any
 import httpx
 import psutil
 
-from memory_bench.backfill.null_embedder import child
+from memory_bench.backfill.null_embedder import run_process
 from memory_bench.postgres import MeasuredServer
 from memory_bench.servers import memory_embedder
 from memory_recall.embedding.profiles import profile
 from memory_recall.schema.ddl import TargetModel
 
-_REQUEST_TEXTS, _UNDER_WAY = 32, 4
+_REQUEST_TEXTS, _CONCURRENT = 32, 4
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run of one side; `embedder_cpu_seconds` tells how much of the machine the embedder got."""
+    """One run of one side; `embedder_cpu_seconds` shows which share of the machine the embedder got."""
 
     side: str
     seconds: float
@@ -40,13 +40,13 @@ class Run:
 
 @dataclass(frozen=True)
 class Embedder:
-    """A running embedder."""
+    """The running embedder: its base URL and its process."""
 
     url: str
     process: psutil.Process
 
     def cpu_seconds(self) -> float:
-        """Processor time that it has used so far."""
+        """Return the processor time that the process has used so far, in seconds."""
         times = self.process.cpu_times()
         return float(times.user + times.system)
 
@@ -63,7 +63,7 @@ def running_embedder(model: str, file: Path) -> Iterator[Embedder]:
 
 
 def model_of(name: str) -> TargetModel:
-    """The profile as migrations want it."""
+    """Return the profile of that name in the form that migrations take."""
     known = profile(name)
     return TargetModel(name, known.dimensions, known.pooling, known.max_tokens, "", known.document_prefix)
 
@@ -71,11 +71,16 @@ def model_of(name: str) -> TargetModel:
 async def measure(
     server: MeasuredServer, texts: Sequence[str], *, model: str, file: Path, seconds: float, most: int
 ) -> dict[str, Any]:
-    """Pairs of runs in alternating order, as many (one to `most`) as end within about `seconds`."""
+    """Run both sides in turn, in alternating order.
+
+    Pairs are repeated until the next one would end after `seconds`: at least one, at most `most`.
+    """
     await server.template("real", model_of(model), texts)
     runs: list[Run] = []
     with running_embedder(model, file) as embedder:
-        await _ask(embedder.url, model, list(texts[: _REQUEST_TEXTS * _UNDER_WAY]))  # both sides meet it warm
+        await _send_all(
+            embedder.url, model, list(texts[: _REQUEST_TEXTS * _CONCURRENT])
+        )  # the embedder is warm for both sides
         began = time.perf_counter()
         for pair in range(most):
             sides = ["embedder", "backfill"] if pair % 2 == 0 else ["backfill", "embedder"]
@@ -90,12 +95,12 @@ async def _run(side: str, server: MeasuredServer, embedder: Embedder, texts: Seq
     if side == "embedder":
         before, own = embedder.cpu_seconds(), time.process_time()
         began = time.perf_counter()
-        await _ask(embedder.url, model, texts)
+        await _send_all(embedder.url, model, texts)
         took = time.perf_counter() - began
         return Run(side, took, embedder.cpu_seconds() - before, time.process_time() - own, 0.0)
     dsn = await server.copy("real", "real_run")
     before, database = embedder.cpu_seconds(), server.cpu_seconds()
-    found = await child("backfill", dsn, embedder.url)
+    found = await run_process("backfill", dsn, embedder.url)
     if found["rows"] != len(texts):
         raise RuntimeError(f"the backfill embedded {found['rows']} of {len(texts)} rows")
     return Run(
@@ -107,18 +112,18 @@ async def _run(side: str, server: MeasuredServer, embedder: Embedder, texts: Seq
     )
 
 
-async def _ask(url: str, model: str, texts: Sequence[str]) -> None:
-    """Send all texts and drop the answers."""
+async def _send_all(url: str, model: str, texts: Sequence[str]) -> None:
+    """Send all texts and ignore the responses."""
     requests = (texts[first : first + _REQUEST_TEXTS] for first in range(0, len(texts), _REQUEST_TEXTS))
     async with httpx.AsyncClient(base_url=url, timeout=120) as client:
 
         async def send(todo: Iterator[Sequence[str]]) -> None:
-            for part in todo:  # one iterator for all, so each takes the next request
+            for part in todo:  # the tasks share one iterator, so each takes the next request
                 body = {"model": model, "input": list(part), "input_type": "document", "encoding_format": "base64"}
                 (await client.post("/v1/embeddings", json=body)).raise_for_status()
 
         async with asyncio.TaskGroup() as tasks:
-            for _ in range(_UNDER_WAY):
+            for _ in range(_CONCURRENT):
                 tasks.create_task(send(requests))
 
 

@@ -1,6 +1,6 @@
-"""How fast the embedder is: over HTTP, beside its peers and this machine's limits, all in one run.
+"""The speed of the embedder over HTTP, beside other programs and this machine's limits in the same run.
 
-Every comparison is made in pairs: the subjects take turns within a round, the order turns round from one round to the
-next, and what is reported is the median of the rounds' ratios. A machine that slows down for a while then slows both
-sides of a ratio.
+What is measured is called a subject: our server, llama-server, the raw loop, the `Llama` class. In each round every
+subject takes its turn, in an order that is reversed from one round to the next. The result is the median of the rounds'
+ratios, so that a machine that slows down for a while slows both sides of a ratio.
 """

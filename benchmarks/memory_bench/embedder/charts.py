@@ -1,4 +1,4 @@
-"""A chart a model: throughput by length, latency alone, latency beside bulk documents."""
+"""The chart of one model: throughput by length of text, latency of a lone query, latency while documents are sent."""
 
 from pathlib import Path
 
@@ -31,7 +31,7 @@ _COLOURS = {
 
 
 def draw(found: Measurements, machine: str, path: Path) -> None:
-    """Writes the chart as PNG."""
+    """Write the chart as PNG; `machine` is named in its title."""
     compared = any(one.subject == LLAMA_SERVER for one in found.documents)
     panels = [_documents, *([_shapes] if compared else []), _idle] + ([_under_bulk] if found.mixed else [])
     with chart(path, columns=len(panels), size=(5.2 * len(panels), 5.0)) as axes:
@@ -61,7 +61,7 @@ def _documents(ax: Axes, found: Measurements) -> None:
 
 
 def _shapes(ax: Axes, found: Measurements) -> None:
-    """Ours over llama-server at every length and concurrency: above one, ours is faster."""
+    """Plot our throughput over llama-server's at every length and concurrency; above one, ours is faster."""
     lengths = sorted({one.tokens for one in found.documents})
     concurrencies = sorted({one.concurrency for one in found.documents})
     for concurrency, marker in zip(concurrencies, "osD^", strict=False):

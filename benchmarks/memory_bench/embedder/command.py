@@ -1,4 +1,4 @@
-"""The command `embedder`: measures the embedder beside its peers, ends with one line of JSON."""
+"""The command `embedder`: measures the embedder beside other programs and the machine's limits."""
 
 import json
 import sys
@@ -37,16 +37,19 @@ def embedder(  # noqa: PLR0917 -- options, all named
     gpu: Annotated[bool, typer.Option("--gpu", help="All layers on the GPU; needs a CUDA build of the wheel.")] = False,
     output: Annotated[Path | None, typer.Option(help="Where results and charts go.")] = None,
     peer: Annotated[
-        bool, typer.Option("--peer/--no-peer", help="Leave llama-server out, and its ten minutes of compiling: null.")
+        bool,
+        typer.Option(
+            "--peer/--no-peer", help="Without llama-server, which takes ten minutes to compile; its figures are null."
+        ),
     ] = True,
-    llama_server: Annotated[Path | None, typer.Option(help="A llama-server that is built already.")] = None,
+    llama_server: Annotated[Path | None, typer.Option(help="A llama-server program that exists already.")] = None,
 ) -> None:
     """Measure the embedder over HTTP beside llama-server, the Llama class, the raw loop and the machine's limit.
 
-    About nine minutes on two processors, and ten more at the first time, when llama-server is compiled.
-    Writes JSON and a chart a model; the last line on standard output is the summary.
+    It takes about nine minutes on two processors, and ten more at the first run, when llama-server is compiled. Results
+    and one chart for each model go to the output folder; the last line on standard output is the summary as JSON.
 
-    Example: python -m memory_bench.embedder --output /tmp/results
+    Example: python -m memory_bench embedder --quick --output /tmp/results
     """
     output = output or (_RESULTS.with_name("embedder-gpu") if gpu else _RESULTS)
     extent = Extent.QUICK if quick else Extent.FULL if full else Extent.DEFAULT
@@ -62,14 +65,14 @@ def embedder(  # noqa: PLR0917 -- options, all named
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """Where results are kept, and what they were made on."""
+    """The folder of the results, and the machine and extent of the run."""
 
     directory: Path
     machine: dict[str, object]
     extent: Extent
 
     def keep(self, found: Measurements) -> None:
-        """After every point: a run that is stopped keeps what it has."""
+        """Write what has been measured so far, so that a run that is stopped keeps it."""
         kept = {
             "made_at": now(),
             "extent": self.extent,
@@ -82,7 +85,7 @@ class Results:
         write_json(self.directory / RAW / f"{found.model}.json", found.as_dict())
 
     def draw(self, found: Measurements) -> None:
-        """The chart beside them."""
+        """Draw the chart beside the results."""
         title = f"{self.machine['processor']}, {self.machine['threads']} threads"
         draw(found, title, self.directory / f"{found.model}.png")
 

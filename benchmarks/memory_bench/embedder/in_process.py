@@ -1,4 +1,4 @@
-"""Subjects without HTTP: llama.cpp's raw encode loop, and the `Llama` class of its Python package."""
+"""Subjects without HTTP: a raw loop over llama.cpp's encode call, and the `Llama` class of its Python package."""
 
 import itertools
 from collections.abc import Sequence
@@ -14,12 +14,12 @@ from memory_bench.embedder.subject import DocumentLoad, Vectors, timed
 from memory_embedder.engine.llama import LlamaComputer, LlamaEngine
 from memory_embedder.engine.protocol import TokenIds
 
-_USUAL_BATCH = 256  # tokens, where no layout was looked for
+_USUAL_BATCH = 256  # tokens in a batch where no layout was calibrated
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Contexts side by side, threads in each, texts in a batch."""
+    """How texts are computed: the number of parallel contexts, of threads in each, and of texts in a batch."""
 
     contexts: int
     threads: int
@@ -27,9 +27,9 @@ class Layout:
 
 
 class RawLoop:
-    """Tokens in memory, batches of one size, nothing but encode and read: no server can be faster than this.
+    """llama.cpp's encode call over batches of one size, on tokens in memory: an upper bound for every server.
 
-    A query is computed by a thread for each core, as ours is; `OneThread` is the same with one.
+    A query is computed with one thread on each core, as in our server; `OneThread` computes it with a single thread.
     """
 
     name = RAW
@@ -37,22 +37,22 @@ class RawLoop:
     def __init__(self, engine: LlamaEngine, cores: int) -> None:
         self._engine = engine
         self._cores = cores
-        self._side_by_side = [engine.computer(1) for _ in range(cores)]
-        self._together = engine.computer(cores) if cores > 1 else self._side_by_side[0]
+        self._single_threaded = [engine.computer(1) for _ in range(cores)]
+        self._multi_threaded = engine.computer(cores) if cores > 1 else self._single_threaded[0]
         self._layouts: dict[int, Layout] = {}
 
     def count_tokens(self, text: str) -> int:
-        """Tokens of a text."""
+        """Return the number of tokens of a text."""
         return len(self._engine.encode(text).tokens)
 
     def layouts(self, tokens: int) -> list[Layout]:
-        """What is tried for texts of that length."""
+        """Return the layouts to try for texts of that many tokens."""
         fitting = [texts for texts in (1, 2, 4, 8, 16) if texts == 1 or texts * tokens <= self._capacity()]
         shapes = dict.fromkeys([(self._cores, 1), (1, self._cores)])
         return [Layout(contexts, threads, texts) for contexts, threads in shapes for texts in fitting]
 
     def calibrate(self, tokens: int, texts: Sequence[str]) -> dict[str, object]:
-        """Finds the fastest layout for documents of that length; tells all that was tried."""
+        """Find the fastest layout for documents of that many tokens; returns the rate of every layout."""
         encoded = [self._engine.encode(text).tokens for text in texts]
         tried = {layout: len(encoded) / self._run(encoded, layout) for layout in self.layouts(tokens)}
         self._layouts[tokens] = max(tried, key=lambda layout: tried[layout])
@@ -70,35 +70,35 @@ class RawLoop:
         }
 
     def run_documents(self, load: DocumentLoad) -> float:
-        """Everything in the fastest layout that was found; tokenising is not counted."""
+        """Return the seconds of all texts in the fastest layout, without tokenising."""
         encoded = [self._engine.encode(text).tokens for request in load.requests for text in request]
         usual = Layout(self._cores, 1, max(1, _USUAL_BATCH // load.tokens))
         return self._run(encoded, self._layouts.get(load.tokens, usual))
 
     def run_query(self, text: str) -> float:
-        """Encoding alone, on every core."""
+        """Return the seconds of one query on every core, without tokenising."""
         return self.time_query(text, threads=self._cores)
 
     def time_query(self, text: str, *, threads: int) -> float:
-        """Encoding alone."""
+        """Return the seconds of one query, without tokenising."""
         tokens = self._engine.encode(text).tokens
         computer = self._context(threads)
         return timed(lambda: computer.embed([tokens]))
 
     def vectors(self, texts: Sequence[str]) -> Vectors:
-        """One by one."""
+        """Return the vectors, computed one text at a time."""
         encoded = [self._engine.encode(text).tokens for text in texts]
-        return np.vstack([self._together.embed([tokens]) for tokens in encoded])
+        return np.vstack([self._multi_threaded.embed([tokens]) for tokens in encoded])
 
     def close(self) -> None:
-        """Frees every context and the model."""
-        for computer in {id(one): one for one in (*self._side_by_side, self._together)}.values():
+        """Free every context and the model."""
+        for computer in {id(one): one for one in (*self._single_threaded, self._multi_threaded)}.values():
             computer.close()
         self._engine.close()
 
     def _run(self, encoded: list[TokenIds], layout: Layout) -> float:
         batches = [encoded[start : start + layout.texts] for start in range(0, len(encoded), layout.texts)]
-        computers = self._side_by_side if layout.contexts > 1 else [self._context(layout.threads)]
+        computers = self._single_threaded if layout.contexts > 1 else [self._context(layout.threads)]
         numbers = itertools.count()
 
         def work(computer: LlamaComputer) -> None:
@@ -109,14 +109,14 @@ class RawLoop:
             return timed(lambda: list(pool.map(work, computers)))
 
     def _context(self, threads: int) -> LlamaComputer:
-        return self._together if threads > 1 else self._side_by_side[0]
+        return self._multi_threaded if threads > 1 else self._single_threaded[0]
 
     def _capacity(self) -> int:
         return self._engine.facts.batch_capacity
 
 
 class OneThread:
-    """Queries of the raw loop in a context with one thread."""
+    """The queries of the raw loop, computed with one thread."""
 
     name = RAW_ONE_THREAD
 
@@ -124,14 +124,14 @@ class OneThread:
         self._raw = raw
 
     def run_query(self, text: str) -> float:
-        """Encoding alone."""
+        """Return the seconds of one query, without tokenising."""
         return self._raw.time_query(text, threads=1)
 
 
 class LlamaClass:
-    """`llama_cpp.Llama(embedding=True).embed(list)`, as its documentation shows it.
+    """`llama_cpp.Llama(embedding=True).embed(list)`, the call that its documentation shows.
 
-    `window` tokens are its context and batch size; larger batches let it take more texts at once.
+    `window` is its context and batch size in tokens; a larger one lets it compute more texts at once.
     """
 
     def __init__(self, name: str, model: Path, window: int, threads: int, gpu_layers: int) -> None:
@@ -149,18 +149,18 @@ class LlamaClass:
         )
 
     def run_documents(self, load: DocumentLoad) -> float:
-        """All texts in one call: it has no notion of concurrency."""
+        """Return the seconds of one call with all texts; the class has no concurrency."""
         texts = [text for request in load.requests for text in request]
         return timed(lambda: self._llama.embed(texts, normalize=True))
 
     def run_query(self, text: str) -> float:
-        """One text."""
+        """Return the seconds of a call with one text."""
         return timed(lambda: self._llama.embed(text, normalize=True))
 
     def vectors(self, texts: Sequence[str]) -> Vectors:
-        """As it returns them."""
+        """Return the vectors, scaled to unit length by the class itself."""
         return np.array(self._llama.embed(list(texts), normalize=True), dtype=np.float32)
 
     def close(self) -> None:
-        """Frees it."""
+        """Free the model."""
         self._llama.close()

@@ -1,4 +1,4 @@
-"""What the run ran on, and how fast that machine multiplies matrices at best."""
+"""The machine of a run, and the rate at which it multiplies matrices."""
 
 import importlib.metadata
 import platform
@@ -17,7 +17,7 @@ _GEMM_ROWS = 512
 
 
 def describe_machine() -> dict[str, object]:
-    """Processor, the features that choose kernels, threads and versions."""
+    """Return processor, the features that decide which kernels run, threads and versions."""
     facts = _processor()
     flags = facts.get("flags", "").split()
     return {
@@ -33,7 +33,7 @@ def describe_machine() -> dict[str, object]:
 
 
 def require_gpu() -> dict[str, object]:
-    """The GPU that llama.cpp finds.
+    """Return the GPU that llama.cpp finds.
 
     Raises:
         ValueError: the wheel has no GPU backend or the backend finds no device; nothing is measured on a CPU instead.
@@ -49,9 +49,9 @@ def require_gpu() -> dict[str, object]:
 
 
 def gemm_flops(width: int, seconds: float) -> float:
-    """Floating-point operations a second of numpy's F32 matrix product in the shape of a feed-forward layer.
+    """Return the floating-point operations per second of numpy's F32 product in the shape of a feed-forward layer.
 
-    This is the limit of the arithmetic alone, on all cores: attention, norms and memory cost nothing in it.
+    This bounds the arithmetic on all cores: attention, norms and memory access are left out.
     """
     rng = np.random.default_rng(0)
     left = rng.standard_normal((_GEMM_ROWS, width), dtype=np.float32)
@@ -66,8 +66,9 @@ def gemm_flops(width: int, seconds: float) -> float:
 
 
 def text_flops(facts: GgufFacts, tokens: int) -> float:
-    """Operations of one text: 24 h^2 a token and layer for the matrices (four of h x h, two of h x 4h), 4 h T^2 a layer
-    for attention.
+    """Return the floating-point operations of one text of T tokens in a BERT of width h.
+
+    In each layer the matrices (four of h x h, two of h x 4h) take 24 h^2 operations per token, attention 4 h T^2.
     """
     width = facts.dimensions
     return facts.layers * (24.0 * width * width * tokens + 4.0 * width * tokens * tokens)

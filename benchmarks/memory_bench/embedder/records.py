@@ -1,4 +1,4 @@
-"""What was measured, as it is written to the results file."""
+"""The records of a run, in the form in which they are written to a file."""
 
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -13,7 +13,7 @@ LLAMA_CLASS_SMALL = "Llama.embed (512)"
 
 @dataclass(frozen=True, slots=True)
 class DocumentRecord:
-    """One subject's turn with documents."""
+    """One subject's turn with documents; `concurrency` is the number of requests at once."""
 
     subject: str
     tokens: int
@@ -25,13 +25,13 @@ class DocumentRecord:
 
     @property
     def rate(self) -> float:
-        """Texts a second."""
+        """Texts per second."""
         return self.texts / self.seconds
 
 
 @dataclass(frozen=True, slots=True)
 class QueryRecord:
-    """One subject's turn with queries, one at a time, nothing else running."""
+    """One subject's turn with queries, sent one at a time while nothing else runs."""
 
     subject: str
     tokens: int
@@ -41,7 +41,10 @@ class QueryRecord:
 
 @dataclass(frozen=True, slots=True)
 class MixedRecord:
-    """Bulk documents, alone or with queries beside them; `queries` holds those that saw the full load."""
+    """A turn with bulk documents, alone or with queries at the same time.
+
+    `queries` holds the seconds of the queries that ended before the documents did.
+    """
 
     subject: str
     round: int
@@ -53,7 +56,7 @@ class MixedRecord:
 
 @dataclass(slots=True)
 class Measurements:
-    """Everything about one model."""
+    """All measurements of one model; the `flops` are floating-point operations, per second or per text."""
 
     model: str
     least_cosine: float
@@ -68,5 +71,5 @@ class Measurements:
     document_batch_seconds: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the fields, for JSON."""
         return asdict(self)

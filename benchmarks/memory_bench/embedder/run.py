@@ -1,4 +1,4 @@
-"""One model's measurements, from starting its subjects to the last turn."""
+"""The measurements of one model, from the start of its subjects to the last turn."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
@@ -34,7 +34,7 @@ from memory_embedder.engine.llama import EngineOptions, LlamaEngine
 from memory_embedder.models.gguf_header import read_facts
 from memory_embedder.models.profiles import PROFILES, ModelProfile, Pooling
 
-_RAW_CAPACITY = 1024  # tokens a batch of the raw loop may have while its best size is looked for
+_RAW_CAPACITY = 1024  # the most tokens in a batch of the raw loop while its layout is calibrated
 _CALIBRATION_TEXTS = 16
 _CLASS_WINDOW = 2048
 _CLASS_DEFAULT_WINDOW = 512
@@ -44,7 +44,7 @@ Advance = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Subjects:
-    """Who takes part, every one of them started."""
+    """The subjects that take part, all of them started."""
 
     ours: HttpSubject
     theirs: HttpSubject | None
@@ -52,18 +52,21 @@ class Subjects:
 
     @property
     def servers(self) -> list[HttpSubject]:
-        """Those over HTTP."""
+        """The subjects over HTTP."""
         return [self.ours, *([self.theirs] if self.theirs else [])]
 
     @property
     def everyone(self) -> list[Subject]:
-        """All of them."""
+        """All subjects."""
         return [*self.servers, *self.in_process]
 
 
 @dataclass(slots=True)
 class ModelRun:
-    """The subjects of one model and what they did."""
+    """One run of a model's plan.
+
+    `advance` is called after every turn with what was done, `keep` with the measurements so far.
+    """
 
     plan: ModelPlan
     model: Path
@@ -76,7 +79,7 @@ class ModelRun:
     seeds: Iterator[int] = field(default_factory=lambda: count(1))
 
     def measure(self) -> Measurements:
-        """Everything in the plan."""
+        """Start the subjects and measure everything in the plan."""
         with ExitStack() as stack:
             raw = RawLoop(LlamaEngine(self._options()), self.cores)
             stack.callback(raw.close)
@@ -92,8 +95,8 @@ class ModelRun:
             found.least_cosine = check_agreement(
                 subjects.everyone, self._texts(QUERY_TOKENS, 2) + self._texts(ACCEPTANCE_TOKENS, 2)
             )
-            askers: list[QuerySubject] = [*subjects.servers, raw, OneThread(raw)]
-            self._queries(found, askers, facts.dimensions)
+            query_subjects: list[QuerySubject] = [*subjects.servers, raw, OneThread(raw)]
+            self._queries(found, query_subjects, facts.dimensions)
             self.keep(found)
             if self.plan.mixed:
                 self._mixed(found, subjects.ours, subjects.theirs, self.plan.mixed)
@@ -121,7 +124,7 @@ class ModelRun:
     def _queries(self, found: Measurements, subjects: Sequence[QuerySubject], width: int) -> None:
         for tokens in self.plan.query_tokens:
             for subject in subjects:
-                subject.run_query(self._texts(tokens, 1)[0])  # buffers and pages of that size
+                subject.run_query(self._texts(tokens, 1)[0])  # warms up buffers of that size
 
             def turn(subject: QuerySubject, number: int, tokens: int = tokens) -> None:
                 texts = self._texts(tokens, self.plan.queries_a_round)
@@ -158,7 +161,7 @@ class ModelRun:
         number: int | None,
         rates: dict[str, float],
     ) -> None:
-        """A turn with as many texts as fill a slice at the rate seen so far; the one without a number only warms up."""
+        """Run a turn with as many texts as fill a slice at the rate so far; a turn without a number is not recorded."""
         least = 4 if number is None else 8 if isinstance(subject, LlamaClass) else point.concurrency
         wanted = int(rates.get(subject.name, 0.0) * point.slice_seconds)
         size = point.texts_per_request

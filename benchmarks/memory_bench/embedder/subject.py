@@ -1,4 +1,4 @@
-"""What is measured: anything that turns texts into vectors, under one protocol."""
+"""The interface of a subject, which is anything that turns texts into vectors, and how subjects take turns."""
 
 import statistics
 import time
@@ -15,7 +15,7 @@ Vectors = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class DocumentLoad:
-    """Requests of equal size, so many of them in flight at once."""
+    """Requests of equal size, of which `concurrency` are sent at once; `tokens` is the length of each text."""
 
     tokens: int
     concurrency: int
@@ -23,47 +23,47 @@ class DocumentLoad:
 
     @property
     def texts(self) -> int:
-        """Texts in all."""
+        """The number of texts in all requests."""
         return sum(map(len, self.requests))
 
 
 class QuerySubject(Protocol):
-    """One way to embed a query."""
+    """A way to embed a query."""
 
     @property
     def name(self) -> str:
-        """As tables and charts call it."""
+        """The name in tables and charts."""
         ...
 
     def run_query(self, text: str) -> float:
-        """Seconds that one query took, alone."""
+        """Return the seconds of one query while nothing else runs."""
         ...
 
 
 class Subject(QuerySubject, Protocol):
-    """One way to embed."""
+    """A way to embed documents and queries."""
 
     def run_documents(self, load: DocumentLoad) -> float:
-        """Seconds from the first request to the last answer."""
+        """Return the seconds from the first request to the last response."""
         ...
 
     def vectors(self, texts: Sequence[str]) -> Vectors:
-        """The vectors themselves, to see that all subjects do the same work."""
+        """Return the vectors, which show that all subjects compute the same."""
         ...
 
 
 def paired_rounds(subjects: Sequence[Taker], rounds: int, measure: Callable[[Taker, int], None]) -> None:
-    """Lets every subject have its turn in each round; every other round goes the other way round."""
+    """Give every subject its turn in each round; every second round has the reverse order."""
     for number in range(rounds):
         for subject in subjects if number % 2 == 0 else reversed(subjects):
             measure(subject, number)
 
 
 def check_agreement(subjects: Sequence[Subject], texts: Sequence[str], least: float = 0.995) -> float:
-    """The least cosine between any subject's vectors and the first's.
+    """Return the least cosine between the vectors of any subject and those of the first.
 
     Raises:
-        ValueError: a subject computes something else, so comparing its speed would say nothing.
+        ValueError: a cosine is below `least`, so comparing that subject's speed would mean nothing.
     """
     first = _unit(subjects[0].vectors(texts))
     worst = 1.0
@@ -76,14 +76,14 @@ def check_agreement(subjects: Sequence[Subject], texts: Sequence[str], least: fl
 
 
 def timed(action: Callable[[], object]) -> float:
-    """Seconds that a call took."""
+    """Return the seconds of a call."""
     started = time.perf_counter()
     action()
     return time.perf_counter() - started
 
 
 def median(values: Sequence[float]) -> float:
-    """The middle value."""
+    """Return the median."""
     return float(statistics.median(values))
 
 

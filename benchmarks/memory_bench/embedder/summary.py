@@ -1,4 +1,4 @@
-"""From measurements to the figures that are judged: ratios of a round, and their median over the rounds."""
+"""The figures that are judged, computed from the measurements: ratios within a round, and their median."""
 
 from collections.abc import Iterable
 
@@ -18,7 +18,7 @@ from memory_bench.embedder.subject import median
 
 
 def summary(found: Measurements) -> dict[str, float | None]:
-    """The line that ends a run: ours over theirs, for latencies theirs over ours."""
+    """Return the figures of the last line: our throughput over the other's, and the other's latency over ours."""
     under_bulk = _pooled(found.mixed, LLAMA_SERVER, 50), _pooled(found.mixed, OURS, 50)
     return {
         "docs_vs_llama_server": document_ratio(found, LLAMA_SERVER),
@@ -31,7 +31,7 @@ def summary(found: Measurements) -> dict[str, float | None]:
 
 
 def details(found: Measurements) -> dict[str, float | None]:
-    """What acceptance asks beyond the last line, in milliseconds and ratios."""
+    """Return further figures, in milliseconds and ratios."""
     batch = found.document_batch_seconds
     return {
         "query_idle_vs_raw_at_12_tokens": query_ratio(found, RAW, QUERY_TOKENS),
@@ -59,7 +59,7 @@ def document_ratio(
     tokens: int = ACCEPTANCE_TOKENS,
     concurrency: int = ACCEPTANCE_CONCURRENCY,
 ) -> float | None:
-    """Our texts a second over theirs, the median of the rounds that both took part in."""
+    """Return our texts per second over the other's, as the median of the rounds of both."""
     rates = {
         (one.subject, one.round): one.rate
         for one in found.documents
@@ -70,14 +70,14 @@ def document_ratio(
 
 
 def query_ratio(found: Measurements, other: str, tokens: int) -> float | None:
-    """Their median query over ours, the median of the rounds."""
+    """Return the other's median query time over ours, as the median of the rounds."""
     middle = {(one.subject, one.round): median(one.seconds) for one in found.queries if one.tokens == tokens}
     rounds = [number for subject, number in middle if subject == OURS and (other, number) in middle]
     return _rounded(median([middle[other, n] / middle[OURS, n] for n in rounds])) if rounds else None
 
 
 def bulk_loss(found: Measurements) -> float | None:
-    """The share of the documents' rate that is lost while queries are answered, the median of the rounds."""
+    """Return the share of the documents' rate that is lost while queries are sent, as the median of the rounds."""
     alone = {one.round: one for one in found.mixed if one.subject == OURS and not one.with_queries}
     shared = {one.round: one for one in found.mixed if one.subject == OURS and one.with_queries}
     rounds = sorted(alone.keys() & shared.keys())
@@ -86,7 +86,7 @@ def bulk_loss(found: Measurements) -> float | None:
 
 
 def document_rates(found: Measurements, tokens: int, concurrency: int) -> dict[str, list[float]]:
-    """Texts a second of every subject at one point, a value a round."""
+    """Return the texts per second of every subject at one length and concurrency, by round."""
     rates: dict[str, list[float]] = {}
     for one in found.documents:
         if one.tokens == tokens and one.concurrency == concurrency:
@@ -95,7 +95,7 @@ def document_rates(found: Measurements, tokens: int, concurrency: int) -> dict[s
 
 
 def queries_under_bulk(records: Iterable[MixedRecord], subject: str) -> list[float]:
-    """Seconds of every query beside bulk documents."""
+    """Return the seconds of every query that was sent while documents were."""
     return [value for one in records if one.subject == subject for value in one.queries]
 
 

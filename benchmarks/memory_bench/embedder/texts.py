@@ -1,9 +1,9 @@
-"""Texts of an exact number of tokens, so that every subject computes the same amount."""
+"""Texts with an exact number of tokens, so that every subject computes the same amount."""
 
 import random
 from collections.abc import Callable
 
-# Each is one token of BERT's vocabulary, which the default model and the bge family share.
+# Each word is one token of BERT's vocabulary, which the default model and the bge family share.
 _WORDS = """
 time year people way day man thing woman life child world school state family student group country problem hand part
 place case week company system program question work government number night point home water room mother area money
@@ -17,16 +17,16 @@ _SPECIAL = 2  # the sequence's first and last token
 
 
 def texts_of(tokens: int, count: int, seed: int) -> list[str]:
-    """`count` different texts of `tokens` tokens each, the model's own first and last token included."""
+    """Return `count` different texts of `tokens` tokens, the model's own first and last token included."""
     rng = random.Random(f"{seed}-{tokens}")  # noqa: S311 -- a fixed choice, not a secret
     return [" ".join(rng.choices(WORDS, k=tokens - _SPECIAL)) for _ in range(count)]
 
 
 def check_lengths(count_tokens: Callable[[str], int], lengths: set[int]) -> None:
-    """The texts are as long as they claim under the model's own tokenizer.
+    """Check the texts' lengths with the model's own tokenizer.
 
     Raises:
-        ValueError: the model splits the words differently, so that no result would mean what it says.
+        ValueError: the tokenizer splits the words differently, so lengths in the results would be wrong.
     """
     for wanted in sorted(lengths):
         found = count_tokens(texts_of(wanted, 1, seed=0)[0])

@@ -1,1 +1,1 @@
-"""A flood of requests, three tenths of them malformed, against a real server: it must stay up and stay small."""
+"""A flood of requests to a real server, 30 % of them malformed, during which it must stay up and not grow."""

@@ -1,4 +1,4 @@
-"""The requests: ordinary ones, a list of bad ones written by hand, and bad ones made from our OpenAPI description."""
+"""The requests: valid ones, malformed ones from a list, and malformed ones generated from the OpenAPI description."""
 
 import json
 import random
@@ -72,7 +72,7 @@ class Request:
 
 
 def requests(count: int, openapi: dict[str, Any], number: int) -> Iterator[Request]:
-    """`count` requests in random order, the same for the same `number`."""
+    """Yield `count` requests in random order; `number` is the seed."""
     rng = random.Random(number)  # noqa: S311 -- a fixed mixture, not a secret
     by_hand = malformed_by_hand()
     generated = malformed_by_schema(openapi, max(20, min(500, count // 10)))
@@ -86,12 +86,12 @@ def requests(count: int, openapi: dict[str, Any], number: int) -> Iterator[Reque
 
 
 def malformed_by_hand() -> list[bytes]:
-    """What people and programs get wrong, and what only an attacker sends."""
+    """Return the malformed bodies of the list: mistakes of programs, and what only an attacker sends."""
     return [json.dumps(value).encode() for value in _WRONG_VALUES] + _NO_JSON
 
 
 def malformed_by_schema(openapi: dict[str, Any], count: int) -> list[Request]:
-    """Bodies that break the published schema in ways that a generator thinks of."""
+    """Generate `count` requests whose bodies violate the OpenAPI description."""
     schema = schemathesis.openapi.from_dict(openapi)
     operation = schema["/v1/embeddings"]["POST"]
     found: list[Request] = []
@@ -115,7 +115,7 @@ def malformed_by_schema(openapi: dict[str, Any], count: int) -> list[Request]:
 
 
 def _ordinary(rng: random.Random) -> bytes:
-    """Mostly short; now and then a long text, control characters or a megabyte in one line, all of which are text."""
+    """Return a valid body: mostly short texts, rarely a long one, control characters or a megabyte in one line."""
     kind = rng.random()
     if kind < 0.002:
         texts = ["x" * (1 << 20)]

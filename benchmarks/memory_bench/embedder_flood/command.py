@@ -1,4 +1,4 @@
-"""The command `embedder-flood`: sends mixed requests, 30 % of them malformed, to a server process."""
+"""The command `embedder-flood`: sends valid and malformed requests to a server process."""
 
 import asyncio
 import json
@@ -18,11 +18,13 @@ from memory_bench.servers import DEFAULT_MODEL_FILE, WITHOUT_QUERY_CACHE, memory
 
 
 def embedder_flood(
-    count: Annotated[int, typer.Option(min=20, help="Requests in all, after a warm-up of a fifth as many.")] = 10_000,
+    count: Annotated[
+        int, typer.Option(min=20, help="Measured requests, which follow a warm-up of a fifth as many.")
+    ] = 10_000,
     model: Annotated[Path, typer.Option(help="The model file to serve.")] = DEFAULT_MODEL_FILE,
-    output: Annotated[Path | None, typer.Option(help="Where the outcome is kept as JSON.")] = None,
+    output: Annotated[Path | None, typer.Option(help="The file that the outcome is written to, as JSON.")] = None,
 ) -> None:
-    """Send mixed requests, 30 % of them malformed, to a server process; status 1 if it fails, dies or grows.
+    """Send requests, 30 % of them malformed, to a server process; exit status 1 if it fails, dies or grows.
 
     Example: python -m memory_bench embedder-flood --count 1000
     """

@@ -1,4 +1,4 @@
-"""Sends the flood and watches the process."""
+"""Sends the requests and watches the memory of the server process."""
 
 import asyncio
 import time
@@ -11,13 +11,13 @@ import psutil
 
 from memory_bench.embedder_flood.bodies import Request
 
-_AT_ONCE = 16
+_CONCURRENT = 16
 _ALLOWED_GROWTH = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a flood; sizes in bytes of resident memory."""
+    """The result of a flood; `rss_before` and `rss_after` are the resident memory in bytes."""
 
     requests: int
     malformed: int
@@ -31,21 +31,21 @@ class Outcome:
 
     @property
     def rss_change(self) -> float:
-        """Growth as a share of what it was before."""
+        """The growth of resident memory as a share: 0.02 is two per cent more."""
         return self.rss_after / self.rss_before - 1
 
     @property
     def passed(self) -> bool:
-        """No 5xx but 503, every request answered, memory as before."""
+        """Whether no status was 5xx except 503, every request was answered, and memory changed by at most 5 %."""
         return not self.server_errors and not self.unanswered and abs(self.rss_change) <= _ALLOWED_GROWTH
 
     def as_dict(self) -> dict[str, object]:
-        """For JSON."""
+        """Return the fields, the growth and the verdict, for JSON."""
         return asdict(self) | {"rss_change": round(self.rss_change, 4), "passed": self.passed}
 
 
 async def flood(url: str, pid: int, warm_up: Sequence[Request], measured: Sequence[Request]) -> Outcome:
-    """The warm-up fills pools, caches and buffers; memory is compared from its end to the end of all."""
+    """Send the warm-up, which fills pools and caches, then the measured requests, and compare memory after both."""
     process = psutil.Process(pid)
     await _send(url, warm_up)
     before = process.memory_info().rss
@@ -68,7 +68,7 @@ async def _send(url: str, requests: Sequence[Request]) -> tuple[Counter[int], in
     waiting = iter(requests)
     statuses: Counter[int] = Counter()
     async with httpx.AsyncClient(base_url=url, timeout=120) as client:
-        accepted = await asyncio.gather(*(_work(client, waiting, statuses) for _ in range(_AT_ONCE)))
+        accepted = await asyncio.gather(*(_work(client, waiting, statuses) for _ in range(_CONCURRENT)))
     return statuses, sum(accepted)
 
 
@@ -88,7 +88,7 @@ async def _work(client: httpx.AsyncClient, waiting: Iterator[Request], statuses:
 
 
 def _resident(process: psutil.Process) -> int:
-    """Bytes; none of a process that died, which no comparison survives."""
+    """Return the resident bytes, or 0 where the process has died, so that the flood fails."""
     try:
         return int(process.memory_info().rss)
     except psutil.NoSuchProcess:

@@ -1,8 +1,8 @@
-"""A labelled set: corpus, questions and judgements, read strictly.
+"""A labelled set: corpus, questions and judgements, and the checks on reading it.
 
-A benchmark on a broken set gives numbers that look like any others, so everything that can be wrong with the three
-files is looked for, and named by file and line. Sensitive memories are left out on reading: they are never embedded, so
-a question about one could not be answered fairly.
+A broken set gives numbers that look as plausible as others. So every mistake that the three files can have is searched
+for and named by file and line. Sensitive memories are left out on reading: they are never embedded, so a question about
+one could not be answered by every retriever.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ EVERYONE = "all"
 
 
 class DatasetError(Exception):
-    """A file of the set is unusable; the message names file and line."""
+    """A mistake in a file of the set; the message names file and line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +34,9 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One question; `scope` None searches the whole corpus.
+    """One question; `scope` is the user whose memories are searched, None for the whole corpus.
 
-    `overlap` names how many of its words the answer holds, where the set says so.
+    `overlap` is the set's own label for how many of the question's words the answer contains, "" where it has none.
     """
 
     query_id: str
@@ -49,7 +49,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """A set that has been checked."""
+    """A set that has been checked; `digest` is the SHA-256 of its three files."""
 
     name: str
     memories: tuple[Memory, ...]
@@ -169,9 +169,9 @@ def _queries(path: Path, judged: dict[str, frozenset[int]], scopes: dict[int, st
         text, stratum = _text(record, "text", where), _text(record, "stratum", where, EVERYONE)
         overlap = _text(record, "lex_bin", where, "")
         queries.append(Query(identity, text, stratum, scope, judged[identity], overlap))
-    unasked = sorted(set(judged) - seen)
-    if unasked:
-        raise DatasetError(f"{path.name}: judged query {unasked[0]!r} is not asked.")
+    missing = sorted(set(judged) - seen)
+    if missing:
+        raise DatasetError(f"{path.name}: judged query {missing[0]!r} is missing.")
     if not queries:
         raise DatasetError(f"{path.name} holds no question.")
     return queries

@@ -1,4 +1,4 @@
-"""The command `latency`: fills the databases that are missing, measures, writes the results."""
+"""The command `latency`: times recall beside the plain design as the table grows."""
 
 import asyncio
 import json
@@ -20,8 +20,10 @@ _SIZES = [5_000, 100_000, LARGE]
 
 def latency(  # noqa: PLR0917  (typer makes options of them; nobody calls this by position)
     rows: Annotated[list[int] | None, typer.Option(help="Repeatable: a number of rows, a multiple of 5,000.")] = None,
-    questions: Annotated[int, typer.Option(min=20, help="Timed questions per size.")] = 200,
-    checked: Annotated[int, typer.Option(min=1, help="Questions whose results are compared with exact search.")] = 40,
+    questions: Annotated[int, typer.Option(min=20, help="Timed questions for each size.")] = 200,
+    checked: Annotated[
+        int, typer.Option(min=1, help="Questions whose results are compared with those of exact search.")
+    ] = 40,
     output: Annotated[Path, typer.Option(help="Where results go.")] = Path("benchmarks/results/latency"),
     cache: Annotated[Path, typer.Option(help="Where the databases are kept between runs.")] = CACHE / "latency",
     build_only: Annotated[bool, typer.Option("--build-only", help="Only fill the databases.")] = False,
@@ -36,7 +38,9 @@ def latency(  # noqa: PLR0917  (typer makes options of them; nobody calls this b
     _require_space(cache, sizes)
     server = MeasuredServer(SETTINGS, cache)
     try:
-        results = [asyncio.run(_one(server, size, questions, checked, build_only=build_only)) for size in sizes]
+        results = [
+            asyncio.run(_measure_size(server, size, questions, checked, build_only=build_only)) for size in sizes
+        ]
     finally:
         server.close()
     done = [one for one in results if one is not None]
@@ -55,7 +59,7 @@ def _require_space(cache: Path, sizes: list[int]) -> None:
         raise typer.Exit(1)
 
 
-async def _one(
+async def _measure_size(
     server: MeasuredServer, size: int, questions: int, checked: int, *, build_only: bool
 ) -> SizeResult | None:
     def say(what: str) -> None:

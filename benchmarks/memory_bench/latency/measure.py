@@ -1,7 +1,7 @@
-"""Times our recall and the plain design on the same questions, some at a time, in changing order.
+"""Times our recall and the plain design on the same questions, in blocks and in alternating order.
 
-A server runs one design. Asked question by question in turn, each would pay for what the other had just driven out of
-the processors' caches and of Postgres's buffers.
+In production a server runs one design only. If both took turns at every question, each would lose what the other had
+just displaced from the processor caches and from the buffers of Postgres. So each design gets a block of questions.
 """
 
 import time
@@ -24,49 +24,49 @@ from memory_recall.search.query import Mode
 from memory_recall.search.query_embedding import Embedded
 
 _PAGE = 10
-_BLOCK = 20  # questions that one arm is asked before the next one; the first of all are not timed
-_SETTLING = 1_000  # each question brings pages into memory, where a server that has been up for a while has them
+_BLOCK = 20  # questions in a block; the first block of each arm is not timed
+_WARM_UP = 1_000  # questions that bring pages into memory, as on a server that has run for a while
 _RECALL_DEPTH = 50
-_NOBODY = "http://127.0.0.1:9"  # the discard port
-WORDS_ONLY, MEANING_ONLY, EMBEDDER_STOPPED = "ours, words only", "ours, meaning only", "ours, embedder stopped"
+_CLOSED_PORT = "http://127.0.0.1:9"  # the discard port
+LEXICAL_ONLY, DENSE_ONLY, EMBEDDER_STOPPED = "ours, lexical only", "ours, dense only", "ours, embedder stopped"
 ONE_CONNECTION = "ours, one connection"
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Milliseconds of one arm, question by question."""
+    """The milliseconds of one arm, by question."""
 
     arm: str
     milliseconds: tuple[float, ...]
 
     def percentile(self, percent: float) -> float:
-        """A percentile of the times."""
+        """Return a percentile of the times in milliseconds; `percent` is from 0 to 100."""
         return float(np.percentile(self.milliseconds, percent))
 
 
 async def measure(built: Built, count: int) -> list[Measured]:
-    """Every arm on `count` questions; each block of them is asked of all arms before the next one."""
+    """Time every arm on `count` questions; a block of questions goes to all arms before the next block."""
     questions = Synthetic().questions(built.rows, count + _BLOCK)
     async with AsyncExitStack() as stack:
         pool: Any = await stack.enter_async_context(asyncpg.create_pool(built.dsn, min_size=2, max_size=2))
-        # Left to its estimates Postgres reads 5,000 rows whole for the plain design; ours sees to that by itself.
+        # By its estimates Postgres would scan all 5,000 rows for the plain design; our statement prevents that itself.
         settings = {"enable_seqscan": "off"}
-        theirs: Any = await stack.enter_async_context(
+        plain_pool: Any = await stack.enter_async_context(
             asyncpg.create_pool(built.dsn, min_size=1, max_size=1, server_settings=settings)
         )
-        nobody = await stack.enter_async_context(EmbedderClient(_NOBODY, MODEL))
+        nobody = await stack.enter_async_context(EmbedderClient(_CLOSED_PORT, MODEL))
         recall, stopped = HybridRecall(pool), HybridRecall(pool, nobody)
         alone = HybridRecall(pool, parallel_legs=False)
         for one in (recall, stopped, alone):
             stack.push_async_callback(one.close)
-        arms = _arms(theirs, recall, stopped, alone, questions)
-        await _settle(recall, Synthetic().questions(built.rows, _SETTLING, stream=2))
+        arms = _arms(plain_pool, recall, stopped, alone, questions)
+        await _warm_up(recall, Synthetic().questions(built.rows, _WARM_UP, stream=2))
         times: dict[str, list[float]] = {name: [] for name in arms}
         for block, first in enumerate(range(0, len(questions.texts), _BLOCK)):
             order = list(arms) if block % 2 else list(reversed(arms))
-            asked = range(first, min(first + _BLOCK, len(questions.texts)))
+            block_questions = range(first, min(first + _BLOCK, len(questions.texts)))
             for name in order:
-                times[name] += [await _timed(arms[name], number) for number in asked]
+                times[name] += [await _timed(arms[name], number) for number in block_questions]
     return [Measured(name, tuple(taken[_BLOCK:])) for name, taken in times.items()]
 
 
@@ -76,14 +76,14 @@ async def _timed(arm: Callable[[int], Awaitable[object]], number: int) -> float:
     return (time.perf_counter() - started) * 1e3
 
 
-async def _settle(recall: HybridRecall, questions: Questions) -> None:
-    """The plain design profits as much: it reads the same index, and most of the table at every question."""
+async def _warm_up(recall: HybridRecall, questions: Questions) -> None:
+    """Recall untimed questions; the plain design profits as much, since it reads the same index and table."""
     for text, vector in zip(questions.texts, questions.vectors, strict=True):
         await recall.recall(text, limit=_PAGE, vector=Embedded(vector.tolist(), MODEL))
 
 
 def _arms(
-    theirs: Any,  # noqa: ANN401  (asyncpg's pool)
+    plain_pool: Any,  # noqa: ANN401  (asyncpg's pool)
     recall: HybridRecall,
     stopped: HybridRecall,
     alone: HybridRecall,
@@ -92,7 +92,7 @@ def _arms(
     vectors = [Embedded(vector.tolist(), MODEL) for vector in questions.vectors]
 
     def ours(mode: Mode, user: str | None = None, by: HybridRecall = recall) -> Callable[[int], Awaitable[object]]:
-        async def ask(number: int) -> object:
+        async def recall_one(number: int) -> object:
             result = await by.recall(
                 questions.texts[number], limit=_PAGE, mode=mode, vector=vectors[number], user_id=user
             )
@@ -100,27 +100,27 @@ def _arms(
                 raise RuntimeError(f"recall degraded ({result.reason}); its time would not be its own")
             return result
 
-        return ask
+        return recall_one
 
     async def degraded(number: int) -> object:
         result = await stopped.recall(questions.texts[number], limit=_PAGE)
         if result.reason is None:
-            raise RuntimeError(f"{_NOBODY} answered, where nobody should listen")
+            raise RuntimeError(f"{_CLOSED_PORT} answered, though no server should listen there")
         return result
 
     return {
         "ours": ours("hybrid"),
-        "plain": lambda number: plain_design.recall(theirs, questions.texts[number], vectors[number].vector, _PAGE),
-        WORDS_ONLY: ours("lexical"),
+        "plain": lambda number: plain_design.recall(plain_pool, questions.texts[number], vectors[number].vector, _PAGE),
+        LEXICAL_ONLY: ours("lexical"),
         EMBEDDER_STOPPED: degraded,
-        MEANING_ONLY: ours("dense"),
+        DENSE_ONLY: ours("dense"),
         ONE_CONNECTION: ours("hybrid", by=alone),
         "ours, one user of ten": ours("hybrid", "user3"),
     }
 
 
 async def index_recall(built: Built, count: int) -> dict[str, float]:
-    """The share of the true fifty nearest rows that the dense leg finds, without a filter and within one user."""
+    """Return the mean share of the fifty nearest rows that the dense leg finds, over all rows and within one user's."""
     questions = Synthetic().questions(built.rows, count, stream=1)
     pool: Any = await asyncpg.create_pool(built.dsn, min_size=1, max_size=1)
     recall = HybridRecall(pool)
@@ -152,7 +152,7 @@ async def _exact(pool: Any, vector: Sequence[float], user: str | None) -> list[i
 
 
 async def lexical_overlap(built: Built, count: int) -> float:
-    """The share of the ten best rows of an unbounded BM25 that the bounded leg gives, mean over questions."""
+    """Return the mean share of the ten best rows of an unbounded BM25 that the bounded lexical leg returns."""
     questions = Synthetic().questions(built.rows, count, stream=1)
     unbounded = UnboundedBm25(built.rows)
     pool: Any = await asyncpg.create_pool(built.dsn, min_size=1, max_size=1)

@@ -1,7 +1,7 @@
-"""The plain design, as one would write it first: two queries, an unbounded OR over `ts_rank`, fusion in Python.
+"""The plain design that recall is compared with: two queries, an unbounded OR over `ts_rank`, fusion in Python.
 
-It is what the memory API's lexical leg becomes for a question whose words no single row holds, beside a nearest
-neighbour query with pgvector's defaults, fused by reciprocal ranks.
+The lexical query is that of the memory API for a question whose words no single row contains. The dense query is a
+nearest-neighbour query with pgvector's defaults. Both are fused by reciprocal ranks.
 """
 
 from typing import Any
@@ -22,7 +22,7 @@ SELECT {_COLUMNS}, 1 - (embedding <=> $1::real[]::halfvec) AS similarity
 
 
 async def recall(pool: Any, text: str, vector: list[float], limit: int) -> list[int]:  # noqa: ANN401  (asyncpg's pool)
-    """The ids of the first page."""
+    """Return the ids of the first `limit` rows."""
     async with pool.acquire() as connection:
         lexical = await connection.fetch(_LEXICAL, text)
         dense = await connection.fetch(_DENSE, vector)

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 
-from memory_bench.latency.measure import EMBEDDER_STOPPED, WORDS_ONLY, Measured
+from memory_bench.latency.measure import EMBEDDER_STOPPED, LEXICAL_ONLY, Measured
 from memory_bench.report import RAW, chart, machine, markdown_table, now, write_json
 
 SMALL, LARGE = 5_000, 1_000_000
@@ -14,7 +14,10 @@ _SHOWN = ("ours", "plain")
 
 @dataclass(frozen=True, slots=True)
 class SizeResult:
-    """Everything about one size."""
+    """The measurements of one size.
+
+    `ann_recall` is the index's recall@50 by filter, `or_overlap` the share of an unbounded BM25's ten best rows.
+    """
 
     rows: int
     arms: tuple[Measured, ...]
@@ -23,17 +26,17 @@ class SizeResult:
     build_seconds: Mapping[str, float]
 
     def p(self, arm: str, percent: float) -> float:
-        """A percentile of one arm's milliseconds."""
+        """Return a percentile of one arm's times in milliseconds; `percent` is from 0 to 100."""
         return self._arm(arm).percentile(percent)
 
     @property
     def stopped_adds(self) -> float:
-        """Milliseconds that a stopped embedder adds to a recall by words, the median over the same questions."""
-        pairs = zip(self._arm(EMBEDDER_STOPPED).milliseconds, self._arm(WORDS_ONLY).milliseconds, strict=True)
-        return median(stopped - words for stopped, words in pairs)
+        """The milliseconds that a stopped embedder adds to a lexical recall, as the median over the same questions."""
+        pairs = zip(self._arm(EMBEDDER_STOPPED).milliseconds, self._arm(LEXICAL_ONLY).milliseconds, strict=True)
+        return median(stopped - lexical for stopped, lexical in pairs)
 
     def summary(self) -> dict[str, object]:
-        """Everything but the single times, for a file; times in milliseconds."""
+        """Return percentiles of the times in milliseconds, and everything else, for a file."""
         arms = [
             {"arm": one.arm, **{f"p{percent}": round(one.percentile(percent), 3) for percent in (50, 95, 99)}}
             for one in self.arms
@@ -45,7 +48,7 @@ class SizeResult:
 
 
 def figures(results: Sequence[SizeResult]) -> dict[str, float]:
-    """The line that the acceptance reads; ratios are ours over the other."""
+    """Return the figures that are judged; ratios are ours over the other."""
     by_rows = {one.rows: one for one in results}
     found = {}
     if LARGE in by_rows:
@@ -62,7 +65,7 @@ def figures(results: Sequence[SizeResult]) -> dict[str, float]:
 
 
 def table(results: Sequence[SizeResult]) -> str:
-    """A Markdown table of medians and 95th percentiles."""
+    """Return a Markdown table of medians and 95th percentiles."""
     arms = [one.arm for one in results[0].arms]
     rows = [["rows", *(f"{arm}: p50 / p95 ms" for arm in arms), "index recall@50", "BM25 top-10 overlap"]]
     for one in results:

@@ -1,8 +1,7 @@
-"""The databases of the latency benchmark: one per size, made once, kept in the cache, resumed where a run was cut
-off.
+"""The databases of the latency benchmark, one for each size, which are kept in the cache between runs.
 
 Each is migrated by our own migrations and filled by COPY. A million rows take about twenty minutes on two cores, most
-of them for the HNSW index.
+of them for the HNSW index. A run that was interrupted is continued.
 """
 
 import asyncio
@@ -20,18 +19,18 @@ from memory_bench.latency.synthetic import BLOCK, DIMENSIONS, Synthetic
 from memory_bench.postgres import MeasuredServer, bare_model, build_index, migrate_schema
 
 MODEL = "synthetic"
-FORMAT = 3  # raised when the rows or the index would come out differently
-BYTES_PER_ROW = 9_000  # table, TOAST, indexes and what the builds need meanwhile
+FORMAT = 3  # to be raised when rows or index change
+BYTES_PER_ROW = 9_000  # table, TOAST, indexes and temporary files of the builds
 _MEMORY_MB = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
 SETTINGS = {
-    "shared_buffers": f"{_MEMORY_MB // 4}MB",  # what Postgres' manual recommends for a server of its own
+    "shared_buffers": f"{_MEMORY_MB // 4}MB",  # the recommendation of Postgres' manual for a dedicated server
     "maintenance_work_mem": "4GB",
     "max_parallel_maintenance_workers": "1",
     "max_wal_size": "8GB",
     "wal_level": "minimal",
     "max_wal_senders": "0",
-    "fsync": "off",  # a benchmark of reads, whose data can be made again
-    "autovacuum": "off",  # nothing may run beside the measurements; the store is vacuumed and analysed once
+    "fsync": "off",  # the data can be made again
+    "autovacuum": "off",  # nothing may run beside the measurements; the table is vacuumed and analysed once
 }
 _SIGNATURE = b"PGCOPY\n\xff\r\n\x00" + struct.pack(">ii", 0, 0)
 _COLUMNS = ["id", "content", "category", "importance", "user_id", "embedding"]
@@ -39,7 +38,7 @@ _COLUMNS = ["id", "content", "category", "importance", "user_id", "embedding"]
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A filled database."""
+    """A filled database, and the seconds of each step of filling it."""
 
     rows: int
     dsn: str
@@ -85,7 +84,7 @@ async def _gin(owner: Any) -> None:  # noqa: ANN401  (asyncpg's connection or po
 
 
 async def _fill(owner: Any, rows: int, say: Callable[[str], None]) -> None:  # noqa: ANN401  (asyncpg's connection or pool)
-    # What triggers would say about each row nobody is there to hear, and one bulk build replaces a million insertions.
+    # Nobody listens to the triggers' notifications, and one bulk build replaces a million insertions into the index.
     await owner.execute("SET session_replication_role = replica")
     await owner.execute("DROP INDEX IF EXISTS idx_memories_search")
     synthetic = Synthetic()

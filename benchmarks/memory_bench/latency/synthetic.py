@@ -1,6 +1,6 @@
-"""A store of any size that has the statistics of a real one, made again identically from a seed.
+"""Synthetic memories of any number with the statistics of real ones, the same for the same seed.
 
-What decides the cost of recall are how often words occur and how crowded the vectors are, so these two are modelled.
+The cost of recall depends on how often words occur and on how crowded the vectors are, so these two are modelled.
 
 Words follow the Zipf-Mandelbrot law; the commonest ranks are English stop words, as in English, so Postgres drops about
 half of the words of a text and its lexemes have the long tail of real ones. The other words are made up of consonants,
@@ -8,8 +8,8 @@ so that the stemmer leaves them alone and every word is one lexeme.
 
 Vectors lie around topics, with variances that fall off with a power of the dimension's number. The exponent is chosen
 so that the local dimensionality (maximum likelihood over fifty neighbours) of a few thousand of them is that of the
-all-MiniLM-L6-v2 vectors of the public sets. Independent random vectors would be no model of anything: in 1,024
-dimensions they are all equally far from each other.
+all-MiniLM-L6-v2 vectors of the public sets. Independent random vectors would not do: in 1,024 dimensions they are all
+equally far from each other.
 """
 
 from dataclasses import dataclass
@@ -34,10 +34,10 @@ _TOPICS = 4_000
 _TOPIC_SHARE = 0.5  # of a vector's variance
 _SPECTRUM = 0.6  # variance of dimension i is (i + 1) to the power of minus twice this
 _QUERY_NOISE = 0.6  # a question lies as far from its answer as a typical neighbour does
-_QUESTION_BLOCKS = 20  # making a block takes a tenth of a second, so not every row is asked about
+_QUESTION_BLOCKS = 20  # making a block takes a tenth of a second, so questions are about a few blocks only
 _CONSONANTS = "bcdfghjklmnpqrtvwxz"
 _STOP_WORDS = (  # noqa: SIM905  (as a list it would fill a page)
-    # all of them in Postgres' english.stop
+    # All of them are in Postgres' english.stop.
     "the of and to a in is that it was i for on with as be at by this had not but from or are have an they which you"
     " were her all she there their we him been has when who will more no if out so what up its about into than them"
     " can only other some these then do any my now such our over me most after"
@@ -46,48 +46,48 @@ _STOP_WORDS = (  # noqa: SIM905  (as a list it would fill a page)
 
 @dataclass(frozen=True, slots=True)
 class Questions:
-    """Texts and vectors of questions, each drawn from one row."""
+    """Texts and unit vectors (count, 1024) of questions, each drawn from one row."""
 
     texts: list[str]
     vectors: Floats
 
 
 class Synthetic:
-    """Rows and questions by number."""
+    """The texts, vectors and importance of rows by block, and questions about them."""
 
     def words(self, block: int) -> Integers:
-        """Ranks of the words of one block's texts, (BLOCK, WORDS_PER_TEXT)."""
+        """Return the frequency ranks of the words of one block's texts, shape (BLOCK, WORDS_PER_TEXT)."""
         chance = np.random.default_rng([SEED, 1, block])
         drawn: Integers = np.searchsorted(self._cumulative, chance.random((BLOCK, WORDS_PER_TEXT)))
         return drawn
 
     def texts(self, block: int) -> list[str]:
-        """The texts of one block."""
+        """Return the texts of one block."""
         return [" ".join(words) for words in self._spelt[self.words(block)].tolist()]
 
     def vectors(self, block: int) -> Floats:
-        """The unit vectors of one block, (BLOCK, DIMENSIONS)."""
+        """Return the unit vectors of one block, shape (BLOCK, DIMENSIONS)."""
         chance = np.random.default_rng([SEED, 2, block])
         topics = chance.integers(0, _TOPICS, BLOCK)
         noise = self._shaped(chance.standard_normal((BLOCK, DIMENSIONS), dtype=np.float32))
         return _unit(np.sqrt(_TOPIC_SHARE) * self._centres[topics] + np.sqrt(1 - _TOPIC_SHARE) * noise)
 
     def lexemes(self, block: int) -> Integers:
-        """The words of one block's texts as numbers, -1 for stop words, (BLOCK, WORDS_PER_TEXT)."""
+        """Return the words of one block's texts as numbers, -1 for stop words, shape (BLOCK, WORDS_PER_TEXT)."""
         numbers: Integers = np.maximum(self.words(block) - len(_STOP_WORDS), -1)
         return numbers
 
     @property
     def numbers(self) -> dict[str, int]:
-        """The number of every word that is no stop word."""
+        """The number of every word that is not a stop word."""
         return {word: number for number, word in enumerate(self._spelt[len(_STOP_WORDS) :])}
 
     def importance(self, block: int) -> Floats:
-        """Importance of one block's rows."""
+        """Return the importance of one block's rows, from 0 to 1."""
         return np.random.default_rng([SEED, 3, block]).random(BLOCK, dtype=np.float32)
 
     def questions(self, rows: int, count: int, *, stream: int = 0) -> Questions:
-        """Questions about `count` of the first `rows` rows: some of a row's words, and a vector near its own."""
+        """Return `count` questions about the first `rows` rows: ten words of a row, and a vector near its own."""
         chance = np.random.default_rng([SEED, 4, stream])
         blocks = chance.choice(rows // BLOCK, min(rows // BLOCK, _QUESTION_BLOCKS), replace=False).tolist()
         words = {block: self.words(block) for block in blocks}

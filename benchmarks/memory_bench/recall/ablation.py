@@ -1,28 +1,23 @@
-"""The design's ablation: which part of hybrid recall does the work.
+"""An ablation of hybrid recall: recall with and without each of its legs.
 
-A is all legs with the entity graph among them, B words and meaning, C meaning alone, D words alone; each with the
-importance prior and without. In A the graph's rows are in the fused pool with a full weight, which they were not when
-the design's own report found A equal to B.
+Configuration A has the lexical, the dense and an entity leg, B the lexical and the dense leg, C the dense leg alone, D
+the lexical leg alone, each with and without the importance prior. In A the entity leg adds a fifth to the fused score.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-import numpy as np
-from numpy.typing import NDArray
-
-from memory_bench.recall.crossvalidation import MEASURES
 from memory_bench.recall.entities import EntityLeg
 from memory_bench.recall.evidence import Evidence
 from memory_recall.evaluation import measures
 from memory_recall.search.fusion import Candidate, Fusion, fuse
 
-CONFIGURATIONS = {"A": "words, meaning, entities", "B": "words, meaning", "C": "meaning", "D": "words"}
-ENTITY_SHARE = 0.2  # of a fused score that already adds up to one
+CONFIGURATIONS = {"A": "lexical, dense, entities", "B": "lexical, dense", "C": "dense", "D": "lexical"}
+ENTITY_SHARE = 0.2  # weight of the entity score beside a fused score of at most one
 
 
 def rankings(evidence: Sequence[Evidence], entities: EntityLeg, *, importance: bool) -> Mapping[str, list[list[int]]]:
-    """The first ten ids of every question under every configuration."""
+    """Return the first ten ids of every question under every configuration."""
     fusion = Fusion(importance=importance)
     found: dict[str, list[list[int]]] = {name: [] for name in CONFIGURATIONS}
     for one in evidence:
@@ -34,7 +29,7 @@ def rankings(evidence: Sequence[Evidence], entities: EntityLeg, *, importance: b
 
 
 def _fused(candidates: Sequence[Candidate], evidence: Evidence, fusion: Fusion) -> list[int]:
-    return [one.id for one in fuse(candidates, fusion, attainable=evidence.attainable)[: measures.DEPTH]]
+    return [one.id for one in fuse(candidates, fusion, attainable=evidence.max_lexical_score)[: measures.DEPTH]]
 
 
 def _only_dense(one: Candidate) -> Candidate:
@@ -46,14 +41,8 @@ def _only_lexical(one: Candidate) -> Candidate:
 
 
 def _with_entities(evidence: Evidence, entities: EntityLeg, fusion: Fusion) -> list[int]:
-    base = {one.id: one.score for one in fuse(evidence.candidates, fusion, attainable=evidence.attainable)}
+    base = {one.id: one.score for one in fuse(evidence.candidates, fusion, attainable=evidence.max_lexical_score)}
     added = entities.scores(evidence.query)
     ids = dict.fromkeys([*base, *added])
     scores = {one: base.get(one, 0.0) + ENTITY_SHARE * added.get(one, 0.0) for one in ids}
     return sorted(scores, key=lambda one: (-scores[one], one))[: measures.DEPTH]
-
-
-def measured(found: Sequence[Sequence[int]], evidence: Sequence[Evidence]) -> NDArray[np.float64]:
-    """recall@10 and nDCG@10, question by question; rows are measures."""
-    scores = [measures.score(one, each.query.relevant).named() for one, each in zip(found, evidence, strict=True)]
-    return np.array([[one[measure] for one in scores] for measure in MEASURES])

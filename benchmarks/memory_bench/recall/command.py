@@ -15,16 +15,16 @@ from memory_bench.harness.runner import RunResult, run
 from memory_bench.harness.set_report import write_results
 from memory_bench.harness.vectors import EmbeddedSet, embed_dataset
 from memory_bench.postgres import BenchmarkDatabase
-from memory_bench.recall.ablation import measured, rankings
-from memory_bench.recall.crossvalidation import SetScores, cross_validate, score_set
+from memory_bench.recall.ablation import rankings
+from memory_bench.recall.crossvalidation import SetScores, cross_validate, score_rankings, score_set
 from memory_bench.recall.entities import EntityLeg, extractor
 from memory_bench.recall.evidence import Evidence, gather, read_lexemes
 from memory_bench.recall.lexical_check import check
 from memory_bench.recall.named_times import compare_boost
-from memory_bench.recall.prompts import compared, in_prompts
-from memory_bench.recall.published import by_stratum, read_published, worded
+from memory_bench.recall.prompts import compare_settings, in_prompts
+from memory_bench.recall.published import exact_recall_by_stratum, read_published, reword_as_published
 from memory_bench.recall.settings import settings
-from memory_bench.recall.tables import Studied, figures, write
+from memory_bench.recall.tables import SetMeasurements, figures, write
 from memory_bench.report import console
 from memory_bench.servers import DEFAULT_MODEL_FILE, ServerDidNotStartError, memory_embedder
 from memory_recall.errors import MemoryIndexError
@@ -68,14 +68,14 @@ def recall(
             tempfile.TemporaryDirectory(prefix="memory-bench-recall-") as scratch,
             memory_embedder(model_file, Path(scratch, "embedder.log")) as server,
         ):
-            studied = [_study(one, server.url, output, seed) for one in sets]
+            measured = [_measure(one, server.url, output, seed) for one in sets]
     except (MemoryIndexError, ServerDidNotStartError) as error:
         console.print(str(error), markup=False)
         raise typer.Exit(1) from None
-    folds = cross_validate([one.without_prior for one in studied], seed=seed) if len(studied) > 1 else []
+    folds = cross_validate([one.without_prior for one in measured], seed=seed) if len(measured) > 1 else []
     file = datasets / _PUBLISHED
-    write(studied, folds, read_published(file) if file.is_file() else {}, output, seed=seed)
-    print(json.dumps(figures(studied, seed=seed)))
+    write(measured, folds, read_published(file) if file.is_file() else {}, output, seed=seed)
+    print(json.dumps(figures(measured, seed=seed)))
 
 
 def _load(directory: Path) -> list[Dataset]:
@@ -87,7 +87,7 @@ def _load(directory: Path) -> list[Dataset]:
         raise typer.Exit(1) from None
 
 
-def _study(dataset: Dataset, url: str, output: Path, seed: int) -> Studied:
+def _measure(dataset: Dataset, url: str, output: Path, seed: int) -> SetMeasurements:
     console.print(f"[bold]{dataset.name}[/]")
     database = BenchmarkDatabase()
     try:
@@ -95,23 +95,28 @@ def _study(dataset: Dataset, url: str, output: Path, seed: int) -> Studied:
         results = [run(make_retriever(name, dataset, database, embedded), dataset) for name in RETRIEVERS]
         made = manifest(dataset, seed=seed, options={"retrievers": list(RETRIEVERS), "model": embedded.model})
         write_results(output / dataset.name, results, made, baseline="pg-ts-rank", seed=seed)
-        reworded = worded(dataset)
-        like_for_like = by_stratum(reworded, database.wait(embed_dataset(reworded, url))) if reworded else {}
+        reworded = reword_as_published(dataset)
+        reworded_recall = (
+            exact_recall_by_stratum(reworded, database.wait(embed_dataset(reworded, url))) if reworded else {}
+        )
         prompts = in_prompts(dataset, seed=seed)
-        inside = gather(prompts, read_lexemes(prompts, database), database.wait(embed_dataset(prompts, url)))
-        return replace(_evaluated(dataset, database, embedded, results, inside, seed), like_for_like=like_for_like)
+        prompt_evidence = gather(prompts, read_lexemes(prompts, database), database.wait(embed_dataset(prompts, url)))
+        return replace(
+            _measure_fusions(dataset, database, embedded, results, prompt_evidence, seed),
+            reworded_recall=reworded_recall,
+        )
     finally:
         database.close()
 
 
-def _evaluated(  # noqa: PLR0917  (each is another measurement of the one set)
+def _measure_fusions(  # noqa: PLR0917  (each is another measurement of the one set)
     dataset: Dataset,
     database: BenchmarkDatabase,
     embedded: EmbeddedSet,
     results: list[RunResult],
-    inside: list[Evidence],
+    prompt_evidence: list[Evidence],
     seed: int,
-) -> Studied:
+) -> SetMeasurements:
     evidence = gather(dataset, read_lexemes(dataset, database), embedded)
     by_name = {result.retriever: result for result in results}
     kind, extract = extractor()
@@ -119,12 +124,12 @@ def _evaluated(  # noqa: PLR0917  (each is another measurement of the one set)
     ablation: dict[str, SetScores] = {}
     for importance in (False, True):
         found = rankings(evidence, entities, importance=importance)
-        scores = {name: measured(one, evidence) for name, one in found.items()}
+        scores = {name: score_rankings(one, evidence) for name, one in found.items()}
         legs = {name: scores[name] for name in ("C", "D")}
         ablation["with prior" if importance else "without"] = SetScores(
             dataset.name, tuple(one.query.stratum for one in evidence), scores, legs
         )
-    return Studied(
+    return SetMeasurements(
         name=dataset.name,
         results=by_name,
         lexical=check(evidence, by_name["pg-bm25-no-prior"], by_name["pg-ts-rank"]),
@@ -133,6 +138,6 @@ def _evaluated(  # noqa: PLR0917  (each is another measurement of the one set)
         ablation=ablation,
         entities=kind,
         times=compare_boost(dataset.memories, evidence, seed=seed),
-        prompts=compared(dataset.name, evidence, inside),
+        prompts=compare_settings(dataset.name, evidence, prompt_evidence),
         overlaps={one.query_id: one.overlap for one in dataset.queries if one.overlap},
     )

@@ -1,8 +1,8 @@
-"""Nested cross-validation over sets: what choosing a fusion on some sets is worth on a set that had no say.
+"""Nested cross-validation over sets: the gain of a fusion that was chosen on other sets than it is measured on.
 
-The outer loop leaves one set out. On the others the setting is chosen by how it does against the better of its own two
-legs, since a store on which fusing loses to a leg is better off without it; the set that was left out then says what
-the choice was worth. Two rules of choice are compared: the best mean over sets, and the best of the worst set.
+The outer loop leaves one set out. On the others the setting is chosen by its advantage over the better of its own two
+legs, since fusing is of no use where it loses to a leg. Then the setting is measured on the set that was left out. Two
+rules of choice are compared: the best mean over the sets, and the best minimum over the sets.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ MEASURES = ("recall@10", "ndcg@10")
 
 @dataclass(frozen=True, slots=True)
 class SetScores:
-    """One set: the scores of every setting and of both legs, question by question; rows are measures."""
+    """The scores of every setting and of both legs on one set, arrays of shape (measures, questions)."""
 
     name: str
     strata: tuple[str, ...]
@@ -33,15 +33,15 @@ class SetScores:
 
     @property
     def better_leg(self) -> str:
-        """The leg with the greater mean of both measures."""
+        """The leg with the greater mean over both measures."""
         return max(self.legs, key=lambda name: float(self.legs[name].mean()))
 
     def advantage(self, setting: str) -> float:
-        """How far the setting is above the better leg, mean of both measures."""
+        """Return the setting's mean over both measures, minus that of the better leg."""
         return float(self.settings[setting].mean() - self.legs[self.better_leg].mean())
 
     def against_better_leg(self, setting: str, measure: str, *, seed: int) -> Comparison:
-        """The paired comparison with the leg that is better in this measure."""
+        """Compare the setting, question by question, with the leg that is better in this measure."""
         row = MEASURES.index(measure)
         leg = max(self.legs.values(), key=lambda one: float(one[row].mean()))
         return compare(leg[row].tolist(), self.settings[setting][row].tolist(), seed=seed)
@@ -49,36 +49,40 @@ class SetScores:
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """What was chosen without one set, and what it is worth there."""
+    """The setting that was chosen without one set, and its gains over the better leg on that set.
+
+    `regret` is its distance from the setting that is best on that very set.
+    """
 
     left_out: str
     rule: Rule
     chosen: str
     gains: Mapping[str, Comparison]
-    regret: float  # behind the setting that is best on this very set
+    regret: float
 
 
 def score_set(name: str, evidence: Sequence[Evidence], settings: Mapping[str, Setting]) -> SetScores:
-    """Score every setting on one set."""
+    """Score every setting and both legs on one set."""
     ranked = {one: [setting.rank(found, measures.DEPTH) for found in evidence] for one, setting in settings.items()}
-    legs = {"words": [found.lexical[: measures.DEPTH] for found in evidence]}
-    legs["meaning"] = [found.dense[: measures.DEPTH] for found in evidence]
+    legs = {"lexical": [found.lexical[: measures.DEPTH] for found in evidence]}
+    legs["dense"] = [found.dense[: measures.DEPTH] for found in evidence]
     strata = tuple(found.query.stratum for found in evidence)
     return SetScores(
         name,
         strata,
-        {one: _measured(rankings, evidence) for one, rankings in ranked.items()},
-        {one: _measured(rankings, evidence) for one, rankings in legs.items()},
+        {one: score_rankings(rankings, evidence) for one, rankings in ranked.items()},
+        {one: score_rankings(rankings, evidence) for one, rankings in legs.items()},
     )
 
 
-def _measured(rankings: Sequence[Sequence[int]], evidence: Sequence[Evidence]) -> NDArray[np.float64]:
+def score_rankings(rankings: Sequence[Sequence[int]], evidence: Sequence[Evidence]) -> NDArray[np.float64]:
+    """Return recall@10 and nDCG@10 of each question's ranking, shape (2, questions)."""
     scores = [measures.score(one, found.query.relevant).named() for one, found in zip(rankings, evidence, strict=True)]
     return np.array([[one[measure] for one in scores] for measure in MEASURES])
 
 
 def cross_validate(sets: Sequence[SetScores], *, seed: int) -> list[Fold]:
-    """Leave each set out once, under both rules."""
+    """Leave each set out once, under both rules of choice."""
     folds = []
     for rule in RULES:
         for held_out in sets:
@@ -90,6 +94,6 @@ def cross_validate(sets: Sequence[SetScores], *, seed: int) -> list[Fold]:
 
 
 def choose(sets: Sequence[SetScores], rule: Rule) -> str:
-    """The setting that the rule prefers on these sets."""
+    """Return the setting that the rule prefers on these sets."""
     summarise = np.mean if rule == "mean" else np.min
     return max(sets[0].settings, key=lambda setting: float(summarise([one.advantage(setting) for one in sets])))

@@ -1,8 +1,9 @@
-"""The second design's entity leg: rows that share named things with the question, or with rows that do.
+"""An entity leg: rows that share entities with the question, or with rows that do.
 
-Entities are found by spaCy's small English model where it is installed, else by regular expressions: paths, addresses,
-mentions, code in backticks, and runs of capitalised words that do not begin a sentence. A row scores by the rarity of
-what it shares with the question; rows one step away, which share another entity with such a row, score half as much.
+It is measured in the ablation and is not part of the product (ADR 3). Entities are found by spaCy's small English model
+where it is installed, else by regular expressions: paths, addresses, mentions, code in backticks, and runs of
+capitalised words that do not begin a sentence. A row scores by the rarity of what it shares with the question; rows one
+step away, which share another entity with such a row, score half as much.
 """
 
 import re
@@ -19,8 +20,8 @@ Kind = Literal["spacy", "regex"]
 
 _DEPTH = 50
 _HOP = 0.5
-_EXPANDED = 10  # how many rows a step is taken from
-_COMMON = 0.05  # an entity in more rows than this share says nothing
+_EXPANDED = 10  # the best direct rows, from which rows one step away are reached
+_COMMON = 0.05  # entities in a greater share of the rows are ignored
 _PATTERNS = (
     re.compile(r"https?://\S+"),
     re.compile(r"(?<!\w)@\w+"),
@@ -33,12 +34,12 @@ _OPENING = re.compile(r"(?:^|[.!?:]\s+)([A-Z][\w'-]*)")
 
 
 def by_pattern(text: str) -> frozenset[str]:
-    """Entities by regular expressions, lower case."""
+    """Return the entities that regular expressions find, in lower case."""
     found = {match.group(match.lastindex or 0) for pattern in _PATTERNS for match in pattern.finditer(text)}
     openings = {match.start(1) for match in _OPENING.finditer(text)}
     for match in _CAPITALISED.finditer(text):
         words = match.group().split()
-        if match.start() in openings:  # a capital there says nothing of the first word
+        if match.start() in openings:  # a sentence begins with a capital anyway
             words = words[1:]
         found.update(words)
         if len(words) > 1:
@@ -47,7 +48,7 @@ def by_pattern(text: str) -> frozenset[str]:
 
 
 def extractor() -> tuple[Kind, Extractor]:
-    """The best extractor that is installed."""
+    """Return the extractor that uses spaCy if it is installed, else the one with regular expressions alone."""
     try:
         import spacy
 
@@ -63,7 +64,7 @@ def extractor() -> tuple[Kind, Extractor]:
 
 
 class EntityLeg:
-    """Scores rows by entities, between zero and one."""
+    """A leg that scores rows by the entities that they share with a question."""
 
     def __init__(self, memories: Sequence[Memory], extract: Extractor) -> None:
         self._extract = extract
@@ -80,7 +81,7 @@ class EntityLeg:
         }
 
     def scores(self, query: Query) -> Mapping[int, float]:
-        """At most fifty rows and their scores, the best of which is one."""
+        """Return at most fifty rows and their scores, from 0 to 1; the best row has 1."""
         direct = self._sharing(self._extract(query.text), query.scope)
         total: dict[int, float] = dict(direct)
         nearest = sorted(direct, key=lambda row: (-direct[row], row))[:_EXPANDED]

@@ -1,8 +1,8 @@
-"""What every leg says about every question of a set, gathered once, so that any fusion can be tried on it.
+"""The candidates and scores of both legs for every question of a set, gathered once so that any fusion can be tried.
 
 The lexical leg here is an unbounded BM25 by the `bm25s` library over the very lexemes that Postgres made; the dense leg
-compares with every vector. Both are cut off where the statement cuts them off, and the scores that a leg did not give
-are filled in as there. So this evidence also says what the statement's own bounds cost.
+compares with every vector. Both are cut off where the statement cuts them off, and a candidate that only one leg found
+gets its score in the other, as in the statement. So this evidence also shows what the statement's own budget costs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,13 +25,17 @@ Scores = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """One question: what both legs found, and the unbounded lexical ranking."""
+    """The candidates of one question, and its unbounded lexical and dense rankings.
+
+    `max_lexical_score` is what the rarest words of the question could score at most, the scale of lexical scores.
+    `whole_query_score` is what all its words together could score. `complete` holds candidates with every word of it.
+    """
 
     query: Query
     candidates: tuple[Candidate, ...]
-    attainable: float | None
-    all_words: float | None  # what every word of the question together could have scored
-    complete: frozenset[int]  # candidates that hold every word of the question
+    max_lexical_score: float | None
+    whole_query_score: float | None
+    complete: frozenset[int]
     lexical: tuple[int, ...]
     lexical_scores: Mapping[int, float]
     dense: tuple[int, ...]
@@ -39,14 +43,14 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Lexemes:
-    """The words of a set as Postgres' parser made them."""
+    """The lexemes of a set's memories and questions, as Postgres' parser makes them."""
 
     memories: tuple[tuple[str, ...], ...]  # with repetition, in the set's order
     queries: tuple[tuple[str, ...], ...]
 
 
 def read_lexemes(dataset: Dataset, database: BenchmarkDatabase) -> Lexemes:
-    """The lexemes of a database that holds the set."""
+    """Read the lexemes from a database that contains the set."""
 
     async def work() -> tuple[list[Any], list[Any]]:
         pool = database.pool("plain")
@@ -54,17 +58,17 @@ def read_lexemes(dataset: Dataset, database: BenchmarkDatabase) -> Lexemes:
             "SELECT m.id, array_agg(u.lexeme) AS lexemes, array_agg(cardinality(u.positions)) AS times"
             " FROM memories m, unnest(m.search_vector) u GROUP BY m.id"
         )
-        asked = await pool.fetch(
+        query_rows = await pool.fetch(
             "SELECT n, tsvector_to_array(to_tsvector('english', text)) AS lexemes"
             " FROM unnest($1::text[]) WITH ORDINALITY AS q(text, n) ORDER BY n",
             [query.text for query in dataset.queries],
         )
-        return rows, asked
+        return rows, query_rows
 
-    rows, asked = database.wait(work())
+    rows, query_rows = database.wait(work())
     found = {row["id"]: _repeated(row["lexemes"], row["times"]) for row in rows}
     memories = tuple(found.get(memory.id, ()) for memory in dataset.memories)
-    return Lexemes(memories, tuple(tuple(row["lexemes"]) for row in asked))
+    return Lexemes(memories, tuple(tuple(row["lexemes"]) for row in query_rows))
 
 
 def _repeated(lexemes: Sequence[str], times: Sequence[int]) -> tuple[str, ...]:
@@ -72,7 +76,7 @@ def _repeated(lexemes: Sequence[str], times: Sequence[int]) -> tuple[str, ...]:
 
 
 def gather(dataset: Dataset, lexemes: Lexemes, embedded: EmbeddedSet) -> list[Evidence]:
-    """The evidence for every question."""
+    """Return the evidence of every question, in the set's order."""
     index = bm25s.BM25(k1=K1, b=B, method="lucene")
     index.index([list(words) for words in lexemes.memories], show_progress=False)
     frequency: dict[str, int] = {}
@@ -101,12 +105,12 @@ class _Gatherer:
 
     def gather(self, query: Query, words: frozenset[str], lexical: Scores, dense: Scores) -> Evidence:
         inside = np.ones(len(self._ids), dtype=bool) if query.scope is None else self._scopes == query.scope
-        by_words = self._best(np.where(inside & (lexical > 0), lexical, -np.inf))
-        by_meaning = self._best(np.where(inside, dense, -np.inf))
-        lexical_rank = {place: rank for rank, place in enumerate(by_words[:DENSE_DEPTH], start=1)}
-        dense_rank = {place: rank for rank, place in enumerate(by_meaning[:DENSE_DEPTH], start=1)}
+        lexical_order = self._best(np.where(inside & (lexical > 0), lexical, -np.inf))
+        dense_order = self._best(np.where(inside, dense, -np.inf))
+        lexical_rank = {place: rank for rank, place in enumerate(lexical_order[:DENSE_DEPTH], start=1)}
+        dense_rank = {place: rank for rank, place in enumerate(dense_order[:DENSE_DEPTH], start=1)}
         places = list(dict.fromkeys([*lexical_rank, *dense_rank]))
-        asked = sum(self._weight(self._frequency.get(word, 0)) for word in words) if words else None
+        whole = sum(self._weight(self._frequency.get(word, 0)) for word in words) if words else None
         candidates = tuple(
             Candidate(
                 int(self._ids[place]),
@@ -121,12 +125,12 @@ class _Gatherer:
         return Evidence(
             query=query,
             candidates=candidates,
-            attainable=None if asked is None else min(asked, ENOUGH_RARE_WORDS * self._weight(0)),
-            all_words=asked,
+            max_lexical_score=None if whole is None else min(whole, ENOUGH_RARE_WORDS * self._weight(0)),
+            whole_query_score=whole,
             complete=frozenset(int(self._ids[place]) for place in places if words and words <= self._words[place]),
-            lexical=tuple(int(self._ids[place]) for place in by_words),
-            lexical_scores={int(self._ids[place]): float(lexical[place]) for place in by_words},
-            dense=tuple(int(self._ids[place]) for place in by_meaning[:DENSE_DEPTH]),
+            lexical=tuple(int(self._ids[place]) for place in lexical_order),
+            lexical_scores={int(self._ids[place]): float(lexical[place]) for place in lexical_order},
+            dense=tuple(int(self._ids[place]) for place in dense_order[:DENSE_DEPTH]),
         )
 
     def _best(self, scores: Scores) -> list[int]:

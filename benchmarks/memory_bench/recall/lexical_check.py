@@ -1,4 +1,4 @@
-"""What the budget of the statement's BM25 leg costs against a BM25 without bounds."""
+"""The cost of the candidate budget of the lexical leg: BM25 with it against BM25 without."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ _TOLERANCE = 1e-4  # single precision on one side
 
 @dataclass(frozen=True, slots=True)
 class LexicalCheck:
-    """recall@10 of three lexical legs, and how much of the unbounded top ten the bounded leg gives."""
+    """recall@10 of three lexical legs, and the share of the unbounded top ten that the bounded leg returns."""
 
     bounded: float
     unbounded: float
@@ -23,7 +23,7 @@ class LexicalCheck:
 
 
 def check(evidence: Sequence[Evidence], bounded: RunResult, ts_rank: RunResult) -> LexicalCheck:
-    """Compare them on one set."""
+    """Compare the lexical legs on one set."""
     given = {answer.query_id: answer.retrieved for answer in bounded.answers}
     found = [_overlap(one, given[one.query.query_id]) for one in evidence]
     unbounded = [measures.recall_at(one.lexical, one.query.relevant, measures.DEPTH) for one in evidence]
@@ -36,7 +36,7 @@ def check(evidence: Sequence[Evidence], bounded: RunResult, ts_rank: RunResult) 
 
 
 def _overlap(evidence: Evidence, given: Sequence[int]) -> float:
-    """The share of the first ten that belong there; rows of equal score may stand for each other."""
+    """The share of the first ten rows that score as high as the unbounded top ten."""
     best = evidence.lexical[: measures.DEPTH]
     if not best:
         return 1.0 if not given else 0.0

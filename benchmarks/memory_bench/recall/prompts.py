@@ -1,8 +1,8 @@
-"""The questions as a hook sends them that recalls before every prompt: after text about something else.
+"""The questions inside prompts, as a hook sends them that recalls before every prompt.
 
-A question by itself is what every set asks, and what a prompt seldom is. Here the first words of a memory that does not
-answer it stand before each: of another scope where the set has scopes, else of the same store, where that memory then
-takes a place of the ten itself. What counts is how the ways of fusing compare, not the figures as such.
+The sets contain questions alone, but a prompt is seldom just a question. Here the first words of a memory that does not
+answer the question precede it. The memory is of another scope where the set has scopes; otherwise it is found itself
+and takes one of the ten places. So only the comparison of the ways of fusing is of interest, not the figures as such.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,15 +20,15 @@ WORDS_BEFORE = 25
 
 
 @dataclass(frozen=True, slots=True)
-class Prompted:
-    """A few ways of fusing on the questions by themselves and inside prompts."""
+class PromptScores:
+    """The scores of some ways of fusing on the questions alone and inside prompts."""
 
     alone: SetScores
-    inside: SetScores
+    in_prompts: SetScores
 
 
 def in_prompts(dataset: Dataset, *, seed: int) -> Dataset:
-    """The set with each question at the end of a prompt."""
+    """Return the set with each question at the end of a prompt."""
     drawn = np.random.default_rng(seed)
     written = [replace(one, text=f"{_opening(dataset.memories, one, drawn)}. {one.text}") for one in dataset.queries]
     return replace(dataset, queries=tuple(written))
@@ -43,13 +43,13 @@ def _opening(memories: Sequence[Memory], query: Query, drawn: np.random.Generato
     return " ".join(found.content.split()[:WORDS_BEFORE]) if found else ""
 
 
-def compared(name: str, alone: Sequence[Evidence], inside: Sequence[Evidence]) -> Prompted:
-    """Both kinds of questions, fused in the ways of `tried`."""
-    return Prompted(score_set(name, alone, tried()), score_set(name, inside, tried()))
+def compare_settings(name: str, alone: Sequence[Evidence], in_prompts: Sequence[Evidence]) -> PromptScores:
+    """Score both kinds of questions, fused by each of `compared_settings`."""
+    return PromptScores(score_set(name, alone, compared_settings()), score_set(name, in_prompts, compared_settings()))
 
 
-def tried() -> Mapping[str, Setting]:
-    """The default, its neighbours, and what becomes of it without one or the other of its two rules about words."""
+def compared_settings() -> Mapping[str, Setting]:
+    """Return the default, its neighbours, and the default without one or both of its rules about lexical scores."""
     default = Fusion(importance=False)
     linear = replace(default, lexical_scale="linear")
     return {

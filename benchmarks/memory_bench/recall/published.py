@@ -1,14 +1,14 @@
 """Our dense leg beside published figures of the same model on LoCoMo.
 
-They are of LMEB's LoCoMo as MTEB runs it: the same 5,882 turns and strata, searched within the question's conversation,
-840 / 280 / 321 / 89 questions of our 841 / 282 / 321 / 92. Their documents are worded otherwise than our rows, and this
-model is sensitive to that: with the conversation's time before each turn it answers .46 to .57 of the single questions,
-by nothing but the order and the punctuation of what stands there.
+The figures are those of LMEB's LoCoMo as MTEB runs it: the same 5,882 turns and strata, searched within the question's
+conversation, with 840 / 280 / 321 / 89 questions of our 841 / 282 / 321 / 92. Their documents have another wording than
+our rows. This model is sensitive to that: with the time before each turn it answers .46 to .57 of the single questions,
+depending on nothing but order and punctuation.
 
-What is known of the wording: a title with session, turn and "Data time: 01:56 PM on Monday 08 May, 2023", then speaker
-and text without the captions of pictures, 1,169,144 characters in all, 74 in the shortest document and 532 in the
-longest (MTEB's own statistics, and a derived set that keeps the fields). What stands between the parts is not known. Of
-20 ways that were tried, `worded` is the one that agrees best, chosen for that; with round brackets it is within .015.
+Known of their wording is a title with session, turn and "Data time: 01:56 PM on Monday 08 May, 2023", then speaker and
+text without the captions of pictures, 1,169,144 characters in all, 74 in the shortest document and 532 in the longest
+(MTEB's statistics, and a derived set that keeps the fields). The separators are not known. `reword_as_published` is the
+one of 20 wordings tried that agrees best, and was chosen for that; with round brackets it is within .015.
 """
 
 import csv
@@ -23,7 +23,7 @@ import numpy as np
 
 from memory_bench.harness.dataset import Dataset, Memory
 from memory_bench.harness.vectors import EmbeddedSet
-from memory_bench.recall.named_times import STAMP, stamps
+from memory_bench.recall.named_times import STAMP, written_times
 from memory_recall.evaluation.measures import DEPTH, recall_at
 
 MODEL = "sentence-transformers__all-MiniLM-L6-v2"
@@ -33,7 +33,7 @@ _CAPTION = re.compile(r" ?\[shares [^\]]*\]$")
 
 
 def read_published(path: Path) -> dict[str, float]:
-    """recall@10 by our names of the strata."""
+    """Read the published recall@10, by our names of the strata."""
     with path.open(encoding="utf-8", newline="") as file:
         rows = {
             row["subset"]: float(row["recall@10"])
@@ -43,9 +43,9 @@ def read_published(path: Path) -> dict[str, float]:
     return {ours: rows[theirs] for ours, theirs in STRATA.items()}
 
 
-def worded(dataset: Dataset) -> Dataset | None:
-    """The set with its turns worded as in the published one; None where rows name no session and no time."""
-    written = stamps(dataset.memories)
+def reword_as_published(dataset: Dataset) -> Dataset | None:
+    """Return the set with its turns in the published wording; None where rows name no session or time."""
+    written = written_times(dataset.memories)
     turns: Counter[tuple[str | None, str]] = Counter()
     memories = []
     for memory in dataset.memories:
@@ -66,8 +66,8 @@ def _said(memory: Memory) -> str:
     return _CAPTION.sub("", STAMP.sub("", memory.content, count=1))
 
 
-def by_stratum(dataset: Dataset, embedded: EmbeddedSet) -> Mapping[str, float]:
-    """recall@10 of exact search by meaning, within each question's scope."""
+def exact_recall_by_stratum(dataset: Dataset, embedded: EmbeddedSet) -> Mapping[str, float]:
+    """Return recall@10 of an exact dense search within each question's scope, by stratum."""
     rows: dict[str | None, list[int]] = {}
     for place, memory in enumerate(dataset.memories):
         rows.setdefault(memory.scope, []).append(place)

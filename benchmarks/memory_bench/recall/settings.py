@@ -1,4 +1,4 @@
-"""The ways of fusing that are tried, by name."""
+"""The ways of fusing that are compared, by name."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,8 +13,8 @@ DEFAULT = "query scale 0.7"
 class Setting:
     """One way of fusing.
 
-    `exact_bonus` is added to what holds every word of the question. With `whole_query` a row has to hold all of it,
-    however long it is, for its words to count in full.
+    `exact_bonus` is added, as a share of the best score, to rows that contain every word of the question. With
+    `whole_query` lexical scores are scaled by what all words of the question could score, however long it is.
     """
 
     fusion: Fusion = field(default_factory=Fusion)
@@ -22,9 +22,9 @@ class Setting:
     whole_query: bool = False
 
     def rank(self, evidence: Evidence, depth: int) -> list[int]:
-        """The first `depth` ids."""
-        attainable = evidence.all_words if self.whole_query else evidence.attainable
-        fused = fuse(evidence.candidates, self.fusion, attainable=attainable)
+        """Return the first `depth` ids."""
+        scale = evidence.whole_query_score if self.whole_query else evidence.max_lexical_score
+        fused = fuse(evidence.candidates, self.fusion, attainable=scale)
         if self.exact_bonus and fused:
             most = fused[0].score
             fused.sort(key=lambda one: (-one.score - self.exact_bonus * most * (one.id in evidence.complete), one.id))
@@ -32,7 +32,7 @@ class Setting:
 
 
 def settings(*, importance: bool = False) -> Mapping[str, Setting]:
-    """Every setting, the default among them."""
+    """Return every setting, the default among them."""
     tried: dict[str, Setting] = {}
     for k in (1, 5, 10, 20, 60):
         tried[f"RRF k={k}"] = Setting(Fusion(method="rrf", k=k, importance=importance))

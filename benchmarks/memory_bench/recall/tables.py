@@ -1,4 +1,4 @@
-"""The study's tables and plots, and the line that the acceptance reads."""
+"""The tables and the chart of the recall report, and the figures of the last line."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -8,22 +8,28 @@ import numpy as np
 
 from memory_bench.harness.runner import RunResult
 from memory_bench.harness.set_report import compare_runs
+from memory_bench.recall.ablation import CONFIGURATIONS
 from memory_bench.recall.crossvalidation import MEASURES, Fold, SetScores
 from memory_bench.recall.lexical_check import LexicalCheck
 from memory_bench.recall.named_times import TimedQuestions
-from memory_bench.recall.prompts import Prompted
+from memory_bench.recall.prompts import PromptScores
 from memory_bench.recall.settings import DEFAULT
 from memory_bench.report import chart, grouped_bars, markdown_table, write_json
 from memory_recall.evaluation.significance import Comparison, compare
 
-_WORDS = "pg-bm25"
-_LEGS = (_WORDS, "dense-hnsw")
+_LEXICAL = "pg-bm25"
+_DENSE = "dense-hnsw"
+_LEGS = (_LEXICAL, _DENSE)
 _HYBRID = "hybrid"
 
 
 @dataclass(frozen=True, slots=True)
-class Studied:
-    """Everything about one set."""
+class SetMeasurements:
+    """All measurements of one set.
+
+    `overlaps` is the set's own label, by question, for how many of the question's words its answer contains.
+    `reworded_recall` is recall@10 by stratum with the rows in the published wording.
+    """
 
     name: str
     results: Mapping[str, RunResult]
@@ -33,43 +39,43 @@ class Studied:
     ablation: Mapping[str, SetScores]
     entities: str
     times: TimedQuestions | None
-    prompts: Prompted
-    overlaps: Mapping[str, str]  # by question, how many of its words its answer holds
-    like_for_like: Mapping[str, float] = field(default_factory=dict)
+    prompts: PromptScores
+    overlaps: Mapping[str, str]
+    reworded_recall: Mapping[str, float] = field(default_factory=dict)
 
     def better_leg(self, measure: str, stratum: str | None = None) -> str:
-        """The leg that is better in this measure, as the statement serves it."""
+        """Return the retriever of the leg that is better in this measure."""
         return max(_LEGS, key=lambda name: self.results[name].means(stratum)[measure])
 
     def hybrid_against_better_leg(self, measure: str, *, seed: int, stratum: str | None = None) -> Comparison:
-        """The default, as the statement serves it, against the better of its own legs."""
+        """Compare the default fusion with the better of its own legs."""
         return self.hybrid_against(self.better_leg(measure, stratum), measure, seed=seed, stratum=stratum)
 
     def hybrid_against(self, leg: str, measure: str, *, seed: int, stratum: str | None = None) -> Comparison:
-        """The default, as the statement serves it, against one leg."""
+        """Compare the default fusion with one leg."""
         return compare_runs(self.results[leg], self.results[_HYBRID], measure, seed=seed, stratum=stratum)
 
-    def asked(self, stratum: str) -> set[str]:
-        """The questions of one stratum."""
+    def questions_of(self, stratum: str) -> set[str]:
+        """Return the ids of the questions of one stratum."""
         return {answer.query_id for answer in self.results[_HYBRID].answers if answer.stratum == stratum}
 
-    def better_leg_each_time(self, measure: str, *, seed: int, stratum: str) -> Comparison:
-        """Whoever knew the better leg of each question, against the better leg: what choosing could gain at most."""
-        asked = self.asked(stratum)
-        pairs = [_of(self.results[name], asked, measure) for name in _LEGS]
-        leg = _of(self.results[self.better_leg(measure, stratum)], asked, measure)
+    def better_leg_by_question(self, measure: str, *, seed: int, stratum: str) -> Comparison:
+        """Compare choosing the better leg for each question with the better leg overall: an upper bound of choosing."""
+        questions = self.questions_of(stratum)
+        pairs = [_of(self.results[name], questions, measure) for name in _LEGS]
+        leg = _of(self.results[self.better_leg(measure, stratum)], questions, measure)
         return compare(leg, [max(both) for both in zip(*pairs, strict=True)], seed=seed)
 
 
-def figures(studied: Sequence[Studied], *, seed: int) -> dict[str, dict[str, float]]:
-    """recall@10 by set, and the probability that the hybrid's difference from the better leg is chance."""
+def figures(measured: Sequence[SetMeasurements], *, seed: int) -> dict[str, dict[str, float]]:
+    """Return recall@10 by set, and the p value of the hybrid's difference from the better leg."""
     found = {}
-    for one in studied:
+    for one in measured:
         means = {name: one.results[name].means()["recall@10"] for name in (*_LEGS, _HYBRID)}
         p_value = one.hybrid_against_better_leg("recall@10", seed=seed).p_value
         found[one.name] = {
-            "lexical": round(means["pg-bm25"], 4),
-            "dense": round(means["dense-hnsw"], 4),
+            "lexical": round(means[_LEXICAL], 4),
+            "dense": round(means[_DENSE], 4),
             "hybrid": round(means[_HYBRID], 4),
             "p_value": round(p_value, 4),
         }
@@ -77,36 +83,43 @@ def figures(studied: Sequence[Studied], *, seed: int) -> dict[str, dict[str, flo
 
 
 def write(
-    studied: Sequence[Studied], folds: Sequence[Fold], published: Mapping[str, float], directory: Path, *, seed: int
+    measured: Sequence[SetMeasurements],
+    folds: Sequence[Fold],
+    published: Mapping[str, float],
+    directory: Path,
+    *,
+    seed: int,
 ) -> None:
-    """The report, its plot, and the tables as data."""
+    """Write the report, its chart, and the tables as JSON."""
     directory.mkdir(parents=True, exist_ok=True)
     sections = [
         "# Recall on every set\n\nall-MiniLM-L6-v2; recall@10 / nDCG@10 unless said otherwise. See `docs/recall.md`.\n",
-        _section("The default against the better of its legs", _default(studied, seed)),
-        _section("By stratum", _strata(studied, seed)),
-        _section("By how many words question and answer share", _overlaps(studied, seed)),
-        _section("Ablation", _ablation(studied)),
-        _section("Questions that name a time, without the boost and with it", _times(studied)),
-        _section("Fusion, without importance (difference to the better leg)", _fusion(studied, prior=False)),
-        _section("Fusion, with the sets' importance", _fusion(studied, prior=True)),
-        _section("Questions by themselves and after 25 words about something else", _prompts(studied)),
+        _section("The default against the better of its legs", _default(measured, seed)),
+        _section("By stratum", _strata(measured, seed)),
+        _section("By how many words question and answer share", _overlaps(measured, seed)),
+        _section("Ablation", _ablation(measured)),
+        _section("Questions that name a time, without the boost and with it", _times(measured)),
+        _section("Fusion, without importance (difference to the better leg)", _fusion(measured, prior=False)),
+        _section("Fusion, with the sets' importance", _fusion(measured, prior=True)),
+        _section("Questions by themselves and after 25 words about something else", _prompts(measured)),
         _section("Nested cross-validation over sets", _folds(folds)),
-        _section("BM25 within its budget against one without", _lexical(studied)),
-        _section("Index against exact search, recall@10", _index(studied)),
+        _section("BM25 within its budget against one without", _lexical(measured)),
+        _section("Index against exact search, recall@10", _index(measured)),
     ]
     if published:
-        sections.append(_section("LoCoMo, meaning alone, against published figures", _published(studied, published)))
+        sections.append(_section("LoCoMo, dense leg alone, against published figures", _published(measured, published)))
     (directory / "report.md").write_text("\n".join(sections), encoding="utf-8")
     data = {
-        "figures": figures(studied, seed=seed),
-        "lexical": {one.name: asdict(one.lexical) for one in studied},
-        "ablation": {one.name: {prior: _means(found) for prior, found in one.ablation.items()} for one in studied},
-        "fusion": {one.name: {"without": _means(one.without_prior), "with": _means(one.with_prior)} for one in studied},
+        "figures": figures(measured, seed=seed),
+        "lexical": {one.name: asdict(one.lexical) for one in measured},
+        "ablation": {one.name: {prior: _means(found) for prior, found in one.ablation.items()} for one in measured},
+        "fusion": {
+            one.name: {"without": _means(one.without_prior), "with": _means(one.with_prior)} for one in measured
+        },
         "folds": [asdict(fold) for fold in folds],
     }
     write_json(directory / "summary.json", data)
-    _plot(studied, directory / "recall.svg")
+    _plot(measured, directory / "recall.svg")
 
 
 def _means(found: SetScores) -> dict[str, dict[str, float]]:
@@ -120,9 +133,9 @@ def _section(title: str, rows: Iterator[Sequence[str]]) -> str:
     return f"## {title}\n\n{markdown_table(rows)}"
 
 
-def _default(studied: Sequence[Studied], seed: int) -> Iterator[Sequence[str]]:
-    yield ["set", "measure", "words", "meaning", "hybrid", "difference", "95 % interval", "p"]
-    for one in studied:
+def _default(measured: Sequence[SetMeasurements], seed: int) -> Iterator[Sequence[str]]:
+    yield ["set", "measure", "lexical", "dense", "hybrid", "difference", "95 % interval", "p"]
+    for one in measured:
         for measure in MEASURES:
             found = one.hybrid_against_better_leg(measure, seed=seed)
             means = [f"{one.results[name].means()[measure]:.3f}" for name in (*_LEGS, _HYBRID)]
@@ -130,29 +143,29 @@ def _default(studied: Sequence[Studied], seed: int) -> Iterator[Sequence[str]]:
             yield [one.name, measure, *means, f"{found.difference:+.3f}", interval, f"{found.p_value:.4f}"]
 
 
-def _strata(studied: Sequence[Studied], seed: int) -> Iterator[Sequence[str]]:
-    against = ("against the better leg (p)", "the better for each question, against it (p)", "against words (p)")
-    yield ["set", "stratum", "measure", "questions", "words", "meaning", "hybrid", *against]
-    for one in studied:
+def _strata(measured: Sequence[SetMeasurements], seed: int) -> Iterator[Sequence[str]]:
+    against = ("against the better leg (p)", "the better for each question, against it (p)", "against lexical (p)")
+    yield ["set", "stratum", "measure", "questions", "lexical", "dense", "hybrid", *against]
+    for one in measured:
         for stratum in sorted({answer.stratum for answer in one.results[_HYBRID].answers}):
             for measure in MEASURES:
                 means = [f"{one.results[name].means(stratum)[measure]:.3f}" for name in (*_LEGS, _HYBRID)]
                 gains = (
                     one.hybrid_against_better_leg(measure, seed=seed, stratum=stratum),
-                    one.better_leg_each_time(measure, seed=seed, stratum=stratum),
-                    one.hybrid_against(_WORDS, measure, seed=seed, stratum=stratum),
+                    one.better_leg_by_question(measure, seed=seed, stratum=stratum),
+                    one.hybrid_against(_LEXICAL, measure, seed=seed, stratum=stratum),
                 )
-                told = [f"{gain.difference:+.3f} ({gain.p_value:.4f})" for gain in gains]
-                yield [one.name, stratum, measure, str(len(one.asked(stratum))), *means, *told]
+                cells = [f"{gain.difference:+.3f} ({gain.p_value:.4f})" for gain in gains]
+                yield [one.name, stratum, measure, str(len(one.questions_of(stratum))), *means, *cells]
 
 
-def _overlaps(studied: Sequence[Studied], seed: int) -> Iterator[Sequence[str]]:
-    yield ["set", "overlap", "measure", "questions", "words", "meaning", "hybrid", "against the better leg (p)"]
-    for one in studied:
+def _overlaps(measured: Sequence[SetMeasurements], seed: int) -> Iterator[Sequence[str]]:
+    yield ["set", "overlap", "measure", "questions", "lexical", "dense", "hybrid", "against the better leg (p)"]
+    for one in measured:
         for overlap in sorted(set(one.overlaps.values())):
-            asked = {name for name, value in one.overlaps.items() if value == overlap}
+            questions = {name for name, value in one.overlaps.items() if value == overlap}
             for measure in MEASURES:
-                scores = {name: _of(one.results[name], asked, measure) for name in (*_LEGS, _HYBRID)}
+                scores = {name: _of(one.results[name], questions, measure) for name in (*_LEGS, _HYBRID)}
                 better = max((scores[name] for name in _LEGS), key=lambda found: float(np.mean(found)))
                 gain = compare(better, scores[_HYBRID], seed=seed)
                 means = [f"{np.mean(found):.3f}" for found in scores.values()]
@@ -160,21 +173,24 @@ def _overlaps(studied: Sequence[Studied], seed: int) -> Iterator[Sequence[str]]:
                     one.name,
                     overlap,
                     measure,
-                    str(len(asked)),
+                    str(len(questions)),
                     *means,
                     f"{gain.difference:+.3f} ({gain.p_value:.4f})",
                 ]
 
 
-def _of(result: RunResult, asked: set[str], measure: str) -> list[float]:
-    return [answer.scores[measure] for answer in result.answers if answer.query_id in asked]
+def _of(result: RunResult, questions: set[str], measure: str) -> list[float]:
+    return [answer.scores[measure] for answer in result.answers if answer.query_id in questions]
 
 
-def _prompts(studied: Sequence[Studied]) -> Iterator[Sequence[str]]:
-    names = list(studied[0].prompts.alone.settings)
-    yield ["set", "asked", *studied[0].prompts.alone.legs, *names]
-    kinds = {"alone": [one.prompts.alone for one in studied], "in a prompt": [one.prompts.inside for one in studied]}
-    for place, one in enumerate(studied):
+def _prompts(measured: Sequence[SetMeasurements]) -> Iterator[Sequence[str]]:
+    names = list(measured[0].prompts.alone.settings)
+    yield ["set", "query", *measured[0].prompts.alone.legs, *names]
+    kinds = {
+        "alone": [one.prompts.alone for one in measured],
+        "in a prompt": [one.prompts.in_prompts for one in measured],
+    }
+    for place, one in enumerate(measured):
         for kind, sets in kinds.items():
             found = sets[place]
             cells = [f"{_pair(found.settings[name])} ({found.advantage(name):+.3f})" for name in names]
@@ -184,28 +200,28 @@ def _prompts(studied: Sequence[Studied]) -> Iterator[Sequence[str]]:
         yield ["mean", kind, *("" for _ in sets[0].legs), *(f"({gain:+.3f})" for gain in gains)]
 
 
-def _ablation(studied: Sequence[Studied]) -> Iterator[Sequence[str]]:
-    yield ["set", "importance", "A: words, meaning, entities", "B: words, meaning", "C: meaning", "D: words"]
-    for one in studied:
+def _ablation(measured: Sequence[SetMeasurements]) -> Iterator[Sequence[str]]:
+    yield ["set", "importance", *(f"{name}: {legs}" for name, legs in CONFIGURATIONS.items())]
+    for one in measured:
         for prior, found in one.ablation.items():
-            yield [one.name, prior, *(_pair(found.settings[name]) for name in "ABCD")]
+            yield [one.name, prior, *(_pair(found.settings[name]) for name in CONFIGURATIONS)]
 
 
-def _times(studied: Sequence[Studied]) -> Iterator[Sequence[str]]:
+def _times(measured: Sequence[SetMeasurements]) -> Iterator[Sequence[str]]:
     yield ["set", "questions", "without", "with", *(f"all questions, {measure} (p)" for measure in MEASURES)]
-    for one in studied:
-        if one.times is not None and one.times.asked:
+    for one in measured:
+        if one.times is not None and one.times.count:
             gains = [f"{gain.difference:+.4f} ({gain.p_value:.4f})" for gain in one.times.overall.values()]
-            yield [one.name, str(one.times.asked), _pair(one.times.plain), _pair(one.times.boosted), *gains]
+            yield [one.name, str(one.times.count), _pair(one.times.plain), _pair(one.times.boosted), *gains]
 
 
 def _pair(scores: "np.typing.NDArray[np.float64]") -> str:
     return " / ".join(f"{value:.3f}" for value in scores.mean(axis=1))
 
 
-def _fusion(studied: Sequence[Studied], *, prior: bool) -> Iterator[Sequence[str]]:
-    yield ["setting", *(one.name for one in studied), "worst", "mean"]
-    sets = [one.with_prior if prior else one.without_prior for one in studied]
+def _fusion(measured: Sequence[SetMeasurements], *, prior: bool) -> Iterator[Sequence[str]]:
+    yield ["setting", *(one.name for one in measured), "worst", "mean"]
+    sets = [one.with_prior if prior else one.without_prior for one in measured]
     names = sorted(sets[0].settings, key=lambda name: -np.mean([one.advantage(name) for one in sets]))
     for name in names:
         gains = [one.advantage(name) for one in sets]
@@ -227,32 +243,32 @@ def _folds(folds: Sequence[Fold]) -> Iterator[Sequence[str]]:
         yield [fold.left_out, fold.rule, fold.chosen, *gains, f"{fold.regret:.3f}"]
 
 
-def _lexical(studied: Sequence[Studied]) -> Iterator[Sequence[str]]:
+def _lexical(measured: Sequence[SetMeasurements]) -> Iterator[Sequence[str]]:
     yield ["set", "BM25 recall@10", "unbounded BM25", "ts_rank", "top-10 overlap"]
-    for one in studied:
+    for one in measured:
         found = one.lexical
         values = (found.bounded, found.unbounded, found.ts_rank, found.overlap)
         yield [one.name, *(f"{value:.4f}" for value in values)]
 
 
-def _index(studied: Sequence[Studied]) -> Iterator[Sequence[str]]:
+def _index(measured: Sequence[SetMeasurements]) -> Iterator[Sequence[str]]:
     yield ["set", "exact", "HNSW", "same ten"]
-    for one in studied:
+    for one in measured:
         exact, index = one.results["dense-exact"], one.results["dense-hnsw"]
         pairs = zip(exact.answers, index.answers, strict=True)
         same = np.mean([len(set(a.retrieved[:10]) & set(b.retrieved[:10])) / 10 for a, b in pairs])
         yield [one.name, *(f"{each.means()['recall@10']:.4f}" for each in (exact, index)), f"{same:.4f}"]
 
 
-def _published(studied: Sequence[Studied], published: Mapping[str, float]) -> Iterator[Sequence[str]]:
+def _published(measured: Sequence[SetMeasurements], published: Mapping[str, float]) -> Iterator[Sequence[str]]:
     yield ["stratum", "published recall@10", "ours, worded alike", "difference", "our own rows"]
-    for one in studied:
-        for stratum, value in published.items() if one.like_for_like else ():
-            alike, own = one.like_for_like[stratum], one.results["dense-exact"].means(stratum)["recall@10"]
+    for one in measured:
+        for stratum, value in published.items() if one.reworded_recall else ():
+            alike, own = one.reworded_recall[stratum], one.results["dense-exact"].means(stratum)["recall@10"]
             yield [stratum, f"{value:.4f}", f"{alike:.4f}", f"{alike - value:+.4f}", f"{own:.4f}"]
 
 
-def _plot(studied: Sequence[Studied], path: Path) -> None:
+def _plot(measured: Sequence[SetMeasurements], path: Path) -> None:
     arms = {
         "ts_rank (the API's)": "pg-ts-rank",
         "BM25": "pg-bm25",
@@ -261,7 +277,7 @@ def _plot(studied: Sequence[Studied], path: Path) -> None:
         "our default": _HYBRID,
     }
     with chart(path, size=(8, 4)) as axes:
-        heights = {label: [one.results[arm].means()["recall@10"] for one in studied] for label, arm in arms.items()}
-        grouped_bars(axes, [one.name for one in studied], heights)
+        heights = {label: [one.results[arm].means()["recall@10"] for one in measured] for label, arm in arms.items()}
+        grouped_bars(axes, [one.name for one in measured], heights)
         axes.set(ylabel="recall@10", ylim=(0, 1))
         axes.legend(fontsize=8, ncols=3, loc="lower center", bbox_to_anchor=(0.5, 1.0), frameon=False)

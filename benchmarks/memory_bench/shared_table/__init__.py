@@ -1,1 +1,1 @@
-"""What others on the table notice of us: how long their statements wait, and what the index costs their updates."""
+"""The effect on other users of the table: how long their statements wait, and what the index costs their updates."""

@@ -1,4 +1,4 @@
-"""The command `shared-table`: measures what other users of the table notice, ends with one line of JSON."""
+"""The command `shared-table`: measures what other users of the table notice."""
 
 import asyncio
 import json
@@ -16,12 +16,12 @@ from memory_bench.shared_table import waits
 
 def shared_table(
     output: Annotated[Path, typer.Option(help="Where results and chart go.")] = Path("benchmarks/results/shared_table"),
-    rows: Annotated[int, typer.Option(help="Rows of the table that others use meanwhile.")] = 50_000,
+    rows: Annotated[int, typer.Option(help="Rows of the table that other users read and write.")] = 50_000,
     indexed_rows: Annotated[int, typer.Option(help="Rows of the tables whose updates are measured.")] = 20_000,
     updates: Annotated[int, typer.Option(help="Updates of each kind.")] = 2_000,
-    seconds: Annotated[float, typer.Option(help="How long others are watched undisturbed.")] = 10,
+    seconds: Annotated[float, typer.Option(help="Seconds of statements of other users without a migration.")] = 10,
 ) -> None:
-    """Measure what the other users of the table notice.
+    """Measure what other users of the table notice; ends with one line of JSON.
 
     Example: python -m memory_bench shared-table --rows 20000
     """
@@ -60,7 +60,7 @@ def _chart(path: Path, results: dict[str, Any]) -> None:
         for bars in left.containers:
             left.bar_label(bars, fmt="{:.0f}")
         left.axhline(200, color="#b23b3b", linewidth=1, linestyle="--")
-        left.set(title="Statements of others", ylabel="milliseconds")
+        left.set(title="Statements of other users", ylabel="milliseconds")
         left.legend()
         cases = results["updates"]
         bars = right.barh([case["name"] for case in cases], [case["median_us"] for case in cases], color="#3b6ea5")

@@ -1,7 +1,7 @@
-"""What an update that changes no vector costs, with and without the vector index, and what makes it cheap again.
+"""The cost of an update that changes no vector, with and without the vector index, and with free space in the pages.
 
-Postgres updates a row in place for its indexes (HOT) where no indexed column changes and the page has room for the new
-version. Otherwise every index gets an entry, and one in an HNSW graph costs a search.
+Postgres adds no index entries (a HOT update) where no indexed column changes and the page has room for the row's new
+version. Otherwise every index gets an entry, and an entry in an HNSW graph costs a search.
 """
 
 import random
@@ -43,11 +43,11 @@ CASES = (
 
 
 async def measure(server: MeasuredServer, *, rows: int, updates: int) -> list[dict[str, Any]]:
-    """Each case on a table of its own."""
-    return [await _measured(server, case, number, rows, updates) for number, case in enumerate(CASES)]
+    """Measure each case on a table of its own: the median in microseconds, and the share of HOT updates."""
+    return [await _measure_case(server, case, number, rows, updates) for number, case in enumerate(CASES)]
 
 
-async def _measured(server: MeasuredServer, case: Case, number: int, rows: int, updates: int) -> dict[str, Any]:
+async def _measure_case(server: MeasuredServer, case: Case, number: int, rows: int, updates: int) -> dict[str, Any]:
     name = f"updates_{number}"
     dsn = await server.create(name)
     await migrate_schema(dsn, null_model())

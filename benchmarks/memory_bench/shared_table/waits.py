@@ -1,7 +1,7 @@
-"""How long ordinary statements take while the schema is migrated and the index built, beside the same without that.
+"""How long statements of other users take while the schema is migrated and the index is built, and without either.
 
-Three writers and readers keep using the table as an API does, one statement after another; a fourth session holds a
-transaction of one second open again and again, which is what makes a careless `ALTER TABLE` stop everybody.
+Three users read and write the table as an API does, one statement after another. A fourth session holds a transaction
+open for one second again and again; behind such a transaction an `ALTER TABLE` without a lock timeout blocks everybody.
 """
 
 import asyncio
@@ -38,12 +38,12 @@ _STATEMENTS = (
 
 @dataclass
 class Times:
-    """Seconds of each statement of the users."""
+    """The seconds of each statement of the users."""
 
     seconds: list[float] = field(default_factory=list)
 
     def summary(self) -> dict[str, float]:
-        """Count, median, 99th percentile and the longest, the times in milliseconds."""
+        """Return the number of statements, and their median, 99th percentile and longest time in milliseconds."""
         ordered = sorted(self.seconds)
         at = {name: ordered[min(len(ordered) - 1, int(len(ordered) * share))] for name, share in _SHARES.items()}
         return {"statements": len(ordered), **{name: 1000 * value for name, value in at.items()}}
@@ -53,18 +53,18 @@ _SHARES = {"p50_ms": 0.5, "p99_ms": 0.99, "longest_ms": 1.0}
 
 
 async def measure(server: MeasuredServer, *, rows: int, seconds: float) -> dict[str, Any]:
-    """Statements of others before, while the schema is migrated, and while the index is built."""
+    """Time the users' statements before a migration, during it, and during the index build."""
     dsn = await _prepared(server, rows)
     found: dict[str, Any] = {"rows": rows, "users": USERS}
-    async with _others(dsn, rows) as times:
+    async with _other_users(dsn, rows) as times:
         await asyncio.sleep(seconds)
         found["undisturbed"] = times.summary()
-    async with _others(dsn, rows) as times:
+    async with _other_users(dsn, rows) as times:
         began = time.perf_counter()
         await migrate_schema(dsn, null_model())
         found["during the migration"] = {**times.summary(), "seconds": time.perf_counter() - began}
     await server.execute(_VECTORS, database="shared")
-    async with _others(dsn, rows) as times:
+    async with _other_users(dsn, rows) as times:
         began = time.perf_counter()
         await build_index(dsn, null_model())
         found["during the index build"] = {**times.summary(), "seconds": time.perf_counter() - began}
@@ -88,8 +88,8 @@ async def _prepared(server: MeasuredServer, rows: int) -> str:
 
 
 @asynccontextmanager
-async def _others(dsn: str, rows: int) -> AsyncIterator[Times]:
-    """The other users of the table, at work until the block ends."""
+async def _other_users(dsn: str, rows: int) -> AsyncIterator[Times]:
+    """Run the other users of the table until the block ends."""
     times = Times()
     tasks = [asyncio.create_task(_user(dsn, rows, times, seed)) for seed in range(USERS)]
     tasks.append(asyncio.create_task(_long_transactions(dsn)))

@@ -1,4 +1,4 @@
-"""The command `swap`: swaps models under load, writes results and chart, ends with one line of JSON."""
+"""The command `swap`: swaps models while recalls and writes go on."""
 
 import asyncio
 import json
@@ -34,8 +34,8 @@ _EMBEDDING_BUDGET = 0.5  # the load, the workers and the database share the mach
 _QUESTIONS = 100
 
 
-class Bench:
-    """The processes of one run."""
+class SwapBench:
+    """The processes of one run, and the events that are noted of it."""
 
     def __init__(self, server: MeasuredServer, directory: Path, rows: int) -> None:
         self.dsn = server.dsn(_DATABASE)
@@ -47,12 +47,12 @@ class Bench:
         self._queries = directory / "queries.jsonl"
 
     def event(self, name: str) -> None:
-        """Note when something happened."""
+        """Note an event with its time."""
         self.events.append({"at": round(time.monotonic() - self.began, 3), "event": name})
         console.print(f"{self.events[-1]['at']:8.1f} s  {name}")
 
     async def memory(self, *arguments: str) -> tuple[int, str, str]:
-        """Run the `memory` command to its end."""
+        """Run the `memory` command; returns its exit status, standard output and standard error."""
         process = await self._spawn(*arguments, output=asyncio.subprocess.PIPE)
         out, error = await process.communicate()
         return process.returncode or 0, out.decode(), error.decode()
@@ -74,7 +74,7 @@ class Bench:
 
     @asynccontextmanager
     async def sync(self) -> AsyncIterator[None]:
-        """A sync worker for as long as the block lasts."""
+        """Run a sync worker until the block ends."""
         process = await self._spawn("sync", output=asyncio.subprocess.DEVNULL)
         try:
             yield
@@ -87,7 +87,7 @@ class Bench:
 
     @asynccontextmanager
     async def embedder(self, name: str) -> AsyncIterator[None]:
-        """A process that serves one of the light models."""
+        """Run a process that serves one of the light models until the block ends."""
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
@@ -104,7 +104,7 @@ class Bench:
             await process.wait()
 
     async def prepare(self) -> None:
-        """Fill, embed and index the table with the first model, and write the labelled questions."""
+        """Fill the table, embed and index it with the first model, and write the labelled questions of the gate."""
         model = bare_model("first", DIMENSIONS)
         await self.server.template(_DATABASE, model, self.texts)
         for command in (("backfill", "--json"), ("index", "build", "--json")):
@@ -134,7 +134,7 @@ class Bench:
             await connection.close()
 
     async def swap(self, name: str) -> dict[str, Any]:
-        """`memory swap start` with the gate; what came of it."""
+        """Run `memory swap start` with the gate; returns its exit status, its result and its last message."""
         self.event(f"swap to {name} starts")
         code, out, error = await self.memory(
             "swap", "start", "--model", name, "--url", self.urls[name], "--queries", str(self._queries), "--json"
@@ -158,7 +158,7 @@ async def _measure(rows: int, recalls: float, writes: float) -> dict[str, Any]:
     async with AsyncExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="memory-bench-swap-")))
         server = await stack.enter_async_context(MeasuredServer())
-        bench = Bench(server, directory, rows)
+        bench = SwapBench(server, directory, rows)
         for name in MODELS:
             await stack.enter_async_context(bench.embedder(name))
         await bench.prepare()
@@ -174,10 +174,10 @@ async def _measure(rows: int, recalls: float, writes: float) -> dict[str, Any]:
         return await _under_load(bench, Load(recall, pool, bench.texts, began=bench.began), recalls, writes)
 
 
-async def _under_load(bench: Bench, load: Load, recalls: float, writes: float) -> dict[str, Any]:
+async def _under_load(bench: SwapBench, load: Load, recalls: float, writes: float) -> dict[str, Any]:
     stop = asyncio.Event()
     for _ in range(20):
-        await load.ask_once()
+        await load.recall_once()
     load.record.recalls.clear()
     running = asyncio.create_task(load.run(recalls=recalls, writes=writes, stop=stop))
     watching = asyncio.create_task(bench.watch())
@@ -200,14 +200,14 @@ async def _under_load(bench: Bench, load: Load, recalls: float, writes: float) -
         "writes_per_second": writes,
         "events": bench.events,
         "swaps": swaps,
-        "instrument_sees_crossing": await _instrument_works(bench),
+        "instrument_sees_crossing": await _detects_wrong_model(bench),
         "wrong_rows": await crossed_rows(bench.dsn, active_sign=MODELS["second"].sign),
         **results.aggregate(load.record),
     }
 
 
-async def _instrument_works(bench: Bench) -> bool:
-    """Whether a deliberate comparison across models shows: a vector of the first model that claims no model."""
+async def _detects_wrong_model(bench: SwapBench) -> bool:
+    """Whether a deliberate comparison across models is detected: a query vector of the first model without its name."""
     pool = await create_pool(DsnText(bench.dsn), max_size=1)
     recall = HybridRecall(pool)
     text = bench.texts[0]
@@ -225,7 +225,7 @@ def swap(
     recalls: Annotated[float, typer.Option(help="Recalls a second.")] = 50,
     writes: Annotated[float, typer.Option(help="Writes a second.")] = 20,
 ) -> None:
-    """Swap models under load: first to one that the gate must refuse, then to a good one.
+    """Swap models under load, first to one that the gate must refuse, then to a good one; ends with one line of JSON.
 
     Example: python -m memory_bench swap --rows 20000
     """

@@ -1,4 +1,4 @@
-"""Fifty recalls and twenty writes a second, at fixed times whatever the answers take, and what became of each."""
+"""A load of recalls and writes that start at fixed times however long they take, and a record of each."""
 
 import asyncio
 import random
@@ -16,7 +16,7 @@ _TEXT_WORDS = 14
 
 
 def vocabulary() -> list[str]:
-    """Pronounceable words that nobody has used before."""
+    """Return 8,000 invented words."""
     heads, tails = "bdfgklmnprstvz", "aeiou"
     syllables = [head + tail for head in heads for tail in tails]
     generator = random.Random(7)  # noqa: S311  (a benchmark's data, the same in every run)
@@ -24,19 +24,22 @@ def vocabulary() -> list[str]:
 
 
 def texts(count: int) -> list[str]:
-    """So many different memories."""
+    """Return that many invented memories, the same in each run."""
     generator, words = random.Random(8), vocabulary()  # noqa: S311  (as above)
     return [" ".join(generator.choices(words, k=_TEXT_WORDS)) for _ in range(count)]
 
 
 def question(text: str, generator: random.Random) -> str:
-    """A question about a memory: some of its words, in another order."""
+    """Return five words of a memory in random order, as a question about it."""
     return " ".join(generator.sample(text.split(), 5))
 
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """One recall: when it ended, how long it took, why meaning was not in it, and its cosines below zero."""
+    """One recall: its end, its duration, why it was degraded if it was, and the number of its negative cosines.
+
+    Times are in seconds. A negative cosine shows a comparison of vectors of different models.
+    """
 
     at: float
     seconds: float
@@ -46,7 +49,7 @@ class Recalled:
 
 @dataclass
 class Record:
-    """Everything that happened."""
+    """All recalls, all writes as pairs of end and duration in seconds, and all errors."""
 
     recalls: list[Recalled] = field(default_factory=list)
     writes: list[tuple[float, float]] = field(default_factory=list)
@@ -54,7 +57,7 @@ class Record:
 
 
 class Load:
-    """The load on one table; `began` is the moment that all times are counted from."""
+    """The load on one table; times are counted from `began`, a value of `time.monotonic`."""
 
     def __init__(self, recall: HybridRecall, pool: Pool, known: list[str], *, began: float) -> None:
         self._recall = recall
@@ -66,13 +69,13 @@ class Load:
         self.record = Record()
 
     async def run(self, *, recalls: float, writes: float, stop: asyncio.Event) -> None:
-        """Until told to stop, and until everything that was begun has ended."""
-        await asyncio.gather(self._pace(self._ask, recalls, stop), self._pace(self._write, writes, stop))
+        """Start recalls and writes at these rates per second until `stop` is set, and wait for those under way."""
+        await asyncio.gather(self._pace(self._recall_one, recalls, stop), self._pace(self._write, writes, stop))
         await asyncio.gather(*self._running)
 
-    async def ask_once(self) -> None:
-        """One recall, as the load asks them: warms connections and caches."""
-        await self._ask()
+    async def recall_once(self) -> None:
+        """Run one recall of the load, which warms connections and caches."""
+        await self._recall_one()
 
     async def _pace(self, act: Callable[[], Awaitable[None]], rate: float, stop: asyncio.Event) -> None:
         due = time.monotonic()
@@ -89,13 +92,13 @@ class Load:
         except Exception as error:  # noqa: BLE001  (whatever it is, it counts as an error)
             self.record.errors.append(f"{act.__name__.strip('_')}: {type(error).__name__}")
 
-    async def _ask(self) -> None:
-        asked = time.monotonic()
+    async def _recall_one(self) -> None:
+        started = time.monotonic()
         result = await self._recall.recall(question(self._generator.choice(self._known), self._generator), limit=10)
         ended = time.monotonic()
         scores = [memory.evidence.dense_score for memory in result.memories]
         crossed = sum(1 for score in scores if score is not None and score < 0)
-        self.record.recalls.append(Recalled(ended - self._began, ended - asked, result.reason, crossed))
+        self.record.recalls.append(Recalled(ended - self._began, ended - started, result.reason, crossed))
 
     async def _write(self) -> None:
         key, text = self._generator.randrange(1, len(self._known) + 1), self._generator.choice(self._known)
@@ -114,7 +117,7 @@ class Load:
 
 
 async def crossed_rows(dsn: str, *, active_sign: int) -> dict[str, int]:
-    """Vectors that do not bear their column's mark, or that no row may have: all of them faults."""
+    """Count vectors of another model than their column's, and vectors of sensitive or deleted rows; none may exist."""
     connection = await asyncpg.connect(dsn)
     try:
         row = await connection.fetchrow(

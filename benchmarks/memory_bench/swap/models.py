@@ -1,9 +1,9 @@
-"""Embedding models that cost next to nothing, and whose vectors tell by themselves of which model they are.
+"""Embedding models that cost next to nothing, and whose vectors show which model made them.
 
 A text becomes the hashed counts of its words and trigrams, so texts that share words are near each other and recall can
 be measured. The first number of a vector is the model's mark, +sqrt(0.7) or -sqrt(0.7), the rest has length sqrt(0.3).
-Two vectors of one model then have a cosine of at least 0.7 - 0.3 = 0.4, two of different models one of at most -0.4. So
-Postgres itself shows every comparison across models: its result is negative.
+Two vectors of one model have a cosine of at least 0.7 - 0.3 = 0.4, two of different models one of at most -0.4. So a
+negative cosine in a result shows a comparison across models.
 """
 
 import zlib
@@ -18,7 +18,7 @@ _MARK = 0.7
 
 @dataclass(frozen=True)
 class LightModel:
-    """One model; a bad one gives every text a direction that has nothing to do with its words."""
+    """One model. A bad model gives each text a random vector, which has nothing to do with its words."""
 
     name: str
     sign: int
@@ -27,11 +27,11 @@ class LightModel:
 
     @property
     def digest(self) -> str:
-        """Stands for the digest of its weights."""
+        """A value in place of the digest of a model file."""
         return f"sha256:{self.name}"
 
     def vector(self, text: str) -> npt.NDArray[np.float32]:
-        """The vector of a text, of length one."""
+        """Return the unit vector of a text, shape (96,)."""
         rest = self._noise(text) if self.bad else self._counts(text)
         rest *= np.sqrt(1 - _MARK) / max(float(np.linalg.norm(rest)), 1e-9)
         return np.concatenate(([self.sign * np.sqrt(_MARK)], rest)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""What a swap under load comes to: four figures, the raw course in tenths of a second, and a chart of it."""
+"""The results of the swap benchmark: four figures, the course in steps of half a second, and a chart of it."""
 
 from collections.abc import Mapping
 from itertools import pairwise
@@ -13,7 +13,7 @@ _BIN = 0.5
 
 
 def aggregate(record: Record) -> dict[str, Any]:
-    """Counts, the longest time without an answer by meaning, and the course of the run by bins."""
+    """Return counts, the longest time between two recalls with a dense leg, and the course of the run by bins."""
     recalls = sorted(record.recalls, key=lambda one: one.at)
     semantic = [one.at for one in recalls if one.reason is None]
     gaps = [later - earlier for earlier, later in pairwise(semantic)]
@@ -59,7 +59,7 @@ def _milliseconds(of: Any, seconds: list[float]) -> float | None:  # noqa: ANN40
 
 
 def headline(results: Mapping[str, Any]) -> dict[str, Any]:
-    """The four figures that are judged."""
+    """Return the four figures that are judged."""
     wrong = results["wrong_rows"]
     refused = results["swaps"]["bad"]["status"] == 4 and "SwapRefused" in results["swaps"]["bad"]["said"]
     flipped = results["swaps"]["second"]["status"] == 0 and results["instrument_sees_crossing"]
@@ -78,7 +78,7 @@ def write(directory: Path, results: Mapping[str, Any]) -> None:
 
 
 def _stages(events: list[dict[str, Any]]) -> list[tuple[float, str]]:
-    """When a swap came to which stage; one that it left at once would only hide its neighbour."""
+    """Return when a swap entered which stage, without stages of less than a second, whose labels would overlap."""
     stages = [(one["at"], one["event"].split()[-1]) for one in events if " is " in one["event"]]
     return [one for one, following in pairwise([*stages, (float("inf"), "")]) if following[0] - one[0] > 1]
 

@@ -37,7 +37,7 @@ def test_the_command_ends_with_one_line_of_figures_and_keeps_the_raw_ones(tmp_pa
 
 
 async def test_a_text_that_is_sent_twice_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    once = killed_worker.CountingEmbedder._answer
+    once = killed_worker.CountingEmbedder._respond
 
     def twice(self: killed_worker.CountingEmbedder, path: str, body: bytes) -> bytes:
         once(self, path, body)
@@ -50,4 +50,4 @@ async def test_a_text_that_is_sent_twice_is_counted(monkeypatch: pytest.MonkeyPa
 
 async def test_a_run_that_fails_gives_no_figures() -> None:
     with pytest.raises(RuntimeError, match="bare-update ended with status"):
-        await null_embedder.child("bare-update", "postgresql://nobody@127.0.0.1:1/none", "1")
+        await null_embedder.run_process("bare-update", "postgresql://nobody@127.0.0.1:1/none", "1")

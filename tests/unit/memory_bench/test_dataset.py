@@ -57,7 +57,7 @@ def test_the_digest_changes_with_any_file(tmp_path: Path) -> None:
         ({"corpus": [{"id": 1, "content": "x", "importance": 2}]}, "line 1: `importance` must be a number from 0 to 1"),
         ({"corpus": [{"id": 1, "content": "x", "tags": ["a"]}]}, "corpus.jsonl, line 1: `tags` must be a text"),
         ({"corpus": []}, "corpus.jsonl holds no memory"),
-        ({"queries": []}, "queries.jsonl: judged query 'q1' is not asked"),
+        ({"queries": []}, "queries.jsonl: judged query 'q1' is missing"),
         ({"queries": [QUERIES[0], QUERIES[0]]}, "queries.jsonl, line 2: query 'q1' was used before"),
         ({"queries": [{"query_id": "q9", "text": "x"}]}, "queries.jsonl, line 1: query 'q9' has no judgement"),
         ({"queries": [{**QUERIES[0], "conv": "b"}, QUERIES[1]]}, "line 1: memory 1 lies outside the query's own scope"),

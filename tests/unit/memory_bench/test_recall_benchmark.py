@@ -8,14 +8,14 @@ import pytest
 
 from memory_bench.harness.dataset import Dataset, Memory, Query
 from memory_bench.harness.vectors import EmbeddedSet
-from memory_bench.latency.measure import EMBEDDER_STOPPED, WORDS_ONLY, Measured
+from memory_bench.latency.measure import EMBEDDER_STOPPED, LEXICAL_ONLY, Measured
 from memory_bench.latency.results import SizeResult, figures, plot
 from memory_bench.recall.crossvalidation import SetScores, choose, cross_validate
 from memory_bench.recall.entities import EntityLeg, by_pattern
 from memory_bench.recall.evidence import Evidence, Lexemes, gather
 from memory_bench.recall.named_times import compare_boost
 from memory_bench.recall.prompts import WORDS_BEFORE, in_prompts
-from memory_bench.recall.published import MODEL, STRATA, by_stratum, read_published, worded
+from memory_bench.recall.published import MODEL, STRATA, exact_recall_by_stratum, read_published, reword_as_published
 from memory_bench.recall.settings import DEFAULT, Setting, settings
 from memory_recall.search.fusion import Candidate
 
@@ -23,7 +23,7 @@ from memory_recall.search.fusion import Candidate
 def scores(name: str, good: float, robust: float, leg: float) -> SetScores:
     flat = {"good": good, "robust": robust}
     made = {setting: np.full((2, 20), value) for setting, value in flat.items()}
-    return SetScores(name, ("all",) * 20, made, {"words": np.full((2, 20), leg), "meaning": np.full((2, 20), leg / 2)})
+    return SetScores(name, ("all",) * 20, made, {"lexical": np.full((2, 20), leg), "dense": np.full((2, 20), leg / 2)})
 
 
 SETS = [scores("a", 0.9, 0.6, 0.5), scores("b", 0.9, 0.6, 0.5), scores("c", 0.3, 0.6, 0.5)]
@@ -60,8 +60,8 @@ def test_evidence_scores_words_as_bm25_does_and_fills_in_what_a_leg_did_not_give
     mean = 7 / 3
     expected = idf_c * 2 * 2.2 / (2 + 1.2 * (0.25 + 0.75 * 3 / mean))
     assert found.lexical_scores[2] == pytest.approx(expected, rel=1e-5)
-    assert found.all_words == pytest.approx(idf_a + idf_c)
-    assert found.attainable == found.all_words
+    assert found.whole_query_score == pytest.approx(idf_a + idf_c)
+    assert found.max_lexical_score == found.whole_query_score
     assert {one.id for one in found.candidates} == {1, 2}
 
 
@@ -121,7 +121,7 @@ def test_the_time_that_a_question_names_is_worth_what_it_moves_up() -> None:
     evidence = [Evidence(query, candidates, None, None, frozenset(), (), {}, ()) for query in asked]
     found = compare_boost(rows, evidence, seed=0)
     assert found is not None
-    assert found.asked == 1
+    assert found.count == 1
     assert found.plain[0].tolist() == [0.0]
     assert found.boosted[0].tolist() == [1.0]
     assert found.overall["recall@10"].difference == pytest.approx(0.5)
@@ -144,14 +144,14 @@ def test_turns_are_worded_as_in_the_published_set() -> None:
     )
     dataset = Dataset("locomo", rows, (), 0, "")
     time = "Data time: 01:56 PM on Monday 08 May, 2023"
-    made = worded(dataset)
+    made = reword_as_published(dataset)
     assert made is not None
     assert [one.content for one in made.memories] == [
         f"[Session 1, Turn 1] {time} Ana: Hi!",
         f"[Session 1, Turn 2] {time} Bo: Look",
         f"[Session 2, Turn 1] {time} Ana: [sic]",
     ]
-    assert worded(Dataset("plain", (Memory(1, "soup"),), (), 0, "")) is None
+    assert reword_as_published(Dataset("plain", (Memory(1, "soup"),), (), 0, "")) is None
 
 
 def test_meaning_is_searched_within_the_question_s_scope() -> None:
@@ -159,7 +159,9 @@ def test_meaning_is_searched_within_the_question_s_scope() -> None:
     rows = (*(Memory(number, "x", scope="a") for number in range(1, 12)), Memory(12, "x", scope="b"))
     vectors = np.array([[1 - number / 100, 0.0] for number in range(12)], dtype=np.float32)
     asked = (Query("q", "x", "near", "a", frozenset({1, 12})), Query("r", "x", "far", "a", frozenset({11})))
-    found = by_stratum(Dataset("s", rows, asked, 0, ""), EmbeddedSet("m", vectors, np.ones((2, 2), dtype=np.float32)))
+    found = exact_recall_by_stratum(
+        Dataset("s", rows, asked, 0, ""), EmbeddedSet("m", vectors, np.ones((2, 2), dtype=np.float32))
+    )
     assert found == {"near": 0.5, "far": 0.0}
 
 
@@ -167,7 +169,7 @@ def test_figures_compare_95th_percentiles_ours_over_theirs(tmp_path: Path) -> No
     """A hundred times that grow evenly have their 95th percentile where it belongs."""
 
     def size(rows: int, ours: float, plain: float) -> SizeResult:
-        times = {"ours": ours, "plain": plain, WORDS_ONLY: ours / 2, EMBEDDER_STOPPED: ours / 2 + 0.25}
+        times = {"ours": ours, "plain": plain, LEXICAL_ONLY: ours / 2, EMBEDDER_STOPPED: ours / 2 + 0.25}
         arms = tuple(Measured(name, (value,) * 20) for name, value in times.items())
         return SizeResult(rows, arms, {"all": 0.995, "one user of ten": 0.99}, 0.98, {})
 

@@ -5,8 +5,8 @@ from typing import Any
 from memory_bench.harness.runner import Answered, RunResult
 from memory_bench.recall.crossvalidation import SetScores
 from memory_bench.recall.lexical_check import LexicalCheck
-from memory_bench.recall.prompts import Prompted
-from memory_bench.recall.tables import Studied
+from memory_bench.recall.prompts import PromptScores
+from memory_bench.recall.tables import SetMeasurements
 from memory_recall.evaluation import measures
 
 SCORES = SetScores("set", (), {}, {})
@@ -22,9 +22,9 @@ def run(name: str, *values: float) -> RunResult:
     return RunResult(name, "set", (*answers, other), 0.0, None)
 
 
-def studied(*results: RunResult) -> Studied:
+def measured(*results: RunResult) -> SetMeasurements:
     unused: Any = None
-    return Studied(
+    return SetMeasurements(
         name="set",
         results={result.retriever: result for result in results},
         lexical=LexicalCheck(0, 0, 0, 0),
@@ -33,16 +33,16 @@ def studied(*results: RunResult) -> Studied:
         ablation={},
         entities="",
         times=unused,
-        prompts=Prompted(SCORES, SCORES),
+        prompts=PromptScores(SCORES, SCORES),
         overlaps={},
     )
 
 
 def test_knowing_the_better_leg_gains_what_the_other_leg_alone_finds() -> None:
     """Of four paraphrases meaning finds two and words a third one; no question of another stratum counts."""
-    one = studied(run("pg-bm25", 0, 0, 1, 0), run("dense-hnsw", 1, 1, 0, 0), run("hybrid", 1, 1, 0, 0))
-    assert one.asked("paraphrase") == {"p0", "p1", "p2", "p3"}
+    one = measured(run("pg-bm25", 0, 0, 1, 0), run("dense-hnsw", 1, 1, 0, 0), run("hybrid", 1, 1, 0, 0))
+    assert one.questions_of("paraphrase") == {"p0", "p1", "p2", "p3"}
     assert one.better_leg("recall@10", "paraphrase") == "dense-hnsw"
-    assert one.better_leg_each_time("recall@10", seed=0, stratum="paraphrase").difference == 0.25
+    assert one.better_leg_by_question("recall@10", seed=0, stratum="paraphrase").difference == 0.25
     assert one.hybrid_against_better_leg("recall@10", seed=0, stratum="paraphrase").difference == 0
     assert one.hybrid_against("pg-bm25", "recall@10", seed=0, stratum="paraphrase").difference == 0.25
