@@ -1,7 +1,7 @@
 """The facts that one reconcile decides from.
 
 They are frozen, have no behaviour beyond small derived properties, and hold no secrets: a connection URI is reduced to
-its user, host and database before it reaches these types, so that no decision, status or log built from them can
+its user and database before it reaches these types, so that no decision, status or log built from them can
 contain a password.
 """
 

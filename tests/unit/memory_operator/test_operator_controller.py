@@ -125,6 +125,14 @@ async def test_a_reconcile_writes_objects_first_and_the_status_last(bench: Bench
     assert bench.api.condition("ExtensionReady")["reason"] == "Installing"
 
 
+async def test_a_new_object_is_acknowledged_before_anything_is_observed(bench: Bench) -> None:
+    del bench.api.index["status"]
+    await bench.reconcile()
+    assert bench.api.condition("Ready")["status"] == "Unknown"
+    assert bench.dsns == [], "a database that does not answer would delay the first status"
+    assert bench.queue._due[KEY] == 0.0, "it is requeued at once"
+
+
 async def test_reconciling_unchanged_facts_again_writes_nothing(bench: Bench) -> None:
     await bench.reconcile(2)
     bench.api.writes.clear()

@@ -69,6 +69,16 @@ def test_the_swap_job_starts_once_the_next_embedder_serves(swap: Cluster) -> Non
     assert swap.manifest["status"]["model"] == {"active": "all-MiniLM-L6-v2", "next": "bge-small-en-v1.5"}
 
 
+def test_a_schema_that_is_newer_than_the_operator_stops_the_swap(swap: Cluster) -> None:
+    """A worker of this operator does not know what the newer schema demands."""
+    swap.change(schema_ahead=True)
+    swap.reconcile()
+    swap.reconcile()
+    assert swap.running() == []
+    assert swap.condition("SchemaReady")["reason"] == "SchemaAhead"
+    assert swap.condition("Stalled")["status"] == "True"
+
+
 def test_a_swap_writes_nothing_while_its_job_runs(swap: Cluster) -> None:
     """Observation alone causes no write."""
     for _ in range(3):
