@@ -100,6 +100,10 @@ bench-shared-table: setup  ## What other users of the table notice of migrations
 bench-swap: setup  ## Model swaps under recalls and writes; ends with one line of JSON
 	PYTHONPATH=.:benchmarks $(PY) -m memory_bench swap
 
+.PHONY: bench-upgrade
+bench-upgrade: setup  ## Databases and objects of every former revision to head under recalls (FLAGS=--no-cluster)
+	PYTHONPATH=.:benchmarks $(PY) -m memory_bench upgrade --json benchmarks/results/upgrade/summary.json $(FLAGS)
+
 .PHONY: run-operator
 run-operator: setup  ## The operator from the working tree against the running development cluster
 	$(PY) -m devcluster exec -- $(CURDIR)/$(VENV)/bin/memory-operator run

@@ -1,5 +1,7 @@
 """Installing the operator as a user does: helm, the chart of this checkout, the images that were built from it."""
 
+from pathlib import Path
+
 from devcluster.cluster import Cluster
 from devcluster.settings import REPOSITORY
 
@@ -9,15 +11,15 @@ RELEASE = "memory-index"
 TIMEOUT = "120s"
 
 
-def install_operator(cluster: Cluster, *, operator_image: str, embedder_image: str) -> None:
+def install_operator(cluster: Cluster, *, operator_image: str, embedder_image: str, chart: Path = CHART) -> None:
     """Install or upgrade the release; when this returns the operator is ready."""
     # helm never touches a definition that is there already: a kept cluster would go on with that of an older checkout
-    cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(CHART / "crds"))
+    cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(chart / "crds"))
     cluster.helm(
         "upgrade",
         "--install",
         RELEASE,
-        str(CHART),
+        str(chart),
         f"--namespace={NAMESPACE}",
         "--create-namespace",
         *_image_values("operator.image", operator_image),

@@ -29,6 +29,7 @@ class Build:
     target: str | None = None
     arguments: Mapping[str, str] = field(default_factory=dict)
     contexts: Mapping[str, Path] = field(default_factory=dict)
+    sources: Path = REPOSITORY
 
 
 class Builder(ABC):
@@ -68,7 +69,7 @@ class Buildah(Builder):
             [*self._program(), *buildah_arguments(build, certificates)],
             step.note,
             env=self._environment,
-            cwd=REPOSITORY,
+            cwd=build.sources,
         )
         step.note("writing the archive")
         _replace(
@@ -106,7 +107,7 @@ class Engine(Builder):
     def build(self, build: Build, target: Path, step: Step) -> None:
         """Build, then save."""
         processes.stream(
-            [self.name, *engine_arguments(self.name, build)], step.note, env={"DOCKER_BUILDKIT": "1"}, cwd=REPOSITORY
+            [self.name, *engine_arguments(self.name, build)], step.note, env={"DOCKER_BUILDKIT": "1"}, cwd=build.sources
         )
         step.note("writing the archive")
         _replace(target, lambda partial: processes.run([self.name, "save", "--output", str(partial), build.name]))

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from devcluster import versions
@@ -80,6 +80,17 @@ def build_images(settings: Settings | None = None, reporter: Reporter | None = N
         return {image.name: _ensure(image, directory, settings, reporter) for image in (OPERATOR, EMBEDDER)}
 
 
+def build_former_operator(
+    sources: Path, version: str, *, settings: Settings | None = None, reporter: Reporter | None = None
+) -> tuple[str, Path]:
+    """Build the operator image of a former version from a tree of its sources; its name and its archive."""
+    settings, reporter = settings or Settings(), reporter or ConsoleReporter()
+    directory = settings.cache_dir / "images"
+    image = replace(OPERATOR, key="former-operator", name=f"localhost/memory-operator:{version}")
+    with locked(directory / ".build-lock", lambda: _say_waiting(reporter)):
+        return image.name, _ensure(image, directory, settings, reporter, sources)
+
+
 def load_images(
     cluster: Cluster, *, settings: Settings | None = None, reporter: Reporter | None = None
 ) -> ProjectImages:
@@ -99,9 +110,9 @@ def contexts_of(image: ProjectImage, settings: Settings) -> dict[str, Path]:
     return {name: path.parent for name, path in candidates.items() if path is not None and path.exists()}
 
 
-def key_of(image: ProjectImage, *, base: str, contexts: Mapping[str, Path]) -> str:
+def key_of(image: ProjectImage, *, base: str, contexts: Mapping[str, Path], sources: Path = REPOSITORY) -> str:
     """The digest of everything that goes into an image."""
-    return digest_of_files(REPOSITORY, image.inputs, {"base": base, **arguments_of(contexts)})
+    return digest_of_files(sources, image.inputs, {"base": base, **arguments_of(contexts)})
 
 
 def arguments_of(contexts: Mapping[str, Path]) -> dict[str, str]:
@@ -117,16 +128,19 @@ def _digest_of_directory(path: Path) -> str:
     return whole.hexdigest()
 
 
-def _ensure(image: ProjectImage, directory: Path, settings: Settings, reporter: Reporter) -> Path:
+def _ensure(
+    image: ProjectImage, directory: Path, settings: Settings, reporter: Reporter, sources: Path = REPOSITORY
+) -> Path:
     contexts = contexts_of(image, settings)
     builder = choose_builder(settings)
     base = _base_name(builder, settings)
-    archive = directory / f"{image.key}-{key_of(image, base=base, contexts=contexts)}.tar"
+    archive = directory / f"{image.key}-{key_of(image, base=base, contexts=contexts, sources=sources)}.tar"
     if archive.exists():
         return archive
     if base == versions.PYTHON_IMAGE:
         _provide_base(builder, settings, reporter)
-    build = Build(image.name, image.dockerfile, image.target, {"BASE_IMAGE": base, **arguments_of(contexts)}, contexts)
+    arguments = {"BASE_IMAGE": base, **arguments_of(contexts)}
+    build = Build(image.name, image.dockerfile, image.target, arguments, contexts, sources)
     with reporter.step(f"Build image {image.name} with {builder.name}") as step:
         builder.build(build, archive, step)
         step.note("")

@@ -1,0 +1,113 @@
+"""Former commits of this project: their sources, taken from git's history, and their `memory` command."""
+
+import asyncio
+import io
+import os
+import subprocess
+import sys
+import tarfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+COMMITS = {  # the last revision that each of them migrates to
+    "12668a9": "0003",
+    "1bf5068": "0004",
+    "8827371": "0005",
+    "5ed9431": "0005",
+}
+LAST_COMMIT = "5ed9431"
+_ENTRY = "from memory_recall.cli.app import main; main()"
+
+
+class HistoryMissing(Exception):  # noqa: N818  (the name is the reason that users read)
+    """A former commit cannot be had from this checkout."""
+
+
+class CommandFailed(Exception):  # noqa: N818  (the name is the reason that users read)
+    """A `memory` command ended with another exit status than it should have."""
+
+
+@dataclass(frozen=True)
+class Sources:
+    """A tree with `recall/` and `migrations/`: this checkout, or a former commit's archive."""
+
+    directory: Path
+
+    def environment_for(self, variables: Mapping[str, str]) -> dict[str, str]:
+        """Return the environment of a process that uses this tree's library; no setting is inherited."""
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("MEMORY_")}
+        return {**inherited, "PYTHONPATH": str(self.directory / "recall"), **variables}
+
+    async def spawn(self, *arguments: str, variables: Mapping[str, str]) -> asyncio.subprocess.Process:
+        """Start this tree's `memory` command."""
+        return await self.python("-c", _ENTRY, *arguments, variables=variables)
+
+    async def python(self, *arguments: str, variables: Mapping[str, str]) -> asyncio.subprocess.Process:
+        """Start Python with this tree's library and pipes for input, output and errors."""
+        return await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-P",
+            *arguments,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            cwd=self.directory,
+            env=self.environment_for(variables),
+        )
+
+    async def memory(self, *arguments: str, variables: Mapping[str, str], expected: int = 0) -> str:
+        """Run this tree's `memory` command to its end and return what it printed.
+
+        Raises:
+            CommandFailed: it ended with another exit status.
+        """
+        process = await self.spawn(*arguments, variables=variables)
+        return await finished(process, f"memory {' '.join(arguments)}", expected=expected)
+
+
+async def finished(process: asyncio.subprocess.Process, name: str, *, expected: int = 0) -> str:
+    """Wait for a process and return its standard output.
+
+    Raises:
+        CommandFailed: its exit status is not the expected one.
+    """
+    out, error = await process.communicate()
+    if process.returncode != expected:
+        raise CommandFailed(f"{name} ended with status {process.returncode}: {error.decode()[-600:].strip()}")
+    return out.decode()
+
+
+PRESENT = Sources(ROOT)
+
+
+def archive(commit: str, directory: Path, *paths: str) -> Path:
+    """Write a commit's files into a directory of its own below `directory`, and return it; all paths by default.
+
+    Raises:
+        HistoryMissing: this checkout has no git history that holds the commit.
+    """
+    target = directory / commit
+    try:
+        packed = subprocess.run(
+            ["git", "archive", "--format=tar", commit, *paths], cwd=ROOT, capture_output=True, check=True
+        ).stdout
+    except (OSError, subprocess.CalledProcessError) as error:
+        said = getattr(error, "stderr", b"") or b""
+        raise HistoryMissing(
+            f"Commit {commit} is not in this checkout ({said.decode(errors='replace').strip() or error}). Upgrades are "
+            "tested from former commits: use a clone with full history (git fetch --unshallow)."
+        ) from None
+    with tarfile.open(fileobj=io.BytesIO(packed)) as files:
+        files.extractall(target, filter="data")
+    return target
+
+
+def former_sources(directory: Path) -> dict[str, Sources]:
+    """Return the library and migrations of every former commit, written below `directory`.
+
+    Raises:
+        HistoryMissing: this checkout has no git history that holds them.
+    """
+    return {commit: Sources(archive(commit, directory, "recall", "migrations")) for commit in COMMITS}

@@ -1,0 +1,1 @@
+"""Scripts that a former commit's library runs; each is started by its path."""

@@ -1,0 +1,48 @@
+"""What became of one start, and the revision that it was to reach."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from alembic.config import Config
+from alembic.script import ScriptDirectory
+
+from memory_bench.upgrade.contents import Contents
+from memory_bench.upgrade.former import PRESENT
+from memory_bench.upgrade.recall_loop import RecallLoop
+
+_SHOWN_FAULTS = 5
+
+
+@dataclass
+class Outcome:
+    """What became of one start; `problem` says why it did not reach head."""
+
+    start: str
+    on_cluster: bool = False
+    problem: str | None = None
+    recalls: int = 0
+    recall_errors: int = 0
+    faults: list[str] = field(default_factory=list)
+    rows_lost: int = 0
+    vectors_lost: int = 0
+    seconds: float = 0.0
+
+    @property
+    def reached_head(self) -> bool:
+        """Whether the schema is at head and everything works there."""
+        return self.problem is None
+
+    def count(self, loops: Sequence[RecallLoop], before: Contents, after: Contents) -> None:
+        """Take over the faults of recalls, and what is gone of the contents."""
+        found = [fault for loop in loops for fault in loop.faults()]
+        self.recalls, self.recall_errors = sum(len(loop.answers) for loop in loops), len(found)
+        self.faults = found[:_SHOWN_FAULTS]
+        self.rows_lost, self.vectors_lost = before.rows_lost_in(after), before.vectors_lost_in(after)
+
+
+def head_revision(migrations: Path = PRESENT.directory / "migrations") -> str:
+    """Return the last revision of this checkout."""
+    config = Config()
+    config.set_main_option("script_location", str(migrations).replace("%", "%%"))
+    return str(ScriptDirectory.from_config(config).get_current_head())

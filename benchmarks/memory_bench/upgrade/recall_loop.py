@@ -1,0 +1,129 @@
+"""A process that recalls without a pause while a database is upgraded, and the faults in its answers."""
+
+import asyncio
+import json
+from asyncio.subprocess import Process
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from memory_bench.upgrade.former import CommandFailed
+
+SCRIPT = Path(__file__).with_name("recall_script.py")
+_PATIENCE_SECONDS = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One recall: which client asked, the exception if there was one, why meaning was left out, how many memories."""
+
+    client: str
+    error: str | None
+    reason: str | None
+    found: int
+
+
+def faults(answers: Sequence[Answer]) -> list[str]:
+    """Return the exceptions, and the answers without meaning that follow one with meaning of the same kind of client.
+
+    The kinds are judged apart because a lasting client may learn later than a fresh one that meaning can be searched.
+    """
+    complete: set[str] = set()
+    found = []
+    for answer in answers:
+        if answer.error is not None:
+            found.append(answer.error)
+        elif answer.reason is None:
+            complete.add(answer.client)
+        elif answer.client in complete:
+            found.append(f"degraded: {answer.reason}")
+    return found
+
+
+class RecallLoop:
+    """Recalls with one library, named `former` or `present`, for as long as the block lasts."""
+
+    def __init__(self, which: str, spawn: Callable[[], Awaitable[Process]], questions: Sequence[str]) -> None:
+        self.which = which
+        self._spawn = spawn
+        self._questions = questions
+        self.answers: list[Answer] = []
+        self._grown = asyncio.Condition()
+
+    async def __aenter__(self) -> Self:
+        self._process = await self._spawn()
+        assert self._process.stdin is not None  # noqa: S101  (spawned with pipes)
+        self._process.stdin.write(json.dumps(list(self._questions)).encode() + b"\n")
+        self._reading = asyncio.create_task(self._read())
+        self._errors = asyncio.create_task(self._drain())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._process.stdin is not None  # noqa: S101  (spawned with pipes)
+        self._process.stdin.close()
+        try:
+            async with asyncio.timeout(_PATIENCE_SECONDS):
+                await self._reading
+                await self._process.wait()
+        finally:
+            with suppress(ProcessLookupError):
+                self._process.kill()
+
+    async def _read(self) -> None:
+        assert self._process.stdout is not None  # noqa: S101  (spawned with pipes)
+        async for line in self._process.stdout:
+            self.answers.append(Answer(**json.loads(line)))
+            async with self._grown:
+                self._grown.notify_all()
+        async with self._grown:
+            self._grown.notify_all()
+
+    async def _drain(self) -> bytes:
+        assert self._process.stderr is not None  # noqa: S101  (spawned with pipes)
+        return await self._process.stderr.read()
+
+    def faults(self) -> list[str]:
+        """Return the faults so far, each with the library that it is of."""
+        return [f"{self.which} library: {fault}" for fault in faults(self.answers)]
+
+    async def more(self, count: int) -> Sequence[Answer]:
+        """Wait for so many further answers of each client and return the answers since the call.
+
+        Raises:
+            CommandFailed: the process ended before.
+        """
+        start = len(self.answers)
+
+        def enough() -> bool:
+            since = self.answers[start:]
+            return all(sum(one.client == client for one in since) >= count for client in ("lasting", "fresh"))
+
+        async with asyncio.timeout(_PATIENCE_SECONDS), self._grown:
+            await self._grown.wait_for(lambda: enough() or self._reading.done())
+        if not enough():
+            said = (await self._errors).decode(errors="replace")
+            raise CommandFailed(f"The {self.which} library's recalls ended by themselves: {said[-600:].strip()}")
+        return self.answers[start:]
+
+    async def until_complete(self) -> None:
+        """Wait until a fresh client's answer has meaning in it.
+
+        Raises:
+            CommandFailed: within the patience none had.
+        """
+        try:
+            async with asyncio.timeout(_PATIENCE_SECONDS):
+                while not any(map(_fresh_and_complete, await self.more(5))):
+                    pass
+        except TimeoutError:
+            last = self.answers[-1:]
+            raise CommandFailed(f"Recalls with the {self.which} library stay without meaning: {last}.") from None
+
+
+def _fresh_and_complete(answer: Answer) -> bool:
+    return answer.client == "fresh" and answer.error is None and answer.reason is None

@@ -1,0 +1,78 @@
+"""Recalls in a loop until standard input ends, and prints each answer as one line of JSON.
+
+It runs by itself, with whichever library is on PYTHONPATH: this checkout's, or that of commit 5ed9431 (argument
+`former`); the settings are those of the `memory` command. The questions are the first line of standard input, a list in
+JSON. Two clients ask in turn, one that lives as long as the loop and one that is made anew for every few answers: the
+first keeps what it has learnt of the schema, the second sees it as it is.
+"""
+
+import asyncio
+import importlib
+import itertools
+import json
+import sys
+from typing import Any
+
+_PAUSE_SECONDS = 0.05  # between two recalls, so that the loop leaves the processors to what it watches
+_ANSWERS_PER_CLIENT = 5
+_EMBEDDING_BUDGET = 20.0  # seconds; an answer without meaning is then never due to a busy machine
+_FORMER = {
+    "HybridRecall": "memory_recall.recall",
+    "EmbedderClient": "memory_recall.embedder",
+    "create_pool": "memory_recall.store.connection",
+    "Settings": "memory_recall.settings",
+}
+
+
+def library(which: str) -> dict[str, Any]:
+    """Return what the loop uses of the library, by name."""
+    if which == "former":
+        return {name: getattr(importlib.import_module(module), name) for name, module in _FORMER.items()}
+    from memory_recall.embedding.client import EmbedderClient
+    from memory_recall.postgres.connection import create_pool
+    from memory_recall.search.hybrid_recall import HybridRecall
+    from memory_recall.settings import Settings
+
+    return {
+        "HybridRecall": HybridRecall,
+        "EmbedderClient": EmbedderClient,
+        "create_pool": create_pool,
+        "Settings": Settings,
+    }
+
+
+async def answer(recall: Any, question: str, client: str) -> dict[str, Any]:  # noqa: ANN401  (either library's)
+    """Recall once and return what became of it."""
+    try:
+        result = await recall.recall(question, limit=5)
+    except Exception as error:  # noqa: BLE001  (whatever it is, it counts as an error)
+        return {"client": client, "error": f"{type(error).__name__}: {error}", "reason": None, "found": 0}
+    return {"client": client, "error": None, "reason": result.reason, "found": len(result.memories)}
+
+
+async def main(which: str) -> None:
+    """Ask until standard input ends."""
+    used = library(which)
+    questions = itertools.cycle(json.loads(sys.stdin.readline()))
+    stopped = asyncio.ensure_future(asyncio.to_thread(sys.stdin.read))
+    settings = used["Settings"]()
+    pool = await used["create_pool"](settings.dsn(), max_size=4)
+    embedder = used["EmbedderClient"](settings.embedder_url, settings.model)
+
+    def client() -> Any:  # noqa: ANN401  (either library's)
+        return used["HybridRecall"](pool, embedder, embedding_budget=_EMBEDDING_BUDGET)
+
+    lasting = client()
+    while not stopped.done():
+        fresh = client()
+        for question in itertools.islice(questions, _ANSWERS_PER_CLIENT):
+            for name, recall in (("lasting", lasting), ("fresh", fresh)):
+                print(json.dumps(await answer(recall, question, name)), flush=True)
+                await asyncio.sleep(_PAUSE_SECONDS)
+        await fresh.close()
+    await lasting.close()
+    await embedder.close()
+    await pool.close()
+
+
+asyncio.run(main(sys.argv[1]))

@@ -1,0 +1,38 @@
+"""The operator is upgraded under an object that 5ed9431's operator brought to Ready, while both libraries recall."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from memory_bench.upgrade.on_cluster import (
+    Home,
+    Versions,
+    install_former,
+    install_present,
+    load_versions,
+    upgrade_object,
+)
+from tests.e2e.conftest import Platform
+from tests.e2e.tenants import Tenant
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture
+def former_operator(platform: Platform, tmp_path: Path) -> Iterator[Versions]:
+    """The cluster's operator is that of 5ed9431, with its own chart; the present one returns afterwards."""
+    cluster = platform.postgres.cluster
+    versions = load_versions(cluster, tmp_path)
+    install_former(cluster, versions)
+    yield versions
+    install_present(cluster, versions)
+
+
+async def test_an_object_that_was_ready_under_the_former_operator_reaches_head_without_a_failing_recall(
+    former_operator: Versions, tenant: Tenant
+) -> None:
+    outcome = await upgrade_object(Home(tenant.postgres, tenant.name), former_operator, "object-ready")
+    assert outcome.problem is None
+    assert (outcome.recall_errors, outcome.rows_lost, outcome.vectors_lost) == (0, 0, 0), outcome.faults
+    assert outcome.recalls > 0
