@@ -19,10 +19,10 @@ from memory_bench.postgres import BenchmarkDatabase
 from memory_recall.integrations.sqlite import SqliteRecall, create_schema
 from memory_recall.search.fusion import Fusion
 from memory_recall.search.hybrid_recall import HybridRecall
-from memory_recall.search.query import Mode
-from memory_recall.search.query_embedding import Embedded
-from memory_recall.search.sql.statement import Lexical
+from memory_recall.search.query import EmbeddedQuery, Lexical, Mode, RecallQuery
+from memory_recall.search.sql.filters import Filters
 
+_TIME_BUDGET = 60.0  # seconds; what is measured here is quality
 _GIN, _HNSW = "idx_memories_search", "idx_memories_embedding"
 _SQLITE_COLUMNS = "id, content, category, tags, expanded_keywords, importance, user_id"
 
@@ -118,7 +118,7 @@ class PostgresRetriever:
     """
 
     def __init__(
-        self, name: str, database: BenchmarkDatabase, embedded: EmbeddedSet | None, vectors: Mapping[str, Embedded]
+        self, name: str, database: BenchmarkDatabase, embedded: EmbeddedSet | None, vectors: Mapping[str, EmbeddedQuery]
     ) -> None:
         self.name = name
         self._variant = VARIANTS[name]
@@ -136,7 +136,9 @@ class PostgresRetriever:
             if self._variant.exact
             else self._database.pool("plain")
         )
-        self._recall = HybridRecall(pool, lexical=self._variant.lexical, fusion=self._variant.fusion)
+        self._recall = HybridRecall(
+            pool, lexical=self._variant.lexical, fusion=self._variant.fusion, time_budget=_TIME_BUDGET
+        )
 
     def index_size_bytes(self) -> int:
         """Return the size of the indexes that this setting uses, in bytes."""
@@ -155,7 +157,9 @@ class PostgresRetriever:
             raise RuntimeError("build_index was not called")
         vector = self._vectors.get(query)
         result = self._database.wait(
-            self._recall.recall(query, limit=k, user_id=scope, mode=self._variant.mode, vector=vector)
+            self._recall.recall(
+                RecallQuery(query, filters=Filters(user_id=scope), limit=k, mode=self._variant.mode, vector=vector)
+            )
         )
         if result.reason is not None:
             raise RuntimeError(
@@ -204,11 +208,11 @@ class SqliteModeRetriever(_FtsIndex):
 
     def retrieve(self, query: str, k: int) -> list[int]:
         """Return at most `k` ids, best first."""
-        return SqliteRecall(self._connection).recall(query, limit=k).ids
+        return SqliteRecall(self._connection).recall(RecallQuery(query, limit=k)).ids
 
     def retrieve_in(self, query: str, k: int, scope: str) -> list[int]:
         """Return at most `k` ids of one user's memories, best first."""
-        return SqliteRecall(self._connection).recall(query, limit=k, user_id=scope).ids
+        return SqliteRecall(self._connection).recall(RecallQuery(query, filters=Filters(user_id=scope), limit=k)).ids
 
 
 class SqliteOrRetriever(_FtsIndex):
@@ -260,7 +264,7 @@ def make_retriever(
         vectors = {}
         if embedded is not None:
             pairs = zip(dataset.queries, embedded.queries.tolist(), strict=True)
-            vectors = {query.text: Embedded(vector, embedded.model) for query, vector in pairs}
+            vectors = {query.text: EmbeddedQuery(vector, embedded.model) for query, vector in pairs}
         return RetrieverAdapter(PostgresRetriever(name, database, embedded, vectors))
     module, _, attribute = name.partition(":")
     if not attribute:

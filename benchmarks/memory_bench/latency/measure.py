@@ -20,10 +20,11 @@ from memory_bench.latency.unbounded_bm25 import UnboundedBm25
 from memory_recall.embedding.client import EmbedderClient
 from memory_recall.search.fusion import Fusion
 from memory_recall.search.hybrid_recall import HybridRecall
-from memory_recall.search.query import Mode
-from memory_recall.search.query_embedding import Embedded
+from memory_recall.search.query import EmbeddedQuery, Mode, RecallQuery
+from memory_recall.search.sql.filters import Filters
 
 _PAGE = 10
+_TIME_BUDGET = 60.0  # seconds; a slow recall is to be timed, not refused
 _BLOCK = 20  # questions in a block; the first block of each arm is not timed
 _WARM_UP = 1_000  # questions that bring pages into memory, as on a server that has run for a while
 _RECALL_DEPTH = 50
@@ -55,8 +56,9 @@ async def measure(built: Built, count: int) -> list[Measured]:
             asyncpg.create_pool(built.dsn, min_size=1, max_size=1, server_settings=settings)
         )
         nobody = await stack.enter_async_context(EmbedderClient(_CLOSED_PORT, MODEL))
-        recall, stopped = HybridRecall(pool), HybridRecall(pool, nobody)
-        alone = HybridRecall(pool, parallel_legs=False)
+        recall = HybridRecall(pool, time_budget=_TIME_BUDGET)
+        stopped = HybridRecall(pool, nobody, time_budget=_TIME_BUDGET)
+        alone = HybridRecall(pool, parallel_legs=False, time_budget=_TIME_BUDGET)
         for one in (recall, stopped, alone):
             stack.push_async_callback(one.close)
         arms = _arms(plain_pool, recall, stopped, alone, questions)
@@ -79,7 +81,7 @@ async def _timed(arm: Callable[[int], Awaitable[object]], number: int) -> float:
 async def _warm_up(recall: HybridRecall, questions: Questions) -> None:
     """Recall untimed questions; the plain design profits as much, since it reads the same index and table."""
     for text, vector in zip(questions.texts, questions.vectors, strict=True):
-        await recall.recall(text, limit=_PAGE, vector=Embedded(vector.tolist(), MODEL))
+        await recall.recall(RecallQuery(text, limit=_PAGE, vector=EmbeddedQuery(vector.tolist(), MODEL)))
 
 
 def _arms(
@@ -89,12 +91,18 @@ def _arms(
     alone: HybridRecall,
     questions: Questions,
 ) -> dict[str, Callable[[int], Awaitable[object]]]:
-    vectors = [Embedded(vector.tolist(), MODEL) for vector in questions.vectors]
+    vectors = [EmbeddedQuery(vector.tolist(), MODEL) for vector in questions.vectors]
 
     def ours(mode: Mode, user: str | None = None, by: HybridRecall = recall) -> Callable[[int], Awaitable[object]]:
         async def recall_one(number: int) -> object:
             result = await by.recall(
-                questions.texts[number], limit=_PAGE, mode=mode, vector=vectors[number], user_id=user
+                RecallQuery(
+                    questions.texts[number],
+                    limit=_PAGE,
+                    mode=mode,
+                    vector=vectors[number],
+                    filters=Filters(user_id=user),
+                )
             )
             if result.reason is not None:
                 raise RuntimeError(f"recall degraded ({result.reason}); its time would not be its own")
@@ -103,7 +111,7 @@ def _arms(
         return recall_one
 
     async def degraded(number: int) -> object:
-        result = await stopped.recall(questions.texts[number], limit=_PAGE)
+        result = await stopped.recall(RecallQuery(questions.texts[number], limit=_PAGE))
         if result.reason is None:
             raise RuntimeError(f"{_CLOSED_PORT} answered, though no server should listen there")
         return result
@@ -123,13 +131,15 @@ async def index_recall(built: Built, count: int) -> dict[str, float]:
     """Return the mean share of the fifty nearest rows that the dense leg finds, over all rows and within one user's."""
     questions = Synthetic().questions(built.rows, count, stream=1)
     pool: Any = await asyncpg.create_pool(built.dsn, min_size=1, max_size=1)
-    recall = HybridRecall(pool)
+    recall = HybridRecall(pool, time_budget=_TIME_BUDGET)
     found: dict[str, list[float]] = {"all": [], "one user of ten": []}
     try:
         for text, vector in zip(questions.texts, questions.vectors, strict=True):
             for name, user in (("all", None), ("one user of ten", "user3")):
-                embedded = Embedded(vector.tolist(), MODEL)
-                given = await recall.recall(text, limit=_RECALL_DEPTH, mode="dense", vector=embedded, user_id=user)
+                embedded = EmbeddedQuery(vector.tolist(), MODEL)
+                given = await recall.recall(
+                    RecallQuery(text, limit=_RECALL_DEPTH, mode="dense", vector=embedded, filters=Filters(user_id=user))
+                )
                 exact = await _exact(pool, embedded.vector, user)
                 found[name].append(len(set(given.ids) & set(exact)) / len(exact))
     finally:
@@ -156,11 +166,11 @@ async def lexical_overlap(built: Built, count: int) -> float:
     questions = Synthetic().questions(built.rows, count, stream=1)
     unbounded = UnboundedBm25(built.rows)
     pool: Any = await asyncpg.create_pool(built.dsn, min_size=1, max_size=1)
-    recall = HybridRecall(pool, fusion=Fusion(importance=False))
+    recall = HybridRecall(pool, fusion=Fusion(importance=False), time_budget=_TIME_BUDGET)
     try:
         shares = []
         for text in questions.texts:
-            given = await recall.recall(text, limit=_PAGE, mode="lexical")
+            given = await recall.recall(RecallQuery(text, limit=_PAGE, mode="lexical"))
             shares.append(unbounded.overlap(text, given.ids))
     finally:
         await recall.close()

@@ -6,7 +6,8 @@ nearest-neighbour query with pgvector's defaults. Both are fused by reciprocal r
 
 from typing import Any
 
-from memory_recall.search.fusion import Candidate, Fusion, fuse
+from memory_bench.reference_fusion import Candidate, fuse
+from memory_recall.search.fusion import Fusion
 
 _DEPTH = 50
 _FUSION = Fusion(method="rrf", k=60)

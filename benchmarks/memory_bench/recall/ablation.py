@@ -9,8 +9,9 @@ from dataclasses import replace
 
 from memory_bench.recall.entities import EntityLeg
 from memory_bench.recall.evidence import Evidence
+from memory_bench.reference_fusion import Candidate, fuse
 from memory_recall.evaluation import measures
-from memory_recall.search.fusion import Candidate, Fusion, fuse
+from memory_recall.search.fusion import Fusion
 
 CONFIGURATIONS = {"A": "lexical, dense, entities", "B": "lexical, dense", "C": "dense", "D": "lexical"}
 ENTITY_SHARE = 0.2  # weight of the entity score beside a fused score of at most one
@@ -29,7 +30,7 @@ def rankings(evidence: Sequence[Evidence], entities: EntityLeg, *, importance: b
 
 
 def _fused(candidates: Sequence[Candidate], evidence: Evidence, fusion: Fusion) -> list[int]:
-    return [one.id for one in fuse(candidates, fusion, attainable=evidence.max_lexical_score)[: measures.DEPTH]]
+    return [one.id for one in fuse(candidates, fusion, max_lexical_score=evidence.max_lexical_score)[: measures.DEPTH]]
 
 
 def _only_dense(one: Candidate) -> Candidate:
@@ -41,7 +42,9 @@ def _only_lexical(one: Candidate) -> Candidate:
 
 
 def _with_entities(evidence: Evidence, entities: EntityLeg, fusion: Fusion) -> list[int]:
-    base = {one.id: one.score for one in fuse(evidence.candidates, fusion, attainable=evidence.max_lexical_score)}
+    base = {
+        one.id: one.score for one in fuse(evidence.candidates, fusion, max_lexical_score=evidence.max_lexical_score)
+    }
     added = entities.scores(evidence.query)
     ids = dict.fromkeys([*base, *added])
     scores = {one: base.get(one, 0.0) + ENTITY_SHARE * added.get(one, 0.0) for one in ids}

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from memory_bench.harness.dataset import Dataset, Query
 from memory_bench.harness.vectors import EmbeddedSet
 from memory_bench.postgres import BenchmarkDatabase
+from memory_bench.reference_fusion import Candidate
 from memory_recall.hnsw.search_effort import DENSE_DEPTH
-from memory_recall.search.fusion import Candidate
-from memory_recall.search.sql.bm25_scoring import ENOUGH_RARE_WORDS, K1, B
+from memory_recall.search.sql.bm25_scoring import ENOUGH_RARE_TERMS, K1, B
 
 Scores = NDArray[np.float64]
 
@@ -125,7 +125,7 @@ class _Gatherer:
         return Evidence(
             query=query,
             candidates=candidates,
-            max_lexical_score=None if whole is None else min(whole, ENOUGH_RARE_WORDS * self._weight(0)),
+            max_lexical_score=None if whole is None else min(whole, ENOUGH_RARE_TERMS * self._weight(0)),
             whole_query_score=whole,
             complete=frozenset(int(self._ids[place]) for place in places if words and words <= self._words[place]),
             lexical=tuple(int(self._ids[place]) for place in lexical_order),

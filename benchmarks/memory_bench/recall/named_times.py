@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 from memory_bench.harness.dataset import Memory
 from memory_bench.recall.crossvalidation import MEASURES, score_rankings
 from memory_bench.recall.evidence import Evidence
+from memory_bench.reference_fusion import fuse
 from memory_recall.evaluation import measures
 from memory_recall.evaluation.significance import Comparison, compare
 from memory_recall.search.dates import find_period
-from memory_recall.search.fusion import Fusion, fuse
+from memory_recall.search.fusion import Fusion
 from memory_recall.search.period import Period
 
 STAMP = re.compile(r"\[(\d{1,2}:\d\d [ap]m on \d{1,2} \w+, \d{4})\] ")
@@ -84,5 +85,5 @@ def _ranked(evidence: Evidence, period: Period | None, written: Mapping[int, dat
             replace(one, closeness=period.closeness(written[one.id])) if one.id in written else one
             for one in candidates
         )
-    fused = fuse(candidates, Fusion(importance=False), attainable=evidence.max_lexical_score)
+    fused = fuse(candidates, Fusion(importance=False), max_lexical_score=evidence.max_lexical_score)
     return [one.id for one in fused[: measures.DEPTH]]

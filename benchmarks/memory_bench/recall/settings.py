@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from memory_bench.recall.evidence import Evidence
-from memory_recall.search.fusion import Fusion, fuse
+from memory_bench.reference_fusion import fuse
+from memory_recall.search.fusion import Fusion
 
 DEFAULT = "query scale 0.7"
 
@@ -24,7 +25,7 @@ class Setting:
     def rank(self, evidence: Evidence, depth: int) -> list[int]:
         """Return the first `depth` ids."""
         scale = evidence.whole_query_score if self.whole_query else evidence.max_lexical_score
-        fused = fuse(evidence.candidates, self.fusion, attainable=scale)
+        fused = fuse(evidence.candidates, self.fusion, max_lexical_score=scale)
         if self.exact_bonus and fused:
             most = fused[0].score
             fused.sort(key=lambda one: (-one.score - self.exact_bonus * most * (one.id in evidence.complete), one.id))

@@ -26,7 +26,7 @@ from memory_recall.embedding.following import FollowingEmbedder
 from memory_recall.errors import EmbedderUnavailable
 from memory_recall.postgres.connection import DsnText, create_pool
 from memory_recall.search.hybrid_recall import HybridRecall
-from memory_recall.search.query_embedding import Embedded
+from memory_recall.search.query import EmbeddedQuery, RecallQuery
 
 _DATABASE = "swap"
 _WARM_SECONDS = 5.0
@@ -211,8 +211,8 @@ async def _detects_wrong_model(bench: SwapBench) -> bool:
     pool = await create_pool(DsnText(bench.dsn), max_size=1)
     recall = HybridRecall(pool)
     text = bench.texts[0]
-    vector = Embedded(MODELS["first"].vector(text).tolist(), None)
-    result = await recall.recall(text, mode="dense", vector=vector)
+    vector = EmbeddedQuery(MODELS["first"].vector(text).tolist(), None)
+    result = await recall.recall(RecallQuery(text, mode="dense", vector=vector))
     await recall.close()
     await pool.close()
     scores = [memory.evidence.dense_score for memory in result.memories]

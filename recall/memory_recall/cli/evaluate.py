@@ -9,11 +9,11 @@ from rich.console import Console
 from rich.table import Table
 
 from memory_recall.cli.output import JsonOption, emit, execute, progress_bar
-from memory_recall.cli.recall import checked_mode
 from memory_recall.errors import EmbedderUnavailable, InvalidInput
+from memory_recall.search.query import mode_named
 from memory_recall.settings import Settings
 
-_BUDGET = 30.0
+_EMBEDDING_BUDGET = 30.0
 _HELP = """Measure recall@5, recall@10, nDCG@10 and MRR on labelled questions.
 
 Each line of the input is one JSON object: query_id, text, relevant_ids, and optionally stratum and conv (the user whose
@@ -45,18 +45,21 @@ def evaluate(
         from memory_recall.evaluation.evaluate import embed_questions, parse_questions, summarise
         from memory_recall.evaluation.evaluate import evaluate as measure
 
-        chosen = [checked_mode(name.strip()) for name in modes.split(",")]
+        chosen = [mode_named(name.strip()) for name in modes.split(",")]
         questions = parse_questions(question_lines(queries))
         semantic = any(mode != "lexical" for mode in chosen)
         if semantic and not settings.has_embedder:
             raise EmbedderUnavailable(
-                "Meaning cannot be measured without an embedder.", "Set MEMORY_EMBEDDER_URL, or use --modes lexical."
+                "Only the mode lexical can be measured without an embedder.",
+                "Set MEMORY_EMBEDDER_URL, or use --modes lexical.",
             )
-        async with opened_recall(settings, semantic=semantic, budget=_BUDGET, connections=concurrency) as opened:
+        async with opened_recall(
+            settings, semantic=semantic, embedding_budget=_EMBEDDING_BUDGET, connections=concurrency
+        ) as opened:
             recall, embedder = opened
             vectors = await embed_questions(questions, embedder) if embedder else {}
             with progress_bar() as bar:
-                task = bar.add_task("asking", total=len(questions) * len(chosen))
+                task = bar.add_task("Recalling", total=len(questions) * len(chosen))
                 outcomes = await measure(
                     recall, questions, chosen, vectors, concurrency=concurrency, progress=lambda: bar.advance(task)
                 )

@@ -1,4 +1,4 @@
-"""What the reading commands open: the pool, the embedder where one is set, and the recall over both."""
+"""Opens what the reading commands need: the pool, the embedder where one is set, and the recall over both."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -10,18 +10,26 @@ from memory_recall.postgres.connection import create_pool
 from memory_recall.search.hybrid_recall import HybridRecall
 from memory_recall.settings import Settings
 
+_DATABASE_SECONDS = 30.0  # nobody's prompt waits for a command
+
 
 @asynccontextmanager
 async def opened_recall(
-    settings: Settings, *, semantic: bool, budget: float, connections: int = 1
+    settings: Settings, *, semantic: bool, embedding_budget: float, connections: int = 1
 ) -> AsyncIterator[tuple[HybridRecall, EmbedderClient | VoyageClient | None]]:
-    """A recall as the settings describe it; closed again at the end of the block."""
+    """Open a recall as the settings describe it, and its embedder if `semantic`; the block's end closes both."""
     async with AsyncExitStack() as opened:
         pool = await create_pool(settings.dsn(), min_size=1, max_size=connections, application_name="memory-cli")
         opened.push_async_callback(pool.close)
         embedder = query_embedder(settings) if semantic else None
         if embedder is not None:
             opened.push_async_callback(embedder.close)
-        hybrid = HybridRecall(pool, embedder, table=settings.table, embedding_budget=budget)
+        hybrid = HybridRecall(
+            pool,
+            embedder,
+            table=settings.table,
+            embedding_budget=embedding_budget,
+            time_budget=embedding_budget + _DATABASE_SECONDS,
+        )
         opened.push_async_callback(hybrid.close)
         yield hybrid, embedder

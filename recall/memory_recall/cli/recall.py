@@ -1,6 +1,10 @@
-"""`memory recall`: asks the store a question, with the statement that serves the API."""
+"""`memory recall`: recalls memories from the command line, with the statement that serves the API."""
 
-from typing import Annotated, Any, get_args
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, get_args, get_origin
 
 import typer
 from rich.console import Console
@@ -8,12 +12,14 @@ from rich.table import Table
 from rich.text import Text
 
 from memory_recall.cli.output import JsonOption, emit, execute
-from memory_recall.errors import InvalidInput
 from memory_recall.search.fusion import SortBy
-from memory_recall.search.query import Mode, RecallResult
+from memory_recall.search.query import RecallQuery, mode_named
+from memory_recall.search.result import RecallResult
+from memory_recall.search.sql.filters import FILTER_TYPES, Filters, filter_condition
+from memory_recall.search.validation import parse_fields
 from memory_recall.settings import Settings
 
-_INTERACTIVE_BUDGET = 5.0  # whoever types a question would rather wait for meaning than not get it
+_EMBEDDING_BUDGET = 5.0  # whoever types a query would rather wait for the dense leg than not get it
 
 _HELP = """Recall memories by words and by meaning.
 
@@ -27,40 +33,68 @@ Examples:
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("recall", help=_HELP)(recall)
+    app.command("recall", help=_HELP)(_with_filter_options(recall))
 
 
-def recall(  # noqa: PLR0917  (typer makes options of them; nobody calls this by position)
+def _with_filter_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Replace the command's parameter `filters` by one option for each field of `Filters`.
+
+    The options take texts, which the command gets by the fields' names.
+    """
+
+    @functools.wraps(command)
+    def parsing(**given: Any) -> None:  # noqa: ANN401  (typer's values of many types)
+        filters = {name: value for name in FILTER_TYPES if (value := given.pop(name)) not in {None, ()}}
+        command(**given, filters=filters)
+
+    own = inspect.signature(command)
+    options = [_filter_option(name) for name in FILTER_TYPES]
+    others = [parameter for parameter in own.parameters.values() if parameter.name != "filters"]
+    vars(parsing)["__signature__"] = own.replace(parameters=[*others, *options])
+    return parsing
+
+
+def _filter_option(name: str) -> inspect.Parameter:
+    flag = f"--{name.removesuffix('_id').replace('_', '-')}"
+    kind = list[str] if get_origin(get_args(FILTER_TYPES[name])[0]) is tuple else str
+    option = typer.Option(flag, help=filter_condition(name).help)
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option]
+    )
+
+
+def recall(
     query: Annotated[str, typer.Argument(help="What to recall, in plain words.")],
+    *,
     limit: Annotated[int, typer.Option(help="How many memories at most (1 to 500).")] = 10,
     sort_by: Annotated[SortBy, typer.Option(help="What comes first.")] = SortBy.RELEVANCE,
-    category: Annotated[str | None, typer.Option(help="Only this category.")] = None,
-    user: Annotated[str | None, typer.Option(help="Only this user's memories.")] = None,
     mode: Annotated[str, typer.Option(help="hybrid, lexical or dense.")] = "hybrid",
     sensitive: Annotated[
-        bool, typer.Option("--sensitive", help="Never send this query to a hosted embedder; words alone if need be.")
+        bool, typer.Option("--sensitive", help="Never send this query to a hosted embedder; go lexical if need be.")
     ] = False,
     explain: Annotated[
         bool, typer.Option("--explain", help="Also show what each leg found and how long it took.")
     ] = False,
     as_json: JsonOption = False,
+    filters: Mapping[str, object],
 ) -> None:
     """Recall memories."""
 
     async def action(settings: Settings) -> RecallResult:
         from memory_recall.cli.reading import opened_recall
 
-        async with opened_recall(settings, semantic=mode != "lexical", budget=_INTERACTIVE_BUDGET) as (hybrid, _):
-            return await hybrid.recall(
-                query,
-                limit=limit,
-                sort_by=sort_by,
-                category=category,
-                user_id=user,
-                mode=checked_mode(mode),
-                sensitive=sensitive,
-                explain=explain,
-            )
+        asked = RecallQuery(
+            query,
+            filters=parse_fields(Filters, filters),
+            limit=limit,
+            sort_by=sort_by,
+            mode=mode_named(mode),
+            sensitive=sensitive,
+            explain=explain,
+        )
+        opened = opened_recall(settings, semantic=asked.mode != "lexical", embedding_budget=_EMBEDDING_BUDGET)
+        async with opened as (hybrid, _):
+            return await hybrid.recall(asked)
 
     result = execute(action, as_json=as_json)
     if as_json:
@@ -69,54 +103,21 @@ def recall(  # noqa: PLR0917  (typer makes options of them; nobody calls this by
         _show(result, explain=explain)
 
 
-def checked_mode(name: str) -> Mode:
-    """The mode of that name.
-
-    Raises:
-        InvalidInput: there is no such mode.
-    """
-    known: dict[str, Mode] = {mode: mode for mode in get_args(Mode)}
-    if name not in known:
-        raise InvalidInput(f"There is no mode {name!r}.", f"Use one of: {', '.join(known)}.")
-    return known[name]
-
-
 def as_dictionary(result: RecallResult, *, explain: bool) -> dict[str, Any]:
-    """The result as the API would give it, with what happened beside it."""
-    memories = []
-    for memory in result.memories:
-        entry = {
-            "id": memory.id,
-            "content": memory.content,
-            "category": memory.category,
-            "tags": memory.tags,
-            "importance": memory.importance,
-            "is_sensitive": memory.is_sensitive,
-            "rank": memory.rank,
-            "owner": memory.owner,
-            "created_at": memory.created_at,
-            "updated_at": memory.updated_at,
-        }
-        if explain:
-            evidence = memory.evidence
-            entry["evidence"] = {
-                "lexical_rank": evidence.lexical_rank,
-                "lexical_score": evidence.lexical_score,
-                "dense_rank": evidence.dense_rank,
-                "dense_score": evidence.dense_score,
-            }
-        memories.append(entry)
-    timings = result.timings
-    report: dict[str, Any] = {
+    """The result as the API would give it, with its mode, its timings and why it was degraded."""
+    memories = [dataclasses.asdict(memory) for memory in result.memories]
+    milliseconds = dataclasses.asdict(result.timings)
+    if not explain:
+        del milliseconds["legs"]
+        for memory in memories:
+            del memory["evidence"]
+    return {
         "memories": memories,
         "mode": result.mode,
         "degraded": result.degraded,
         "reason": result.reason,
-        "milliseconds": {"total": timings.total, "embedding": timings.embedding, "database": timings.database},
+        "milliseconds": milliseconds,
     }
-    if explain:
-        report["milliseconds"]["legs"] = dict(timings.legs)
-    return report
 
 
 def _show(result: RecallResult, *, explain: bool) -> None:
@@ -133,7 +134,7 @@ def _show(result: RecallResult, *, explain: bool) -> None:
     console.print(table if result.memories else "Nothing was recalled.")
     notes = Console(stderr=True, highlight=False)
     if result.degraded:
-        notes.print(f"[yellow]Words only[/]: {result.reason}")
+        notes.print(f"[yellow]Lexical only[/]: {result.reason}")
     if explain:
         timings = result.timings
         legs = ", ".join(f"{name} {value:.1f}" for name, value in timings.legs.items())

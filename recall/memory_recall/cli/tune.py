@@ -16,7 +16,7 @@ from memory_recall.evaluation.tuning import LEAST_QUESTIONS, Tuned, choose, requ
 from memory_recall.search.fusion import Fusion
 from memory_recall.settings import Settings
 
-_BUDGET = 30.0
+_EMBEDDING_BUDGET = 30.0
 _HELP = f"""Find the fusion that suits your own questions, and what it gains over the default.
 
 Takes the questions of `memory evaluate`, at least {LEAST_QUESTIONS} of them. The gain is measured on questions
@@ -51,13 +51,16 @@ def tune(
         questions = parse_questions(question_lines(queries))
         require_enough(len(questions))
         if not given.has_embedder:
-            raise EmbedderUnavailable("Fusion needs meaning, and there is no embedder.", "Set MEMORY_EMBEDDER_URL.")
-        async with opened_recall(given, semantic=True, budget=_BUDGET, connections=concurrency) as (recall, embedder):
+            raise EmbedderUnavailable("Fusion needs a dense leg, and there is no embedder.", "Set MEMORY_EMBEDDER_URL.")
+        async with opened_recall(given, semantic=True, embedding_budget=_EMBEDDING_BUDGET, connections=concurrency) as (
+            recall,
+            embedder,
+        ):
             vectors = await embed_questions(questions, embedder) if embedder else {}
             scores = {}
             with progress_bar() as bar:
                 tried = settings()
-                task = bar.add_task("asking", total=len(questions) * len(tried))
+                task = bar.add_task("Recalling", total=len(questions) * len(tried))
                 for setting in tried:
                     outcomes = await evaluate(
                         recall,

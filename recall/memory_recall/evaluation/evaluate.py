@@ -1,51 +1,53 @@
-"""Measures recall on labelled questions: the very statement that serves prompts, not a model of it.
+"""Measures recall on labelled questions, by the very statement that serves prompts.
 
-Questions are embedded in batches first, because a service answers sixty of them together far faster than one by one;
-then they are asked concurrently. An evaluation must not flatter or slander: if meaning could not take part in a
-question that was to measure it, the run fails and says why, instead of reporting the words' result under meaning's
-name.
+Questions are embedded in batches first, because a service embeds sixty of them together far faster than one by one;
+then they are recalled concurrently. If the dense leg takes no part in a question that was to measure it, the run fails
+and says why, instead of reporting the lexical leg's result as that of another mode.
 """
 
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Protocol
 
 from memory_recall.embedding.client import EmbeddedBatch
 from memory_recall.errors import EmbedderUnavailable, InvalidInput, MemoryIndexError, first_of
 from memory_recall.evaluation import measures
+from memory_recall.retrying import retry
 from memory_recall.search.fusion import Fusion
 from memory_recall.search.hybrid_recall import HybridRecall
-from memory_recall.search.query import Mode, RecallResult
-from memory_recall.search.query_embedding import Embedded
+from memory_recall.search.query import EmbeddedQuery, Mode, RecallQuery
+from memory_recall.search.result import RecallResult
+from memory_recall.search.sql.filters import Filters
 
 EVERYONE = "all"  # as a question's `conv`: not scoped to one user
 _EMBEDDING_BATCH = 64
-_EMBEDDING_ATTEMPTS = 5
+_EMBEDDING_SECONDS = 60.0  # how long a busy embedder is tried again
 _DEFAULT_CONCURRENCY = 4
 
 
 class RecallDegradedError(MemoryIndexError):
-    """A question that was to measure meaning was answered by words alone."""
+    """A question that was to measure the dense leg was answered by the lexical leg alone."""
 
     reason: ClassVar[str] = "RecallDegraded"
 
 
 class BatchEmbedder(Protocol):
-    """What embeds the questions."""
+    """Embeds the questions."""
 
     model: str | None
 
     async def embed_queries(self, texts: Sequence[str], /) -> EmbeddedBatch:
-        """The vectors of many queries."""
+        """Embed many queries in one request."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A labelled question. `scope` None searches everybody's memories."""
+    """A labelled question with the ids of its answers. `scope` is a user's id; None searches everybody's memories."""
 
     query_id: str
     text: str
@@ -56,7 +58,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one question scored in one mode."""
+    """The scores of one question in one mode."""
 
     question: Question
     mode: Mode
@@ -124,38 +126,31 @@ def _table(outcomes: Sequence[Outcome], modes: Sequence[Mode]) -> dict[str, dict
     return {measure: {mode: round(means[mode][measure], 5) for mode in modes} for measure in measures.MEASURES}
 
 
-async def embed_questions(
-    questions: Sequence[Question],
-    embedder: BatchEmbedder,
-    *,
-    sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
-) -> dict[str, Embedded]:
-    """The vectors of all questions by their text; a busy embedder is given the time that it asks for."""
+async def embed_questions(questions: Sequence[Question], embedder: BatchEmbedder) -> dict[str, EmbeddedQuery]:
+    """Embed all questions and give their vectors by their text; a busy embedder is waited for.
+
+    Raises:
+        EmbedderUnavailable: the embedder failed for a minute.
+    """
     texts = list(dict.fromkeys(question.text for question in questions))
-    found: dict[str, Embedded] = {}
-    for start in range(0, len(texts), _EMBEDDING_BATCH):
-        batch = texts[start : start + _EMBEDDING_BATCH]
-        embedded = await _embed_patiently(embedder, batch, sleep)
+    found: dict[str, EmbeddedQuery] = {}
+    for batch in (texts[start : start + _EMBEDDING_BATCH] for start in range(0, len(texts), _EMBEDDING_BATCH)):
+        embedded = await retry(
+            partial(embedder.embed_queries, batch), on=_asked_to_wait, give_up_after=_EMBEDDING_SECONDS
+        )
         for text, vector in zip(batch, embedded.vectors, strict=True):
-            found[text] = Embedded(vector.tolist(), embedder.model)
+            found[text] = EmbeddedQuery(vector.tolist(), embedder.model)
     return found
 
 
-async def _embed_patiently(
-    embedder: BatchEmbedder, batch: Sequence[str], sleep: Callable[[float], Awaitable[object]]
-) -> EmbeddedBatch:
-    for _ in range(_EMBEDDING_ATTEMPTS - 1):
-        try:
-            return await embedder.embed_queries(batch)
-        except EmbedderUnavailable as error:
-            await sleep(error.retry_after or 1.0)
-    return await embedder.embed_queries(batch)
+def _asked_to_wait(error: BaseException) -> bool | float:
+    return isinstance(error, EmbedderUnavailable) and (error.retry_after or True)
 
 
-def _require_meaning(result: RecallResult, mode: Mode) -> None:
+def _require_not_degraded(result: RecallResult, mode: Mode) -> None:
     if result.reason is not None:
         raise RecallDegradedError(
-            f"Mode {mode} could not be measured: recall degraded to words ({result.reason}).",
+            f"Mode {mode} could not be measured: the recall was degraded to lexical ({result.reason}).",
             "Wait until the MemoryIndex is Ready, or evaluate --modes lexical.",
         )
 
@@ -164,42 +159,43 @@ async def evaluate(
     recall: HybridRecall,
     questions: Sequence[Question],
     modes: Sequence[Mode],
-    vectors: Mapping[str, Embedded],
+    vectors: Mapping[str, EmbeddedQuery],
     *,
     fusion: Fusion | None = None,
     concurrency: int = _DEFAULT_CONCURRENCY,
     share: float = 1.0,
     progress: Callable[[], None] = lambda: None,
 ) -> list[Outcome]:
-    """Ask every question in every mode, with the recall's own fusion unless another is given.
+    """Recall every question in every mode, with the recall's own fusion unless another is given.
 
-    So many questions are asked at once, for that share of the time (0 to 1): beside recalls that people wait for it is
-    well to leave them room.
+    `concurrency` questions are recalled at the same time, during `share` of the time (0 to 1), which leaves room for
+    recalls that people wait for.
 
     Raises:
-        RecallDegradedError: meaning could not take part.
+        RecallDegradedError: the dense leg could not take part.
     """
     turns = asyncio.Semaphore(concurrency)
 
-    async def ask(question: Question, mode: Mode) -> Outcome:
+    async def measure(question: Question, mode: Mode) -> Outcome:
         async with turns:
             began = time.monotonic()
-            result = await recall.recall(
+            query = RecallQuery(
                 question.text,
+                filters=Filters(user_id=question.scope),
                 limit=measures.DEPTH,
-                user_id=question.scope,
                 mode=mode,
                 vector=vectors.get(question.text),
                 fusion=fusion,
             )
+            result = await recall.recall(query)
             await asyncio.sleep((time.monotonic() - began) * (1 / share - 1))
-        _require_meaning(result, mode)
+        _require_not_degraded(result, mode)
         progress()
         return Outcome(question, mode, measures.score(result.ids, question.relevant))
 
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(ask(question, mode)) for question in questions for mode in modes]
+            tasks = [group.create_task(measure(question, mode)) for question in questions for mode in modes]
     except BaseExceptionGroup as errors:
         raise first_of(errors) from None
     return [task.result() for task in tasks]

@@ -1,61 +1,78 @@
-"""A FastAPI router that serves exactly `POST /api/memories/recall`, in the memory API's own request and response form.
+"""A FastAPI router that serves `POST /api/memories/recall`, in the memory API's own request and response form.
 
 An API mounts it in place of its own route:
 
     recall = HybridRecall(pool, EmbedderClient(EMBEDDER_URL, "all-MiniLM-L6-v2"))
     app.include_router(create_recall_router(recall, current_user=lambda user=Depends(get_current_user): user.user_id))
 
-Degrades do not show in the response, since its readers would not know what to do about them; `observe` of
+Degraded recalls do not show in the response, since its readers would not know what to do about them; `observe` of
 `HybridRecall` sees every one.
 
-Whatever goes wrong is answered and logged here, without a word of queries and memories. Left to the framework, a
+Whatever goes wrong is answered and logged here, without any text of queries and memories. Left to the framework, a
 malformed request is quoted in the answer, and an exception in the server's log and in the host's telemetry.
 """
 
 import logging
 import traceback
 from collections.abc import Callable, Coroutine
-from typing import Any, Literal
+from datetime import datetime
+from typing import Any, Literal, get_type_hints
 
 from fastapi import APIRouter, Depends, HTTPException, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, create_model, field_serializer
 
-from memory_recall.errors import DatabaseUnreachable, LockNotAvailable, MemoryIndexError
+from memory_recall.errors import DatabaseUnreachable, InvalidInput, LockNotAvailable, MemoryIndexError
+from memory_recall.search.fusion import SortBy
 from memory_recall.search.hybrid_recall import HybridRecall
-from memory_recall.search.query import MAX_LIMIT, RecalledMemory
+from memory_recall.search.query import MAX_LIMIT, RecallQuery
+from memory_recall.search.result import MEMORY_FIELDS, RecalledMemory
+from memory_recall.search.sql.filters import FILTER_TYPES, NO_FILTERS, Filters
 
 Scope = Literal["owner", "everyone"]
 
 _log = logging.getLogger(__name__)
 
+# Whose memories are searched is decided by the caller's identity, never by the request.
+_FILTERS: dict[str, Any] = {
+    name: (kind, getattr(NO_FILTERS, name)) for name, kind in FILTER_TYPES.items() if name != "user_id"
+}
+_MEMORY: dict[str, Any] = {name: (get_type_hints(RecalledMemory)[name], ...) for name in MEMORY_FIELDS}
+_FilterFields: Any = create_model("_FilterFields", **_FILTERS)
+_MemoryFields: Any = create_model("_MemoryFields", **_MEMORY)
 
-class RecallRequest(BaseModel):
+
+class RecallRequest(_FilterFields):  # type: ignore[misc]  # the filters of `Filters` are listed there alone
     """What the API's hook sends before every prompt."""
 
     context: str
     expanded_query: str = ""
-    category: str | None = None
-    sort_by: Literal["importance", "relevance", "recency"] = "importance"
+    sort_by: SortBy = SortBy.IMPORTANCE
     limit: int = Field(default=10, ge=1, le=MAX_LIMIT)
     is_sensitive: bool = False
 
+    def query(self, user_id: str | None) -> RecallQuery:
+        """The query of a user, or over all memories for None; an empty text filters nothing, as in the API."""
+        given = {name: getattr(self, name) for name in _FILTERS}
+        filters: dict[str, Any] = {name: None if value == "" else value for name, value in given.items()}
+        return RecallQuery(
+            f"{self.context} {self.expanded_query}",
+            filters=Filters(**filters, user_id=user_id),
+            limit=self.limit,
+            sort_by=self.sort_by,
+            sensitive=self.is_sensitive,
+        )
 
-class RecalledEntry(BaseModel):
+
+class RecalledEntry(_MemoryFields):  # type: ignore[misc]  # the fields of `RecalledMemory` are listed there alone
     """One memory of the answer."""
 
-    id: int
-    content: str
-    category: str | None
-    tags: str | None
-    importance: float | None
-    is_sensitive: bool
-    rank: float
-    owner: str | None
-    created_at: str | None
-    updated_at: str | None
     shared_by: str | None
+
+    @field_serializer("created_at", "updated_at")
+    def _as_text(self, moment: datetime | None) -> str | None:
+        return moment.isoformat() if moment else None
 
 
 class RecallResponse(BaseModel):
@@ -71,7 +88,7 @@ def create_recall_router(
     scope: Scope = "owner",
     path: str = "/api/memories/recall",
 ) -> APIRouter:
-    """The router. `current_user` is a FastAPI dependency that yields the caller's user id.
+    """Make the router. `current_user` is a FastAPI dependency that yields the caller's user id.
 
     `scope="everyone"` searches all memories, as an API does whose memories are shared; what belongs to another user is
     then marked by `shared_by`. The default searches the caller's own.
@@ -81,14 +98,7 @@ def create_recall_router(
     @router.post(path, summary="Recall memories by words and by meaning")
     async def recall_memories(body: RecallRequest, user: str = Depends(current_user)) -> RecallResponse:
         try:
-            result = await recall.recall(
-                f"{body.context} {body.expanded_query}",
-                limit=body.limit,
-                sort_by=body.sort_by,
-                category=body.category or None,
-                user_id=user if scope == "owner" else None,
-                sensitive=body.is_sensitive,
-            )
+            result = await recall.recall(body.query(user if scope == "owner" else None))
             return RecallResponse(memories=[_entry(memory, user) for memory in result.memories])
         except Exception as error:  # noqa: BLE001  (any of them may quote a text)
             refusal = _refusal(error)
@@ -98,7 +108,7 @@ def create_recall_router(
 
 
 class _QuietRoute(APIRoute):
-    """Says what is wrong with a request as the framework does, less the input."""
+    """Describes what is wrong with a request as the framework does, but leaves the input out."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
@@ -114,7 +124,9 @@ class _QuietRoute(APIRoute):
 
 
 def _refusal(error: Exception) -> HTTPException:
-    """What the caller is told about a recall that failed; the cause goes to the log."""
+    """The response to a recall that failed; the cause goes to the log."""
+    if isinstance(error, InvalidInput):
+        return HTTPException(422, detail=[{"type": "invalid_input", "loc": ["body"], "msg": error.message}])
     if isinstance(error, (DatabaseUnreachable, LockNotAvailable)):
         return HTTPException(503, detail=error.reason, headers={"Retry-After": "1"})
     if isinstance(error, MemoryIndexError):
@@ -126,16 +138,5 @@ def _refusal(error: Exception) -> HTTPException:
 
 
 def _entry(memory: RecalledMemory, user: str) -> RecalledEntry:
-    return RecalledEntry(
-        id=memory.id,
-        content=memory.content,
-        category=memory.category,
-        tags=memory.tags,
-        importance=memory.importance,
-        is_sensitive=memory.is_sensitive,
-        rank=memory.rank,
-        owner=memory.owner,
-        created_at=memory.created_at.isoformat() if memory.created_at else None,
-        updated_at=memory.updated_at.isoformat() if memory.updated_at else None,
-        shared_by=None if memory.owner == user else memory.owner,
-    )
+    fields = {name: getattr(memory, name) for name in MEMORY_FIELDS}
+    return RecalledEntry(**fields, shared_by=None if memory.owner == user else memory.owner)

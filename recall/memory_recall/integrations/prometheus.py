@@ -5,14 +5,14 @@ Labels name modes and reasons only, which are few and fixed. Needs the extra `me
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
 
-from memory_recall.search.query import RecallResult
+from memory_recall.search.result import RecallResult
 
 NOT_DEGRADED = "none"
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5)
 
 
 class RecallMetrics:
-    """Counts by mode and by the reason that kept meaning out, and the time of both parts of a recall.
+    """Counts recalls by mode and by why they were degraded, and measures the time of their parts in seconds.
 
     `registry` is by default the process' own, which most frameworks' `/metrics` serves. One object a registry.
     """

@@ -1,140 +1,103 @@
-"""Recall over a local SQLite file, without Postgres, embedder or network: the offline degrade.
+"""Recall over a local SQLite file, without Postgres, embedder or network.
 
-The words are searched by FTS5: rows that hold every word, and only when there are none, rows that hold any. The list
-then goes through the same fusion as everywhere else, with an empty dense leg, which leaves FTS5's own order standing.
-A query that FTS5's grammar refuses is searched as a substring.
+FTS5 searches rows that contain every term, and only when there are none, rows that contain any, in FTS5's own order
+blended with importance. A query that FTS5's grammar refuses is searched as a substring.
 """
 # ruff: noqa: S608  (statements are put together from our own expressions; values are bound)
 
 import sqlite3
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
-from memory_recall.search.fusion import Candidate, Fusion, SortBy, fuse
-from memory_recall.search.query import Evidence, RecalledMemory, RecallResult, Timings, check_page
-
-_WEIGHTS = {SortBy.RELEVANCE: (0.7, 0.3), SortBy.IMPORTANCE: (0.4, 0.6), SortBy.RECENCY: (0.7, 0.3)}
-_FUSION = Fusion()
-
-
-@dataclass(frozen=True, slots=True)
-class SqliteColumns:
-    """Which optional columns the local table has; older caches know neither deletion nor sensitivity."""
-
-    sensitive: bool
-    deleted: bool
-    owner: bool
-
-
-@dataclass(frozen=True, slots=True)
-class _Narrowed:
-    """Which rows may be found: the end of a WHERE clause and its values."""
-
-    clause: str
-    values: list[str]
+from memory_recall.search.fusion import SortBy
+from memory_recall.search.query import RecallQuery
+from memory_recall.search.result import RecalledMemory, RecallResult, Timings, memory_from
+from memory_recall.search.sql.expressions import blended, memory_columns
+from memory_recall.search.sql.filters import sqlite_conditions
 
 
 class SqliteRecall:
-    """Recalls from `memories` and `memories_fts` (FTS5 over content, category, tags, expanded_keywords, by rowid)."""
+    """Recalls from `memories` and `memories_fts` (FTS5 over content, category, tags, expanded_keywords, by rowid).
+
+    Columns that older caches lack (is_sensitive, deleted_at, user_id) need not exist.
+    """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        names = {str(row[1]) for row in connection.execute("PRAGMA table_info(memories)")}
-        self._columns = SqliteColumns("is_sensitive" in names, "deleted_at" in names, "user_id" in names)
+        self._columns = {str(row[1]) for row in connection.execute("PRAGMA table_info(memories)")}
 
-    def recall(
-        self,
-        query: str,
-        *,
-        limit: int = 10,
-        offset: int = 0,
-        sort_by: SortBy | str = SortBy.RELEVANCE,
-        category: str | None = None,
-        user_id: str | None = None,
-    ) -> RecallResult:
-        """The memories that the query's words call to mind, best first.
+    def recall(self, query: RecallQuery | str) -> RecallResult:
+        """Recall memories by their terms, best first; there is one leg only, so `mode` and `fusion` change nothing.
 
         Raises:
-            InvalidInput: the page makes no sense.
+            InvalidInput: the query is malformed, or the table lacks the column of a filter.
         """
-        check_page(limit, offset)
-        order = SortBy(sort_by)
-        narrowed = self._narrowed(category, user_id)
-        candidates = self._candidates(query, limit + offset, order, narrowed)
-        page = fuse(candidates, _FUSION, sort_by=order, lexical_is_final=True)[offset : offset + limit]
-        by_id = {one.id: one for one in candidates}
-        memories = tuple(self._memory(by_id[one.id], one.score) for one in page)
-        return RecallResult(memories, "lexical", None, Timings(total=0.0))
+        query = query if isinstance(query, RecallQuery) else RecallQuery(query)
+        began = time.perf_counter()
+        found = self._search(query)[query.offset :]
+        milliseconds = (time.perf_counter() - began) * 1e3
+        return RecallResult(tuple(found), "lexical", None, Timings(total=milliseconds, database=milliseconds))
 
-    def _candidates(self, query: str, depth: int, order: SortBy, narrowed: _Narrowed) -> list[Candidate]:
-        words = [cleaned for word in query.split() if (cleaned := word.replace('"', "").replace("\x00", ""))]
-        if not words:
+    def _search(self, query: RecallQuery) -> list[RecalledMemory]:
+        """Every memory down to the end of the page."""
+        terms = [term for word in query.text.split() if (term := word.replace('"', ""))]
+        if not terms:
             return []
         try:
-            for joint in ("AND", "OR"):
-                match = f" {joint} ".join(f'"{word}"' for word in words)
-                found = self._matching(match, depth, order, narrowed)
+            for operator in ("AND", "OR"):
+                found = self._matching(f" {operator} ".join(f'"{term}"' for term in terms), query)
                 if found:
                     return found
         except sqlite3.OperationalError:
-            return self._containing(query, depth, narrowed)
+            return self._containing(query)
         return []
 
-    def _matching(self, match: str, depth: int, order: SortBy, narrowed: _Narrowed) -> list[Candidate]:
-        of_words, of_importance = _WEIGHTS[order]
-        score = f"(-bm25(memories_fts) * {of_words} + coalesce(m.importance, 0) * {of_importance})"
-        key = "m.created_at" if order is SortBy.RECENCY else score
-        return self._ranked(
-            f"SELECT m.id, m.importance, {score} FROM memories_fts f JOIN memories m ON m.id = f.rowid"
-            f" WHERE memories_fts MATCH ? {narrowed.clause} ORDER BY {key} DESC, m.id LIMIT ?",
-            [match, *narrowed.values, depth],
+    def _matching(self, match: str, query: RecallQuery) -> list[RecalledMemory]:
+        score = blended("-bm25(memories_fts)", query.sort_by)
+        return self._rows(
+            query,
+            score=score,
+            lexical_score="-bm25(memories_fts)",
+            searched="memories_fts f JOIN memories m ON m.id = f.rowid WHERE memories_fts MATCH ?",
+            order="m.created_at" if query.sort_by is SortBy.RECENCY else score,
+            values=[match],
         )
 
-    def _containing(self, query: str, depth: int, narrowed: _Narrowed) -> list[Candidate]:
-        pattern = f"%{query}%"
-        return self._ranked(
-            "SELECT m.id, m.importance, m.importance FROM memories m WHERE (m.content LIKE ? OR m.tags LIKE ?)"
-            f" {narrowed.clause} ORDER BY m.importance DESC, m.id LIMIT ?",
-            [pattern, pattern, *narrowed.values, depth],
+    def _containing(self, query: RecallQuery) -> list[RecalledMemory]:
+        pattern = f"%{query.text}%"
+        return self._rows(
+            query,
+            score="m.importance",
+            lexical_score="NULL",
+            searched="memories m WHERE (m.content LIKE ? OR m.tags LIKE ?)",
+            order="m.importance",
+            values=[pattern, pattern],
         )
 
-    def _narrowed(self, category: str | None, user_id: str | None) -> _Narrowed:
-        wanted = {"m.category": category, "m.user_id": user_id}
-        given = {column: value for column, value in wanted.items() if value is not None}
-        clauses = [f"AND {column} = ?" for column in given]
-        if self._columns.deleted:
-            clauses.append("AND m.deleted_at IS NULL")
-        return _Narrowed(" ".join(clauses), list(given.values()))
-
-    def _ranked(self, sql: str, arguments: Sequence[object]) -> list[Candidate]:
-        rows = self._connection.execute(sql, arguments).fetchall()
-        return [
-            Candidate(id=row[0], importance=row[1] or 0.0, lexical_rank=rank, lexical_score=row[2])
-            for rank, row in enumerate(rows, start=1)
-        ]
-
-    def _memory(self, found: Candidate, score: float) -> RecalledMemory:
-        sensitive = "m.is_sensitive" if self._columns.sensitive else "0"
-        owner = "m.user_id" if self._columns.owner else "NULL"
-        row = self._connection.execute(
-            f"SELECT CASE WHEN {sensitive} THEN NULL ELSE m.content END, m.category, m.tags, m.importance,"
-            f" {sensitive}, {owner}, m.created_at, m.updated_at FROM memories m WHERE m.id = ?",
-            [found.id],
-        ).fetchone()
-        return RecalledMemory(
-            id=found.id,
-            content=f"[SENSITIVE - use secret_get(id={found.id})]" if row[4] else row[0],
-            category=row[1],
-            tags=row[2],
-            importance=row[3],
-            is_sensitive=bool(row[4]),
-            rank=score,
-            owner=row[5],
-            created_at=_moment(row[6]),
-            updated_at=_moment(row[7]),
-            evidence=Evidence(found.lexical_rank, found.lexical_score, None, None),
+    def _rows(
+        self, query: RecallQuery, *, score: str, lexical_score: str, searched: str, order: str, values: Sequence[object]
+    ) -> list[RecalledMemory]:
+        narrowed, filter_values = sqlite_conditions(query.filters, self._columns)
+        columns = memory_columns(
+            sensitive="coalesce(m.is_sensitive, 1)" if "is_sensitive" in self._columns else "0",
+            owner="m.user_id" if "user_id" in self._columns else "NULL",
+            score=score,
         )
+        cursor = self._connection.execute(
+            f"SELECT {columns}, {lexical_score} AS lexical_score FROM {searched} AND {narrowed}"
+            f" ORDER BY {order} DESC, m.id LIMIT ?",
+            [*values, *filter_values, query.limit + query.offset],
+        )
+        names = [column[0] for column in cursor.description]
+        return [_memory(dict(zip(names, row, strict=True)), rank) for rank, row in enumerate(cursor, start=1)]
+
+
+def _memory(row: dict[str, Any], lexical_rank: int) -> RecalledMemory:
+    dates = {name: _moment(row[name]) for name in ("created_at", "updated_at")}
+    evidence = {"lexical_rank": lexical_rank, "dense_rank": None, "dense_score": None}
+    return memory_from({**row, **dates, **evidence, "is_sensitive": bool(row["is_sensitive"])})
 
 
 def _moment(value: object) -> datetime | None:
@@ -145,7 +108,7 @@ def _moment(value: object) -> datetime | None:
 
 
 def create_schema(connection: sqlite3.Connection) -> None:
-    """Create table and index where there are none, for tests, benchmarks and a first start."""
+    """Create the table and its FTS5 index where there are none."""
     connection.executescript(
         """
         CREATE TABLE IF NOT EXISTS memories (

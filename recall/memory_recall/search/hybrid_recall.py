@@ -1,47 +1,72 @@
 """Recall over Postgres: the one entry point that the API, the command line and the evaluation share.
 
-A recall first gets its query's vector, holding no database connection meanwhile, then sends one statement in which both
-legs and their fusion run. Whatever keeps meaning out (no embedder, no extension, another model) leaves exactly the
-lexical order, with the reason in the result. Only what makes words impossible too, a database that cannot be reached,
-is an error. In a large table a recall that has the database to itself runs its legs on two connections instead.
+A recall takes four steps, each of which only goes forward: it reads what the database offers, gets its query's vector
+(holding no database connection meanwhile), executes one statement in which both legs and their fusion run, and, where
+that statement says that another model has become active, follows to this model's embedder for one further attempt.
+Whatever keeps the dense leg out (no embedder, no extension, another model) leaves exactly the lexical order, with the
+reason in the result. Only a database that cannot be reached is an error. In a large table a recall that has the
+database to itself runs its legs on two connections instead.
+
+All of it, waiting for a connection of the pool included, happens within one time budget. A recall that exceeds it is
+refused at once; what it was doing is cancelled and cleaned up in the background, since Postgres may no longer answer.
 """
 
+import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TypeVar
+from typing import TypeVar, get_args
 
-from memory_recall.errors import InvalidInput
+from memory_recall.errors import DatabaseUnreachable, InvalidInput
 from memory_recall.postgres.connection import AnyConnection, Pool
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.schema.columns import ACTIVE, VectorColumn
-from memory_recall.search import execution
-from memory_recall.search.cached_value import Snapshot
-from memory_recall.search.collection_statistics import measure_collection
-from memory_recall.search.execution import Answer
-from memory_recall.search.fusion import Fusion, SortBy
-from memory_recall.search.leg_timing import measure_legs
+from memory_recall.search.background import BackgroundTasks
+from memory_recall.search.cached_value import CachedValue
+from memory_recall.search.fusion import Fusion
 from memory_recall.search.period import Period, PeriodFinder
-from memory_recall.search.query import Degraded, Mode, RecallResult, Timings, check_page, cleaned, memory_of
-from memory_recall.search.query_embedding import DEFAULT_BUDGET, Embedded, QueryEmbedder, QuerySemantics
-from memory_recall.search.readiness import Readiness, read_readiness
+from memory_recall.search.query import EmbeddedQuery, Lexical, RecallQuery
+from memory_recall.search.query_embedding import EMBEDDING_SECONDS, BudgetedQueryEmbedder, QueryEmbedder
+from memory_recall.search.result import Degraded, RecallResult, Timings, memory_from
 from memory_recall.search.sql.bm25 import CollectionStatistics
-from memory_recall.search.sql.filters import Filters
-from memory_recall.search.sql.parallel import splits
-from memory_recall.search.sql.statement import DenseQuery, Legs, Lexical, RecallQuery
+from memory_recall.search.sql.collection_statistics import measure_collection
+from memory_recall.search.sql.execution import Answer, execute, execute_parallel, measure_legs
+from memory_recall.search.sql.parallel import is_worth_splitting
+from memory_recall.search.sql.plan import DEFAULT_FUSION, RecallPlan
+from memory_recall.search.sql.readiness import Readiness, read_readiness
 
 T = TypeVar("T")
 
-DEFAULT_FUSION = Fusion()
-_LEGS: dict[Mode, Legs] = {"hybrid": "both", "lexical": "lexical", "dense": "dense"}
+TIME_BUDGET_SECONDS = 2.0
 _READINESS_SECONDS = 10.0
 _STATISTICS_SECONDS = 300.0
+_CLEANUP_SECONDS = 1.0  # how long a cancelled statement may take to end before its connection is cut
+
+
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    """What one attempt brought, and which embedder its query went to."""
+
+    plan: RecallPlan
+    answer: Answer
+    embedder: QueryEmbedder | None
+    embedding_seconds: float
 
 
 class HybridRecall:
-    """Recalls memories by words and by meaning. Safe for concurrent use; close it when the process ends."""
+    """Recalls memories by a lexical and a dense leg. Safe for concurrent use; close it when the process ends.
+
+    `pool` is an asyncpg pool, which stays the caller's, as does the embedder. `lexical` chooses the lexical leg:
+    "bm25", or "ts_rank" as the memory API has it. `time_budget` (seconds) covers all of a recall, `embedding_budget`
+    (seconds) the embedding of its query. `require_index` False searches without an HNSW index, too. `observe` is called
+    with every result, `temporal` finds the time that a query names, and `parallel_legs` False keeps every recall on one
+    connection.
+
+    Raises:
+        InvalidInput: `lexical` is unknown, or the embedding's budget leaves no time for the rest.
+    """
 
     def __init__(
         self,
@@ -51,188 +76,181 @@ class HybridRecall:
         table: str = "memories",
         lexical: Lexical = "bm25",
         fusion: Fusion = DEFAULT_FUSION,
-        embedding_budget: float = DEFAULT_BUDGET,
+        time_budget: float = TIME_BUDGET_SECONDS,
+        embedding_budget: float = EMBEDDING_SECONDS,
         require_index: bool = True,
         column: VectorColumn = ACTIVE,
         observe: Callable[[RecallResult], None] | None = None,
         temporal: PeriodFinder | None = None,
         parallel_legs: bool = True,
     ) -> None:
+        if not 0 < embedding_budget < time_budget:
+            raise InvalidInput(
+                f"An embedding's budget of {embedding_budget:g} s does not fit into the recall's of {time_budget:g} s.",
+                "Give a `time_budget` larger than the `embedding_budget`, both above zero.",
+            )
+        if lexical not in get_args(Lexical):
+            raise InvalidInput(f"There is no lexical leg {lexical!r}.", f"Use one of: {', '.join(get_args(Lexical))}.")
         self._pool = pool
-        self._lexical: Lexical = lexical
+        self._lexical = lexical
         self._fusion = fusion
+        self._budget = time_budget
         self._require_index = require_index
         self._observe = observe
         self._temporal = temporal
         self._parallel_legs = parallel_legs
-        self._under_way = 0
-        self._semantics = QuerySemantics(embedder, budget=embedding_budget)
-        self._readiness = Snapshot(
-            lambda: self._read(lambda one: read_readiness(one, table, column)), _READINESS_SECONDS
+        self._executing = 0
+        self._embedder = BudgetedQueryEmbedder(embedder, budget=embedding_budget)
+        self._tasks = BackgroundTasks()
+        self._readiness = CachedValue(
+            lambda: self._read(lambda connection: read_readiness(connection, table, column)), _READINESS_SECONDS
         )
-        self._statistics = Snapshot(self._measure, _STATISTICS_SECONDS)
+        self._statistics = CachedValue(self._measure, _STATISTICS_SECONDS)
 
     async def close(self) -> None:
         """End background work; the pool and the embedder belong to the caller."""
-        await self._semantics.close()
-        await self._readiness.close()
-        await self._statistics.close()
+        for part in (self._tasks, self._embedder, self._readiness, self._statistics):
+            await part.close()
 
-    async def recall(
-        self,
-        query: str,
-        *,
-        limit: int = 10,
-        offset: int = 0,
-        sort_by: SortBy | str = SortBy.RELEVANCE,
-        category: str | None = None,
-        tags: Sequence[str] = (),
-        user_id: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        mode: Mode = "hybrid",
-        vector: Embedded | None = None,
-        sensitive: bool = False,
-        fusion: Fusion | None = None,
-        explain: bool = False,
-        now: datetime | None = None,
-    ) -> RecallResult:
-        """The memories that the query calls to mind, best first.
-
-        `vector` spares the embedding where the caller has it already, `fusion` replaces the usual one for this recall.
-        A `sensitive` query is never sent to a hosted embedder and is answered by words alone where there is no other.
-        `explain` measures the legs. `now`, with a time zone, is when the query is asked, for the times that it names.
+    async def recall(self, query: RecallQuery | str) -> RecallResult:
+        """Recall memories, best first, within the time budget; a text stands for a query with every default.
 
         Raises:
-            DatabaseUnreachable: not even words can be searched.
-            InvalidInput: the page makes no sense, or `now` has no time zone.
+            DatabaseUnreachable: the database cannot be searched, or did not answer within the time budget.
+            InvalidInput: the query is malformed, or the table lacks the column of a filter.
         """
-        check_page(limit, offset)
-        text = cleaned(query)
-        plan = RecallQuery(
-            text=text,
-            legs=_LEGS[mode],
-            lexical=self._lexical,
-            fusion=fusion or self._fusion,
-            sort_by=SortBy(sort_by),
-            filters=Filters(category, tuple(tags), user_id, since, until),
-            limit=limit,
-            offset=offset,
-            period=self._period(text, now),
-        )
-        result = await self._answer(plan, mode, vector, sensitive=sensitive, explain=explain)
+        query = query if isinstance(query, RecallQuery) else RecallQuery(query)
+        answering = self._tasks.start(self._answer(query))
+        try:
+            await asyncio.wait({answering}, timeout=self._budget)
+        finally:
+            answering.cancel()  # does nothing to a task that has ended
+        if not answering.done():
+            raise DatabaseUnreachable(
+                f"The recall was not answered within its {self._budget:g} seconds.",
+                "Check that the database answers and that the pool has connections to spare, or raise `time_budget`.",
+            )
+        result = answering.result()
         if self._observe is not None:
             self._observe(result)
         return result
 
-    def _period(self, text: str, now: datetime | None) -> Period | None:
-        if now is not None and now.tzinfo is None:
-            raise InvalidInput("`now` has no time zone.", "Give one, such as that of the asker.")
-        return self._temporal(text, now or datetime.now(UTC)) if self._temporal else None
-
-    async def _answer(
-        self, plan: RecallQuery, mode: Mode, vector: Embedded | None, *, sensitive: bool, explain: bool
-    ) -> RecallResult:
+    async def _answer(self, query: RecallQuery) -> RecallResult:
         began = time.perf_counter()
-        readiness = await self._readiness.get()
-        asked = self._semantics.asked
-        dense = await self._dense(plan, readiness, vector, sensitive=sensitive)
-        embedded = time.perf_counter()
-        answer = await self._ask(plan, readiness, dense, explain=explain)
-        if vector is None and self._follow(answer, asked):
-            self._readiness.forget()  # another model's vectors may have other dimensions
-            readiness = await self._readiness.get()
-            dense = await self._dense(plan, readiness, None, sensitive=sensitive)
-            answer = await self._ask(plan, readiness, dense, explain=explain)
-        ended = time.perf_counter()
+        period = self._temporal(query.text, query.now or datetime.now(UTC)) if self._temporal else None
+        attempt = await self._attempt(query, period)
+        embedding_seconds = attempt.embedding_seconds
+        if self._follow(attempt):
+            attempt = await self._attempt(query, period)
+            embedding_seconds += attempt.embedding_seconds
+        total = time.perf_counter() - began
+        timings = Timings(total * 1e3, embedding_seconds * 1e3, (total - embedding_seconds) * 1e3)
+        if query.explain:
+            timings = replace(timings, legs=await self._explain(attempt))
         return RecallResult(
-            memories=tuple(memory_of(row) for row in answer.rows if row["id"] is not None),
-            mode=mode,
-            reason=answer.reason,
-            timings=Timings((ended - began) * 1e3, (embedded - began) * 1e3, (ended - embedded) * 1e3, answer.legs),
+            memories=tuple(memory_from(row) for row in attempt.answer.rows if row["id"] is not None),
+            mode=query.mode,
+            reason=attempt.answer.reason,
+            timings=timings,
         )
 
-    def _follow(self, answer: Answer, asked: QueryEmbedder | None) -> bool:
-        """Turn to where the active model is served, if that may bring in the meaning that the answer lacks."""
-        if answer.reason is None or answer.active is None:
-            return False
-        return self._semantics.follow(answer.active, asked, answer.reason)
+    async def _attempt(self, query: RecallQuery, period: Period | None) -> _Attempt:
+        """Read what the database offers, embed the query, plan the statement and execute it."""
+        readiness = await self._readiness.get()
+        statistics = await self._statistics.get() if self._lexical == "bm25" and query.ranked else None
+        embedder, began = self._embedder.current, time.perf_counter()
+        embedded = await self._embed(query, readiness)
+        embedding_seconds = time.perf_counter() - began
+        plan = RecallPlan(
+            query=query,
+            table=readiness.table,
+            lexical=self._lexical,
+            fusion=query.fusion or self._fusion,
+            period=period,
+            dense=readiness.dense_leg(embedded) if isinstance(embedded, EmbeddedQuery) else None,
+            refusal=embedded if isinstance(embedded, Degraded) else None,
+            has_state=readiness.has_state,
+            compiles=readiness.compiles,
+            statistics=statistics,
+        )
+        return _Attempt(plan, await self._execute(plan), embedder, embedding_seconds)
 
-    async def _dense(
-        self, plan: RecallQuery, readiness: Readiness, vector: Embedded | None, *, sensitive: bool
-    ) -> DenseQuery | Degraded | None:
-        """What the dense leg searches by, or why it cannot take part; None where meaning was not asked for."""
-        if plan.legs == "lexical" or not plan.ranked:
+    async def _embed(self, query: RecallQuery, readiness: Readiness) -> EmbeddedQuery | Degraded | None:
+        """The query's vector, or why the dense leg cannot take part; None where it was not asked for."""
+        if query.mode == "lexical" or not query.ranked:
             return None
-        if sensitive and vector is None and self._semantics.hosted:
+        if query.sensitive and query.vector is None and self._embedder.hosted:
             return Degraded.SENSITIVE_QUERY
         refusal = readiness.refusal(require_index=self._require_index)
         if refusal is not None:
             return refusal
-        embedded = vector or await self._semantics.embed(plan.text)
-        if isinstance(embedded, Degraded):
-            return embedded
-        if len(embedded.vector) != readiness.dimensions:
+        embedded = query.vector or await self._embedder.embed(query.text)
+        if isinstance(embedded, EmbeddedQuery) and len(embedded.vector) != readiness.dimensions:
             self._readiness.forget()  # it may be older than a swap
             return Degraded.DIMENSION_MISMATCH
-        return DenseQuery(
-            embedded.vector,
-            embedded.model,
-            readiness.iterative_scan,
-            column=readiness.column,
-            names_agree=readiness.knows_swaps and readiness.column is ACTIVE,
-            graph=readiness.graph,
-        )
+        return embedded
 
-    async def _ask(
-        self, plan: RecallQuery, readiness: Readiness, dense: DenseQuery | Degraded | None, *, explain: bool
-    ) -> Answer:
-        plan = replace(plan, has_state=readiness.has_state)
-        if plan.lexical == "bm25" and plan.ranked:
-            plan = replace(plan, statistics=await self._statistics.get())
+    async def _execute(self, plan: RecallPlan) -> Answer:
         async with self._counted(), self._acquire() as connection:
-            answer = None if explain else await self._ask_both_at_once(connection, plan, readiness, dense)
-            if answer is None:
-                answer = await execution.ask(connection, plan, readiness, dense)
-            if answer.reason is Degraded.DENSE_FAILED:
-                self._readiness.forget()  # what it knew of the schema has just proved wrong
-            if not explain:
-                return answer
-            return replace(answer, legs=await measure_legs(connection, *answer.sent, compiles=readiness.compiles))
+            if self._may_use_two_connections(plan):
+                async with self._acquire() as second:
+                    answer = await execute_parallel((connection, second), plan)
+            else:
+                answer = await execute(connection, plan)
+        if answer.reason is Degraded.DENSE_FAILED:
+            self._readiness.forget()  # what it knew of the schema has just proved wrong
+        return answer
 
-    async def _ask_both_at_once(
-        self, connection: AnyConnection, plan: RecallQuery, readiness: Readiness, dense: DenseQuery | Degraded | None
-    ) -> Answer | None:
-        """None where one statement is to do it all, as while other recalls need the processors, too."""
-        if not self._parallel_legs or not isinstance(dense, DenseQuery) or not splits(plan):
-            return None
-        # It never waits for one connection while it holds another.
-        if self._under_way > 1 or not self._pool.get_idle_size():
-            return None
-        async with self._acquire() as second:
-            return await execution.ask_both_at_once((connection, second), plan, readiness, dense)
+    def _may_use_two_connections(self, plan: RecallPlan) -> bool:
+        """Whether the legs run in parallel, as long as no other recall needs the processors.
+
+        A recall that has one connection never waits for a second one. An explained recall is one statement.
+        """
+        if not self._parallel_legs or plan.query.explain or not is_worth_splitting(plan):
+            return False
+        return self._executing == 1 and self._pool.get_idle_size() > 0
+
+    def _follow(self, attempt: _Attempt) -> bool:
+        """Turn to where the active model is served; whether a further attempt may have the dense leg."""
+        answer = attempt.answer
+        if attempt.plan.query.vector is not None or answer.reason is None or answer.active is None:
+            return False
+        followed = self._embedder.follow(answer.active, attempt.embedder, answer.reason)
+        if followed:
+            self._readiness.forget()  # another model's vectors may have other dimensions
+        return followed
+
+    async def _explain(self, attempt: _Attempt) -> dict[str, float]:
+        sent, compiles = attempt.answer.sent, attempt.plan.compiles
+        return await self._read(lambda connection: measure_legs(connection, sent, compiles=compiles))
 
     @asynccontextmanager
     async def _counted(self) -> AsyncIterator[None]:
-        self._under_way += 1
+        self._executing += 1
         try:
             yield
         finally:
-            self._under_way -= 1
+            self._executing -= 1
 
     @asynccontextmanager
     async def _acquire(self) -> AsyncIterator[AnyConnection]:
+        """A connection of the pool, which is cut where it is not returned soon after the time budget."""
         with translated("connecting to the database"):
             connection = await self._pool.acquire()
+        cut = asyncio.get_running_loop().call_later(self._budget + _CLEANUP_SECONDS, connection.terminate)
         try:
             yield connection
         finally:
-            with translated("returning a connection"):
-                await self._pool.release(connection)
+            try:
+                with translated("returning a connection"):
+                    await self._pool.release(connection)
+            finally:
+                cut.cancel()
 
     async def _read(self, action: Callable[[AnyConnection], Awaitable[T]]) -> T:
-        async with self._acquire() as connection:
-            return await action(connection)
+        with translated("reading from the database"):
+            async with asyncio.timeout(self._budget), self._acquire() as connection:
+                return await action(connection)
 
     async def _measure(self) -> CollectionStatistics:
         readiness = await self._readiness.get()

@@ -1,122 +1,83 @@
-"""What a recall is asked and what it answers: plain data that Postgres and SQLite, router and command line share."""
+"""What a recall is asked: one frozen value that checks itself.
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from datetime import datetime
-from enum import StrEnum
-from typing import Any, Literal
+The library, the router, the command line, SQLite mode and the benchmarks all pass it on as it is.
+"""
+
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, Literal, get_args
+
+from pydantic import AwareDatetime, BeforeValidator, Field
 
 from memory_recall.errors import InvalidInput
+from memory_recall.search.fusion import Fusion, SortBy
+from memory_recall.search.sql.filters import NO_FILTERS, Filters
+from memory_recall.search.validation import check_fields
 
 Mode = Literal["hybrid", "lexical", "dense"]
+Lexical = Literal["bm25", "ts_rank"]
 
 MAX_LIMIT = 500
 MAX_QUERY_CHARACTERS = 50_000  # Postgres refuses texts of a megabyte; nobody's question is that long
 
 
-class Degraded(StrEnum):
-    """Why a recall that should have used meaning was answered by words alone."""
-
-    NO_EMBEDDER = "NoEmbedder"
-    SENSITIVE_QUERY = "SensitiveQuery"
-    EMBEDDER_TIMEOUT = "EmbedderTimeout"
-    EMBEDDER_FAILED = "EmbedderFailed"
-    EMBEDDER_REFUSED = "EmbedderRefused"
-    CIRCUIT_OPEN = "EmbedderCircuitOpen"
-    EXTENSION_MISSING = "ExtensionMissing"
-    SCHEMA_MISSING = "SchemaMissing"
-    INDEX_MISSING = "IndexMissing"
-    MODEL_MISMATCH = "ModelMismatch"
-    DIMENSION_MISMATCH = "DimensionMismatch"
-    DENSE_FAILED = "DenseLegFailed"
+def _cleaned(text: object) -> object:
+    """Take out what Postgres cannot store: NUL, lone surrogates, and more text than a tsvector holds."""
+    if not isinstance(text, str):
+        return text
+    return text.replace("\x00", " ").encode("utf-8", "ignore").decode("utf-8").strip()[:MAX_QUERY_CHARACTERS]
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
-    """How each leg judged a memory; None where it did not find it (scores may be computed nevertheless)."""
+class EmbeddedQuery:
+    """A query's vector and the name of the model that made it; None skips the comparison with the table's model."""
 
-    lexical_rank: int | None
-    lexical_score: float | None
-    dense_rank: int | None
-    dense_score: float | None
+    vector: list[float]
+    model: str | None
 
 
 @dataclass(frozen=True, slots=True)
-class RecalledMemory:
-    """One memory as the API returns it; a sensitive one comes without its content."""
+class RecallQuery:
+    """What is asked of a recall.
 
-    id: int
-    content: str
-    category: str | None
-    tags: str | None
-    importance: float | None
-    is_sensitive: bool
-    rank: float
-    owner: str | None
-    created_at: datetime | None
-    updated_at: datetime | None
-    evidence: Evidence
-
-
-@dataclass(frozen=True, slots=True)
-class Timings:
-    """Milliseconds. `legs` only when asked for, since measuring them runs the statement a second time."""
-
-    total: float
-    embedding: float = 0.0
-    database: float = 0.0
-    legs: Mapping[str, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class RecallResult:
-    """The page of memories, and whether meaning took part in finding them."""
-
-    memories: tuple[RecalledMemory, ...]
-    mode: Mode
-    reason: Degraded | None
-    timings: Timings
-
-    @property
-    def degraded(self) -> bool:
-        """Whether the answer is that of the lexical leg although more was asked for."""
-        return self.reason is not None
-
-    @property
-    def ids(self) -> list[int]:
-        """The memories' ids, best first."""
-        return [memory.id for memory in self.memories]
-
-
-def cleaned(query: str) -> str:
-    """The query without what Postgres cannot take: NUL, lone surrogates, and more text than a tsvector holds."""
-    return query.replace("\x00", " ").encode("utf-8", "ignore").decode("utf-8").strip()[:MAX_QUERY_CHARACTERS]
-
-
-def check_page(limit: int, offset: int) -> None:
-    """Refuse a page that makes no sense.
+    `text` is the query; NUL, lone surrogates and what exceeds 50,000 characters are taken out. `limit` (1 to 500) and
+    `offset` (0 or more) count memories. A `sensitive` query is never sent to a hosted embedder; where there is no other
+    it is answered by the lexical leg. `now` is when the query is asked, for the times that it names, by default the
+    present. `vector` is the query's embedding where the caller has it already, `fusion` replaces that of the
+    `HybridRecall`, and `explain` also measures the legs.
 
     Raises:
-        InvalidInput: `limit` or `offset` is out of range.
+        InvalidInput: a field is of the wrong type or out of range, or a time has no time zone.
     """
-    if not 1 <= limit <= MAX_LIMIT:
-        raise InvalidInput(f"The limit is {limit}.", f"Ask for 1 to {MAX_LIMIT} memories.")
-    if offset < 0:
-        raise InvalidInput(f"The offset is {offset}.", "Start at zero or later.")
+
+    text: Annotated[str, BeforeValidator(_cleaned)]
+    _: KW_ONLY
+    filters: Filters = NO_FILTERS
+    limit: Annotated[int, Field(ge=1, le=MAX_LIMIT)] = 10
+    offset: Annotated[int, Field(ge=0)] = 0
+    mode: Mode = "hybrid"
+    sort_by: Annotated[SortBy, Field(strict=False)] = SortBy.RELEVANCE
+    sensitive: bool = False
+    now: AwareDatetime | None = None
+    vector: EmbeddedQuery | None = None
+    fusion: Fusion | None = None
+    explain: bool = False
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    @property
+    def ranked(self) -> bool:
+        """Whether scores order the answer, rather than dates or, where there is no text, importance."""
+        return bool(self.text) and self.sort_by is not SortBy.RECENCY
 
 
-def memory_of(row: Mapping[str, Any]) -> RecalledMemory:
-    """A row of the recall statement."""
-    return RecalledMemory(
-        id=row["id"],
-        content=row["content"],
-        category=row["category"],
-        tags=row["tags"],
-        importance=row["importance"],
-        is_sensitive=row["is_sensitive"],
-        rank=row["score"],
-        owner=row["owner"],
-        created_at=row["created_at"],
-        updated_at=row["updated_at"],
-        evidence=Evidence(row["lexical_rank"], row["lexical_score"], row["dense_rank"], row["dense_score"]),
-    )
+def mode_named(name: str) -> Mode:
+    """The mode of that name.
+
+    Raises:
+        InvalidInput: there is no such mode.
+    """
+    known: dict[str, Mode] = {mode: mode for mode in get_args(Mode)}
+    if name not in known:
+        raise InvalidInput(f"There is no mode {name!r}.", f"Use one of: {', '.join(known)}.")
+    return known[name]

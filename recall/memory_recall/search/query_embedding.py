@@ -1,56 +1,50 @@
-"""The query's vector within a budget, or the reason why there is none; it never raises.
+"""Embeds queries within a time budget, or says why there is no vector; it never raises.
 
 A recall sits on the path of every prompt, so an embedder that is slow or gone may cost one budget once. After the first
-failure the circuit is open: recalls are told so at once, while a background task asks the embedder again and again,
+failure the circuit is open: recalls are told so at once, while a background task probes the embedder again and again,
 each time a little later, until it answers within the budget. No recall is spent on finding out.
 """
 
 import asyncio
-import contextlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from memory_recall.embedding.following import ActiveSeen, FollowingEmbedder
 from memory_recall.errors import EmbedderRejected, ModelMismatch
-from memory_recall.search.query import Degraded
+from memory_recall.search.background import BackgroundTasks
+from memory_recall.search.query import EmbeddedQuery
+from memory_recall.search.result import Degraded
 
-DEFAULT_BUDGET = 0.150
+EMBEDDING_SECONDS = 0.150
 _PROBE_DELAYS = (0.5, 1.0, 2.0)  # the last repeats: recovery is seen within two seconds and a half
 _PROBE_TEXT = "ping"
 _FAILURES = frozenset({Degraded.EMBEDDER_FAILED, Degraded.EMBEDDER_TIMEOUT, Degraded.CIRCUIT_OPEN})
-_CURABLE = _FAILURES | {Degraded.MODEL_MISMATCH, Degraded.DIMENSION_MISMATCH}
+_CURED_BY_FOLLOWING = _FAILURES | {Degraded.MODEL_MISMATCH, Degraded.DIMENSION_MISMATCH}
 
 
 class QueryEmbedder(Protocol):
-    """Anything that embeds queries. A `model` attribute, where it has one, is compared with the table's vectors."""
+    """Embeds queries. A `model` attribute, where it has one, is compared with the model of the table's vectors."""
 
     async def embed_query(self, text: str, /) -> Iterable[float]:
-        """The vector of one query."""
+        """Embed one query."""
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Embedded:
-    """A query's vector."""
-
-    vector: list[float]
-    model: str | None
-
-
-class QuerySemantics:
-    """Embeds queries for recalls behind a budget and a circuit breaker."""
+class BudgetedQueryEmbedder:
+    """Embeds queries for recalls behind a time budget in seconds and a circuit breaker."""
 
     def __init__(
         self,
         embedder: QueryEmbedder | None,
         *,
-        budget: float = DEFAULT_BUDGET,
+        budget: float = EMBEDDING_SECONDS,
         probe_delays: Sequence[float] = _PROBE_DELAYS,
     ) -> None:
         self._embedder = embedder
+        self._following = embedder if isinstance(embedder, FollowingEmbedder) else None
         self._budget = budget
         self._probe_delays = probe_delays
+        self._tasks = BackgroundTasks()
         self._probe: asyncio.Task[None] | None = None
 
     @property
@@ -63,47 +57,47 @@ class QuerySemantics:
         """Whether the embedder failed and has not recovered yet."""
         return self._probe is not None and not self._probe.done()
 
-    async def embed(self, text: str) -> Embedded | Degraded:
-        """The vector of the text, or why there is none."""
+    @property
+    def current(self) -> QueryEmbedder | None:
+        """The embedder that the next query goes to."""
+        return self._following.current if self._following else self._embedder
+
+    async def embed(self, text: str) -> EmbeddedQuery | Degraded:
+        """Embed a query, or say why there is no vector."""
         if self._embedder is None:
             return Degraded.NO_EMBEDDER
         if self.circuit_open:
             return Degraded.CIRCUIT_OPEN
-        outcome = await self._attempt(self._embedder, text)
-        failed = isinstance(outcome, Degraded) and outcome in _FAILURES
-        if failed and not self.circuit_open:
-            self._probe = asyncio.create_task(self._recover(self._embedder))
+        outcome = await self._attempt(text)
+        if isinstance(outcome, Degraded) and outcome in _FAILURES and not self.circuit_open:
+            self._probe = self._tasks.start(self._recover())
         return outcome
 
-    @property
-    def asked(self) -> QueryEmbedder | None:
-        """Who is asked at the moment."""
-        return self._embedder.current if isinstance(self._embedder, FollowingEmbedder) else self._embedder
+    def follow(self, active: ActiveSeen, embedder: QueryEmbedder | None, reason: Degraded) -> bool:
+        """Turn to where the active model is served; whether embedding once more may cure the degraded recall.
 
-    def follow(self, active: ActiveSeen, asked: QueryEmbedder | None, reason: Degraded) -> bool:
-        """Turn to where the active model is served, if that may cure what kept meaning out; whether it may."""
-        if not isinstance(self._embedder, FollowingEmbedder) or reason not in _CURABLE:
+        `embedder` is the one that the recall's query went to, which another recall may have left meanwhile.
+        """
+        if self._following is None or reason not in _CURED_BY_FOLLOWING:
             return False
-        moved = self._embedder.follow(active, asked, failed=reason in _FAILURES)
+        moved = self._following.follow(active, embedder, failed=reason in _FAILURES)
         if moved and self._probe is not None:
-            self._probe.cancel()  # it asks the one that we have left
+            self._probe.cancel()  # it probes the embedder that we have left
             self._probe = None
         return moved
 
     async def close(self) -> None:
         """End the background task."""
-        if self._probe is not None:
-            self._probe.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._probe
+        await self._tasks.close()
 
-    async def _attempt(self, embedder: QueryEmbedder, text: str) -> Embedded | Degraded:
-        # The one that is asked, held fast: another recall may follow to the next model while this one waits.
-        asked: QueryEmbedder = embedder.current if isinstance(embedder, FollowingEmbedder) else embedder
+    async def _attempt(self, text: str) -> EmbeddedQuery | Degraded:
+        embedder = self.current  # another recall may follow to the next model while this one waits
+        if embedder is None:
+            return Degraded.NO_EMBEDDER
         try:
             async with asyncio.timeout(self._budget):
-                vector = await asked.embed_query(text)
-            return Embedded([float(number) for number in vector], getattr(asked, "model", None))
+                vector = await embedder.embed_query(text)
+            return EmbeddedQuery([float(number) for number in vector], getattr(embedder, "model", None))
         except ModelMismatch:
             return Degraded.MODEL_MISMATCH  # it serves another model by now
         except EmbedderRejected:
@@ -113,11 +107,11 @@ class QuerySemantics:
         except Exception:  # noqa: BLE001  (a recall never fails because an embedder of any make did)
             return Degraded.EMBEDDER_FAILED
 
-    async def _recover(self, embedder: QueryEmbedder) -> None:
+    async def _recover(self) -> None:
         delays = iter(self._probe_delays)
         delay = next(delays)
         while True:
             await asyncio.sleep(delay)
-            if isinstance(await self._attempt(embedder, _PROBE_TEXT), Embedded):
+            if isinstance(await self._attempt(_PROBE_TEXT), EmbeddedQuery):
                 return
             delay = next(delays, delay)

@@ -11,6 +11,7 @@ from memory_recall.search.query import Mode
 from memory_recall.swap.gate import MEASURE, Scores, Verdict, judge, not_measurable
 
 _MODES: tuple[Mode, ...] = ("hybrid", "dense")
+_TIME_BUDGET = 60.0  # seconds of one recall, for which nobody waits here
 _SHARE = 0.5  # of the time; the recalls beside it are waited for, the gate is not
 
 
@@ -37,7 +38,7 @@ async def _scores(
 ) -> Scores:
     vectors = await embed_questions(questions, embedder)
     pool = await create_pool(source, max_size=1, application_name="memory-swap-gate")
-    recall = HybridRecall(pool, table=table, column=column)
+    recall = HybridRecall(pool, table=table, column=column, time_budget=_TIME_BUDGET)
     try:
         outcomes = await evaluate(recall, questions, _MODES, vectors, concurrency=1, share=_SHARE)
     finally:

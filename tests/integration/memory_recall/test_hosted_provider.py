@@ -21,7 +21,8 @@ from memory_recall.indexing.worker_session import Session
 from memory_recall.postgres.connection import DsnText, create_pool
 from memory_recall.schema.migrate import MigrationRequest, migrate
 from memory_recall.search.hybrid_recall import HybridRecall
-from memory_recall.search.query import Degraded
+from memory_recall.search.query import RecallQuery
+from memory_recall.search.result import Degraded
 from tests.integration.conftest import Database
 from tests.integration.memory_recall.voyage_server import VoyageServer
 from tests.integration.memory_recall.workbench import DIMENSIONS, Workbench
@@ -222,7 +223,7 @@ async def test_the_command_embeds_through_the_provider_and_keeps_key_and_text_to
 @asynccontextmanager
 async def recalling(bench: Workbench, embedder: Any) -> AsyncIterator[HybridRecall]:
     pool = await create_pool(DsnText(bench.database.dsn))
-    recall = HybridRecall(pool, embedder, require_index=False, embedding_budget=5.0)
+    recall = HybridRecall(pool, embedder, require_index=False, embedding_budget=5.0, time_budget=60.0)
     try:
         yield recall
     finally:
@@ -242,8 +243,8 @@ async def test_a_sensitive_query_never_leaves_and_is_answered_by_words(bench: Wo
     await fill(bench)
     provider(bench).heard = b""
     async with asking(bench) as recall:
-        secret = await recall.recall("kettle vinegar", sensitive=True)
-        words = await recall.recall("kettle vinegar", mode="lexical")
+        secret = await recall.recall(RecallQuery("kettle vinegar", sensitive=True))
+        words = await recall.recall(RecallQuery("kettle vinegar", mode="lexical"))
         assert provider(bench).heard == b""
         assert (secret.reason, secret.ids) == (Degraded.SENSITIVE_QUERY, words.ids)
         open_one = await recall.recall("kettle vinegar")
@@ -264,7 +265,7 @@ async def test_an_embedder_of_our_own_embeds_a_sensitive_query(bench: Workbench)
             return [1.0] * DIMENSIONS
 
     async with recalling(bench, Ours()) as recall:
-        assert (await recall.recall("kettle", sensitive=True)).reason is None
+        assert (await recall.recall(RecallQuery("kettle", sensitive=True))).reason is None
 
 
 async def test_the_recall_command_and_the_route_know_sensitive_queries(bench: Workbench) -> None:

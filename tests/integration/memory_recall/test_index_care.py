@@ -18,7 +18,7 @@ from memory_recall.indexing.metrics import WorkerMetrics
 from memory_recall.postgres.connection import Connection, DsnText, connect
 from memory_recall.schema.migrate import MigrationRequest, migrate
 from memory_recall.schema.revisions import require_schema
-from memory_recall.search.readiness import read_readiness
+from memory_recall.search.sql.readiness import read_readiness
 from tests.integration.conftest import Database
 
 Requests = Callable[..., MigrationRequest]

@@ -17,7 +17,7 @@ from memory_bench.recall.named_times import compare_boost
 from memory_bench.recall.prompts import WORDS_BEFORE, in_prompts
 from memory_bench.recall.published import MODEL, STRATA, exact_recall_by_stratum, read_published, reword_as_published
 from memory_bench.recall.settings import DEFAULT, Setting, settings
-from memory_recall.search.fusion import Candidate
+from memory_bench.reference_fusion import Candidate
 
 
 def scores(name: str, good: float, robust: float, leg: float) -> SetScores:

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from memory_recall.cli import reading
 from memory_recall.cli.app import create_app
-from memory_recall.search.query import Evidence, RecalledMemory, RecallResult, Timings
+from memory_recall.search.result import Evidence, RecalledMemory, RecallResult, Timings
 
 
 class OneMemory:

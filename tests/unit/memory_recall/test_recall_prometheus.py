@@ -3,7 +3,8 @@
 from prometheus_client import CollectorRegistry, generate_latest
 
 from memory_recall.integrations.prometheus import RecallMetrics
-from memory_recall.search.query import Degraded, Evidence, Mode, RecalledMemory, RecallResult, Timings
+from memory_recall.search.query import Mode
+from memory_recall.search.result import Degraded, Evidence, RecalledMemory, RecallResult, Timings
 
 
 def result(mode: Mode, reason: Degraded | None, content: str = "") -> RecallResult:

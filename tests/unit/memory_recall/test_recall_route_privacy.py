@@ -22,7 +22,7 @@ from starlette.responses import JSONResponse
 
 from memory_recall.integrations.fastapi import create_recall_router
 from memory_recall.search.hybrid_recall import HybridRecall
-from memory_recall.search.query import Evidence, RecalledMemory, RecallResult, Timings
+from memory_recall.search.result import Evidence, RecalledMemory, RecallResult, Timings
 
 CANARY = "zebra-CANARY-7731"
 PATH = "/api/memories/recall"
@@ -116,6 +116,9 @@ class BrokenPool:
 
     async def release(self, _connection: object) -> None:
         return None
+
+    def terminate(self) -> None:
+        """Nothing to cut."""
 
     async def fetch(self, *_arguments: object) -> Any:
         raise self.error

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 import pytest
 
 from memory_recall.errors import EmbedderRejected, EmbedderUnavailable
-from memory_recall.search.query import Degraded
-from memory_recall.search.query_embedding import Embedded, QuerySemantics
+from memory_recall.search.query import EmbeddedQuery
+from memory_recall.search.query_embedding import BudgetedQueryEmbedder
+from memory_recall.search.result import Degraded
 
 SOON = (0.0,)
 
@@ -36,12 +37,12 @@ class Scripted:
 
 async def test_a_vector_carries_its_model() -> None:
     """The statement compares it with the model of the table's vectors."""
-    assert await QuerySemantics(Scripted([1.0, 0.0])).embed("q") == Embedded([1.0, 0.0], "tiny")
+    assert await BudgetedQueryEmbedder(Scripted([1.0, 0.0])).embed("q") == EmbeddedQuery([1.0, 0.0], "tiny")
 
 
 async def test_without_an_embedder_there_is_a_reason_and_no_error() -> None:
     """A deployment without one is an ordinary deployment."""
-    assert await QuerySemantics(None).embed("q") is Degraded.NO_EMBEDDER
+    assert await BudgetedQueryEmbedder(None).embed("q") is Degraded.NO_EMBEDDER
 
 
 @pytest.mark.parametrize(
@@ -55,7 +56,7 @@ async def test_without_an_embedder_there_is_a_reason_and_no_error() -> None:
 async def test_after_the_first_failure_recalls_do_not_ask(step: Exception | None, reason: Degraded) -> None:
     """Only the first recall pays; those after it are told at once."""
     embedder = Scripted(step)
-    semantics = QuerySemantics(embedder, budget=0.02, probe_delays=(3600.0,))
+    semantics = BudgetedQueryEmbedder(embedder, budget=0.02, probe_delays=(3600.0,))
     assert await semantics.embed("first") is reason
     assert await semantics.embed("second") is Degraded.CIRCUIT_OPEN
     assert embedder.texts == ["first"]
@@ -65,25 +66,25 @@ async def test_after_the_first_failure_recalls_do_not_ask(step: Exception | None
 async def test_a_recovered_embedder_is_used_again_without_a_recall_finding_out() -> None:
     """A background task asks, with a text of its own; users' queries are not its probes."""
     embedder = Scripted(EmbedderUnavailable("gone"), EmbedderUnavailable("gone"), [1.0])
-    semantics = QuerySemantics(embedder, probe_delays=SOON)
+    semantics = BudgetedQueryEmbedder(embedder, probe_delays=SOON)
     assert await semantics.embed("first") is Degraded.EMBEDDER_FAILED
     async with asyncio.timeout(30):
         await embedder.answered.wait()
     await asyncio.sleep(0)  # the background task ends once it has the answer
     assert embedder.texts == ["first", "ping", "ping"]
-    assert await semantics.embed("later") == Embedded([1.0], "tiny")
+    assert await semantics.embed("later") == EmbeddedQuery([1.0], "tiny")
 
 
 async def test_a_refused_query_does_not_condemn_the_embedder() -> None:
     """What is wrong with one text says nothing about the next."""
-    semantics = QuerySemantics(Scripted(EmbedderRejected("too long"), [1.0]))
+    semantics = BudgetedQueryEmbedder(Scripted(EmbedderRejected("too long"), [1.0]))
     assert await semantics.embed("bad") is Degraded.EMBEDDER_REFUSED
-    assert isinstance(await semantics.embed("good"), Embedded)
+    assert isinstance(await semantics.embed("good"), EmbeddedQuery)
 
 
 async def test_closing_ends_the_background_task() -> None:
     """Nothing is left behind when the process ends."""
-    semantics = QuerySemantics(Scripted(EmbedderUnavailable("gone")), probe_delays=(3600.0,))
+    semantics = BudgetedQueryEmbedder(Scripted(EmbedderUnavailable("gone")), probe_delays=(3600.0,))
     await semantics.embed("first")
     await semantics.close()
     assert not semantics.circuit_open

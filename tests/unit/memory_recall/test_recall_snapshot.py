@@ -3,7 +3,7 @@
 import asyncio
 
 from memory_recall.errors import DatabaseUnreachable
-from memory_recall.search.cached_value import Snapshot
+from memory_recall.search.cached_value import CachedValue
 
 
 async def test_concurrent_first_callers_share_one_measurement() -> None:
@@ -16,7 +16,7 @@ async def test_concurrent_first_callers_share_one_measurement() -> None:
         await asyncio.sleep(0)
         return calls
 
-    snapshot = Snapshot(measure, 10)
+    snapshot = CachedValue(measure, 10)
     assert await asyncio.gather(*(snapshot.get() for _ in range(5))) == [1] * 5
 
 
@@ -31,7 +31,7 @@ async def test_an_old_measurement_serves_while_it_is_renewed_and_survives_a_fail
             raise result
         return result
 
-    snapshot = Snapshot(measure, 10, clock=lambda: now)
+    snapshot = CachedValue(measure, 10, clock=lambda: now)
     seen = [await snapshot.get()]
     for _ in range(4):
         now += 11
@@ -51,7 +51,7 @@ async def test_a_forgotten_measurement_is_made_anew() -> None:
     async def measure() -> int:
         return next(values)
 
-    snapshot = Snapshot(measure, 1e9)
+    snapshot = CachedValue(measure, 1e9)
     assert await snapshot.get() == 1
     snapshot.forget()
     assert await snapshot.get() == 2

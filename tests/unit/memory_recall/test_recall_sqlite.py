@@ -1,12 +1,15 @@
-"""SQLite mode: FTS5's own order through the shared fusion, and no query that breaks it."""
+"""SQLite mode: FTS5's own order and scores, and no query that breaks it."""
 
 import sqlite3
 from collections.abc import Iterator
+from datetime import UTC, datetime
 
 import pytest
 
 from memory_recall.errors import InvalidInput
 from memory_recall.integrations.sqlite import SqliteRecall, create_schema
+from memory_recall.search.query import RecallQuery
+from memory_recall.search.sql.filters import Filters
 
 ROWS = [
     ("the zigbee dongle hangs on usb3 noise", 0.5),
@@ -42,14 +45,55 @@ def plain_fts5(connection: sqlite3.Connection, match: str) -> list[int]:
 
 
 def test_the_order_is_that_of_plain_fts5(connection: sqlite3.Connection) -> None:
-    """Fusion with an empty dense leg changes nothing."""
+    """With FTS5's own score as evidence, and its blend with importance as the rank."""
     result = SqliteRecall(connection).recall("zigbee")
     assert result.ids == plain_fts5(connection, '"zigbee"')
     assert len(result.ids) == 3
+    scored = "SELECT rowid, -bm25(memories_fts) FROM memories_fts WHERE memories_fts MATCH 'zigbee'"
+    scores = dict(connection.execute(scored).fetchall())
+    assert {one.id: one.evidence.lexical_score for one in result.memories} == scores
+    assert [one.evidence.lexical_rank for one in result.memories] == [1, 2, 3]
+    assert [one.rank for one in result.memories] == pytest.approx(
+        [scores[one.id] * 0.7 + (one.importance or 0) * 0.3 for one in result.memories]
+    )
 
 
-def test_rows_with_every_word_keep_rows_with_any_out(connection: sqlite3.Connection) -> None:
-    """OR is asked only when AND finds nothing."""
+def test_one_statement_fetches_all_memories_and_its_time_is_told(connection: sqlite3.Connection) -> None:
+    """The number of statements does not grow with the page."""
+    recall = SqliteRecall(connection)
+    statements: list[str] = []
+    connection.set_trace_callback(statements.append)
+    result = recall.recall("zigbee")
+    assert len([one for one in statements if not one.startswith("--")]) == 1  # FTS5 comments on its own
+    assert result.timings.total == result.timings.database > 0
+
+
+def test_filters_hold_as_over_postgres(connection: sqlite3.Connection) -> None:
+    """Category, tags (whatever stands around the commas), user and time."""
+    connection.execute("UPDATE memories SET tags = 'map,  mesh', category = 'ops', user_id = 'ana' WHERE id = 4")
+    noon = datetime(2026, 1, 3, 12, tzinfo=UTC)
+    recall = SqliteRecall(connection)
+    for filters, expected in [
+        (Filters(tags=("mesh", "x")), {4}),
+        (Filters(tags=("mes",)), set()),
+        (Filters(category="ops"), {4}),
+        (Filters(user_id="ana"), {4}),
+        (Filters(since=noon), {4}),
+        (Filters(until=noon), {1, 2}),
+    ]:
+        assert set(recall.recall(RecallQuery("zigbee", filters=filters)).ids) == expected
+
+
+def test_a_filter_by_a_column_that_an_older_cache_lacks_is_refused() -> None:
+    """Rather than left out, which would show other users' memories."""
+    connection = sqlite3.connect(":memory:")
+    connection.execute("CREATE TABLE memories (id INTEGER PRIMARY KEY, content TEXT)")
+    with pytest.raises(InvalidInput, match="no column user_id"):
+        SqliteRecall(connection).recall(RecallQuery("x", filters=Filters(user_id="ana")))
+
+
+def test_rows_with_any_term_come_only_where_no_row_has_every_term(connection: sqlite3.Connection) -> None:
+    """OR is searched only when AND finds nothing."""
     recall = SqliteRecall(connection)
     assert recall.recall("zigbee dongle").ids == [1]
     assert recall.recall("dongle teapot").ids == plain_fts5(connection, '"dongle" OR "teapot"')
@@ -58,8 +102,8 @@ def test_rows_with_every_word_keep_rows_with_any_out(connection: sqlite3.Connect
 def test_importance_and_recency_have_their_own_orders(connection: sqlite3.Connection) -> None:
     """The important one first, or the newest first."""
     recall = SqliteRecall(connection)
-    assert recall.recall("zigbee", sort_by="importance").ids[0] == 2
-    assert recall.recall("zigbee", sort_by="recency").ids == [4, 2, 1]
+    assert recall.recall(RecallQuery("zigbee", sort_by="importance")).ids[0] == 2
+    assert recall.recall(RecallQuery("zigbee", sort_by="recency")).ids == [4, 2, 1]
 
 
 def test_deleted_rows_are_left_out_and_sensitive_ones_masked(connection: sqlite3.Connection) -> None:
@@ -97,10 +141,4 @@ def test_an_older_cache_without_the_newer_columns_is_read() -> None:
         "INSERT INTO memories (id, content, category, importance) VALUES (7, 'old kettle', 'facts', 0.5);"
         "INSERT INTO memories_fts (rowid, content) VALUES (7, 'old kettle');"
     )
-    assert SqliteRecall(connection).recall("kettle", category="facts").ids == [7]
-
-
-def test_a_page_that_makes_no_sense_is_refused(connection: sqlite3.Connection) -> None:
-    """As over Postgres."""
-    with pytest.raises(InvalidInput):
-        SqliteRecall(connection).recall("x", limit=0)
+    assert SqliteRecall(connection).recall(RecallQuery("kettle", filters=Filters(category="facts"))).ids == [7]

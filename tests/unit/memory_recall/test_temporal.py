@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from memory_recall.errors import InvalidInput
 from memory_recall.search.dates import SEARCHED, UNDERSTOOD, find_period
 from memory_recall.search.period import FADE, Period
 
@@ -111,5 +112,5 @@ def test_further_away_is_never_closer(period: Period, moment: datetime, step: ti
 
 @pytest.mark.parametrize("end", [NOW, NOW - timedelta(days=1), (NOW + timedelta(days=1)).replace(tzinfo=None)])
 def test_a_period_that_is_none_is_refused(end: datetime) -> None:
-    with pytest.raises(ValueError, match="a period needs"):
+    with pytest.raises(InvalidInput, match="A period needs"):
         Period(NOW, end)

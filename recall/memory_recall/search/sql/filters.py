@@ -1,29 +1,123 @@
-"""What narrows a recall, and the numbered arguments of the statement that it becomes.
+"""The filters of a recall, each with its check, its help text and its SQL, in this one place.
 
-Conditions are written only for filters that are set, so that Postgres plans each shape of statement for itself instead
-of one generic plan full of `OR $n IS NULL`.
+The library, the router, the command line and SQLite mode take their parameters from the fields of `Filters`. Conditions
+are written only for filters that are set, so that Postgres plans each shape of statement for itself instead of one
+generic plan full of `OR $n IS NULL`.
 """
 
-from dataclasses import dataclass
+import json
+from collections.abc import Container, Iterator
+from dataclasses import dataclass, fields
 from datetime import datetime
+from typing import Annotated, get_type_hints
 
+from pydantic import AfterValidator, AwareDatetime, Field
+from pydantic_core import PydanticCustomError
+
+from memory_recall.errors import InvalidInput
 from memory_recall.schema.table import MemoryTable
+from memory_recall.search.validation import check_fields
+
+
+def _storable(text: str) -> str:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise PydanticCustomError("surrogate", "Input should not contain a lone surrogate") from None
+    if "\x00" in text:
+        raise PydanticCustomError("nul", "Input should not contain a NUL character")
+    return text
+
+
+Text = Annotated[str, AfterValidator(_storable)]
 
 
 @dataclass(frozen=True, slots=True)
-class Filters:
-    """Which memories may be recalled at all. Deleted ones never are."""
+class Condition:
+    """What a filter demands of the row `m`, in Postgres and in SQLite.
 
-    category: str | None = None
-    tags: tuple[str, ...] = ()
-    user_id: str | None = None
-    since: datetime | None = None
-    until: datetime | None = None
+    `{value}` stands for the filter's value and `{type}` for the type of `column` in this very table. Compared in double
+    precision, a column of type `real` that holds 0.7 would be less than 0.7.
+    """
+
+    column: str
+    help: str
+    postgres: str
+    sqlite: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filters:
+    """Which memories may be recalled; deleted ones never are. A filter that is None or empty excludes nothing.
+
+    Raises: InvalidInput: a filter is of the wrong type, contains a character that no database stores, or is a time
+    without a time zone.
+    """
+
+    category: Annotated[
+        Text | None,
+        Condition("category", "Only this category.", "m.category = {value}::{type}", "m.category = {value}"),
+    ] = None
+    tags: Annotated[
+        tuple[Text, ...],
+        Field(strict=False),
+        Condition(
+            "tags",
+            "Only memories with one of these tags.",
+            "EXISTS (SELECT FROM unnest(string_to_array(m.tags, ',')) t WHERE btrim(t) = ANY ({value}::text[]))",
+            "EXISTS (SELECT 1 FROM json_each('[' || replace(json_quote(m.tags), ',', '\",\"') || ']') t"
+            " WHERE trim(t.value) IN (SELECT value FROM json_each({value})))",
+        ),
+    ] = ()
+    user_id: Annotated[
+        Text | None,
+        Condition("user_id", "Only this user's memories.", "m.user_id = {value}::{type}", "m.user_id = {value}"),
+    ] = None
+    since: Annotated[
+        AwareDatetime | None,
+        Condition(
+            "created_at",
+            "Only memories created at this time (ISO 8601 with a time zone) or later.",
+            "m.created_at >= {value}::timestamptz",
+            "julianday(m.created_at) >= julianday({value})",
+        ),
+    ] = None
+    until: Annotated[
+        AwareDatetime | None,
+        Condition(
+            "created_at",
+            "Only memories created before this time (ISO 8601 with a time zone).",
+            "m.created_at < {value}::timestamptz",
+            "julianday(m.created_at) < julianday({value})",
+        ),
+    ] = None
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     @property
     def selective(self) -> bool:
-        """Whether anything but deletion narrows the search."""
-        return self != Filters()
+        """Whether anything but deletion excludes memories."""
+        return any(True for _ in self.conditions())
+
+    def conditions(self) -> Iterator[tuple[Condition, object]]:
+        """The conditions of the filters that are set, each with the filter's value."""
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value not in {None, ()}:
+                yield filter_condition(field.name), value
+
+
+NO_FILTERS = Filters()
+
+FILTER_TYPES = get_type_hints(Filters, include_extras=True)
+"""The annotated type of each filter by its name, for those who derive parameters from them."""
+
+
+def filter_condition(name: str) -> Condition:
+    """The condition that a filter of that name carries in its annotation."""
+    found: Condition = next(one for one in FILTER_TYPES[name].__metadata__ if isinstance(one, Condition))
+    return found
 
 
 class Arguments:
@@ -34,24 +128,52 @@ class Arguments:
 
     def add(self, value: object, kind: str) -> str:
         """Append one argument and return its placeholder, cast so that its type is never guessed."""
+        return f"{self.placeholder(value)}::{kind}"
+
+    def placeholder(self, value: object) -> str:
+        """Append one argument and return its placeholder, which the caller has to cast."""
         self.values.append(value)
-        return f"${len(self.values)}::{kind}"
+        return f"${len(self.values)}"
 
 
-def conditions(filters: Filters, arguments: Arguments, table: MemoryTable) -> str:
-    """The WHERE clause's text for rows aliased `m`."""
+def postgres_conditions(filters: Filters, arguments: Arguments, table: MemoryTable) -> str:
+    """The WHERE clause's text for rows aliased `m`.
+
+    Raises:
+        InvalidInput: the table lacks the column of a filter.
+    """
     clauses = ["m.deleted_at IS NULL"]
-    if filters.category is not None:
-        clauses.append(f"m.category = {arguments.add(filters.category, 'text')}")
-    if filters.tags:
-        wanted = arguments.add(list(filters.tags), "text[]")
-        clauses.append(f"EXISTS (SELECT FROM unnest(string_to_array(m.tags, ',')) t WHERE btrim(t) = ANY ({wanted}))")
-    if filters.user_id is not None:
-        # The API declares user_id as varchar, others as text: the comparison follows the column's type.
-        kind = "text" if table.columns.get("user_id") == "text" else "varchar"
-        clauses.append(f"m.user_id = {arguments.add(filters.user_id, kind)}")
-    if filters.since is not None:
-        clauses.append(f"m.created_at >= {arguments.add(filters.since, 'timestamptz')}")
-    if filters.until is not None:
-        clauses.append(f"m.created_at < {arguments.add(filters.until, 'timestamptz')}")
+    for condition, value in filters.conditions():
+        _require_column(condition, table.columns)
+        placeholder = arguments.placeholder(list(value) if isinstance(value, tuple) else value)
+        clauses.append(condition.postgres.format(value=placeholder, type=table.columns[condition.column]))
     return " AND ".join(clauses)
+
+
+def sqlite_conditions(filters: Filters, columns: Container[str]) -> tuple[str, list[object]]:
+    """The same for SQLite, with the values of its placeholders.
+
+    Raises:
+        InvalidInput: the table lacks the column of a filter.
+    """
+    clauses, values = ["true"], list[object]()
+    if "deleted_at" in columns:
+        clauses.append("m.deleted_at IS NULL")
+    for condition, value in filters.conditions():
+        _require_column(condition, columns)
+        clauses.append(condition.sqlite.format(value="?"))
+        values.append(_for_sqlite(value))
+    return " AND ".join(clauses), values
+
+
+def _for_sqlite(value: object) -> object:
+    if isinstance(value, tuple):
+        return json.dumps(value)
+    return value.isoformat() if isinstance(value, datetime) else value
+
+
+def _require_column(condition: Condition, columns: Container[str]) -> None:
+    if condition.column not in columns:
+        raise InvalidInput(
+            f"The table of memories has no column {condition.column} to filter by.", "Leave this filter out."
+        )

@@ -1,8 +1,11 @@
-"""Fusion inside the recall statement; `memory_recall.search.fusion` is its twin and must give the same order.
+"""Fusion inside the recall statement; `search.fusion` describes the methods.
 
 The CTE `pool` holds what the legs found, with the scores that a leg did not give filled in where they can be computed:
-a row that only words led to still has a cosine, and one that only its meaning led to may still hold a word. Without
-that, a row would be punished for the leg's cut-off rather than for its content.
+a row that only the lexical leg found still has a cosine, and one that only the dense leg found may still contain a term
+of the query. Without that, a row would be ranked down for the leg's cut-off rather than for its content.
+
+A reference in Python (`memory_bench.reference_fusion`) gives the same order and scores, to the last bit: a property
+test compares them, so sums are written here in the order in which they are evaluated there.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
@@ -10,8 +13,8 @@ from memory_recall.search.fusion import CLOSENESS_SHARE, IMPORTANCE_BASE, IMPORT
 from memory_recall.search.period import FADE, Period
 from memory_recall.search.sql.filters import Arguments
 
-TIMELINESS = f"(1::float8 + {CLOSENESS_SHARE}::float8 * closeness)"
-PRIOR = f"({IMPORTANCE_BASE}::float8 + {IMPORTANCE_SHARE}::float8 * importance)"
+_TIMELINESS = f"(1::float8 + {CLOSENESS_SHARE}::float8 * closeness)"
+_PRIOR = f"({IMPORTANCE_BASE}::float8 + {IMPORTANCE_SHARE}::float8 * importance)"
 
 
 def _reciprocal(fusion: Fusion, arguments: Arguments) -> str:
@@ -27,7 +30,7 @@ def _convex(fusion: Fusion, arguments: Arguments) -> str:
     alpha = arguments.add(fusion.alpha, "float8")
     floor = _floor(fusion, arguments)
     dense = f"(coalesce(dense_score, least_dense) - least_dense) / nullif(most_dense - {floor}, 0::float8)"
-    scale = "most_lexical" if fusion.lexical_scale == "list" else "coalesce(attainable, most_lexical)"
+    scale = "most_lexical" if fusion.lexical_scale == "list" else "coalesce(max_lexical_score, most_lexical)"
     lexical = f"(coalesce(lexical_score, 0::float8) / nullif({scale}, 0::float8))"
     if fusion.lexical_scale == "query":
         lexical = f"{lexical} * {lexical}"
@@ -39,7 +42,7 @@ def _floor(fusion: Fusion, arguments: Arguments) -> str:
 
 
 def closeness(period: Period, arguments: Arguments, moment: str) -> str:
-    """What `Period.closeness` gives for the moment that an expression of the statement stands for."""
+    """How close a moment of the statement is to a period, from 0 to 1, as `Period.closeness` has it."""
     start, end = (arguments.add(one, "timestamptz") for one in (period.start, period.end))
     before, after = f"extract(epoch FROM {start} - {moment})", f"extract(epoch FROM {moment} - {end})"
     gap = f"greatest({before}::float8, {after}::float8, 0::float8)"
@@ -47,25 +50,27 @@ def closeness(period: Period, arguments: Arguments, moment: str) -> str:
     return f"CASE WHEN {moment} IS NULL THEN 0::float8 ELSE {near} END"  # greatest() passes over NULL
 
 
-def fused(fusion: Fusion, arguments: Arguments, *, sort_by: SortBy, lexical_is_final: bool, timed: bool = False) -> str:
-    """CTE `ordered(id, score, place)` over `pool` and `reach(attainable)`; `place` counts from one.
+def fused(fusion: Fusion, arguments: Arguments, *, sort_by: SortBy, lexical_is_final: bool, timed: bool) -> str:
+    """The CTE `ordered(id, score, place)` over `pool` and `reach(max_lexical_score)`; `place` counts from one.
 
-    `timed` says that the pool has a column `closeness`.
+    `lexical_is_final` says that the lexical order is to stand where no other leg found anything, `timed` that the pool
+    has a column `closeness`.
     """
     base = _reciprocal(fusion, arguments) if fusion.method == "rrf" else _convex(fusion, arguments)
-    prior = PRIOR if fusion.importance and sort_by is SortBy.RELEVANCE else "1::float8"
+    prior = _PRIOR if fusion.importance and sort_by is SortBy.RELEVANCE else "1::float8"
     if timed and sort_by is SortBy.RELEVANCE:
-        prior = f"({prior} * {TIMELINESS})"
-    alone = "-lexical_rank::float8" if lexical_is_final else f"coalesce(lexical_score, 0::float8) * {prior}"
+        prior = f"({prior} * {_TIMELINESS})"
+    lexical_only = "-lexical_rank::float8" if lexical_is_final else f"coalesce(lexical_score, 0::float8) * {prior}"
     tie = "importance DESC, id" if fusion.importance and sort_by is SortBy.IMPORTANCE else "id"
     return f"""
 bounded AS (
-  SELECT pool.*, (SELECT attainable FROM reach) AS attainable, max(lexical_score) OVER () AS most_lexical,
-         max(dense_score) OVER () AS most_dense, min(dense_score) OVER () AS least_dense,
-         count(dense_rank) OVER () AS dense_rows
+  SELECT pool.*, (SELECT max_lexical_score FROM reach) AS max_lexical_score,
+         max(lexical_score) OVER () AS most_lexical, max(dense_score) OVER () AS most_dense,
+         min(dense_score) OVER () AS least_dense, count(dense_rank) OVER () AS dense_rows
     FROM pool
 ),
 ordered AS (
   SELECT *, row_number() OVER (ORDER BY score DESC, {tie}) AS place
-    FROM (SELECT *, CASE WHEN dense_rows = 0 THEN {alone} ELSE ({base}) * {prior} END AS score FROM bounded) scored
+    FROM (SELECT *, CASE WHEN dense_rows = 0 THEN {lexical_only} ELSE ({base}) * {prior} END AS score
+            FROM bounded) scored
 )"""

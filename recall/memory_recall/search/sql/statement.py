@@ -7,242 +7,186 @@ scan begins, since the scan's one-time filter depends on it.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
-from dataclasses import dataclass
-from typing import Literal
-
-from memory_recall.hnsw.search_effort import DENSE_DEPTH, UNKNOWN_GRAPH, SearchedGraph
-from memory_recall.schema.columns import ACTIVE, VectorColumn
-from memory_recall.schema.table import MemoryTable
-from memory_recall.search.fusion import Fusion, SortBy
-from memory_recall.search.period import Period
-from memory_recall.search.sql.bm25 import DEFAULT_BUDGET, CollectionStatistics, bm25_leg
-from memory_recall.search.sql.filters import Arguments, Filters, conditions
+from memory_recall.schema.columns import ACTIVE
+from memory_recall.schema.table import MemoryTable, quoted
+from memory_recall.search.result import EVIDENCE_FIELDS
+from memory_recall.search.sql.bm25 import bm25_leg
+from memory_recall.search.sql.expressions import memory_columns
+from memory_recall.search.sql.filters import Arguments, postgres_conditions
 from memory_recall.search.sql.fusion import closeness, fused
+from memory_recall.search.sql.plan import DenseLeg, RecallPlan
 from memory_recall.search.sql.ts_rank import ts_rank_leg
 from memory_recall.swap.standby_column import COLUMN_MODEL
 
-Lexical = Literal["bm25", "ts_rank"]
-Legs = Literal["both", "lexical", "dense"]
+Statement = tuple[str, list[object]]
+"""SQL text and its arguments."""
 
 # Reading a table of some thousand rows whole takes 40 ms, vector by vector from where long values are kept, which the
-# planner takes for free. So each row that a scan gives is put to a test that is nearly free and is taken for dear.
-_DEAR = "(SELECT count(*) FROM generate_series(m.id, m.id)) IS NOT NULL"
-NOTHING_DENSE = """
+# planner takes for free. So each row of a scan passes a test that costs nearly nothing and that the planner takes for
+# expensive.
+_INFLATE_SCAN_COST = "(SELECT count(*) FROM generate_series(m.id, m.id)) IS NOT NULL"
+NO_DENSE_LEG = """
 dense AS (SELECT NULL::bigint AS id, NULL::bigint AS dense_rank, NULL::float8 AS dense_score WHERE false)"""
+_NO_LEXICAL_LEG = """
+lexical AS (SELECT NULL::bigint AS id, NULL::bigint AS lexical_rank, NULL::float8 AS lexical_score WHERE false),
+reach AS (SELECT NULL::float8 AS max_lexical_score)"""
 # pgvector's 20,000 and 1 end a filtered scan of a million rows after its first round, with .984 of the nearest found.
 _FILTERED_SCAN = {"hnsw.max_scan_tuples": "50000", "hnsw.scan_mem_multiplier": "4"}
 
 
-@dataclass(frozen=True, slots=True)
-class DenseQuery:
-    """A query vector and the model that it comes from; `model` None skips the comparison.
-
-    `digest` is that of the model's weights where it is known. `names_agree` is for databases that know swaps: there the
-    column's model is read from where column names come from, too.
-    """
-
-    vector: list[float]
-    model: str | None
-    iterative_scan: bool = True
-    digest: str | None = None
-    column: VectorColumn = ACTIVE
-    names_agree: bool = False
-    graph: SearchedGraph = UNKNOWN_GRAPH
-
-
-@dataclass(frozen=True, slots=True)
-class RecallQuery:
-    """Everything that shapes one recall statement."""
-
-    text: str
-    legs: Legs
-    lexical: Lexical
-    fusion: Fusion
-    sort_by: SortBy
-    filters: Filters
-    limit: int
-    offset: int = 0
-    dense: DenseQuery | None = None
-    has_state: bool = False
-    statistics: CollectionStatistics | None = None
-    budget: int = DEFAULT_BUDGET
-    period: Period | None = None
-
-    @property
-    def ranked(self) -> bool:
-        """Whether scores order the answer, rather than dates."""
-        return bool(self.text) and self.sort_by is not SortBy.RECENCY
-
-    @property
-    def depth(self) -> int:
-        """How deep each leg goes; BM25 as deep without a dense leg, lest importance reorder another set of rows."""
-        wanted = self.limit + self.offset
-        return wanted if self.api_lexical and self.dense is None else max(DENSE_DEPTH, wanted)
-
-    @property
-    def api_lexical(self) -> bool:
-        """Whether the lexical leg is the API's, whose order needs nothing more."""
-        return self.lexical == "ts_rank" or self.statistics is None or not self.ranked
-
-
-def statement(query: RecallQuery, table: MemoryTable) -> tuple[str, list[object]]:
-    """The SQL text and its arguments."""
+def statement(plan: RecallPlan) -> Statement:
+    """The recall statement of a plan. Its rows are the page, in order, each with the columns of the CTE `gate`."""
     arguments = Arguments()
-    where = conditions(query.filters, arguments, table)
-    vector = "" if query.dense is None else query_vector(query.dense, arguments, table)
+    where = postgres_conditions(plan.query.filters, arguments, plan.table)
+    vector = "" if plan.dense is None else query_vector(plan.dense, arguments, plan.table)
+    similarity = "coalesce(f.dense_score, NULL::float8)"
+    if plan.dense is not None:
+        cosine = cosine_similarity(plan.dense, plan.table, vector)
+        similarity = f"coalesce(f.dense_score, CASE WHEN (SELECT open FROM gate) THEN {cosine} END)"
     parts = [
-        gate(query, arguments, table),
-        dense_leg(query, table, where, vector),
-        lexical_leg(query, arguments, table, where),
-        pool(query, arguments, table, vector),
-        fused(
-            query.fusion,
-            arguments,
-            sort_by=query.sort_by,
-            lexical_is_final=query.api_lexical,
-            timed=query.period is not None,
-        ),
+        gate(plan, arguments),
+        dense_leg(plan, where, vector),
+        lexical_leg(plan, arguments, where),
+        pool(plan, arguments, similarity),
+        ordered(plan, arguments),
     ]
-    return f"WITH {','.join(parts)}{page(table, query.limit, query.offset)}", arguments.values
+    return f"WITH {','.join(parts)}{page(plan)}", arguments.values
 
 
-def query_vector(dense: DenseQuery, arguments: Arguments, table: MemoryTable) -> str:
-    """The expression of the query's vector."""
+def query_vector(dense: DenseLeg, arguments: Arguments, table: MemoryTable) -> str:
+    """The query's vector as an expression of type `halfvec`."""
     # An array needs no codec on the connection, which may belong to the API's own pool. As a subquery it is converted
     # once, where a generic plan would convert it for every row.
-    return f"(SELECT ({arguments.add(dense.vector, 'real[]')})::{table.vector_type()})"
+    return f"(SELECT ({arguments.add(dense.embedded.vector, 'real[]')})::{table.vector_type()})"
 
 
-def gate(query: RecallQuery, arguments: Arguments, table: MemoryTable) -> str:
-    """Which model is active, and whether the query's vector may be compared with the rows'."""
-    role = query.dense.column.role if query.dense is not None else ACTIVE.role
-    state, models = table.own("memory_index_state"), table.own("memory_index_models")
+def gate(plan: RecallPlan, arguments: Arguments) -> str:
+    """The CTE `gate` of one row: the active model, and `open`, whether the dense leg may take part."""
+    role = plan.dense.column.role if plan.dense is not None else ACTIVE.role
+    state, models = plan.table.own("memory_index_state"), plan.table.own("memory_index_models")
     known = (
         f"SELECT k.id, k.name, k.digest, to_jsonb(k) ->> 'embedder_url' AS url "
         f"FROM {state} s JOIN {models} k ON k.id = s.{role}"
-        if query.has_state
+        if plan.has_state
         else "SELECT NULL::integer AS id, NULL::text AS name, NULL::text AS digest, NULL::text AS url"
     )
+    may_take_part = "false" if plan.dense is None else _may_take_part(plan, plan.dense, arguments)
     return f"""gate AS MATERIALIZED (
-  SELECT k.name AS active, k.digest AS active_digest, k.url AS active_url, {_opens(query, arguments, table)} AS open
+  SELECT k.name AS active, k.digest AS active_digest, k.url AS active_url, {may_take_part} AS open
     FROM (VALUES (1)) one LEFT JOIN ({known}) k ON true
 )"""
 
 
-def _opens(query: RecallQuery, arguments: Arguments, table: MemoryTable) -> str:
-    """Whether the query's vector may be compared with the column's."""
-    if query.dense is None:
-        return "false"
-    settings = {"hnsw.ef_search": str(query.dense.graph.ef_search(query.depth))}
-    if query.dense.iterative_scan and query.filters.selective:
+def _may_take_part(plan: RecallPlan, dense: DenseLeg, arguments: Arguments) -> str:
+    """Whether the query's vector and the column's are of the same model; also sets what the index scan needs."""
+    settings = {"hnsw.ef_search": str(dense.graph.ef_search(plan.depth))}
+    if dense.iterative_scan and plan.query.filters.selective:
         # Without it the index gives ef_search neighbours and the filters then leave what they leave.
         # Relaxed, because the strict order drops what comes late although it is near; the leg sorts anyway.
         settings |= {"hnsw.iterative_scan": "relaxed_order"} | _FILTERED_SCAN
-    elif query.dense.iterative_scan:
+    elif dense.iterative_scan:
         settings["hnsw.iterative_scan"] = "off"
-    applied = " AND ".join(f"set_config('{name}', '{value}', true) IS NOT NULL" for name, value in settings.items())
-    if query.dense.model is None:
-        return applied
-    same = [f"k.name IS NOT DISTINCT FROM {arguments.add(query.dense.model, 'text')}"]
-    if query.dense.digest is not None:
-        same.append(f"coalesce(k.digest = {arguments.add(query.dense.digest, 'text')}, true)")
-    if query.dense.names_agree:
-        same.append(f"k.id IS NOT DISTINCT FROM {table.own(COLUMN_MODEL)}()")
-    return " AND ".join([applied, *same])
+    terms = [f"set_config('{name}', '{value}', true) IS NOT NULL" for name, value in settings.items()]
+    if dense.embedded.model is not None:
+        terms.append(f"k.name IS NOT DISTINCT FROM {arguments.add(dense.embedded.model, 'text')}")
+        if dense.check_column_model:
+            terms.append(f"k.id IS NOT DISTINCT FROM {plan.table.own(COLUMN_MODEL)}()")
+    return " AND ".join(terms)
 
 
-def dense_leg(query: RecallQuery, table: MemoryTable, where: str, vector: str) -> str:
-    """The CTE `dense(id, dense_rank, dense_score)`: the nearest rows, ranked from one."""
-    if query.dense is None:
-        return NOTHING_DENSE
-    operator = f'OPERATOR("{table.vector_schema}".<=>)'
-    column = query.dense.column.name
-    narrowed, graph = query.filters.selective, query.dense.graph
-    scanned = graph.filtered_depth(query.depth) if narrowed else query.depth
-    scan = where if narrowed or not graph.known else f"{where} AND {_DEAR}"
+def dense_leg(plan: RecallPlan, where: str, vector: str) -> str:
+    """The CTE `dense(id, dense_rank, dense_score)`: the nearest rows, ranked from one, with their cosine similarity."""
+    if plan.dense is None:
+        return NO_DENSE_LEG
+    column, graph = plan.dense.column.name, plan.dense.graph
+    distance = f"m.{column} {_cosine_distance(plan.table)} {vector}"
+    selective = plan.query.filters.selective
+    scanned = graph.filtered_depth(plan.depth) if selective else plan.depth
+    scan = where if selective or not graph.known else f"{where} AND {_INFLATE_SCAN_COST}"
     # `+ 0` keeps the planner from taking the scan's order, which is a relaxed one, for the sorted one.
     return f"""
 dense AS MATERIALIZED (
   SELECT id, row_number() OVER (ORDER BY distance + 0, id) AS dense_rank, 1 - distance AS dense_score
-    FROM (SELECT m.id, (m.{column} {operator} {vector})::float8 AS distance
-            FROM {table.qualified} m
+    FROM (SELECT m.id, ({distance})::float8 AS distance
+            FROM {plan.table.qualified} m
            WHERE (SELECT open FROM gate) AND {scan} AND m.{column} IS NOT NULL
-           ORDER BY m.{column} {operator} {vector} LIMIT {scanned}) nearest
-   ORDER BY distance + 0, id LIMIT {query.depth}
+           ORDER BY {distance} LIMIT {scanned}) nearest
+   ORDER BY distance + 0, id LIMIT {plan.depth}
 )"""
 
 
-def lexical_leg(query: RecallQuery, arguments: Arguments, table: MemoryTable, where: str) -> str:
-    """The leg's CTEs, ours or the API's, down to `lexical` and `reach`."""
-    if query.legs == "dense" and query.dense is not None:
-        return """
-lexical AS (SELECT NULL::bigint AS id, NULL::bigint AS lexical_rank, NULL::float8 AS lexical_score WHERE false),
-reach AS (SELECT NULL::float8 AS attainable)"""
-    if query.api_lexical or query.statistics is None:
-        return ts_rank_leg(table, arguments, where, query=query.text, sort_by=query.sort_by, depth=query.depth)
+def lexical_leg(plan: RecallPlan, arguments: Arguments, where: str) -> str:
+    """The leg's CTEs, ours or the memory API's, down to `lexical(id, lexical_rank, lexical_score)` and `reach`."""
+    if plan.query.mode == "dense" and plan.dense is not None:
+        return _NO_LEXICAL_LEG
+    text, depth = plan.query.text, plan.depth
+    if plan.lexical_is_final or plan.statistics is None:
+        return ts_rank_leg(plan.table, arguments, where, query=text, sort_by=plan.query.sort_by, depth=depth)
     return bm25_leg(
-        table,
+        plan.table,
         arguments,
         where,
-        query=query.text,
-        depth=query.depth,
-        budget=query.budget,
-        statistics=query.statistics,
+        query=text,
+        depth=depth,
+        rows_per_term=plan.rows_per_term,
+        statistics=plan.statistics,
     )
 
 
-def pool(query: RecallQuery, arguments: Arguments, table: MemoryTable, vector: str) -> str:
-    """The rows that the legs found, with every score that can be computed."""
-    computed = "NULL::float8"
-    if query.dense is not None:
-        computed = f"CASE WHEN (SELECT open FROM gate) THEN {cosine(query.dense, table, vector)} END"
-    return pooled(query, arguments, table, f"coalesce(f.dense_score, {computed})")
+def cosine_similarity(dense: DenseLeg, table: MemoryTable, vector: str) -> str:
+    """Cosine similarity (-1 to 1) of the row `m` and the query's vector."""
+    return f"1 - (m.{dense.column.name} {_cosine_distance(table)} {vector})"
 
 
-def cosine(dense: DenseQuery, table: MemoryTable, vector: str) -> str:
-    """How close the row `m` is to the query."""
-    return f'1 - (m.{dense.column.name} OPERATOR("{table.vector_schema}".<=>) {vector})'
+def _cosine_distance(table: MemoryTable) -> str:
+    return f"OPERATOR({quoted(table.vector_schema or 'public')}.<=>)"
 
 
-def pooled(
-    query: RecallQuery,
-    arguments: Arguments,
-    table: MemoryTable,
-    similarity: str,
-    *,
-    more: str = "",
-    still: str = "true",
+def pool(
+    plan: RecallPlan, arguments: Arguments, dense_score: str, *, extra_scores_sql: str = "", row_filter: str = "true"
 ) -> str:
-    """The CTE `pool` of what the legs gave and `more` knows of these rows; `still` is what must hold of them now."""
-    timed = f", {closeness(query.period, arguments, 'm.created_at')} AS closeness" if query.period else ""
+    """The CTE `pool` of the rows that the legs found, with every score that can be computed.
+
+    `extra_scores_sql` adds rows of scores to those of the legs; `row_filter` is what must still hold of a row `m`.
+    """
+    timed = f", {closeness(plan.period, arguments, 'm.created_at')} AS closeness" if plan.period else ""
     return f"""
 joined AS MATERIALIZED (
   SELECT id, max(lexical_rank) AS lexical_rank, max(lexical_score) AS lexical_score, max(dense_rank) AS dense_rank,
          max(dense_score) AS dense_score
     FROM (SELECT id, lexical_rank, lexical_score, NULL::bigint AS dense_rank, NULL::float8 AS dense_score FROM lexical
           UNION ALL
-          SELECT id, NULL, NULL, dense_rank, dense_score FROM dense{more}) legs
+          SELECT id, NULL, NULL, dense_rank, dense_score FROM dense{extra_scores_sql}) legs
    GROUP BY id HAVING max(lexical_rank) IS NOT NULL OR max(dense_rank) IS NOT NULL
 ),
 pool AS MATERIALIZED (
   SELECT f.id, coalesce(m.importance, 0)::float8 AS importance, f.lexical_rank, f.lexical_score, f.dense_rank,
-         {similarity} AS dense_score{timed}
-    FROM joined f, LATERAL (SELECT m.* FROM {table.qualified} m WHERE m.id = f.id AND {still} LIMIT 1) m
+         {dense_score} AS dense_score{timed}
+    FROM joined f, LATERAL (SELECT m.* FROM {plan.table.qualified} m WHERE m.id = f.id AND {row_filter} LIMIT 1) m
 )"""
 
 
-def page(table: MemoryTable, limit: int, offset: int) -> str:
+def ordered(plan: RecallPlan, arguments: Arguments) -> str:
+    """The CTE `ordered(id, score, place)` of the plan's fusion."""
+    return fused(
+        plan.fusion,
+        arguments,
+        sort_by=plan.query.sort_by,
+        lexical_is_final=plan.lexical_is_final,
+        timed=plan.period is not None,
+    )
+
+
+def page(plan: RecallPlan) -> str:
     """The rows of the answer, in order, each with the gate's columns; one row without a memory where there is none."""
-    sensitive = table.sensitive("m")
+    table, query = plan.table, plan.query
     owner = "m.user_id" if "user_id" in table.columns else "NULL::text"
-    # A sensitive row is found by its words, but its words do not leave the database.
+    columns = memory_columns(sensitive=table.sensitive("m"), owner=owner, score="o.score")
+    evidence = ", ".join(f"o.{name}" for name in EVIDENCE_FIELDS)
     return f"""
-SELECT gate.active, gate.active_digest, gate.active_url, gate.open, (SELECT count(*) FROM dense) AS dense_rows, p.*
+SELECT gate.active, gate.active_digest, gate.active_url, gate.open, p.*
   FROM gate LEFT JOIN (
-    SELECT m.id,
-           CASE WHEN {sensitive} THEN '[SENSITIVE - use secret_get(id=' || m.id || ')]' ELSE m.content END AS content,
-           m.category, m.tags, m.importance, {sensitive} AS is_sensitive, {owner} AS owner, m.created_at, m.updated_at,
-           o.score, o.place, o.lexical_rank, o.lexical_score, o.dense_rank, o.dense_score
-      FROM (SELECT * FROM ordered ORDER BY place LIMIT {limit} OFFSET {offset}) o,
+    SELECT {columns}, o.place, {evidence}
+      FROM (SELECT * FROM ordered ORDER BY place LIMIT {query.limit} OFFSET {query.offset}) o,
            LATERAL (SELECT m.* FROM {table.qualified} m WHERE m.id = o.id LIMIT 1) m) p ON true
  ORDER BY p.place"""

@@ -1,36 +1,31 @@
 """The lexical leg as the memory API has it: AND first, then OR-broadened, ranked by `ts_rank`.
 
-Rows that hold every word come first, in the order of `ts_rank` blended with importance. When they are too few, rows
-that hold any word and rank above a floor follow, by `ts_rank` alone. The OR query is made from the parsed AND query
+Rows that contain every term come first, in the order of `ts_rank` blended with importance. Where they are too few, rows
+that contain any term and rank above a floor follow, by `ts_rank` alone. The OR query is made from the parsed AND query
 rather than from the raw words, so no punctuation in a prompt can make it a syntax error. Ties, which the API leaves to
 chance, go to the lower id.
 
-A leg is some CTEs, among them `lexical(id, lexical_rank, lexical_score)` and `reach(attainable)`, the score of a row of
-mean length that holds every word once.
+A leg is some CTEs, among them `lexical(id, lexical_rank, lexical_score)` and `reach(max_lexical_score)`, the score of a
+row of mean length that contains every term of the query once.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
 from memory_recall.schema.table import MemoryTable
 from memory_recall.search.fusion import SortBy
+from memory_recall.search.sql.expressions import blended
 from memory_recall.search.sql.filters import Arguments
 
-OR_BROADEN_MIN_RANK = 0.01  # below it a row holds a word of the query by accident
-_EVERY_WORD_ONCE = 1 / 1.64493406685  # ts_rank of an OR query whose words each occur once, in the content
-_REACH = f"reach AS (SELECT {_EVERY_WORD_ONCE!r}::float8 AS attainable)"
-_BLENDS = {SortBy.IMPORTANCE: (0.4, 0.6), SortBy.RELEVANCE: (0.7, 0.3), SortBy.RECENCY: (0.7, 0.3)}
-
-
-def _blend(rank: str, sort_by: SortBy) -> str:
-    of_rank, of_importance = _BLENDS[sort_by]
-    return f"({rank} * {of_rank} + coalesce(m.importance, 0) * {of_importance})"
+OR_BROADEN_MIN_RANK = 0.01  # below it a row is an incidental match
+_EVERY_TERM_ONCE = 1 / 1.64493406685  # ts_rank of an OR query whose terms each occur once, in the content
+_REACH = f"reach AS (SELECT {_EVERY_TERM_ONCE!r}::float8 AS max_lexical_score)"
 
 
 def _order(rank: str, sort_by: SortBy) -> str:
-    return "extract(epoch FROM m.created_at)" if sort_by is SortBy.RECENCY else _blend(rank, sort_by)
+    return "extract(epoch FROM m.created_at)" if sort_by is SortBy.RECENCY else blended(rank, sort_by)
 
 
-def everything(table: MemoryTable, where: str, sort_by: SortBy, depth: int) -> str:
-    """The leg of an empty query: all rows, as the API lists them."""
+def _all_rows(table: MemoryTable, where: str, sort_by: SortBy, depth: int) -> str:
+    """The leg of an empty query: all rows, in the order in which the API lists them."""
     return f"""
 lexical AS MATERIALIZED (
   SELECT id, row_number() OVER (ORDER BY key DESC, id) AS lexical_rank, 0::float8 AS lexical_score
@@ -43,13 +38,13 @@ lexical AS MATERIALIZED (
 def ts_rank_leg(
     table: MemoryTable, arguments: Arguments, where: str, *, query: str, sort_by: SortBy, depth: int
 ) -> str:
-    """The leg of a query with words in it.
+    """The leg's CTEs for a query, which lists all rows where it is empty.
 
-    Sorting by recency takes the newest rows that hold every word, fills up as above, and orders all of them by date:
-    a date order in two halves would be none.
+    Sorting by recency takes the newest rows that contain every term, then the broadened ones, and orders all of them by
+    date: a date order in two halves would be none.
     """
     if not query:
-        return everything(table, where, sort_by, depth)
+        return _all_rows(table, where, sort_by, depth)
     text = arguments.add(query, "text")
     every, some = "ts_rank(m.search_vector, p.every)", "ts_rank(m.search_vector, p.some)"
     key = _order(every, sort_by)

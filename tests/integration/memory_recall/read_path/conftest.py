@@ -15,6 +15,8 @@ from tests.integration.memory_recall.read_path.rows import fill
 from tests.integration.memory_recall.read_path.splitting import Fetched
 from tests.integration.memory_recall.read_path.vectors import DIMENSIONS, axis
 
+PATIENT = 60.0  # seconds for a recall, where a test does not ask how long one may take
+
 
 @dataclass
 class ChosenEmbedder:
@@ -65,7 +67,7 @@ class Memories:
         )  # fmt: skip
 
     def recalling(self, embedder: Any = None, **options: Any) -> HybridRecall:
-        recall = HybridRecall(self.pool, embedder, **options)
+        recall = HybridRecall(self.pool, embedder, **{"time_budget": PATIENT, **options})
         self.opened.append(recall)
         return recall
 
@@ -93,15 +95,16 @@ def embedder() -> ChosenEmbedder:
 
 @pytest.fixture
 def fetched(monkeypatch: pytest.MonkeyPatch) -> Fetched:
-    """Every recall is worth splitting, and is watched."""
+    """Every recall is worth splitting, and is recorded."""
     return Fetched(monkeypatch)
 
 
 @pytest.fixture
 async def filled(memories: Any) -> Any:
-    """Rows whose words, vectors and importance disagree, some without a vector, sensitive, or another user's.
+    """Rows whose terms, vectors and importance disagree, some without a vector, sensitive, or another user's.
 
-    One is near in meaning and holds a word that so many others hold more of that the lexical leg does not score it.
+    One is near by its vector and contains a term that so many others contain more often that the lexical leg does not
+    score it.
     """
     await fill(memories)
     await memories.pool.execute("INSERT INTO memories (content) SELECT 'ripe tomatoes' FROM generate_series(1, 120)")

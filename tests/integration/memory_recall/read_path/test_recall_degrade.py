@@ -8,7 +8,8 @@ import asyncpg
 import pytest
 
 from memory_recall.errors import DatabaseUnreachable, EmbedderUnavailable
-from memory_recall.search.query import Degraded
+from memory_recall.search.query import RecallQuery
+from memory_recall.search.result import Degraded
 from tests.integration.memory_recall.read_path.rows import fill
 from tests.integration.memory_recall.read_path.vectors import axis
 
@@ -65,9 +66,9 @@ async def test_the_order_is_the_lexical_one_and_the_reason_is_told(  # noqa: PLR
     for lexical in ("bm25", "ts_rank"):
         for sort_by in ("relevance", "importance"):
             words = memories.recalling(lexical=lexical)
-            expected = await words.recall("scrub the zfs pool", mode="lexical", sort_by=sort_by)
+            expected = await words.recall(RecallQuery("scrub the zfs pool", mode="lexical", sort_by=sort_by))
             recall = memories.recalling(None if vector is None else embedder, lexical=lexical)
-            result = await recall.recall("scrub the zfs pool", mode=mode, sort_by=sort_by)
+            result = await recall.recall(RecallQuery("scrub the zfs pool", mode=mode, sort_by=sort_by))
             assert result.reason is reason
             assert result.ids == expected.ids
             assert len(result.ids) == 10
@@ -78,7 +79,7 @@ async def test_damage_done_while_running_is_survived(memories: Any, embedder: An
     await fill(memories)
     recall = memories.recalling(embedder)
     assert not (await recall.recall("zfs pool")).degraded
-    expected = (await recall.recall("zfs pool", mode="lexical")).ids
+    expected = (await recall.recall(RecallQuery("zfs pool", mode="lexical"))).ids
     await memories.pool.execute("ALTER TABLE memories DROP COLUMN embedding CASCADE")
     assert (await recall.recall("zfs pool")).ids == expected
     assert (await recall.recall("zfs pool")).reason is Degraded.SCHEMA_MISSING

@@ -1,4 +1,4 @@
-"""Fusion in SQL and fusion in Python are the same function."""
+"""Fusion in SQL gives what the reference in Python gives."""
 
 import asyncio
 from collections.abc import Iterator
@@ -9,7 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from memory_recall.search.fusion import Candidate, Fusion, SortBy, fuse
+from memory_bench.reference_fusion import Candidate, fuse
+from memory_recall.search.fusion import Fusion, SortBy
 from memory_recall.search.sql.filters import Arguments
 from memory_recall.search.sql.fusion import fused
 
@@ -18,7 +19,7 @@ WITH pool AS (
   SELECT * FROM unnest({}::bigint[], {}::float8[], {}::bigint[], {}::float8[], {}::bigint[], {}::float8[],
                        {}::float8[])
     AS p(id, importance, lexical_rank, lexical_score, dense_rank, dense_score, closeness)
-), reach AS (SELECT {} AS attainable),{} SELECT id, score FROM ordered ORDER BY place"""
+), reach AS (SELECT {} AS max_lexical_score),{} SELECT id, score FROM ordered ORDER BY place"""
 
 COARSE = st.integers(0, 10).map(lambda tenths: tenths / 10)  # ties are the interesting part
 SCORES = st.one_of(COARSE, st.floats(0, 30, width=32))
@@ -73,10 +74,10 @@ def runner(postgres: Any) -> Iterator[tuple[asyncio.Runner, Any]]:
     fusion=FUSIONS,
     sort_by=st.sampled_from(list(SortBy)),
     final=st.booleans(),
-    attainable=st.one_of(st.none(), SCORES),
+    max_lexical_score=st.one_of(st.none(), SCORES),
 )
 def test_sql_and_python_give_the_same_order_and_scores(  # noqa: PLR0917  (drawn by Hypothesis)
-    runner: Any, pool: list[Candidate], fusion: Fusion, sort_by: SortBy, final: bool, attainable: float | None
+    runner: Any, pool: list[Candidate], fusion: Fusion, sort_by: SortBy, final: bool, max_lexical_score: float | None
 ) -> None:
     """For any candidates, parameters and sort order, down to the tie-breaks."""
     running, connection = runner
@@ -88,9 +89,9 @@ def test_sql_and_python_give_the_same_order_and_scores(  # noqa: PLR0917  (drawn
             ("dense_rank", "bigint[]"), ("dense_score", "float8[]"), ("closeness", "float8[]"),
         ]
     ]  # fmt: skip
-    reach = arguments.add(attainable, "float8")
+    reach = arguments.add(max_lexical_score, "float8")
     sql = POOL.format(*columns, reach, fused(fusion, arguments, sort_by=sort_by, lexical_is_final=final, timed=True))
     rows = running.run(connection.fetch(sql, *arguments.values))
-    expected = fuse(pool, fusion, sort_by=sort_by, lexical_is_final=final, attainable=attainable)
+    expected = fuse(pool, fusion, sort_by=sort_by, lexical_is_final=final, max_lexical_score=max_lexical_score)
     assert [row["id"] for row in rows] == [one.id for one in expected]
     assert [row["score"] for row in rows] == [one.score for one in expected]

@@ -8,9 +8,10 @@ import pytest
 
 from memory_recall.hnsw.search_effort import SearchedGraph
 from memory_recall.schema.table import describe
-from memory_recall.search.fusion import Fusion, SortBy
+from memory_recall.search.query import EmbeddedQuery, RecallQuery
 from memory_recall.search.sql.filters import Filters
-from memory_recall.search.sql.statement import DenseQuery, RecallQuery, statement
+from memory_recall.search.sql.plan import DenseLeg, RecallPlan
+from memory_recall.search.sql.statement import statement
 from tests.integration.memory_recall.read_path.vectors import axis
 
 _CLUSTERS, _MEMBERS = 60, 100
@@ -33,7 +34,7 @@ async def test_the_dense_leg_brings_more_rows_than_pgvector_searches_by_default(
         [(f"row {n}", axis(1.0, n / 400, (n % 7) / 50)) for n in range(400)],
     )
     recall = memories.recalling(embedder, require_index=True)
-    result = await recall.recall("unrelated", mode="dense", limit=50)
+    result = await recall.recall(RecallQuery("unrelated", mode="dense", limit=50))
     assert len(result.ids) == 50
 
 
@@ -43,11 +44,13 @@ async def test_a_selective_filter_does_not_starve_the_dense_leg(memories: Any, e
         "INSERT INTO memories (content, user_id, embedding) VALUES ($1, $2, $3::real[]::halfvec)",
         [(f"row {n}", "ana" if n >= 580 else "bo", axis(1.0, n / 300, (n % 7) / 50)) for n in range(600)],
     )
-    result = await memories.recalling(embedder).recall("unrelated", mode="dense", user_id="ana", limit=20)
+    result = await memories.recalling(embedder).recall(
+        RecallQuery("unrelated", mode="dense", limit=20, filters=Filters(user_id="ana"))
+    )
     assert len(result.ids) == 20
 
 
-async def test_ranks_by_meaning_follow_the_distance_within_a_filter(memories: Any, embedder: Any) -> None:
+async def test_dense_ranks_follow_the_distance_within_a_filter(memories: Any, embedder: Any) -> None:
     """A filtered scan goes round by round and gives rows in a relaxed order, which is not taken for the sorted one."""
     random = np.random.default_rng(7)
     clusters = np.repeat(random.normal(size=(_CLUSTERS, 8)), _MEMBERS, axis=0)
@@ -59,7 +62,9 @@ async def test_ranks_by_meaning_follow_the_distance_within_a_filter(memories: An
     await memories.pool.execute("ANALYZE memories")
     for question in random.normal(size=(10, 8)).tolist():
         embedder.vectors["unrelated"] = question
-        result = await memories.recalling(embedder).recall("unrelated", mode="dense", category="category3", limit=50)
+        result = await memories.recalling(embedder).recall(
+            RecallQuery("unrelated", mode="dense", limit=50, filters=Filters(category="category3"))
+        )
         found = [memory.evidence for memory in result.memories]
         by_rank = [one.dense_score for one in sorted(found, key=lambda one: one.dense_rank)]
         assert by_rank == sorted(by_rank, reverse=True)
@@ -79,9 +84,6 @@ async def test_in_a_large_table_more_rows_of_the_scan_are_compared_within_a_filt
     """The scan's first fifty within a filter are not yet the nearest fifty; without one they are."""
     async with memories.pool.acquire() as connection:
         table = await describe(connection, "memories")
-    query = RecallQuery(
-        text="anything", legs="dense", lexical="bm25", fusion=Fusion(), sort_by=SortBy.RELEVANCE,
-        filters=filters, limit=10, dense=DenseQuery(axis(1.0), None, graph=graph),
-    )  # fmt: skip
-    sql, _ = statement(query, table)
+    query = RecallQuery("anything", mode="dense", filters=filters)
+    sql, _ = statement(RecallPlan(query, table, dense=DenseLeg(EmbeddedQuery(axis(1.0), None), graph=graph)))
     assert f"LIMIT {given}) nearest\n   ORDER BY distance + 0, id LIMIT 50" in sql

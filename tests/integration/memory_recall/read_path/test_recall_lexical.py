@@ -8,6 +8,16 @@ from typing import Any
 import orjson
 import pytest
 
+from memory_recall.schema.table import describe
+from memory_recall.search.fusion import Fusion
+from memory_recall.search.query import RecallQuery
+from memory_recall.search.sql import bm25
+from memory_recall.search.sql.bm25 import CollectionStatistics
+from memory_recall.search.sql.bm25_scoring import frequency
+from memory_recall.search.sql.filters import Filters
+from memory_recall.search.sql.plan import RecallPlan
+from memory_recall.search.sql.statement import statement
+
 WORDS = (
     *("pool", "disk", "scrub", "zfs", "backup", "night", "router", "port", "zigbee", "dongle", "garden", "tomato"),
     *("kettle", "relay", "mesh", "vpn", "cert", "renew"),
@@ -64,7 +74,7 @@ async def test_the_api_s_leg_gives_the_api_s_order(memories: Any, sort_by: str, 
     await fill(memories, 150)
     recall = memories.recalling(lexical="ts_rank")
     for limit in (1, 5, 40, 200):
-        result = await recall.recall(query, mode="lexical", sort_by=sort_by, limit=limit)
+        result = await recall.recall(RecallQuery(query, mode="lexical", sort_by=sort_by, limit=limit))
         assert result.ids == await as_the_api_does(memories, query, sort_by, limit)
 
 
@@ -96,9 +106,10 @@ async def test_bm25_is_that_of_the_textbook_while_the_budget_lasts(memories: Any
     """Scores and order equal an unbounded BM25 over the same lexemes, repeated words included."""
     await fill(memories)
     expected = await reference_bm25(memories, query)
-    from memory_recall.search.fusion import Fusion
 
-    result = await memories.recalling(fusion=Fusion(importance=False)).recall(query, mode="lexical", limit=10)
+    result = await memories.recalling(fusion=Fusion(importance=False)).recall(
+        RecallQuery(query, mode="lexical", limit=10)
+    )
     scores = {memory.id: memory.evidence.lexical_score for memory in result.memories}
     assert scores == {identity: pytest.approx(expected[identity], rel=1e-6) for identity in scores}
     best = sorted(expected.values(), reverse=True)[: len(scores)]
@@ -108,24 +119,19 @@ async def test_bm25_is_that_of_the_textbook_while_the_budget_lasts(memories: Any
 
 async def test_a_small_budget_spends_itself_on_the_rarest_word(memories: Any) -> None:
     """The common word's many rows do not crowd the rare word's few ones out."""
-    from memory_recall.schema.table import describe
-    from memory_recall.search.fusion import Fusion, SortBy
-    from memory_recall.search.sql.bm25 import CollectionStatistics
-    from memory_recall.search.sql.filters import Filters
-    from memory_recall.search.sql.statement import RecallQuery, statement
-
     for number in range(100):
         await memories.add(f"pool note {number}")
     rare = await memories.add("the xylophone beside the pool")
     async with memories.pool.acquire() as connection:
         table = await describe(connection, "memories")
         sql, arguments = statement(
-            RecallQuery(
-                text="pool xylophone", legs="lexical", lexical="bm25", fusion=Fusion(), sort_by=SortBy.RELEVANCE,
-                filters=Filters(), limit=50, statistics=CollectionStatistics(1_000_000, 4.0, 1.0), budget=20,
-            ),
-            table,
-        )  # fmt: skip
+            RecallPlan(
+                RecallQuery("pool xylophone", mode="lexical", limit=50),
+                table,
+                statistics=CollectionStatistics(1_000_000, 4.0, 1.0),
+                rows_per_term=20,
+            )
+        )
         rows = await connection.fetch(sql, *arguments)
     assert rows[0]["id"] == rare
     assert len(rows) in {20, 21}  # the rare word's row may be among the twenty of the common one
@@ -140,9 +146,6 @@ async def test_a_large_table_s_bm25_is_that_of_the_textbook_too(
     memories: Any, monkeypatch: pytest.MonkeyPatch, query: str, user: str | None, rare_rows: int
 ) -> None:
     """Whether words that ANALYZE knows are read or intersected with others: the same best rows, filtered too."""
-    from memory_recall.search.fusion import Fusion
-    from memory_recall.search.sql import bm25
-
     monkeypatch.setattr(bm25, "SMALL_TABLE", 0)
     monkeypatch.setattr(bm25, "_LEAST_RARE_ROWS", rare_rows)
     monkeypatch.setattr(bm25, "_RARE_ROWS_SCALE", 0)
@@ -153,7 +156,7 @@ async def test_a_large_table_s_bm25_is_that_of_the_textbook_too(
     if user is not None:
         expected = {one: score for one, score in expected.items() if one % 3 == 0}
     result = await memories.recalling(fusion=Fusion(importance=False)).recall(
-        query, mode="lexical", limit=10, user_id=user
+        RecallQuery(query, mode="lexical", limit=10, filters=Filters(user_id=user))
     )
     scores = [expected[one] for one in result.ids]
     # Document frequencies are estimates here, so rows of almost equal score may change places.
@@ -163,20 +166,11 @@ async def test_a_large_table_s_bm25_is_that_of_the_textbook_too(
 
 async def test_a_large_table_takes_frequencies_from_the_last_analyze(memories: Any) -> None:
     """Where counting would be too dear, common words are known from Postgres's own statistics."""
-    from memory_recall.schema.table import describe
-    from memory_recall.search.fusion import Fusion, SortBy
-    from memory_recall.search.sql.bm25 import CollectionStatistics
-    from memory_recall.search.sql.filters import Filters
-    from memory_recall.search.sql.statement import RecallQuery, statement
-
     await fill(memories)
     await memories.pool.execute("ANALYZE memories")
-    plan = RecallQuery(
-        text="zfs dongle kettle", legs="lexical", lexical="bm25", fusion=Fusion(), sort_by=SortBy.RELEVANCE,
-        filters=Filters(), limit=10, statistics=CollectionStatistics(1_000_000, 22.0, 2.0),
-    )  # fmt: skip
+    query, statistics = RecallQuery("zfs dongle kettle", mode="lexical"), CollectionStatistics(1_000_000, 22.0, 2.0)
     async with memories.pool.acquire() as connection:
-        sql, arguments = statement(plan, await describe(connection, "memories"))
+        sql, arguments = statement(RecallPlan(query, await describe(connection, "memories"), statistics=statistics))
         rows = await connection.fetch(sql, *arguments)
     assert "pg_stats" in sql
     assert len(rows) == 10
@@ -187,8 +181,6 @@ async def test_rows_of_known_words_are_read_from_the_rarest_on_and_pairs_until_t
     memories: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a question costs is bounded by what ANALYZE says of its words, not by how many words it has."""
-    from memory_recall.search.sql import bm25
-
     monkeypatch.setattr(bm25, "SMALL_TABLE", 0)
     for word, every in (("xylophone", 100), ("kettle", 20), ("dongle", 4), ("relay", 3), ("garden", 2)):
         await memories.pool.execute(
@@ -208,8 +200,6 @@ async def test_rows_of_words_that_analyze_does_not_list_leave_less_room_for_thos
     memories: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Several words that are all new or rather rare cannot make a question cost a multiple of what it may."""
-    from memory_recall.search.sql import bm25
-
     monkeypatch.setattr(bm25, "SMALL_TABLE", 0)
     monkeypatch.setattr(bm25, "_LEAST_RARE_ROWS", 500)
     add = "INSERT INTO memories (content) SELECT $1 || ' ' || n FROM generate_series(1, $2::integer) n"
@@ -225,8 +215,6 @@ async def test_rows_of_words_that_analyze_does_not_list_leave_less_room_for_thos
 
 async def test_how_often_a_word_occurs_is_read_off_its_rank(memories: Any) -> None:
     """Exactly, from none to the most that a tsvector keeps."""
-    from memory_recall.search.sql.bm25_scoring import frequency
-
     places = "(SELECT string_agg('zfs:' || place, ' ') FROM generate_series(1, often) place)"
     vector = f"(coalesce({places}, '') || ' pool:300')::tsvector"
     read = frequency(vector, "'zfs'::tsquery")
@@ -235,19 +223,11 @@ async def test_how_often_a_word_occurs_is_read_off_its_rank(memories: Any) -> No
 
 
 async def _rows_of(memories: Any, question: str, *parts: str) -> tuple[int, ...]:
-    from memory_recall.schema.table import describe
-    from memory_recall.search.fusion import Fusion, SortBy
-    from memory_recall.search.sql.bm25 import CollectionStatistics
-    from memory_recall.search.sql.filters import Filters
-    from memory_recall.search.sql.statement import RecallQuery, statement
 
     async with memories.pool.acquire() as connection:
         rows = await connection.fetchval("SELECT count(*) FROM memories")
-        asked = RecallQuery(
-            text=question, legs="lexical", lexical="bm25", fusion=Fusion(), sort_by=SortBy.RELEVANCE,
-            filters=Filters(), limit=10, statistics=CollectionStatistics(rows, 2.0, 30.0),
-        )  # fmt: skip
-        sql, arguments = statement(asked, await describe(connection, "memories"))
+        query, table = RecallQuery(question, mode="lexical"), await describe(connection, "memories")
+        sql, arguments = statement(RecallPlan(query, table, statistics=CollectionStatistics(rows, 2.0, 30.0)))
         plan = await connection.fetchval(f"EXPLAIN (ANALYZE, FORMAT JSON) {sql}", *arguments)
     found: dict[str, int] = {}
     nodes = [orjson.loads(plan)[0]["Plan"]]
@@ -261,5 +241,7 @@ async def _rows_of(memories: Any, question: str, *parts: str) -> tuple[int, ...]
 async def test_an_or_query_is_made_from_parsed_words(memories: Any) -> None:
     """Raw words would be a syntax error here; parsed ones find the row."""
     wanted = await memories.add("it doesn't boot: grub & uefi")
-    result = await memories.recalling(lexical="ts_rank").recall("grub | doesn't ! teapot:*", mode="lexical")
+    result = await memories.recalling(lexical="ts_rank").recall(
+        RecallQuery("grub | doesn't ! teapot:*", mode="lexical")
+    )
     assert result.ids == [wanted]

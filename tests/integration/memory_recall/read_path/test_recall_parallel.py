@@ -11,7 +11,10 @@ import pytest
 from memory_recall.search.fusion import Fusion
 from memory_recall.search.hybrid_recall import HybridRecall
 from memory_recall.search.period import Period
+from memory_recall.search.query import RecallQuery
 from memory_recall.search.sql import bm25, parallel
+from memory_recall.search.sql.filters import Filters
+from tests.integration.memory_recall.read_path.conftest import PATIENT
 from tests.integration.memory_recall.read_path.splitting import Fetched, judged
 
 LAST_WEEK = Period(datetime.now(UTC) - timedelta(days=7), datetime.now(UTC))
@@ -20,8 +23,8 @@ RECALLS: dict[str, dict[str, Any]] = {
     "second page": {"limit": 7, "offset": 20},
     "deep": {"limit": 60},
     "by importance": {"sort_by": "importance"},
-    "one user": {"user_id": "ana"},
-    "category and time": {"category": "facts", "since": datetime(2020, 1, 1, tzinfo=UTC)},
+    "one user": {"filters": Filters(user_id="ana")},
+    "category and time": {"filters": Filters(category="facts", since=datetime(2020, 1, 1, tzinfo=UTC))},
     "reciprocal ranks": {"fusion": Fusion(method="rrf")},
     "scaled by the list": {"fusion": Fusion(lexical_scale="list", importance=False)},
 }
@@ -41,10 +44,10 @@ async def test_the_answer_is_that_of_one_statement(
     filled: Any, embedder: Any, fetched: Fetched, query: str, options: Any
 ) -> None:
     """The same rows in the same order with the same scores."""
-    one = await filled.recalling(embedder, parallel_legs=False).recall(query, **options)
+    one = await filled.recalling(embedder, parallel_legs=False).recall(RecallQuery(query, **options))
     assert len(fetched.sessions) == 1
     fetched.sessions.clear()
-    two = await filled.recalling(embedder).recall(query, **options)
+    two = await filled.recalling(embedder).recall(RecallQuery(query, **options))
     assert fetched.split
     assert two.reason is None
     assert judged(two) == judged(one)
@@ -62,7 +65,7 @@ async def test_a_time_that_the_query_names_counts_as_much(filled: Any, embedder:
 async def test_one_connection_is_enough(filled: Any, database: Any, embedder: Any, fetched: Fetched) -> None:
     """Where the pool has no second one to spare, one statement does it all."""
     async with asyncpg.create_pool(database.dsn, min_size=1, max_size=1) as pool:
-        recall = HybridRecall(pool, embedder)
+        recall = HybridRecall(pool, embedder, time_budget=PATIENT)
         result = await asyncio.wait_for(recall.recall("zfs scrub"), timeout=30)
         await recall.close()
     assert result.ids
@@ -77,15 +80,15 @@ class Api:
     embedder: Any
     fetched: Fetched
 
-    async def ask(self, *, connections: int, at_once: int) -> list[list[int]]:
+    async def recall_at_once(self, *, connections: int, recalls: int) -> list[list[int]]:
         """The ids that so many recalls at the same time give, after one by itself, which takes both connections."""
         async with asyncpg.create_pool(self.dsn, min_size=connections, max_size=connections) as pool:
-            recall = HybridRecall(pool, self.embedder)
+            recall = HybridRecall(pool, self.embedder, time_budget=PATIENT)
             await recall.recall("zfs scrub")
             assert self.fetched.split
             self.fetched.sessions.clear()
-            asked = asyncio.gather(*(recall.recall("zfs scrub") for _ in range(at_once)))
-            results = await asyncio.wait_for(asked, timeout=60)
+            pending = asyncio.gather(*(recall.recall("zfs scrub") for _ in range(recalls)))
+            results = await asyncio.wait_for(pending, timeout=60)
             await recall.close()
         return [one.ids for one in results]
 
@@ -97,16 +100,16 @@ def api(database: Any, embedder: Any, fetched: Fetched) -> Api:
 
 
 @pytest.mark.usefixtures("filled")
-async def test_recalls_at_the_same_time_share_the_connections(api: Api) -> None:
+async def test_pendingat_the_same_time_share_the_connections(api: Api) -> None:
     """None waits for a second connection while it holds a first, so that twenty recalls on two connections end."""
-    found = await api.ask(connections=2, at_once=20)
+    found = await api.recall_at_once(connections=2, recalls=20)
     assert all(ids == found[0] for ids in found)
 
 
 @pytest.mark.usefixtures("filled")
 async def test_a_recall_takes_a_second_connection_only_while_it_is_alone(api: Api, fetched: Fetched) -> None:
     """Others need the processors as much, and are answered later if each takes two."""
-    await api.ask(connections=8, at_once=4)
+    await api.recall_at_once(connections=8, recalls=4)
     assert len(fetched.sessions) <= 4 + 2  # the first may have begun before the others came
 
 

@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 
 from memory_recall.errors import DatabaseUnreachable
-from memory_recall.search.query import Degraded
+from memory_recall.search.query import RecallQuery
+from memory_recall.search.result import Degraded
+from memory_recall.search.sql.filters import Filters
 from tests.integration.memory_recall.read_path.splitting import Fetched, judged
 from tests.integration.memory_recall.read_path.vectors import axis
 
@@ -21,13 +23,13 @@ async def test_what_goes_between_legs_and_fusion_is_left_out(
     """The last part does not trust what it was given."""
     gone = await filled.add("zfs scrub", vector=axis(1.0), user_id="ana", importance=1.0)
     recall = filled.recalling(embedder)
-    assert (await recall.recall("zfs scrub", user_id="ana")).ids[0] == gone
+    assert (await recall.recall(RecallQuery("zfs scrub", filters=Filters(user_id="ana")))).ids[0] == gone
 
     async def go() -> None:
         await filled.pool.execute(f"UPDATE memories SET {change} WHERE id = $1", gone)
 
     fetched.before_fusion = go
-    result = await recall.recall("zfs scrub", user_id="ana")
+    result = await recall.recall(RecallQuery("zfs scrub", filters=Filters(user_id="ana")))
     assert gone not in result.ids
     assert result.ids
     assert fetched.split
@@ -36,7 +38,7 @@ async def test_what_goes_between_legs_and_fusion_is_left_out(
 async def test_what_becomes_sensitive_between_legs_and_fusion_is_masked(
     filled: Any, embedder: Any, fetched: Fetched
 ) -> None:
-    """Its words may have been searched before it became a secret; they do not leave the database after."""
+    """It may have been searched before it became sensitive; its content does not leave the database afterwards."""
     secret = await filled.add("zfs scrub hunter3", vector=axis(1.0), importance=1.0)
 
     async def hide() -> None:
@@ -51,7 +53,7 @@ async def test_what_becomes_sensitive_between_legs_and_fusion_is_masked(
 @pytest.mark.parametrize("late", [False, True], ids=["before", "between legs and fusion"])
 async def test_another_model_s_vectors_take_no_part(filled: Any, embedder: Any, fetched: Fetched, late: bool) -> None:
     """A swap leaves the lexical order, at whichever moment it comes."""
-    words = (await filled.recalling(embedder).recall("zfs scrub", mode="lexical")).ids
+    lexical = (await filled.recalling(embedder).recall(RecallQuery("zfs scrub", mode="lexical"))).ids
     fetched.sessions.clear()
 
     async def swap() -> None:
@@ -63,49 +65,49 @@ async def test_another_model_s_vectors_take_no_part(filled: Any, embedder: Any, 
         await swap()
     result = await filled.recalling(embedder).recall("zfs scrub")
     assert result.reason is Degraded.MODEL_MISMATCH
-    assert result.ids == words
+    assert result.ids == lexical
     assert fetched.split
 
 
 async def test_cosines_of_another_model_s_vectors_take_no_part(filled: Any, embedder: Any, fetched: Fetched) -> None:
     """Not even where the lexical leg alone saw the other model, and the first is active again when both are fused."""
-    words = (await filled.recalling(embedder).recall("zfs scrub", mode="lexical")).ids
+    lexical = (await filled.recalling(embedder).recall(RecallQuery("zfs scrub", mode="lexical"))).ids
 
     async def swap(name: str) -> None:
         await filled.pool.execute("UPDATE memory_index_models SET name = $1", name)
 
-    async def swap_after_meaning(_: Any) -> None:
-        await fetched.meaning.wait()
+    async def swap_after_dense(_: Any) -> None:
+        await fetched.dense_done.wait()
         await swap("another")
 
     active = await filled.pool.fetchval("SELECT name FROM memory_index_models")
-    fetched.before_words, fetched.before_fusion = swap_after_meaning, lambda: swap(active)
+    fetched.before_lexical, fetched.before_fusion = swap_after_dense, lambda: swap(active)
     result = await filled.recalling(embedder).recall("zfs scrub")
     assert result.reason is Degraded.MODEL_MISMATCH
-    assert result.ids == words
+    assert result.ids == lexical
 
 
-@pytest.mark.parametrize("before", ["both legs", "words"])
-async def test_a_leg_that_is_refused_for_its_vectors_leaves_the_words(
+@pytest.mark.parametrize("before", ["both legs", "the lexical leg"])
+async def test_a_leg_that_is_refused_for_its_vectors_leaves_the_lexical_order(
     filled: Any, embedder: Any, fetched: Fetched, before: str
 ) -> None:
     """The schema changed under a recall that had looked at it before."""
     recall = filled.recalling(embedder)
-    words = (await recall.recall("zfs scrub", mode="lexical")).ids
+    lexical = (await recall.recall(RecallQuery("zfs scrub", mode="lexical"))).ids
 
     async def rename(_: Any = None) -> None:
-        fetched.before_words = None
-        await fetched.meaning.wait()
+        fetched.before_lexical = None
+        await fetched.dense_done.wait()
         await filled.pool.execute("ALTER TABLE memories RENAME COLUMN embedding TO gone")
 
-    if before == "words":
-        fetched.before_words = rename
+    if before == "the lexical leg":
+        fetched.before_lexical = rename
     else:
-        fetched.meaning.set()
+        fetched.dense_done.set()
         await rename()
     result = await recall.recall("zfs scrub")
     assert result.reason is Degraded.DENSE_FAILED
-    assert result.ids == words
+    assert result.ids == lexical
 
 
 async def test_vectors_that_go_after_the_legs_are_not_missed(filled: Any, embedder: Any, fetched: Fetched) -> None:
@@ -128,12 +130,12 @@ async def test_a_session_that_dies_during_its_leg_is_an_error_and_no_more(
     """Both connections go back to the pool, and the next recall is answered."""
 
     async def die(connection: Any) -> None:
-        fetched.before_words = None
+        fetched.before_lexical = None
         await filled.pool.execute("SELECT pg_terminate_backend($1)", connection.get_server_pid())
 
     recall = filled.recalling(embedder)
     await recall.recall("zfs scrub")
-    fetched.before_words = die
+    fetched.before_lexical = die
     with pytest.raises(DatabaseUnreachable):
         await recall.recall("zfs scrub")
     assert filled.pool.get_idle_size() == filled.pool.get_size()

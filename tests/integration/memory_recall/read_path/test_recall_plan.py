@@ -7,9 +7,9 @@ import pytest
 
 from memory_recall.hnsw.search_effort import UNKNOWN_GRAPH, SearchedGraph
 from memory_recall.schema.table import describe
-from memory_recall.search.fusion import Fusion, SortBy
-from memory_recall.search.sql.filters import Filters
-from memory_recall.search.sql.statement import DenseQuery, RecallQuery, statement
+from memory_recall.search.query import EmbeddedQuery, RecallQuery
+from memory_recall.search.sql.plan import DenseLeg, RecallPlan
+from memory_recall.search.sql.statement import statement
 
 _ROWS = 2_000
 
@@ -30,11 +30,8 @@ async def test_a_table_of_some_thousand_rows_is_searched_by_the_index(
     await memories.pool.execute("ANALYZE memories")
     async with memories.pool.acquire() as connection:
         table = await describe(connection, "memories")
-        dense = DenseQuery(vectors[0], None, graph=graph)
-        sql, arguments = statement(
-            RecallQuery("anything", "dense", "bm25", Fusion(), SortBy.RELEVANCE, Filters(), limit=10, dense=dense),
-            table,
-        )
+        dense = DenseLeg(EmbeddedQuery(vectors[0], None), graph=graph)
+        sql, arguments = statement(RecallPlan(RecallQuery("anything", mode="dense"), table, dense=dense))
         plan = "\n".join(row[0] for row in await connection.fetch(f"EXPLAIN {sql}", *arguments))
     dense_leg = plan.split("CTE dense")[1].split("CTE lexical")[0]
     assert way in dense_leg

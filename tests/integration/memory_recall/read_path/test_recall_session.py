@@ -6,7 +6,9 @@ import asyncpg
 import pytest
 
 from memory_recall.search.hybrid_recall import HybridRecall
-from memory_recall.search.query import Degraded
+from memory_recall.search.query import RecallQuery
+from memory_recall.search.result import Degraded
+from tests.integration.memory_recall.read_path.conftest import PATIENT
 from tests.integration.memory_recall.read_path.vectors import axis
 
 JIT = "SET LOCAL jit = off"
@@ -50,8 +52,8 @@ async def test_where_postgres_compiles_a_recall_is_kept_from_it(
     async with asyncpg.create_pool(
         compiling, min_size=1, max_size=1, init=sent.listen, server_settings=OURS_FIRST
     ) as pool:
-        recall = HybridRecall(pool, embedder)
-        result = await recall.recall("kettle", mode=mode)
+        recall = HybridRecall(pool, embedder, time_budget=PATIENT)
+        result = await recall.recall(RecallQuery("kettle", mode=mode))
         await recall.close()
         assert await pool.fetchval("SHOW jit") == "on"
     assert result.ids == [wanted]
@@ -65,8 +67,8 @@ async def test_the_measuring_of_legs_is_kept_from_it_too(compiling: str, memorie
     async with asyncpg.create_pool(
         compiling, min_size=1, max_size=1, init=sent.listen, server_settings=OURS_FIRST
     ) as pool:
-        recall = HybridRecall(pool, embedder)
-        result = await recall.recall("kettle", explain=True)
+        recall = HybridRecall(pool, embedder, time_budget=PATIENT)
+        result = await recall.recall(RecallQuery("kettle", explain=True))
         await recall.close()
     assert {"dense", "lexical"} <= set(result.timings.legs)
     assert sent.around_the_recall == UNCOMPILED * 2
@@ -79,22 +81,22 @@ async def test_where_postgres_compiles_nothing_a_recall_is_one_round_trip(
     await memories.add("the kettle boils", vector=axis(1.0))
     sent = Sent()
     async with asyncpg.create_pool(database.dsn, min_size=1, max_size=1, init=sent.listen) as pool:
-        recall = HybridRecall(pool, embedder)
+        recall = HybridRecall(pool, embedder, time_budget=PATIENT)
         await recall.recall("kettle")
         await recall.close()
     assert sent.around_the_recall == ["recall"]
 
 
-async def test_a_dense_leg_that_fails_where_postgres_compiles_leaves_the_words(
+async def test_a_dense_leg_that_fails_where_postgres_compiles_leaves_the_lexical_order(
     compiling: str, memories: Any, embedder: Any
 ) -> None:
-    """The failed statement ends its transaction; the one by words has another."""
+    """The refused statement ends its transaction; the lexical one has another."""
     wanted = await memories.add("the kettle boils", vector=axis(1.0))
     sent = Sent()
     async with asyncpg.create_pool(
         compiling, min_size=1, max_size=1, init=sent.listen, server_settings=OURS_FIRST
     ) as pool:
-        recall = HybridRecall(pool, embedder)
+        recall = HybridRecall(pool, embedder, time_budget=PATIENT)
         await recall.recall("kettle")
         await pool.execute("ALTER TABLE memories RENAME COLUMN embedding TO gone")
         result = await recall.recall("kettle")

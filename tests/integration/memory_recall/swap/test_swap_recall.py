@@ -16,7 +16,8 @@ from memory_recall.postgres.connection import create_pool
 from memory_recall.schema.models_sql import record_address
 from memory_recall.schema.table import describe
 from memory_recall.search.hybrid_recall import HybridRecall
-from memory_recall.search.query import Degraded
+from memory_recall.search.query import RecallQuery
+from memory_recall.search.result import Degraded
 from tests.integration.memory_recall.swap.conftest import SwapBench
 
 BUDGET = 10.0
@@ -39,7 +40,7 @@ class OneConnection:
 async def recalling(swaps: SwapBench, **options: object) -> AsyncIterator[HybridRecall]:
     pool = await create_pool(swaps.source, max_size=4)
     embedder = FollowingEmbedder(swaps.work.embedder.url, "tiny", **options)
-    recall = HybridRecall(pool, embedder, embedding_budget=BUDGET)
+    recall = HybridRecall(pool, embedder, embedding_budget=BUDGET, time_budget=4 * BUDGET)
     try:
         yield recall
     finally:
@@ -50,9 +51,9 @@ async def recalling(swaps: SwapBench, **options: object) -> AsyncIterator[Hybrid
 
 async def test_the_first_recall_after_the_flip_already_uses_the_next_model(swaps: SwapBench) -> None:
     async with recalling(swaps) as recall:
-        assert (await recall.recall("text 7", mode="dense")).reason is None
+        assert (await recall.recall(RecallQuery("text 7", mode="dense"))).reason is None
         await swaps.swap()
-        result = await recall.recall("text 7", mode="dense")
+        result = await recall.recall(RecallQuery("text 7", mode="dense"))
         assert result.reason is None
         assert result.memories[0].content == "text 7"
         assert result.memories[0].evidence.dense_score == pytest.approx(1, abs=0.01)
@@ -64,7 +65,7 @@ async def test_it_follows_to_a_model_of_other_dimensions_and_back_again(swaps: S
         await recall.recall("text 7")
         for back in (False, True):
             await swaps.swap(back=back)
-            result = await recall.recall("text 7", mode="dense")
+            result = await recall.recall(RecallQuery("text 7", mode="dense"))
             assert (result.reason, result.memories[0].content) == (None, "text 7")
 
 
@@ -72,7 +73,7 @@ async def test_when_the_old_embedder_is_gone_it_follows_too(swaps: SwapBench) ->
     async with recalling(swaps) as recall:
         await swaps.swap()
         await swaps.work.embedder.stop()
-        assert (await recall.recall("text 7", mode="dense")).reason is None
+        assert (await recall.recall(RecallQuery("text 7", mode="dense"))).reason is None
 
 
 async def test_an_address_outside_the_neighbourhood_is_not_followed(swaps: SwapBench) -> None:
@@ -91,7 +92,7 @@ async def test_a_flip_between_snapshot_and_statement_is_not_a_comparison_across_
     await swaps.swap(flip=False)
     connection = await asyncpg.connect(swaps.work.database.dsn)
     embedder = EmbedderClient(swaps.work.embedder.url, "tiny")
-    recall = HybridRecall(OneConnection(connection), embedder, embedding_budget=BUDGET)
+    recall = HybridRecall(OneConnection(connection), embedder, embedding_budget=BUDGET, time_budget=4 * BUDGET)
     assert (await recall.recall("text 7")).reason is None
     await connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
     seen = "SELECT name FROM memory_index_models WHERE id = (SELECT active_model FROM memory_index_state)"

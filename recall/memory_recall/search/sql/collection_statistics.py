@@ -1,8 +1,8 @@
-"""What BM25 needs to know of the collection, measured in a few milliseconds whatever the table's size.
+"""Measures what BM25 needs to know of the collection, in a few milliseconds whatever the table's size.
 
-Small tables are counted; of large ones a fixed share of pages is looked at, always the same pages, so that two
-processes agree. The length of a text in words is estimated from its number of distinct lexemes, which is cheap to read,
-and their ratio in a thousand rows.
+Small tables are counted; of large ones a fixed share of pages is sampled, always the same pages, so that two processes
+agree. The length of a text in words is estimated from its number of distinct lexemes, which is cheap to read, and their
+ratio in a thousand rows.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
@@ -16,7 +16,11 @@ _UNKNOWN = CollectionStatistics(rows=0, mean_length=1.0, mean_bytes=1.0)
 
 
 async def measure_collection(connection: AnyConnection, table: MemoryTable) -> CollectionStatistics:
-    """Look at the collection as it is now."""
+    """Count or sample the rows that are not deleted.
+
+    Raises:
+        DatabaseUnreachable: the connection failed.
+    """
     with translated("measuring the collection"):
         planned = await connection.fetchval(
             "SELECT reltuples::float8 FROM pg_class WHERE oid = to_regclass($1)", table.qualified
@@ -32,12 +36,12 @@ async def measure_collection(connection: AnyConnection, table: MemoryTable) -> C
 def _statement(table: MemoryTable, percent: float) -> str:
     sampled = f"{table.qualified} m TABLESAMPLE SYSTEM ({percent:.8f}) REPEATABLE (1) WHERE m.deleted_at IS NULL"
     return f"""
-WITH looked_at AS (
+WITH measured AS (
   SELECT length(m.search_vector) AS lexemes,
          (SELECT sum(coalesce(cardinality(u.positions), 1)) FROM unnest(m.search_vector) u) AS words
     FROM {sampled} LIMIT 1000
 )
 SELECT count(*) AS rows, avg(length(m.search_vector))::float8 AS lexemes,
        avg(pg_column_size(m.search_vector))::float8 AS bytes,
-       (SELECT sum(words)::float8 / nullif(sum(lexemes), 0) FROM looked_at) AS words_per_lexeme
+       (SELECT sum(words)::float8 / nullif(sum(lexemes), 0) FROM measured) AS words_per_lexeme
   FROM {sampled}"""

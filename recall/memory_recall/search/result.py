@@ -1,0 +1,96 @@
+"""What a recall answers: plain data that Postgres and SQLite, router and command line share."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from memory_recall.search.query import Mode
+
+
+class Degraded(StrEnum):
+    """Why the dense leg took no part in a recall that asked for it."""
+
+    NO_EMBEDDER = "NoEmbedder"
+    SENSITIVE_QUERY = "SensitiveQuery"
+    EMBEDDER_TIMEOUT = "EmbedderTimeout"
+    EMBEDDER_FAILED = "EmbedderFailed"
+    EMBEDDER_REFUSED = "EmbedderRefused"
+    CIRCUIT_OPEN = "EmbedderCircuitOpen"
+    EXTENSION_MISSING = "ExtensionMissing"
+    SCHEMA_MISSING = "SchemaMissing"
+    INDEX_MISSING = "IndexMissing"
+    MODEL_MISMATCH = "ModelMismatch"
+    DIMENSION_MISMATCH = "DimensionMismatch"
+    DENSE_FAILED = "DenseLegFailed"
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """A memory's rank (from 1) and score in each leg.
+
+    The rank is None where the leg did not find the memory; its score may be computed nevertheless.
+    """
+
+    lexical_rank: int | None
+    lexical_score: float | None
+    dense_rank: int | None
+    dense_score: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class RecalledMemory:
+    """One memory as the API returns it; a sensitive one comes without its content. `rank` is its final score."""
+
+    id: int
+    content: str
+    category: str | None
+    tags: str | None
+    importance: float | None
+    is_sensitive: bool
+    rank: float
+    owner: str | None
+    created_at: datetime | None
+    updated_at: datetime | None
+    evidence: Evidence
+
+
+EVIDENCE_FIELDS = tuple(one.name for one in fields(Evidence))
+MEMORY_FIELDS = tuple(one.name for one in fields(RecalledMemory) if one.name != "evidence")
+
+
+def memory_from(row: Mapping[str, Any]) -> RecalledMemory:
+    """The memory in a row whose columns are `MEMORY_FIELDS` and `EVIDENCE_FIELDS`."""
+    evidence = Evidence(**{name: row[name] for name in EVIDENCE_FIELDS})
+    return RecalledMemory(**{name: row[name] for name in MEMORY_FIELDS}, evidence=evidence)
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Milliseconds of the answer. `legs` is filled on request, by running the statement once more afterwards."""
+
+    total: float
+    embedding: float = 0.0
+    database: float = 0.0
+    legs: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RecallResult:
+    """The page of memories, best first, and why the dense leg took no part in finding them if it was to."""
+
+    memories: tuple[RecalledMemory, ...]
+    mode: Mode
+    reason: Degraded | None
+    timings: Timings
+
+    @property
+    def degraded(self) -> bool:
+        """Whether the answer is that of the lexical leg although more was asked for."""
+        return self.reason is not None
+
+    @property
+    def ids(self) -> list[int]:
+        """The memories' ids, best first."""
+        return [memory.id for memory in self.memories]

@@ -1,0 +1,25 @@
+"""SQL expressions that Postgres and SQLite mode share: a memory's columns, the mask of a sensitive one, the blend."""
+
+from memory_recall.search.fusion import SortBy
+from memory_recall.search.result import MEMORY_FIELDS
+
+_MASK = "'[SENSITIVE - use secret_get(id=' || m.id || ')]'"
+_BLEND = (0.7, 0.3)  # the memory API's weights of lexical rank and importance
+_BLEND_BY_IMPORTANCE = (0.4, 0.6)
+
+
+def memory_columns(*, sensitive: str, owner: str, score: str) -> str:
+    """Select list of `MEMORY_FIELDS` for the row `m`; the content of a sensitive row does not leave the database."""
+    computed = {
+        "content": f"CASE WHEN {sensitive} THEN {_MASK} ELSE m.content END",
+        "is_sensitive": sensitive,
+        "rank": score,
+        "owner": owner,
+    }
+    return ", ".join(f"{computed.get(name, f'm.{name}')} AS {name}" for name in MEMORY_FIELDS)
+
+
+def blended(lexical_rank: str, sort_by: SortBy) -> str:
+    """Weighted sum of a lexical rank and the importance of the row `m`, by which the memory API orders."""
+    of_rank, of_importance = _BLEND_BY_IMPORTANCE if sort_by is SortBy.IMPORTANCE else _BLEND
+    return f"({lexical_rank} * {of_rank} + coalesce(m.importance, 0) * {of_importance})"

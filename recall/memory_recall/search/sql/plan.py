@@ -1,0 +1,66 @@
+"""The plan of one recall statement, built once readiness, statistics and the query's vector are known."""
+
+from dataclasses import dataclass, replace
+
+from memory_recall.hnsw.search_effort import DENSE_DEPTH, UNKNOWN_GRAPH, SearchedGraph
+from memory_recall.schema.columns import ACTIVE, VectorColumn
+from memory_recall.schema.table import MemoryTable
+from memory_recall.search.fusion import Fusion
+from memory_recall.search.period import Period
+from memory_recall.search.query import EmbeddedQuery, Lexical, RecallQuery
+from memory_recall.search.result import Degraded
+from memory_recall.search.sql.bm25 import MAX_ROWS_PER_TERM, CollectionStatistics
+
+DEFAULT_FUSION = Fusion()
+
+
+@dataclass(frozen=True, slots=True)
+class DenseLeg:
+    """How the dense leg searches: the query's vector, the column of vectors, and the index over it.
+
+    `check_column_model` compares the vector's model with what the column's own function says, too, which a database has
+    that knows model swaps: that follows the column's name even within an old snapshot.
+    """
+
+    embedded: EmbeddedQuery
+    iterative_scan: bool = True
+    column: VectorColumn = ACTIVE
+    check_column_model: bool = False
+    graph: SearchedGraph = UNKNOWN_GRAPH
+
+
+@dataclass(frozen=True, slots=True)
+class RecallPlan:
+    """Everything that shapes one recall statement.
+
+    `refusal` is why the dense leg takes no part although it was asked for. `has_state` says whether the table of the
+    active model exists, `compiles` whether Postgres might compile the statement (JIT). `statistics` None leaves the
+    lexical leg to `ts_rank`.
+    """
+
+    query: RecallQuery
+    table: MemoryTable
+    lexical: Lexical = "bm25"
+    fusion: Fusion = DEFAULT_FUSION
+    period: Period | None = None
+    dense: DenseLeg | None = None
+    refusal: Degraded | None = None
+    has_state: bool = False
+    compiles: bool = False
+    statistics: CollectionStatistics | None = None
+    rows_per_term: int = MAX_ROWS_PER_TERM
+
+    @property
+    def depth(self) -> int:
+        """How many rows each leg gives; BM25 as many without a dense leg, lest importance reorder another set."""
+        wanted = self.query.limit + self.query.offset
+        return wanted if self.lexical_is_final and self.dense is None else max(DENSE_DEPTH, wanted)
+
+    @property
+    def lexical_is_final(self) -> bool:
+        """Whether the lexical leg is the memory API's, whose order has importance in it already."""
+        return self.lexical == "ts_rank" or self.statistics is None or not self.query.ranked
+
+    def without_dense(self, refusal: Degraded) -> "RecallPlan":
+        """The same plan with the lexical leg alone."""
+        return replace(self, dense=None, refusal=refusal)

@@ -1,0 +1,53 @@
+"""Checks frozen values against the annotations of their own fields, by pydantic's rules and with our error."""
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, TypeVar, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, create_model
+
+from memory_recall.errors import InvalidInput
+
+T = TypeVar("T")
+
+
+def check_fields(value: Any) -> None:  # noqa: ANN401  (any frozen dataclass)
+    """Replace each field of a frozen dataclass by what its annotation makes of it; nothing is converted silently.
+
+    Raises:
+        InvalidInput: a field is not what its annotation says; the message names it and never quotes its value.
+    """
+    kind: Any = type(value)  # typeshed does not take a class for hashable
+    model = _strict_model(kind)
+    given = {name: getattr(value, name) for name in model.model_fields}
+    try:
+        checked = model.model_validate(given).__dict__
+    except ValidationError as error:
+        raise _refusal(error) from None
+    for name, before in given.items():
+        if checked[name] is not before:
+            object.__setattr__(value, name, checked[name])
+
+
+def parse_fields(kind: type[T], texts: Mapping[str, object]) -> T:
+    """Make a frozen dataclass from texts, as a command line gives them: "0.5" becomes a number where one is due.
+
+    Raises:
+        InvalidInput: a text does not fit; the message names the field and never quotes its value.
+    """
+    try:
+        return TypeAdapter(kind).validate_python(texts)
+    except ValidationError as error:
+        raise _refusal(error) from None
+
+
+@cache
+def _strict_model(kind: type) -> type[BaseModel]:
+    annotated: dict[str, Any] = {name: (hint, ...) for name, hint in get_type_hints(kind, include_extras=True).items()}
+    return create_model(kind.__name__, __config__=ConfigDict(strict=True), **annotated)
+
+
+def _refusal(error: ValidationError) -> InvalidInput:
+    problem = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    name, message = problem["loc"][0], problem["msg"]
+    return InvalidInput(f"`{name}` cannot be used: {message[0].lower()}{message[1:]}.", f"Correct `{name}`.")

@@ -1,0 +1,157 @@
+"""What is asked of a recall checks itself, so that a wrong argument is refused alike everywhere."""
+
+import sqlite3
+from datetime import UTC, datetime
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from typer.testing import CliRunner
+
+from memory_recall.cli.app import create_app
+from memory_recall.errors import InvalidInput
+from memory_recall.integrations.fastapi import create_recall_router
+from memory_recall.integrations.sqlite import SqliteRecall, create_schema
+from memory_recall.search.fusion import Fusion, SortBy
+from memory_recall.search.hybrid_recall import HybridRecall
+from memory_recall.search.period import Period
+from memory_recall.search.query import MAX_QUERY_CHARACTERS, RecallQuery
+from memory_recall.search.sql.filters import Filters
+
+NAIVE = datetime(2026, 1, 1)  # noqa: DTZ001  (that it is refused is the claim)
+CANARY = "zebra-7731"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"mode": CANARY},
+        {"sort_by": CANARY},
+        {"limit": 0},
+        {"limit": 501},
+        {"limit": "1"},
+        {"limit": True},
+        {"offset": -1},
+        {"now": NAIVE},
+        {"now": CANARY},
+        {"filters": {"category": CANARY}},
+        {"vector": [0.1, 0.2]},
+        {"fusion": "rrf"},
+        {"sensitive": "no"},
+        {"text": None},
+    ],
+    ids=str,
+)
+def test_a_wrong_argument_is_refused_by_its_name(arguments: dict[str, Any]) -> None:
+    """The message names the argument and quotes nothing of what was given."""
+    with pytest.raises(InvalidInput, match=f"^`{next(iter(arguments))}` cannot be used") as caught:
+        RecallQuery(**{"text": "x", **arguments})
+    assert CANARY not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"category": f"{CANARY}\x00"},
+        {"category": f"{CANARY}\ud800"},
+        {"user_id": f"{CANARY}\x00"},
+        {"user_id": 5},
+        {"tags": ("good", f"{CANARY}\x00")},
+        {"tags": CANARY},
+        {"since": "2026-01-01T00:00:00+00:00"},
+        {"since": NAIVE},
+        {"until": NAIVE},
+    ],
+    ids=str,
+)
+def test_a_wrong_filter_is_refused_by_its_name(arguments: dict[str, Any]) -> None:
+    """A NUL, a time without a zone and a text in a time's place reach no database."""
+    with pytest.raises(InvalidInput, match=f"^`{next(iter(arguments))}` cannot be used") as caught:
+        Filters(**arguments)
+    assert CANARY not in str(caught.value)
+
+
+def test_a_wrong_parameter_of_the_recall_itself_is_refused() -> None:
+    """As of the fusion and of a period."""
+    pool: Any = None
+    with pytest.raises(InvalidInput, match="lexical leg 'tf-idf'"):
+        HybridRecall(pool, lexical="tf-idf")  # type: ignore[arg-type]  # that it is refused is the claim
+    with pytest.raises(InvalidInput, match="budget"):
+        HybridRecall(pool, embedding_budget=5.0)
+    with pytest.raises(InvalidInput, match="alpha"):
+        Fusion(alpha=1.1)
+    with pytest.raises(InvalidInput, match="time zone"):
+        Period(NAIVE, NAIVE)
+
+
+async def test_library_and_sqlite_refuse_a_text_that_is_none() -> None:
+    """Where a text stands for a query with every default."""
+    pool: Any = None
+    no_text: Any = None
+    with pytest.raises(InvalidInput, match="`text` cannot be used"):
+        await HybridRecall(pool).recall(no_text)
+    connection = sqlite3.connect(":memory:")
+    create_schema(connection)
+    with pytest.raises(InvalidInput, match="`text` cannot be used"):
+        SqliteRecall(connection).recall(no_text)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"category": f"{CANARY}\x00"},
+        {"tags": [f"{CANARY}\x00"]},
+        {"tags": CANARY},
+        {"since": "2026-01-01T00:00:00"},
+        {"until": CANARY},
+    ],
+    ids=str,
+)
+async def test_the_router_answers_a_wrong_filter_with_422_and_without_quoting_it(body: dict[str, Any]) -> None:
+    app, pool = FastAPI(), None
+    recall: Any = pool
+    app.include_router(create_recall_router(recall, current_user=lambda: "ana"))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://api") as http:
+        answer = await http.post("/api/memories/recall", json={"context": "x", **body})
+    assert answer.status_code == 422
+    assert answer.json()["detail"][0]["loc"][:2] == ["body", next(iter(body))]
+    assert CANARY not in answer.text
+
+
+async def test_the_router_answers_a_user_that_is_no_text_with_422() -> None:
+    """What the identity's dependency yields is checked as any filter."""
+    no_pool: Any = None
+    app = FastAPI()
+    app.include_router(create_recall_router(HybridRecall(no_pool), current_user=lambda: "a\x00"))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://api") as http:
+        answer = await http.post("/api/memories/recall", json={"context": "x"})
+    assert answer.status_code == 422
+    assert "user_id" in answer.json()["detail"][0]["msg"]
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("--since", "2026-01-01T00:00:00"), ("--category", f"{CANARY}\x01\x00"), ("--limit", "501"), ("--mode", "x")],
+)
+def test_the_command_line_refuses_it_too(option: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before it connects to anything."""
+    monkeypatch.delenv("MEMORY_DATABASE_URL", raising=False)
+    answered = CliRunner().invoke(create_app(), ["recall", "x", option, value, "--json"])
+    assert answered.exit_code == 1
+    assert "InvalidInput" in answered.stderr
+    assert CANARY not in answered.stderr
+
+
+def test_the_query_s_text_is_cleaned_of_what_no_database_stores() -> None:
+    """NUL, lone surrogates and what exceeds the longest query."""
+    assert RecallQuery("a\x00b \ud800 ").text == "a b"
+    assert len(RecallQuery("x" * (MAX_QUERY_CHARACTERS + 1)).text) == MAX_QUERY_CHARACTERS
+
+
+def test_the_sort_order_may_be_given_by_its_name_and_tags_as_a_list() -> None:
+    """As JSON and command lines have them."""
+    assert RecallQuery("x", sort_by="importance").sort_by is SortBy.IMPORTANCE  # type: ignore[arg-type]  # a text
+    assert Filters(tags=["a", "b"]).tags == ("a", "b")  # type: ignore[arg-type]  # a list
+    assert Filters(since=datetime(2026, 1, 1, tzinfo=UTC)).selective
+    assert not Filters().selective
