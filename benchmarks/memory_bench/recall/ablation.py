@@ -42,9 +42,8 @@ def _only_lexical(one: Candidate) -> Candidate:
 
 
 def _with_entities(evidence: Evidence, entities: EntityLeg, fusion: Fusion) -> list[int]:
-    base = {
-        one.id: one.score for one in fuse(evidence.candidates, fusion, max_lexical_score=evidence.max_lexical_score)
-    }
+    fused = fuse(evidence.candidates, fusion, max_lexical_score=evidence.max_lexical_score)
+    base = {one.id: one.score for one in fused}
     added = entities.scores(evidence.query)
     ids = dict.fromkeys([*base, *added])
     scores = {one: base.get(one, 0.0) + ENTITY_SHARE * added.get(one, 0.0) for one in ids}
