@@ -21,7 +21,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name (.Chart.Version | replace "+" "_") 
 {{ .Values.serviceAccount.name | default .Values.fullnameOverride }}
 {{- end }}
 
-{{/* An image reference from a repository and a digest or, without one, a tag. Argument: list of the image's values and the root. */}}
+{{/* An image reference: repository and digest or, without one, tag. Argument: list of the image's values and the root. */}}
 {{- define "memory-index.image" -}}
 {{- $image := index . 0 -}}
 {{- $root := index . 1 -}}
@@ -32,7 +32,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name (.Chart.Version | replace "+" "_") 
 {{- end -}}
 {{- end }}
 
-{{/* Namespaces in which CloudNativePG's objects may be touched, when the operator does not watch all. */}}
+{{/* Namespaces in which the operator may change CloudNativePG's objects, when it does not watch all. */}}
 {{- define "memory-index.databaseNamespaces" -}}
 {{ concat .Values.watchNamespaces .Values.databaseNamespaces | uniq | toJson }}
 {{- end }}

@@ -17,6 +17,7 @@ from memory_operator.controller.metrics import Metrics
 from memory_operator.controller.observe import Observer
 from memory_operator.controller.queue import WorkQueue
 from memory_operator.reconcile.facts import DatabaseFacts, Problem, Rows
+from tests.unit.memory_operator.conftest import World
 
 KEY = ("team", "mem")
 PASSWORD = "s3cret-pa55word"
@@ -71,7 +72,7 @@ class Api:
 class Bench:
     """A controller with a fake API, database and clock."""
 
-    def __init__(self, world: Any, http: httpx.AsyncClient) -> None:
+    def __init__(self, world: World, http: httpx.AsyncClient) -> None:
         self.api = Api(world.manifest())
         self.database: DatabaseFacts | Problem = DatabaseFacts(extension_available="0.8.7")
         self.dsns: list[str] = []
@@ -113,7 +114,7 @@ class Bench:
 
 
 @pytest.fixture
-async def bench(world: Any) -> AsyncIterator[Bench]:
+async def bench(world: World) -> AsyncIterator[Bench]:
     transport = httpx.MockTransport(lambda _: httpx.Response(503))
     async with httpx.AsyncClient(transport=transport) as http:
         yield Bench(world, http)
@@ -217,7 +218,7 @@ async def test_a_deleted_object_is_forgotten_with_its_series(bench: Bench) -> No
     assert bench.sample("memory_operator_object_condition", **series) is None
 
 
-async def test_the_rate_of_a_backfill_and_its_end_are_reported(bench: Bench, world: Any) -> None:
+async def test_the_rate_of_a_backfill_and_its_end_are_reported(bench: Bench, world: World) -> None:
     full = DatabaseFacts(
         extension_version="0.8.7", schema_current=True, schema_revision="0002", column_dimensions=384,
         active_model="all-MiniLM-L6-v2", rows=Rows(total=100, embedded=10, pending=90),

@@ -1,14 +1,13 @@
 """What happens when a MemoryIndex is deleted, under either policy."""
 
-from typing import Any
-
 import pytest
 
 from memory_operator.api.reasons import Reason
 from memory_operator.reconcile.facts import PodFacts, Problem
+from tests.unit.memory_operator.conftest import Cluster, World
 
 
-def test_deletion_removes_our_database_object_and_then_the_finalizer(cluster: Any) -> None:
+def test_deletion_removes_our_database_object_and_then_the_finalizer(cluster: Cluster) -> None:
     cluster.until_ready()
     cluster.manifest["metadata"]["deletionTimestamp"] = "2026-01-01T13:00:00Z"
     cluster.writes.clear()
@@ -17,7 +16,7 @@ def test_deletion_removes_our_database_object_and_then_the_finalizer(cluster: An
     assert cluster.gone
 
 
-def test_policy_delete_stops_the_workers_undoes_the_migrations_and_removes_the_finalizer(cluster: Any) -> None:
+def test_policy_delete_stops_the_workers_undoes_the_migrations_and_removes_the_finalizer(cluster: Cluster) -> None:
     cluster.until_ready()
     cluster.manifest["spec"]["deletionPolicy"] = "Delete"
     cluster.manifest["metadata"]["deletionTimestamp"] = "2026-01-01T13:00:00Z"
@@ -34,7 +33,7 @@ def test_policy_delete_stops_the_workers_undoes_the_migrations_and_removes_the_f
 
 @pytest.mark.parametrize(("ended", "running"), [(True, ["uninstall"]), (False, [])])
 def test_the_migrations_are_undone_only_after_the_last_workers_pod_has_ended(
-    world: Any, ended: bool, running: list[str]
+    world: World, ended: bool, running: list[str]
 ) -> None:
     index = world.index(deletionPolicy="Delete").model_copy(update={"deleted_at": world.now})
     pod = PodFacts(name="mem-backfill-x", component="backfill", ended=ended)
@@ -43,7 +42,7 @@ def test_the_migrations_are_undone_only_after_the_last_workers_pod_has_ended(
     assert started == running
 
 
-def test_policy_delete_reports_what_the_deletion_waits_for(cluster: Any) -> None:
+def test_policy_delete_reports_what_the_deletion_waits_for(cluster: Cluster) -> None:
     cluster.until_ready()
     cluster.manifest["spec"]["deletionPolicy"] = "Delete"
     cluster.manifest["metadata"]["deletionTimestamp"] = "2026-01-01T13:00:00Z"

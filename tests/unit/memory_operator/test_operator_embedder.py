@@ -1,7 +1,6 @@
 """The load that embedders report, the models that they serve, and how many of their pods run."""
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,6 +9,7 @@ from memory_operator.api.reasons import Reason
 from memory_operator.clients.embedder import model_problem, parse_metrics
 from memory_operator.reconcile.embedder import ReplicaBounds, desired_replicas, needed_replicas
 from memory_operator.reconcile.facts import EmbedderLoad, Recommendation
+from tests.unit.memory_operator.conftest import World
 
 NOW = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 BOUNDS = ReplicaBounds(minimum=1, maximum=4, target_seconds=10, delay_seconds=300)
@@ -44,7 +44,7 @@ def test_metrics_of_another_program_yield_no_load() -> None:
     assert (load.queued_tokens, load.tokens_per_second, load.device) == (0, 0, None)
 
 
-def test_an_external_embedder_must_serve_the_model_with_its_dimensions(world: Any) -> None:
+def test_an_external_embedder_must_serve_the_model_with_its_dimensions(world: World) -> None:
     index = world.index(embedder={"external": {"url": "http://e:8080"}})
     assert model_problem(index, [{"id": "all-MiniLM-L6-v2", "dimensions": 384}]) is None
     other = model_problem(index, [{"id": "bge"}])

@@ -17,6 +17,8 @@ from memory_operator.reconcile.facts import (
     Rows,
 )
 from memory_operator.reconcile.plan import Apply, Plan
+from memory_operator.resources.cnpg import DatabaseObject
+from tests.unit.memory_operator.conftest import World
 
 HEALTHY = ClusterFacts("dbaas", "pg", phase=object_facts.HEALTHY_PHASE)
 MIGRATED = DatabaseFacts(
@@ -115,7 +117,7 @@ each_fault = pytest.mark.parametrize("fault", FAULTS, ids=[f"{fault.reason}-{i}"
 
 
 @each_fault
-def test_each_blocker_has_its_reason_and_remedy_and_stalls_only_for_a_person(world: Any, fault: Fault) -> None:
+def test_each_blocker_has_its_reason_and_remedy_and_stalls_only_for_a_person(world: World, fault: Fault) -> None:
     plan = world.decide(**fault.facts)
     found = condition(plan, fault.kind)
     assert (found["status"], found["reason"]) == ("False", fault.reason)
@@ -126,7 +128,7 @@ def test_each_blocker_has_its_reason_and_remedy_and_stalls_only_for_a_person(wor
 
 
 @each_fault
-def test_a_stalled_object_is_requeued_soon_since_secrets_are_not_watched(world: Any, fault: Fault) -> None:
+def test_a_stalled_object_is_requeued_soon_since_secrets_are_not_watched(world: World, fault: Fault) -> None:
     assert world.decide(**fault.facts).requeue_after == (10.0 if fault.person else 3.0)
 
 
@@ -144,7 +146,7 @@ BLOCKED = [
 
 @pytest.mark.parametrize(("spec", "facts", "reason", "word"), BLOCKED)
 def test_a_contradiction_stalls_before_anything_is_created(
-    world: Any, spec: dict[str, Any], facts: dict[str, Any], reason: str, word: str
+    world: World, spec: dict[str, Any], facts: dict[str, Any], reason: str, word: str
 ) -> None:
     plan = world.decide(world.index(**spec), **facts)
     assert plan.actions == ()
@@ -154,14 +156,14 @@ def test_a_contradiction_stalls_before_anything_is_created(
     assert condition(plan, "Stalled")["reason"] == reason
 
 
-def test_observe_touches_nothing_and_reports_the_missing_extension(world: Any) -> None:
+def test_observe_touches_nothing_and_reports_the_missing_extension(world: World) -> None:
     plan = world.decide(world.index(database={"extension": {"management": "Observe"}}), database=NO_EXTENSION)
     assert not [a for a in plan.actions if isinstance(a, Apply) and a.manifest["kind"] == "Database"]
     assert condition(plan, "ExtensionReady")["reason"] == "ExtensionMissing"
     assert "CREATE EXTENSION vector" in condition(plan, "ExtensionReady")["message"]
 
 
-def test_without_a_cluster_the_extension_is_only_observed(world: Any) -> None:
+def test_without_a_cluster_the_extension_is_only_observed(world: World) -> None:
     index = world.index(database={"cluster": None, "extension": {"management": "Observe"}})
     plan = world.decide(index, cluster=None, database=NO_EXTENSION)
     assert condition(plan, "ExtensionReady")["reason"] == "ExtensionMissing"
@@ -169,7 +171,7 @@ def test_without_a_cluster_the_extension_is_only_observed(world: Any) -> None:
 
 
 def test_another_owners_database_object_is_left_alone_and_the_missing_lines_are_reported(
-    world: Any, database_object: Any
+    world: World, database_object: DatabaseObject
 ) -> None:
     plan = world.decide(database=NO_EXTENSION, database_objects=(database_object,))
     assert not [a for a in plan.actions if isinstance(a, Apply) and a.manifest["kind"] == "Database"]
@@ -179,14 +181,18 @@ def test_another_owners_database_object_is_left_alone_and_the_missing_lines_are_
     assert "extensions: [{name: vector, ensure: present}]" in found["message"]
 
 
-def test_another_owners_object_that_already_requests_the_extension_is_awaited(world: Any, database_object: Any) -> None:
+def test_another_owners_object_that_already_requests_the_extension_is_awaited(
+    world: World, database_object: DatabaseObject
+) -> None:
     asking = replace(database_object, extensions=({"name": "vector", "ensure": "present"},), generation=4)
     plan = world.decide(database=NO_EXTENSION, database_objects=(asking,))
     assert condition(plan, "ExtensionReady")["reason"] == "Installing"
     assert condition(plan, "Stalled")["status"] == "False"
 
 
-def test_the_message_of_cloudnativepg_about_our_object_is_reported(world: Any, database_object: Any) -> None:
+def test_the_message_of_cloudnativepg_about_our_object_is_reported(
+    world: World, database_object: DatabaseObject
+) -> None:
     ours = replace(
         database_object,
         labels={"app.kubernetes.io/managed-by": "memory-operator"}, applied=False, message="no such role",
@@ -197,7 +203,9 @@ def test_the_message_of_cloudnativepg_about_our_object_is_reported(world: Any, d
     assert "no such role" in condition(plan, "ExtensionReady")["message"]
 
 
-def test_our_entry_is_added_to_an_object_of_ours_beside_the_other_entries(world: Any, database_object: Any) -> None:
+def test_our_entry_is_added_to_an_object_of_ours_beside_the_other_entries(
+    world: World, database_object: DatabaseObject
+) -> None:
     ours = replace(
         database_object, owner="alice", labels={"app.kubernetes.io/managed-by": "memory-operator", "other.io/x": "1"},
         extensions=({"name": "pg_trgm", "ensure": "present"},),
@@ -209,19 +217,19 @@ def test_our_entry_is_added_to_an_object_of_ours_beside_the_other_entries(world:
     assert applied["metadata"]["labels"] == {"app.kubernetes.io/managed-by": "memory-operator"}
 
 
-def test_an_old_extension_is_updated_where_the_image_has_a_newer_one(world: Any) -> None:
+def test_an_old_extension_is_updated_where_the_image_has_a_newer_one(world: World) -> None:
     plan = world.decide(database=replace(NO_EXTENSION, extension_version="0.8.1"))
     applied = next(a.manifest for a in plan.actions if isinstance(a, Apply) and a.manifest["kind"] == "Database")
     assert applied["spec"]["extensions"] == [{"name": "vector", "ensure": "present", "version": "0.8.7"}]
 
 
-def test_the_database_object_names_the_present_owner_of_the_database(world: Any) -> None:
+def test_the_database_object_names_the_present_owner_of_the_database(world: World) -> None:
     plan = world.decide(database=replace(NO_EXTENSION, owner="dba"))
     applied = next(a.manifest for a in plan.actions if isinstance(a, Apply) and a.manifest["kind"] == "Database")
     assert applied["spec"]["owner"] == "dba"
 
 
-def test_a_fallback_to_the_cpu_is_reported(world: Any) -> None:
+def test_a_fallback_to_the_cpu_is_reported(world: World) -> None:
     index = world.index(embedder={"gpuLayers": -1})
     load = EmbedderLoad(pod="mem-embedder-x", device="cpu", gpu_layers_offloaded=0)
     plan = world.decide(index, database=MIGRATED, embedder=STARTING, loads=(load,))
@@ -231,7 +239,7 @@ def test_a_fallback_to_the_cpu_is_reported(world: Any) -> None:
     assert plan.status["embedder"]["gpuLayersOffloaded"] == 0
 
 
-def test_an_external_embedder_is_used_and_nothing_is_run(world: Any) -> None:
+def test_an_external_embedder_is_used_and_nothing_is_run(world: World) -> None:
     index = world.index(embedder={"external": {"url": "http://emb.ml.svc:8080"}, "gpuLayers": -1})
     plan = world.decide(index, database=MIGRATED)
     kinds = {(a.manifest["kind"], a.manifest["metadata"]["name"]) for a in plan.actions if isinstance(a, Apply)}
@@ -241,13 +249,13 @@ def test_an_external_embedder_is_used_and_nothing_is_run(world: Any) -> None:
     assert plan.status["embedder"] == {"url": "http://emb.ml.svc:8080"}
 
 
-def test_an_external_embedder_that_fails_is_named(world: Any) -> None:
+def test_an_external_embedder_that_fails_is_named(world: World) -> None:
     index = world.index(embedder={"external": {"url": "http://emb.ml.svc:8080"}})
     plan = world.decide(index, external=Problem(Reason.EXTERNAL_UNREACHABLE, "It answers 503."))
     assert condition(plan, "EmbedderReady")["reason"] == "ExternalEmbedderUnreachable"
 
 
-def test_a_suspended_object_changes_nothing_reports_and_observes_its_generation(world: Any) -> None:
+def test_a_suspended_object_changes_nothing_reports_and_observes_its_generation(world: World) -> None:
     plan = world.decide(world.index(suspend=True), database=MIGRATED)
     assert plan.actions == ()
     assert plan.status is not None
@@ -259,14 +267,14 @@ def test_a_suspended_object_changes_nothing_reports_and_observes_its_generation(
     assert condition(plan, "Reconciling")["status"] == "False"
 
 
-def test_a_suspended_object_that_was_ready_stays_ready(world: Any) -> None:
+def test_a_suspended_object_that_was_ready_stays_ready(world: World) -> None:
     index, observed, _ = world.settled()
     suspended = index.model_copy(update={"spec": index.spec.model_copy(update={"suspend": True})})
     plan = world.decide(suspended, **vars(observed))
     assert (condition(plan, "Ready")["status"], condition(plan, "Ready")["reason"]) == ("True", "Suspended")
 
 
-def test_quarantined_rows_are_reported_although_the_object_is_ready(world: Any) -> None:
+def test_quarantined_rows_are_reported_although_the_object_is_ready(world: World) -> None:
     full = replace(MIGRATED, rows=Rows(total=10, embedded=9, quarantined=1), index_valid=True)
     plan = world.decide(database=full, embedder=DeploymentFacts(1, 1, current=True))
     assert condition(plan, "Backfilled")["reason"] == "QuarantinedRows"

@@ -11,6 +11,7 @@ from memory_operator.api.spec import parse
 from memory_operator.controller.observe import Observer
 from memory_operator.reconcile.facts import Problem, Rows
 from memory_operator.resources import workers
+from tests.unit.memory_operator.conftest import World
 
 HOSTED: dict[str, Any] = {
     "embedding": {
@@ -31,12 +32,12 @@ def condition(plan: Any, kind: str) -> Any:
     return next(one for one in plan.status["conditions"] if one["type"] == kind)
 
 
-def full(world: Any, **changes: Any) -> Any:
+def full(world: World, **changes: Any) -> Any:
     observed = world.observed()
     return replace(observed.database_facts, column_dimensions=1024, active_model="voyage-3.5", **changes)
 
 
-def test_a_hosted_index_runs_workers_and_no_embedder(world: Any) -> None:
+def test_a_hosted_index_runs_workers_and_no_embedder(world: World) -> None:
     plan = world.decide(world.index(**HOSTED), database=full(world))
     assert kinds(plan) == ["Deployment"]
     (sync,) = [action.manifest for action in plan.actions if hasattr(action, "manifest")]
@@ -45,13 +46,13 @@ def test_a_hosted_index_runs_workers_and_no_embedder(world: Any) -> None:
     assert "Voyage" in condition(plan, "EmbedderReady")["message"]
 
 
-def test_pending_rows_are_backfilled_without_waiting_for_a_pod(world: Any) -> None:
+def test_pending_rows_are_backfilled_without_waiting_for_a_pod(world: World) -> None:
     rows = Rows(total=5000, pending=5000)
     plan = world.decide(world.index(**HOSTED), database=full(world, rows=rows, index_valid=False))
     assert "Job" in kinds(plan)
 
 
-def test_workers_get_the_provider_the_consent_and_the_reference_to_the_key(world: Any) -> None:
+def test_workers_get_the_provider_the_consent_and_the_reference_to_the_key(world: World) -> None:
     pod = workers.backfill_job(world.index(**HOSTED), world.images, 0)["spec"]["template"]["spec"]
     env = {item["name"]: item for item in pod["containers"][0]["env"]}
     assert env["MEMORY_PROVIDER"]["value"] == "voyage"
@@ -60,14 +61,14 @@ def test_workers_get_the_provider_the_consent_and_the_reference_to_the_key(world
     assert "MEMORY_EMBEDDER_URL" not in env, "the provider's own address"
 
 
-def test_workers_of_a_local_index_get_no_provider_settings(world: Any) -> None:
+def test_workers_of_a_local_index_get_no_provider_settings(world: World) -> None:
     pod = workers.backfill_job(world.index(), world.images, 0)["spec"]["template"]["spec"]
     names = {item["name"] for item in pod["containers"][0]["env"]}
     assert not names & {"MEMORY_PROVIDER", "MEMORY_QUERY_EGRESS", "MEMORY_EMBEDDER_API_KEY"}
 
 
 @pytest.mark.parametrize("spec", [HOSTED, {"embedder": {"external": {"url": "http://e:8080"}}}])
-def test_an_embedder_that_ran_before_is_removed(world: Any, spec: dict[str, Any]) -> None:
+def test_an_embedder_that_ran_before_is_removed(world: World, spec: dict[str, Any]) -> None:
     _, settled, _ = world.settled()
     facts = full(world) if spec is HOSTED else settled.database_facts
     plan = world.decide(world.index(**spec), **{**vars(settled), "database": facts})
@@ -75,7 +76,7 @@ def test_an_embedder_that_ran_before_is_removed(world: Any, spec: dict[str, Any]
     assert removed == {(kind, "mem-embedder") for kind in ("Deployment", "Service", "NetworkPolicy")}
 
 
-def test_a_missing_key_is_named_with_the_field_that_names_it(world: Any) -> None:
+def test_a_missing_key_is_named_with_the_field_that_names_it(world: World) -> None:
     problem = Problem(Reason.SECRET_MISSING, "Secret team/voyage does not exist.", "correct spec.embedding.apiKey.")
     plan = world.decide(world.index(**HOSTED), database=full(world), external=problem)
     assert "spec.embedding.apiKey" in condition(plan, "EmbedderReady")["message"]
@@ -106,7 +107,7 @@ class Probe:
     [(None, Reason.SECRET_MISSING), ({"other": "x"}, Reason.SECRET_KEY_MISSING), ({"apiKey": "pa-key"}, None)],
 )
 async def test_the_operator_checks_the_key_and_calls_no_provider(
-    world: Any, data: dict[str, str] | None, reason: Reason | None
+    world: World, data: dict[str, str] | None, reason: Reason | None
 ) -> None:
     observer = Observer(Kube(data), None, Probe())  # type: ignore[arg-type]  # only what is needed here
     problem = await observer._external(parse(world.manifest(**HOSTED)))

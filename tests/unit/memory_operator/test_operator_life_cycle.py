@@ -1,15 +1,15 @@
 """The life cycle of an object in a cluster of plain data: from creation to Ready, and through disturbances."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from memory_operator.api.reasons import Reason
 from memory_operator.reconcile.facts import DatabaseFacts, JobState, PodFacts, Problem, Rows
+from tests.unit.memory_operator.conftest import Cluster, World
 
 
-def test_a_new_object_gets_the_finalizer_and_status_unknown_before_anything_else(cluster: Any) -> None:
+def test_a_new_object_gets_the_finalizer_and_status_unknown_before_anything_else(cluster: Cluster) -> None:
     plan = cluster.reconcile()
     assert cluster.writes == ["finalizer", "status"]
     assert cluster.condition("Ready")["status"] == "Unknown"
@@ -17,7 +17,7 @@ def test_a_new_object_gets_the_finalizer_and_status_unknown_before_anything_else
     assert plan.requeue_after == 0
 
 
-def test_the_steps_follow_each_other_until_ready(cluster: Any) -> None:
+def test_the_steps_follow_each_other_until_ready(cluster: Cluster) -> None:
     cluster.reconcile()
     cluster.reconcile()
     assert list(cluster.cnpg) == ["team-mem"]
@@ -44,7 +44,7 @@ def test_the_steps_follow_each_other_until_ready(cluster: Any) -> None:
     assert cluster.condition("Stalled")["status"] == "False"
 
 
-def test_a_settled_object_causes_no_write(cluster: Any) -> None:
+def test_a_settled_object_causes_no_write(cluster: Cluster) -> None:
     cluster.until_ready()
     cluster.writes.clear()
     for _ in range(50):
@@ -52,7 +52,7 @@ def test_a_settled_object_causes_no_write(cluster: Any) -> None:
     assert cluster.writes == []
 
 
-def test_a_collected_job_is_not_run_again(cluster: Any) -> None:
+def test_a_collected_job_is_not_run_again(cluster: Cluster) -> None:
     cluster.until_ready()
     cluster.jobs.clear()
     cluster.reconcile()
@@ -60,7 +60,7 @@ def test_a_collected_job_is_not_run_again(cluster: Any) -> None:
 
 
 @pytest.mark.parametrize("lost", ["mem-embedder", "mem-sync"])
-def test_a_deleted_child_is_created_again(cluster: Any, lost: str) -> None:
+def test_a_deleted_child_is_created_again(cluster: Cluster, lost: str) -> None:
     cluster.until_ready()
     kept = {key: item for key, item in cluster.children.items() if key[1] != lost}
     cluster.children.clear()
@@ -69,7 +69,7 @@ def test_a_deleted_child_is_created_again(cluster: Any, lost: str) -> None:
     assert cluster.replicas(lost) == 1
 
 
-def test_a_child_that_somebody_changed_is_applied_once(cluster: Any) -> None:
+def test_a_child_that_somebody_changed_is_applied_once(cluster: Cluster) -> None:
     cluster.until_ready()
     key = ("Deployment", "mem-embedder")
     changed = {**cluster.children[key], "spec": {**cluster.children[key]["spec"], "replicas": 7}}
@@ -80,7 +80,7 @@ def test_a_child_that_somebody_changed_is_applied_once(cluster: Any) -> None:
     assert cluster.writes.count("Deployment") == 1
 
 
-def test_the_sync_worker_embeds_few_new_rows(cluster: Any) -> None:
+def test_the_sync_worker_embeds_few_new_rows(cluster: Cluster) -> None:
     cluster.until_ready()
     cluster.change(rows=Rows(total=510, embedded=480, pending=10, sensitive=20))
     cluster.reconcile()
@@ -89,7 +89,7 @@ def test_the_sync_worker_embeds_few_new_rows(cluster: Any) -> None:
     assert cluster.condition("Ready")["status"] == "True"
 
 
-def test_many_new_rows_start_the_backfill_job_and_pause_the_sync_worker(cluster: Any) -> None:
+def test_many_new_rows_start_the_backfill_job_and_pause_the_sync_worker(cluster: Cluster) -> None:
     cluster.until_ready()
     cluster.jobs.clear()
     cluster.change(rows=Rows(total=5500, embedded=480, pending=5000, sensitive=20))
@@ -99,7 +99,7 @@ def test_many_new_rows_start_the_backfill_job_and_pause_the_sync_worker(cluster:
     assert cluster.condition("IndexReady")["status"] == "True"
 
 
-def test_a_change_of_the_index_parameters_builds_the_index_anew(world: Any) -> None:
+def test_a_change_of_the_index_parameters_builds_the_index_anew(world: World) -> None:
     index, observed, _ = world.settled()
     built = replace(observed.database_facts, index_parameters=(24, 128))
     assert world.decide(index, **{**vars(observed), "database": built}).actions == ()
@@ -113,13 +113,13 @@ def test_a_change_of_the_index_parameters_builds_the_index_anew(world: Any) -> N
     assert "the old one serves meanwhile" in condition["message"]
 
 
-def test_an_index_of_the_apis_own_is_never_built_anew_for_its_parameters(world: Any) -> None:
+def test_an_index_of_the_apis_own_is_never_built_anew_for_its_parameters(world: World) -> None:
     index, observed, _ = world.settled(index={"m": 32})
     assert observed.database_facts.index_parameters is None, "the client reports only those of an index that is ours"
     assert world.decide(index, **vars(observed)).actions == ()
 
 
-def test_an_invalid_index_is_rebuilt(cluster: Any) -> None:
+def test_an_invalid_index_is_rebuilt(cluster: Cluster) -> None:
     cluster.until_ready()
     cluster.jobs.clear()
     cluster.change(index_valid=False)
@@ -127,7 +127,7 @@ def test_an_invalid_index_is_rebuilt(cluster: Any) -> None:
     assert cluster.running() == ["index"]
 
 
-def test_a_schema_that_fell_behind_is_migrated_again(cluster: Any) -> None:
+def test_a_schema_that_fell_behind_is_migrated_again(cluster: Cluster) -> None:
     cluster.until_ready()
     cluster.jobs.clear()
     cluster.change(schema_current=False, schema_revision="0001")
@@ -135,7 +135,7 @@ def test_a_schema_that_fell_behind_is_migrated_again(cluster: Any) -> None:
     assert cluster.running() == ["migrate"]
 
 
-def test_a_failed_job_is_retried_with_a_growing_delay_and_its_message_is_in_the_condition(cluster: Any) -> None:
+def test_a_failed_job_is_retried_with_a_growing_delay_and_its_message_is_in_the_condition(cluster: Cluster) -> None:
     cluster.reconcile()
     cluster.reconcile()
     cluster.change(extension_version="0.8.7")
@@ -156,7 +156,7 @@ def test_a_failed_job_is_retried_with_a_growing_delay_and_its_message_is_in_the_
     assert len([job for job in cluster.jobs.values() if job.component == "migrate"]) <= 2, "older runs are removed"
 
 
-def test_a_job_of_another_configuration_starts_at_once(cluster: Any) -> None:
+def test_a_job_of_another_configuration_starts_at_once(cluster: Cluster) -> None:
     cluster.reconcile()
     cluster.reconcile()
     cluster.change(extension_version="0.8.7")
@@ -169,7 +169,7 @@ def test_a_job_of_another_configuration_starts_at_once(cluster: Any) -> None:
     assert cluster.running() == ["migrate"]
 
 
-def test_a_database_outage_keeps_the_counts_and_everything_that_runs(cluster: Any) -> None:
+def test_a_database_outage_keeps_the_counts_and_everything_that_runs(cluster: Cluster) -> None:
     cluster.until_ready()
     rows = cluster.manifest["status"]["rows"]
     facts = cluster.database
@@ -185,7 +185,7 @@ def test_a_database_outage_keeps_the_counts_and_everything_that_runs(cluster: An
     assert cluster.condition("Ready")["status"] == "True"
 
 
-def test_the_transition_time_moves_only_with_the_status(cluster: Any) -> None:
+def test_the_transition_time_moves_only_with_the_status(cluster: Cluster) -> None:
     cluster.until_ready()
     before = cluster.condition("Ready")["lastTransitionTime"]
     cluster.change(rows=Rows(total=501, embedded=480, pending=1, sensitive=20))
@@ -194,7 +194,7 @@ def test_the_transition_time_moves_only_with_the_status(cluster: Any) -> None:
     assert cluster.condition("Ready")["lastTransitionTime"] == before
 
 
-def test_a_job_whose_pod_cannot_start_is_reported_with_the_cause(world: Any, cluster: Any) -> None:
+def test_a_job_whose_pod_cannot_start_is_reported_with_the_cause(world: World, cluster: Cluster) -> None:
     cluster.reconcile()
     cluster.reconcile()
     cluster.change(extension_version="0.8.7")
@@ -207,7 +207,7 @@ def test_a_job_whose_pod_cannot_start_is_reported_with_the_cause(world: Any, clu
     assert not [a for a in plan.actions if a.manifest["kind"] == "Job"]
 
 
-def test_a_restart_at_any_phase_starts_nothing_twice(cluster: Any) -> None:
+def test_a_restart_at_any_phase_starts_nothing_twice(cluster: Cluster) -> None:
     """A reconcile keeps no state, so a restart is one more reconcile of the same facts."""
     cluster.reconcile()
     cluster.reconcile()
@@ -221,7 +221,7 @@ def test_a_restart_at_any_phase_starts_nothing_twice(cluster: Any) -> None:
         advance()
 
 
-def test_an_extension_dropped_by_hand_is_requested_again(cluster: Any) -> None:
+def test_an_extension_dropped_by_hand_is_requested_again(cluster: Cluster) -> None:
     cluster.until_ready()
     cluster.jobs.clear()
     item = cluster.cnpg["team-mem"]
@@ -237,7 +237,7 @@ def test_an_extension_dropped_by_hand_is_requested_again(cluster: Any) -> None:
     assert cluster.running() == ["migrate"]
 
 
-def test_the_facts_of_another_database_are_ignored(world: Any, cluster: Any) -> None:
+def test_the_facts_of_another_database_are_ignored(world: World, cluster: Cluster) -> None:
     index = world.index(database={"name": "elsewhere"})
     plan = world.decide(index, database=replace(DatabaseFacts(), rows=Rows(pending=9999)))
     assert plan.actions == ()

@@ -10,6 +10,7 @@ from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import InvalidSpecError, parse
 from memory_operator.clients import object_facts
 from memory_operator.reconcile.facts import Credentials, JobState, Problem
+from tests.unit.memory_operator.conftest import World
 
 PASSWORD = "s3cret-pa55word"
 
@@ -245,7 +246,7 @@ def test_a_healthy_pod_has_no_problem() -> None:
     assert problem_of(pod()) is None
 
 
-def test_an_invalid_specification_is_refused_with_the_field_and_without_its_value(world: Any) -> None:
+def test_an_invalid_specification_is_refused_with_the_field_and_without_its_value(world: World) -> None:
     manifest = world.manifest()
     manifest["spec"]["embedder"]["minReplicas"] = PASSWORD
     with pytest.raises(InvalidSpecError) as caught:
@@ -255,12 +256,12 @@ def test_an_invalid_specification_is_refused_with_the_field_and_without_its_valu
     assert caught.value.__cause__ is None
 
 
-def test_unknown_fields_of_a_newer_definition_are_ignored(world: Any) -> None:
+def test_unknown_fields_of_a_newer_definition_are_ignored(world: World) -> None:
     manifest = world.manifest(novel={"a": 1})
     assert parse(manifest).name == "mem"
 
 
-def test_the_credentials_default_to_the_secret_that_cloudnativepg_writes(world: Any) -> None:
+def test_the_credentials_default_to_the_secret_that_cloudnativepg_writes(world: World) -> None:
     manifest = world.manifest()
     del manifest["spec"]["database"]["credentials"]
     index = parse(manifest)

@@ -12,6 +12,7 @@ from memory_operator.api.reasons import Reason
 from memory_operator.clients import object_facts
 from memory_operator.reconcile.facts import Credentials, DatabaseFacts, Problem, Rows
 from memory_operator.reconcile.plan import Apply
+from tests.unit.memory_operator.conftest import World
 
 SECRET = "s3cret-pa55word"
 counts = st.integers(min_value=0, max_value=10_000)
@@ -34,7 +35,7 @@ relaxed = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], 
 
 @relaxed
 @given(pending=st.integers(0, 199), suspend=st.booleans(), settled=st.booleans())
-def test_settled_facts_yield_no_action(world: Any, pending: int, suspend: bool, settled: bool) -> None:
+def test_settled_facts_yield_no_action(world: World, pending: int, suspend: bool, settled: bool) -> None:
     index, observed, _ = world.settled(suspend=suspend)
     assert observed.database_facts is not None
     rows = replace(observed.database_facts.rows, pending=pending)
@@ -47,7 +48,7 @@ def test_settled_facts_yield_no_action(world: Any, pending: int, suspend: bool, 
 
 @relaxed
 @given(database=st.none() | facts | problems, suspend=st.booleans())
-def test_every_plan_is_complete_and_stable(world: Any, database: Any, suspend: bool) -> None:
+def test_every_plan_is_complete_and_stable(world: World, database: Any, suspend: bool) -> None:
     index = world.index(suspend=suspend)
     plan = world.decide(index, database=database)
     assert plan.status is not None
@@ -72,7 +73,7 @@ def test_every_plan_is_complete_and_stable(world: Any, database: Any, suspend: b
     path=st.sampled_from(["/app", "/other", ""]),
 )
 def test_no_status_and_no_object_contains_the_password(
-    world: Any, user: str, database: Any, scheme: str, path: str
+    world: World, user: str, database: Any, scheme: str, path: str
 ) -> None:
     dsn = f"{scheme}://{user}:{SECRET}@pg-rw.dbaas:5432{path}"
     credentials = object_facts.credentials(dsn, "team/dsn", "uri")

@@ -16,6 +16,7 @@ import yaml
 
 from memory_operator.resources import cnpg, embedder, workers
 from memory_operator.resources.drift import drifted
+from tests.unit.memory_operator.conftest import World
 
 GOLDEN = Path(__file__).parent / "golden"
 GPU = {
@@ -54,7 +55,7 @@ BUILDERS: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("name", BUILDERS)
-def test_objects_equal_their_golden_files(world: Any, name: str) -> None:
+def test_objects_equal_their_golden_files(world: World, name: str) -> None:
     built = BUILDERS[name](world)
     plain = json.loads(json.dumps(built))
     path = GOLDEN / f"{name}.yaml"
@@ -67,13 +68,13 @@ def pod_spec(manifest: Any) -> Any:
     return manifest["spec"]["template"]["spec"]
 
 
-def pods(world: Any) -> list[Any]:
+def pods(world: World) -> list[Any]:
     manifests = [build(world) for build in BUILDERS.values()]
     flat = [item for built in manifests for item in (built if isinstance(built, tuple) else (built,))]
     return [pod_spec(item) for item in flat if item["kind"] in {"Job", "Deployment"}]
 
 
-def test_every_container_meets_the_restricted_pod_security_standard(world: Any) -> None:
+def test_every_container_meets_the_restricted_pod_security_standard(world: World) -> None:
     for pod in pods(world):
         assert pod["securityContext"]["runAsNonRoot"] is True
         assert pod["securityContext"]["runAsUser"] > 0
@@ -86,7 +87,7 @@ def test_every_container_meets_the_restricted_pod_security_standard(world: Any) 
             assert security["capabilities"] == {"drop": ["ALL"]}
 
 
-def test_the_connection_uri_is_mounted_and_never_in_the_environment(world: Any) -> None:
+def test_the_connection_uri_is_mounted_and_never_in_the_environment(world: World) -> None:
     job = workers.migrate_job(world.index(), world.images, 0)
     container = pod_spec(job)["containers"][0]
     assert [e["value"] for e in container["env"] if e["name"] == "MEMORY_DATABASE_URL_FILE"] == [
@@ -99,30 +100,30 @@ def test_the_connection_uri_is_mounted_and_never_in_the_environment(world: Any) 
     assert "subPath" not in container["volumeMounts"][0]
 
 
-def test_a_slow_model_is_never_killed_while_it_loads(world: Any) -> None:
+def test_a_slow_model_is_never_killed_while_it_loads(world: World) -> None:
     probe = pod_spec(embedder.deployment(world.index(), world.images, replicas=1))["containers"][0]["startupProbe"]
     assert probe["periodSeconds"] * probe["failureThreshold"] >= 1800
     assert probe["httpGet"]["path"] == "/healthz"
 
 
-def test_the_cpu_is_allowed_only_with_zero_gpu_layers(world: Any) -> None:
+def test_the_cpu_is_allowed_only_with_zero_gpu_layers(world: World) -> None:
     on_cpu = pod_spec(embedder.deployment(world.index(), world.images, replicas=1))["containers"][0]["command"]
     on_gpu = pod_spec(embedder.deployment(world.index(**GPU), world.images, replicas=1))["containers"][0]["command"]
     assert "--allow-cpu" in on_cpu
     assert "--allow-cpu" not in on_gpu
 
 
-def test_the_embedder_has_no_egress_unless_its_model_must_be_fetched(world: Any) -> None:
+def test_the_embedder_has_no_egress_unless_its_model_must_be_fetched(world: World) -> None:
     assert embedder.network_policy(world.index())["spec"]["egress"] == []
     assert embedder.network_policy(world.index(**GPU))["spec"]["egress"] == [{}]
 
 
-def test_resources_pass_through_untouched(world: Any) -> None:
+def test_resources_pass_through_untouched(world: World) -> None:
     container = pod_spec(embedder.deployment(world.index(**GPU), world.images, replicas=1))["containers"][0]
     assert container["resources"] == GPU["embedder"]["resources"]
 
 
-def test_an_external_embedders_key_comes_from_its_secret(world: Any) -> None:
+def test_an_external_embedders_key_comes_from_its_secret(world: World) -> None:
     external = {"url": "http://e:8080", "apiKey": {"secretName": "key", "key": "k"}}
     index = world.index(embedder={"external": external})
     env = pod_spec(workers.sync_deployment(index, world.images, replicas=1))["containers"][0]["env"]
@@ -131,7 +132,7 @@ def test_an_external_embedders_key_comes_from_its_secret(world: Any) -> None:
 
 @pytest.mark.parametrize(("decision", "variable"), [("Refuse", None), ("Keep", "keep"), ("Discard", "discard")])
 def test_only_the_migration_gets_the_decision_about_existing_vectors(
-    world: Any, decision: str, variable: str | None
+    world: World, decision: str, variable: str | None
 ) -> None:
     index = world.index(database={"existingVectors": decision})
     job, sync = workers.migrate_job(index, world.images, 0), workers.sync_deployment(index, world.images, replicas=1)
@@ -143,7 +144,7 @@ def test_only_the_migration_gets_the_decision_about_existing_vectors(
     assert others == []
 
 
-def test_a_decision_about_existing_vectors_starts_the_migration_at_once(world: Any) -> None:
+def test_a_decision_about_existing_vectors_starts_the_migration_at_once(world: World) -> None:
     """It is another configuration, so the back-off of the refused Job does not delay it."""
     configs = {
         workers.config_fingerprint(world.index(database={"existingVectors": decision}), world.images, "migrate")
@@ -152,7 +153,7 @@ def test_a_decision_about_existing_vectors_starts_the_migration_at_once(world: A
     assert len(configs) == 3
 
 
-def test_a_jobs_name_depends_on_its_configuration_and_sequence(world: Any) -> None:
+def test_a_jobs_name_depends_on_its_configuration_and_sequence(world: World) -> None:
     name = workers.migrate_job(world.index(), world.images, 0)["metadata"]["name"]
     assert name == workers.migrate_job(world.index(), world.images, 0)["metadata"]["name"]
     assert name != workers.migrate_job(world.index(), world.images, 1)["metadata"]["name"]
@@ -160,7 +161,7 @@ def test_a_jobs_name_depends_on_its_configuration_and_sequence(world: Any) -> No
     assert len("x" * 40 + name.removeprefix("mem")) <= 63
 
 
-def test_an_operator_upgrade_does_not_restart_a_backfill(world: Any) -> None:
+def test_an_operator_upgrade_does_not_restart_a_backfill(world: World) -> None:
     newer = world.images.model_copy(update={"operator": "op:2"})
     index = world.index()
     assert workers.config_fingerprint(index, world.images, "backfill") == workers.config_fingerprint(
@@ -188,7 +189,7 @@ def defaulted(manifest: Any) -> Any:
     return live
 
 
-def test_defaults_and_fields_of_others_are_no_drift(world: Any) -> None:
+def test_defaults_and_fields_of_others_are_no_drift(world: World) -> None:
     for wanted in embedder.objects(world.index(), world.images, replicas=1):
         assert not drifted(wanted, defaulted(wanted)), wanted["kind"]
 
@@ -205,17 +206,17 @@ def test_defaults_and_fields_of_others_are_no_drift(world: Any) -> None:
         lambda d: d["metadata"]["annotations"].clear(),
     ],
 )
-def test_a_change_of_the_desired_state_is_drift(world: Any, change: Callable[[Any], Any]) -> None:
+def test_a_change_of_the_desired_state_is_drift(world: World, change: Callable[[Any], Any]) -> None:
     wanted = embedder.deployment(world.index(), world.images, replicas=1)
     live = defaulted(wanted)
     change(live)
     assert drifted(wanted, live)
 
 
-def test_a_field_that_is_no_longer_desired_is_drift(world: Any) -> None:
+def test_a_field_that_is_no_longer_desired_is_drift(world: World) -> None:
     before = embedder.deployment(world.index(embedder={"nodeSelector": {"a": "b"}}), world.images, replicas=1)
     assert drifted(embedder.deployment(world.index(), world.images, replicas=1), defaulted(before))
 
 
-def test_a_missing_object_is_drift(world: Any) -> None:
+def test_a_missing_object_is_drift(world: World) -> None:
     assert drifted(embedder.service(world.index()), None)
