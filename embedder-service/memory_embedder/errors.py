@@ -1,8 +1,7 @@
-"""Every way in which this service refuses, in one closed table.
+"""All errors of this service, in one closed table.
 
-Modules raise `EmbedderError` with a kind; the table says which HTTP status, OpenAI error type and code that is.
-Nothing else in the package chooses a status. Messages are written here and at the raise sites by us: they never
-contain a caller's text.
+Modules raise `EmbedderError` with a kind; the table gives its HTTP status, OpenAI error type and code, and nothing else
+in the package chooses a status. Messages are written where the error is raised and never contain a caller's text.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from enum import Enum
 
 
 class ErrorKind(Enum):
-    """The closed set of failures: (status, OpenAI type, code)."""
+    """The closed set of failures, each with its HTTP status, OpenAI error type and code."""
 
     EMPTY_INPUT = (400, "invalid_request_error", "empty_input")
     UNAUTHORIZED = (401, "authentication_error", "invalid_api_key")
@@ -36,28 +35,28 @@ class ErrorKind(Enum):
 
     @property
     def status(self) -> int:
-        """The HTTP status."""
+        """HTTP status."""
         return self.value[0]
 
     @property
     def type(self) -> str:
-        """The error type as OpenAI clients know it."""
+        """Error type as OpenAI clients know it."""
         return self.value[1]
 
     @property
     def reason(self) -> str:
-        """The same in CamelCase, as conditions and termination messages have it."""
+        """Name in CamelCase, as conditions and termination messages have it."""
         return "".join(part.capitalize() for part in self.name.split("_"))
 
     @property
     def code(self) -> str:
-        """The machine-readable code."""
+        """Machine-readable code."""
         return self.value[2]
 
 
 @dataclass
 class EmbedderError(Exception):
-    """A refusal: what kind, what to tell the caller, which parameter, and when to come back."""
+    """An error for the caller: kind, message, the parameter at fault, and the seconds after which to try again."""
 
     kind: ErrorKind
     message: str
@@ -68,5 +67,5 @@ class EmbedderError(Exception):
         return self.message
 
     def envelope(self) -> dict[str, dict[str, str | None]]:
-        """The one error body that this service sends."""
+        """Build the body of the HTTP response."""
         return {"error": {"message": self.message, "type": self.kind.type, "param": self.param, "code": self.kind.code}}

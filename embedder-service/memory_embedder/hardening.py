@@ -1,4 +1,4 @@
-"""Keeps the process's memory, which holds callers' texts for moments, out of files and other processes' reach."""
+"""Keeps the process's memory, which holds callers' texts for moments, from core files and from other processes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _PR_SET_DUMPABLE = 4
 
 
 def forbid_core_dumps() -> None:
-    """No core file, and no reading through ptrace by other processes of the same user."""
+    """Forbid core files, and ptrace by other processes of the same user."""
     os.environ["GGML_NO_BACKTRACE"] = "1"  # on an assertion ggml would attach a debugger and print the stack
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     prctl = getattr(ctypes.CDLL(None), "prctl", None)

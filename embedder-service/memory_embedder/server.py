@@ -1,7 +1,6 @@
-"""Runs the service in a process: listens at once, loads beside it, drains on SIGTERM.
+"""Runs the service in a process: it listens at once, loads the model meanwhile, and drains on SIGTERM.
 
-The port opens before the model is loaded, so that probes get an answer that says what is going on instead of a
-refused connection.
+The port opens before the model is loaded, so that probes get the state of the service instead of a refused connection.
 """
 
 from __future__ import annotations
@@ -21,38 +20,44 @@ from memory_embedder.engine.protocol import Engine
 from memory_embedder.errors import EmbedderError, ErrorKind
 from memory_embedder.hardening import forbid_core_dumps
 from memory_embedder.http.app import build_app
+from memory_embedder.scheduling.lanes import Lane
 from memory_embedder.scheduling.plan import LoadPlan
 from memory_embedder.scheduling.service import EmbeddingService
 from memory_embedder.settings import EmbedderSettings
 from memory_embedder.telemetry.metrics import Metrics
 from memory_embedder.telemetry.tracing import make_tracing
 
+TERMINATION_LOG = Path("/dev/termination-log")  # Kubernetes shows this file as the container's termination message
+
 
 class EmbedderServer(uvicorn.Server):
-    """A server that tells the service about a signal before it stops listening."""
+    """A server that starts to drain the service on a signal, before it stops listening."""
 
     def __init__(self, config: uvicorn.Config, service: EmbeddingService) -> None:
         super().__init__(config)
         self._service = service
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Stops admission; what was admitted is still answered."""
+        """Stop admission on a signal; admitted requests are still answered."""
         self._service.begin_drain()
         super().handle_exit(sig, frame)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Takes the signals for good: the original raises them again at the end, which would kill a drain half-way."""
+        """Handle the signals until the process ends; the original raises them again, which interrupts a drain."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self.handle_exit)
         yield
 
 
 def serve(settings: EmbedderSettings) -> int:
-    """Serves until a signal; the exit status tells whether every admitted request was answered."""
+    """Serve until a signal, and return the exit status.
+
+    The status is 0 if every admitted request was answered, 1 if not or if the model cannot be served.
+    """
     forbid_core_dumps()
     logger = structlog.get_logger("memory_embedder.server")
-    service = EmbeddingService(settings, load_engine, Metrics(), make_tracing(settings.otlp_endpoint))
+    service = EmbeddingService(settings, load_engine, Metrics(Lane), make_tracing(settings.otlp_endpoint))
     config = uvicorn.Config(
         build_app(service),
         host=settings.host,
@@ -61,7 +66,7 @@ def serve(settings: EmbedderSettings) -> int:
         access_log=False,
         server_header=False,
         timeout_keep_alive=75,
-        timeout_graceful_shutdown=int(settings.drain_seconds) + 5,
+        timeout_graceful_shutdown=int(service.limits.drain_seconds) + 5,
     )
     server = EmbedderServer(config, service)
     failures: list[EmbedderError] = []
@@ -78,11 +83,9 @@ def serve(settings: EmbedderSettings) -> int:
                 message=error.message,
                 exc_info=None if error is unexpected else unexpected,
             )
-            if (
-                error.kind is not ErrorKind.GPU_NOT_USED
-            ):  # that one stays up: its metrics and readiness tell the operator why
+            if error.kind is not ErrorKind.GPU_NOT_USED:  # that pod stays up: metrics and readiness say why
                 failures.append(error)
-                _leave_word(settings.termination_log, error)
+                _write_termination_message(error)
                 server.should_exit = True
 
     loader = threading.Thread(target=load, name="loader", daemon=True)
@@ -93,11 +96,10 @@ def serve(settings: EmbedderSettings) -> int:
     return 1 if failures or not finished else 0
 
 
-def _leave_word(path: Path, error: EmbedderError) -> None:
-    """Kubernetes shows this file as the container's termination message; elsewhere it does not exist."""
-    if path.exists():
+def _write_termination_message(error: EmbedderError) -> None:
+    if TERMINATION_LOG.exists():
         with suppress(OSError):
-            path.write_bytes(orjson.dumps({"reason": error.kind.reason, "message": error.message}))
+            TERMINATION_LOG.write_bytes(orjson.dumps({"reason": error.kind.reason, "message": error.message}))
 
 
 def _as_refusal(error: Exception) -> EmbedderError:
@@ -107,7 +109,7 @@ def _as_refusal(error: Exception) -> EmbedderError:
 
 
 def load_engine(plan: LoadPlan) -> Engine:
-    """The real engine; imported late, since its library takes a while and the port should open first."""
+    """Load llama.cpp's engine; it is imported here, since that takes a while and the port opens first."""
     from memory_embedder.engine.llama import EngineOptions, LlamaEngine
 
     return LlamaEngine(

@@ -1,105 +1,113 @@
-"""Every setting of the service, in one class: command-line options win over `MEMORY_EMBEDDER_*` variables, which win
-over these defaults.
+"""Settings of `memory-embedder serve`: command-line options win over `MEMORY_EMBEDDER_*` variables, which win over the
+defaults. What no deployment has had to change is a constant in `Limits`.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field, StringConstraints
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from memory_embedder.errors import EmbedderError, ErrorKind
-from memory_embedder.models.profiles import ModelProfile, Pooling, find_profile
+from memory_embedder.models.profiles import PROFILES, ModelProfile, Pooling, find_profile
 
-Digest = Annotated[str, StringConstraints(pattern=r"^(sha256:)?[0-9a-f]{64}$")]
 
-CPU_BATCH_TOKENS = 128  # as fast as 256 on F16 weights, faster on quantised ones, and the wait is half
-GPU_BATCH_TOKENS = 2048  # enough to fill a GPU, short enough for a query to wait for
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of the service, in tokens, texts, bytes and seconds; tests lower them."""
+
+    queued_query_tokens: int = 32_768
+    queued_document_tokens: int = 262_144
+    query_streak: int = 8  # query batches in a row after which a waiting document batch is computed
+    texts: int = 2048  # of one request
+    body_bytes: int = 8 << 20  # of one request
+    bodies_bytes: int = 128 << 20  # of all requests that are being answered
+    body_seconds: float = 30.0  # within which a body must arrive
+    tuning_seconds: float = 2.0  # within which trials at start begin; 0 = none
+    drain_seconds: float = 50.0  # for admitted requests after SIGTERM
+    hang_seconds: float = 120.0  # of one batch, after which liveness fails
 
 
 class EmbedderSettings(BaseSettings):
-    """Settings of `memory-embedder serve`."""
+    """Settings of the service, one per command-line option and variable."""
 
     model_config = SettingsConfigDict(env_prefix="MEMORY_EMBEDDER_", extra="ignore", protected_namespaces=())
 
-    model: str = "all-MiniLM-L6-v2"
-    model_file: Path | None = None
-    digest: Digest | None = None
-    served_name: str | None = None
-    dimensions: int | None = Field(default=None, ge=1)
-    pooling: Pooling | None = None
-    max_tokens: int | None = Field(default=None, ge=3)
-    query_prefix: str | None = None
-    document_prefix: str | None = None
+    model: str = Field(
+        default="all-MiniLM-L6-v2",
+        min_length=1,
+        description="A known model (`memory-embedder models`), or any other name together with --model-file, "
+        "--dimensions, --pooling and --max-tokens. Clients use this name.",
+    )
+    model_file: Path | None = Field(default=None, description="The GGUF file; default: /models/<model>.gguf.")
+    digest: Annotated[str, StringConstraints(pattern=r"^(sha256:)?[0-9a-f]{64}$")] | None = Field(
+        default=None, description="sha256:<hex> that the file must have."
+    )
+    dimensions: int | None = Field(default=None, ge=1, description="Number of dimensions that the model must yield.")
+    pooling: Pooling | None = Field(
+        default=None, description="How token states become one vector; default: as the known model needs it."
+    )
+    max_tokens: int | None = Field(
+        default=None, ge=3, description="The longest text in tokens; default: the known model's window."
+    )
+    query_prefix: str | None = Field(default=None, description="Text put before queries; default: the known model's.")
+    document_prefix: str | None = Field(
+        default=None, description="Text put before documents; default: the known model's."
+    )
 
-    gpu_layers: int = Field(default=0, ge=-1)
-    allow_cpu: bool = False
-    gpu_memory_limit: int | None = Field(default=None, ge=1, description="MiB")
-    threads: int = Field(default=0, ge=0)
-    contexts: int = Field(default=0, ge=0)
-    batch_tokens: int = Field(default=0, ge=0)
-    tune_seconds: float = Field(default=2.0, ge=0)
+    gpu_layers: int = Field(
+        default=0, ge=-1, description="Layers to compute on the GPU: -1 = all, 0 = none (a CPU on purpose)."
+    )
+    allow_cpu: bool = Field(default=False, description="Serve on the CPU where the GPU asked for is absent.")
+    gpu_memory_limit: int | None = Field(
+        default=None, ge=1, description="Refuse a model that needs more MiB of the GPU; default: what is free."
+    )
+    contexts: int = Field(default=0, ge=0, description="Contexts that compute documents; 0 = measured at start.")
+    batch_tokens: int = Field(default=0, ge=0, description="Tokens of a batch; 0 = measured at start.")
 
-    host: str = "0.0.0.0"  # noqa: S104 -- a pod is reached through its address; the NetworkPolicy decides by whom
-    port: int = Field(default=8080, ge=0, le=65535)
-    api_key_file: Path | None = None
-    queued_query_tokens: int = Field(default=32_768, ge=1)
-    queued_document_tokens: int = Field(default=262_144, ge=1)
-    query_streak: int = Field(default=8, ge=1)
-    query_cache: int = Field(default=4096, ge=0)
-    max_inputs: int = Field(default=2048, ge=1)
-    max_body_bytes: int = Field(default=8 << 20, ge=1024)
-    max_inflight_bytes: int = Field(default=128 << 20, ge=1024)
-    body_timeout_seconds: float = Field(default=30.0, gt=0)
-    drain_seconds: float = Field(default=50.0, gt=0)
-    hang_seconds: float = Field(default=120.0, gt=0)
-
-    otlp_endpoint: str | None = None
-    termination_log: Path = Path("/dev/termination-log")
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
-    log_format: Literal["json", "console"] = "json"
+    host: str = Field(
+        default="0.0.0.0",  # noqa: S104 -- a pod is reached through its address; the NetworkPolicy decides by whom
+        description="Address to listen on.",
+    )
+    port: int = Field(default=8080, ge=0, le=65535, description="Port to listen on.")
+    api_key_file: Path | None = Field(
+        default=None, description="Require the key in this file from callers; default: no key is required."
+    )
+    query_cache: int = Field(default=4096, ge=0, description="Query vectors kept in memory; 0 = none.")
+    otlp_endpoint: str | None = Field(
+        default=None,
+        description="Send traces (times and sizes, no text) to this OTLP/HTTP address; default: no traces.",
+    )
 
     def profile(self) -> ModelProfile:
-        """The model's facts: from the table, or entirely from flags for `custom`; flags override single facts."""
-        if self.model == "custom":
-            return self._custom_profile()
-        known = find_profile(self.model)
+        """Describe the model: a known one with the facts that are set here replaced, or one made of settings alone.
+
+        Raises:
+            EmbedderError: the name is not known and a fact is missing, or `dimensions` contradicts the known model.
+        """
+        known = self._known_profile()
         if self.dimensions is not None and self.dimensions != known.dimensions:
             raise EmbedderError(
                 ErrorKind.CONFIGURATION,
                 f"--dimensions {self.dimensions} was asked for but {known.name} yields {known.dimensions}; "
                 "declare what the model yields.",
             )
-        return ModelProfile(
-            name=self.served_name or known.name,
-            dimensions=known.dimensions,
+        return replace(
+            known,
             max_tokens=self.max_tokens or known.max_tokens,
             pooling=self.pooling or known.pooling,
             query_prefix=known.query_prefix if self.query_prefix is None else self.query_prefix,
             document_prefix=known.document_prefix if self.document_prefix is None else self.document_prefix,
-            licence=known.licence,
-            default_file=known.default_file,
         )
 
     def file(self) -> Path:
-        """The model file."""
-        return self.model_file or Path("/models") / self.profile().default_file
+        """Return the path of the model file."""
+        return self.model_file or Path("/models") / f"{self.model}.gguf"
 
-    def _custom_profile(self) -> ModelProfile:
-        if self.dimensions is None or self.pooling is None or self.max_tokens is None or self.model_file is None:
-            raise EmbedderError(
-                ErrorKind.CONFIGURATION,
-                "--model custom also needs --model-file, --dimensions, --pooling and --max-tokens.",
-            )
-        return ModelProfile(
-            name=self.served_name or "custom",
-            dimensions=self.dimensions,
-            max_tokens=self.max_tokens,
-            pooling=self.pooling,
-            query_prefix=self.query_prefix or "",
-            document_prefix=self.document_prefix or "",
-            licence="unknown",
-            default_file=self.model_file.name,
-        )
+    def _known_profile(self) -> ModelProfile:
+        if self.model in PROFILES or not (self.dimensions and self.pooling and self.max_tokens and self.model_file):
+            return find_profile(self.model)
+        return ModelProfile(self.model, self.dimensions, self.max_tokens, self.pooling)

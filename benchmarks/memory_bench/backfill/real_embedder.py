@@ -54,7 +54,7 @@ class Embedder:
 @contextmanager
 def running_embedder(model: str, file: Path) -> Iterator[Embedder]:
     """Run the real embedder, ready to embed, for as long as the block lasts."""
-    options = ("--model", model, "--log-level", "error")
+    options = ("--model", model)
     with (
         tempfile.TemporaryDirectory(prefix="memory-bench-backfill-") as scratch,
         memory_embedder(file, Path(scratch, "embedder.log"), options) as server,

@@ -233,7 +233,8 @@ class ModelRun:
             return []
         profile = self._profile()
         return [
-            *("--model", "custom", "--served-name", profile.name, "--dimensions", str(profile.dimensions)),
+            *("--model", profile.name, "--query-prefix", "", "--document-prefix", ""),
+            *("--dimensions", str(profile.dimensions)),
             *("--pooling", profile.pooling, "--max-tokens", str(profile.max_tokens)),
         ]
 
@@ -247,10 +248,6 @@ class ModelRun:
             dimensions=facts.dimensions,
             max_tokens=facts.context_length,
             pooling=facts.pooling or Pooling.MEAN,
-            query_prefix="",
-            document_prefix="",
-            licence="",
-            default_file=self.model.name,
         )
 
     def _options(self) -> EngineOptions:

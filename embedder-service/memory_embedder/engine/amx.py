@@ -1,8 +1,10 @@
-"""Asks a child process whether AMX kernels compute a model here, because the answer may be an illegal instruction.
+"""Tries in a child process whether AMX kernels compute a model here, since the outcome may be an illegal instruction.
 
-Not every machine whose flags promise AMX runs it, and not every build of llama.cpp loads the tile configuration that it
-wrote (https://github.com/ggml-org/llama.cpp/pull/26954; our wheel does). Where AMX works, a quantised model takes half
-the time; where it does not, a pod would die at its first batch without a word.
+Not every machine whose flags promise AMX runs it, and not every build of llama.cpp loads the whole tile configuration
+(https://github.com/ggml-org/llama.cpp/pull/26954; a build with this project's patches does). Where AMX works, a
+quantised model takes half the time; where it does not, a pod would die at its first batch without a message.
+
+`python -m memory_embedder.engine.amx MODEL` is the child: it computes one short batch with the best kernels.
 """
 
 from __future__ import annotations
@@ -15,16 +17,19 @@ from pathlib import Path
 import structlog
 
 from memory_embedder.engine.backends import amx_possible
+from memory_embedder.hardening import forbid_core_dumps
+from memory_embedder.models.gguf_header import read_facts
+from memory_embedder.models.profiles import ModelProfile, Pooling
 
 _SECONDS = 120.0  # loading a large file from a slow disk, twice over
-_PROBE = "memory_embedder.engine.amx_probe"
+_TOKENS = 64  # several rows of tiles
 
 
 def amx_works(model: Path) -> bool:
-    """Whether a process that computes this model's quantised weights with what AMX kernels there are lives."""
+    """Return whether this machine computes a quantised model with the AMX kernels it has; True if it has none."""
     if not amx_possible():
         return True
-    works = survives([sys.executable, "-m", _PROBE, str(model)], _SECONDS)
+    works = survives([sys.executable, "-m", __name__, str(model)], _SECONDS)
     if not works:
         structlog.get_logger("memory_embedder.engine").warning(
             "AMX kernels cannot compute this model here; others take longer", file=model.name
@@ -33,10 +38,25 @@ def amx_works(model: Path) -> bool:
 
 
 def survives(command: Sequence[str], seconds: float) -> bool:
-    """Whether a process ends by itself, in that time and with success; nothing that it prints is kept."""
+    """Run a command and return whether it ends by itself, with success, within `seconds`; its output is dropped."""
     quiet = subprocess.DEVNULL
     try:
         done = subprocess.run(command, stdin=quiet, stdout=quiet, stderr=quiet, timeout=seconds, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return False
     return done.returncode == 0
+
+
+def _compute_once(path: Path) -> None:
+    from memory_embedder.engine.llama import EngineOptions, LlamaEngine  # which imports this module
+
+    facts = read_facts(path)
+    window = min(_TOKENS, facts.context_length)
+    profile = ModelProfile(path.stem, facts.dimensions, window, facts.pooling or Pooling.MEAN)
+    engine = LlamaEngine(EngineOptions(path, profile, batch_tokens=_TOKENS, contexts=1, try_amx=False))
+    engine.computer(1).embed([engine.encode("word " * _TOKENS).tokens])
+
+
+if __name__ == "__main__":
+    forbid_core_dumps()
+    _compute_once(Path(sys.argv[1]))

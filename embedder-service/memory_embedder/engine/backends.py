@@ -1,9 +1,9 @@
 """Loads llama.cpp's compute backends: the GPU's where one was built, and the fastest CPU kernels that this machine
 runs.
 
-The portable build ships one CPU library per processor generation. Each tells its own score on this machine (0 = would
-crash); the best is taken, or the best without AMX where AMX kernels were seen to fail. Libraries are registered once
-per process because ggml's registry is process-wide.
+The portable build ships one CPU library per processor generation. Each returns its score on this machine (0 = it would
+crash); the best one is loaded, or the best without AMX where AMX kernels have failed. Libraries are registered once per
+process because ggml's registry is process-wide.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _GPU_LIBRARIES = ("cuda", "hip", "vulkan")
 
 @dataclass(frozen=True, slots=True)
 class GpuDevice:
-    """A GPU that a backend found."""
+    """A GPU that a backend found; memory in bytes."""
 
     name: str
     description: str
@@ -35,7 +35,7 @@ class GpuDevice:
 
 @dataclass(frozen=True, slots=True)
 class Backends:
-    """What was loaded."""
+    """The loaded CPU kernels, by name, and the GPUs."""
 
     kernels: str
     gpus: tuple[GpuDevice, ...]
@@ -47,13 +47,17 @@ class Backends:
 
 
 def choose_variant(scores: dict[str, int], *, avoid_amx: bool) -> str | None:
-    """The name of the best library that runs here, or none."""
+    """Return the name of the best library that runs here, or None; `scores` are by name, 0 = does not run."""
     usable = {name: score for name, score in scores.items() if score > 0 and not (avoid_amx and name in _WITH_AMX)}
     return max(usable, key=lambda name: (usable[name], name), default=None)
 
 
 def load_backends(*, avoid_amx: bool, gpu: bool) -> Backends:
-    """Registers the backends of this process at the first call and tells what is registered at every call."""
+    """Register the backends of this process at the first call, and return what is registered at every call.
+
+    Raises:
+        EmbedderError: llama.cpp's libraries cannot be loaded, or none of them runs on this processor.
+    """
     registry = _registry()
     if gpu:
         registry.load_gpu()
@@ -61,7 +65,7 @@ def load_backends(*, avoid_amx: bool, gpu: bool) -> Backends:
 
 
 def amx_possible() -> bool:
-    """Whether quantised weights may be computed by AMX kernels: the best library has them, or cannot be chosen."""
+    """Return whether AMX kernels may compute quantised weights: the best library has them, or cannot be chosen."""
     return _registry().best() in _MAY_USE_AMX
 
 
@@ -92,7 +96,7 @@ def _ggml() -> ctypes.CDLL:
 
 
 class _Registry:
-    """What this process has registered so far."""
+    """The libraries that this process has registered."""
 
     def __init__(self) -> None:
         self._library = _ggml()
@@ -107,7 +111,7 @@ class _Registry:
                 self._library.ggml_backend_load(str(path).encode())
 
     def best(self) -> str | None:
-        """What is registered, or else what would be."""
+        """Return the name of the registered CPU kernels, or of those that would be."""
         paths = _variants(self._directory)
         return self._kernels or (choose_variant(_scores(paths), avoid_amx=False) if paths else _BUILT_IN)
 

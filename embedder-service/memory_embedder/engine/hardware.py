@@ -1,8 +1,7 @@
-"""How many threads this process may really use.
+"""The number of threads that this process can really use.
 
-A container sees all the host's cores but is throttled to its limit; threads beyond it only wait for one another. The
-limit is read from the control group, version 2 or 1, for this group and every ancestor that is visible, and from the
-affinity mask.
+A container sees all cores of the host but is throttled to its limit; threads beyond it only wait for one another. The
+limit is read from the control group (version 2 or 1), from every visible ancestor of it, and from the affinity mask.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ _MEMBERSHIP = Path("/proc/self/cgroup")
 
 
 def available_threads(*, affinity: int | None = None, root: Path = _ROOT, membership: Path = _MEMBERSHIP) -> int:
-    """Whole cores within the affinity mask and the control group's limit; at least one."""
+    """Return the number of whole cores within the affinity mask and the control group's limit, at least one."""
     cores = affinity if affinity is not None else len(os.sched_getaffinity(0))
     limits = [limit for limit in (_v2_limit(root, membership), _v1_limit(root, membership)) if limit is not None]
     return max(1, min([cores, *(int(limit) for limit in limits)]))

@@ -1,9 +1,9 @@
-"""llama.cpp behind the engine seam, through its low-level interface.
+"""The engine on llama.cpp, through its low-level interface.
 
 The package's own `Llama` class turns flash attention off and decodes with masks over the whole batch, which costs
-several times the throughput; here a context is made with flash attention on, a batch no wider than asked for, and
-nothing is computed but the pooled vectors. llama.cpp aborts the process on input it does not expect, so everything is
-checked before it is called.
+several times the throughput; here a context has flash attention on and a batch no wider than asked for, and computes
+nothing but the pooled vectors. llama.cpp aborts the process on unexpected input, so everything is checked before it is
+called.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from llama_cpp import llama_cpp as native
 
 from memory_embedder.engine.amx import amx_works
 from memory_embedder.engine.backends import Backends, load_backends
-from memory_embedder.engine.memory import MemoryNeed, check_gpu_memory, estimate_memory
+from memory_embedder.engine.memory_estimate import MemoryNeed, check_gpu_memory, estimate_memory
 from memory_embedder.engine.native_batch import NativeBatch
 from memory_embedder.engine.native_log import NativeLog, native_log
 from memory_embedder.engine.protocol import EncodedText, EngineFacts, TokenIds, Vectors
@@ -43,7 +43,10 @@ _CHARACTERS_PER_TOKEN = (
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """How to load a model; `try_amx` False = AMX kernels take quantised weights without being tried first."""
+    """How to load a model; `gpu_memory_limit` is in bytes.
+
+    `try_amx` False lets AMX kernels compute quantised weights without the trial in a child process.
+    """
 
     path: Path
     profile: ModelProfile
@@ -55,7 +58,11 @@ class EngineOptions:
 
 
 class LlamaEngine:
-    """A model mapped into this process."""
+    """A model mapped into this process.
+
+    Raises:
+        EmbedderError: the file is no model of this profile, llama.cpp cannot load it, or it needs too much memory.
+    """
 
     def __init__(self, options: EngineOptions) -> None:
         header = read_facts(options.path)
@@ -86,7 +93,7 @@ class LlamaEngine:
         return self._facts
 
     def encode(self, text: str) -> EncodedText:
-        """Tokenises; a text beyond the window loses its end but keeps the final separator."""
+        """Tokenise a text; one beyond the window loses its end but keeps the final separator."""
         limit = self._facts.max_tokens
         length = limit * _CHARACTERS_PER_TOKEN
         while True:
@@ -101,11 +108,11 @@ class LlamaEngine:
         return EncodedText(np.append(tokens[: limit - 1], tokens[-1:]), truncated=True)
 
     def computer(self, threads: int) -> LlamaComputer:
-        """A new context with its own buffers."""
+        """Make a context with buffers of its own."""
         return LlamaComputer(self._model, self._facts, threads)
 
     def close(self) -> None:
-        """Unmaps the model."""
+        """Unmap the model."""
         if self._model is not None:
             native.llama_model_free(self._model)
             self._model = None
@@ -125,7 +132,7 @@ class LlamaEngine:
 
 
 class LlamaComputer:
-    """One context of a model; every call must come from one thread at a time."""
+    """A context of a model; one thread at a time may call it."""
 
     def __init__(self, model: native.llama_model_p, facts: EngineFacts, threads: int) -> None:
         self._facts = facts
@@ -158,11 +165,11 @@ class LlamaComputer:
         return unit_vectors(self._read(len(sequences)))
 
     def use_threads(self, threads: int) -> None:
-        """Computes the batches that follow with so many threads."""
+        """Set the number of threads for the next batches."""
         native.llama_set_n_threads(self._context, threads, threads)
 
     def close(self) -> None:
-        """Frees the context."""
+        """Free the context."""
         if self._context:
             native.llama_free(self._context)
             self._context = None
@@ -181,7 +188,11 @@ class LlamaComputer:
 
 
 def unit_vectors(vectors: Vectors) -> Vectors:
-    """Scales rows to length one; a row that cannot be is an engine failure, never an answer."""
+    """Scale each row to length one.
+
+    Raises:
+        EmbedderError: a row is not finite or has no length.
+    """
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     if not np.isfinite(lengths).all() or (lengths <= 0).any():
         raise EmbedderError(ErrorKind.ENGINE, "The model produced a vector that is not finite or has no length.")
@@ -190,12 +201,16 @@ def unit_vectors(vectors: Vectors) -> Vectors:
 
 
 def round_up(number: int, step: int) -> int:
-    """The least multiple of `step` that is not below `number`."""
+    """Return the least multiple of `step` that is not below `number`."""
     return -(-number // step) * step
 
 
 def check_profile(header: GgufFacts, profile: ModelProfile, path: Path) -> None:
-    """The file and the profile must tell the same story; a wrong pooling would yield plausible nonsense."""
+    """Check that file and profile agree: a wrong pooling, for one, would yield plausible nonsense.
+
+    Raises:
+        EmbedderError: dimensions or pooling differ, or the window is longer than the model was trained for.
+    """
     if header.dimensions != profile.dimensions:
         raise EmbedderError(
             ErrorKind.CONFIGURATION,

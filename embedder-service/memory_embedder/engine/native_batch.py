@@ -1,7 +1,7 @@
 """A `llama_batch` whose fields are numpy arrays.
 
-Writing the structure's fields one by one from Python costs close to a microsecond a token with the interpreter's lock
-held, which both lanes and the HTTP server would feel; filling views costs the same for a token as for a thousand.
+Writing the structure's fields one by one from Python costs close to a microsecond per token with the interpreter's lock
+held, which slows both lanes and the HTTP server; filling views costs the same for one token as for a thousand.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from memory_embedder.engine.protocol import TokenIds
 
 
 class NativeBatch:
-    """Owns the memory of one batch; reused for every call of one context."""
+    """The memory of one batch, reused for every call of one context."""
 
     def __init__(self, structure: Any, capacity: int, sequences: int) -> None:  # noqa: ANN401 -- a ctypes type
         self.capacity = capacity
@@ -44,7 +44,11 @@ class NativeBatch:
         self.native.embd = None
 
     def fill(self, sequences: Sequence[TokenIds]) -> None:
-        """Lays the sequences out one after another; the caller keeps within the capacity."""
+        """Write the sequences one after another.
+
+        Raises:
+            ValueError: they exceed the capacity in tokens or sequences, or one is empty.
+        """
         lengths = [len(sequence) for sequence in sequences]
         total = sum(lengths)
         if total > self.capacity or len(sequences) > self.sequences or not all(lengths):

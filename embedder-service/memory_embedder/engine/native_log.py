@@ -1,7 +1,7 @@
-"""llama.cpp's own messages: read for facts while a model loads, and reduced to where they came from at any other time.
+"""Receives llama.cpp's log messages: facts are read from them while a model loads, and no message is logged as it is.
 
-No interface tells how many layers really went to the GPU; llama.cpp says it once, in a message. Messages during
-computation could one day quote what is computed, so only the name of the function that complains is ever logged.
+How many layers really went to the GPU is in no interface, only in a message. Messages during computation could one day
+quote what is computed, so only the name of the function that warns is logged.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ERROR = 4
 
 
 class NativeLog:
-    """Receives the library's messages; one per process, like the library's callback."""
+    """A receiver of the library's messages; one per process, like the library's callback."""
 
     def __init__(self) -> None:
         self.layers_offloaded = 0
@@ -33,12 +33,12 @@ class NativeLog:
         self._callback = native.llama_log_callback(self._receive)  # kept: the library holds only the address
 
     def install(self) -> None:
-        """Takes the library's messages from now on."""
+        """Register as the library's callback."""
         native.llama_log_set(self._callback, None)
 
     @contextmanager
     def expected(self) -> Iterator[None]:
-        """Keeps quiet about remarks on what we do on purpose (a batch wider than the window, for one)."""
+        """Ignore warnings about what is done on purpose, such as a batch wider than the window."""
         self._quiet.set()
         try:
             yield
@@ -47,7 +47,7 @@ class NativeLog:
 
     @contextmanager
     def loading(self) -> Iterator[None]:
-        """Reads messages as facts for as long as a model is being loaded."""
+        """Read facts from messages while a model is being loaded."""
         self.layers_offloaded = self.layers_total = 0
         self._loading.set()
         try:
@@ -61,10 +61,10 @@ class NativeLog:
             self.read(message)
         if level == _ERROR or (level == _WARNING and not self._quiet.is_set()):
             found = _FUNCTION.match(message)
-            self._logger.warning("llama.cpp complained", function=found.group(1) if found else "unknown", level=level)
+            self._logger.warning("llama.cpp warned", function=found.group(1) if found else "unknown", level=level)
 
     def read(self, message: str) -> None:
-        """Takes the facts out of one message."""
+        """Read the number of offloaded layers from a message, if it has it."""
         found = _OFFLOADED.search(message)
         if found:
             self.layers_offloaded, self.layers_total = int(found.group(1)), int(found.group(2))
@@ -72,7 +72,7 @@ class NativeLog:
 
 @cache
 def native_log() -> NativeLog:
-    """The process's receiver, installed at the first use."""
+    """Return the process's receiver, which is registered at the first call."""
     log = NativeLog()
     log.install()
     return log

@@ -1,6 +1,4 @@
-"""The seam between the service and llama.cpp. Everything above it can be tested with a fake; nothing above it sees a
-pointer.
-"""
+"""The interface between the service and llama.cpp: code above it is tested with a fake and handles no pointer."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ Vectors = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class EncodedText:
-    """A text as the model sees it."""
+    """Token ids of a text, and whether it was truncated to the model's window."""
 
     tokens: TokenIds
     truncated: bool
@@ -27,7 +25,7 @@ class EncodedText:
 
 @dataclass(frozen=True, slots=True)
 class EngineFacts:
-    """What was loaded, and where it runs: the truth that status and metrics report."""
+    """The loaded model and where it runs, as status and metrics report it."""
 
     dimensions: int
     max_tokens: int
@@ -43,18 +41,22 @@ class EngineFacts:
 
 
 class Computer(Protocol):
-    """One context: computes one batch at a time, on the thread that owns it."""
+    """A llama.cpp context, which computes one batch at a time on the thread that owns it."""
 
     def embed(self, sequences: Sequence[TokenIds]) -> Vectors:
-        """Unit vectors, one row per sequence; raises `EmbedderError` when the engine fails."""
+        """Compute unit vectors of shape (sequences, dimensions).
+
+        Raises:
+            EmbedderError: the engine failed; the context must be closed.
+        """
         ...
 
     def use_threads(self, threads: int) -> None:
-        """Computes the batches that follow with so many threads."""
+        """Set the number of threads for the next batches."""
         ...
 
     def close(self) -> None:
-        """Frees the context."""
+        """Free the context."""
         ...
 
 
@@ -63,17 +65,17 @@ class Engine(Protocol):
 
     @property
     def facts(self) -> EngineFacts:
-        """What was loaded."""
+        """Properties of the loaded model."""
         ...
 
     def encode(self, text: str) -> EncodedText:
-        """Tokenises, keeping the final separator when the text is cut; thread-safe."""
+        """Tokenise a text; one beyond the window loses its end but keeps the final separator. Thread-safe."""
         ...
 
     def computer(self, threads: int) -> Computer:
-        """A new context."""
+        """Make a context that computes with a number of threads."""
         ...
 
     def close(self) -> None:
-        """Frees the model; every computer must be closed before."""
+        """Free the model; every context must be closed before."""
         ...

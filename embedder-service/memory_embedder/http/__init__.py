@@ -1,1 +1,1 @@
-"""The HTTP interface: routes, request models, guards."""
+"""The HTTP interface: application, routes, request and response models, guards."""

@@ -1,4 +1,4 @@
-"""Assembles the application: routes, the error envelope, the guard around everything."""
+"""The ASGI application: routes, the error envelope, and the guard around every request."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 
 from memory_embedder import __version__
 from memory_embedder.errors import EmbedderError, ErrorKind
-from memory_embedder.http.guard import RequestGuard
+from memory_embedder.http.guards import RequestGuard
 from memory_embedder.http.routes import build_probes, build_router
 from memory_embedder.scheduling.service import EmbeddingService
 
@@ -20,7 +20,7 @@ Queries never wait behind bulk documents: say `input_type`. No request text is e
 
 
 def build_app(service: EmbeddingService) -> FastAPI:
-    """The ASGI application around a service; loading it is the caller's business."""
+    """Build the application around a service; the caller loads the service."""
     app = FastAPI(
         title="memory-embedder",
         version=__version__,
@@ -35,40 +35,31 @@ def build_app(service: EmbeddingService) -> FastAPI:
     app.include_router(build_router(service), tags=["embeddings"])
     app.include_router(build_probes(service), tags=["operations"])
 
-    async def on_refusal(_request: Request, error: Exception) -> JSONResponse:
-        refusal = (
-            error if isinstance(error, EmbedderError) else EmbedderError(ErrorKind.INTERNAL, "An unexpected failure.")
-        )
+    async def refuse(_request: Request, error: Exception) -> JSONResponse:
+        refusal = _as_refusal(error)
         service.metrics.rejected.labels(code=refusal.kind.code).inc()
-        return respond(refusal)
+        return _response(refusal)
 
-    async def on_http(_request: Request, error: Exception) -> JSONResponse:
-        return await on_refusal(_request, from_http(error))
-
-    async def on_validation(_request: Request, _error: Exception) -> JSONResponse:
-        # The framework's own answer quotes the input.
-        return await on_refusal(_request, EmbedderError(ErrorKind.MALFORMED, "The request is malformed; see /docs."))
-
-    app.add_exception_handler(EmbedderError, on_refusal)
-    app.add_exception_handler(HTTPException, on_http)
-    app.add_exception_handler(RequestValidationError, on_validation)
+    for kind in (EmbedderError, HTTPException, RequestValidationError):
+        app.add_exception_handler(kind, refuse)
     app.add_middleware(RequestGuard, metrics=service.metrics, tracing=service.tracing)
     return app
 
 
-def respond(error: EmbedderError) -> JSONResponse:
-    """The envelope and status of a refusal."""
+def _response(error: EmbedderError) -> JSONResponse:
     headers = {} if error.retry_after_seconds is None else {"Retry-After": str(error.retry_after_seconds)}
     if error.kind is ErrorKind.UNAUTHORIZED:
         headers["WWW-Authenticate"] = "Bearer"
     return JSONResponse(error.envelope(), status_code=error.kind.status, headers=headers)
 
 
-def from_http(error: Exception) -> EmbedderError:
-    """The framework's routing errors in our terms."""
-    status = error.status_code if isinstance(error, HTTPException) else 500
+def _as_refusal(error: Exception) -> EmbedderError:
+    """Convert an error of the framework, whose own answers quote the input."""
+    if isinstance(error, EmbedderError):
+        return error
+    status = error.status_code if isinstance(error, HTTPException) else 422
     if status == 404:
         return EmbedderError(ErrorKind.UNKNOWN_PATH, "There is nothing at this path; /docs lists what there is.")
     if status == 405:
         return EmbedderError(ErrorKind.METHOD, "This path does not take this method; /docs lists what it takes.")
-    return EmbedderError(ErrorKind.MALFORMED, "The request could not be read.")
+    return EmbedderError(ErrorKind.MALFORMED, "The request is malformed; see /docs.")

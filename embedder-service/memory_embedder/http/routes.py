@@ -1,6 +1,4 @@
-"""The HTTP routes: read, check, hand over, write. What they decide is which words of the request mean what;
-everything else is the service's.
-"""
+"""The HTTP routes: each reads and checks a request, calls the service once and writes the response."""
 
 from __future__ import annotations
 
@@ -15,8 +13,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.routing import APIRoute
 
 from memory_embedder.errors import EmbedderError, ErrorKind
-from memory_embedder.http.api_key import ApiKey
-from memory_embedder.http.bodies import BodyReader
+from memory_embedder.http.guards import ApiKey, BodyReader
 from memory_embedder.http.schemas import (
     EmbeddingRequest,
     EmbeddingResponse,
@@ -26,16 +23,16 @@ from memory_embedder.http.schemas import (
     parse_request,
 )
 from memory_embedder.scheduling.lanes import Lane
-from memory_embedder.scheduling.service import Embedded, EmbeddingService, ServedModel
+from memory_embedder.scheduling.service import Embedded, EmbeddingService, loading
 
 _INLINE_VECTORS = 16  # larger answers are written on another thread, so that a query's answer does not wait for them
 
 _DESCRIPTIONS = {
-    400: "Nothing to embed.",
+    400: "There is no text to embed.",
     401: "The API key is missing or wrong.",
     404: "Another model than the served one was asked for.",
     408: "The body did not arrive in time.",
-    413: "More than one request may carry.",
+    413: "The request is larger than one request may be.",
     422: "The request is malformed, or too long with truncate=false.",
     429: "The queue is full; Retry-After tells when there will be room.",
     503: "Loading, shutting down, or the engine failed.",
@@ -52,17 +49,19 @@ _REQUEST_BODY = {
 
 
 class _DirectRoute(APIRoute):
-    """A route whose endpoint takes the request and gives the response itself, and needs none of the framework's
-    injection and validation: 70 microseconds of every query, whose computation has just emptied the caches of code.
+    """A route whose endpoint takes the request and makes the response itself.
+
+    The framework's injection and validation, which it does not need, take 70 microseconds of every query, since the
+    computation has just emptied the caches of code.
     """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """The endpoint."""
+        """Return the endpoint itself."""
         return self.endpoint
 
 
 def build_router(service: EmbeddingService) -> APIRouter:
-    """All routes of the service."""
+    """Build the routes that need the API key."""
     router = APIRouter()
     api_key = ApiKey(service.settings.api_key_file)
     direct = APIRouter(route_class=_DirectRoute)
@@ -73,10 +72,8 @@ def build_router(service: EmbeddingService) -> APIRouter:
 
 
 def _add_embeddings(router: APIRouter, service: EmbeddingService, api_key: ApiKey) -> None:
-    settings = service.settings
-    reader = BodyReader(
-        one=settings.max_body_bytes, together=settings.max_inflight_bytes, seconds=settings.body_timeout_seconds
-    )
+    limits = service.limits
+    reader = BodyReader(one=limits.body_bytes, together=limits.bodies_bytes, seconds=limits.body_seconds)
 
     @router.post(
         "/v1/embeddings",
@@ -91,16 +88,18 @@ def _add_embeddings(router: APIRouter, service: EmbeddingService, api_key: ApiKe
         api_key.check(request.headers.get("authorization"))
         service.require_ready()
         async with reader.body(request) as body:
-            asked = parse_request(body)
-            texts = check_request(asked, service)
-            lane = Lane.QUERY if asked.input_type == "query" else Lane.DOCUMENT
+            parsed = parse_request(body)
+            texts = check_request(parsed, service)
+            lane = Lane.QUERY if parsed.input_type == "query" else Lane.DOCUMENT
 
-            async def departed() -> None:
+            async def client_disconnected() -> None:
                 while (await request.receive())["type"] != "http.disconnect":
                     pass
 
-            result = await service.embed(lane, texts, truncate=asked.truncate is not False, departed=departed)
-        response = await _write(result, service.profile.name, asked.encoding_format == "base64")
+            result = await service.embed(
+                lane, texts, truncate=parsed.truncate is not False, client_disconnected=client_disconnected
+            )
+        response = await _write(result, service.profile.name, parsed.encoding_format == "base64")
         service.metrics.request_seconds.labels(lane=lane.value).observe(time.monotonic() - started)
         return response
 
@@ -123,7 +122,7 @@ def _add_models(router: APIRouter, service: EmbeddingService, api_key: ApiKey) -
 
 
 def build_probes(service: EmbeddingService) -> APIRouter:
-    """Health, readiness and metrics: open without a key, as kubelets and scrapers come without one."""
+    """Build the routes for kubelets and scrapers, which send no key: health, readiness and metrics."""
     router = APIRouter()
 
     @router.get("/healthz", responses={503: _ERRORS[503]}, summary="Whether the process works at all")
@@ -143,23 +142,27 @@ def build_probes(service: EmbeddingService) -> APIRouter:
     return router
 
 
-def check_request(asked: EmbeddingRequest, service: EmbeddingService) -> list[str]:
-    """The texts of a request that this service can serve."""
-    if asked.model is not None:
-        _check_model(asked.model, service)
+def check_request(request: EmbeddingRequest, service: EmbeddingService) -> list[str]:
+    """Check a request against the served model and return its texts.
+
+    Raises:
+        EmbedderError: another model or number of dimensions, no text, an empty or malformed text, or too many texts.
+    """
+    if request.model is not None:
+        _check_model(request.model, service)
     expected = service.profile.dimensions
-    if asked.dimensions is not None and asked.dimensions != expected:
+    if request.dimensions is not None and request.dimensions != expected:
         raise EmbedderError(
             ErrorKind.DIMENSIONS,
             f"This model yields {expected} dimensions; send that number or none.",
             param="dimensions",
         )
-    texts = [asked.input] if isinstance(asked.input, str) else asked.input
+    texts = [request.input] if isinstance(request.input, str) else request.input
     if not texts:
         raise EmbedderError(ErrorKind.EMPTY_INPUT, "'input' is an empty list; send at least one text.", param="input")
-    if len(texts) > service.settings.max_inputs:
+    if len(texts) > service.limits.texts:
         raise EmbedderError(
-            ErrorKind.TOO_LARGE, f"More than {service.settings.max_inputs} texts; split the request.", param="input"
+            ErrorKind.TOO_LARGE, f"More than {service.limits.texts} texts; split the request.", param="input"
         )
     for index, text in enumerate(texts):
         _check_text(index, text)
@@ -187,10 +190,10 @@ def _check_model(name: str, service: EmbeddingService) -> None:
 
 
 def _card(service: EmbeddingService) -> ModelCard:
-    served: ServedModel | None = service.model
+    served = service.model
     if served is None:
         service.require_ready()
-        raise EmbedderError(ErrorKind.LOADING, "The model is being loaded; try again shortly.", retry_after_seconds=2)
+        raise loading()
     return ModelCard(
         id=served.name,
         created=served.created,

@@ -1,6 +1,6 @@
-"""The HTTP contract: request and response bodies, compatible with OpenAI's embeddings.
+"""Request and response bodies, compatible with OpenAI's embeddings.
 
-Validation errors are told without the input: pydantic would quote it, and what callers send here is private.
+Messages of validation errors are written here: pydantic's quote the input, which is private.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _EXAMPLE_MANY: dict[str, JsonValue] = {
 
 
 class EmbeddingRequest(BaseModel):
-    """What to embed. Fields that are not listed are ignored, as OpenAI clients send some of their own."""
+    """Texts to embed. Fields that are not listed are ignored, since OpenAI clients send some of their own."""
 
     model_config = ConfigDict(extra="ignore", json_schema_extra={"examples": [_EXAMPLE_ONE, _EXAMPLE_MANY]})
 
     input: Text | list[Text] = Field(description="A text, or a list of texts. Token ids are not taken.")
-    model: Text | None = Field(default=None, description="The served model's name; may be left out.")
+    model: Text | None = Field(default=None, description="The served model's name; optional.")
     encoding_format: Literal["float", "base64"] | None = Field(
         default=None, description="float (default) or base64 of little-endian float32, which is several times cheaper."
     )
@@ -41,7 +41,7 @@ class EmbeddingRequest(BaseModel):
     )
     input_type: Literal["query", "document"] | None = Field(
         default=None,
-        description="query: the model's query prefix and the lane that waits for nobody. "
+        description="query: the model's query prefix and the lane that goes first. "
         "document or null: the model's document prefix and the bulk lane.",
     )
     truncate: Annotated[bool, Field(strict=True)] | None = Field(
@@ -59,7 +59,7 @@ class EmbeddingItem(BaseModel):
 
 
 class Usage(BaseModel):
-    """What was computed."""
+    """Numbers of tokens and of truncated texts."""
 
     prompt_tokens: int
     total_tokens: int
@@ -89,14 +89,14 @@ class ModelCard(BaseModel):
 
 
 class ModelList(BaseModel):
-    """The models served here: one."""
+    """The list of served models, which has one entry."""
 
     object: Literal["list"] = "list"
     data: list[ModelCard]
 
 
 class ErrorBody(BaseModel):
-    """What went wrong."""
+    """What went wrong, and which field of the request is at fault."""
 
     message: str
     type: str
@@ -105,13 +105,17 @@ class ErrorBody(BaseModel):
 
 
 class ErrorEnvelope(BaseModel):
-    """The only error body."""
+    """The body of every error."""
 
     error: ErrorBody
 
 
 def parse_request(body: bytes) -> EmbeddingRequest:
-    """A request out of a body, or a refusal that names the field and the remedy and quotes nothing."""
+    """Parse a body.
+
+    Raises:
+        EmbedderError: the body is malformed; the message names the field and what it must be, and quotes nothing.
+    """
     try:
         return EmbeddingRequest.model_validate_json(body)
     except ValidationError as error:

@@ -1,1 +1,1 @@
-"""Models: profiles, GGUF headers, fetching, digests, conversion."""
+"""Models: known profiles, GGUF headers, digests, fetching and conversion."""

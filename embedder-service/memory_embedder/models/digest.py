@@ -1,4 +1,4 @@
-"""SHA-256 of model files: what is mapped is what was meant to be mapped."""
+"""SHA-256 digests of model files, which are verified before a file is mapped."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ _PREFIX = "sha256:"
 
 
 def file_digest(path: Path) -> str:
-    """`sha256:<hex>` of a file."""
+    """Compute `sha256:<hex>` of a file.
+
+    Raises:
+        EmbedderError: the file cannot be read.
+    """
     try:
         with path.open("rb") as file:
             return _PREFIX + hashlib.file_digest(file, "sha256").hexdigest()
@@ -24,7 +28,11 @@ def file_digest(path: Path) -> str:
 
 
 def verified_digest(path: Path, expected: str | None) -> str:
-    """The digest of a file, refused where it is not the expected one."""
+    """Compute the digest of a file and compare it with the expected one, if there is one, with or without `sha256:`.
+
+    Raises:
+        EmbedderError: the file cannot be read or has another digest.
+    """
     actual = file_digest(path)
     if expected is not None and not hmac.compare_digest(actual, _PREFIX + expected.removeprefix(_PREFIX)):
         raise EmbedderError(

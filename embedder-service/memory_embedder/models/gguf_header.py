@@ -1,8 +1,8 @@
-"""Reads the few facts of a GGUF file that decide how to load it, without mapping it or touching its weights.
+"""Reads the few facts of a GGUF file that decide how to load it, without mapping it or reading its weights.
 
-The kernels, the pooling and the memory need must be known before llama.cpp sees the file: it aborts the process where
-we want to refuse with a sentence. Arrays (the vocabulary) are stepped over, so this takes milliseconds where the
-general reader takes seconds.
+The kernels, the pooling and the memory need must be known before llama.cpp opens the file, since it aborts the process
+where this service answers with an error. Arrays (the vocabulary) are skipped, so this takes milliseconds; the general
+reader takes seconds.
 """
 
 from __future__ import annotations
@@ -27,7 +27,11 @@ Scalar = int | float | bool | str
 
 @dataclass(frozen=True, slots=True)
 class GgufFacts:
-    """What the header of a model file says; `decomposes` = its tokenizer takes characters apart to strip accents."""
+    """Facts from the header of a model file.
+
+    `decomposes` says that its tokenizer decomposes characters to strip accents; `key_value_width` is the number of
+    values per token and layer in a cache of keys, or of values.
+    """
 
     architecture: str
     name: str
@@ -43,7 +47,11 @@ class GgufFacts:
 
 
 def read_facts(path: Path) -> GgufFacts:
-    """The facts of a model file, or an error that says what is wrong with it."""
+    """Read the facts of a model file.
+
+    Raises:
+        EmbedderError: the file does not exist, is no readable GGUF file, or is no embedding model.
+    """
     try:
         with path.open("rb") as file:
             values = _read_values(file)

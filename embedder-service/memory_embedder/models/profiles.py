@@ -1,8 +1,8 @@
-"""What is known about each embedding model: the facts that a weights file does not carry, or that it must agree with.
+"""The known embedding models: facts that a weights file does not carry, or that it must agree with.
 
-A profile is the single place of a model's prefixes: callers say what a text is (query or document), never how to mark
-it, so a query and a document can only ever meet in the same vector space. The library keeps its own copy of this
-table (neither side imports the other); a contract test holds the two equal.
+A profile is the one place of a model's prefixes. Callers say whether a text is a query or a document and never send a
+prefix, so that queries and documents of one model always share a vector space. The library keeps its own copy of this
+table, since neither side imports the other; a contract test holds the two equal.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from memory_embedder.errors import EmbedderError, ErrorKind
 
 
 class Pooling(StrEnum):
-    """How token states become one vector."""
+    """The way in which the states of a text's tokens become one vector."""
 
     MEAN = "mean"
     CLS = "cls"
@@ -29,11 +29,10 @@ class ModelProfile:
     dimensions: int
     max_tokens: int
     pooling: Pooling
-    query_prefix: str
-    document_prefix: str
-    licence: str
-    default_file: str
-    file_digest: str | None = None  # of the file that `convert` or `default-model` writes, where we have made one
+    query_prefix: str = ""
+    document_prefix: str = ""
+    licence: str = "unknown"
+    file_digest: str | None = None  # of the file that `default-model` writes
 
 
 _BGE_QUERY = "Represent this sentence for searching relevant passages: "
@@ -47,10 +46,7 @@ PROFILES: dict[str, ModelProfile] = {
             dimensions=384,
             max_tokens=256,  # its publisher truncates here, although its positions reach 512
             pooling=Pooling.MEAN,
-            query_prefix="",
-            document_prefix="",
             licence="Apache-2.0",
-            default_file="all-MiniLM-L6-v2.gguf",
             file_digest="sha256:8a1fd21a00cfca58e00d5717a8932e58f05237f392e4ff25ac78a8bd0796b4b8",
         ),
         ModelProfile(
@@ -59,9 +55,7 @@ PROFILES: dict[str, ModelProfile] = {
             max_tokens=512,
             pooling=Pooling.CLS,
             query_prefix=_BGE_QUERY,
-            document_prefix="",
             licence="MIT",
-            default_file="bge-small-en-v1.5.gguf",
         ),
         ModelProfile(
             name="bge-large-en-v1.5",
@@ -69,9 +63,7 @@ PROFILES: dict[str, ModelProfile] = {
             max_tokens=512,
             pooling=Pooling.CLS,
             query_prefix=_BGE_QUERY,
-            document_prefix="",
             licence="MIT",
-            default_file="bge-large-en-v1.5.gguf",
         ),
         ModelProfile(
             name="nomic-embed-text-v1.5",
@@ -81,7 +73,6 @@ PROFILES: dict[str, ModelProfile] = {
             query_prefix="search_query: ",
             document_prefix="search_document: ",
             licence="Apache-2.0",
-            default_file="nomic-embed-text-v1.5.gguf",
         ),
         ModelProfile(
             name="Qwen3-Embedding-0.6B",
@@ -89,22 +80,23 @@ PROFILES: dict[str, ModelProfile] = {
             max_tokens=8192,  # trained to 32768; a longer window costs 115 KB of cache a token and context
             pooling=Pooling.LAST,
             query_prefix=_QWEN_QUERY,
-            document_prefix="",
             licence="Apache-2.0",
-            default_file="Qwen3-Embedding-0.6B.gguf",
         ),
     )
 }
 
 
 def find_profile(name: str) -> ModelProfile:
-    """The profile of a known model, or an error that lists the known ones."""
+    """Return the profile of a known model.
+
+    Raises:
+        EmbedderError: the name is not known; the message lists the known ones and what serves any other model.
+    """
     profile = PROFILES.get(name)
     if profile is None:
-        known = ", ".join(sorted(PROFILES))
         raise EmbedderError(
             ErrorKind.CONFIGURATION,
-            f"No profile is known for model '{name}'. Known: {known}. For any other model use --model custom with "
-            "--served-name, --pooling, --max-tokens and the prefixes.",
+            f"No profile is known for model '{name}'. Known: {', '.join(sorted(PROFILES))}. `serve` takes any other "
+            "model with --model-file, --dimensions, --pooling and --max-tokens.",
         )
     return profile

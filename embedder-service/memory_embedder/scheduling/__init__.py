@@ -1,1 +1,1 @@
-"""Scheduling: lanes, batches, and the threads that compute them."""
+"""Scheduling: two lanes, the threads that compute their batches, and the service on top of them."""

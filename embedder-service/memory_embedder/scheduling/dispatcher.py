@@ -1,8 +1,7 @@
-"""Carries the scheduler's decisions out: one thread per context, futures for the callers.
+"""Runs the scheduler's decisions: one thread per llama.cpp context, and a future for each caller.
 
-A thread computes and a lock guards the scheduler; the lock is held for microseconds and never during compute. A
-context that fails answers its own batch with an error, is replaced by a new one, and costs the other requests
-nothing.
+A lock guards the scheduler; it is held for microseconds and never during computation. A context that fails answers its
+own batch with an error and is replaced by a new one; other requests are not affected.
 """
 
 from __future__ import annotations
@@ -17,19 +16,21 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 import numpy as np
+import stamina
 import structlog
 
 from memory_embedder.engine.protocol import Computer, TokenIds, Vectors
 from memory_embedder.errors import EmbedderError, ErrorKind
-from memory_embedder.scheduling.lanes import Batch, Item, Lane, Lanes, Refusal, Role, TooLarge
+from memory_embedder.scheduling.lanes import Batch, Item, Lane, Lanes, Role
 from memory_embedder.telemetry.metrics import Metrics, QueueReading
 
 _DOCUMENT_NICENESS = 5  # a query's thread and the HTTP loop go first where cores are contended
+_LONGEST_RETRY_DELAY = 10.0
 
 
 @dataclass(slots=True)
 class Ticket:
-    """A request on its way through the lanes."""
+    """An admitted request: its texts, the rows of their vectors, and the future that its caller awaits."""
 
     number: int
     lane: Lane
@@ -39,11 +40,11 @@ class Ticket:
     loop: asyncio.AbstractEventLoop
     admitted: float
     remaining: int
-    waited: bool = False
-    gone: bool = False
+    started: bool = False
+    abandoned: bool = False
 
 
-_Present = list[tuple[Item, Ticket]]
+_Wanted = list[tuple[Item, Ticket]]  # the items of a batch whose callers still wait
 
 
 @dataclass(slots=True)
@@ -57,7 +58,7 @@ class _Worker:
 
 @dataclass(frozen=True, slots=True)
 class WorkerPlan:
-    """How many contexts, with how many threads each."""
+    """Number of general contexts, threads of each, and threads of the express context."""
 
     general: int
     threads: int
@@ -65,7 +66,7 @@ class WorkerPlan:
 
 
 class Dispatcher:
-    """The running lanes."""
+    """The scheduler with its threads."""
 
     def __init__(
         self,
@@ -81,7 +82,7 @@ class Dispatcher:
         self._metrics = metrics
         self._lock = threading.Lock()
         self._work = {role: threading.Condition(self._lock) for role in Role}
-        self._settled = threading.Condition(self._lock)
+        self._drained = threading.Condition(self._lock)
         self._express_free = True  # its thread looks for work when it starts
         self._tickets: dict[int, Ticket] = {}
         self._numbers = itertools.count(1)
@@ -91,7 +92,11 @@ class Dispatcher:
         self._logger = structlog.get_logger("memory_embedder.scheduling.dispatcher")
 
     def start(self, tokens_per_second: Callable[[], float]) -> None:
-        """Makes the contexts (a failure is raised here, before anything is served) and starts their threads."""
+        """Make the contexts and start their threads; `tokens_per_second` is asked for the initial rate in between.
+
+        Raises:
+            EmbedderError: a context cannot be made; nothing is served then.
+        """
         for number, worker in enumerate(self._workers):
             computer = self._make_computer(worker.threads)
             name = f"{worker.role}-{number}"
@@ -103,7 +108,11 @@ class Dispatcher:
                 worker.thread.start()
 
     def submit(self, lane: Lane, sequences: Sequence[TokenIds]) -> Ticket:
-        """Admits a request whole, or refuses it."""
+        """Admit a request with one sequence of token ids per text; called on the event loop that awaits its future.
+
+        Raises:
+            EmbedderError: `DRAINING`, or a refusal of `Lanes.admit`; no text of the request is queued then.
+        """
         loop = asyncio.get_running_loop()
         number = next(self._numbers)
         items = [Item(number, index, lane, len(tokens)) for index, tokens in enumerate(sequences)]
@@ -114,26 +123,24 @@ class Dispatcher:
                 raise EmbedderError(
                     ErrorKind.DRAINING, "This pod is shutting down; send the request again.", retry_after_seconds=1
                 )
-            outcome = self._lanes.admit(lane, items)
-            if outcome is None:
-                self._tickets[number] = ticket
-                self._lanes.started(now=time.monotonic())
-                # One is enough: who takes a batch and leaves something behind wakes the next.
-                express = lane is Lane.QUERY and self._express_free
-                self._work[Role.EXPRESS if express else Role.GENERAL].notify()
-        _raise_refusal(outcome)
+            self._lanes.admit(lane, items)
+            self._tickets[number] = ticket
+            self._lanes.start(now=time.monotonic())
+            # One is enough: a worker that takes a batch and leaves something behind wakes the next.
+            express = lane is Lane.QUERY and self._express_free
+            self._work[Role.EXPRESS if express else Role.GENERAL].notify()
         return ticket
 
     def abandon(self, ticket: Ticket) -> None:
-        """The caller left: what has not begun is not computed."""
+        """Drop what has not begun of a request whose caller has disconnected."""
         with self._lock:
-            ticket.gone = True
+            ticket.abandoned = True
             dropped = self._lanes.drop(ticket.number)
-            self._forget(ticket)
+            self._remove(ticket)
         self._metrics.lanes[ticket.lane].dropped.inc(dropped)
 
     def reading(self) -> QueueReading:
-        """The lanes at this moment."""
+        """State of the lanes at this moment."""
         with self._lock:
             return QueueReading(
                 queued={lane: self._lanes.queued_tokens(lane) for lane in Lane},
@@ -142,18 +149,18 @@ class Dispatcher:
             )
 
     def longest_batch_seconds(self) -> float:
-        """For how long the slowest batch has been computing: a hung decode grows without end."""
+        """Seconds for which the slowest batch has been computing; a decode that hangs grows without end."""
         now = time.monotonic()
         return max((now - since for worker in self._workers if (since := worker.busy_since) is not None), default=0.0)
 
     def drain(self, timeout: float) -> bool:
-        """Stops admission and waits for what was admitted; tells whether all of it was answered."""
+        """Stop admission, wait up to `timeout` seconds for admitted requests, and return whether all were answered."""
         deadline = time.monotonic() + timeout
         with self._lock:
             self._stopping = True
             self._wake_if_drained()
             while self._tickets and (left := deadline - time.monotonic()) > 0:
-                self._settled.wait(left)
+                self._drained.wait(left)
             finished = not self._tickets
         for worker in self._workers:
             if worker.thread and worker.thread.is_alive():
@@ -164,12 +171,12 @@ class Dispatcher:
         if worker.role is Role.GENERAL:
             with suppress(OSError):  # some sandboxes refuse; the lanes work without it
                 os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _DOCUMENT_NICENESS)
-        while (batch := self._next(worker)) is not None:
+        while (batch := self._next_batch(worker)) is not None:
             if not self._compute(worker, computer, batch):
                 computer = self._replace(worker, computer)
         computer.close()
 
-    def _next(self, worker: _Worker) -> Batch | None:
+    def _next_batch(self, worker: _Worker) -> Batch | None:
         express = worker.role is Role.EXPRESS
         with self._lock:
             while True:
@@ -187,23 +194,25 @@ class Dispatcher:
                 self._work[worker.role].wait()
 
     def _idle_threads(self, worker: _Worker) -> int:
-        """What the other contexts leave: a thread that shares its core would be waited for at every operation."""
+        """Return how many threads the other contexts leave: all threads of a context wait at every operation for one
+        that shares its core.
+        """
         busy = sum(other.threads for other in self._workers if other is not worker and other.busy_since is not None)
         return max(1, worker.threads - busy)
 
     def _compute(self, worker: _Worker, computer: Computer, batch: Batch) -> bool:
         started = time.monotonic()
         tickets = [self._tickets.get(item.request) for item in batch.items]
-        present = [
-            (item, ticket) for item, ticket in zip(batch.items, tickets, strict=True) if ticket and not ticket.gone
+        wanted = [
+            (item, ticket) for item, ticket in zip(batch.items, tickets, strict=True) if ticket and not ticket.abandoned
         ]
         failure: EmbedderError | None = None
         vectors: Vectors | None = None
         try:
-            if present:
+            if wanted:
                 if worker.role is Role.EXPRESS:
                     computer.use_threads(worker.idle_threads)
-                vectors = computer.embed([ticket.sequences[item.index] for item, ticket in present])
+                vectors = computer.embed([ticket.sequences[item.index] for item, ticket in wanted])
         except EmbedderError as error:
             failure = error
         except Exception as error:  # noqa: BLE001 -- a worker must outlive whatever one batch does to it
@@ -211,19 +220,19 @@ class Dispatcher:
             failure = EmbedderError(ErrorKind.ENGINE, "The engine failed on a batch; send the request again.")
         seconds = time.monotonic() - started
         worker.busy_since = None
-        self._observe(batch, present, started, seconds)
-        self._settle(worker, batch, present, vectors, failure)
+        self._measure(batch, wanted, started, seconds)
+        self._complete(worker, batch, wanted, vectors, failure)
         return failure is None
 
-    def _settle(
-        self, worker: _Worker, batch: Batch, present: _Present, vectors: Vectors | None, failure: EmbedderError | None
+    def _complete(
+        self, worker: _Worker, batch: Batch, wanted: _Wanted, vectors: Vectors | None, failure: EmbedderError | None
     ) -> None:
         done: list[Ticket] = []
         with self._lock:
             self._lanes.finish(batch, now=time.monotonic())
-            # Free before its caller is told, so that the caller's next query is left to it.
+            # Marked free before the caller is answered, so that the caller's next query is left to this worker.
             self._express_free |= worker.role is Role.EXPRESS and failure is None
-            for row, (item, ticket) in enumerate(present):
+            for row, (item, ticket) in enumerate(wanted):
                 if vectors is not None:
                     ticket.vectors[item.index] = vectors[row]
                 ticket.remaining -= 1
@@ -231,49 +240,46 @@ class Dispatcher:
                     done.append(ticket)
             for ticket in done:
                 self._lanes.drop(ticket.number)
-                self._forget(ticket)
+                self._remove(ticket)
         for ticket in done:
-            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            with suppress(RuntimeError):  # the loop is closed: nobody awaits the future
                 ticket.loop.call_soon_threadsafe(_resolve, ticket, failure)
 
-    def _forget(self, ticket: Ticket) -> None:
+    def _remove(self, ticket: Ticket) -> None:
         self._tickets.pop(ticket.number, None)
         self._wake_if_drained()
 
     def _wake_if_drained(self) -> None:
         if self._stopping and not self._tickets:
-            self._settled.notify_all()
+            self._drained.notify_all()
             for workers in self._work.values():
                 workers.notify_all()
 
-    def _observe(self, batch: Batch, present: _Present, started: float, seconds: float) -> None:
+    def _measure(self, batch: Batch, wanted: _Wanted, started: float, seconds: float) -> None:
         series = self._metrics.lanes[batch.lane]
-        tokens = sum(item.tokens for item, _ in present)
+        tokens = sum(item.tokens for item, _ in wanted)
         self._metrics.busy_seconds.inc(seconds)
-        series.documents.inc(len(present))
+        series.documents.inc(len(wanted))
         series.tokens.inc(tokens)
         series.batch_seconds.observe(seconds)
         series.batch_tokens.observe(tokens)
-        series.batch_texts.observe(len(present))
-        for _, ticket in present:
-            if not ticket.waited:
-                ticket.waited = True
+        series.batch_texts.observe(len(wanted))
+        for _, ticket in wanted:
+            if not ticket.started:
+                ticket.started = True
                 series.wait_seconds.observe(started - ticket.admitted)
 
     def _replace(self, worker: _Worker, computer: Computer) -> Computer:
         self._metrics.engine_failures.inc()
         computer.close()
-        delay = 0.1
-        while True:
-            try:
-                return self._make_computer(worker.threads)
-            except EmbedderError as error:
-                self._logger.error("No new context could be made", reason=str(error), retry_seconds=delay)  # noqa: TRY400 -- the same
-                worker.busy_since = (
-                    worker.busy_since or time.monotonic()
-                )  # liveness sees a worker that cannot come back
-                time.sleep(delay)
-                delay = min(delay * 2, 10.0)
+        worker.busy_since = time.monotonic()  # liveness notices a worker that gets no new context
+        for attempt in stamina.retry_context(
+            on=EmbedderError, attempts=None, timeout=None, wait_max=_LONGEST_RETRY_DELAY
+        ):
+            with attempt:
+                computer = self._make_computer(worker.threads)
+        worker.busy_since = None
+        return computer
 
 
 def _resolve(ticket: Ticket, failure: EmbedderError | None) -> None:
@@ -283,18 +289,3 @@ def _resolve(ticket: Ticket, failure: EmbedderError | None) -> None:
         ticket.future.set_result(ticket.vectors)
     else:
         ticket.future.set_exception(failure)
-
-
-def _raise_refusal(outcome: Refusal | TooLarge | None) -> None:
-    if isinstance(outcome, TooLarge):
-        raise EmbedderError(
-            ErrorKind.TOO_LARGE,
-            f"The request holds more tokens than may wait at once ({outcome.limit}); split it into smaller requests.",
-            param="input",
-        )
-    if isinstance(outcome, Refusal):
-        raise EmbedderError(
-            ErrorKind.OVERLOADED,
-            f"The queue is full; send the request again in {outcome.retry_after_seconds} s.",
-            retry_after_seconds=outcome.retry_after_seconds,
-        )

@@ -1,16 +1,18 @@
-"""Two lanes, queries and documents: who computes next, and who is refused.
+"""The scheduler of two lanes, queries and documents: it decides who computes what next and which requests are refused.
 
-A pure object: it holds no thread, no lock and no clock (times are passed in), so its promises are tested with virtual
-time.
+The scheduler is pure: it holds no thread, no lock and no clock (times are passed in), so that its guarantees are tested
+in virtual time.
 
-* A worker that is free takes queries first. One worker, the express worker, takes nothing but queries, so a query
-  that arrives alone starts at once even while every other worker computes documents; while it waits for work, the
-  others leave queries to it, as it has more threads and goes first where cores are contended.
+* A free worker takes queries first. One worker, the express worker, computes nothing but queries, so a query that
+  arrives alone starts at once even while every other worker computes documents. While the express worker waits for
+  work, the other workers leave queries to it, since it has more threads and runs at a higher priority.
 * Documents are never starved: after `query_streak` query batches in a row, a general worker takes a document batch if
   one waits.
 * Queries are never starved: they are first otherwise, and a document batch is short.
-* Admission is by tokens, per lane: what waits is bounded, and a refusal tells when there will be room, from the rate
-  that was measured.
+* A batch is filled up to a token budget: attention over a batch costs more than its texts one by one, and a batch that
+  has begun cannot be interrupted. A text longer than the budget is a batch of its own.
+* Admission is by tokens, per lane: the queue is bounded, and a refusal says when there will be room, by the measured
+  rate.
 """
 
 from __future__ import annotations
@@ -21,18 +23,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from memory_embedder.scheduling.batching import BatchBudget, take_batch
+from memory_embedder.errors import EmbedderError, ErrorKind
 
 
 class Lane(StrEnum):
-    """What a text is for."""
+    """The purpose of a text."""
 
     QUERY = "query"
     DOCUMENT = "document"
 
 
 class Role(StrEnum):
-    """What a worker may take."""
+    """The kind of a worker: `EXPRESS` computes queries only, `GENERAL` computes both."""
 
     EXPRESS = "express"
     GENERAL = "general"
@@ -50,36 +52,23 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What one worker computes at once."""
+    """The texts that one worker computes at once."""
 
     lane: Lane
     items: tuple[Item, ...]
 
     @property
     def tokens(self) -> int:
-        """Tokens of the batch."""
+        """Number of tokens in the batch."""
         return sum(item.tokens for item in self.items)
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
-    """No room now."""
-
-    retry_after_seconds: int
-
-
-@dataclass(frozen=True, slots=True)
-class TooLarge:
-    """No room ever: the request is larger than its lane."""
-
-    limit: int
-
-
-@dataclass(frozen=True, slots=True)
 class LaneLimits:
-    """The scheduler's bounds."""
+    """Bounds of the scheduler: of one batch, in tokens and texts; of each lane's queue, in tokens."""
 
-    budget: BatchBudget
+    batch_tokens: int
+    batch_sequences: int
     queued_tokens: dict[Lane, int]
     query_streak: int = 8
 
@@ -102,42 +91,58 @@ class Lanes:
 
     @property
     def tokens_per_second(self) -> float:
-        """The measured rate of all workers together."""
+        """Measured rate of all workers together."""
         return self._rate.value
 
     def seed_rate(self, tokens_per_second: float) -> None:
-        """Takes the rate that the warm-up measured."""
+        """Start from the rate that the warm-up measured."""
         self._rate = Rate(tokens_per_second)
 
     def queued_tokens(self, lane: Lane) -> int:
-        """Tokens that wait."""
+        """Number of tokens that wait in a lane."""
         return self._lanes[lane].queued
 
     def inflight_tokens(self, lane: Lane) -> int:
-        """Tokens being computed."""
+        """Number of tokens of a lane that are being computed."""
         return self._lanes[lane].inflight
 
-    def admit(self, lane: Lane, items: Iterable[Item]) -> Refusal | TooLarge | None:
-        """Queues all items of a request, or none."""
+    def admit(self, lane: Lane, items: Iterable[Item]) -> None:
+        """Queue all items of a request, or none.
+
+        Raises:
+            EmbedderError: `TOO_LARGE` if the request has more tokens than the lane can ever queue, or `OVERLOADED` if
+                the lane is full now, with the seconds until there is room.
+        """
         offered = tuple(items)
         tokens = sum(item.tokens for item in offered)
         limit = self._limits.queued_tokens[lane]
         state = self._lanes[lane]
         if tokens > limit:
-            return TooLarge(limit)
+            raise EmbedderError(
+                ErrorKind.TOO_LARGE,
+                f"The request holds more tokens than may wait at once ({limit}); split it into smaller requests.",
+                param="input",
+            )
         if state.queued + tokens > limit:
-            return Refusal(self._seconds_until(state.queued + tokens - limit))
+            seconds = max(1, math.ceil((state.queued + tokens - limit) / self._rate.value))
+            raise EmbedderError(
+                ErrorKind.OVERLOADED,
+                f"The queue is full; send the request again in {seconds} s.",
+                retry_after_seconds=seconds,
+            )
         state.waiting.extend(offered)
         state.queued += tokens
-        return None
 
     @property
     def waiting(self) -> bool:
-        """Whether anything waits."""
+        """Whether any text waits."""
         return any(state.waiting for state in self._lanes.values())
 
     def take(self, role: Role, *, express_free: bool) -> Batch | None:
-        """The next batch for a free worker; `express_free` = the express worker computes nothing and will look here."""
+        """Remove and return the next batch for a free worker; None if there is nothing for it.
+
+        `express_free` says that the express worker computes nothing and is about to call this, too.
+        """
         queries, documents = self._lanes[Lane.QUERY], self._lanes[Lane.DOCUMENT]
         if role is Role.EXPRESS:
             return self._take(Lane.QUERY) if queries.waiting else None
@@ -151,39 +156,43 @@ class Lanes:
         return None
 
     def finish(self, batch: Batch, *, now: float) -> None:
-        """Notes a computed batch, successful or not."""
+        """Record that a batch was computed, successfully or not; `now` is a time in seconds of a monotonic clock."""
         self._lanes[batch.lane].inflight -= batch.tokens
         idle = not any(state.queued or state.inflight for state in self._lanes.values())
-        self._rate.note(batch.tokens, now, idle=idle)
+        self._rate.record(batch.tokens, now, idle=idle)
 
-    def started(self, *, now: float) -> None:
-        """Notes that work begins after an idle time, which must not count as slowness."""
+    def start(self, *, now: float) -> None:
+        """Record that work begins, so that the idle time before it does not count as slowness."""
         self._rate.resume(now)
 
     def drop(self, request: int) -> int:
-        """Forgets what still waits of a request whose caller left; tells how many tokens that was."""
+        """Remove the waiting items of a request and return how many tokens they had."""
         dropped = 0
         for state in self._lanes.values():
-            gone = sum(item.tokens for item in state.waiting if item.request == request)
-            if gone:
+            removed = sum(item.tokens for item in state.waiting if item.request == request)
+            if removed:
                 state.waiting = deque(item for item in state.waiting if item.request != request)
-                state.queued -= gone
-                dropped += gone
+                state.queued -= removed
+                dropped += removed
         return dropped
 
     def _take(self, lane: Lane) -> Batch:
         state = self._lanes[lane]
-        batch = Batch(lane, tuple(take_batch(state.waiting, self._limits.budget)))
-        state.queued -= batch.tokens
-        state.inflight += batch.tokens
-        return batch
-
-    def _seconds_until(self, tokens: int) -> int:
-        return max(1, math.ceil(tokens / self._rate.value))
+        items: list[Item] = []
+        used = 0
+        while state.waiting and len(items) < self._limits.batch_sequences:
+            size = state.waiting[0].tokens
+            if items and used + size > self._limits.batch_tokens:
+                break
+            items.append(state.waiting.popleft())
+            used += size
+        state.queued -= used
+        state.inflight += used
+        return Batch(lane, tuple(items))
 
 
 class Rate:
-    """Tokens per second over busy time, as a moving average over about ten seconds of work."""
+    """Tokens per second of busy time, as a moving average over about ten seconds of work."""
 
     _SPAN = 10.0
     _SLICE = 0.25  # shorter slices would measure the rhythm of single batches
@@ -194,12 +203,12 @@ class Rate:
         self._tokens = 0
 
     def resume(self, now: float) -> None:
-        """Work begins."""
+        """Start a slice of busy time unless one is running."""
         if self._since is None:
             self._since, self._tokens = now, 0
 
-    def note(self, tokens: int, now: float, *, idle: bool) -> None:
-        """Work was done."""
+    def record(self, tokens: int, now: float, *, idle: bool) -> None:
+        """Count computed tokens; `idle` says that no work is left, so that the slice ends here."""
         self._tokens += tokens
         if self._since is None:
             self._since = now

@@ -1,24 +1,25 @@
-"""How a model is to be loaded on this machine: pure decisions over settings, profile and hardware."""
+"""Plans how a model is loaded and computed on this machine: pure decisions over settings, profile and hardware."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from memory_embedder.engine.hardware import available_threads
 from memory_embedder.engine.protocol import EngineFacts
 from memory_embedder.errors import EmbedderError, ErrorKind
 from memory_embedder.models.profiles import ModelProfile
 from memory_embedder.scheduling.dispatcher import WorkerPlan
-from memory_embedder.settings import CPU_BATCH_TOKENS, GPU_BATCH_TOKENS, EmbedderSettings
+from memory_embedder.settings import EmbedderSettings
 
+_CPU_BATCH_TOKENS = 128  # as fast as 256 on F16 weights, faster on quantised ones, and the wait is half
+_GPU_BATCH_TOKENS = 2048  # enough to fill a GPU, short enough for a query to wait for
 _MOST_CONTEXTS = 8  # each has buffers of its own; beyond this, threads are shared out inside the contexts
 _MOST_QUERY_THREADS = 8  # the most that are tried at start: a query's matrices are too small to share out among many
 
 
 @dataclass(frozen=True, slots=True)
 class ComputePlan:
-    """How batches are computed."""
+    """Tokens of a batch, and the contexts that compute batches."""
 
     batch_tokens: int
     workers: WorkerPlan
@@ -26,7 +27,10 @@ class ComputePlan:
 
 @dataclass(frozen=True, slots=True)
 class LoadPlan:
-    """Everything that loading needs to know; the first candidate is the default, the others are tried at start."""
+    """Everything that loading needs; `gpu_memory_limit` is in bytes.
+
+    The first candidate is the default; the others are measured against it at start.
+    """
 
     path: Path
     profile: ModelProfile
@@ -36,19 +40,18 @@ class LoadPlan:
 
     @property
     def largest_batch(self) -> int:
-        """Tokens that a context must hold."""
+        """Number of tokens that a context must hold."""
         return max(candidate.batch_tokens for candidate in self.candidates)
 
     @property
     def most_contexts(self) -> int:
-        """Contexts that may exist at once, the express one included."""
+        """Number of contexts that may exist at once, the express context included."""
         return max(candidate.workers.general for candidate in self.candidates) + 1
 
 
-def plan_load(settings: EmbedderSettings, profile: ModelProfile, *, threads: int | None = None) -> LoadPlan:
-    """What was set explicitly is not tried otherwise."""
+def plan_load(settings: EmbedderSettings, profile: ModelProfile, cores: int) -> LoadPlan:
+    """Plan the loading on a number of cores; a batch size or number of contexts that is set is in every candidate."""
     limit = settings.gpu_memory_limit
-    cores = settings.threads or threads or available_threads()
     return LoadPlan(
         path=settings.file(),
         profile=profile,
@@ -64,12 +67,14 @@ def plan_load(settings: EmbedderSettings, profile: ModelProfile, *, threads: int
 
 
 def _choices(settings: EmbedderSettings, cores: int) -> list[tuple[int, int]]:
-    """Contexts and batch tokens: single-threaded contexts side by side mostly beat one context with many threads,
-    since small matrices do not divide well. On a GPU only smaller batches are tried, as they need no more memory.
+    """Return pairs of contexts and batch tokens, the default first.
+
+    Single-threaded contexts side by side mostly beat one context with many threads, since small matrices do not divide
+    well. On a GPU only smaller batches are tried, which need no more memory.
     """
     gpu = settings.gpu_layers != 0
     contexts = settings.contexts or (1 if gpu else min(cores, _MOST_CONTEXTS))
-    batch = settings.batch_tokens or (GPU_BATCH_TOKENS if gpu else CPU_BATCH_TOKENS)
+    batch = settings.batch_tokens or (_GPU_BATCH_TOKENS if gpu else _CPU_BATCH_TOKENS)
     sizes = () if settings.batch_tokens else (batch // 2, batch // 4) if gpu else (batch // 2, batch * 2)
     layouts = () if settings.contexts or gpu else (1,)
     return [(contexts, batch), *((contexts, size) for size in sizes), *((other, batch) for other in layouts)]
@@ -81,8 +86,10 @@ def _workers(cores: int, contexts: int) -> WorkerPlan:
 
 
 def check_offload(settings: EmbedderSettings, facts: EngineFacts) -> None:
-    """A GPU that was asked for must be in use: a silent fall back to the CPU would be a hundred times slower and look
-    healthy.
+    """Check that the requested GPU is in use: the CPU instead would be a hundred times slower and look healthy.
+
+    Raises:
+        EmbedderError: fewer layers than asked for are on a GPU, and `allow_cpu` is not set.
     """
     if settings.gpu_layers == 0 or settings.allow_cpu:
         return

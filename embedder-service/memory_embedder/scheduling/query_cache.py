@@ -1,7 +1,7 @@
-"""Recent query vectors, so that a prompt repeated by a retry or a second hook costs nothing.
+"""A cache of recent query vectors: a query that a retry or a second hook repeats is not computed again.
 
-Keys are keyed hashes under a secret that this process drew at its start: a memory dump does not tell what was asked,
-not even to someone who guesses.
+Its keys are hashes keyed with a secret that the process draws at its start, so that a memory dump does not reveal the
+queries, not even to someone who guesses them.
 """
 
 from __future__ import annotations
@@ -14,37 +14,37 @@ from memory_embedder.engine.protocol import Vectors
 
 
 class QueryCache:
-    """A bounded map from a query to its vector and token count; used from the event loop only."""
+    """A bounded map from a query's key to its vector, token count and truncation; used from the event loop only."""
 
     def __init__(self, entries: int) -> None:
         self._entries = entries
         self._secret = secrets.token_bytes(32)
-        self._found: OrderedDict[bytes, tuple[Vectors, int, bool]] = OrderedDict()
+        self._rows: OrderedDict[bytes, tuple[Vectors, int, bool]] = OrderedDict()
 
     @property
     def enabled(self) -> bool:
-        """Whether anything is kept."""
+        """Whether any vector is kept."""
         return self._entries > 0
 
     def __len__(self) -> int:
-        return len(self._found)
+        return len(self._rows)
 
     def key(self, text: str) -> bytes:
-        """What stands for a text."""
+        """Compute the 16-byte key of a text."""
         return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), key=self._secret, digest_size=16).digest()
 
     def get(self, key: bytes) -> tuple[Vectors, int, bool] | None:
-        """(vector, tokens, truncated) of a query seen lately."""
-        entry = self._found.get(key)
+        """Return a query's vector, its number of tokens and whether it was truncated; None if it is not cached."""
+        entry = self._rows.get(key)
         if entry is not None:
-            self._found.move_to_end(key)
+            self._rows.move_to_end(key)
         return entry
 
     def put(self, key: bytes, vector: Vectors, tokens: int, *, truncated: bool) -> None:
-        """Remembers; the least recently used goes first."""
+        """Keep a vector; beyond the bound the least recently used one is dropped."""
         if not self.enabled:
             return
-        self._found[key] = (vector.copy(), tokens, truncated)
-        self._found.move_to_end(key)
-        while len(self._found) > self._entries:
-            self._found.popitem(last=False)
+        self._rows[key] = (vector.copy(), tokens, truncated)
+        self._rows.move_to_end(key)
+        while len(self._rows) > self._entries:
+            self._rows.popitem(last=False)

@@ -1,7 +1,7 @@
-"""The embedding service behind the HTTP routes: from texts to vectors, and the states that it passes through.
+"""The embedding service behind the HTTP routes: it turns texts into vectors and knows whether it can.
 
-It is not ready until the file's digest is verified, the model runs where it was asked to run and every context is
-warm. It knows nothing of HTTP.
+It is ready once the file's digest is verified, the model runs where it was asked to run and every context is warm. It
+knows nothing of HTTP. Longer than 300 lines because loading, serving and draining share one state.
 """
 
 from __future__ import annotations
@@ -17,26 +17,27 @@ from enum import StrEnum
 import numpy as np
 import structlog
 
-from memory_embedder.engine.protocol import EncodedText, Engine, Vectors
+from memory_embedder.engine.hardware import available_threads
+from memory_embedder.engine.protocol import EncodedText, Engine, EngineFacts, Vectors
 from memory_embedder.errors import EmbedderError, ErrorKind
 from memory_embedder.models.digest import verified_digest
-from memory_embedder.scheduling.batching import BatchBudget
 from memory_embedder.scheduling.dispatcher import Dispatcher, Ticket
 from memory_embedder.scheduling.lanes import Lane, LaneLimits, Lanes
 from memory_embedder.scheduling.plan import ComputePlan, LoadPlan, check_offload, plan_load
 from memory_embedder.scheduling.query_cache import QueryCache
-from memory_embedder.scheduling.tuning import tune, tune_query_threads
-from memory_embedder.scheduling.warmup import WarmComputers
-from memory_embedder.settings import EmbedderSettings
+from memory_embedder.scheduling.tuning import WarmComputers, tune, tune_query_threads
+from memory_embedder.settings import EmbedderSettings, Limits
 from memory_embedder.telemetry.metrics import Metrics, QueueReading
 from memory_embedder.telemetry.tracing import NoTracing, Tracing
 
 _INLINE_CHARACTERS = 4096  # tokenised on the event loop: cheaper than a change of threads
-_PATIENCE_SECONDS = 0.05  # a query is mostly answered by then, and no task need look for its caller's leaving
+_WATCH_DELAY_SECONDS = 0.05  # most queries are answered by then, without a task that waits for a disconnect
+
+Disconnected = Callable[[], Awaitable[None]]
 
 
 class State(StrEnum):
-    """Where the service stands."""
+    """Whether requests are served, and if not, why."""
 
     LOADING = "loading"
     READY = "ready"
@@ -46,7 +47,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """The model as clients see it."""
+    """The model as clients see it; `created` is when it was loaded, in seconds since the epoch."""
 
     name: str
     dimensions: int
@@ -58,7 +59,7 @@ class ServedModel:
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """The answer to one request."""
+    """The answer to one request: one unit vector per text, tokens in all, and the number of truncated texts."""
 
     vectors: Vectors
     tokens: int
@@ -66,7 +67,7 @@ class Embedded:
 
 
 class EmbeddingService:
-    """One model, its lanes and its state."""
+    """One model with its lanes and its state."""
 
     def __init__(
         self,
@@ -74,8 +75,10 @@ class EmbeddingService:
         make_engine: Callable[[LoadPlan], Engine],
         metrics: Metrics,
         tracing: Tracing | None = None,
+        limits: Limits | None = None,
     ) -> None:
         self.settings = settings
+        self.limits = limits or Limits()
         self.profile = settings.profile()
         self.metrics = metrics
         self.tracing: Tracing = tracing or NoTracing()
@@ -94,18 +97,22 @@ class EmbeddingService:
 
     @property
     def state(self) -> State:
-        """Where the service stands."""
+        """Current state."""
         return self._state
 
     def load(self) -> None:
-        """Loads, warms up and becomes ready; blocks, so it runs on a thread of its own."""
+        """Load and warm up the model and become ready; it blocks, so it runs on a thread of its own.
+
+        Raises:
+            EmbedderError: the file, the model, the machine or the settings do not fit; nothing is served.
+        """
         started = time.monotonic()
-        plan = plan_load(self.settings, self.profile)
+        plan = plan_load(self.settings, self.profile, available_threads())
         digest = verified_digest(plan.path, self.settings.digest)
         self._logger.info("Model file verified", file=plan.path.name, digest=digest, seconds=_since(started))
         engine = self._engine = self._make_engine(plan)
-        self.metrics.describe_engine(engine.facts)
         facts = engine.facts
+        self._publish(facts)
         self.model = ServedModel(
             self.profile.name, facts.dimensions, facts.max_tokens, facts.pooling.value, digest, int(time.time())
         )
@@ -119,8 +126,8 @@ class EmbeddingService:
             seconds=_since(started),
         )
         check_offload(self.settings, facts)
-        compute = tune(engine, plan.candidates, self.settings.tune_seconds)
-        compute = tune_query_threads(engine, compute, self.settings.tune_seconds)
+        compute = tune(engine, plan.candidates, self.limits.tuning_seconds)
+        compute = tune_query_threads(engine, compute, self.limits.tuning_seconds)
         self.metrics.batch_limit.set(compute.batch_tokens)
         self._start_lanes(compute, engine)
         self._become(State.READY)
@@ -133,34 +140,47 @@ class EmbeddingService:
         )
 
     def refuse(self, error: EmbedderError) -> None:
-        """Stays alive to tell why it will not serve."""
+        """Stay alive and answer every request with an error."""
         self._refusal = error
         self._become(State.REFUSED)
 
     def require_ready(self) -> None:
-        """Raises what a caller must be told while this service cannot serve."""
+        """Check that requests are served.
+
+        Raises:
+            EmbedderError: `LOADING`, `DRAINING`, or the reason why this service refuses.
+        """
         if self._state is State.READY:
             return
         if self._state is State.DRAINING:
             raise EmbedderError(
                 ErrorKind.DRAINING, "This pod is shutting down; send the request again.", retry_after_seconds=1
             )
-        if self._refusal is not None:
-            raise self._refusal
-        raise EmbedderError(ErrorKind.LOADING, "The model is being loaded; try again shortly.", retry_after_seconds=2)
+        raise self._refusal or loading()
 
     def require_alive(self) -> None:
-        """Raises when a batch has been computing for longer than any batch can take."""
+        """Check that no batch hangs.
+
+        Raises:
+            EmbedderError: a batch has been computing for longer than any batch can take.
+        """
         hung = self._dispatcher.longest_batch_seconds() if self._dispatcher else 0.0
-        if hung > self.settings.hang_seconds:
+        if hung > self.limits.hang_seconds:
             raise EmbedderError(
                 ErrorKind.ENGINE, f"A batch has been computing for {hung:.0f} s; this pod must be restarted."
             )
 
     async def embed(
-        self, lane: Lane, texts: Sequence[str], *, truncate: bool, departed: Callable[[], Awaitable[None]]
+        self, lane: Lane, texts: Sequence[str], *, truncate: bool, client_disconnected: Disconnected
     ) -> Embedded:
-        """Vectors in the order of the texts; `departed` returns when the caller has left."""
+        """Embed texts, with the model's prefix for the lane; the vectors have the order of the texts.
+
+        `truncate` False refuses texts beyond the model's window; `client_disconnected` returns when the caller has
+        disconnected, which drops the texts that have not begun.
+
+        Raises:
+            EmbedderError: not ready, a text too long, a full lane, a failure of the engine, or a disconnected caller.
+        """
         self.require_ready()
         prefix = self.profile.query_prefix if lane is Lane.QUERY else self.profile.document_prefix
         keys = [self._cache.key(text) for text in texts] if lane is Lane.QUERY and self._cache.enabled else []
@@ -180,7 +200,7 @@ class EmbeddingService:
         vectors = np.empty((len(texts), self.profile.dimensions), dtype=np.float32)
         if missing:
             with self.tracing.step("wait and compute"):
-                vectors[missing] = await self._compute(lane, encoded, departed)
+                vectors[missing] = await self._compute(lane, encoded, client_disconnected)
         for index, entry in enumerate(found):
             if entry is not None:
                 vectors[index] = entry[0]
@@ -200,34 +220,43 @@ class EmbeddingService:
         return Embedded(vectors, tokens, len(cut))
 
     def reading(self) -> QueueReading:
-        """The lanes, also before there are any."""
+        """State of the lanes at this moment; zeros before the model is loaded."""
         if self._dispatcher is None:
-            nothing = dict.fromkeys(Lane, 0)
+            nothing = dict.fromkeys(map(str, Lane), 0)
             return QueueReading(nothing, nothing, 0.0)
         return self._dispatcher.reading()
 
     def begin_drain(self) -> None:
-        """Admits nothing from now on."""
+        """Admit no request from now on."""
         self._become(State.DRAINING)
 
     def close(self) -> bool:
-        """Finishes what was admitted and frees everything; tells whether all was answered."""
+        """Answer what was admitted, free the engine, and return whether every admitted request was answered."""
         self.begin_drain()
-        finished = self._dispatcher.drain(self.settings.drain_seconds) if self._dispatcher else True
+        finished = self._dispatcher.drain(self.limits.drain_seconds) if self._dispatcher else True
         self._tokenizers.shutdown(wait=True)
         if finished and self._engine is not None:
             self._engine.close()
         self.tracing.close()
         return finished
 
+    def _publish(self, facts: EngineFacts) -> None:
+        self.metrics.device_info.labels(device=facts.device, description=facts.description, kernels=facts.kernels).set(
+            1
+        )
+        self.metrics.layers_offloaded.set(facts.layers_offloaded)
+        self.metrics.layers.set(facts.layers_total)
+        self.metrics.memory_estimate.set(facts.memory_estimate_bytes)
+
     def _start_lanes(self, plan: ComputePlan, engine: Engine) -> None:
         limits = LaneLimits(
-            budget=BatchBudget(plan.batch_tokens, engine.facts.max_sequences),
+            batch_tokens=plan.batch_tokens,
+            batch_sequences=engine.facts.max_sequences,
             queued_tokens={
-                Lane.QUERY: self.settings.queued_query_tokens,
-                Lane.DOCUMENT: self.settings.queued_document_tokens,
+                Lane.QUERY: self.limits.queued_query_tokens,
+                Lane.DOCUMENT: self.limits.queued_document_tokens,
             },
-            query_streak=self.settings.query_streak,
+            query_streak=self.limits.query_streak,
         )
         warm = WarmComputers(engine, plan.batch_tokens)
         dispatcher = Dispatcher(Lanes(limits), plan.workers, warm, self.profile.dimensions, self.metrics)
@@ -237,25 +266,19 @@ class EmbeddingService:
     async def _encode(self, texts: list[str]) -> list[EncodedText]:
         engine = self._engine
         if engine is None:
-            raise EmbedderError(
-                ErrorKind.LOADING, "The model is being loaded; try again shortly.", retry_after_seconds=2
-            )
+            raise loading()
         if sum(map(len, texts)) <= _INLINE_CHARACTERS:
             return [engine.encode(text) for text in texts]
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._tokenizers, lambda: [engine.encode(text) for text in texts])
 
-    async def _compute(
-        self, lane: Lane, encoded: list[EncodedText], departed: Callable[[], Awaitable[None]]
-    ) -> Vectors:
+    async def _compute(self, lane: Lane, encoded: list[EncodedText], client_disconnected: Disconnected) -> Vectors:
         dispatcher = self._dispatcher
         if dispatcher is None:
-            raise EmbedderError(
-                ErrorKind.LOADING, "The model is being loaded; try again shortly.", retry_after_seconds=2
-            )
+            raise loading()
         ticket = dispatcher.submit(lane, [text.tokens for text in encoded])
         try:
-            return await _unless_departed(ticket, departed)
+            return await _result_unless_disconnected(ticket, client_disconnected)
         except BaseException:
             dispatcher.abandon(ticket)
             raise
@@ -269,20 +292,25 @@ class EmbeddingService:
     def _become(self, state: State) -> None:
         with self._state_lock:
             if self._state is State.DRAINING:
-                return  # a load that finishes during shutdown must not reopen the doors
+                return  # a load that finishes during shutdown must not make the service ready
             self._state = state
         self.metrics.ready.set(1 if state is State.READY else 0)
 
 
-async def _unless_departed(ticket: Ticket, departed: Callable[[], Awaitable[None]]) -> Vectors:
+def loading() -> EmbedderError:
+    """Make the error that callers get before the model is loaded."""
+    return EmbedderError(ErrorKind.LOADING, "The model is being loaded; try again shortly.", retry_after_seconds=2)
+
+
+async def _result_unless_disconnected(ticket: Ticket, client_disconnected: Disconnected) -> Vectors:
     watches: list[asyncio.Task[None]] = []
 
     async def watch() -> None:
-        await departed()
+        await client_disconnected()
         if not ticket.future.done():
             ticket.future.set_exception(EmbedderError(ErrorKind.CLIENT_GONE, "The caller closed the connection."))
 
-    timer = ticket.loop.call_later(_PATIENCE_SECONDS, lambda: watches.append(ticket.loop.create_task(watch())))
+    timer = ticket.loop.call_later(_WATCH_DELAY_SECONDS, lambda: watches.append(ticket.loop.create_task(watch())))
     try:
         return await ticket.future
     finally:

@@ -1,59 +1,188 @@
-"""Chooses batch size, contexts and a query's threads by measuring a few on this machine, between loading and readiness.
+"""Measures contexts on this machine between loading and readiness: it warms them up and chooses how to compute.
 
-What is fastest depends on caches, cores and the model: most CPUs do best with a thread a context and short batches, but
-not all. The measurement takes a second or two; a slow model gets through fewer candidates, not through more time. The
-default stays unless another is clearly faster, so that a disturbed measurement costs nothing.
+The fastest batch size, number of contexts and number of threads for a query depend on caches, cores and the model: most
+CPUs do best with one thread a context and short batches, but not all. Trials begin within a second or two; a slow model
+gets through fewer candidates. The default stays unless another candidate is clearly faster twice, so that a disturbed
+measurement costs nothing.
 """
 
 from __future__ import annotations
 
+import statistics
+import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 
+import numpy as np
 import structlog
 
-from memory_embedder.engine.protocol import Engine
-from memory_embedder.errors import EmbedderError
-from memory_embedder.scheduling.offline import Speed, measure_speed
+from memory_embedder.engine.protocol import Computer, Engine, TokenIds
+from memory_embedder.errors import EmbedderError, ErrorKind
 from memory_embedder.scheduling.plan import ComputePlan
 
 _TEXT_TOKENS = 128  # documents are about that long, and it divides every batch that is tried
 _QUERY_TOKENS = 16
 _TRIAL_SECONDS = 0.2  # a few batches, or a few dozen queries
 _CLEARLY = 1.1
+_SENTENCE = "the quick brown fox jumps over a lazy dog while memories of networks fade "
+
+_logger = structlog.get_logger("memory_embedder.scheduling.tuning")
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """Speed of contexts that compute side by side, without HTTP."""
+
+    tokens_per_text: int
+    texts_per_batch: int
+    contexts: int
+    threads: int
+    texts_per_second: float
+    tokens_per_second: float
+    batch_milliseconds_p50: float
+
+    @property
+    def undisturbed_rate(self) -> float:
+        """Tokens per second by the median batch: a process that takes the cores for a moment does not count."""
+        return self.contexts * self.texts_per_batch * self.tokens_per_text / (self.batch_milliseconds_p50 / 1000)
+
+
+def measure_speed(engine: Engine, *, tokens: int, texts: int, contexts: int, threads: int, seconds: float) -> Speed:
+    """Compute batches of `texts` texts of `tokens` tokens on `contexts` new contexts at once for `seconds` seconds.
+
+    Raises:
+        EmbedderError: a context cannot be made or fails, or the model takes fewer tokens.
+    """
+    batch = synthetic_batch(engine, tokens, texts)
+    computers: list[Computer] = []
+    try:
+        for _ in range(contexts):
+            computers.append(engine.computer(threads))
+            computers[-1].embed(batch)  # the first batch pays for buffers and page faults
+        durations = _run_side_by_side(computers, batch, seconds)
+    finally:
+        for computer in computers:
+            computer.close()
+    rate = sum(len(each) / sum(each) for each in durations)
+    return Speed(
+        tokens_per_text=tokens,
+        texts_per_batch=texts,
+        contexts=contexts,
+        threads=threads,
+        texts_per_second=round(rate * texts, 2),
+        tokens_per_second=round(rate * texts * tokens, 1),
+        batch_milliseconds_p50=round(statistics.median(duration for each in durations for duration in each) * 1000, 2),
+    )
+
+
+def synthetic_batch(engine: Engine, tokens: int, texts: int) -> list[TokenIds]:
+    """Make `texts` different sequences of exactly `tokens` tokens of the model's vocabulary.
+
+    Raises:
+        EmbedderError: the model's window is shorter.
+    """
+    base = engine.encode(_SENTENCE * tokens).tokens
+    if tokens > len(base):
+        raise EmbedderError(ErrorKind.CONFIGURATION, f"The model takes {engine.facts.max_tokens} tokens at most.")
+    return [np.append(np.roll(base[1:-1], -shift)[: tokens - 1], base[-1:]) for shift in range(texts)]
+
+
+def _run_side_by_side(computers: list[Computer], batch: list[TokenIds], seconds: float) -> list[list[float]]:
+    """Return the durations of the batches of each context, in seconds; each context has at least one."""
+    barrier = threading.Barrier(len(computers))
+
+    def run(computer: Computer) -> list[float]:
+        barrier.wait()
+        until, durations = time.monotonic() + seconds, list[float]()
+        while not durations or time.monotonic() < until:
+            started = time.monotonic()
+            computer.embed(batch)
+            durations.append(time.monotonic() - started)
+        return durations
+
+    with ThreadPoolExecutor(len(computers)) as pool:
+        return list(pool.map(run, computers))
+
+
+class WarmComputers:
+    """A factory of contexts that have computed their largest batch and a usual one, so that no caller pays for that."""
+
+    def __init__(self, engine: Engine, batch_tokens: int) -> None:
+        self._engine = engine
+        self._usual = _full_batch(engine, batch_tokens)
+        self._largest = _full_batch(engine, engine.facts.batch_capacity)
+        self._rates: list[float] = []
+
+    def __call__(self, threads: int) -> Computer:
+        """Make a warm context with a number of threads.
+
+        Raises:
+            EmbedderError: the context cannot be made, fails, or yields vectors of another size than declared.
+        """
+        computer = self._engine.computer(threads)
+        computer.embed(self._largest)
+        started = time.monotonic()
+        vectors = computer.embed(self._usual)
+        self._rates.append(sum(map(len, self._usual)) / max(1e-6, time.monotonic() - started))
+        if vectors.shape != (len(self._usual), self._engine.facts.dimensions):
+            raise EmbedderError(ErrorKind.CONFIGURATION, "The model yields vectors of another size than it declares.")
+        return computer
+
+    def tokens_per_second(self) -> float:
+        """Return the slowest context's rate, a first estimate for all of them: they were measured one at a time."""
+        return min(self._rates, default=1000.0)
 
 
 def tune(engine: Engine, candidates: Sequence[ComputePlan], seconds: float) -> ComputePlan:
-    """The plan to serve with; the first candidate is the default, `seconds` bounds the time in which trials begin."""
+    """Choose the fastest plan by measurement; the first candidate is the default.
+
+    Trials begin within `seconds` seconds; with 0, or a single candidate, nothing is measured.
+
+    Raises:
+        EmbedderError: the default cannot run. Other candidates that cannot are left out.
+    """
     if len(candidates) < 2 or seconds <= 0:
         return candidates[0]
-    logger = structlog.get_logger("memory_embedder.scheduling.tuning")
     deadline = time.monotonic() + seconds
     default = candidates[0]
-    _tokens_per_second(engine, default)  # the first to run pays for mapping the weights, and must not be judged by it
+    _tokens_per_second(engine, default)  # the first run pays for mapping the weights and must not be compared
     rates = _trials(engine, candidates, deadline)
     chosen = choose(rates, default)
     if chosen != default:  # once may be chance: the processor was busy while the default ran
         chosen = choose(_trials(engine, (default, chosen), deadline), default)
     for candidate, rate in rates.items():
-        logger.info("Measured", tokens_per_second=round(rate), chosen=candidate == chosen, **_described(candidate))
+        _logger.info("Measured", tokens_per_second=round(rate), chosen=candidate == chosen, **_described(candidate))
     return chosen
 
 
 def tune_query_threads(engine: Engine, plan: ComputePlan, seconds: float) -> ComputePlan:
-    """The plan with as many threads for queries as compute a short one fastest; `seconds` = 0 leaves it as it is."""
+    """Return the plan with the number of threads that computes a short query fastest; unchanged if `seconds` is 0."""
     most = plan.workers.express_threads
     if most < 2 or seconds <= 0:
         return plan
     milliseconds = {threads: _query_milliseconds(engine, threads) for threads in _halvings(most)}
     chosen = choose_query_threads(milliseconds)
-    if chosen != most:  # once may be chance here too
+    if chosen != most:  # once may be chance here, too
         chosen = choose_query_threads({threads: _query_milliseconds(engine, threads) for threads in (most, chosen)})
-    structlog.get_logger("memory_embedder.scheduling.tuning").info(
-        "Measured", query_milliseconds=milliseconds, chosen=chosen
-    )
+    _logger.info("Measured", query_milliseconds=milliseconds, chosen=chosen)
     return replace(plan, workers=replace(plan.workers, express_threads=chosen))
+
+
+def choose(rates: Mapping[ComputePlan, float], default: ComputePlan) -> ComputePlan:
+    """Return the default, unless it was measured and the fastest plan is a tenth faster; rates in tokens per second."""
+    if default not in rates:
+        return default
+    fastest = max(rates, key=lambda plan: rates[plan])
+    return fastest if rates[fastest] >= _CLEARLY * rates[default] else default
+
+
+def choose_query_threads(milliseconds: Mapping[int, float]) -> int:
+    """Return the largest number of threads that was tried, unless a query takes a tenth less time with fewer."""
+    most = max(milliseconds)
+    fastest = min(milliseconds, key=lambda threads: milliseconds[threads])
+    return fastest if milliseconds[most] >= _CLEARLY * milliseconds[fastest] else most
 
 
 def _trials(engine: Engine, candidates: Sequence[ComputePlan], deadline: float) -> dict[ComputePlan, float]:
@@ -64,25 +193,8 @@ def _trials(engine: Engine, candidates: Sequence[ComputePlan], deadline: float) 
         try:
             rates[candidate] = _tokens_per_second(engine, candidate)
         except EmbedderError as error:
-            structlog.get_logger("memory_embedder.scheduling.tuning").info(
-                "A candidate cannot run", reason=error.message, **_described(candidate)
-            )
+            _logger.info("A candidate cannot run", reason=error.message, **_described(candidate))
     return rates
-
-
-def choose(rates: dict[ComputePlan, float], default: ComputePlan) -> ComputePlan:
-    """The default, unless it was measured and the fastest beats it by a tenth."""
-    if default not in rates:
-        return default
-    fastest = max(rates, key=lambda plan: rates[plan])
-    return fastest if rates[fastest] >= _CLEARLY * rates[default] else default
-
-
-def choose_query_threads(milliseconds: Mapping[int, float]) -> int:
-    """Of the threads that were tried, the most, unless fewer take a query a tenth less time."""
-    most = max(milliseconds)
-    fastest = min(milliseconds, key=lambda threads: milliseconds[threads])
-    return fastest if milliseconds[most] >= _CLEARLY * milliseconds[fastest] else most
 
 
 def _halvings(number: int) -> list[int]:
@@ -97,21 +209,24 @@ def _query_milliseconds(engine: Engine, threads: int) -> float:
 
 def _tokens_per_second(engine: Engine, plan: ComputePlan) -> float:
     tokens = min(_TEXT_TOKENS, engine.facts.max_tokens, plan.batch_tokens)
-    texts = max(1, min(plan.batch_tokens // tokens, engine.facts.max_sequences))
     speed = measure_speed(
         engine,
         tokens=tokens,
-        texts=texts,
+        texts=_texts_of(engine, plan.batch_tokens, tokens),
         contexts=plan.workers.general,
         threads=plan.workers.threads,
         seconds=_TRIAL_SECONDS,
     )
-    return undisturbed_rate(speed)
+    return speed.undisturbed_rate
 
 
-def undisturbed_rate(speed: Speed) -> float:
-    """Tokens a second by the median batch: another process that takes the cores for a moment does not count."""
-    return speed.contexts * speed.texts_per_batch * speed.tokens_per_text / (speed.batch_milliseconds_p50 / 1000)
+def _full_batch(engine: Engine, batch_tokens: int) -> list[TokenIds]:
+    tokens = min(engine.facts.max_tokens, batch_tokens)
+    return synthetic_batch(engine, tokens, _texts_of(engine, batch_tokens, tokens))
+
+
+def _texts_of(engine: Engine, batch_tokens: int, tokens: int) -> int:
+    return max(1, min(engine.facts.max_sequences, batch_tokens // tokens))
 
 
 def _described(plan: ComputePlan) -> dict[str, int]:

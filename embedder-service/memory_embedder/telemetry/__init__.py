@@ -1,1 +1,1 @@
-"""Metrics, logs and traces."""
+"""Telemetry: metrics, logs and traces; none of them holds a caller's text."""

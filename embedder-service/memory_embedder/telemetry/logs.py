@@ -1,7 +1,7 @@
-"""Structured logs without content.
+"""Structured logs that hold no caller's text.
 
-Tracebacks are reduced to where they happened: an exception's message or a local variable may hold a caller's text, a
-file and line cannot. The HTTP server's and library's records go through the same pipe.
+Tracebacks are reduced to their files and lines, since an exception's message or a local variable may hold a caller's
+text. The records of the HTTP server and of libraries go through the same processors.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Any
 import structlog
 
 Event = MutableMapping[str, Any]
-_QUIET = ("httpx", "httpcore", "asyncio", "urllib3")  # at debug level they print what is sent and received
+_QUIET = ("httpx", "httpcore", "asyncio", "urllib3")  # at debug level they log what is sent and received
 _SERVER = ("uvicorn", "uvicorn.error", "uvicorn.access")  # its default set-up prints tracebacks past the root's handler
 
 
-def configure_logging(level: str, form: str) -> None:
-    """Sets up the process's logs, once, before anything is logged."""
+def configure_logging(level: str = "info") -> None:
+    """Configure the process's logs, before anything is logged: JSON lines on stderr, or plain ones on a terminal."""
     shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
@@ -28,11 +28,8 @@ def configure_logging(level: str, form: str) -> None:
         frames_only,
     ]
     renderer: structlog.typing.Processor = (
-        structlog.processors.JSONRenderer()
-        if form == "json"
-        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+        structlog.dev.ConsoleRenderer() if sys.stderr.isatty() else structlog.processors.JSONRenderer()
     )
-    numeric = logging.getLevelNamesMapping()[level.upper()]
     structlog.configure(
         processors=[structlog.stdlib.filter_by_level, *shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         logger_factory=structlog.stdlib.LoggerFactory(),
@@ -48,20 +45,17 @@ def configure_logging(level: str, form: str) -> None:
     )
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    root.setLevel(numeric)
+    root.setLevel(level.upper())
     for name in _QUIET:
         logging.getLogger(name).setLevel(logging.WARNING)
     for name in _SERVER:
-        _hand_to_root(logging.getLogger(name))
-
-
-def _hand_to_root(logger: logging.Logger) -> None:
-    logger.handlers[:] = []
-    logger.propagate = True
+        logger = logging.getLogger(name)
+        logger.handlers[:] = []
+        logger.propagate = True
 
 
 def frames_only(_logger: object, _method: str, event: Event) -> Event:
-    """Replaces an exception by its class and the places it passed."""
+    """Replace an exception by its class, and the function, file and line of each frame."""
     info = event.pop("exc_info", None)
     if info is True:
         info = sys.exc_info()
@@ -74,7 +68,7 @@ def frames_only(_logger: object, _method: str, event: Event) -> Event:
 
 
 def without_arguments(_logger: object, _method: str, event: Event) -> Event:
-    """Drops what foreign records attach beyond their message."""
+    """Drop the exception and the arguments of a record of another library; its message stays."""
     record = event.get("_record")
     if isinstance(record, logging.LogRecord):
         event["logger"] = record.name

@@ -1,18 +1,15 @@
-"""Prometheus metrics. Label values come from closed sets only, so that neither a caller's text nor a flood of paths
-can reach them.
+"""Prometheus metrics. Label values come from closed sets only, so that they can hold neither a caller's text nor an
+unbounded number of paths.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
-
-from memory_embedder.engine.protocol import EngineFacts
-from memory_embedder.scheduling.lanes import Lane
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _TOKENS = (8, 16, 32, 64, 128, 192, 256, 384, 512, 1024, 2048, 4096, 8192)
@@ -21,10 +18,10 @@ _TEXTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 @dataclass(frozen=True, slots=True)
 class QueueReading:
-    """The state of the lanes at one moment."""
+    """State of the lanes at one moment: tokens by lane, and the measured rate of all contexts together."""
 
-    queued: Mapping[Lane, int]
-    inflight: Mapping[Lane, int]
+    queued: Mapping[str, int]
+    inflight: Mapping[str, int]
     tokens_per_second: float
 
 
@@ -40,7 +37,7 @@ class _QueueCollector(Collector):
         ):
             family = GaugeMetricFamily(f"memory_embedder_{name}", text, labels=["lane"])
             for lane, value in values.items():
-                family.add_metric([lane.value], value)
+                family.add_metric([lane], value)
             yield family
         yield GaugeMetricFamily(
             "memory_embedder_tokens_per_second", "Measured rate over busy time.", value=reading.tokens_per_second
@@ -48,22 +45,22 @@ class _QueueCollector(Collector):
 
 
 class LaneSeries:
-    """The series of one lane, looked up once."""
+    """The series of one lane."""
 
-    def __init__(self, metrics: Metrics, lane: Lane) -> None:
-        self.documents = metrics.documents.labels(lane=lane.value)
-        self.tokens = metrics.tokens.labels(lane=lane.value)
-        self.dropped = metrics.dropped.labels(lane=lane.value)
-        self.wait_seconds = metrics.wait_seconds.labels(lane=lane.value)
-        self.batch_seconds = metrics.batch_seconds.labels(lane=lane.value)
-        self.batch_tokens = metrics.batch_tokens.labels(lane=lane.value)
-        self.batch_texts = metrics.batch_texts.labels(lane=lane.value)
+    def __init__(self, metrics: Metrics, lane: str) -> None:
+        self.documents = metrics.documents.labels(lane=lane)
+        self.tokens = metrics.tokens.labels(lane=lane)
+        self.dropped = metrics.dropped.labels(lane=lane)
+        self.wait_seconds = metrics.wait_seconds.labels(lane=lane)
+        self.batch_seconds = metrics.batch_seconds.labels(lane=lane)
+        self.batch_tokens = metrics.batch_tokens.labels(lane=lane)
+        self.batch_texts = metrics.batch_texts.labels(lane=lane)
 
 
 class Metrics:
-    """All metrics of one service, in a registry of their own."""
+    """All metrics of one service, in a registry of their own; `lanes` are the values of the label `lane`."""
 
-    def __init__(self) -> None:
+    def __init__(self, lanes: Iterable[str]) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
         self.documents = self._counter("documents_total", "Texts embedded.", "lane")
@@ -72,7 +69,7 @@ class Metrics:
         self.busy_seconds = self._counter("busy_seconds_total", "Seconds that contexts spent computing, summed.")
         self.requests = self._counter("requests_total", "HTTP requests.", "route", "status")
         self.rejected = self._counter("rejected_total", "Requests refused, by error code.", "code")
-        self.dropped = self._counter("dropped_tokens_total", "Tokens not computed because the caller had left.", "lane")
+        self.dropped = self._counter("dropped_tokens_total", "Tokens whose caller disconnected.", "lane")
         self.engine_failures = self._counter("engine_failures_total", "Batches that the engine failed on.")
         self.cache_hits = self._counter("query_cache_hits_total", "Queries answered from the cache.")
         self.cache_misses = self._counter("query_cache_misses_total", "Queries that had to be computed.")
@@ -88,22 +85,15 @@ class Metrics:
         self.memory_estimate = self._gauge("memory_estimate_bytes", "Memory that the model was expected to need.")
         self.batch_limit = self._gauge("batch_limit_tokens", "Tokens that a batch may hold, set or measured at start.")
         self.contexts = self._gauge("contexts", "Contexts that compute side by side.", "role")
-        # Made at once: a series that is absent until first use breaks rates and alerts.
-        self.lanes = {lane: LaneSeries(self, lane) for lane in Lane}
+        # Made at once: a series that is absent until its first use breaks rates and alerts.
+        self.lanes = {str(lane): LaneSeries(self, str(lane)) for lane in lanes}
 
     def observe_queues(self, read: Callable[[], QueueReading]) -> None:
-        """Reads the queues when scraped rather than at every change."""
+        """Register a function that reads the queues; it is called at each scrape."""
         self.registry.register(_QueueCollector(read))
 
-    def describe_engine(self, facts: EngineFacts) -> None:
-        """Sets what was loaded."""
-        self.device_info.labels(device=facts.device, description=facts.description, kernels=facts.kernels).set(1)
-        self.layers_offloaded.set(facts.layers_offloaded)
-        self.layers.set(facts.layers_total)
-        self.memory_estimate.set(facts.memory_estimate_bytes)
-
     def render(self) -> bytes:
-        """The exposition text."""
+        """Write all metrics in the Prometheus text format."""
         return generate_latest(self.registry)
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:

@@ -1,8 +1,8 @@
-"""Optional OpenTelemetry traces: where a request's time went, never what it said.
+"""Optional OpenTelemetry traces of where a request's time goes; they never hold its text.
 
-Spans carry numbers, the route from our own table and the request id; no exception is recorded, since its message may
-quote a text. From the caller only the trace id and span id are taken over: `tracestate` and baggage are free text.
-Without `--otlp-endpoint` nothing is imported and nothing is done.
+Spans carry numbers, the route from our own table and the request id. No exception is recorded, since its message may
+quote a text. Of the caller's context only the trace id and the span id are used, since `tracestate` and baggage are
+free text. Without `--otlp-endpoint` no package of OpenTelemetry is imported.
 """
 
 from __future__ import annotations
@@ -20,45 +20,45 @@ _FLUSH_MILLISECONDS = 3000
 
 
 class Tracing(Protocol):
-    """What the service needs of a tracer."""
+    """A tracer as the service needs it."""
 
     def request(self, headers: Headers) -> AbstractContextManager[None]:
-        """The span of a whole request, below the caller's if it names one."""
+        """Open the span of a whole request, below the caller's span if the headers name one."""
         ...
 
     def step(self, name: str) -> AbstractContextManager[None]:
-        """The span of a part of it."""
+        """Open the span of a step within the request."""
         ...
 
     def describe(self, attributes: Attributes) -> None:
-        """Adds numbers to the span that is open."""
+        """Add attributes to the span that is open."""
         ...
 
     def close(self) -> None:
-        """Sends what is left, for a few seconds at most."""
+        """Send the remaining spans, for a few seconds at most."""
         ...
 
 
 class NoTracing:
-    """Tracing is off."""
+    """The tracer that records nothing."""
 
     def request(self, headers: Headers) -> AbstractContextManager[None]:  # noqa: ARG002 -- the protocol's
-        """Nothing."""
+        """Open no span."""
         return nullcontext()
 
     def step(self, name: str) -> AbstractContextManager[None]:  # noqa: ARG002 -- the protocol's
-        """Nothing."""
+        """Open no span."""
         return nullcontext()
 
     def describe(self, attributes: Attributes) -> None:
-        """Nothing."""
+        """Ignore the attributes."""
 
     def close(self) -> None:
-        """Nothing."""
+        """Do nothing: there is no span to send."""
 
 
 class OpenTelemetryTracing:
-    """Spans through OpenTelemetry's SDK."""
+    """The tracer that sends spans through OpenTelemetry's SDK."""
 
     def __init__(self, provider: Any) -> None:  # noqa: ANN401 -- a type of an optional package
         from opentelemetry import trace
@@ -72,7 +72,7 @@ class OpenTelemetryTracing:
 
     @contextmanager
     def request(self, headers: Headers) -> Iterator[None]:
-        """The span of a whole request, below the caller's if it names one."""
+        """Open the span of a whole request, below the caller's span if the headers name one."""
         parent = next((value for name, value in headers if name == b"traceparent"), b"")
         context = self._propagator.extract({"traceparent": parent.decode("latin-1")})
         with self._tracer.start_as_current_span(
@@ -82,22 +82,22 @@ class OpenTelemetryTracing:
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
-        """The span of a part of it."""
+        """Open the span of a step within the request."""
         with self._tracer.start_as_current_span(name, record_exception=False, set_status_on_exception=False):
             yield
 
     def describe(self, attributes: Attributes) -> None:
-        """Adds numbers to the span that is open."""
+        """Add attributes to the span that is open."""
         self._current().set_attributes(dict(attributes))
 
     def close(self) -> None:
-        """Sends what is left, for a few seconds at most."""
+        """Send the remaining spans, for a few seconds at most."""
         self._provider.force_flush(_FLUSH_MILLISECONDS)
         self._provider.shutdown()
 
 
 def make_tracing(endpoint: str | None) -> Tracing:
-    """Traces to an OTLP collector over HTTP, or none.
+    """Make the tracer that sends to an OTLP collector over HTTP, or the one that records nothing for None.
 
     Raises:
         EmbedderError: an endpoint is set but the packages are not installed.
@@ -114,7 +114,7 @@ def make_tracing(endpoint: str | None) -> Tracing:
             ErrorKind.CONFIGURATION,
             "--otlp-endpoint needs OpenTelemetry's packages; install memory-embedder[tracing] or leave the option out.",
         ) from error
-    # Not Resource.create(): that reads the environment and the command line, which are no business of a collector.
+    # Not Resource.create(): that adds the environment and the command line to every span.
     provider = TracerProvider(resource=Resource({"service.name": "memory-embedder"}), shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=endpoint)))
     return OpenTelemetryTracing(provider)

@@ -10,7 +10,6 @@ from memory_operator.api.spec import Manifest, MemoryIndex, Source
 from memory_operator.resources.common import (
     Images,
     container_security,
-    env,
     labels,
     metadata,
     pod_security,
@@ -143,7 +142,6 @@ def _container(index: MemoryIndex, images: Images, mounts: list[Manifest]) -> Ma
         "image": index.spec.embedder.image or images.embedder,
         "imagePullPolicy": images.pull_policy,
         "command": ["memory-embedder", "serve", *_arguments(index, images)],
-        "env": env({"MEMORY_EMBEDDER_LOG_FORMAT": "json"}),
         "ports": [{"name": "http", "containerPort": PORT, "protocol": "TCP"}],
         "resources": index.spec.embedder.resources or DEFAULT_RESOURCES,
         "securityContext": container_security(),

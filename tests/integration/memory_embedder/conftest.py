@@ -254,8 +254,8 @@ def start_server(f16_file: Path, tmp_path: Path) -> Iterator[Callable[..., Serve
 
 @pytest.fixture(scope="session")
 def server(f16_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """One server, at debug level, shared by the tests that leave it as they found it."""
-    served = launch(f16_file, tmp_path_factory.mktemp("server") / "log", "--log-level", "debug")
+    """One server, shared by the tests that leave it as they found it."""
+    served = launch(f16_file, tmp_path_factory.mktemp("server") / "log")
     yield served
     assert served.stop() == 0
 

@@ -39,7 +39,7 @@ def exported(registry: CollectorRegistry) -> dict[str, frozenset[str]]:
 @pytest.fixture(scope="module")
 def series() -> Series:
     """All that embedder, operator and workers export."""
-    embedder = EmbedderMetrics()
+    embedder = EmbedderMetrics(Lane)
     nothing = dict.fromkeys(Lane, 0)
     embedder.observe_queues(lambda: QueueReading(queued=nothing, inflight=nothing, tokens_per_second=0.0))
     registries = (embedder.registry, OperatorMetrics().registry, WorkerMetrics().registry)

@@ -1,4 +1,4 @@
-"""A fake engine at the seam: deterministic vectors, controllable delays and failures, no weights."""
+"""A fake engine with deterministic vectors, controllable delays and failures, and no weights."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ from memory_embedder.engine.protocol import EncodedText, EngineFacts, TokenIds, 
 from memory_embedder.errors import EmbedderError, ErrorKind
 from memory_embedder.http.app import build_app
 from memory_embedder.models.profiles import Pooling
+from memory_embedder.scheduling import service as service_module
+from memory_embedder.scheduling.lanes import Lane
 from memory_embedder.scheduling.plan import LoadPlan
 from memory_embedder.scheduling.service import EmbeddingService
-from memory_embedder.settings import EmbedderSettings
+from memory_embedder.settings import EmbedderSettings, Limits
 from memory_embedder.telemetry.metrics import Metrics
 
 CLS, SEP = 1, 2
@@ -45,13 +47,17 @@ def number_of(word: str) -> int:
 
 @dataclass
 class FakeEngine:
-    """One token per word. `gate` blocks compute; `failures` fails that many batches; `seen` records batches, and
-    `threads_used` with how many threads.
+    """An engine with one token per word, two separators, and controls for tests.
+
+    `gate` blocks computation while it is not set; `failures` is how many batches fail, with `crash` if it is set;
+    `refused_contexts` is how many contexts cannot be made; `seen` records the lengths of each batch's sequences and
+    `threads_used` its number of threads.
     """
 
     facts: EngineFacts = FACTS
     gate: threading.Event = field(default_factory=threading.Event)
     failures: int = 0
+    refused_contexts: int = 0
     crash: type[Exception] | None = None
     seen: list[list[int]] = field(default_factory=list)
     threads_used: list[int] = field(default_factory=list)
@@ -68,6 +74,9 @@ class FakeEngine:
         return EncodedText(tokens, truncated=len(words) > limit - 2)
 
     def computer(self, threads: int) -> FakeComputer:
+        if self.refused_contexts:
+            self.refused_contexts -= 1
+            raise EmbedderError(ErrorKind.ENGINE, "The fake engine makes no context.")
         self.computers += 1
         return FakeComputer(self, threads)
 
@@ -124,19 +133,22 @@ MakeService = Callable[..., EmbeddingService]
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Waits for what another thread does, within 20 s."""
+    """Wait up to 20 s until another thread has made the condition true."""
     async with asyncio.timeout(20):
         while not condition():  # noqa: ASYNC110 -- the state changes on another thread, which knows no event of ours
             await asyncio.sleep(0.005)
 
 
 @pytest.fixture
-def make_service(engine: FakeEngine, model_file: Path) -> MakeService:
-    def make(**settings: object) -> EmbeddingService:
-        chosen = EmbedderSettings(**{"model_file": model_file, "threads": 1, "tune_seconds": 0, **settings})  # type: ignore[arg-type]
+def make_service(engine: FakeEngine, model_file: Path, monkeypatch: pytest.MonkeyPatch) -> MakeService:
+    def make(*, cores: int = 1, limits: Limits | None = None, **settings: object) -> EmbeddingService:
+        monkeypatch.setattr(service_module, "available_threads", lambda: cores)
+        chosen = EmbedderSettings(**{"model_file": model_file, **settings})  # type: ignore[arg-type]
         if chosen.batch_tokens:
             engine.facts = replace(engine.facts, batch_capacity=max(chosen.batch_tokens, engine.facts.max_tokens))
-        return EmbeddingService(chosen, lambda _plan: engine, Metrics())
+        return EmbeddingService(
+            chosen, lambda _plan: engine, Metrics(Lane), limits=replace(limits or Limits(), tuning_seconds=0)
+        )
 
     return make
 

@@ -1,4 +1,4 @@
-"""Which context computes what, and that none sleeps while there is work for it."""
+"""The dispatcher gives each batch to the right context, and no context sleeps while there is work for it."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ LONG_TOKENS = 102
 
 @dataclass(frozen=True)
 class Running:
-    """A service with some cores; `engine.gate` holds what it computes."""
+    """A service with a number of cores, and its client; `engine.gate` blocks its computation."""
 
     service: EmbeddingService
     client: httpx.AsyncClient
 
-    async def ask(self, lane: Lane, *texts: str) -> None:
+    async def embed(self, lane: Lane, *texts: str) -> None:
         body = {"input": list(texts), "input_type": lane.value}
         assert (await self.client.post("/v1/embeddings", json=body)).status_code == 200
 
@@ -41,7 +41,7 @@ class Running:
 def run(make_service: MakeService, connect: Connect) -> Any:
     @asynccontextmanager
     async def running(cores: int) -> AsyncIterator[Running]:
-        service = make_service(threads=cores)
+        service = make_service(cores=cores)
         service.load()
         async with connect(service) as client:
             yield Running(service, client)
@@ -55,7 +55,7 @@ async def test_lone_queries_are_computed_by_the_express_context_with_a_thread_fo
 ) -> None:
     async with run(cores=4) as running:
         for number in range(40):
-            await running.ask(Lane.QUERY, f"question {number}")
+            await running.embed(Lane.QUERY, f"question {number}")
     assert engine.threads_used == [4] * 40
 
 
@@ -64,13 +64,13 @@ async def test_a_query_beside_documents_takes_the_threads_that_they_leave_and_al
 ) -> None:
     async with run(cores=4) as running, asyncio.TaskGroup() as asked:
         engine.gate.clear()
-        documents = asked.create_task(running.ask(Lane.DOCUMENT, LONG, LONG))
+        documents = asked.create_task(running.embed(Lane.DOCUMENT, LONG, LONG))
         await running.until_computing(Lane.DOCUMENT, 2 * LONG_TOKENS)
-        query = asked.create_task(running.ask(Lane.QUERY, "q"))
+        query = asked.create_task(running.embed(Lane.QUERY, "q"))
         await running.until_computing(Lane.QUERY, 3)
         engine.gate.set()
         await asyncio.gather(documents, query)
-        await running.ask(Lane.QUERY, "again")
+        await running.embed(Lane.QUERY, "again")
     assert sorted(engine.threads_used) == [1, 1, 2, 4]
 
 
@@ -79,7 +79,7 @@ async def test_queries_beyond_the_express_contexts_batch_are_taken_by_idle_docum
 ) -> None:
     async with run(cores=2) as running, asyncio.TaskGroup() as asked:
         engine.gate.clear()
-        asked.create_task(running.ask(Lane.QUERY, LONG, LONG, LONG))
+        asked.create_task(running.embed(Lane.QUERY, LONG, LONG, LONG))
         await running.until_computing(Lane.QUERY, 3 * LONG_TOKENS)
         engine.gate.set()
     assert len(engine.seen) == 3
@@ -88,7 +88,7 @@ async def test_queries_beyond_the_express_contexts_batch_are_taken_by_idle_docum
 async def test_one_request_of_many_texts_wakes_every_document_context(run: Any, engine: Any) -> None:
     async with run(cores=4) as running, asyncio.TaskGroup() as asked:
         engine.gate.clear()
-        asked.create_task(running.ask(Lane.DOCUMENT, *[LONG] * 6))
+        asked.create_task(running.embed(Lane.DOCUMENT, *[LONG] * 6))
         await running.until_computing(Lane.DOCUMENT, 4 * LONG_TOKENS)
         engine.gate.set()
     assert len(engine.seen) == 6
@@ -98,7 +98,7 @@ async def test_no_request_is_forgotten_when_both_lanes_are_busy_from_many_sides(
     async with run(cores=3) as running, asyncio.timeout(60), asyncio.TaskGroup() as asked:
         for number in range(300):
             lane = Lane.QUERY if number % 3 else Lane.DOCUMENT
-            asked.create_task(running.ask(lane, *[f"text {number} {part}" for part in range(1 + number % 5)]))
+            asked.create_task(running.embed(lane, *[f"text {number} {part}" for part in range(1 + number % 5)]))
 
 
 SPINS = "import memory_embedder.engine, os; print(os.environ.get('GOMP_SPINCOUNT'))"

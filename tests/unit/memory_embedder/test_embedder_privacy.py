@@ -1,4 +1,4 @@
-"""A canary that callers send appears nowhere but in the engine's input."""
+"""The text of a request appears nowhere but in the engine's input, shown with a canary text."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CANARY = "zebra-CANARY-7731"
 def debug_log() -> Iterator[io.StringIO]:
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
-    configure_logging("debug", "json")
+    configure_logging("debug")
     stream = io.StringIO()
     handler = root.handlers[0]
     assert isinstance(handler, logging.StreamHandler)
@@ -96,7 +96,7 @@ async def test_an_exception_that_quotes_the_text_is_logged_without_its_message(
 
 @pytest.fixture
 def server_logs_by_itself() -> Iterator[None]:
-    """The HTTP server's own set-up: handlers that print whole tracebacks and pass nothing on."""
+    """Configure logging as the HTTP server does by itself, with handlers that print whole tracebacks."""
     uvicorn.Config(app=None, log_level="debug")  # type: ignore[arg-type] -- only its logging is wanted
     yield
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):
@@ -105,7 +105,7 @@ def server_logs_by_itself() -> Iterator[None]:
         logger.setLevel(logging.NOTSET)
 
 
-async def test_foreign_loggers_cannot_bring_text_in_through_a_traceback(
+async def test_a_traceback_logged_by_the_http_server_holds_no_text(
     server_logs_by_itself: None, debug_log: io.StringIO, capsys: pytest.CaptureFixture[str]
 ) -> None:
     try:
@@ -116,7 +116,9 @@ async def test_foreign_loggers_cannot_bring_text_in_through_a_traceback(
     assert CANARY not in debug_log.getvalue() + capsys.readouterr().err
 
 
-async def test_every_answer_carries_a_request_id_and_a_sane_one_is_kept(client: httpx.AsyncClient) -> None:
+async def test_every_answer_has_a_request_id_and_a_well_formed_one_is_kept(
+    client: httpx.AsyncClient,
+) -> None:
     given = await client.post("/v1/embeddings", json={"input": "x"}, headers={"x-request-id": "abc-123"})
     made = await client.post("/v1/embeddings", json={"input": ""})
     assert given.headers["x-request-id"] == "abc-123"

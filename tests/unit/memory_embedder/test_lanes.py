@@ -1,4 +1,4 @@
-"""The scheduler's promises, in virtual time."""
+"""The guarantees of the scheduler, in virtual time."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memory_embedder.scheduling.batching import BatchBudget
-from memory_embedder.scheduling.lanes import Batch, Item, Lane, LaneLimits, Lanes, Rate, Refusal, Role, TooLarge
+from memory_embedder.errors import EmbedderError, ErrorKind
+from memory_embedder.scheduling.lanes import Batch, Item, Lane, LaneLimits, Lanes, Rate, Role
 
 LONGEST = 256
-BUDGET = BatchBudget(tokens=256, sequences=32)
+BATCH_TOKENS, BATCH_SEQUENCES = 256, 32
 
 
 def make_lanes(*, query_limit: int = 10**9, document_limit: int = 10**9, streak: int = 8) -> Lanes:
-    limits = LaneLimits(BUDGET, {Lane.QUERY: query_limit, Lane.DOCUMENT: document_limit}, streak)
+    limits = LaneLimits(BATCH_TOKENS, BATCH_SEQUENCES, {Lane.QUERY: query_limit, Lane.DOCUMENT: document_limit}, streak)
     return Lanes(limits, tokens_per_second=1000)
 
 
@@ -27,7 +28,7 @@ def items(request: int, lane: Lane, sizes: Iterable[int]) -> list[Item]:
 
 @dataclass
 class Simulation:
-    """Workers that compute 1 token in 1 unit of time."""
+    """Workers that compute one token per unit of time."""
 
     lanes: Lanes
     workers: list[Role]
@@ -90,7 +91,7 @@ def test_everything_admitted_is_computed_exactly_once_and_the_counts_return_to_z
     for number, (time, lane, sizes) in enumerate(sorted(arrivals, key=lambda arrival: arrival[0])):
         simulation.run_until(time)
         offered = items(number, lane, sizes)
-        assert simulation.lanes.admit(lane, offered) is None
+        simulation.lanes.admit(lane, offered)
         expected |= {(item.request, item.index) for item in offered}
     simulation.run_until(10**9)
     assert set(simulation.finished) == expected
@@ -106,7 +107,7 @@ def test_a_query_among_saturating_documents_waits_at_most_one_batch(time: int, s
     simulation.run_until(time)
     simulation.lanes.admit(Lane.QUERY, items(2, Lane.QUERY, [size]))
     simulation.run_until(10**9)
-    assert simulation.begun[2, 0] - time <= BUDGET.tokens
+    assert simulation.begun[2, 0] - time <= BATCH_TOKENS
 
 
 def test_with_an_express_worker_a_lone_query_does_not_wait_at_all() -> None:
@@ -137,7 +138,7 @@ def test_documents_progress_under_a_flood_of_queries(crew: list[Role], streak: i
     simulation.run_until(10**9)
     last_document = max(time for (request, _), time in simulation.finished.items() if request == 0)
     batches_before = streak + 1
-    assert last_document <= 2 * batches_before * BUDGET.tokens + 2 * BUDGET.tokens
+    assert last_document <= 2 * batches_before * BATCH_TOKENS + 2 * BATCH_TOKENS
 
 
 @given(st.lists(st.integers(1, LONGEST), min_size=1, max_size=100))
@@ -146,34 +147,41 @@ def test_a_batch_keeps_its_budget_and_the_order(sizes: list[int]) -> None:
     lanes.admit(Lane.DOCUMENT, items(1, Lane.DOCUMENT, sizes))
     order: list[int] = []
     while (batch := lanes.take(Role.GENERAL, express_free=False)) is not None:
-        assert batch.tokens <= BUDGET.tokens
-        assert len(batch.items) <= BUDGET.sequences
+        assert batch.tokens <= BATCH_TOKENS
+        assert len(batch.items) <= BATCH_SEQUENCES
         order += [item.index for item in batch.items]
     assert order == list(range(len(sizes)))
 
 
 @given(st.lists(st.lists(st.integers(1, LONGEST), min_size=1, max_size=9), max_size=50), st.integers(1, 3000))
-def test_what_waits_never_exceeds_the_lanes_limit(requests: list[list[int]], limit: int) -> None:
+def test_queued_tokens_never_exceed_the_lanes_limit(requests: list[list[int]], limit: int) -> None:
     lanes = make_lanes(document_limit=limit)
     for number, sizes in enumerate(requests):
-        outcome = lanes.admit(Lane.DOCUMENT, items(number, Lane.DOCUMENT, sizes))
-        assert isinstance(outcome, TooLarge) == (sum(sizes) > limit)
+        kind = None
+        try:
+            lanes.admit(Lane.DOCUMENT, items(number, Lane.DOCUMENT, sizes))
+        except EmbedderError as refusal:
+            kind = refusal.kind
+        assert (kind is ErrorKind.TOO_LARGE) == (sum(sizes) > limit)
         assert lanes.queued_tokens(Lane.DOCUMENT) <= limit
 
 
-def test_a_refusal_tells_when_the_measured_rate_will_have_made_room() -> None:
+def test_a_refusal_gives_the_seconds_until_there_is_room_by_the_measured_rate() -> None:
     lanes = make_lanes(document_limit=10_000)
-    assert lanes.admit(Lane.DOCUMENT, items(1, Lane.DOCUMENT, [100] * 100)) is None
-    assert lanes.admit(Lane.DOCUMENT, items(2, Lane.DOCUMENT, [100] * 50)) == Refusal(retry_after_seconds=5)
+    lanes.admit(Lane.DOCUMENT, items(1, Lane.DOCUMENT, [100] * 100))
+    with pytest.raises(EmbedderError, match="in 5 s") as refusal:
+        lanes.admit(Lane.DOCUMENT, items(2, Lane.DOCUMENT, [100] * 50))
+    assert (refusal.value.kind, refusal.value.retry_after_seconds) == (ErrorKind.OVERLOADED, 5)
 
 
 def test_a_full_document_lane_does_not_close_the_query_lane() -> None:
     lanes = make_lanes(document_limit=100)
     lanes.admit(Lane.DOCUMENT, items(1, Lane.DOCUMENT, [100]))
-    assert lanes.admit(Lane.QUERY, items(2, Lane.QUERY, [100])) is None
+    lanes.admit(Lane.QUERY, items(2, Lane.QUERY, [100]))
+    assert lanes.queued_tokens(Lane.QUERY) == 100
 
 
-def test_a_departed_callers_waiting_texts_are_forgotten_and_its_tokens_freed() -> None:
+def test_dropping_a_request_removes_its_waiting_texts_and_frees_their_tokens() -> None:
     lanes = make_lanes()
     lanes.admit(Lane.DOCUMENT, items(1, Lane.DOCUMENT, [200] * 5))
     lanes.admit(Lane.DOCUMENT, items(2, Lane.DOCUMENT, [50]))
@@ -192,6 +200,6 @@ def test_the_rate_follows_the_work_and_idle_time_does_not_count() -> None:
     for _ in range(400):
         rate.resume(now)
         now += 0.5
-        rate.note(2000, now, idle=True)
+        rate.record(2000, now, idle=True)
         now += 3600
     assert 3900 < rate.value < 4100

@@ -1,4 +1,4 @@
-"""The states of the service and what callers are told in each."""
+"""The states of the service, and its answers in each."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from typing import Any
 import pytest
 
 from memory_embedder.errors import EmbedderError, ErrorKind
+from memory_embedder.scheduling.lanes import Lane
 from memory_embedder.scheduling.service import EmbeddingService, State
-from memory_embedder.settings import EmbedderSettings
+from memory_embedder.settings import EmbedderSettings, Limits
 from memory_embedder.telemetry.metrics import Metrics
 from tests.unit.memory_embedder.conftest import Connect, until
 from tests.unit.memory_embedder.conftest import MakeService as Make
 
 
-async def test_while_loading_it_lives_but_is_not_ready_and_says_when_to_come_back(
+async def test_while_loading_the_service_is_alive_but_not_ready_and_says_when_to_try_again(
     make_service: Make, connect: Connect
 ) -> None:
     async with connect(make_service()) as client:
@@ -29,7 +30,7 @@ async def test_while_loading_it_lives_but_is_not_ready_and_says_when_to_come_bac
     assert int(answer.headers["retry-after"]) >= 1
 
 
-async def test_it_is_ready_only_after_every_context_computed_its_largest_batch(
+async def test_the_service_is_ready_only_after_every_context_has_computed_its_largest_batch(
     make_service: Make, engine: Any, connect: Connect
 ) -> None:
     service = make_service(contexts=3)
@@ -41,7 +42,7 @@ async def test_it_is_ready_only_after_every_context_computed_its_largest_batch(
     assert engine.closed
 
 
-async def test_a_gpu_that_was_asked_for_and_is_not_used_keeps_it_unready_and_visible(
+async def test_a_requested_gpu_that_is_not_used_keeps_the_service_alive_and_unready(
     make_service: Make, connect: Connect
 ) -> None:
     service = make_service(gpu_layers=-1)
@@ -70,7 +71,7 @@ async def test_a_gpu_that_was_asked_for_and_is_not_used_keeps_it_unready_and_vis
         (99, 7, False, True),
     ],
 )
-async def test_offloading_must_be_what_was_asked_for(
+async def test_all_requested_layers_must_be_offloaded_unless_a_cpu_is_allowed(
     *, make_service: Make, engine: Any, asked: int, offloaded: int, allowed: bool, serves: bool
 ) -> None:
     engine.facts = replace(engine.facts, layers_offloaded=offloaded, device="cuda0" if offloaded else "cpu")
@@ -91,7 +92,7 @@ async def test_a_file_with_another_digest_is_refused_before_the_engine_sees_it(m
         raise AssertionError("the file was mapped before it was verified")
 
     with pytest.raises(EmbedderError, match="damaged or another model"):
-        EmbeddingService(settings, never, Metrics()).load()
+        EmbeddingService(settings, never, Metrics(Lane)).load()
 
 
 async def test_a_failed_batch_costs_only_its_own_request_and_the_context_is_replaced(
@@ -123,7 +124,7 @@ async def test_a_worker_survives_an_unexpected_exception(
 async def test_liveness_notices_a_hung_batch_and_recovers_with_it(
     make_service: Make, engine: Any, connect: Connect
 ) -> None:
-    service = make_service(hang_seconds=0.05)
+    service = make_service(limits=Limits(hang_seconds=0.05))
     service.load()
     engine.gate.clear()
     async with connect(service) as client:
@@ -135,12 +136,25 @@ async def test_liveness_notices_a_hung_batch_and_recovers_with_it(
                 await asyncio.sleep(0.01)
         engine.gate.set()
         assert (await stuck).status_code == 200
-        await until(lambda: service.reading().inflight["document"] == 0)  # type: ignore[index]
+        await until(lambda: service.reading().inflight["document"] == 0)
         assert (await client.get("/healthz")).status_code == 200
     service.close()
 
 
-async def test_draining_answers_what_was_admitted_and_refuses_what_comes_after(
+async def test_a_context_that_is_replaced_at_the_second_attempt_leaves_the_service_alive(
+    make_service: Make, engine: Any, connect: Connect
+) -> None:
+    service = make_service(limits=Limits(hang_seconds=0))
+    service.load()
+    engine.failures, engine.refused_contexts = 1, 1
+    async with connect(service) as client, asyncio.timeout(20):
+        assert (await client.post("/v1/embeddings", json={"input": "first"})).status_code == 503
+        while engine.refused_contexts or (await client.get("/healthz")).status_code != 200:  # noqa: ASYNC110 -- another thread changes it
+            await asyncio.sleep(0.01)
+    service.close()
+
+
+async def test_draining_answers_admitted_requests_and_refuses_later_ones(
     make_service: Make, engine: Any, connect: Connect
 ) -> None:
     service = make_service()
@@ -165,7 +179,7 @@ async def test_draining_answers_what_was_admitted_and_refuses_what_comes_after(
 async def test_a_full_lane_answers_429_with_the_seconds_until_there_is_room(
     make_service: Make, engine: Any, connect: Connect
 ) -> None:
-    service = make_service(queued_document_tokens=600)
+    service = make_service(limits=Limits(queued_document_tokens=600))
     service.load()
     engine.gate.clear()
     async with connect(service) as client:
@@ -182,30 +196,28 @@ async def test_a_full_lane_answers_429_with_the_seconds_until_there_is_room(
     service.close()
 
 
-async def test_a_departed_callers_texts_are_not_computed(service: EmbeddingService, engine: Any) -> None:
+async def test_texts_of_a_disconnected_caller_are_not_computed(service: EmbeddingService, engine: Any) -> None:
     engine.gate.clear()
 
     async def stays() -> None:
         await asyncio.Event().wait()
 
     async def leaves() -> None:
-        await until(lambda: service.reading().queued["document"] > 400)  # type: ignore[index]
+        await until(lambda: service.reading().queued["document"] > 400)
 
-    from memory_embedder.scheduling.lanes import Lane
-
-    staying = asyncio.create_task(service.embed(Lane.DOCUMENT, ["s " * 200], truncate=True, departed=stays))
+    staying = asyncio.create_task(service.embed(Lane.DOCUMENT, ["s " * 200], truncate=True, client_disconnected=stays))
     await until(lambda: sum(service.reading().inflight.values()) > 0)
     with pytest.raises(EmbedderError) as gone:
-        await service.embed(Lane.DOCUMENT, ["g " * 200] * 10, truncate=True, departed=leaves)
+        await service.embed(Lane.DOCUMENT, ["g " * 200] * 10, truncate=True, client_disconnected=leaves)
     assert gone.value.kind is ErrorKind.CLIENT_GONE
     engine.gate.set()
     await staying
     await until(lambda: sum(service.reading().inflight.values()) == 0)
     assert sum(sum(batch) for batch in engine.seen) <= 2 * 202
-    assert service.reading().queued["document"] == 0  # type: ignore[index]
+    assert service.reading().queued["document"] == 0
 
 
-async def test_a_key_is_asked_for_compared_whole_and_read_again_when_it_rotates(
+async def test_the_whole_api_key_is_required_and_is_read_again_when_it_rotates(
     make_service: Make, tmp_path: Path, connect: Connect
 ) -> None:
     key_file = tmp_path / "key"
@@ -231,8 +243,8 @@ async def test_a_key_is_asked_for_compared_whole_and_read_again_when_it_rotates(
     service.close()
 
 
-async def test_bodies_held_together_are_bounded(make_service: Make, engine: Any, connect: Connect) -> None:
-    service = make_service(max_inflight_bytes=50_000)
+async def test_the_bodies_in_memory_are_bounded_together(make_service: Make, engine: Any, connect: Connect) -> None:
+    service = make_service(limits=Limits(bodies_bytes=50_000))
     service.load()
     engine.gate.clear()
     async with connect(service) as client:

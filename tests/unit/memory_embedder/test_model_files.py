@@ -1,4 +1,4 @@
-"""What is refused before llama.cpp sees a model file, and how files get into place."""
+"""Model files: what is refused before llama.cpp opens one, conversion, and fetching."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ import gguf
 import httpx
 import numpy as np
 import pytest
+import stamina
 from safetensors.numpy import save_file
 
 from memory_embedder.engine.backends import GpuDevice, choose_variant
-from memory_embedder.engine.memory import MemoryNeed, check_gpu_memory, estimate_memory
+from memory_embedder.engine.memory_estimate import MemoryNeed, check_gpu_memory, estimate_memory
 from memory_embedder.errors import EmbedderError
 from memory_embedder.models.convert.bert import WeightType, convert_bert
 from memory_embedder.models.convert.package import convert_package
@@ -131,7 +132,7 @@ def test_a_directory_that_cannot_be_converted_is_refused_with_the_reason(
 
 
 @pytest.mark.parametrize("content", [b"", b"GGUF", b"GGUF" + b"\xff" * 100, b"PK\x03\x04" + b"\0" * 50])
-def test_what_is_no_model_file_is_refused_by_name(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_no_model_is_refused_and_named(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "broken.gguf"
     path.write_bytes(content)
     with pytest.raises(EmbedderError, match=r"broken\.gguf"):
@@ -177,7 +178,7 @@ def test_memory_is_estimated_before_loading_and_refused_with_the_numbers() -> No
 
 def test_plans_share_cores_out_to_single_threaded_contexts_and_one_context_to_a_gpu() -> None:
     def default(settings: EmbedderSettings, threads: int) -> tuple[int, int, int]:
-        plan = plan_load(settings, PROFILES["all-MiniLM-L6-v2"], threads=threads).candidates[0]
+        plan = plan_load(settings, PROFILES["all-MiniLM-L6-v2"], threads).candidates[0]
         return plan.workers.general, plan.workers.threads, plan.batch_tokens
 
     assert default(EmbedderSettings(), 2) == (2, 1, 128)
@@ -190,7 +191,7 @@ def test_plans_share_cores_out_to_single_threaded_contexts_and_one_context_to_a_
     [
         ({"model": "gpt-5"}, "No profile is known for model 'gpt-5'"),
         ({"dimensions": 1024}, "yields 384"),
-        ({"model": "custom"}, "also needs --model-file"),
+        ({"model": "custom", "dimensions": 384}, "any other model with --model-file"),
     ],
 )
 def test_settings_that_contradict_themselves_are_refused(values: dict[str, object], message: str) -> None:
@@ -202,8 +203,8 @@ CONTENT = bytes(range(256)) * 4000
 DIGEST = hashlib.sha256(CONTENT).hexdigest()
 
 
-def flaky_server(cut_at: int, asked: list[str | None]) -> httpx.MockTransport:
-    """Breaks the connection after `cut_at` bytes of every answer."""
+def flaky_server(cut_at: int, ranges: list[str | None]) -> httpx.MockTransport:
+    """Breaks the connection after `cut_at` bytes of every answer, and records the `Range` header of every request."""
 
     class Cut(httpx.SyncByteStream):
         def __init__(self, data: bytes) -> None:
@@ -216,47 +217,66 @@ def flaky_server(cut_at: int, asked: list[str | None]) -> httpx.MockTransport:
 
     def answer(request: httpx.Request) -> httpx.Response:
         given = request.headers.get("range")
-        asked.append(given)
+        ranges.append(given)
         start = int(given.removeprefix("bytes=").removesuffix("-")) if given else 0
         return httpx.Response(206 if given else 200, stream=Cut(CONTENT[start:]))
 
     return httpx.MockTransport(answer)
 
 
+@pytest.fixture
+def without_delays() -> Iterator[None]:
+    """Retries follow each other at once."""
+    with stamina.set_testing(True, attempts=100, cap=True):
+        yield
+
+
+@pytest.mark.usefixtures("without_delays")
 def test_a_broken_download_is_resumed_where_it_stopped(tmp_path: Path) -> None:
-    asked: list[str | None] = []
+    ranges: list[str | None] = []
     target = tmp_path / "model.gguf"
-    with httpx.Client(transport=flaky_server(300_000, asked)) as client:
-        fetch_file("http://models/m", target, DIGEST, client=client, sleep=lambda _seconds: None)
+    fetch_file("http://models/m", target, DIGEST, transport=flaky_server(300_000, ranges))
     assert target.read_bytes() == CONTENT
-    assert asked == [None, "bytes=300000-", "bytes=600000-", "bytes=900000-"]
+    assert ranges == [None, "bytes=300000-", "bytes=600000-", "bytes=900000-"]
     assert not (tmp_path / "model.gguf.partial").exists()
 
 
-def test_what_a_dead_process_left_is_continued_by_the_next(tmp_path: Path) -> None:
-    asked: list[str | None] = []
+@pytest.mark.usefixtures("without_delays")
+def test_attempts_count_from_the_last_one_that_brought_something(tmp_path: Path) -> None:
+    ranges: list[str | None] = []
+    fetch_file("http://models/m", tmp_path / "m", DIGEST, transport=flaky_server(len(CONTENT) // 20, ranges))
+    assert (tmp_path / "m").read_bytes() == CONTENT
+    assert len(ranges) >= 20
+
+
+def test_a_download_that_a_dead_process_began_is_continued_by_the_next(tmp_path: Path) -> None:
+    ranges: list[str | None] = []
     (tmp_path / "model.gguf.partial").write_bytes(CONTENT[:777])
-    with httpx.Client(transport=flaky_server(10**9, asked)) as client:
-        fetch_file("http://models/m", tmp_path / "model.gguf", "sha256:" + DIGEST, client=client)
-        fetch_file("http://models/m", tmp_path / "model.gguf", DIGEST, client=client)
-    assert asked == ["bytes=777-"]
+    for digest in ("sha256:" + DIGEST, DIGEST):
+        fetch_file("http://models/m", tmp_path / "model.gguf", digest, transport=flaky_server(10**9, ranges))
+    assert ranges == ["bytes=777-"]
 
 
 def test_a_file_of_another_digest_never_gets_the_name_and_is_not_resumed(tmp_path: Path) -> None:
-    target = tmp_path / "model.gguf"
-    with httpx.Client(transport=flaky_server(10**9, [])) as client, pytest.raises(EmbedderError, match="digest"):
-        fetch_file("http://models/m", target, "0" * 64, client=client)
+    with pytest.raises(EmbedderError, match="digest"):
+        fetch_file("http://models/m", tmp_path / "model.gguf", "0" * 64, transport=flaky_server(10**9, []))
     assert not list(tmp_path.iterdir())
 
 
-def test_an_address_that_refuses_is_reported_at_once_and_a_failing_one_after_retries(tmp_path: Path) -> None:
-    waits: list[float] = []
-    for status, retries in ((404, 0), (503, 7)):
-        waits.clear()
-        transport = httpx.MockTransport(lambda _request, status=status: httpx.Response(status))  # type: ignore[misc]
-        with httpx.Client(transport=transport) as client, pytest.raises(EmbedderError):
-            fetch_file("http://models/m", tmp_path / "m", DIGEST, client=client, sleep=waits.append)
-        assert len(waits) == retries
+@pytest.mark.usefixtures("without_delays")
+@pytest.mark.parametrize(("status", "attempts"), [(404, 1), (503, 8)])
+def test_a_refusing_address_is_reported_at_once_and_a_failing_one_after_eight_attempts(
+    tmp_path: Path, status: int, attempts: int
+) -> None:
+    answered: list[int] = []
+
+    def answer(_request: httpx.Request) -> httpx.Response:
+        answered.append(status)
+        return httpx.Response(status)
+
+    with pytest.raises(EmbedderError):
+        fetch_file("http://models/m", tmp_path / "m", DIGEST, transport=httpx.MockTransport(answer))
+    assert len(answered) == attempts
 
 
 def test_a_copy_is_verified_and_an_unreadable_source_named(tmp_path: Path) -> None:

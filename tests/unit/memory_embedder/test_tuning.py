@@ -1,4 +1,4 @@
-"""Batch size and contexts are chosen by measurement, within bounds, and never against what was set."""
+"""Batch size, contexts and a query's threads are chosen by measurement, within bounds, unless they are set."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from memory_embedder.errors import EmbedderError, ErrorKind
 from memory_embedder.models.profiles import PROFILES
 from memory_embedder.scheduling import tuning
 from memory_embedder.scheduling.dispatcher import WorkerPlan
-from memory_embedder.scheduling.offline import Speed
 from memory_embedder.scheduling.plan import ComputePlan, plan_load
-from memory_embedder.scheduling.tuning import choose, choose_query_threads, tune, tune_query_threads, undisturbed_rate
+from memory_embedder.scheduling.tuning import Speed, choose, choose_query_threads, tune, tune_query_threads
 from memory_embedder.settings import EmbedderSettings
 
 PROFILE = PROFILES["all-MiniLM-L6-v2"]
@@ -32,17 +31,17 @@ def test_the_default_stays_unless_another_is_a_tenth_faster(values: list[float])
         assert rates[chosen] == max(values)
 
 
-def test_a_batch_that_was_disturbed_does_not_count() -> None:
+def test_the_rate_is_by_the_median_batch_so_that_a_disturbed_one_does_not_count() -> None:
     speed = Speed(128, 2, 2, 1, texts_per_second=1.0, tokens_per_second=1.0, batch_milliseconds_p50=64.0)
-    assert undisturbed_rate(speed) == pytest.approx(2 * 256 / 0.064)
+    assert speed.undisturbed_rate == pytest.approx(2 * 256 / 0.064)
 
 
 def candidates(threads: int = 4, **settings: Any) -> list[tuple[int, int, int]]:
-    plan = plan_load(EmbedderSettings(**settings), PROFILE, threads=threads)
+    plan = plan_load(EmbedderSettings(**settings), PROFILE, threads)
     return [(one.workers.general, one.workers.threads, one.batch_tokens) for one in plan.candidates]
 
 
-def test_what_was_set_is_not_tried_otherwise() -> None:
+def test_settings_that_are_given_are_in_every_candidate() -> None:
     assert candidates() == [(4, 1, 128), (4, 1, 64), (4, 1, 256), (1, 4, 128)]
     assert candidates(batch_tokens=192) == [(4, 1, 192), (1, 4, 192)]
     assert candidates(contexts=2) == [(2, 2, 128), (2, 2, 64), (2, 2, 256)]
@@ -51,7 +50,7 @@ def test_what_was_set_is_not_tried_otherwise() -> None:
 
 
 def test_a_gpu_is_tried_with_nothing_that_needs_more_memory_than_its_default() -> None:
-    plan = plan_load(EmbedderSettings(gpu_layers=-1), PROFILE, threads=4)
+    plan = plan_load(EmbedderSettings(gpu_layers=-1), PROFILE, 4)
     assert plan.largest_batch == plan.candidates[0].batch_tokens
     assert plan.most_contexts == plan.candidates[0].workers.general + 1
 
@@ -80,7 +79,7 @@ def test_every_candidate_is_run_and_its_contexts_are_freed(engine: Any, made: li
 @pytest.mark.parametrize(
     ("second_time", "serves"), [(1000.0, PLANS[0]), (2000.0, PLANS[2])], ids=["by chance", "indeed"]
 )
-def test_another_than_the_default_must_be_faster_twice(
+def test_a_plan_replaces_the_default_only_if_it_is_faster_twice(
     engine: Any, monkeypatch: pytest.MonkeyPatch, second_time: float, serves: ComputePlan
 ) -> None:
     runs = iter([(PLANS[0], 1.0), *zip(PLANS, (1000.0, 900.0, 2000.0), strict=True)])

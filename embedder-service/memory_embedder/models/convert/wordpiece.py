@@ -1,8 +1,8 @@
-"""The WordPiece vocabulary of a Hugging Face directory, in the form that llama.cpp's tokenizer expects.
+"""Reads the WordPiece vocabulary of a Hugging Face directory in the form that llama.cpp's tokenizer expects.
 
 Hugging Face marks the continuation of a word ("##ing"); llama.cpp marks its beginning with U+2581 and leaves
-continuations bare. Control tokens are marked as such, so that the text "[SEP]" in a memory is tokenised as the
-punctuation and letters that it is and cannot end a sequence early.
+continuations bare. Control tokens are marked as such, so that the text "[SEP]" in a memory is tokenised as punctuation
+and letters and cannot end a sequence early.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _UNUSED = 5
 
 @dataclass(frozen=True, slots=True)
 class WordPiece:
-    """A vocabulary with the ids that matter and the normaliser's switches."""
+    """A vocabulary with the ids of its special tokens and the normaliser's switches."""
 
     pieces: tuple[str, ...]
     unk: int
@@ -37,19 +37,19 @@ class WordPiece:
 
     @property
     def gguf_tokens(self) -> list[str]:
-        """The pieces with llama.cpp's marks."""
+        """Pieces with llama.cpp's marks."""
         control = self.control_ids
         return [piece if i in control else _mark(piece) for i, piece in enumerate(self.pieces)]
 
     @property
     def gguf_types(self) -> list[int]:
-        """The kind of each token."""
+        """Type of each token, as `gguf.TokenType` numbers them."""
         control = self.control_ids
         return [_CONTROL if i in control else _kind(piece) for i, piece in enumerate(self.pieces)]
 
     @property
     def control_ids(self) -> frozenset[int]:
-        """Tokens that no text may produce."""
+        """Ids of the tokens that no text may produce."""
         return frozenset((self.cls, self.sep, self.pad, self.mask, self.unk))
 
 
@@ -62,7 +62,11 @@ def _kind(piece: str) -> int:
 
 
 def read_wordpiece(directory: Path) -> WordPiece:
-    """Reads `tokenizer.json`, or `vocab.txt` where that is all there is."""
+    """Read `tokenizer.json`, or `vocab.txt` where there is no other.
+
+    Raises:
+        EmbedderError: there is neither, the tokenizer is not WordPiece, or a special token is missing.
+    """
     config = _read_json(directory / "tokenizer_config.json")
     pieces, normalizer = _read_pieces(directory)
     by_piece = {piece: i for i, piece in enumerate(pieces)}

@@ -1,5 +1,6 @@
-"""How much memory a model will need, told before it is loaded: a GPU is shared, and an allocation that fails half-way
-takes others down with it.
+"""Estimates the memory of the host or the GPU that a model needs, before it is loaded.
+
+A GPU is shared, and an allocation that fails half-way takes other processes down with it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _HEADROOM = 1.1
 
 @dataclass(frozen=True, slots=True)
 class MemoryNeed:
-    """An estimate in bytes, for contexts of `capacity` tokens."""
+    """An estimate in bytes, for contexts of `capacity` tokens each."""
 
     capacity: int
     weights: int
@@ -28,12 +29,12 @@ class MemoryNeed:
 
     @property
     def total(self) -> int:
-        """Everything, with headroom."""
+        """All bytes, with headroom."""
         return int((self.weights + self.contexts + self.runtime) * _HEADROOM)
 
 
 def estimate_memory(header: GgufFacts, *, capacity: int, contexts: int, gpu: bool) -> MemoryNeed:
-    """Weights as they lie in the file, compute buffers and, for causal models, the cache of keys and values in F16."""
+    """Estimate the weights as in the file, compute buffers and, for causal models, caches of keys and values in F16."""
     compute = capacity * header.dimensions * 4 * _ACTIVATIONS
     cached = 2 * 2 * header.layers * header.key_value_width * capacity if header.pooling is Pooling.LAST else 0
     return MemoryNeed(
@@ -45,7 +46,11 @@ def estimate_memory(header: GgufFacts, *, capacity: int, contexts: int, gpu: boo
 
 
 def check_gpu_memory(need: MemoryNeed, device: GpuDevice, limit: int | None) -> None:
-    """Refuses before anything is allocated."""
+    """Check that the model fits into what is free and into `limit` bytes.
+
+    Raises:
+        EmbedderError: it does not; the message has the numbers in MiB.
+    """
     need_mib, free_mib = need.total // _MIB, device.memory_free // _MIB
     if limit is not None and need.total > limit:
         raise EmbedderError(

@@ -1,0 +1,85 @@
+"""Compares the vectors of a model file with reference vectors.
+
+A quantised or converted file is only worth serving if it still yields what its original yields; the least cosine over a
+set of texts measures that.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from memory_embedder.engine.protocol import Engine, Vectors
+from memory_embedder.errors import EmbedderError, ErrorKind
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """Cosines between a model's vectors and the reference's, over a number of texts."""
+
+    texts: int
+    least_cosine: float
+    mean_cosine: float
+
+
+def write_vectors(engine: Engine, texts: Path, out: Path) -> None:
+    """Embed the texts of a JSONL file (strings, or objects with `text`) and write `{"text", "embedding"}` lines.
+
+    Raises:
+        EmbedderError: a line is malformed; the message names it and quotes nothing.
+    """
+    plain = [text for text, _ in _read(texts, vectors=False)]
+    with out.open("w", encoding="utf-8") as file:
+        for text, vector in zip(plain, _embed(engine, plain), strict=True):
+            file.write(json.dumps({"text": text, "embedding": [float(value) for value in vector]}) + "\n")
+
+
+def verify_vectors(engine: Engine, reference: Path) -> Verification:
+    """Compare this model's vectors with those of a file that `write_vectors` wrote.
+
+    Raises:
+        EmbedderError: the file is malformed, empty, or of another number of dimensions.
+    """
+    pairs = list(_read(reference, vectors=True))
+    if not pairs:
+        raise EmbedderError(
+            ErrorKind.CONFIGURATION, f"{reference} holds no vectors; write some with `memory-embedder vectors`."
+        )
+    expected = np.array([vector for _, vector in pairs], dtype=np.float32)
+    if expected.shape[1] != engine.facts.dimensions:
+        raise EmbedderError(
+            ErrorKind.CONFIGURATION,
+            f"{reference} holds {expected.shape[1]}-dimensional vectors but the model yields "
+            f"{engine.facts.dimensions}; they belong to another model.",
+        )
+    actual = _embed(engine, [text for text, _ in pairs])
+    cosines = (actual * expected).sum(axis=1) / np.linalg.norm(expected, axis=1)
+    return Verification(len(pairs), float(cosines.min()), float(cosines.mean()))
+
+
+def _embed(engine: Engine, texts: list[str]) -> Vectors:
+    computer = engine.computer(1)
+    try:
+        return np.vstack([computer.embed([engine.encode(text).tokens]) for text in texts])
+    finally:
+        computer.close()
+
+
+def _read(path: Path, *, vectors: bool) -> Iterator[tuple[str, list[float]]]:
+    with path.open(encoding="utf-8") as file:
+        for number, line in enumerate(file, start=1):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+                text = row if isinstance(row, str) else row["text"]
+                yield str(text), [float(value) for value in row["embedding"]] if vectors else []
+            except (ValueError, KeyError, TypeError):
+                fields = "'text' and 'embedding'" if vectors else "'text'"
+                raise EmbedderError(
+                    ErrorKind.CONFIGURATION, f"{path}, line {number}: expected a JSON object with {fields}."
+                ) from None

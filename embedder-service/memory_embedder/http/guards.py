@@ -1,0 +1,190 @@
+"""Guards of every request: the API key, bounds of the body, and an id, one log line and one count for each.
+
+`RequestGuard` is plain ASGI, since the framework's own error middleware re-raises to the server, whose log would show
+the exception's message. The route label and the logged path come from the route table, never from the URL, which may
+hold anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import re
+import secrets
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import orjson
+import structlog
+from fastapi import Request
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from memory_embedder.errors import EmbedderError, ErrorKind
+from memory_embedder.telemetry.metrics import Metrics
+from memory_embedder.telemetry.tracing import Tracing
+
+_REQUEST_ID = re.compile(rb"^[A-Za-z0-9._-]{1,64}$")
+_QUIET_ROUTES = frozenset({"/healthz", "/readyz", "/metrics"})
+
+
+class ApiKey:
+    """The optional API key, compared in constant time and read again when its file changes, since secrets rotate."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._modified = -1
+        self._key = b""
+
+    def check(self, header: str | None) -> None:
+        """Check the value of an `Authorization` header; without a key file every caller passes.
+
+        Raises:
+            EmbedderError: the header is not `Bearer` with the key, or the key's file cannot be read.
+        """
+        if self._path is None:
+            return
+        key = self._current(self._path)
+        scheme, _, value = (header or "").partition(" ")
+        given = value.encode("utf-8", "surrogateescape")
+        if not key or scheme.lower() != "bearer" or not hmac.compare_digest(given, key):
+            raise EmbedderError(
+                ErrorKind.UNAUTHORIZED, "The API key is missing or wrong; send it as 'Authorization: Bearer <key>'."
+            )
+
+    def _current(self, path: Path) -> bytes:
+        try:
+            modified = path.stat().st_mtime_ns
+            if modified != self._modified:
+                self._key = path.read_bytes().strip()
+                self._modified = modified
+        except OSError:
+            return b""  # a key that cannot be read admits nobody
+        return self._key
+
+
+class BodyReader:
+    """A reader of request bodies within bounds; used from the event loop only.
+
+    `one` and `together` are bytes of one body and of all bodies in memory, `seconds` the time that a body may take.
+    """
+
+    def __init__(self, *, one: int, together: int, seconds: float) -> None:
+        self._one = one
+        self._together = together
+        self._seconds = seconds
+        self._in_memory = 0
+
+    @asynccontextmanager
+    async def body(self, request: Request) -> AsyncIterator[bytes]:
+        """Read the whole body; it counts as in memory until the context ends, with the answer.
+
+        Raises:
+            EmbedderError: the body or all bodies together are too large, or it did not arrive in time or at all.
+        """
+        declared = request.headers.get("content-length", "")
+        if declared.isdigit() and len(declared) < 20 and int(declared) > self._one:
+            raise self._too_large()
+        chunks: list[bytes] = []
+        size = 0
+        try:
+            async with asyncio.timeout(self._seconds):
+                async for chunk in request.stream():
+                    chunks.append(chunk)
+                    size += len(chunk)
+                    self._in_memory += len(chunk)
+                    self._check(size)
+            yield b"".join(chunks)
+        except TimeoutError:
+            raise EmbedderError(ErrorKind.TIMEOUT, f"The body did not arrive within {self._seconds:.0f} s.") from None
+        except ClientDisconnect:
+            raise EmbedderError(ErrorKind.CLIENT_GONE, "The caller closed the connection.") from None
+        finally:
+            self._in_memory -= size
+
+    def _check(self, size: int) -> None:
+        if size > self._one:
+            raise self._too_large()
+        if self._in_memory > self._together:
+            raise EmbedderError(
+                ErrorKind.OVERLOADED,
+                "Too many large requests at once; send the request again in 1 s.",
+                retry_after_seconds=1,
+            )
+
+    def _too_large(self) -> EmbedderError:
+        return EmbedderError(
+            ErrorKind.TOO_LARGE, f"The body is larger than {self._one} bytes; split it into smaller requests."
+        )
+
+
+class RequestGuard:
+    """ASGI middleware around the whole application; an exception becomes a 500 without its message."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics, tracing: Tracing) -> None:
+        self._app = app
+        self._metrics = metrics
+        self._tracing = tracing
+        self._logger = structlog.get_logger("memory_embedder.http")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request of the server."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request_id = _request_id(scope)
+        started = time.monotonic()
+        status = 0
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message.get("headers", []), (b"x-request-id", request_id)]
+            await send(message)
+
+        with (
+            structlog.contextvars.bound_contextvars(request_id=request_id.decode()),
+            self._tracing.request(scope["headers"]),
+        ):
+            try:
+                await self._app(scope, receive, send_with_id)
+            except Exception:
+                self._logger.exception("Unexpected failure")
+                if status == 0:
+                    await _send_error(
+                        send_with_id,
+                        EmbedderError(
+                            ErrorKind.INTERNAL, "An unexpected failure; quote the x-request-id to the operator."
+                        ),
+                    )
+            finally:
+                self._tracing.describe({"request_id": request_id.decode()})
+                self._record(scope, status or ErrorKind.CLIENT_GONE.status, time.monotonic() - started)
+
+    def _record(self, scope: Scope, status: int, seconds: float) -> None:
+        route = _route(scope)
+        self._tracing.describe({"http.route": route, "http.response.status_code": status})
+        self._metrics.requests.labels(route=route, status=str(status)).inc()
+        log = self._logger.debug if route in _QUIET_ROUTES else self._logger.info
+        log("Request", route=route, status=status, milliseconds=round(seconds * 1000, 2))
+
+
+async def _send_error(send: Send, error: EmbedderError) -> None:
+    headers = [(b"content-type", b"application/json")]
+    await send({"type": "http.response.start", "status": error.kind.status, "headers": headers})
+    await send({"type": "http.response.body", "body": orjson.dumps(error.envelope())})
+
+
+def _request_id(scope: Scope) -> bytes:
+    for name, value in scope["headers"]:
+        if name == b"x-request-id" and _REQUEST_ID.match(value):
+            return bytes(value)
+    return secrets.token_hex(8).encode()
+
+
+def _route(scope: Scope) -> str:
+    path = getattr(scope.get("route"), "path", None)
+    return path if isinstance(path, str) else "unmatched"
