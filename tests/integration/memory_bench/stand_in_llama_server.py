@@ -1,6 +1,6 @@
-"""A stand-in for llama-server: the same addresses and options, our engine, one text after another.
+"""A replacement for llama-server in tests: the same routes and options over our engine, one text at a time.
 
-The real one takes ten minutes to compile, which a benchmark's users pay once and a test should not.
+The real program takes ten minutes to compile, which is too long for a test.
 """
 
 import argparse
@@ -29,9 +29,9 @@ class Handler(BaseHTTPRequestHandler):
         self.answer({"status": "ok"})
 
     def do_POST(self) -> None:
-        asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        request = json.loads(self.rfile.read(int(self.headers["content-length"])))
         with turn:
-            rows = [computer.embed([engine.encode(text).tokens])[0] for text in asked["input"]]
+            rows = [computer.embed([engine.encode(text).tokens])[0] for text in request["input"]]
         data = [
             {"index": i, "embedding": base64.b64encode(row.astype("<f4").tobytes()).decode()}
             for i, row in enumerate(rows)
@@ -46,7 +46,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 -- the base class's name
-        """Quiet."""
+        """Write no access log."""
 
 
 ThreadingHTTPServer(("127.0.0.1", options.port), Handler).serve_forever()

@@ -1,4 +1,4 @@
-"""`make bench-backfill` measures what it says, and a run that went wrong gives no figures."""
+"""The command `backfill` at a small size, and its measurements where something goes wrong."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from memory_bench.postgres import MeasuredServer
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def test_the_command_ends_with_one_line_of_figures_and_keeps_the_raw_ones(tmp_path: Path) -> None:
+def test_the_command_ends_with_one_line_of_figures_and_writes_results_and_chart(tmp_path: Path) -> None:
     ran = subprocess.run(
         [
             sys.executable, "-m", "memory_bench", "backfill", "--dataset", "examples/homelab",

@@ -1,4 +1,4 @@
-"""The embedder's benchmark from end to end at its smallest, with a stand-in for the peer that takes long to build."""
+"""The command `embedder` at its smallest size, with a replacement for llama-server."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def peer(tmp_path: Path) -> Path:
     return program
 
 
-def test_a_run_keeps_raw_results_and_a_chart_and_ends_with_one_line_of_json(tmp_path: Path, peer: Path) -> None:
+def test_a_run_writes_results_and_a_chart_and_ends_with_one_line_of_json(tmp_path: Path, peer: Path) -> None:
     done = bench("--quick", "--output", str(tmp_path / "results"), "--llama-server", str(peer))
     assert done.returncode == 0, done.stderr
     last = json.loads(done.stdout.splitlines()[-1])
@@ -51,7 +51,7 @@ def test_a_run_keeps_raw_results_and_a_chart_and_ends_with_one_line_of_json(tmp_
     assert (tmp_path / "results" / "all-MiniLM-L6-v2.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_peer_that_does_not_start_is_named_with_what_it_said(tmp_path: Path) -> None:
+def test_a_llama_server_that_does_not_start_is_named_with_the_end_of_its_log(tmp_path: Path) -> None:
     program = tmp_path / "llama-server"
     program.write_text("#!/bin/sh\necho 'no such model' >&2\nexit 3\n")
     program.chmod(0o755)

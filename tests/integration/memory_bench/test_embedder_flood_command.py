@@ -1,4 +1,4 @@
-"""The flood at a small size: part of every test run; `make flood-embedder` is the same with 10,000 requests."""
+"""The command `embedder-flood` with 150 requests; `make flood-embedder` sends 10,000."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_flood_is_answered_without_server_errors_and_leaves_memory_as_it_was(t
     assert sum(outcome["statuses"].values()) == 150
 
 
-def test_growth_errors_and_silence_each_fail_a_flood() -> None:
+def test_growth_server_errors_and_unanswered_requests_each_fail_a_flood() -> None:
     def passed(*, errors: int = 0, unanswered: int = 0, after: int = 100) -> bool:
         return Outcome(10, 3, {}, 0, errors, unanswered, rss_before=100, rss_after=after, seconds=1.0).passed
 

@@ -1,4 +1,4 @@
-"""The harness' command as a process, over a real Postgres and an embedder on a real socket."""
+"""The commands over a labelled set as processes, with a real Postgres and an embedder over HTTP."""
 
 import asyncio
 import json
@@ -41,7 +41,7 @@ def dataset(tmp_path: Path) -> Path:
 async def test_every_built_in_retriever_runs_and_results_can_be_compared(
     dataset: Path, tmp_path: Path, bare_database: Any
 ) -> None:
-    """One command measures all of them on one set, writes results and report, and prints one line of JSON."""
+    """One command runs all of them on one set, writes results and report, and prints one line of JSON."""
     async with FakeEmbedder() as embedder:
         code, out, err = await bench(
             "run", str(dataset), "--embedder-url", embedder.url, "--output", str(tmp_path / "out"),
@@ -66,7 +66,7 @@ async def test_every_built_in_retriever_runs_and_results_can_be_compared(
 
 
 async def test_validate_names_the_line_and_stats_show_no_text(dataset: Path) -> None:
-    """Aggregate numbers only; a broken set ends with exit status 1."""
+    """`stats` prints aggregate numbers only, and `validate` exits with status 1 at a mistake."""
     code, out, _ = await bench("stats", str(dataset))
     assert code == 0
     assert json.loads(out)["memories"] == 4

@@ -1,4 +1,4 @@
-"""`make bench-shared-table` watches others in every phase, and tells updates in place from the others."""
+"""The command `shared-table` at a small size."""
 
 import json
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def test_the_command_ends_with_one_line_of_figures_and_keeps_the_raw_ones(tmp_path: Path) -> None:
+def test_the_command_ends_with_one_line_of_figures_and_writes_results_and_chart(tmp_path: Path) -> None:
     ran = subprocess.run(
         [
             sys.executable, "-m", "memory_bench", "shared-table", "--output", str(tmp_path), "--rows", "500",

@@ -1,4 +1,4 @@
-"""Reading a labelled set: what fits together is read, and what does not is named by file and line."""
+"""Reading a labelled set: a set without mistakes is read, and a mistake is named by file and line."""
 
 import json
 from pathlib import Path
@@ -28,8 +28,8 @@ def write(directory: Path, **files: list[Any]) -> Path:
     return directory
 
 
-def test_a_set_that_fits_together_is_read(tmp_path: Path) -> None:
-    """Scopes come from `conv`, and sensitive memories stay out."""
+def test_a_set_without_mistakes_is_read(tmp_path: Path) -> None:
+    """Scopes come from `conv`, and sensitive memories are left out."""
     dataset = load_dataset(write(tmp_path))
     assert [memory.id for memory in dataset.memories] == [1, 2]
     assert dataset.sensitive_left_out == 1
@@ -40,7 +40,7 @@ def test_a_set_that_fits_together_is_read(tmp_path: Path) -> None:
 
 
 def test_the_digest_changes_with_any_file(tmp_path: Path) -> None:
-    """A result's manifest tells two versions of a set apart."""
+    """The digest in a manifest distinguishes two versions of a set."""
     before = load_dataset(write(tmp_path)).digest
     changed = [{"query_id": "q1", "relevant_ids": [1]}, {"query_id": "q2", "relevant_ids": [2]}]
     assert load_dataset(write(tmp_path, qrels=changed)).digest != before
@@ -67,8 +67,8 @@ def test_the_digest_changes_with_any_file(tmp_path: Path) -> None:
         ({"qrels": [QRELS[0], QRELS[0]]}, "qrels.jsonl, line 2: query 'q1' was judged before"),
     ],
 )
-def test_what_does_not_fit_is_named_by_file_and_line(tmp_path: Path, files: dict[str, Any], message: str) -> None:
-    """The first problem, without a word of the corpus."""
+def test_a_mistake_is_named_by_file_and_line(tmp_path: Path, files: dict[str, Any], message: str) -> None:
+    """The message names the first mistake, without any text of the corpus."""
     with pytest.raises(DatasetError) as caught:
         load_dataset(write(tmp_path, **files))
     assert message in str(caught.value)
@@ -76,6 +76,6 @@ def test_what_does_not_fit_is_named_by_file_and_line(tmp_path: Path, files: dict
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    """The set is a directory of three files."""
+    """A set is a directory of three files."""
     with pytest.raises(DatasetError, match=r"corpus\.jsonl cannot be read"):
         load_dataset(tmp_path)

@@ -1,4 +1,4 @@
-"""What the embedder's benchmark measures, how it turns measurements into ratios, and that its peer is built fairly."""
+"""The embedder's benchmark: its plan, the ratios that it computes, and the build of llama-server."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def measured() -> Measurements:
     return found
 
 
-def test_ratios_are_of_a_round_so_that_a_slow_spell_of_the_machine_cancels_out() -> None:
+def test_ratios_are_computed_within_a_round_so_that_a_slow_round_cancels_out() -> None:
     assert summary(measured()) == {
         "docs_vs_llama_server": 1.5,
         "docs_vs_llama_embed": 7.5,
@@ -53,13 +53,13 @@ def test_ratios_are_of_a_round_so_that_a_slow_spell_of_the_machine_cancels_out()
     }
 
 
-def test_what_was_not_measured_is_null_and_not_a_number() -> None:
+def test_a_figure_that_was_not_measured_is_null() -> None:
     empty = Measurements(MINILM, least_cosine=1.0)
     assert set(summary(empty).values()) == {None}
     assert set(details(empty).values()) == {None}
 
 
-def test_details_are_in_milliseconds_and_the_limit_is_the_matrix_products() -> None:
+def test_details_are_in_milliseconds_and_relative_to_the_matrix_product() -> None:
     found = details(measured())
     assert found["document_batch_ms"] == 50.0
     assert found["under_bulk_p50_ms"] == 15.0
@@ -67,7 +67,7 @@ def test_details_are_in_milliseconds_and_the_limit_is_the_matrix_products() -> N
 
 
 @pytest.mark.parametrize("extent", [Extent.DEFAULT, Extent.FULL])
-def test_the_default_models_run_covers_every_length_and_concurrency_of_the_issue(extent: Extent) -> None:
+def test_the_default_model_is_measured_at_every_length_and_concurrency(extent: Extent) -> None:
     minilm, large = plan(extent)
     assert (minilm.model, large.model) == (MINILM, LARGE)
     assert {(point.tokens, point.concurrency) for point in minilm.documents} == {
@@ -78,14 +78,14 @@ def test_the_default_models_run_covers_every_length_and_concurrency_of_the_issue
     assert minilm.calibrate
 
 
-def test_subjects_take_turns_and_every_other_round_goes_the_other_way() -> None:
+def test_subjects_take_turns_and_every_second_round_has_the_reverse_order() -> None:
     turns: list[tuple[object, int]] = []
     paired_rounds(["a", "b"], 3, lambda subject, number: turns.append((subject, number)))  # type: ignore[type-var]  # names stand for subjects
     assert turns == [("a", 0), ("b", 0), ("b", 1), ("a", 1), ("a", 2), ("b", 2)]
 
 
 @given(st.integers(3, 500), st.integers(1, 5), st.integers(0, 99))
-def test_texts_have_the_wanted_number_of_words_and_differ_between_seeds(tokens: int, count: int, seed: int) -> None:
+def test_texts_have_the_given_number_of_tokens_and_are_the_same_for_a_seed(tokens: int, count: int, seed: int) -> None:
     texts = texts_of(tokens, count, seed)
     assert [len(text.split()) for text in texts] == [tokens - 2] * count
     assert texts == texts_of(tokens, count, seed)

@@ -1,4 +1,4 @@
-"""The study's decisions on made-up evidence small enough to check by hand."""
+"""The recall and latency benchmarks on invented data that is small enough to check by hand."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -29,14 +29,14 @@ def scores(name: str, good: float, robust: float, leg: float) -> SetScores:
 SETS = [scores("a", 0.9, 0.6, 0.5), scores("b", 0.9, 0.6, 0.5), scores("c", 0.3, 0.6, 0.5)]
 
 
-def test_the_two_rules_differ_where_one_set_suffers() -> None:
-    """The best mean may hide a set on which fusing loses to a leg; the best of the worst set does not."""
+def test_the_two_rules_of_choice_differ_where_one_set_loses() -> None:
+    """The setting with the best mean may lose to a leg on one set; the one with the best minimum does not."""
     assert choose(SETS, "mean") == "good"
     assert choose(SETS, "worst") == "robust"
 
 
-def test_the_set_left_out_has_no_say() -> None:
-    """Without c nothing speaks against the risky setting, and c then shows what it costs there."""
+def test_the_set_that_is_left_out_does_not_influence_the_choice() -> None:
+    """Without set c the risky setting is chosen, and its loss is measured on c."""
     folds = {(fold.left_out, fold.rule): fold for fold in cross_validate(SETS, seed=0)}
     fold = folds["c", "worst"]
     assert fold.chosen == "good"
@@ -45,8 +45,8 @@ def test_the_set_left_out_has_no_say() -> None:
     assert folds["a", "worst"].chosen == "robust"
 
 
-def test_evidence_scores_words_as_bm25_does_and_fills_in_what_a_leg_did_not_give() -> None:
-    """Rows found by meaning alone get their lexical score too, and scopes are kept apart."""
+def test_evidence_has_bm25_scores_also_for_rows_that_only_the_dense_leg_found() -> None:
+    """Rows that only the dense leg found get their lexical score too, and no row of another scope is a candidate."""
     memories = [Memory(1, "a b", scope="x"), Memory(2, "b c c", scope="x"), Memory(3, "a a", scope="y")]
     query = Query("q", "a c", "all", "x", frozenset({2}))
     lexemes = Lexemes((("a", "b"), ("b", "c", "c"), ("a", "a")), (("a", "c"),))
@@ -65,15 +65,15 @@ def test_evidence_scores_words_as_bm25_does_and_fills_in_what_a_leg_did_not_give
     assert {one.id for one in found.candidates} == {1, 2}
 
 
-def test_the_default_is_among_the_settings_that_are_tried() -> None:
-    """Else the report could not say how far it is from the best."""
+def test_the_default_is_among_the_settings_that_are_compared() -> None:
+    """Otherwise the report could not say how far it is from the best setting."""
     from memory_recall.search.fusion import Fusion
 
     assert settings(importance=True)[DEFAULT].fusion == Fusion()
 
 
-def test_the_whole_of_a_long_question_is_asked_of_a_row_only_where_that_is_tried() -> None:
-    """By default three rare words of a long prompt are as much as a row can be asked to hold."""
+def test_lexical_scores_are_scaled_by_the_whole_query_only_where_a_setting_says_so() -> None:
+    """By default they are scaled by three rare words, however long the query is."""
     nearer, matching = Candidate(1, dense_rank=1, dense_score=0.6), Candidate(2, dense_rank=2, dense_score=0.5)
     given = (nearer, replace(matching, lexical_rank=1, lexical_score=20.0), Candidate(3, dense_rank=3, dense_score=0.3))
     asked = Query("q", "x", "all", None, frozenset({1}))
@@ -82,8 +82,8 @@ def test_the_whole_of_a_long_question_is_asked_of_a_row_only_where_that_is_tried
     assert Setting(whole_query=True).rank(evidence, 1) == [1]
 
 
-def test_a_prompt_ends_with_the_question_and_begins_with_what_does_not_answer_it() -> None:
-    """Text of the answer, or of the conversation asked about, would help rather than distract."""
+def test_a_prompt_begins_with_a_memory_that_does_not_answer_the_question() -> None:
+    """The memory is neither an answer nor of the same conversation, and the question follows it."""
     rows = (
         Memory(1, "answer " * 40, scope="a"),
         Memory(2, "same " * 40, scope="a"),
@@ -97,7 +97,7 @@ def test_a_prompt_ends_with_the_question_and_begins_with_what_does_not_answer_it
 
 
 def test_entities_are_names_and_code_but_not_the_first_word_of_a_sentence() -> None:
-    """A capital there says nothing."""
+    """The first word of a sentence has a capital in any case."""
     assert by_pattern("Yesterday Ana restarted `pg_ctl` on nas-01, see /etc/fstab. Nothing else.") == {
         "ana", "pg_ctl", "nas-01", "/etc/fstab",
     }  # fmt: skip
@@ -112,8 +112,8 @@ def test_the_entity_leg_reaches_rows_one_step_away_with_half_the_weight() -> Non
     assert 0 < found[2] < found[1]
 
 
-def test_the_time_that_a_question_names_is_worth_what_it_moves_up() -> None:
-    """Rows say their time themselves; the question of no time is counted, and unchanged."""
+def test_the_gain_of_the_boost_is_measured_on_questions_that_name_a_time() -> None:
+    """A question without a time counts in the comparison over all questions, where it does not change."""
     rows = [Memory(number, f"[1:56 pm on {number} May, 2023] soup", scope="x") for number in range(1, 21)]
     candidates = tuple(Candidate(row.id, dense_rank=row.id, dense_score=1.0 - row.id / 100) for row in rows)
     texts = ["what soup on 12 May, 2023", "what soup"]
@@ -135,8 +135,8 @@ def test_published_figures_are_read_under_our_names(tmp_path: Path) -> None:
     assert read_published(tmp_path / "published.tsv") == {"single": 0.1, "multihop": 0.2, "temporal": 0.3, "open": 0.4}
 
 
-def test_turns_are_worded_as_in_the_published_set() -> None:
-    """Numbered within their session, with the day of the week, and without what a picture shows."""
+def test_turns_get_the_wording_of_the_published_set() -> None:
+    """They are numbered within their session, with the day of the week, and without captions of pictures."""
     said = [("Ana", "Hi!"), ("Bo", "Look [shares a photo of a cat]"), ("Ana", "[sic]")]
     rows = tuple(
         Memory(number, f"[1:56 pm on 8 May, 2023] {who}: {text}", tags=f"c,session-{1 + number // 3},x", scope="c")
@@ -154,8 +154,8 @@ def test_turns_are_worded_as_in_the_published_set() -> None:
     assert reword_as_published(Dataset("plain", (Memory(1, "soup"),), (), 0, "")) is None
 
 
-def test_meaning_is_searched_within_the_question_s_scope() -> None:
-    """A nearer row of another conversation is no answer."""
+def test_exact_dense_search_is_limited_to_the_question_s_scope() -> None:
+    """A nearer row of another conversation is not found."""
     rows = (*(Memory(number, "x", scope="a") for number in range(1, 12)), Memory(12, "x", scope="b"))
     vectors = np.array([[1 - number / 100, 0.0] for number in range(12)], dtype=np.float32)
     asked = (Query("q", "x", "near", "a", frozenset({1, 12})), Query("r", "x", "far", "a", frozenset({11})))
@@ -166,7 +166,7 @@ def test_meaning_is_searched_within_the_question_s_scope() -> None:
 
 
 def test_figures_compare_95th_percentiles_ours_over_theirs(tmp_path: Path) -> None:
-    """A hundred times that grow evenly have their 95th percentile where it belongs."""
+    """The figures of two sizes are ratios of the percentiles."""
 
     def size(rows: int, ours: float, plain: float) -> SizeResult:
         times = {"ours": ours, "plain": plain, LEXICAL_ONLY: ours / 2, EMBEDDER_STOPPED: ours / 2 + 0.25}

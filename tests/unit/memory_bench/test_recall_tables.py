@@ -1,4 +1,4 @@
-"""What the recall report says of one stratum."""
+"""The comparisons of the recall report within one stratum."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ SCORES = SetScores("set", (), {}, {})
 
 
 def run(name: str, *values: float) -> RunResult:
-    """Some paraphrases' scores, and one question of another stratum that every retriever answers."""
+    """Return a run with these scores of paraphrases, and one question of another stratum with a score of 1."""
     answers = [
         Answered(f"p{number}", "paraphrase", (), dict.fromkeys(measures.MEASURES, value), 1.0)
         for number, value in enumerate(values)
@@ -38,8 +38,8 @@ def measured(*results: RunResult) -> SetMeasurements:
     )
 
 
-def test_knowing_the_better_leg_gains_what_the_other_leg_alone_finds() -> None:
-    """Of four paraphrases meaning finds two and words a third one; no question of another stratum counts."""
+def test_choosing_the_better_leg_by_question_gains_what_only_the_other_leg_finds() -> None:
+    """Of four paraphrases the dense leg finds two and the lexical leg a third; other strata do not count."""
     one = measured(run("pg-bm25", 0, 0, 1, 0), run("dense-hnsw", 1, 1, 0, 0), run("hybrid", 1, 1, 0, 0))
     assert one.questions_of("paraphrase") == {"p0", "p1", "p2", "p3"}
     assert one.better_leg("recall@10", "paraphrase") == "dense-hnsw"

@@ -1,15 +1,23 @@
-"""Running retrievers: any shape of retriever, scopes kept, and a report that says what was measured."""
+"""Running retrievers over a set: every form of retriever, scopes, and the report."""
 
 import json
+import re
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from memory_bench.harness.dataset import Dataset, Memory, Query
-from memory_bench.harness.retrievers import RetrieverAdapter, SqliteModeRetriever, SqliteOrRetriever
+from memory_bench.harness.retrievers import (
+    RetrieverAdapter,
+    SqliteModeRetriever,
+    SqliteOrRetriever,
+    make_retriever,
+)
 from memory_bench.harness.runner import RunResult, run
 from memory_bench.harness.set_report import compare_runs, markdown, plots
+from memory_bench.postgres import BenchmarkDatabase
 
 DATASET = Dataset(
     "tiny",
@@ -27,10 +35,10 @@ DATASET = Dataset(
 )
 
 
-class Hooked:
-    """A retriever with every hook."""
+class CompleteRetriever:
+    """A retriever with every method that the harness knows."""
 
-    name = "hooked"
+    name = "complete"
 
     def __init__(self) -> None:
         self.corpus: Sequence[Memory] = ()
@@ -55,7 +63,7 @@ class Hooked:
 
 
 def test_a_plain_function_is_a_retriever() -> None:
-    """It is asked for everything, and the harness keeps what lies in the question's scope."""
+    """It ranks the whole corpus, and the harness keeps the rows of the question's scope."""
 
     def backwards(query: str, k: int) -> list[int]:
         return [3, 2, 1][:k]
@@ -67,19 +75,21 @@ def test_a_plain_function_is_a_retriever() -> None:
     assert result.index_bytes is None
 
 
-def test_hooks_are_used_where_a_retriever_has_them() -> None:
-    """Index, size, scope and end."""
-    hooked = Hooked()
-    adapted = RetrieverAdapter(hooked)
+def test_every_optional_method_of_a_retriever_is_called() -> None:
+    """The harness lets it index the corpus, asks for its size, passes the scope on and closes it."""
+    complete = CompleteRetriever()
+    adapted = RetrieverAdapter(complete)
     result = run(adapted, DATASET)
     adapted.close()
-    assert (result.index_bytes, hooked.scopes, hooked.closed) == (42, ["a"], True)
+    assert (result.index_bytes, complete.scopes, complete.closed) == (42, ["a"], True)
     assert result.answers[0].retrieved == (1, 3)
 
 
 @pytest.mark.parametrize("retriever", [SqliteModeRetriever, SqliteOrRetriever])
-def test_sqlite_finds_by_words_within_the_scope(retriever: type[SqliteModeRetriever] | type[SqliteOrRetriever]) -> None:
-    """Both code paths."""
+def test_sqlite_retrievers_find_rows_of_the_scope(
+    retriever: type[SqliteModeRetriever] | type[SqliteOrRetriever],
+) -> None:
+    """Both retrievers over SQLite find the row of the question's own scope."""
     result = run(RetrieverAdapter(retriever()), DATASET)
     assert result.answers[0].retrieved == (1,)
     assert result.answers[1].retrieved[0] == 2
@@ -88,28 +98,42 @@ def test_sqlite_finds_by_words_within_the_scope(retriever: type[SqliteModeRetrie
 
 
 def results() -> list[RunResult]:
-    return [run(RetrieverAdapter(Hooked()), DATASET), run(RetrieverAdapter(SqliteOrRetriever()), DATASET)]
+    return [run(RetrieverAdapter(CompleteRetriever()), DATASET), run(RetrieverAdapter(SqliteOrRetriever()), DATASET)]
 
 
 def test_the_report_has_tables_significance_and_manifest(tmp_path: Path) -> None:
     """A reader finds what is needed to trust the run or to repeat it."""
-    text = markdown(results(), baseline="hooked", seed=0)
-    for part in ("| hooked |", "| sqlite-fts5-or |", "## Against hooked", "p (randomisation)", "(manifest.json)"):
+    text = markdown(results(), baseline="complete", seed=0)
+    for part in ("| complete |", "| sqlite-fts5-or |", "## Against complete", "p (randomisation)", "(manifest.json)"):
         assert part in text
     for path in plots(results(), tmp_path):
         assert path.read_text(encoding="utf-8").lstrip().startswith("<?xml")
 
 
-def test_results_survive_a_file_without_text() -> None:
-    """Per-question results hold ids and scores, never a question or a memory."""
+def test_results_by_question_contain_no_text() -> None:
+    """They contain ids and scores, and no question or memory."""
     stored = json.dumps(results()[0].by_question())
     assert "zigbee" not in stored
     assert '"query_id": "q1"' in stored
 
 
 def test_runs_over_different_questions_are_not_compared() -> None:
-    """A difference of means over different questions means nothing."""
+    """The comparison is paired by question."""
     first, second = results()
     fewer = RunResult(second.retriever, "tiny", second.answers[:1], 0.0, None)
     with pytest.raises(ValueError, match="same questions"):
         compare_runs(first, fewer, "recall@10", seed=0)
+
+
+def test_the_retriever_of_the_contribution_guide_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its code block, saved under the name in the guide, is found by that name and ranks by shared words."""
+    guide = (Path(__file__).parents[3] / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    code = re.search(r"```python\n( +class SharedWords.*?)```", guide, re.DOTALL)
+    assert code
+    (tmp_path / "shared_words.py").write_text(textwrap.dedent(code[1]), encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    database = BenchmarkDatabase()
+    result = run(make_retriever("shared_words:SharedWords", DATASET, database, None), DATASET)
+    database.close()
+    assert "--retriever shared_words:SharedWords" in guide
+    assert [answer.retrieved for answer in result.answers] == [(1, 3), (1, 2, 3)]
