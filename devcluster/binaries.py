@@ -26,7 +26,7 @@ _GO_REMEDY = "install Go 1.24 or newer (https://go.dev/dl), and check that the G
 
 @dataclass(frozen=True)
 class Tool:
-    """One Go module below `tools/` and the programs built from it: program name to package."""
+    """A Go module below `tools/`, and the programs built from it as a map from name to package."""
 
     name: str
     programs: dict[str, str]
@@ -34,12 +34,12 @@ class Tool:
 
     @property
     def directory(self) -> Path:
-        """Where its go.mod lies."""
+        """Directory of its go.mod."""
         return REPOSITORY / "tools" / self.name
 
     @property
     def ldflags(self) -> str:
-        """Linker flags: no debug information, and the version that the program reports."""
+        """Linker flags, which leave out debug information and set the version that the program reports."""
         return " ".join(["-s", "-w", *(f"-X {name}={value}" for name, value in self.variables.items())])
 
     @property
@@ -56,7 +56,7 @@ class Tool:
 
 
 def go_architecture(machine: str | None = None) -> str:
-    """This machine's architecture in Go's words."""
+    """Return this machine's architecture as Go names it."""
     names = {"x86_64": "amd64", "aarch64": "arm64"}
     machine = machine or platform.machine()
     if machine not in names:
@@ -65,7 +65,7 @@ def go_architecture(machine: str | None = None) -> str:
 
 
 def tools() -> tuple[Tool, ...]:
-    """Everything that the `node` driver needs, and helm, which all drivers need."""
+    """List the tools that the `node` driver needs, and helm, which all drivers need."""
     kubernetes = tool_version("kubernetes")
     major, minor, _ = kubernetes.removeprefix("v").split(".", 2)
     version = "k8s.io/component-base/version"
@@ -97,18 +97,18 @@ def tools() -> tuple[Tool, ...]:
 
 
 class Binaries:
-    """The built programs, found by name."""
+    """The built programs by name."""
 
     def __init__(self, settings: Settings) -> None:
         self._root = settings.cache_dir / "bin"
         self._tools = tools()
 
     def directory(self, tool: str) -> Path:
-        """Where one tool's programs are or will be."""
+        """Return the directory of one tool's programs, built or not."""
         return self._root / next(entry.key for entry in self._tools if entry.name == tool)
 
     def path(self, program: str) -> Path:
-        """A built program."""
+        """Return the path of a built program."""
         for tool in self._tools:
             if program in tool.programs:
                 path = self._root / tool.key / program
@@ -117,7 +117,7 @@ class Binaries:
         raise DevclusterError(f"{program} has not been built", remedy="run `python -m devcluster binaries`")
 
     def missing(self, names: Iterable[str] | None = None) -> tuple[Tool, ...]:
-        """The tools that have to be built."""
+        """List the tools that have to be built."""
         wanted = set(names) if names is not None else {tool.name for tool in self._tools}
         return tuple(tool for tool in self._tools if tool.name in wanted and not (self._root / tool.key).is_dir())
 

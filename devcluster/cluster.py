@@ -23,7 +23,7 @@ Manifest = Mapping[str, Any]
 
 
 class Cluster(AbstractContextManager["Cluster"], ABC):
-    """Handle of a cluster. As a context manager it ends the cluster if it was started for this block only."""
+    """A handle of a cluster; as a context manager it ends the cluster if it was started for this block only."""
 
     driver: DriverName
     postgres_image: str
@@ -48,7 +48,7 @@ class Cluster(AbstractContextManager["Cluster"], ABC):
 
     @property
     def audit_log(self) -> Path:
-        """The API server's record of writes, one JSON object a line."""
+        """Path of the API server's audit log, one JSON object per line."""
         raise UnsupportedError(f"the {self.driver} driver has no audit log", remedy="use the node driver")
 
     def kubectl(self, *args: str, input: str | None = None, timeout: float | None = None) -> str:  # noqa: A002 - as in subprocess
@@ -56,15 +56,15 @@ class Cluster(AbstractContextManager["Cluster"], ABC):
         return processes.run([self._kubectl, *args], stdin=input, env=self.environment, timeout=timeout)
 
     def kubectl_json(self, *args: str, timeout: float | None = None) -> Any:  # noqa: ANN401 - a Kubernetes object
-        """Run kubectl with `-o json` and return what it prints, parsed."""
+        """Run kubectl with `-o json` and return its parsed output."""
         return json.loads(self.kubectl(*args, "-o", "json", timeout=timeout))
 
     def kubectl_command(self, *args: str) -> list[str]:
-        """The command line for callers that run kubectl themselves, to stream or to attach."""
+        """Return the command line of kubectl for callers that run it themselves, to stream or to attach."""
         return [self._kubectl, f"--kubeconfig={self.kubeconfig}", *args]
 
     def apply(self, *manifests: Manifest) -> None:
-        """Server-side apply of objects."""
+        """Apply objects on the server side."""
         text = yaml.safe_dump_all([dict(manifest) for manifest in manifests], sort_keys=False)
         self.kubectl("apply", "--server-side", "--force-conflicts", "--filename=-", input=text)
 
@@ -74,7 +74,7 @@ class Cluster(AbstractContextManager["Cluster"], ABC):
 
     @property
     def environment(self) -> dict[str, str]:
-        """Variables that make other programs use this cluster."""
+        """Return the variables that make other programs use this cluster."""
         return {"KUBECONFIG": str(self.kubeconfig)}
 
     @abstractmethod
@@ -86,7 +86,7 @@ class Cluster(AbstractContextManager["Cluster"], ABC):
 
     @abstractmethod
     def exec_command(self, argv: Sequence[str]) -> list[str]:
-        """A command line that runs `argv` inside the cluster's network, with service names resolving."""
+        """Return a command line that runs `argv` inside the cluster's network, where service names resolve."""
 
     def exec_in_network(
         self,
@@ -104,7 +104,7 @@ class Cluster(AbstractContextManager["Cluster"], ABC):
         return subprocess.Popen(self.exec_command(argv), **options)
 
     def nodes(self) -> list[str]:
-        """The names of the nodes."""
+        """List the names of the nodes."""
         return [node["metadata"]["name"] for node in self.kubectl_json("get", "nodes")["items"]]
 
     def patch_extended_resource(self, name: str, quantity: int | None) -> None:
@@ -118,5 +118,5 @@ class Cluster(AbstractContextManager["Cluster"], ABC):
         self.kubectl("patch", "node", self.nodes()[0], "--subresource=status", "--type=merge", f"--patch={patch}")
 
     def shell_environment(self) -> dict[str, str]:
-        """The whole environment for a child process that talks to this cluster."""
+        """Return the whole environment of a child process that uses this cluster."""
         return {**os.environ, **self.environment}

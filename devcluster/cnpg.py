@@ -17,7 +17,7 @@ _DEPLOYMENT = "cnpg-controller-manager"
 
 
 def install_cnpg(cluster: Cluster, *, settings: Settings | None = None, reporter: Reporter | None = None) -> None:
-    """Install the operator and wait until it answers; does nothing harmful when it is installed already."""
+    """Install the operator and wait until it answers; an installed operator is left as it is."""
     reporter, built = reporter or SilentReporter(), Binaries(settings or Settings())
     built.ensure(reporter, ("cnpg",))
     manifest = adapted((built.directory("cnpg") / "cnpg.yaml").read_text(encoding="utf-8"))
@@ -30,7 +30,7 @@ def install_cnpg(cluster: Cluster, *, settings: Settings | None = None, reporter
 
 
 def adapted(manifest: str) -> str:
-    """The release manifest, for a cluster that may not pull and for machines with few processors.
+    """Adapt the release manifest to a cluster that cannot pull images and to machines with few processors.
 
     Only the Deployment is parsed: the resource definitions are a megabyte, and take seconds.
     """

@@ -9,7 +9,7 @@ _IGNORED_DIRECTORIES = {"__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_ca
 
 
 def digest_of(parts: Mapping[str, bytes | str]) -> str:
-    """A short digest of named parts, whatever their order."""
+    """Compute a short digest of named parts, independent of their order."""
     whole = hashlib.sha256()
     for name in sorted(parts):
         part = parts[name]
@@ -20,7 +20,7 @@ def digest_of(parts: Mapping[str, bytes | str]) -> str:
 
 
 def digest_of_files(root: Path, paths: Iterable[str | Path], extra: Mapping[str, str] | None = None) -> str:
-    """A short digest of files and whole directories below `root`, plus named strings."""
+    """Compute a short digest of files and whole directories below `root`, plus named strings."""
     parts: dict[str, bytes | str] = {f"={name}": value for name, value in (extra or {}).items()}
     for path in sorted({file for entry in paths for file in _files(root / entry)}):
         parts[path.relative_to(root).as_posix()] = path.read_bytes()

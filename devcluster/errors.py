@@ -1,4 +1,4 @@
-"""The one exception family of the development cluster: what went wrong, and what to do about it."""
+"""Exceptions of the development cluster: what went wrong, and what to do about it."""
 
 
 class DevclusterError(Exception):
@@ -20,7 +20,7 @@ class DevclusterError(Exception):
 
 
 class CommandError(DevclusterError):
-    """A program that we started ended with an error."""
+    """A program that was started here ended with an error."""
 
     def __init__(self, message: str, *, returncode: int, output: str, remedy: str = "") -> None:
         super().__init__(message, detail=output, remedy=remedy)
@@ -29,4 +29,4 @@ class CommandError(DevclusterError):
 
 
 class UnsupportedError(DevclusterError):
-    """This driver cannot do what was asked; another one can."""
+    """This driver cannot do what was asked, but another one can."""

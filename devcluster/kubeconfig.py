@@ -11,7 +11,7 @@ from devcluster.errors import DevclusterError
 
 
 def render(*, context: str, server: str, authority: bytes, certificate: bytes, key: bytes) -> str:
-    """A kubeconfig with one cluster, one user and one context."""
+    """Write a kubeconfig with one cluster, one user and one context."""
     return yaml.safe_dump(
         {
             "apiVersion": "v1",
@@ -33,7 +33,7 @@ def render(*, context: str, server: str, authority: bytes, certificate: bytes, k
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a file that only its owner reads."""
+    """Write a file that only its owner can read."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
@@ -41,7 +41,7 @@ def write_private(path: Path, text: str) -> None:
 
 
 def current_context(path: Path) -> str:
-    """The name of the context that a kubeconfig uses."""
+    """Return the name of the context that a kubeconfig uses."""
     try:
         content: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, yaml.YAMLError) as error:

@@ -21,7 +21,7 @@ def try_lock(path: Path) -> int | None:
 
 @contextmanager
 def locked(path: Path, on_wait: Callable[[], None] | None = None) -> Iterator[None]:
-    """Hold the lock for a block; `on_wait` is called once when someone else has it."""
+    """Hold the lock for a block; `on_wait` is called once if another process holds it."""
     descriptor = try_lock(path)
     if descriptor is None:
         if on_wait is not None:

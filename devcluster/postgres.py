@@ -17,7 +17,7 @@ _READY_SECONDS = 600
 
 @dataclass(frozen=True)
 class Postgres:
-    """A Postgres cluster and the one way to run SQL in it as its superuser."""
+    """A Postgres cluster, in which SQL is run as its superuser."""
 
     cluster: Cluster
     namespace: str
@@ -25,11 +25,11 @@ class Postgres:
 
     @property
     def host(self) -> str:
-        """The address that leads to the primary, from inside the Kubernetes cluster."""
+        """Address of the primary inside the Kubernetes cluster."""
         return f"{self.name}-rw.{self.namespace}.svc"
 
     def primary(self) -> str:
-        """The pod that is the primary now."""
+        """Return the name of the present primary's pod."""
         status = self._resource().get("status", {})
         primary = status.get("currentPrimary")
         if not primary:
@@ -37,7 +37,7 @@ class Postgres:
         return str(primary)
 
     def is_ready(self) -> bool:
-        """Whether all instances are ready and agree on the primary."""
+        """Return whether all instances are ready and agree on the primary."""
         resource = self._resource()
         status = resource.get("status", {})
         return (
@@ -85,7 +85,7 @@ def create_postgres(
     parameters: Mapping[str, str] | None = None,
     reporter: Reporter | None = None,
 ) -> Postgres:
-    """Make a Postgres cluster and return when all its instances are ready."""
+    """Make a Postgres cluster and wait until all its instances are ready."""
     spec = {
         "instances": instances,
         "imageName": image or cluster.postgres_image,

@@ -1,4 +1,4 @@
-"""What each driver needs of the machine, what of it is missing, and the command that installs it.
+"""Checks what each driver needs of the machine, and names the command that installs what is missing.
 
 The facts are gathered in one place and judged by a pure function, so that every verdict can be tested anywhere.
 """
@@ -37,7 +37,7 @@ _NAMESPACES_TRIAL = ("unshare", "--net", "--mount", "--pid", "--ipc", "--uts", "
 
 @dataclass(frozen=True)
 class Problem:
-    """Something that stands in the way, and what removes it."""
+    """A missing requirement, and its remedy."""
 
     what: str
     remedy: str
@@ -46,7 +46,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Facts:
-    """What was found on this machine."""
+    """Facts about this machine."""
 
     linux: bool = True
     root: bool = True
@@ -61,7 +61,7 @@ class Facts:
 
 
 def gather(*, binaries_built: bool, bases_built: bool) -> Facts:
-    """Look at this machine."""
+    """Gather the facts about this machine."""
     names = {*NODE_PROGRAMS, *BUILD_PROGRAMS, *TEST_PROGRAMS, *IMAGE_BUILDERS, "kind", "kubectl", "helm", "go"}
     programs = frozenset(name for name in names if shutil.which(name, path=search_path()))
     root = os.geteuid() == 0 if hasattr(os, "geteuid") else False
@@ -80,7 +80,7 @@ def gather(*, binaries_built: bool, bases_built: bool) -> Facts:
 
 
 def engine_answers(name: str) -> bool:
-    """Whether Docker or Podman works here; many a machine has the client and no daemon behind it."""
+    """Return whether Docker or Podman works here; some machines have the client without a daemon."""
     if not processes.exists(name):
         return False
     try:
@@ -90,12 +90,12 @@ def engine_answers(name: str) -> bool:
 
 
 def search_path() -> str:
-    """PATH with the directories of administrative programs, which a user's shell often lacks."""
+    """Return PATH with the directories of administrative programs, which a user's shell often lacks."""
     return os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
 
 
 def node_problems(facts: Facts) -> tuple[Problem, ...]:
-    """What keeps the `node` driver from running."""
+    """List what keeps the `node` driver from running."""
     if not facts.linux:
         return (Problem("this machine does not run Linux", "use the kind driver with Docker or Podman"),)
     problems: list[Problem] = []
@@ -125,24 +125,24 @@ def node_problems(facts: Facts) -> tuple[Problem, ...]:
 
 
 def build_problems(facts: Facts) -> tuple[Problem, ...]:
-    """What keeps the project's images from being built."""
+    """List what keeps the project's images from being built."""
     if facts.engines or "buildah" in facts.programs:
         return ()
     return (_missing("neither Docker nor Podman answers, and buildah", "buildah"),)
 
 
 def problems_of_tests(facts: Facts) -> tuple[Problem, ...]:
-    """What the tests need beside a cluster."""
+    """List what the tests need and lack, besides a cluster."""
     return tuple(_missing_programs(TEST_PROGRAMS, facts))
 
 
 def packages_of(problems: Iterable[Problem]) -> tuple[str, ...]:
-    """The packages that solve the problems that packages solve."""
+    """List the packages that solve the problems, as far as packages can."""
     return tuple(sorted({package for problem in problems for package in problem.packages}))
 
 
 def install_command(packages: Iterable[str]) -> list[str]:
-    """What a person would type."""
+    """Return the command that installs packages."""
     return ["apt-get", "install", "--yes", "--no-install-recommends", *packages]
 
 
@@ -182,7 +182,7 @@ def _namespaces_work() -> bool:
 
 
 def client_problems(kubectl: bool, helm: bool) -> tuple[Problem, ...]:
-    """The programs that talk to a cluster; our own builds will do."""
+    """List the missing client programs; those built here count."""
     missing = [name for name, there in (("kubectl", kubectl), ("helm", helm)) if not there]
     return tuple(
         Problem(f"{name} is not installed", f"install {name}, or run `python -m devcluster binaries`")
@@ -191,7 +191,7 @@ def client_problems(kubectl: bool, helm: bool) -> tuple[Problem, ...]:
 
 
 def kind_problems(*, has_kind: bool, engine_answers: bool, clients: tuple[Problem, ...]) -> tuple[Problem, ...]:
-    """What keeps the `kind` driver from running."""
+    """List what keeps the `kind` driver from running."""
     problems: list[Problem] = []
     if not has_kind:
         problems.append(Problem("`kind` is not installed", "install kind: https://kind.sigs.k8s.io"))

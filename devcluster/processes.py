@@ -1,4 +1,4 @@
-"""Starting other programs: one place that turns their failures into errors with the end of their output."""
+"""Starts other programs, and converts their failures into errors with the end of their output."""
 
 import os
 import shutil
@@ -21,7 +21,12 @@ def run(
     timeout: float | None = None,
     remedy: str = "",
 ) -> str:
-    """Run to the end and return standard output; anything else is an error that carries the output's tail."""
+    """Run a program and return its standard output.
+
+    Raises:
+        CommandError: it failed; the error has the end of its output.
+        DevclusterError: it does not exist or did not end in time.
+    """
     command = [str(argument) for argument in argv]
     try:
         done = subprocess.run(
@@ -58,7 +63,12 @@ def stream(
     cwd: Path | None = None,
     remedy: str = "",
 ) -> None:
-    """Run to the end, handing over each line of output as it comes."""
+    """Run a program and pass each line of its output to `on_line` as it arrives.
+
+    Raises:
+        CommandError: it failed; the error has the end of its output.
+        DevclusterError: it does not exist.
+    """
     command = [str(argument) for argument in argv]
     last: deque[str] = deque(maxlen=_TAIL_LINES)
     try:
@@ -92,12 +102,12 @@ def stream(
 
 
 def tail(text: str, lines: int = _TAIL_LINES) -> str:
-    """The last lines of a text."""
+    """Return the last lines of a text."""
     return "\n".join(text.rstrip().splitlines()[-lines:])
 
 
 def describe(command: Sequence[str]) -> str:
-    """A command as a person names it: the program and its first words, never its whole argument list."""
+    """Name a command by its program and first words, never by its whole argument list."""
     return " ".join([Path(command[0]).name, *(word for word in command[1:4] if len(word) < 60)])
 
 
@@ -112,5 +122,5 @@ def _missing(program: str) -> DevclusterError:
 
 
 def exists(program: str) -> bool:
-    """Whether a program is in PATH."""
+    """Return whether a program is in PATH."""
     return shutil.which(program) is not None

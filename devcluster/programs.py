@@ -1,4 +1,4 @@
-"""Finding kubectl and helm: our own builds first, then what the machine has."""
+"""Finds kubectl and helm: the programs built here first, then those of the machine."""
 
 import shutil
 
@@ -7,13 +7,13 @@ from devcluster.errors import DevclusterError
 
 
 class Programs:
-    """Looks programs up in the built ones and in PATH."""
+    """A finder of programs among those built here and in PATH."""
 
     def __init__(self, binaries: Binaries) -> None:
         self._binaries = binaries
 
     def find(self, name: str) -> str:
-        """The path of a program."""
+        """Return the path of a program."""
         try:
             return str(self._binaries.path(name))
         except DevclusterError:
@@ -23,7 +23,7 @@ class Programs:
             return found
 
     def available(self, name: str) -> bool:
-        """Whether it can be found."""
+        """Return whether a program can be found."""
         try:
             self.find(name)
         except DevclusterError:

@@ -12,14 +12,14 @@ from rich.text import Text
 
 
 class Step(Protocol):
-    """A running step that can say what it is doing."""
+    """A running step with a note of what it is doing."""
 
     def note(self, text: str) -> None:
-        """Replace the step's remark."""
+        """Replace the step's note."""
 
 
 class Reporter(Protocol):
-    """Where the steps of a command are shown."""
+    """A display of the steps of a command."""
 
     def step(self, title: str) -> AbstractContextManager[Step]:
         """Show a step for as long as the block runs."""
@@ -47,14 +47,14 @@ class _Line:
 
 
 class ConsoleReporter:
-    """Writes to standard error, so that standard output stays for results."""
+    """A reporter on standard error; standard output is for results."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(stderr=True, highlight=False)
 
     @contextmanager
     def step(self, title: str) -> Iterator[Step]:
-        """Show a step while it runs and its duration when it ended."""
+        """Show a step while it runs, and its duration when it has ended."""
         line = _Line(title)
         try:
             if self._console.is_terminal:
@@ -73,11 +73,11 @@ class ConsoleReporter:
 
 
 class SilentReporter:
-    """Shows nothing; for callers with a display of their own."""
+    """A reporter that shows nothing, for callers with a display of their own."""
 
     @contextmanager
     def step(self, title: str) -> Iterator[Step]:
-        """Run the block."""
+        """Run the block without a display."""
         yield _Line(title)
 
     def say(self, text: str) -> None:

@@ -1,4 +1,4 @@
-"""Waiting for a condition of the outside world, with a deadline and a name."""
+"""Waits for a named condition of the outside world, with a deadline."""
 
 import time
 from collections.abc import Callable
@@ -7,7 +7,11 @@ from devcluster.errors import DevclusterError
 
 
 def until(what: str, condition: Callable[[], bool], *, seconds: float, every: float = 0.3, remedy: str = "") -> None:
-    """Return as soon as the condition holds; after the deadline, an error that says what did not come true."""
+    """Wait until the condition holds.
+
+    Raises:
+        DevclusterError: it does not hold at the deadline; the message names it.
+    """
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""Starting, finding and ending clusters, whatever the driver."""
+"""Starts, finds and ends clusters of any driver."""
 
 from devcluster.binaries import Binaries
 from devcluster.cluster import Cluster
@@ -14,13 +14,13 @@ from devcluster.settings import Settings
 
 
 def drivers(settings: Settings) -> tuple[Driver, ...]:
-    """All drivers, in the order in which they are tried."""
+    """List all drivers in the order in which they are tried."""
     programs = Programs(Binaries(settings))
     return (KindDriver(settings, programs), NodeDriver(settings), CurrentDriver(programs))
 
 
 def choose_driver(settings: Settings | None = None) -> Choice:
-    """The driver to use here, and why."""
+    """Choose the driver to use here, and say why."""
     settings = settings or Settings()
     return choose(drivers(settings), settings.driver)
 
@@ -51,7 +51,7 @@ def start(
 
 
 def find(name: str | None = None, *, settings: Settings | None = None) -> Cluster | None:
-    """The running cluster of that name, whichever driver made it."""
+    """Find the running cluster of a name, whichever driver made it."""
     settings = settings or Settings()
     wanted = [driver for driver in drivers(settings) if settings.driver in (None, driver.name)]
     for driver in wanted:
@@ -64,7 +64,11 @@ def find(name: str | None = None, *, settings: Settings | None = None) -> Cluste
 
 
 def connect(name: str | None = None, *, settings: Settings | None = None) -> Cluster:
-    """The running cluster of that name, or an error that says how to start one."""
+    """Find the running cluster of a name.
+
+    Raises:
+        DevclusterError: there is none; the error says how to start one.
+    """
     settings = settings or Settings()
     cluster = find(name, settings=settings)
     if cluster is None:
@@ -75,7 +79,7 @@ def connect(name: str | None = None, *, settings: Settings | None = None) -> Clu
 
 
 def stop(name: str | None = None, *, settings: Settings | None = None) -> bool:
-    """End a cluster and remove what it leaves; false when there was none."""
+    """End a cluster and remove what it leaves; return False if there was none."""
     settings = settings or Settings()
     wanted = [
         driver

@@ -17,7 +17,7 @@ ClusterName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9]{0,3
 
 
 class DriverName(StrEnum):
-    """How a cluster comes about."""
+    """Name of a driver."""
 
     KIND = "kind"
     NODE = "node"
@@ -25,7 +25,7 @@ class DriverName(StrEnum):
 
 
 class Settings(BaseSettings):
-    """Where things are kept, which driver is wanted, and how long a start may take."""
+    """Directories, the wanted driver, and the seconds that a start may take."""
 
     model_config = SettingsConfigDict(env_prefix="DEVCLUSTER_", frozen=True, populate_by_name=True)
 
@@ -45,5 +45,5 @@ class Settings(BaseSettings):
 
     @property
     def state_dir(self) -> Path:
-        """The directory that holds one directory per cluster of the `node` driver."""
+        """Directory with one directory per cluster of the `node` driver."""
         return self.xdg_state_home.absolute() / "memory-index" / "devcluster"

@@ -35,7 +35,7 @@ _MODULES = {
 
 
 def required_version(go_mod: str, module: str) -> str:
-    """The version of `module` that the text of a go.mod file requires, with its leading v."""
+    """Return the version of `module` that the text of a go.mod file requires, with its leading v."""
     found = re.search(rf"^(?:require)?\s*{re.escape(module)} (v\S+)", go_mod, flags=re.MULTILINE)
     if found is None:
         raise DevclusterError(f"go.mod does not require {module}", remedy="restore the file below tools/ from git")
@@ -44,10 +44,10 @@ def required_version(go_mod: str, module: str) -> str:
 
 @cache
 def tool_version(tool: str) -> str:
-    """The pinned version of one of the tools below `tools/`, with its leading v."""
+    """Return the pinned version of one of the tools below `tools/`, with its leading v."""
     return required_version((REPOSITORY / "tools" / tool / "go.mod").read_text(encoding="utf-8"), _MODULES[tool])
 
 
 def tool_module(tool: str) -> str:
-    """The Go module path of one of the tools below `tools/`."""
+    """Return the Go module path of one of the tools below `tools/`."""
     return _MODULES[tool]

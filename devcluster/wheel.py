@@ -30,22 +30,22 @@ _REMEDY = "apt-get install --yes --no-install-recommends g++ patch python3-venv"
 
 
 def wheel_key() -> str:
-    """Digest of the recipe and its locked inputs."""
+    """Compute the digest of the recipe and its locked inputs."""
     return digest_of_files(REPOSITORY, _INPUTS, {"architecture": go_architecture()})
 
 
 def wheel_path(settings: Settings) -> Path | None:
-    """The wheel, if it has been built."""
+    """Return the path of the wheel, if it has been built."""
     return next(_directory(settings).glob("llama_cpp_python-*.whl"), None)
 
 
 def for_tests(settings: Settings) -> Path:
-    """Directory with what the tests need beside the wheel: sources as released, and a CPU backend without kernels."""
+    """Return the directory of what tests need beside the wheel: released sources, a CPU backend without kernels."""
     return _directory(settings) / "for-tests"
 
 
 def build_llama_wheel(settings: Settings, reporter: Reporter) -> Path:
-    """The wheel, built now if it is not there: about ten minutes on two processors."""
+    """Build the wheel unless it exists, in about ten minutes on two processors, and return its path."""
     directory = _directory(settings)
     with locked(directory.parent / ".lock", lambda: reporter.say("Another session is building the wheel; waiting.")):
         built = wheel_path(settings)

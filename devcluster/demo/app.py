@@ -28,7 +28,7 @@ EXIT_BROKEN, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
 
 @dataclass(frozen=True)
 class Options:
-    """What the user chose."""
+    """Options of the command line."""
 
     keep: bool
     driver: DriverName | None
@@ -67,13 +67,13 @@ def demo(
 
 
 def _console() -> Console:
-    """stderr; a log has no width of its own, and eighty columns would break most lines."""
+    """Make the console on stderr; a log has no width of its own, and eighty columns would break most lines."""
     console = Console(stderr=True)
     return console if console.is_terminal else Console(stderr=True, width=LOG_WIDTH)
 
 
 def _tell(narrator: Narrator, dataset: Dataset, options: Options, record: Record) -> int:
-    """Run the story where it can run; the exit status as far as the running itself goes."""
+    """Run the story in the environment that is available, and return its exit status."""
     try:
         try:
             _tell_somewhere(narrator, dataset, options, record)

@@ -1,7 +1,7 @@
-"""The stand on a cluster: the store's own parts are put up here, the index is the operator's work.
+"""The demo's environment on a cluster: the store's parts are created here, and the operator makes the index.
 
-What a user would do by hand is done here with the same tools: `helm install`, a Secret, one YAML file, and watching
-conditions. The database is asked through `psql` on the primary, never through our own software.
+The tools are a user's: `helm install`, a Secret, one YAML file, and a watch of the conditions. Facts about the data are
+read with `psql` on the primary, never with our own software.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ ROWS_PER_SECOND_FLOOR = 8.0  # slower than any machine this is shown on; only th
 
 @dataclass(frozen=True)
 class Names:
-    """The names that `examples/demo.yaml` uses."""
+    """Names that `examples/demo.yaml` uses."""
 
     namespace: str = "claude-memory"
     index: str = "claude-memory"
@@ -34,12 +34,12 @@ class Names:
 
     @property
     def embedder_url(self) -> str:
-        """Where the operator's embedder will be."""
+        """Address of the embedder that the operator will run."""
         return f"http://{self.index}-embedder:8080"
 
 
 class ClusterStand:
-    """A store in a cluster and the toolbox pod beside it."""
+    """A store of memories in a cluster, and a toolbox pod beside it."""
 
     def __init__(self, postgres: Postgres, manifest: Path, rows: int, names: Names | None = None) -> None:
         self.driver: str | None = str(postgres.cluster.driver)
@@ -50,7 +50,7 @@ class ClusterStand:
         self._deadline = BASE_DEADLINE + rows / ROWS_PER_SECOND_FLOOR
 
     def prepare(self, image: str) -> None:
-        """Database, namespace, Secret and toolbox; the pod runs when this returns."""
+        """Create database, namespace, Secret and toolbox pod, and wait until the pod runs."""
         names = self._names
         dsn = create_database(self._cluster, self._postgres, names.database)
         self._cluster.apply(objects.namespace(names.namespace))
@@ -75,11 +75,11 @@ class ClusterStand:
         return Completed(0, output, "")
 
     def sql(self, statement: str) -> str:
-        """Ask the primary with psql."""
+        """Run a query on the primary with psql."""
         return self._postgres.psql(statement, self._names.database)
 
     def bring_index(self, narrator: Narrator) -> None:
-        """Apply the one YAML file and watch the operator do the rest."""
+        """Apply the YAML file and follow the operator until the index is ready."""
         narrator.say(f"  $ kubectl apply -f {self._manifest.name}")
         self._cluster.kubectl("apply", "-f", str(self._manifest))
         with narrator.step("The operator brings the index") as step:
@@ -88,7 +88,7 @@ class ClusterStand:
         narrator.show(self._kubectl("get", "memoryindexes", "-o", "wide").rstrip())
 
     def backfill_speed(self) -> Speed | None:
-        """From the backfill's own report, which its Job's pod printed at its end."""
+        """Read the speed from the report that the backfill Job's pod printed at its end."""
         label = f"app.kubernetes.io/instance={self._names.index},app.kubernetes.io/component=backfill"
         report = last_object(self._kubectl("logs", "-l", label, "--tail=50"), having="rows_per_second")
         return Speed.of(report, rows="embedded") if report else None

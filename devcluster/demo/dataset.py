@@ -21,7 +21,7 @@ Text = Annotated[str, StringConstraints(min_length=1, pattern=r"\S")]
 
 
 class DatasetError(Exception):
-    """The set cannot be used; the message lists what to mend, one problem a line."""
+    """The data set cannot be used; the message lists the problems, one per line."""
 
 
 class Memory(BaseModel):
@@ -51,7 +51,7 @@ class Query(BaseModel):
 
     @property
     def user(self) -> str | None:
-        """Whose memories are asked, or nobody's in particular."""
+        """User whose memories are searched; None searches all memories."""
         return None if self.conv in {None, EVERYONE} else self.conv
 
 
@@ -65,7 +65,7 @@ class Judgement(BaseModel):
 
 @dataclass(frozen=True)
 class LabelledQuery:
-    """A question together with the memories that answer it."""
+    """A question with the memories that answer it."""
 
     query: Query
     relevant_ids: tuple[int, ...]
@@ -73,7 +73,7 @@ class LabelledQuery:
 
 @dataclass(frozen=True)
 class Dataset:
-    """A sound set: unique ids, every question judged, every judgement pointing at a memory."""
+    """A checked set: ids are unique, every question is judged, and every judgement names a memory."""
 
     name: str
     memories: tuple[Memory, ...]
@@ -81,16 +81,16 @@ class Dataset:
 
     @property
     def sensitive(self) -> int:
-        """How many memories must never get a vector."""
+        """Number of memories that must never get a vector."""
         return sum(bool(memory.is_sensitive) for memory in self.memories)
 
     def corpus_lines(self) -> str:
-        """The memories as `memory import` reads them."""
+        """Write the memories as lines that `memory import` reads."""
         return _lines(memory.model_dump(exclude_none=True) for memory in self.memories)
 
 
 def evaluation_lines(queries: Iterable[LabelledQuery], *, one_by_one: bool = False) -> str:
-    """Questions joined with their judgements, as `memory evaluate` reads them.
+    """Write questions with their judgements as lines that `memory evaluate` reads.
 
     With `one_by_one` each is a stratum of its own, so that the measures of each come back.
     """
@@ -107,7 +107,11 @@ def evaluation_lines(queries: Iterable[LabelledQuery], *, one_by_one: bool = Fal
 
 
 def load(directory: Path) -> Dataset:
-    """Read and check the set in `directory`, or raise `DatasetError` naming every problem found."""
+    """Read and check the set in `directory`.
+
+    Raises:
+        DatasetError: the set cannot be used; the message names every problem.
+    """
     files = {name: directory / f"{name}.jsonl" for name in ("corpus", "queries", "qrels")}
     missing = [str(path) for path in files.values() if not path.is_file()]
     if missing:

@@ -1,4 +1,4 @@
-"""Why it is not ready: conditions, pods, and the last words of whatever failed.
+"""Explains why an index is not ready: conditions, pods, and the last log lines of what failed.
 
 Our programs never log memory text, so their logs may be shown whole.
 """
@@ -17,7 +17,7 @@ OPERATOR_NAMESPACE = "memory-index-system"
 
 
 def of_index(cluster: Cluster, namespace: str, index: Mapping[str, Any]) -> str:
-    """Everything a person would look up first, in that order: conditions, then the pods and their last words."""
+    """Describe conditions and pods, with the last log lines of pods in trouble."""
     seen = follow.view(index)
     conditions = ((kind, seen.condition(kind)) for kind in (*follow.CONDITIONS, "Stalled"))
     told = [f"  {kind}={now.status} {now.reason} {now.message}".rstrip() for kind, now in conditions]
@@ -26,7 +26,7 @@ def of_index(cluster: Cluster, namespace: str, index: Mapping[str, Any]) -> str:
 
 
 def of_pods(cluster: Cluster, namespace: str) -> str:
-    """The pods of a namespace and the last words of those in trouble."""
+    """Describe the pods of a namespace, with the last log lines of those in trouble."""
     return "\n".join(_pods(cluster, namespace))
 
 
@@ -43,7 +43,7 @@ def _pods(cluster: Cluster, namespace: str) -> Iterator[str]:
 
 
 def troubled(pods: Mapping[str, Any]) -> list[str]:
-    """The pods that neither run well nor have done their work."""
+    """Select the pods that neither run well nor have completed."""
     return [pod["metadata"]["name"] for pod in pods.get("items", ()) if not _is_well(pod.get("status") or {})]
 
 

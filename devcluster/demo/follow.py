@@ -34,7 +34,7 @@ class Condition:
 
 @dataclass(frozen=True)
 class View:
-    """What the object says about itself at one moment."""
+    """Status of the object at one moment."""
 
     observed: bool
     conditions: Mapping[str, Condition]
@@ -46,29 +46,29 @@ class View:
     eta_seconds: float | None
 
     def condition(self, kind: str) -> Condition:
-        """The condition of this type; unknown while the operator has not written it."""
+        """Return the condition of a type; its status is Unknown while the operator has not written it."""
         return self.conditions.get(kind, Condition())
 
     @property
     def ready(self) -> bool:
-        """Ready, and said about the present generation."""
+        """Whether the object is Ready in its present generation."""
         return self.observed and self.condition("Ready").status == "True"
 
     @property
     def stalled(self) -> Condition | None:
-        """The condition that waits for a person, if one does."""
+        """Condition Stalled, if it is true: a person must act."""
         stalled = self.condition("Stalled")
         return stalled if stalled.status == "True" else None
 
     @property
     def fraction(self) -> float | None:
-        """The share of rows that have their vector."""
+        """Share of the rows that have their vector, from 0 to 1."""
         due = self.embedded + self.pending
         return self.embedded / due if due else None
 
 
 def view(obj: Mapping[str, Any]) -> View:
-    """Read the object; every part of its status may still be missing."""
+    """Read an object, of whose status every part may be missing."""
     status = obj.get("status") or {}
     rows, backfill = status.get("rows") or {}, status.get("backfill") or {}
     return View(
@@ -91,7 +91,7 @@ def _number(value: object) -> float | None:
 
 
 def changes(before: View | None, after: View) -> list[str]:
-    """What a log should say: each condition that took another status or reason."""
+    """List the conditions that changed their status or reason, as lines of a log."""
     lines = []
     for kind in CONDITIONS:
         now = after.condition(kind)
@@ -102,7 +102,7 @@ def changes(before: View | None, after: View) -> list[str]:
 
 
 def summary(seen: View) -> str:
-    """One line of progress."""
+    """Describe the progress in one line."""
     if not seen.total:
         return "waiting for the operator" if not seen.conditions else _blocker(seen)
     parts = [f"{seen.embedded} of {seen.embedded + seen.pending} rows"]
@@ -122,7 +122,7 @@ def _blocker(seen: View) -> str:
 
 
 def table(seen: View) -> Table:
-    """The conditions for a terminal."""
+    """Make a table of the conditions for a terminal."""
     grid = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 4))
     for kind in CONDITIONS:
         now = seen.condition(kind)

@@ -1,4 +1,4 @@
-"""The stand without a cluster: embedded Postgres, the embedder and the command line as processes of this machine.
+"""The demo's environment without a cluster: embedded Postgres, embedder and command line as local processes.
 
 It shows the data path (memories, vectors, answers) with the same programs and the same migrations. It does not show
 Kubernetes, CloudNativePG or the operator, and says so.
@@ -30,7 +30,7 @@ STOP_SECONDS = 20.0
 
 
 class LocalStand:
-    """Programs of this virtual environment against an embedded Postgres."""
+    """Programs of this virtual environment with an embedded Postgres."""
 
     driver: str | None = None
 
@@ -61,7 +61,7 @@ class LocalStand:
         return Completed(done.returncode, done.stdout, done.stderr)
 
     def sql(self, statement: str) -> str:
-        """Ask the embedded Postgres with its own psql."""
+        """Run a query on the embedded Postgres with its own psql."""
         done = subprocess.run(
             [self._server.bin_path / "psql", self._server.get_uri(), "-AtX", "-v", "ON_ERROR_STOP=1", "-c", statement],
             capture_output=True,
@@ -73,7 +73,7 @@ class LocalStand:
         return done.stdout.strip()
 
     def bring_index(self, narrator: Narrator) -> None:
-        """Do by hand, in order, what the operator does on a cluster."""
+        """Run the steps that the operator takes on a cluster, in their order."""
         with narrator.step("Create the extension pgvector") as step:
             self.sql("CREATE EXTENSION IF NOT EXISTS vector")
             step.result = f"version {self.sql(_EXTENSION_VERSION)}"
@@ -85,7 +85,7 @@ class LocalStand:
             memory(self, "index", "build")
 
     def backfill_speed(self) -> Speed | None:
-        """From the backfill's own report."""
+        """Return the speed that the backfill reported."""
         return self._speed
 
     def _backfill(self, step: Step) -> None:
@@ -120,7 +120,7 @@ _PROGRESS = "SELECT count(embedding), count(*) FILTER (WHERE is_sensitive::int =
 
 @contextmanager
 def local_stand(narrator: Narrator, model_file: Path) -> Iterator[LocalStand]:
-    """Postgres and embedder for the length of the story; both end with it."""
+    """Run Postgres and the embedder for the length of the block."""
     if not model_file.is_file():
         raise DemoError(f"the default model is not at {model_file}: run `make setup`")
     with ExitStack() as stack:

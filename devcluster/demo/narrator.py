@@ -1,6 +1,6 @@
-"""How the demo talks: named steps with the time they took, on stderr, calm on a terminal and in a log alike.
+"""Progress of the demo on stderr: named steps with the time they took, on a terminal and in a log.
 
-On a terminal a running step is one line that lives; in a log it is a line when it begins, a line when its note has
+On a terminal a running step is one line that is updated; in a log it is a line when it begins, a line when its note has
 changed and some seconds have passed, and a line when it ends. stdout belongs to the final JSON object. A narrator
 is also a `devcluster.progress.Reporter`, so that the steps of starting a cluster appear in the same voice.
 """
@@ -21,7 +21,7 @@ Clock = Callable[[], float]
 
 
 def clock_text(seconds: float) -> str:
-    """Seconds as people read them: 4.2 s, 1 min 05 s."""
+    """Write seconds as text: 4.2 s, 1 min 05 s."""
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
@@ -29,7 +29,7 @@ def clock_text(seconds: float) -> str:
 
 
 class Step:
-    """One running step: what it is doing now and what it came to."""
+    """A running step with its present note and its result."""
 
     def __init__(self, title: str, console: Console, clock: Clock) -> None:
         self.title = title
@@ -49,7 +49,7 @@ class Step:
         return self._clock() - self._began
 
     def note(self, text: str, *, fraction: float | None = None, now: bool = False) -> None:
-        """Say what is happening; `now` puts it into a log at once instead of when some seconds have passed."""
+        """Set the step's note; `now` writes it to a log at once instead of after some seconds."""
         changed, self._note, self._fraction = text != self._note, text, fraction
         due = now or self._clock() - self._logged_at >= LOG_INTERVAL
         if changed and due and not self._console.is_terminal:
@@ -57,7 +57,7 @@ class Step:
             self._console.print(f"    {text}", markup=False, highlight=False)
 
     def __rich__(self) -> RenderableType:
-        """The living line (and what belongs below it) on a terminal."""
+        """Render the step on a terminal."""
         line = Table.grid(padding=(0, 1))
         cells: list[RenderableType] = [self._spinner, escape(self.title), f"[dim]{clock_text(self.elapsed)}[/]"]
         if self._fraction is not None:
@@ -72,7 +72,7 @@ class Step:
 
 
 class Narrator:
-    """Tells the story on one console."""
+    """A writer of progress on one console."""
 
     def __init__(self, console: Console, clock: Clock = time.monotonic) -> None:
         self.console = console
@@ -81,20 +81,20 @@ class Narrator:
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the story began."""
+        """Seconds since the demo began."""
         return self._clock() - self._began
 
     def say(self, text: str) -> None:
-        """A line between steps, shown as it is."""
+        """Write a line between steps."""
         self.console.print(text, markup=False, highlight=False)
 
     def show(self, renderable: RenderableType) -> None:
-        """A table or panel between steps."""
+        """Show a table or panel between steps."""
         self.console.print(renderable)
 
     @contextmanager
     def step(self, title: str) -> Iterator[Step]:
-        """Run one named step; its end is reported with the time it took, its failure too."""
+        """Run a named step and report its end or failure with the time it took."""
         step = Step(title, self.console, self._clock)
         if not self.console.is_terminal:
             self.console.print(f"  … {title}", markup=False, highlight=False)

@@ -21,13 +21,13 @@ RESTRICTED = {
 
 
 def namespace(name: str) -> Object:
-    """A namespace that demands the restricted Pod Security Standard."""
+    """Make a namespace that enforces the restricted Pod Security Standard."""
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
 
 
 def dsn_secret(namespace: str, name: str, key: str, dsn: str) -> Object:
-    """The DSN as an application's Secret holds it."""
+    """Make a Secret with the DSN, as an application has it."""
     return {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -37,7 +37,7 @@ def dsn_secret(namespace: str, name: str, key: str, dsn: str) -> Object:
 
 
 def toolbox(namespace: str, *, image: str, secret: str, key: str, embedder_url: str, name: str = TOOLBOX) -> Object:
-    """A pod in which the `memory` program can be run."""
+    """Make a pod in which the `memory` program can be run."""
     environment = {
         "MEMORY_DATABASE_URL_FILE": f"{SECRET_MOUNT}/dsn",
         "MEMORY_MODEL": MODEL,

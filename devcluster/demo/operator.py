@@ -1,4 +1,4 @@
-"""Installing the operator as a user does: helm, the chart of this checkout, the images that were built from it."""
+"""Installs the operator as a user does: with helm, the chart of this checkout, and the images built from it."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ TIMEOUT = "120s"
 
 
 def install_operator(cluster: Cluster, *, operator_image: str, embedder_image: str, chart: Path = CHART) -> None:
-    """Install or upgrade the release; when this returns the operator is ready."""
+    """Install or upgrade the release and wait until the operator is ready."""
     # helm never touches a definition that is there already: a kept cluster would go on with that of an older checkout
     cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(chart / "crds"))
     cluster.helm(

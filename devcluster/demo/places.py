@@ -1,4 +1,4 @@
-"""The two places where the story can be told, put up and taken down."""
+"""Sets up and removes the two environments of the demo: this machine and a cluster."""
 
 import os
 from pathlib import Path
@@ -25,7 +25,7 @@ KEPT_NAME = "demo"
 
 
 def on_this_machine(narrator: Narrator, dataset: Dataset, record: Record) -> None:
-    """Without a cluster; says so before anything else."""
+    """Run the demo without a cluster, which it says before anything else."""
     narrator.say(
         "Without a cluster: Postgres, embedder and command line run as processes of this machine. The path of the data"
         " is the real one; Kubernetes, CloudNativePG and the operator are not shown."
@@ -37,7 +37,7 @@ def on_this_machine(narrator: Narrator, dataset: Dataset, record: Record) -> Non
 def on_a_cluster(
     narrator: Narrator, dataset: Dataset, record: Record, *, driver: DriverName | None, keep: bool
 ) -> None:
-    """A cluster of the story's own, with CloudNativePG, Postgres and the operator from its chart."""
+    """Run the demo on a cluster of its own, with CloudNativePG, Postgres and the operator from its chart."""
     settings = Settings().model_copy(update={"driver": driver} if driver else {})
     try:
         devcluster.choose_driver(settings)

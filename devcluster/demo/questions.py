@@ -1,4 +1,4 @@
-"""Which questions show the difference between words and meaning, and how the two answers look side by side.
+"""Chooses questions that show the difference between lexical and hybrid recall, and shows both answers.
 
 A fair choice: the questions are taken in the set's own order, restatements first, and one is shown because the two ways
 of asking *differ* on it; the table marks what was right on either side.
@@ -28,7 +28,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One question and both answers, best first."""
+    """A question with both answers, best memories first."""
 
     question: LabelledQuery
     lexical: tuple[Answer, ...]
@@ -36,7 +36,7 @@ class Comparison:
 
 
 def candidates(dataset: Dataset, count: int = CANDIDATES) -> tuple[LabelledQuery, ...]:
-    """Questions worth asking both ways: restatements where the set has them, spread evenly over the set."""
+    """Select questions to answer in both modes: restatements where the set has them, spread evenly over the set."""
     present = {labelled.query.stratum for labelled in dataset.queries}
     stratum = next((name for name in PREFERRED_STRATA if name in present), None)
     pool = [labelled for labelled in dataset.queries if stratum in {None, labelled.query.stratum}]
@@ -47,13 +47,13 @@ def candidates(dataset: Dataset, count: int = CANDIDATES) -> tuple[LabelledQuery
 def most_different(
     asked: Sequence[LabelledQuery], difference: Mapping[str, float], count: int = SHOWN
 ) -> tuple[LabelledQuery, ...]:
-    """Those on which the two ways of asking differ most, in either direction; the set's order decides among equals."""
+    """Select the questions on which the two modes differ most, in either direction; ties keep the set's order."""
     ordered = sorted(asked, key=lambda labelled: -abs(difference[labelled.query.query_id]))
     return tuple(ordered[:count])
 
 
 def table(comparison: Comparison, width: int = 60) -> Table:
-    """Both answers under their question."""
+    """Make a table of a question with both answers."""
     grid = Table(
         title=f"“{escape(comparison.question.query.text)}”", title_justify="left", title_style="bold", expand=False
     )

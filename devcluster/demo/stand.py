@@ -1,7 +1,7 @@
-"""Where the story is told: the seam between what is shown and where it runs.
+"""The interface of an environment in which the demo runs.
 
-A stand can run the `memory` program against its store, ask the database directly (so that a claim about the data is
-never checked with the software that makes it), and bring an index to the store in its own way.
+An environment can run the `memory` program against its store, ask the database directly (so that a claim about the data
+is never checked with the software that makes it), and bring an index to the store in its own way.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -19,12 +19,12 @@ ERROR_LINES = 12
 
 
 class DemoError(Exception):
-    """The story cannot go on; the message names what failed and, where known, what to do."""
+    """The demo cannot go on; the message names what failed and, where known, what to do."""
 
 
 @dataclass(frozen=True)
 class Completed:
-    """How a program ended."""
+    """Exit status and output of a program."""
 
     code: int
     stdout: str
@@ -33,20 +33,20 @@ class Completed:
 
 @dataclass(frozen=True)
 class Speed:
-    """Rows and tokens a second; tokens compare fairly, since rows differ in length within a set."""
+    """Rows and tokens per second; speeds are compared by tokens, since rows differ in length."""
 
     rows: float
     tokens: float
 
     @classmethod
     def of(cls, report: Mapping[str, Any], rows: str) -> "Speed":
-        """The speed in a report of `memory backfill`, whose rows are counted under this key."""
+        """Read the speed from a report of `memory backfill`; `rows` is the key of its number of rows."""
         seconds = float(report["seconds"])
         return cls(float(report[rows]) / seconds, float(report["tokens"]) / seconds)
 
 
 class Stand(Protocol):
-    """A place where a store of memories can be given an index."""
+    """An environment with a store of memories that can get an index."""
 
     driver: str | None
 
@@ -54,17 +54,21 @@ class Stand(Protocol):
         """Run a program of the operator image beside the store."""
 
     def sql(self, statement: str) -> str:
-        """Ask the database itself; the answer unaligned, without headings."""
+        """Run a query on the database and return its rows unaligned, without headings."""
 
     def bring_index(self, narrator: Narrator) -> None:
-        """Make every row that may have a vector have one, and the index valid; tell how it goes."""
+        """Give every row that may have a vector one, build the index, and report the progress."""
 
     def backfill_speed(self) -> Speed | None:
-        """What the backfill itself reported at its end."""
+        """Return the speed that the backfill reported at its end, if it did."""
 
 
 def memory(stand: Stand, *arguments: str, stdin: str | None = None, accept: Collection[int] = (0,)) -> dict[str, Any]:
-    """Run `memory ... --json` and read its answer, or raise with what it said."""
+    """Run `memory ... --json` and return its answer.
+
+    Raises:
+        DemoError: its exit status is not one of `accept`; the message has the end of its output.
+    """
     done = stand.run(("memory", *arguments, "--json"), stdin)
     if done.code not in accept:
         said = "\n".join((done.stderr or done.stdout).strip().splitlines()[-ERROR_LINES:])
@@ -73,7 +77,7 @@ def memory(stand: Stand, *arguments: str, stdin: str | None = None, accept: Coll
 
 
 def last_object(text: str, having: str | None = None) -> dict[str, Any]:
-    """The last JSON object of a program's output, on one line or spread over several; empty if there is none.
+    """Return the last JSON object of a program's output, on one line or several; empty if there is none.
 
     With `having`, the last one that has this key: a pod's log carries JSON log lines beside the program's answer.
     """

@@ -1,8 +1,8 @@
-"""The story itself, the same on a cluster and on this machine.
+"""The steps of the demo, the same on a cluster and on this machine.
 
-An existing store gets an index: memories first, vectors afterwards. What is claimed about the data is counted by the
-database, and whatever was learned before a failure stays in the record, so that the last line of output tells how far
-the run came.
+An existing store gets an index: memories first, vectors afterwards. The database counts what is
+claimed about the data. Facts from before a failure stay in the record, so that the last line of output says how far the
+run came.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,7 +36,7 @@ AFTER = COUNTS.format(
 
 
 class Record:
-    """What has been established so far."""
+    """The facts established so far."""
 
     def __init__(self, outcome: Outcome) -> None:
         self.outcome = outcome
@@ -47,7 +47,7 @@ class Record:
 
 
 def tell(stand: Stand, narrator: Narrator, dataset: Dataset, record: Record) -> None:
-    """From memories without an index to measured answers by meaning."""
+    """Run all steps, from memories without an index to measured hybrid recall."""
     store(stand, narrator, dataset)
     stand.bring_index(narrator)
     record.learn(ready=True)
@@ -58,7 +58,7 @@ def tell(stand: Stand, narrator: Narrator, dataset: Dataset, record: Record) -> 
 
 
 def store(stand: Stand, narrator: Narrator, dataset: Dataset) -> None:
-    """The store as it was before: a table of memories, no vector anywhere."""
+    """Create a table of memories without vectors."""
     with narrator.step("Create the table of memories") as step:
         answer = memory(stand, "migrate", accept=(0, EXTENSION_MISSING))
         step.result = f"schema revision {answer.get('revision', '0001')}; the vectors' part waits for pgvector"
@@ -71,12 +71,12 @@ def store(stand: Stand, narrator: Narrator, dataset: Dataset) -> None:
 
 
 def counts(stand: Stand, statement: str = AFTER) -> Counts:
-    """Rows as the database counts them."""
+    """Count rows in the database."""
     return Counts(**orjson.loads(stand.sql(" ".join(statement.split()))))
 
 
 def check_rows(stand: Stand, narrator: Narrator, record: Record) -> None:
-    """The promise about sensitive rows, asked of the database in SQL."""
+    """Count in the database which rows have a vector, the sensitive ones apart."""
     with narrator.step("Ask Postgres which rows have a vector") as step:
         counted = counts(stand)
         step.result = (
@@ -87,7 +87,7 @@ def check_rows(stand: Stand, narrator: Narrator, record: Record) -> None:
 
 
 def evaluate(stand: Stand, narrator: Narrator, dataset: Dataset, record: Record) -> None:
-    """recall@10 of words, of meaning, and of both."""
+    """Measure recall@10 of the lexical, the dense and the hybrid mode."""
     with narrator.step(f"Ask {len(dataset.queries)} labelled questions") as step:
         lines = evaluation_lines(dataset.queries)
         answer = memory(stand, "evaluate", "--queries", "-", "--modes", ",".join(MODES), stdin=lines)
@@ -97,7 +97,7 @@ def evaluate(stand: Stand, narrator: Narrator, dataset: Dataset, record: Record)
 
 
 def compare(stand: Stand, narrator: Narrator, dataset: Dataset) -> None:
-    """A few questions, answered by words and by words and meaning, side by side."""
+    """Show the lexical and the hybrid answers to a few questions side by side."""
     asked = questions.candidates(dataset)
     with narrator.step(f"Show where the two differ most among {len(asked)} of them") as step:
         lines = evaluation_lines(asked, one_by_one=True)
@@ -116,12 +116,12 @@ def _gain(by_mode: Mapping[str, float]) -> float:
 
 
 def ask_both(stand: Stand, question: LabelledQuery) -> Comparison:
-    """One question, answered by both ways of asking."""
+    """Answer a question in the lexical and in the hybrid mode."""
     return Comparison(question, lexical=ask(stand, question, "lexical"), hybrid=ask(stand, question, "hybrid"))
 
 
 def ask(stand: Stand, question: LabelledQuery, mode: str) -> tuple[Answer, ...]:
-    """The best memories for a question."""
+    """Recall the best memories for a question in one mode."""
     scope: Sequence[str] = ("--user", question.query.user) if question.query.user else ()
     limit = ("--limit", str(questions.DEPTH))
     answer = memory(stand, "recall", question.query.text, "--mode", mode, *limit, *scope)
@@ -129,7 +129,7 @@ def ask(stand: Stand, question: LabelledQuery, mode: str) -> tuple[Answer, ...]:
 
 
 def measure_throughput(stand: Stand, narrator: Narrator) -> None:
-    """How much of the embedder's own speed the backfill used."""
+    """Compare the backfill's speed with the embedder's own."""
     with narrator.step("Compare the backfill with the embedder's own speed") as step:
         report = memory(stand, "backfill", "--dry-run", "--limit", str(THROUGHPUT_ROWS))
         alone, backfill = Speed.of(report, rows="documents"), stand.backfill_speed()
@@ -147,6 +147,6 @@ def _told(speed: Speed, documents: str) -> str:
 
 
 def closing(outcome: Outcome) -> str:
-    """The last line for people."""
+    """Write the last line for people."""
     where = f"on a real cluster (driver {outcome.cluster})" if outcome.cluster else "on this machine, without a cluster"
     return f"All of it held, {where}, in {clock_text(outcome.seconds)}."

@@ -1,4 +1,4 @@
-"""What the demo found, whether it is what it promised, and the one JSON object that says so.
+"""The outcome of the demo, the check of its promises, and its JSON form.
 
 The object is the last line of stdout and the interface for scripts: its keys are stable and a value that was not
 reached is null, so that a failed run can be read by the same program as a good one.
@@ -24,13 +24,13 @@ class Counts:
 
     @property
     def expected(self) -> int:
-        """How many rows must have a vector."""
+        """Number of rows that must have a vector."""
         return self.rows - self.sensitive - self.deleted
 
 
 @dataclass(frozen=True)
 class Recall:
-    """recall@10 of each way of asking."""
+    """recall@10 of each mode."""
 
     lexical: float
     dense: float
@@ -39,7 +39,7 @@ class Recall:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Everything that the run established; what it did not reach is absent."""
+    """The facts that the run established; what it did not reach is None."""
 
     cluster: str | None
     seconds: float
@@ -49,7 +49,7 @@ class Outcome:
 
 
 def problems(outcome: Outcome) -> tuple[str, ...]:
-    """Every promise that was not kept, in words; empty when the demo succeeded."""
+    """List the promises that were not kept, as sentences; empty if the demo succeeded."""
     return (*_of_index(outcome.ready, outcome.counts), *_of_recall(outcome.recall))
 
 
@@ -73,7 +73,7 @@ def _of_recall(recall: Recall | None) -> list[str]:
 
 
 def as_json(outcome: Outcome) -> str:
-    """The last line of stdout."""
+    """Write the last line of stdout."""
     counts, recall = outcome.counts, outcome.recall
     return orjson.dumps(
         {

@@ -1,4 +1,4 @@
-"""One object's states as the API server sends them, through one kubectl.
+"""Reads the states of one object as the API server sends them, through one kubectl.
 
 Asking anew each second starts a program each second, which took a tenth of the machine from the work that was watched.
 """
@@ -15,7 +15,7 @@ Object = Mapping[str, Any]
 
 
 class Watch:
-    """`kubectl get NAME --watch -o json` as a context manager; started again where it ends before we do."""
+    """A context manager around `kubectl get NAME --watch -o json`, which is started again if it ends early."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self._command = [*command, "--watch", "--output=json"]
@@ -37,7 +37,7 @@ class Watch:
         self._reader.join()
 
     def next(self, timeout: float) -> Object | None:
-        """The latest state; None when none came within `timeout` seconds."""
+        """Return the latest state, or None if none came within `timeout` seconds."""
         try:
             state = self._states.get(timeout=timeout)
         except queue.Empty:
@@ -60,7 +60,7 @@ class Watch:
 
 
 def documents(lines: Iterable[str]) -> Iterator[Object]:
-    """The objects of a stream in which each is spread over lines and ends with a brace of its own."""
+    """Split a stream into objects, each of which spans several lines and ends with a brace on a line of its own."""
     collected: list[str] = []
     for line in lines:
         collected.append(line)

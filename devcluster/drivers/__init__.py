@@ -1,1 +1,1 @@
-"""The three ways to a cluster, behind one interface."""
+"""The three drivers of clusters, behind one interface."""

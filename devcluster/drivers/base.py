@@ -13,7 +13,7 @@ from devcluster.settings import DriverName
 
 @dataclass(frozen=True)
 class ClusterState:
-    """One line of `status`."""
+    """One cluster in the output of `status`."""
 
     name: str
     driver: DriverName
@@ -22,14 +22,14 @@ class ClusterState:
 
 
 class Driver(ABC):
-    """Makes, finds and ends clusters of one kind."""
+    """A driver: it makes, finds and ends clusters of one kind."""
 
     name: DriverName
     title: str
 
     @abstractmethod
     def problems(self) -> tuple[Problem, ...]:
-        """What keeps this driver from running here; empty when it can."""
+        """List what keeps this driver from running here; empty if it can run."""
 
     @abstractmethod
     def prepare(self, reporter: Reporter) -> None:
@@ -41,27 +41,27 @@ class Driver(ABC):
 
     @abstractmethod
     def find(self, name: str) -> Cluster | None:
-        """The running cluster of that name."""
+        """Find the running cluster of a name, if there is one."""
 
     @abstractmethod
     def down(self, name: str) -> bool:
-        """End a cluster and remove what it leaves; false when there was none."""
+        """End a cluster and remove what it leaves; return False if there was none."""
 
     @abstractmethod
     def states(self) -> list[ClusterState]:
-        """The clusters of this kind."""
+        """List the clusters of this kind."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A driver and why it was taken."""
+    """A driver and the reason why it was chosen."""
 
     driver: Driver
     reason: str
 
 
 def choose(drivers: Sequence[Driver], wanted: DriverName | None) -> Choice:
-    """The driver that was asked for, else the first that can run here.
+    """Choose the requested driver, else the first that can run here.
 
     `current` is never taken by itself: nobody wants a demo in whatever cluster their kubeconfig points to.
     """

@@ -15,27 +15,27 @@ from devcluster.settings import DriverName
 
 
 class CurrentCluster(Cluster):
-    """Someone else's cluster."""
+    """A cluster that somebody else made and ends."""
 
     driver = DriverName.CURRENT
     postgres_image = versions.PUBLIC_POSTGRES_IMAGE
 
     def load(self, archive: Path) -> None:
-        """Not possible from here."""
+        """Refuse: this machine has no access to the nodes."""
         raise UnsupportedError(
             f"{archive.name} cannot be loaded into the cluster of context {self.name}",
             remedy="push the image to a registry that the cluster pulls from, and set the chart's image values",
         )
 
     def exec_command(self, argv: Sequence[str]) -> list[str]:
-        """Not possible from here."""
+        """Refuse: this machine has no access to the nodes."""
         raise UnsupportedError(
             f"{argv[0]} cannot run inside the network of {self.name}", remedy="use kubectl port-forward"
         )
 
 
 class CurrentDriver(Driver):
-    """Hands out the present kubeconfig."""
+    """The driver that uses the present kubeconfig."""
 
     name = DriverName.CURRENT
     title = "the cluster of the present kubeconfig"
@@ -44,7 +44,7 @@ class CurrentDriver(Driver):
         self._programs = programs
 
     def problems(self) -> tuple[Problem, ...]:
-        """What is missing on this machine."""
+        """List what is missing on this machine."""
         problems = list(
             preflight.client_problems(self._programs.available("kubectl"), self._programs.available("helm"))
         )
@@ -55,7 +55,7 @@ class CurrentDriver(Driver):
         return tuple(problems)
 
     def prepare(self, reporter: Reporter) -> None:
-        """Nothing is built."""
+        """Do nothing: nothing has to be built."""
 
     def up(self, name: str, reporter: Reporter, *, attached: bool) -> Cluster:  # noqa: ARG002 - the context names it
         """Check that the cluster answers."""
@@ -66,18 +66,18 @@ class CurrentDriver(Driver):
         return cluster
 
     def find(self, name: str) -> Cluster | None:  # noqa: ARG002 - there is only one
-        """The present cluster."""
+        """Return the present cluster."""
         return self._cluster() if not self.problems() else None
 
     def down(self, name: str) -> bool:
-        """Refused: it is not ours."""
+        """Refuse: the cluster is not ours."""
         raise UnsupportedError(
             f"{name} was not started by devcluster and is left running",
             remedy="remove what you installed with helm uninstall",
         )
 
     def states(self) -> list[ClusterState]:
-        """The present cluster, if there is a kubeconfig."""
+        """List the present cluster, if there is a kubeconfig."""
         try:
             context = kubeconfig.current_context(self._path())
         except DevclusterError:

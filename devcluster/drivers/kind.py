@@ -32,7 +32,7 @@ class KindCluster(Cluster):
         processes.run(["kind", "load", "image-archive", archive, "--name", self.name])
 
     def exec_command(self, argv: Sequence[str]) -> list[str]:
-        """Not possible: the nodes are containers that lack this machine's programs."""
+        """Refuse: the nodes are containers that lack this machine's programs."""
         raise UnsupportedError(
             f"{argv[0]} cannot run inside the network of a kind cluster",
             remedy="use kubectl port-forward, or the node driver (DEVCLUSTER_DRIVER=node)",
@@ -46,7 +46,7 @@ class KindCluster(Cluster):
 
 
 class KindDriver(Driver):
-    """Runs kind."""
+    """The driver that runs kind."""
 
     name = DriverName.KIND
     title = "kind, with a container engine that answers"
@@ -56,7 +56,7 @@ class KindDriver(Driver):
         self._programs = programs
 
     def problems(self) -> tuple[Problem, ...]:
-        """What is missing on this machine."""
+        """List what is missing on this machine."""
         return preflight.kind_problems(
             has_kind=processes.exists("kind"),
             engine_answers=any(map(preflight.engine_answers, preflight.ENGINES)),
@@ -64,10 +64,10 @@ class KindDriver(Driver):
         )
 
     def prepare(self, reporter: Reporter) -> None:
-        """Nothing is built."""
+        """Do nothing: nothing has to be built."""
 
     def up(self, name: str, reporter: Reporter, *, attached: bool) -> Cluster:
-        """Create a cluster. One that is bound to this process is deleted at its ordinary end."""
+        """Create a cluster; one that is bound to this process is deleted at its ordinary end."""
         preflight.check(self.problems(), "the kind driver")
         kubeconfig = self._kubeconfig(name)
         kubeconfig.parent.mkdir(parents=True, exist_ok=True)
@@ -89,7 +89,7 @@ class KindDriver(Driver):
         return self._cluster(name, owner=self if attached else None)
 
     def find(self, name: str) -> Cluster | None:
-        """The cluster of that name."""
+        """Find the cluster of a name, if there is one."""
         return self._cluster(name, owner=None) if name in self._names() else None
 
     def down(self, name: str) -> bool:
@@ -101,7 +101,7 @@ class KindDriver(Driver):
         return True
 
     def states(self) -> list[ClusterState]:
-        """All clusters that kind knows."""
+        """List all clusters that kind knows."""
         return [
             ClusterState(name, self.name, "running", f"KUBECONFIG={self._kubeconfig(name)}") for name in self._names()
         ]

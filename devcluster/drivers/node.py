@@ -51,12 +51,12 @@ class NodeCluster(Cluster):
 
     @property
     def audit_log(self) -> Path:
-        """The API server's record of writes, one JSON object a line."""
+        """Path of the API server's audit log, one JSON object per line."""
         return self.layout.audit_log
 
     @property
     def logs(self) -> Path:
-        """The directory of all logs."""
+        """Directory of all logs."""
         return self.layout.logs
 
     def load(self, archive: Path) -> None:
@@ -78,7 +78,7 @@ class NodeCluster(Cluster):
         launch.wait_until_ready(self.layout, f"image-{name}")
 
     def exec_command(self, argv: Sequence[str]) -> list[str]:
-        """A command line that runs `argv` inside the node's namespaces, with KUBECONFIG set for there."""
+        """Return a command line that runs `argv` inside the node's namespaces, with KUBECONFIG set for them."""
         init = launch.record_of(self.layout)["init"]
         inner = ["env", f"KUBECONFIG={Layout(INSIDE).internal_kubeconfig('admin')}", *argv]
         enter = ["nsenter", f"--target={init}", "--net", "--mount", "--pid", "--ipc", "--uts"]
@@ -94,7 +94,7 @@ class NodeCluster(Cluster):
 
 
 class NodeDriver(Driver):
-    """Builds what is missing, then starts nodes."""
+    """The driver that builds missing programs and starts nodes."""
 
     name = DriverName.NODE
     title = "Linux with root, one real node in its own namespaces"
@@ -105,7 +105,7 @@ class NodeDriver(Driver):
         self._bases = BaseImages(settings, self._binaries)
 
     def problems(self) -> tuple[Problem, ...]:
-        """What is missing on this machine."""
+        """List what is missing on this machine."""
         facts = preflight.gather(
             binaries_built=not self._binaries.missing(_TOOLS), bases_built=self._bases.are_made(_IMAGES)
         )
@@ -142,16 +142,16 @@ class NodeDriver(Driver):
         return NodeCluster(name, layout, self._binaries)
 
     def find(self, name: str) -> NodeCluster | None:
-        """The running node of that name."""
+        """Find the running node of a name, if there is one."""
         layout = self._layout(name)
         return NodeCluster(name, layout, self._binaries) if launch.is_running(layout) else None
 
     def down(self, name: str) -> bool:
-        """End a node and remove what is left of it; its logs stay."""
+        """End a node and remove everything but its logs."""
         return launch.end(name, self._layout(name))
 
     def states(self) -> list[ClusterState]:
-        """All nodes that have a state directory."""
+        """List all nodes that have a state directory."""
         if not self._settings.state_dir.is_dir():
             return []
         return [self._state(Layout(root)) for root in sorted(self._settings.state_dir.iterdir()) if root.is_dir()]

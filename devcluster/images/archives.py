@@ -16,7 +16,7 @@ _CHUNK = 1 << 20
 
 @dataclass(frozen=True)
 class ImageConfig:
-    """How a container of the image runs."""
+    """Configuration of the image's containers."""
 
     entrypoint: tuple[str, ...] = ()
     user: str = ""
@@ -25,7 +25,7 @@ class ImageConfig:
 
 
 def write_archive(target: Path, name: str, layer: Path, config: ImageConfig) -> None:
-    """Write an archive with one layer, complete or not at all."""
+    """Write an archive with one layer atomically."""
     digest = _sha256(layer)
     document = json.dumps(_document(config, digest), sort_keys=True).encode()
     config_name = f"{hashlib.sha256(document).hexdigest()}.json"
@@ -43,7 +43,7 @@ def write_archive(target: Path, name: str, layer: Path, config: ImageConfig) -> 
 
 
 def image_names(archive: Path) -> tuple[str, ...]:
-    """The names under which an archive's images will appear."""
+    """List the names of the images in an archive."""
     with tarfile.open(archive) as content:
         manifest = content.extractfile("manifest.json")
         entries = json.load(manifest) if manifest is not None else []

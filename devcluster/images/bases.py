@@ -37,7 +37,7 @@ _POSTGRES_UID = 26
 
 @dataclass(frozen=True)
 class BaseImage:
-    """One image: its name, what goes into its only layer, and everything that the result depends on."""
+    """A base image: its name, the content of its only layer, and everything that the result depends on."""
 
     key: str
     name: str
@@ -47,7 +47,7 @@ class BaseImage:
 
 
 class BaseImages:
-    """Makes the archives that are missing."""
+    """A builder of missing archives."""
 
     def __init__(self, settings: Settings, binaries: Binaries) -> None:
         self._directory = settings.cache_dir / "images"
@@ -55,12 +55,12 @@ class BaseImages:
         self._settings = settings
 
     def are_made(self, keys: Iterable[str]) -> bool:
-        """Whether the archives exist."""
+        """Return whether the archives exist."""
         wanted = set(keys)
         return all(self._path(image).exists() for image in self._all() if image.key in wanted)
 
     def ensure(self, keys: Iterable[str], reporter: Reporter) -> dict[str, Path]:
-        """The archives by key, made where missing."""
+        """Make the missing archives and return all by key."""
         images = {image.key: image for image in self._all() if image.key in set(keys)}
         paths = {key: self._path(image) for key, image in images.items()}
         if all(path.exists() for path in paths.values()):
@@ -154,12 +154,12 @@ class BaseImages:
 
 
 def cnpg_image() -> str:
-    """The name under which CloudNativePG's manifest refers to its image."""
+    """Return the name of CloudNativePG's image in its manifest."""
     return f"ghcr.io/cloudnative-pg/cloudnative-pg:{versions.tool_version('cnpg').removeprefix('v')}"
 
 
 def debian_mirror() -> str:
-    """The Debian mirror of this machine's apt configuration."""
+    """Return the Debian mirror of this machine's apt configuration."""
     targets = processes.run(
         ["apt-get", "indextargets", "--format", "$(ORIGIN)|$(LABEL)|$(REPO_URI)", "Created-By: Packages"]
     )
@@ -167,7 +167,7 @@ def debian_mirror() -> str:
 
 
 def mirror_from(targets: str) -> str:
-    """The first address of Debian proper in apt's list of sources."""
+    """Return the first address of Debian's main archive in apt's list of sources."""
     found = re.search(r"^Debian\|Debian\|(\S+?)/?$", targets, flags=re.MULTILINE)
     if found is None:
         raise DevclusterError("apt has no Debian mirror configured", remedy=_MIRROR_REMEDY)

@@ -44,15 +44,15 @@ class Builder(ABC):
 
     @abstractmethod
     def has_image(self, name: str) -> bool:
-        """Whether an image is in the builder's storage, or can be brought there from a registry."""
+        """Return whether an image is in the builder's storage or can be pulled into it."""
 
     @abstractmethod
     def import_archive(self, archive: Path) -> None:
-        """Bring an archive's image into the builder's storage."""
+        """Import an archive's image into the builder's storage."""
 
 
 class Buildah(Builder):
-    """buildah without user namespaces or a daemon; chroot isolation works in the poorest surroundings."""
+    """buildah with chroot isolation, which needs neither user namespaces nor a daemon."""
 
     name = "buildah"
     can_pull = False
@@ -62,7 +62,7 @@ class Buildah(Builder):
         self._environment = {"TMPDIR": str(directory / "tmp"), "PATH": search_path()}
 
     def build(self, build: Build, target: Path, step: Step) -> None:
-        """Build with layers, then write the archive."""
+        """Build an image with cached layers and write its archive."""
         (self._directory / "tmp").mkdir(parents=True, exist_ok=True)
         certificates = _CERTIFICATES if _CERTIFICATES.is_dir() else None
         processes.stream(
@@ -77,7 +77,7 @@ class Buildah(Builder):
         )
 
     def has_image(self, name: str) -> bool:
-        """Whether it is in our own storage; nothing is pulled."""
+        """Return whether the image is in buildah's storage here; nothing is pulled."""
         try:
             self._run("inspect", "--type", "image", name)
         except CommandError:
@@ -85,7 +85,7 @@ class Buildah(Builder):
         return True
 
     def import_archive(self, archive: Path) -> None:
-        """Pull from the file."""
+        """Import an archive's image into buildah's storage."""
         (self._directory / "tmp").mkdir(parents=True, exist_ok=True)
         self._run("pull", "--quiet", f"docker-archive:{archive}")
 
@@ -105,7 +105,7 @@ class Engine(Builder):
         self.name = name
 
     def build(self, build: Build, target: Path, step: Step) -> None:
-        """Build, then save."""
+        """Build an image and write its archive."""
         processes.stream(
             [self.name, *engine_arguments(self.name, build)], step.note, env={"DOCKER_BUILDKIT": "1"}, cwd=build.sources
         )
@@ -113,7 +113,7 @@ class Engine(Builder):
         _replace(target, lambda partial: processes.run([self.name, "save", "--output", str(partial), build.name]))
 
     def has_image(self, name: str) -> bool:
-        """Whether it is there or can be pulled."""
+        """Return whether the image is in the engine's storage or can be pulled."""
         for command in (["image", "inspect", name], ["pull", "--quiet", name]):
             try:
                 processes.run([self.name, *command], timeout=300)
@@ -123,12 +123,12 @@ class Engine(Builder):
         return False
 
     def import_archive(self, archive: Path) -> None:
-        """Load from the file."""
+        """Import an archive's image into the engine's storage."""
         processes.run([self.name, "load", "--input", str(archive)])
 
 
 def buildah_arguments(build: Build, certificates: Path | None) -> list[str]:
-    """The arguments of buildah; the machine's certificate authorities count inside as well."""
+    """Return the arguments of buildah; the machine's certificate authorities are trusted inside as well."""
     volume = [f"--volume={certificates}:{certificates}:ro"] if certificates is not None else []
     return [
         "build",
@@ -144,7 +144,7 @@ def buildah_arguments(build: Build, certificates: Path | None) -> list[str]:
 
 
 def engine_arguments(engine: str, build: Build) -> list[str]:
-    """The arguments of docker or podman."""
+    """Return the arguments of docker or podman."""
     return ["build", *(["--network=host", "--progress=plain"] if engine == "docker" else []), *_common_arguments(build)]
 
 
@@ -160,7 +160,7 @@ def _common_arguments(build: Build) -> list[str]:
 
 
 def choose_builder(settings: Settings) -> Builder:
-    """The first builder that works here."""
+    """Choose the first builder that works here."""
     for name in filter(engine_answers, ENGINES):
         return Engine(name)
     if os.geteuid() == 0 and shutil.which("buildah", path=search_path()):

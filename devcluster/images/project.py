@@ -22,7 +22,7 @@ _MODEL = "all-MiniLM-L6-v2.gguf"
 
 @dataclass(frozen=True)
 class ProjectImage:
-    """One of our images, and what in the repository goes into it."""
+    """One of this project's images, and the files of the repository that go into it."""
 
     key: str
     name: str
@@ -33,7 +33,7 @@ class ProjectImage:
 
 @dataclass(frozen=True)
 class ProjectImages:
-    """Names under which a cluster knows our images."""
+    """Names of this project's images in a cluster."""
 
     operator: str
     embedder: str
@@ -73,7 +73,7 @@ EMBEDDER = ProjectImage(
 
 
 def build_images(settings: Settings | None = None, reporter: Reporter | None = None) -> dict[str, Path]:
-    """Build what is not built yet from the present sources; the archives by image name."""
+    """Build the images that are not built yet from the present sources; return the archives by image name."""
     settings, reporter = settings or Settings(), reporter or ConsoleReporter()
     directory = settings.cache_dir / "images"
     with locked(directory / ".build-lock", lambda: _say_waiting(reporter)):
@@ -103,7 +103,7 @@ def load_images(
 
 
 def contexts_of(image: ProjectImage, settings: Settings) -> dict[str, Path]:
-    """What spares long steps, where it is there: the engine's wheel and the converted model."""
+    """Return the build contexts that spare long steps, if they exist: the engine's wheel and the converted model."""
     if image is not EMBEDDER:
         return {}
     candidates = {"wheelhouse": wheel_path(settings), "models": settings.cache_dir / "models" / _MODEL}
@@ -111,12 +111,12 @@ def contexts_of(image: ProjectImage, settings: Settings) -> dict[str, Path]:
 
 
 def key_of(image: ProjectImage, *, base: str, contexts: Mapping[str, Path], sources: Path = REPOSITORY) -> str:
-    """The digest of everything that goes into an image."""
+    """Compute the digest of everything that goes into an image."""
     return digest_of_files(sources, image.inputs, {"base": base, **arguments_of(contexts)})
 
 
 def arguments_of(contexts: Mapping[str, Path]) -> dict[str, str]:
-    """Build arguments that change with the content of the contexts: buildah does not look into what it mounts."""
+    """Return build arguments that change with the contexts' content, which buildah does not check itself."""
     return {f"{name.upper()}_DIGEST": _digest_of_directory(path) for name, path in contexts.items()}
 
 
@@ -149,14 +149,14 @@ def _ensure(
 
 
 def _remove_oldest(directory: Path, image: ProjectImage) -> None:
-    """Another session may be about to load what it has just built, so a few stay."""
+    """Remove the oldest archives except a few, since another session may be about to load one."""
     archives = sorted(directory.glob(f"{image.key}-*.tar"), key=lambda path: path.stat().st_mtime, reverse=True)
     for old in archives[_KEPT_ARCHIVES:]:
         old.unlink(missing_ok=True)
 
 
 def _base_name(builder: Builder, settings: Settings) -> str:
-    """The public Python image where the builder can pull it, else one made of Debian's packages."""
+    """Choose the public Python image if the builder can pull it, else one made from Debian's packages."""
     if settings.base_image:
         return settings.base_image
     if builder.can_pull and builder.has_image(versions.PUBLIC_PYTHON_IMAGE):

@@ -11,17 +11,17 @@ _DNS_PORTS = [{"name": "dns", "port": 53, "protocol": "UDP"}, {"name": "dns-tcp"
 
 
 def dns() -> list[dict[str, Any]]:
-    """The service of CoreDNS and its rights."""
+    """Make the Service of CoreDNS and its rights."""
     return [*_dns_rights(), *_dns_service()]
 
 
 def storage(volumes: int) -> list[dict[str, Any]]:
-    """The default storage class and volumes for it."""
+    """Make the default storage class and volumes for it."""
     return [_storage_class(), *(_volume(index) for index in range(volumes))]
 
 
 def as_list(objects: list[dict[str, Any]]) -> dict[str, Any]:
-    """One document for kubectl."""
+    """Combine objects into one document for kubectl."""
     return {"apiVersion": "v1", "kind": "List", "items": objects}
 
 
@@ -46,7 +46,7 @@ def _dns_rights() -> list[dict[str, Any]]:
 
 
 def _dns_service() -> list[dict[str, Any]]:
-    """CoreDNS runs as a process of the node, so the service has no selector and its endpoint is written down."""
+    """Make a Service without a selector and its endpoint, since CoreDNS runs as a process of the node."""
     return [
         {
             "apiVersion": "v1",
@@ -80,7 +80,7 @@ def _storage_class() -> dict[str, Any]:
 
 
 def _volume(index: int) -> dict[str, Any]:
-    """A `local` volume: unlike hostPath, kubelet gives it the pod's file group, so that Postgres owns its directory."""
+    """Make a `local` volume: kubelet applies a pod's file group to it, unlike hostPath, as Postgres needs."""
     here = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [NODE_NAME]}]}
     return {
         "apiVersion": "v1",

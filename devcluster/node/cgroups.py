@@ -15,7 +15,7 @@ _RETRY_SECONDS = 0.1
 
 
 def hierarchies(root: Path = ROOT) -> list[Path]:
-    """Where a group has to be made: the root itself (version 2), or every controller mounted below it."""
+    """List the directories in which a group is made: the root (version 2) or every controller mounted below it."""
     if (root / "cgroup.controllers").exists():
         return [root]
     return sorted(entry for entry in root.iterdir() if entry.is_dir() and not entry.is_symlink() and entry.is_mount())
@@ -34,12 +34,12 @@ def create(name: str, root: Path = ROOT) -> None:
 
 
 def existing(name: str, root: Path = ROOT) -> list[Path]:
-    """What is there of the group."""
+    """List the group's directories that exist."""
     return [hierarchy / name for hierarchy in hierarchies(root) if (hierarchy / name).is_dir()]
 
 
 def remove(name: str, *, seconds: float = 20.0, root: Path = ROOT) -> bool:
-    """Remove the group and all below it. The kernel takes a moment to let go of ended processes, hence the retries."""
+    """Remove the group and all below it, with retries until the kernel has released ended processes."""
     deadline = time.monotonic() + seconds
     while left := existing(name, root):
         for group in left:

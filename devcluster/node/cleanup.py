@@ -8,7 +8,7 @@ from devcluster.node.layout import Layout
 
 
 def clean(root: Path, cgroup: str) -> bool:
-    """Remove control groups, data and kubeconfig; true when nothing is left."""
+    """Remove control groups, data and kubeconfig, and return whether nothing is left."""
     layout = Layout(root)
     gone = cgroups.remove(cgroup)
     layout.kubeconfig.unlink(missing_ok=True)

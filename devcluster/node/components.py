@@ -26,7 +26,7 @@ _ETCD = "http://127.0.0.1:2379"
 
 @dataclass(frozen=True)
 class Probe:
-    """Readiness: an URL that answers 200, a Unix socket that accepts, or a task that ended well."""
+    """A readiness probe: an URL that answers 200, a Unix socket that accepts, or a task that ends with success."""
 
     kind: Literal["http", "socket", "exit"]
     target: str = ""
@@ -34,7 +34,7 @@ class Probe:
 
 @dataclass(frozen=True)
 class Component:
-    """One process that init starts once everything in `needs` is ready."""
+    """A process that init starts once all components in `needs` are ready."""
 
     name: str
     argv: tuple[str, ...]
@@ -46,12 +46,12 @@ class Component:
 
     @property
     def is_task(self) -> bool:
-        """Whether it is meant to end."""
+        """Whether the component is a task, which is meant to end."""
         return self.ready.kind == "exit"
 
 
 def components(programs: dict[str, str], images: dict[str, str], listener: int) -> tuple[Component, ...]:
-    """Everything that runs on the node, in an order that people can follow."""
+    """List the components of the node."""
     return (
         _etcd(programs["etcd"]),
         _apiserver(programs["kube-apiserver"]),
@@ -141,7 +141,7 @@ def _containerd(program: str) -> Component:
 
 
 def _image_imports(ctr: str, images: dict[str, str]) -> list[Component]:
-    """One after the other: two at a time only fight over the disk."""
+    """List the imports of images, each after the one before, since two at once compete for the disk."""
     tasks: list[Component] = []
     for name, archive in images.items():
         needs = (tasks[-1].name,) if tasks else ("containerd",)
@@ -186,5 +186,5 @@ def _kubelet(program: str) -> Component:
 
 
 def log_file(component: str) -> Path:
-    """Where a component's output goes."""
+    """Return the path of a component's log."""
     return _LAYOUT.logs / f"{component}.log"

@@ -22,7 +22,7 @@ CNI_PLUGIN_DIRECTORIES = ("/usr/lib/cni", "/opt/cni/bin")
 
 
 def files(*, cgroup: str, pause_image: str, snapshotter: str, cni_plugins: str, volumes: int) -> dict[str, str]:
-    """All files by their name below the configuration directory."""
+    """Make all files, by name below the configuration directory."""
     layout = Layout(INSIDE)
     return {
         "containerd.toml": containerd(layout, pause_image, snapshotter, cni_plugins),
@@ -39,7 +39,7 @@ def files(*, cgroup: str, pause_image: str, snapshotter: str, cni_plugins: str, 
 
 
 def containerd(layout: Layout, pause_image: str, snapshotter: str, cni_plugins: str) -> str:
-    """Read by containerd 1.6 as it is, and by 2.x after its own migration."""
+    """Make containerd's configuration, which 1.6 reads as it is and 2.x after its own migration."""
     # Without CAP_SYS_RESOURCE nobody may lower a score, so containerd must not ask for it.
     return f"""version = 2
 root = "{layout.data}/containerd"
@@ -58,7 +58,7 @@ state = "/run/containerd"
 
 
 def corefile(layout: Layout) -> str:
-    """Cluster names are answered; all others do not exist, since nothing outside can be reached.
+    """Make CoreDNS's configuration: names of the cluster resolve, all others do not exist.
 
     In one block of plugins `template` would come before `kubernetes`, whatever the order here; hence two.
     """

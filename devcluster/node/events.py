@@ -11,7 +11,7 @@ Kind = Literal["started", "ready", "died", "restarted", "failed", "up"]
 
 @dataclass(frozen=True)
 class Event:
-    """Something happened to a component (or, without a name, to the node)."""
+    """An event of a component or, without a name, of the node."""
 
     kind: Kind
     component: str = ""
@@ -20,7 +20,7 @@ class Event:
 
 
 class EventLog:
-    """Appends events; each is one write, so that a reader never sees half a line."""
+    """A file of events; each is appended with one write, so that a reader never sees half a line."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -34,7 +34,7 @@ class EventLog:
 
 
 def read(path: Path, offset: int) -> tuple[list[Event], int]:
-    """The events behind a byte offset, and the offset behind them."""
+    """Read the events after a byte offset, and return the next offset with them."""
     try:
         with path.open("rb") as file:
             file.seek(offset)
@@ -46,7 +46,7 @@ def read(path: Path, offset: int) -> tuple[list[Event], int]:
 
 
 def log_tail(path: Path, lines: int = 20) -> str:
-    """The end of a component's log."""
+    """Return the end of a component's log."""
     try:
         return "\n".join(path.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
     except OSError:

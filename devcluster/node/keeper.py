@@ -55,7 +55,7 @@ def main(plan_file: str) -> int:
 
 
 def _wait(pid: int, parent: int | None, signals: int) -> None:
-    """Return when the node should end or has ended."""
+    """Wait until the node should end or has ended."""
     poller = select.poll()
     for descriptor in (os.pidfd_open(pid), signals, *(() if parent is None else (parent,))):
         poller.register(descriptor, select.POLLIN)
@@ -80,7 +80,7 @@ def _die_with_parent() -> None:
 
 
 def _child_of(parent: int) -> int | None:
-    """The first child of a process, waited for a little; /proc names the parent in the fourth field of `stat`."""
+    """Return the first child of a process, after a short wait; the fourth field of `stat` in /proc is the parent."""
     deadline = time.monotonic() + _INIT_SECONDS
     while time.monotonic() < deadline and Path(f"/proc/{parent}").exists():
         for entry in Path("/proc").glob("[0-9]*/stat"):
@@ -92,7 +92,7 @@ def _child_of(parent: int) -> int | None:
 
 
 def _start_janitor(plan: Plan) -> int:
-    """Fork the janitor; returns the descriptor whose closing, by the keeper's end, sets it to work."""
+    """Fork the process that cleans up, and return the descriptor whose closing starts it, at the keeper's end."""
     reader, writer = os.pipe()
     if os.fork() > 0:
         os.close(reader)

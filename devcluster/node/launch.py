@@ -1,4 +1,4 @@
-"""Starting and ending a node from the user's process: prepares the files, starts the keeper, follows the start."""
+"""Starts and ends a node from the user's process: it prepares the files, starts the keeper and follows the start."""
 
 import json
 import os
@@ -157,7 +157,7 @@ def wait_until_ready(layout: Layout, component: str) -> None:
 
 
 def _apply(event: Event, pending: list[str]) -> bool:
-    """Keep the list of components that are awaited; true when the node is up."""
+    """Update the list of awaited components from an event, and return whether the node is up."""
     if event.kind == "started":
         pending.append(event.component)
     elif event.kind == "ready" and event.component in pending:
@@ -168,7 +168,7 @@ def _apply(event: Event, pending: list[str]) -> bool:
 
 
 def is_running(layout: Layout) -> bool:
-    """Whether anything of the cluster is left: the lock says so, whatever became of the processes."""
+    """Return whether anything of the cluster is left; the lock is held as long as any of its processes lives."""
     descriptor = locks.try_lock(layout.lock) if layout.root.is_dir() else -1
     if descriptor is None:
         return True
@@ -178,7 +178,7 @@ def is_running(layout: Layout) -> bool:
 
 
 def record_of(layout: Layout) -> dict[str, int]:
-    """The process ids of a running node."""
+    """Return the process ids of a running node."""
     try:
         record: dict[str, int] = json.loads(layout.record.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -196,7 +196,7 @@ def prune_logs(state_dir: Path, *, keep: int) -> None:
 
 
 def end(name: str, layout: Layout) -> bool:
-    """End a node and wait until nothing is left; also removes what a killed one left. False when there was nothing."""
+    """End a node, or remove what a killed one left; return False if there was nothing."""
     if not layout.root.is_dir():
         return False
     descriptor = locks.try_lock(layout.lock)

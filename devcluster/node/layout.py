@@ -1,4 +1,4 @@
-"""Where the files of one cluster lie, seen from outside and from inside its namespaces.
+"""Paths of the files of one cluster, from outside and from inside its namespaces.
 
 Only the standard library is imported here: keeper and init are to be small and to start at once.
 """
@@ -28,67 +28,67 @@ class Layout:
 
     @property
     def data(self) -> Path:
-        """Everything that ends with the cluster."""
+        """Directory that is removed with the cluster."""
         return self.root / "data"
 
     @property
     def logs(self) -> Path:
-        """What is kept after the end."""
+        """Directory that is kept after the end."""
         return self.root / "logs"
 
     @property
     def audit_log(self) -> Path:
-        """The API server's record of writes."""
+        """Path of the API server's audit log."""
         return self.logs / "audit.log"
 
     @property
     def events(self) -> Path:
-        """Progress of the start, one JSON object a line, written by init."""
+        """Path of the start's events, which init writes, one JSON object per line."""
         return self.logs / "events.jsonl"
 
     @property
     def lock(self) -> Path:
-        """Held for as long as anything of the cluster is left."""
+        """Path of the lock that is held while anything of the cluster is left."""
         return self.root / "lock"
 
     @property
     def plan(self) -> Path:
-        """What keeper and init have to do."""
+        """Path of the plan for keeper and init."""
         return self.data / "plan.json"
 
     @property
     def record(self) -> Path:
-        """Process ids and the port, written by the keeper."""
+        """Path of the keeper's record of process ids and the port."""
         return self.data / "record.json"
 
     @property
     def kubeconfig(self) -> Path:
-        """For the host."""
+        """Path of the kubeconfig for the host."""
         return self.root / "kubeconfig"
 
     @property
     def pki(self) -> Path:
-        """Keys and certificates."""
+        """Directory of keys and certificates."""
         return self.data / "pki"
 
     @property
     def config(self) -> Path:
-        """Configuration files of the components."""
+        """Directory of the components' configuration files."""
         return self.data / "config"
 
     def internal_kubeconfig(self, who: str) -> Path:
-        """For a component or a person inside the namespaces."""
+        """Return the path of a user's kubeconfig for use inside the namespaces."""
         return self.config / f"{who}.kubeconfig"
 
     @property
     def volumes(self) -> Path:
-        """Directories of the prepared persistent volumes."""
+        """Directory of the prepared persistent volumes."""
         return self.data / "volumes"
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a cluster is made of; travels to keeper and init as JSON."""
+    """Properties of a cluster, which keeper and init read as JSON."""
 
     name: str
     root: str
@@ -108,14 +108,14 @@ class Plan:
 
     @staticmethod
     def cgroup_of(name: str) -> str:
-        """The control group of the node of that name."""
+        """Return the control group of a node."""
         return f"memory-index-{name}"
 
     def write(self, path: Path) -> None:
-        """Save for keeper and init."""
+        """Save the plan for keeper and init."""
         path.write_text(json.dumps(asdict(self)), encoding="utf-8")
 
     @classmethod
     def read(cls, path: Path) -> "Plan":
-        """Load what `write` saved."""
+        """Load a plan that `write` saved."""
         return cls(**json.loads(path.read_text(encoding="utf-8")))

@@ -12,7 +12,7 @@ _WRITTEN_DIRECTORIES = ("/var/lib", "/var/log")
 
 
 def mount_private(root: Path) -> None:
-    """Give the node its own /run, with the cluster's state directory at one fixed place, and nothing of the host's."""
+    """Mount a /run for the node alone, with the cluster's state directory at a fixed path in it."""
     _run("mount", "--make-rprivate", "/")
     # Bound aside first, so that a state directory below /run is still reachable when /run is covered.
     _run("mount", "--bind", str(root), "/mnt")
@@ -24,7 +24,7 @@ def mount_private(root: Path) -> None:
 
 
 def _cover(directory: str) -> None:
-    """Keep the content visible and send writes to memory."""
+    """Mount an overlay that shows a directory's content and keeps writes in memory."""
     upper, work = (INSIDE.parent / "covers" / directory.strip("/") / part for part in ("upper", "work"))
     upper.mkdir(parents=True)
     work.mkdir()
@@ -43,7 +43,7 @@ def mount_name_resolution(layout: Layout) -> None:
 
 
 def snapshotter(directory: Path) -> str:
-    """`overlayfs` where this file system carries an overlay, else `native` (as in many containers)."""
+    """Choose the snapshotter: `overlayfs` if this file system supports an overlay, else `native`."""
     scratch = directory / "overlay-trial"
     for name in ("lower", "upper", "work", "merged"):
         (scratch / name).mkdir(parents=True, exist_ok=True)
@@ -58,7 +58,7 @@ def snapshotter(directory: Path) -> str:
 
 
 def build_network() -> None:
-    """The bridge holds the node's address before anything starts; the route keeps service addresses inside."""
+    """Create the bridge with the node's address, and the route that keeps service addresses inside."""
     socket.sethostname(NODE_NAME)
     _run("ip", "link", "set", "lo", "up")
     _run("ip", "link", "add", "cni0", "type", "bridge")
@@ -69,7 +69,7 @@ def build_network() -> None:
 
 
 def prepare_volumes(directory: Path, count: int) -> None:
-    """Directories behind the node's persistent volumes; the file group of a pod is applied to them by kubelet."""
+    """Create the directories of the node's persistent volumes, to which kubelet applies a pod's file group."""
     for index in range(count):
         (directory / f"pv-{index:02}").mkdir(parents=True, exist_ok=True)
 

@@ -41,7 +41,7 @@ CLIENTS = {
 
 @dataclass(frozen=True)
 class Pair:
-    """A certificate and its key in PEM."""
+    """A certificate and its key, in PEM."""
 
     certificate: bytes
     key: bytes
@@ -60,15 +60,15 @@ class Authority:
 
     @property
     def certificate(self) -> bytes:
-        """The authority's certificate in PEM."""
+        """Certificate of the authority, in PEM."""
         return self._certificate.public_bytes(serialization.Encoding.PEM)
 
     def client(self, user: str, group: str) -> Pair:
-        """A client certificate."""
+        """Issue a client certificate."""
         return self._issue(_name(user, group), ExtendedKeyUsageOID.CLIENT_AUTH, ())
 
     def server(self, name: str) -> Pair:
-        """A serving certificate for the node's and the API server's names and addresses."""
+        """Issue a serving certificate for the names and addresses of the node and the API server."""
         names: list[x509.GeneralName] = [x509.DNSName(entry) for entry in (name, NODE_NAME, *_SERVER_NAMES)]
         names += [x509.IPAddress(ipaddress.ip_address(entry)) for entry in _SERVER_ADDRESSES]
         return self._issue(_name(name, ""), ExtendedKeyUsageOID.SERVER_AUTH, names)
@@ -98,14 +98,14 @@ class Authority:
 
 
 def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    """A key in PEM, unencrypted: the directory it lies in is private."""
+    """Write a key in PEM, unencrypted, since its directory is private."""
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
 
 
 def write(directory: Path) -> dict[str, Pair]:
-    """Make and save everything that the components read from files; returns the clients' pairs by name."""
+    """Make and save the keys and certificates that components read, and return the clients' pairs by name."""
     directory.mkdir(parents=True, mode=0o700)
     authority = Authority()
     clients = {who: authority.client(user, group) for who, (user, group) in CLIENTS.items()}

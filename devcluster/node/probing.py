@@ -1,4 +1,4 @@
-"""Asking components whether they are ready. Every answer but a good one means: not yet."""
+"""Probes components for readiness; every answer but success means that they are not ready yet."""
 
 import http.client
 import socket
@@ -11,7 +11,7 @@ _TIMEOUT = 2.0
 
 
 def is_ready(probe: Probe) -> bool:
-    """One attempt; a task's end is seen by its parent, not here."""
+    """Probe once; a task is never ready here, since only its parent sees its end."""
     try:
         if probe.kind == "socket":
             return _accepts(probe.target)

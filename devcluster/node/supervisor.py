@@ -24,7 +24,7 @@ class ComponentFailedError(Exception):
 
 
 class Supervisor:
-    """Runs a set of components until one of them cannot be kept running."""
+    """A supervisor that runs components until one of them cannot be kept running."""
 
     def __init__(
         self, components: Sequence[Component], log_file: Callable[[str], Path], events: EventLog, ready_seconds: float
@@ -41,7 +41,11 @@ class Supervisor:
         self._up = False
 
     def run(self) -> None:
-        """Supervise for ever; returns only by raising."""
+        """Supervise until a component fails for good.
+
+        Raises:
+            ComponentFailedError: a component died too often or did not become ready in time.
+        """
         while True:
             self._reap()
             self._start_what_can_start()

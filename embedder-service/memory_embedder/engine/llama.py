@@ -89,7 +89,7 @@ class LlamaEngine:
 
     @property
     def facts(self) -> EngineFacts:
-        """What was loaded."""
+        """Properties of the loaded model."""
         return self._facts
 
     def encode(self, text: str) -> EncodedText:
@@ -151,7 +151,11 @@ class LlamaComputer:
         self._batch = NativeBatch(native.llama_batch, facts.batch_capacity, facts.max_sequences)
 
     def embed(self, sequences: Sequence[TokenIds]) -> Vectors:
-        """Unit vectors, one row per sequence."""
+        """Compute unit vectors of shape (sequences, dimensions).
+
+        Raises:
+            EmbedderError: llama.cpp failed on the batch or on a sequence of it.
+        """
         self._batch.fill(sequences)
         if self._memory:
             native.llama_memory_clear(self._memory, True)  # noqa: FBT003 -- the same

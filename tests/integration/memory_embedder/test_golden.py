@@ -81,7 +81,7 @@ def test_smaller_weights_stay_close_to_the_reference(
     engine.close()
 
 
-def test_a_texts_vector_does_not_depend_on_its_company_in_the_batch(f32_engine: LlamaEngine) -> None:
+def test_a_texts_vector_does_not_depend_on_the_other_texts_of_its_batch(f32_engine: LlamaEngine) -> None:
     computer = f32_engine.computer(1)
     tokens = [f32_engine.encode(text).tokens for text in list(TEXTS.values())[:14]]
     together = computer.embed(tokens)
@@ -107,7 +107,7 @@ def test_only_the_start_of_an_enormous_text_is_tokenised_and_the_result_is_the_s
     assert encoded.tokens.tolist() == reference.tokenize(text[:20_000])
 
 
-def test_a_quantised_model_for_a_gpu_is_not_tried_on_the_cpu_first(
+def test_a_quantised_model_for_a_gpu_gets_no_trial_of_amx_on_the_cpu(
     q8_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(llama, "amx_works", lambda _: pytest.fail("the model was loaded twice"))

@@ -76,7 +76,7 @@ def test_a_configuration_that_cannot_work_ends_the_process_with_one_sentence(
     assert "Traceback" not in text
 
 
-def test_a_gpu_asked_for_in_vain_keeps_the_process_alive_and_unready(f16_file: Path, tmp_path: Path) -> None:
+def test_a_requested_gpu_that_is_absent_keeps_the_process_alive_and_unready(f16_file: Path, tmp_path: Path) -> None:
     import subprocess
     import sys
     import time
@@ -171,7 +171,7 @@ async def test_a_flood_with_a_third_malformed_gets_no_5xx_and_leaks_neither_memo
         assert CANARY not in (await client.get("/metrics")).text
 
 
-def test_http_that_is_no_http_does_not_disturb_the_server(server: Any) -> None:
+def test_bytes_that_are_not_http_do_not_disturb_the_server(server: Any) -> None:
     host, port = server.url.removeprefix("http://").split(":")
     for data in (
         b"\x16\x03\x01\x02\x00",

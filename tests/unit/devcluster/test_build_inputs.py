@@ -111,7 +111,7 @@ def test_every_builder_gets_target_arguments_and_contexts(arguments: list[str]) 
     assert arguments[-1] == "."
 
 
-def test_an_image_is_rebuilt_when_its_base_or_what_it_was_given_changes(tmp_path: Path) -> None:
+def test_an_image_is_rebuilt_when_its_base_or_its_contexts_change(tmp_path: Path) -> None:
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()
     (tmp_path / "two" / "model.gguf").write_bytes(b"weights")
@@ -130,7 +130,7 @@ def test_everything_that_goes_into_an_image_exists(image: object) -> None:
     assert all((REPOSITORY / path).exists() for path in image.inputs)  # type: ignore[attr-defined]
 
 
-def test_cloudnative_pgs_deployment_pulls_nothing_it_has_and_may_use_a_processor() -> None:
+def test_cloudnative_pgs_deployment_pulls_no_image_that_is_there_and_has_no_cpu_limit() -> None:
     manifest = """
 apiVersion: v1
 kind: Namespace

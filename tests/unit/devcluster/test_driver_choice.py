@@ -35,25 +35,25 @@ class Fake(Driver):
         return []
 
 
-def test_the_first_driver_that_can_run_is_taken() -> None:
+def test_the_first_driver_that_can_run_is_chosen() -> None:
     choice = choose([Fake(DriverName.KIND), Fake(DriverName.NODE)], None)
     assert choice.driver.name == "kind"
 
 
-def test_the_reason_says_why_an_earlier_driver_was_passed_over() -> None:
+def test_the_reason_says_why_an_earlier_driver_was_not_chosen() -> None:
     choice = choose([Fake(DriverName.KIND, "no Docker"), Fake(DriverName.NODE)], None)
     assert choice.driver.name == "node"
     assert "title of node" in choice.reason
     assert "no Docker" in choice.reason
 
 
-def test_a_driver_that_was_asked_for_is_taken_even_with_problems() -> None:
+def test_a_requested_driver_is_chosen_even_with_problems() -> None:
     choice = choose([Fake(DriverName.KIND), Fake(DriverName.NODE, "no root")], DriverName.NODE)
     assert choice.driver.name == "node"
     assert choice.reason == "asked for"
 
 
-def test_the_present_kubeconfig_is_never_used_unasked() -> None:
+def test_the_present_kubeconfig_is_used_only_on_request() -> None:
     drivers = [Fake(DriverName.KIND, "no Docker"), Fake(DriverName.NODE, "no root"), Fake(DriverName.CURRENT)]
     with pytest.raises(DevclusterError) as caught:
         choose(drivers, None)

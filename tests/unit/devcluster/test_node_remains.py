@@ -32,7 +32,7 @@ def test_a_control_group_of_version_2_is_made_once_and_removed_with_all_below_it
     assert not (tmp_path / "memory-index-x").exists()
 
 
-def test_what_a_killed_cluster_left_is_removed_by_down_and_its_logs_stay(tmp_path: Path) -> None:
+def test_down_removes_the_remains_of_a_killed_cluster_but_not_its_logs(tmp_path: Path) -> None:
     layout = Layout(tmp_path / "unit-remains")
     layout.data.mkdir(parents=True)
     (layout.data / "etcd").write_text("x", encoding="utf-8")
@@ -59,7 +59,7 @@ def test_a_second_cluster_of_the_same_name_is_refused(tmp_path: Path) -> None:
     assert not launch.is_running(layout)
 
 
-def test_a_failed_command_is_told_with_the_end_of_its_output() -> None:
+def test_the_error_of_a_failed_command_has_the_end_of_its_output() -> None:
     with pytest.raises(CommandError, match="sh -c") as caught:
         processes.run(["sh", "-c", "echo no space left >&2; exit 4"])
     assert caught.value.returncode == 4
@@ -78,7 +78,7 @@ def test_a_streamed_command_hands_over_its_lines_and_its_failure() -> None:
     assert lines == ["one", "two"]
 
 
-def test_waiting_in_vain_says_what_for() -> None:
+def test_a_wait_that_times_out_names_its_condition() -> None:
     with pytest.raises(DevclusterError, match="the moon is full"):
         retrying.until("the moon is full", lambda: False, seconds=0, every=0)
 

@@ -48,7 +48,7 @@ def test_a_component_waits_for_what_it_needs(run: Callable[..., tuple[str, list[
     ]
 
 
-def test_a_failure_is_told_with_the_end_of_the_log(run: Callable[..., tuple[str, list[Event]]]) -> None:
+def test_an_error_has_the_end_of_the_failed_components_log(run: Callable[..., tuple[str, list[Event]]]) -> None:
     failure, _ = run(task("broken", "import sys; print('the disk is full'); sys.exit(3)"))
     assert "broken ended with status 3" in failure
     assert "the disk is full" in failure

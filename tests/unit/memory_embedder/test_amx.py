@@ -1,4 +1,4 @@
-"""AMX kernels are tried where dying of them costs nothing."""
+"""AMX kernels are tried in a child process, whose death costs nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ENDS = {
 
 
 @pytest.mark.parametrize(("program", "lives"), _ENDS.values(), ids=_ENDS.keys())
-def test_only_a_process_that_ends_well_in_time_survives(program: str, lives: bool) -> None:
+def test_a_process_survives_if_it_ends_with_success_in_time(program: str, lives: bool) -> None:
     assert amx.survives([sys.executable, "-c", program], 20.0 if program != _ENDS["never"][0] else 0.5) is lives
 
 
@@ -42,5 +42,5 @@ def test_nothing_is_tried_where_no_kernel_has_amx(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize(("kernels", "may"), [("sapphirerapids", True), ("built-in", True), ("zen4", False)])
-def test_only_kernels_that_may_use_amx_have_to_be_kept_from_it(kernels: str, may: bool) -> None:
+def test_kernels_are_said_to_have_amx_only_where_they_may_use_it(kernels: str, may: bool) -> None:
     assert Backends(kernels, ()).amx is may
