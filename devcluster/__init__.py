@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from devcluster.cluster import Cluster
-    from devcluster.cnpg import install_cnpg
     from devcluster.errors import CommandError, DevclusterError, UnsupportedError
     from devcluster.images.project import ProjectImages, build_images, load_images
+    from devcluster.install import install_cnpg
     from devcluster.postgres import Postgres, create_database, create_postgres
     from devcluster.progress import ConsoleReporter, Reporter, SilentReporter
     from devcluster.sessions import choose_driver, connect, find, prepare, start, stop
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Cluster": "cluster",
-    "install_cnpg": "cnpg",
+    "install_cnpg": "install",
     "CommandError": "errors",
     "DevclusterError": "errors",
     "UnsupportedError": "errors",

@@ -11,14 +11,14 @@ from typing import Annotated
 import typer
 
 from devcluster import preflight, sessions
-from devcluster.binaries import Binaries
-from devcluster.cnpg import install_cnpg
+from devcluster.building.binaries import Binaries
+from devcluster.building.wheel import build_llama_wheel
 from devcluster.errors import DevclusterError
 from devcluster.images.project import build_images
+from devcluster.install import install_cnpg
 from devcluster.postgres import create_postgres
 from devcluster.progress import ConsoleReporter
 from devcluster.settings import DriverName, Settings
-from devcluster.wheel import build_llama_wheel
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, rich_markup_mode=None, help="A real Kubernetes cluster on one machine."

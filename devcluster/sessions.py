@@ -1,6 +1,7 @@
 """Starts, finds and ends clusters of any driver."""
 
-from devcluster.binaries import Binaries
+from devcluster.building.binaries import Binaries
+from devcluster.building.programs import Programs
 from devcluster.cluster import Cluster
 from devcluster.drivers.base import Choice, Driver, choose
 from devcluster.drivers.current import CurrentDriver
@@ -8,7 +9,6 @@ from devcluster.drivers.kind import KindDriver
 from devcluster.drivers.node import NodeDriver
 from devcluster.errors import DevclusterError
 from devcluster.images.project import build_images
-from devcluster.programs import Programs
 from devcluster.progress import ConsoleReporter, Reporter
 from devcluster.settings import Settings
 

@@ -11,11 +11,10 @@ from devcluster.demo.dataset import Dataset
 from devcluster.demo.diagnosis import of_pods
 from devcluster.demo.local import local_stand
 from devcluster.demo.narrator import Narrator
-from devcluster.demo.operator import NAMESPACE as OPERATOR_NAMESPACE
-from devcluster.demo.operator import install_operator
 from devcluster.demo.stand import DemoError
 from devcluster.demo.story import Record
 from devcluster.errors import DevclusterError, UnsupportedError
+from devcluster.install import OPERATOR_NAMESPACE, install_operator
 from devcluster.settings import REPOSITORY, DriverName, Settings
 
 MANIFEST = REPOSITORY / "examples" / "demo.yaml"

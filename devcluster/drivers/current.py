@@ -4,12 +4,13 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from devcluster import kubeconfig, preflight, versions
+from devcluster import kubeconfig, preflight
+from devcluster.building import versions
+from devcluster.building.programs import Programs
 from devcluster.cluster import Cluster
 from devcluster.drivers.base import ClusterState, Driver
 from devcluster.errors import DevclusterError, UnsupportedError
 from devcluster.preflight import Problem
-from devcluster.programs import Programs
 from devcluster.progress import Reporter
 from devcluster.settings import DriverName
 

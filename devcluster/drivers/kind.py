@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from devcluster import preflight, processes, versions
+from devcluster import preflight, processes
+from devcluster.building import versions
+from devcluster.building.programs import Programs
 from devcluster.cluster import Cluster
 from devcluster.drivers.base import ClusterState, Driver
 from devcluster.errors import CommandError, UnsupportedError
 from devcluster.preflight import Problem
-from devcluster.programs import Programs
 from devcluster.progress import Reporter
 from devcluster.settings import DriverName, Settings
 

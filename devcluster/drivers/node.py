@@ -6,8 +6,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from devcluster import preflight, processes, versions
-from devcluster.binaries import Binaries
+from devcluster import preflight, processes
+from devcluster.building import versions
+from devcluster.building.binaries import Binaries
 from devcluster.cluster import Cluster
 from devcluster.drivers.base import ClusterState, Driver
 from devcluster.errors import DevclusterError

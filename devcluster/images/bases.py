@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from devcluster import processes, versions
-from devcluster.binaries import Binaries, go_architecture
-from devcluster.digests import digest_of
+from devcluster import processes
+from devcluster.building import versions
+from devcluster.building.binaries import Binaries, go_architecture
+from devcluster.building.digests import digest_of
 from devcluster.errors import DevclusterError
 from devcluster.images.archives import ImageConfig, write_archive
 from devcluster.locks import locked

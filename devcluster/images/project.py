@@ -5,16 +5,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from devcluster import versions
-from devcluster.binaries import Binaries
+from devcluster.building import versions
+from devcluster.building.binaries import Binaries
+from devcluster.building.digests import digest_of_files
+from devcluster.building.wheel import wheel_path
 from devcluster.cluster import Cluster
-from devcluster.digests import digest_of_files
 from devcluster.images.bases import BaseImages
 from devcluster.images.builders import Build, Builder, choose_builder
 from devcluster.locks import locked
 from devcluster.progress import ConsoleReporter, Reporter
 from devcluster.settings import REPOSITORY, Settings
-from devcluster.wheel import wheel_path
 
 _KEPT_ARCHIVES = 4
 _MODEL = "all-MiniLM-L6-v2.gguf"

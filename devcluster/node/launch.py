@@ -11,7 +11,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from devcluster import kubeconfig, locks, versions
+from devcluster import kubeconfig, locks
+from devcluster.building import versions
 from devcluster.errors import DevclusterError
 from devcluster.node import pki
 from devcluster.node.addons import VOLUME_COUNT

@@ -14,8 +14,7 @@ import pytest
 
 import devcluster
 from devcluster.cluster import Cluster
-from devcluster.demo.operator import NAMESPACE as OPERATOR_NAMESPACE
-from devcluster.demo.operator import install_operator
+from devcluster.install import OPERATOR_NAMESPACE, install_operator
 from devcluster.postgres import Postgres
 from tests.e2e import evidence
 from tests.e2e.tenants import Tenant

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from devcluster.demo.operator import NAMESPACE as OPERATOR_NAMESPACE
+from devcluster.install import OPERATOR_NAMESPACE
 from tests.e2e.conftest import Platform, open_tenant
 from tests.e2e.tenants import Tenant
 from tests.e2e.texts import Row, rows

@@ -9,8 +9,8 @@ import tempfile
 from pathlib import Path
 
 from devcluster import processes
-from devcluster.binaries import go_architecture
-from devcluster.digests import digest_of_files
+from devcluster.building.binaries import go_architecture
+from devcluster.building.digests import digest_of_files
 from devcluster.errors import DevclusterError
 from devcluster.locks import locked
 from devcluster.progress import Reporter

@@ -15,10 +15,10 @@ from typing import Any
 import devcluster
 from devcluster.cluster import Cluster
 from devcluster.demo import follow, objects
-from devcluster.demo.operator import install_operator
 from devcluster.demo.stand import DIMENSIONS, MODEL
 from devcluster.errors import CommandError
 from devcluster.images.project import build_former_operator
+from devcluster.install import install_operator
 from devcluster.postgres import Postgres, create_database
 from memory_bench.report import console
 from memory_bench.swap.load import question, texts

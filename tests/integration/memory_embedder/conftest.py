@@ -23,7 +23,7 @@ import numpy.typing as npt
 import pytest
 from safetensors.numpy import load_file
 
-from devcluster import wheel
+from devcluster.building import wheel
 from devcluster.settings import Settings
 from memory_embedder.engine.llama import EngineOptions, LlamaEngine
 from memory_embedder.models.convert.bert import WeightType

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from devcluster.binaries import Binaries
+from devcluster.building.binaries import Binaries
 from devcluster.progress import ConsoleReporter
 from devcluster.settings import Settings
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from devcluster import binaries, cnpg, versions
-from devcluster.digests import digest_of, digest_of_files
+from devcluster import install
+from devcluster.building import binaries, versions
+from devcluster.building.digests import digest_of, digest_of_files
 from devcluster.errors import DevclusterError
 from devcluster.images.archives import ImageConfig, image_names, write_archive
 from devcluster.images.bases import cnpg_image, mirror_from
@@ -145,7 +146,7 @@ spec:
         imagePullPolicy: Always
         resources: {limits: {cpu: 100m, memory: 200Mi}}
 """
-    adapted = cnpg.adapted(manifest)
+    adapted = install.adapted(manifest)
     assert "kind: Namespace" in adapted
     assert "IfNotPresent" in adapted
     assert "cpu" not in adapted

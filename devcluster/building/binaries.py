@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from devcluster import processes
-from devcluster.digests import digest_of_files
+from devcluster.building.digests import digest_of_files
+from devcluster.building.versions import tool_module, tool_version
 from devcluster.errors import DevclusterError
 from devcluster.locks import locked
 from devcluster.progress import Reporter
 from devcluster.settings import REPOSITORY, Settings
-from devcluster.versions import tool_module, tool_version
 
 _FLAGS = ("-trimpath", "-buildvcs=false", "-mod=readonly")
 _SOURCES = ("go.mod", "go.sum", "tools.go", "main.go")

@@ -1,18 +1,22 @@
-"""Installs CloudNativePG from its own release manifest."""
+"""Installs CloudNativePG from its release manifest, and our operator from the chart of this checkout."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import yaml
 
-from devcluster.binaries import Binaries
+from devcluster.building.binaries import Binaries
 from devcluster.cluster import Cluster
 from devcluster.errors import DevclusterError
 from devcluster.progress import Reporter, SilentReporter
 from devcluster.retrying import until
-from devcluster.settings import Settings
+from devcluster.settings import REPOSITORY, Settings
 
-NAMESPACE = "cnpg-system"
+CNPG_NAMESPACE = "cnpg-system"
+OPERATOR_NAMESPACE = "memory-index-system"
+CHART = REPOSITORY / "charts" / "memory-index"
+_RELEASE, _TIMEOUT = "memory-index", "120s"
 _DEPLOYMENT = "cnpg-controller-manager"
 
 
@@ -24,7 +28,7 @@ def install_cnpg(cluster: Cluster, *, settings: Settings | None = None, reporter
     with reporter.step("Install CloudNativePG"):
         cluster.await_image("cnpg")
         cluster.kubectl("apply", "--server-side", "--force-conflicts", "--filename=-", input=manifest)
-        cluster.kubectl("-n", NAMESPACE, "rollout", "status", f"deployment/{_DEPLOYMENT}", "--timeout=300s")
+        cluster.kubectl("-n", CNPG_NAMESPACE, "rollout", "status", f"deployment/{_DEPLOYMENT}", "--timeout=300s")
         # The rollout ends before the webhook's address has reached kube-proxy; a dry run tells when it has.
         until("CloudNativePG's webhook answers", lambda: _webhook_answers(cluster), seconds=60)
 
@@ -54,7 +58,7 @@ def _webhook_answers(cluster: Cluster) -> bool:
     probe: dict[str, Any] = {
         "apiVersion": "postgresql.cnpg.io/v1",
         "kind": "Cluster",
-        "metadata": {"name": "webhook-probe", "namespace": NAMESPACE},
+        "metadata": {"name": "webhook-probe", "namespace": CNPG_NAMESPACE},
         "spec": {"instances": 1, "storage": {"size": "1Gi"}},
     }
     try:
@@ -62,3 +66,26 @@ def _webhook_answers(cluster: Cluster) -> bool:
     except DevclusterError:
         return False
     return True
+
+
+def install_operator(cluster: Cluster, *, operator_image: str, embedder_image: str, chart: Path = CHART) -> None:
+    """Install or upgrade the release and wait until the operator is ready."""
+    # helm never updates a definition that exists, so a cluster that was kept would go on with an older checkout's
+    cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(chart / "crds"))
+    cluster.helm(
+        "upgrade",
+        "--install",
+        _RELEASE,
+        str(chart),
+        f"--namespace={OPERATOR_NAMESPACE}",
+        "--create-namespace",
+        *_image_values("operator.image", operator_image),
+        *_image_values("embedder.image", embedder_image),
+        "--wait",
+        f"--timeout={_TIMEOUT}",
+    )
+
+
+def _image_values(path: str, reference: str) -> tuple[str, ...]:
+    repository, _, tag = reference.rpartition(":")
+    return (f"--set-string={path}.repository={repository}", f"--set-string={path}.tag={tag}")

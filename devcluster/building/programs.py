@@ -2,7 +2,7 @@
 
 import shutil
 
-from devcluster.binaries import Binaries
+from devcluster.building.binaries import Binaries
 from devcluster.errors import DevclusterError
 
 
