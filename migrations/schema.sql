@@ -5,17 +5,26 @@ CREATE FUNCTION public.memory_index_column_model() RETURNS integer
     LANGUAGE sql STABLE PARALLEL SAFE
     AS $$SELECT 1$$;
 
+CREATE FUNCTION public.memory_index_forget() RETURNS trigger
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog'
+    AS $$BEGIN IF to_regclass('"public"."memory_embedding_failures"') IS NOT NULL THEN DELETE FROM "public"."memory_embedding_failures" WHERE id IN (SELECT f.id FROM "public"."memory_embedding_failures" f JOIN gone g ON g.id = f.id FOR UPDATE OF f SKIP LOCKED); END IF; IF to_regclass('"public"."memory_standby_failures"') IS NOT NULL THEN DELETE FROM "public"."memory_standby_failures" WHERE id IN (SELECT f.id FROM "public"."memory_standby_failures" f JOIN gone g ON g.id = f.id FOR UPDATE OF f SKIP LOCKED); END IF; RETURN NULL; END$$;
+
 CREATE FUNCTION public.memory_index_guard() RETURNS trigger
-    LANGUAGE plpgsql
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog'
     AS $$
         BEGIN
             IF TG_OP = 'UPDATE' AND NEW.content IS DISTINCT FROM OLD.content THEN
                 NEW.embedding := NULL;
             END IF;
-            IF NOT (NOT (NEW.is_sensitive IS NOT FALSE) AND NEW.deleted_at IS NULL) THEN
+            IF NOT ((NOT (NEW.is_sensitive IS NOT FALSE)) AND (NEW.deleted_at IS NULL)) THEN
                 NEW.embedding := NULL;
             ELSIF NEW.embedding IS NULL THEN
                 PERFORM pg_catalog.pg_notify('memory_index_pending', TG_TABLE_NAME);
+            END IF;
+            IF TG_OP = 'UPDATE' AND (NEW.content IS DISTINCT FROM OLD.content OR NOT ((NOT (NEW.is_sensitive IS NOT FALSE)) AND (NEW.deleted_at IS NULL))) THEN
+                DELETE FROM "public"."memory_embedding_failures" WHERE id IN (SELECT id FROM "public"."memory_embedding_failures" WHERE id = OLD.id FOR UPDATE SKIP LOCKED); DELETE FROM "public"."memory_standby_failures" WHERE id IN (SELECT id FROM "public"."memory_standby_failures" WHERE id = OLD.id FOR UPDATE SKIP LOCKED);
             END IF;
             RETURN NEW;
         END
@@ -38,7 +47,7 @@ CREATE FUNCTION public.memory_index_guard_standby() RETURNS trigger
             IF TG_OP = 'UPDATE' AND NEW.content IS DISTINCT FROM OLD.content THEN
                 NEW.embedding_standby := NULL;
             END IF;
-            IF NOT (NOT (NEW.is_sensitive IS NOT FALSE) AND NEW.deleted_at IS NULL) THEN
+            IF NOT ((NOT (NEW.is_sensitive IS NOT FALSE)) AND (NEW.deleted_at IS NULL)) THEN
                 NEW.embedding_standby := NULL;
             END IF;
             RETURN NEW;
@@ -47,7 +56,7 @@ CREATE FUNCTION public.memory_index_guard_standby() RETURNS trigger
 
 CREATE FUNCTION public.memory_index_text_hash(content text) RETURNS text
     LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
-    AS $$SELECT pg_catalog.md5(content)$$;
+    AS $$SELECT pg_catalog.md5('(64 digits of a random key)' OPERATOR(pg_catalog.||) pg_catalog.md5('(64 digits of a random key)' OPERATOR(pg_catalog.||) content))$$;
 
 CREATE TABLE public.memories (
     id integer NOT NULL,
@@ -91,6 +100,10 @@ CREATE TABLE public.memory_index_alembic_version (
     version_num character varying(32) NOT NULL
 );
 
+CREATE TABLE public.memory_index_alembic_version__memories (
+    version_num character varying(32) NOT NULL
+);
+
 CREATE TABLE public.memory_index_models (
     id integer NOT NULL,
     name text NOT NULL,
@@ -122,6 +135,7 @@ CREATE TABLE public.memory_index_state (
     column_adopted boolean NOT NULL,
     discarding boolean NOT NULL,
     updated_at timestamp with time zone DEFAULT now() NOT NULL,
+    table_oid regclass,
     CONSTRAINT memory_index_state_singleton_check CHECK (singleton)
 );
 
@@ -165,6 +179,9 @@ ALTER TABLE ONLY public.memories
 ALTER TABLE ONLY public.memory_embedding_failures
     ADD CONSTRAINT memory_embedding_failures_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY public.memory_index_alembic_version__memories
+    ADD CONSTRAINT memory_index_alembic_version__memories_pkc PRIMARY KEY (version_num);
+
 ALTER TABLE ONLY public.memory_index_alembic_version
     ADD CONSTRAINT memory_index_alembic_version_pkc PRIMARY KEY (version_num);
 
@@ -193,6 +210,10 @@ CREATE INDEX idx_memories_updated ON public.memories USING btree (updated_at);
 CREATE INDEX idx_memories_user ON public.memories USING btree (user_id);
 
 CREATE UNIQUE INDEX memory_index_swaps_one_open ON public.memory_index_swaps USING btree ((true)) WHERE (stage = ANY (ARRAY['planned'::text, 'filling'::text, 'indexing'::text, 'gating'::text, 'ready'::text, 'refused'::text]));
+
+CREATE TRIGGER zz_memory_index_delete AFTER DELETE ON public.memories REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION public.memory_index_forget();
+
+ALTER TABLE public.memories ENABLE ALWAYS TRIGGER zz_memory_index_delete;
 
 CREATE TRIGGER zz_memory_index_insert BEFORE INSERT ON public.memories FOR EACH ROW EXECUTE FUNCTION public.memory_index_guard();
 

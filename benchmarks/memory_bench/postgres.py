@@ -16,9 +16,10 @@ import psutil
 
 from memory_bench.harness.dataset import Memory
 from memory_bench.harness.vectors import EmbeddedSet
+from memory_recall.hnsw import repair
+from memory_recall.hnsw.repair import IndexParameters
 from memory_recall.postgres.connection import DsnText, Pool
-from memory_recall.schema.ddl import TargetModel
-from memory_recall.schema.migrate import MigrationRequest, migrate
+from memory_recall.schema.migrate import MigrationRequest, TargetModel, migrate
 
 T = TypeVar("T")
 
@@ -38,12 +39,12 @@ def bare_model(name: str, dimensions: int) -> TargetModel:
 
 async def migrate_schema(dsn: str, model: TargetModel) -> None:
     """Give the table `memories` everything but the vector index."""
-    await migrate(DsnText(dsn), MigrationRequest("memories", model, MIGRATIONS), to="schema")
+    await migrate(DsnText(dsn), MigrationRequest("memories", model, MIGRATIONS))
 
 
-async def build_index(dsn: str, model: TargetModel) -> None:
+async def build_index(dsn: str) -> None:
     """Build the vector index of a migrated table."""
-    await migrate(DsnText(dsn), MigrationRequest("memories", model, MIGRATIONS), to="head")
+    await repair.build_index(DsnText(dsn), "memories", IndexParameters())
 
 
 class MeasuredServer:
@@ -205,7 +206,7 @@ class BenchmarkDatabase:
         )
         await owner.execute("VACUUM ANALYZE memories")
         await owner.close()
-        await build_index(self._dsn, model)
+        await build_index(self._dsn)
 
     @staticmethod
     async def _execute(statement: str, dsn: str) -> None:

@@ -1,7 +1,6 @@
 """The table of memories, in the memory API's shape, where there is none yet."""
 
-from memory_recall.schema.ddl import steps
-from memory_recall.schema.table import quoted
+from alembic import context
 
 revision = "0001"
 down_revision = None
@@ -11,13 +10,12 @@ depends_on = None
 
 def upgrade() -> None:
     """Create `memories` unless it exists; the API's own table is left exactly as it is."""
-    with steps() as run:
-        table = run.target.table
-        if table.exists:
+    with context.config.attributes["steps"]() as steps:
+        if steps.value("SELECT to_regclass({table_literal}) IS NOT NULL") is True:
             return
-        run.run(
-            f"""
-            CREATE TABLE IF NOT EXISTS {table.qualified} (
+        steps.run(
+            """
+            CREATE TABLE IF NOT EXISTS {table} (
                 id serial PRIMARY KEY,
                 content text NOT NULL,
                 category varchar(50) DEFAULT 'facts',
@@ -38,13 +36,9 @@ def upgrade() -> None:
             )
             """
         )
-        for suffix, definition in (
-            ("search", "USING gin (search_vector)"),
-            ("user", "(user_id)"),
-            ("updated", "(updated_at)"),
-        ):
-            index = quoted(f"idx_{table.name}_{suffix}")
-            run.run(f"CREATE INDEX IF NOT EXISTS {index} ON {table.qualified} {definition}")
+        steps.run('CREATE INDEX IF NOT EXISTS "idx_{name}_search" ON {table} USING gin (search_vector)')
+        steps.run('CREATE INDEX IF NOT EXISTS "idx_{name}_user" ON {table} (user_id)')
+        steps.run('CREATE INDEX IF NOT EXISTS "idx_{name}_updated" ON {table} (updated_at)')
 
 
 def downgrade() -> None:

@@ -5,58 +5,58 @@ cleared, so nothing slips in between. Every step may be repeated, because a kill
 again.
 """
 
-from memory_recall.schema.ddl import Steps, literal, steps
-from memory_recall.schema.table import EMBEDDING_COLUMN, NOTIFY_CHANNEL, MemoryTable
+from typing import Any
+
+from alembic import context
 
 revision = "0002"
 down_revision = "0001"
 branch_labels = None
 depends_on = None
 
-CONSTRAINT = "memory_index_no_private_embedding"
-TRIGGERS = ("zz_memory_index_insert", "zz_memory_index_update")  # last by name: they judge what other triggers made
-BATCH = 2000
-
 
 def upgrade() -> None:
     """Add column, rules, queue index and bookkeeping."""
-    with steps() as run:
-        _create_own_tables(run)
-        _record_state(run)
-        _create_functions(run)
-        run.run(
-            f"ALTER TABLE {run.target.table.qualified} ADD COLUMN IF NOT EXISTS {EMBEDDING_COLUMN} "
-            f"{run.target.table.vector_type(run.target.model.dimensions)}"
+    with context.config.attributes["steps"]() as steps:
+        _create_own_tables(steps)
+        _record_state(steps)
+        _create_functions(steps)
+        steps.run("ALTER TABLE {table} ADD COLUMN IF NOT EXISTS embedding {vectors}.halfvec({dimensions})")
+        _create_triggers(steps)
+        _create_constraint(steps)
+        steps.build_index(
+            "idx_{name}_embedding_pending",
+            "ON {table} (id) WHERE (embedding IS NULL AND (NOT (is_sensitive {sensitive}) AND deleted_at IS NULL))",
         )
-        _create_triggers(run)
-        _create_constraint(run)
-        _build_queue_indexes(run)
+        steps.build_index(
+            "idx_{name}_embedding_withheld",
+            "ON {table} (id) WHERE NOT (NOT (is_sensitive {sensitive}) AND deleted_at IS NULL)",
+        )
 
 
 def downgrade() -> None:
-    """Remove what this revision added; a column that was there before us stays."""
-    with steps() as run:
-        table = run.target.table
-        adopted = run.value(f"SELECT column_adopted FROM {table.own('memory_index_state')}")
-        for trigger in TRIGGERS:
-            run.run(f"DROP TRIGGER IF EXISTS {trigger} ON {table.qualified}")
-        for suffix in ("pending", "withheld"):
-            run.drop_index(f"idx_{table.name}_embedding_{suffix}")
-        run.run(f"ALTER TABLE {table.qualified} DROP CONSTRAINT IF EXISTS {CONSTRAINT}")
+    """Remove what this revision added and the vector index; a column that was there before us stays."""
+    with context.config.attributes["steps"]() as steps:
+        adopted = steps.value('SELECT column_adopted FROM {schema}."memory_index_state{suffix}"')
+        steps.run("DROP TRIGGER IF EXISTS zz_memory_index_insert ON {table}")
+        steps.run("DROP TRIGGER IF EXISTS zz_memory_index_update ON {table}")
+        steps.drop_index("idx_{name}_embedding_pending")
+        steps.drop_index("idx_{name}_embedding_withheld")
+        steps.drop_index("idx_{name}_embedding")
+        steps.run("ALTER TABLE {table} DROP CONSTRAINT IF EXISTS memory_index_no_private_embedding")
         if adopted is not True:
-            run.run(f"ALTER TABLE {table.qualified} DROP COLUMN IF EXISTS {EMBEDDING_COLUMN}")
-        run.run(f"DROP FUNCTION IF EXISTS {table.own('memory_index_guard')}()")
-        run.run(f"DROP FUNCTION IF EXISTS {table.own('memory_index_text_hash')}(text)")
-        for own in ("memory_embedding_failures", "memory_index_state", "memory_index_models"):
-            run.run(f"DROP TABLE IF EXISTS {table.own(own)}")
+            steps.run("ALTER TABLE {table} DROP COLUMN IF EXISTS embedding")
+        steps.run('DROP FUNCTION IF EXISTS {schema}."memory_index_guard{suffix}"()')
+        steps.run('DROP FUNCTION IF EXISTS {schema}."memory_index_text_hash{suffix}"(text)')
+        steps.run('DROP TABLE IF EXISTS {schema}."memory_embedding_failures{suffix}"')
+        steps.run('DROP TABLE IF EXISTS {schema}."memory_index_state{suffix}"')
+        steps.run('DROP TABLE IF EXISTS {schema}."memory_index_models{suffix}"')
 
 
-def _create_own_tables(run: Steps) -> None:
-    table = run.target.table
-    models = table.own("memory_index_models")
-    run.run(
-        f"""
-        CREATE TABLE IF NOT EXISTS {models} (
+def _create_own_tables(steps: Any) -> None:  # noqa: ANN401  (revisions import nothing of ours, types included)
+    steps.run(
+        """
+        CREATE TABLE IF NOT EXISTS {schema}."memory_index_models{suffix}" (
             id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
             name text NOT NULL,
             digest text,
@@ -69,22 +69,22 @@ def _create_own_tables(run: Steps) -> None:
         )
         """
     )
-    run.run(
-        f"""
-        CREATE TABLE IF NOT EXISTS {table.own("memory_index_state")} (
+    steps.run(
+        """
+        CREATE TABLE IF NOT EXISTS {schema}."memory_index_state{suffix}" (
             singleton boolean PRIMARY KEY DEFAULT true CHECK (singleton),
             table_name text NOT NULL,
-            active_model integer NOT NULL REFERENCES {models},
-            next_model integer REFERENCES {models},
+            active_model integer NOT NULL REFERENCES {schema}."memory_index_models{suffix}",
+            next_model integer REFERENCES {schema}."memory_index_models{suffix}",
             column_adopted boolean NOT NULL,
             discarding boolean NOT NULL,
             updated_at timestamptz NOT NULL DEFAULT now()
         )
         """
     )
-    run.run(
-        f"""
-        CREATE TABLE IF NOT EXISTS {table.own("memory_embedding_failures")} (
+    steps.run(
+        """
+        CREATE TABLE IF NOT EXISTS {schema}."memory_embedding_failures{suffix}" (
             id bigint PRIMARY KEY,
             text_hash text NOT NULL,
             attempts integer NOT NULL CHECK (attempts > 0),
@@ -96,50 +96,42 @@ def _create_own_tables(run: Steps) -> None:
     )
 
 
-def _record_state(run: Steps) -> None:
+def _record_state(steps: Any) -> None:  # noqa: ANN401  (as above)
     """Write down model and decisions before the first change, so that a repeated run takes the same ones."""
-    table, model = run.target.table, run.target.model
-    state = table.own("memory_index_state")
-    if run.value(f"SELECT count(*) FROM {state}") != 0:
+    if steps.value('SELECT count(*) FROM {schema}."memory_index_state{suffix}"') != 0:
         return
-    pooling = "NULL" if model.pooling is None else literal(model.pooling)
-    max_tokens = "NULL" if model.max_tokens is None else str(model.max_tokens)
-    adopted = "true" if table.embedding_dimensions is not None else "false"
-    discarding = "true" if run.target.discard_existing_vectors else "false"
-    run.run(
-        f"""
+    steps.run(
+        """
         WITH model AS (
-            INSERT INTO {table.own("memory_index_models")}
+            INSERT INTO {schema}."memory_index_models{suffix}"
                 (name, dimensions, pooling, max_tokens, query_prefix, document_prefix)
-            VALUES ({literal(model.name)}, {model.dimensions}, {pooling}, {max_tokens},
-                    {literal(model.query_prefix)}, {literal(model.document_prefix)})
+            VALUES ({model}, {dimensions}, {pooling}, {max_tokens}, {query_prefix}, {document_prefix})
             RETURNING id
         )
-        INSERT INTO {state} (table_name, active_model, column_adopted, discarding)
-        SELECT {literal(table.name)}, id, {adopted}, {discarding} FROM model
+        INSERT INTO {schema}."memory_index_state{suffix}" (table_name, active_model, column_adopted, discarding)
+        SELECT {name_literal}, id, {adopted}, {discarding} FROM model
         """
     )
 
 
-def _create_functions(run: Steps) -> None:
-    table = run.target.table
-    run.run(
-        f"""
-        CREATE OR REPLACE FUNCTION {table.own("memory_index_text_hash")}(content text) RETURNS text
+def _create_functions(steps: Any) -> None:  # noqa: ANN401  (as above)
+    steps.run(
+        """
+        CREATE OR REPLACE FUNCTION {schema}."memory_index_text_hash{suffix}"(content text) RETURNS text
         LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS 'SELECT pg_catalog.md5(content)'
         """
     )
-    run.run(
-        f"""
-        CREATE OR REPLACE FUNCTION {table.own("memory_index_guard")}() RETURNS trigger LANGUAGE plpgsql AS $guard$
+    steps.run(
+        """
+        CREATE OR REPLACE FUNCTION {schema}."memory_index_guard{suffix}"() RETURNS trigger LANGUAGE plpgsql AS $guard$
         BEGIN
             IF TG_OP = 'UPDATE' AND NEW.content IS DISTINCT FROM OLD.content THEN
                 NEW.embedding := NULL;
             END IF;
-            IF NOT {table.shareable("NEW")} THEN
+            IF NOT (NOT (NEW.is_sensitive {sensitive}) AND NEW.deleted_at IS NULL) THEN
                 NEW.embedding := NULL;
             ELSIF NEW.embedding IS NULL THEN
-                PERFORM pg_catalog.pg_notify('{NOTIFY_CHANNEL}', TG_TABLE_NAME);
+                PERFORM pg_catalog.pg_notify('memory_index_pending', TG_TABLE_NAME);
             END IF;
             RETURN NEW;
         END
@@ -148,52 +140,42 @@ def _create_functions(run: Steps) -> None:
     )
 
 
-def _create_triggers(run: Steps) -> None:
-    table = run.target.table
-    guard = table.own("memory_index_guard")
-    on_insert, on_update = TRIGGERS
-    run.run(
-        f"CREATE OR REPLACE TRIGGER {on_insert} BEFORE INSERT ON {table.qualified} "
-        f"FOR EACH ROW EXECUTE FUNCTION {guard}()"
+def _create_triggers(steps: Any) -> None:  # noqa: ANN401  (as above)
+    """Create the triggers, last by name, so that they judge what other triggers made."""
+    steps.run(
+        "CREATE OR REPLACE TRIGGER zz_memory_index_insert BEFORE INSERT ON {table} "
+        'FOR EACH ROW EXECUTE FUNCTION {schema}."memory_index_guard{suffix}"()'
     )
     # The condition spares the write back of a vector, by far the most frequent update, the call of the function.
-    run.run(
-        f"CREATE OR REPLACE TRIGGER {on_update} BEFORE UPDATE ON {table.qualified} FOR EACH ROW "
-        f"WHEN (NEW.embedding IS NULL OR NOT {table.shareable('NEW')} OR NEW.content IS DISTINCT FROM OLD.content) "
-        f"EXECUTE FUNCTION {guard}()"
+    steps.run(
+        "CREATE OR REPLACE TRIGGER zz_memory_index_update BEFORE UPDATE ON {table} FOR EACH ROW "
+        "WHEN (NEW.embedding IS NULL OR NOT (NOT (NEW.is_sensitive {sensitive}) AND NEW.deleted_at IS NULL) "
+        "OR NEW.content IS DISTINCT FROM OLD.content) "
+        'EXECUTE FUNCTION {schema}."memory_index_guard{suffix}"()'
     )
-    for trigger in TRIGGERS:
-        # Rows that logical replication or a restore with triggers off brings in must obey the rules as well.
-        run.run(f"ALTER TABLE {table.qualified} ENABLE ALWAYS TRIGGER {trigger}")
+    # Rows that logical replication or a restore with triggers off brings in must obey the rules as well.
+    steps.run("ALTER TABLE {table} ENABLE ALWAYS TRIGGER zz_memory_index_insert")
+    steps.run("ALTER TABLE {table} ENABLE ALWAYS TRIGGER zz_memory_index_update")
 
 
-def _create_constraint(run: Steps) -> None:
-    table = run.target.table
-    exists = run.value(
-        f"SELECT EXISTS (SELECT FROM pg_constraint WHERE conname = {literal(CONSTRAINT)} "
-        f"AND conrelid = {literal(table.qualified)}::regclass)"
+def _create_constraint(steps: Any) -> None:  # noqa: ANN401  (as above)
+    exists = steps.value(
+        "SELECT EXISTS (SELECT FROM pg_constraint WHERE conname = 'memory_index_no_private_embedding' "
+        "AND conrelid = {table_literal}::regclass)"
     )
     if not exists:
-        run.run(
-            f"ALTER TABLE {table.qualified} ADD CONSTRAINT {CONSTRAINT} "
-            f"CHECK ({EMBEDDING_COLUMN} IS NULL OR {table.shareable()}) NOT VALID"
+        steps.run(
+            "ALTER TABLE {table} ADD CONSTRAINT memory_index_no_private_embedding "
+            "CHECK (embedding IS NULL OR (NOT (is_sensitive {sensitive}) AND deleted_at IS NULL)) NOT VALID"
         )
-    _clear(run, table, f"NOT {table.shareable()}")
-    state = table.own("memory_index_state")
-    if run.value(f"SELECT discarding FROM {state}") is True:
-        _clear(run, table, "true")
-        run.run(f"UPDATE {state} SET discarding = false, updated_at = now()")
-    run.run(f"ALTER TABLE {table.qualified} VALIDATE CONSTRAINT {CONSTRAINT}")
-
-
-def _clear(run: Steps, table: MemoryTable, condition: str) -> None:
-    run.repeat_until_done(
-        f"UPDATE {table.qualified} SET {EMBEDDING_COLUMN} = NULL WHERE id IN (SELECT id FROM {table.qualified} "
-        f"WHERE {EMBEDDING_COLUMN} IS NOT NULL AND {condition} ORDER BY id LIMIT {BATCH})"
+    steps.repeat_until_done(
+        "UPDATE {table} SET embedding = NULL WHERE id IN (SELECT id FROM {table} WHERE embedding IS NOT NULL "
+        "AND NOT (NOT (is_sensitive {sensitive}) AND deleted_at IS NULL) ORDER BY id LIMIT 2000)"
     )
-
-
-def _build_queue_indexes(run: Steps) -> None:
-    table = run.target.table
-    run.build_index(f"idx_{table.name}_embedding_pending", f"ON {table.qualified} (id) WHERE {table.pending()}")
-    run.build_index(f"idx_{table.name}_embedding_withheld", f"ON {table.qualified} (id) WHERE NOT {table.shareable()}")
+    if steps.value('SELECT discarding FROM {schema}."memory_index_state{suffix}"') is True:
+        steps.repeat_until_done(
+            "UPDATE {table} SET embedding = NULL "
+            "WHERE id IN (SELECT id FROM {table} WHERE embedding IS NOT NULL ORDER BY id LIMIT 2000)"
+        )
+        steps.run('UPDATE {schema}."memory_index_state{suffix}" SET discarding = false, updated_at = now()')
+    steps.run("ALTER TABLE {table} VALIDATE CONSTRAINT memory_index_no_private_embedding")

@@ -4,32 +4,53 @@ The second column itself is no part of any revision, because only a swap knows i
 adds it with its rules, `memory swap finish` and `abort` take it away, and so does this revision's downgrade.
 """
 
-from memory_recall.schema.columns import STANDBY
-from memory_recall.schema.ddl import literal, steps
-from memory_recall.swap.standby_column import COLUMN_MODEL, STANDBY_GUARD, column_model, drop_standby, standby_guard
+from alembic import context
 
 revision = "0004"
 down_revision = "0003"
 branch_labels = None
 depends_on = None
 
-STAGES = ("planned", "filling", "indexing", "gating", "ready", "refused", "flipped", "finished", "aborted")
-OPEN = STAGES[:6]
+STANDBY_GUARD = (
+    """
+        CREATE OR REPLACE FUNCTION {schema}."memory_index_guard_standby{suffix}"() RETURNS trigger LANGUAGE plpgsql
+        SET search_path = pg_catalog, {vectors} AS $guard$
+        BEGIN
+            IF current_setting('memory_index.writer', true) IS DISTINCT FROM 'guarded' THEN
+                IF NEW.embedding IS NOT NULL AND (TG_OP = 'INSERT' OR NEW.embedding IS DISTINCT FROM OLD.embedding) THEN
+                    NEW.embedding := NULL;
+                    PERFORM pg_notify('memory_index_pending', TG_TABLE_NAME);
+                END IF;
+                IF NEW.embedding_standby IS NOT NULL """
+    """AND (TG_OP = 'INSERT' OR NEW.embedding_standby IS DISTINCT FROM OLD.embedding_standby) THEN
+                    NEW.embedding_standby := NULL;
+                END IF;
+            END IF;
+            IF TG_OP = 'UPDATE' AND NEW.content IS DISTINCT FROM OLD.content THEN
+                NEW.embedding_standby := NULL;
+            END IF;
+            IF NOT (NOT (NEW.is_sensitive {sensitive}) AND NEW.deleted_at IS NULL) THEN
+                NEW.embedding_standby := NULL;
+            END IF;
+            RETURN NEW;
+        END
+        $guard$
+        """
+)
 
 
 def upgrade() -> None:
     """Add the swaps' table, the models' addresses and the standby column's bookkeeping."""
-    with steps() as run:
-        table = run.target.table
-        models, swaps = table.own("memory_index_models"), table.own("memory_index_swaps")
-        run.run(f"ALTER TABLE {models} ADD COLUMN IF NOT EXISTS embedder_url text")
-        run.run(
-            f"""
-            CREATE TABLE IF NOT EXISTS {swaps} (
+    with context.config.attributes["steps"]() as steps:
+        steps.run('ALTER TABLE {schema}."memory_index_models{suffix}" ADD COLUMN IF NOT EXISTS embedder_url text')
+        steps.run(
+            """
+            CREATE TABLE IF NOT EXISTS {schema}."memory_index_swaps{suffix}" (
                 id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-                stage text NOT NULL CHECK (stage IN ({", ".join(literal(stage) for stage in STAGES)})),
-                from_model integer NOT NULL REFERENCES {models},
-                to_model integer NOT NULL REFERENCES {models},
+                stage text NOT NULL CHECK (stage IN ('planned', 'filling', 'indexing', 'gating', 'ready', 'refused',
+                                                     'flipped', 'finished', 'aborted')),
+                from_model integer NOT NULL REFERENCES {schema}."memory_index_models{suffix}",
+                to_model integer NOT NULL REFERENCES {schema}."memory_index_models{suffix}",
                 gate jsonb,
                 message text NOT NULL DEFAULT '',
                 started_at timestamptz NOT NULL DEFAULT now(),
@@ -38,27 +59,41 @@ def upgrade() -> None:
             )
             """
         )
-        run.run(
-            f"CREATE UNIQUE INDEX IF NOT EXISTS memory_index_swaps_one_open ON {swaps} ((true)) "
-            f"WHERE stage IN ({', '.join(literal(stage) for stage in OPEN)})"
+        steps.run(
+            'CREATE UNIQUE INDEX IF NOT EXISTS "memory_index_swaps_one_open{suffix}" '
+            'ON {schema}."memory_index_swaps{suffix}" ((true)) '
+            "WHERE stage IN ('planned', 'filling', 'indexing', 'gating', 'ready', 'refused')"
         )
-        run.run(
-            f"CREATE TABLE IF NOT EXISTS {table.own(STANDBY.failures)} "
-            f"(LIKE {table.own('memory_embedding_failures')} INCLUDING ALL)"
+        steps.run(
+            'CREATE TABLE IF NOT EXISTS {schema}."memory_standby_failures{suffix}" '
+            '(LIKE {schema}."memory_embedding_failures{suffix}" INCLUDING ALL)'
         )
-        run.run(standby_guard(table))
-        active = run.value(f"SELECT active_model FROM {table.own('memory_index_state')}")
-        run.run(column_model(table, int(str(active))))
+        steps.run(STANDBY_GUARD)
+        # A function's body is read as of now, as column names are, where a row is seen as of a snapshot: in a
+        # transaction that began before a flip the two still agree.
+        active = steps.value('SELECT active_model FROM {schema}."memory_index_state{suffix}"')
+        steps.run(
+            'CREATE OR REPLACE FUNCTION {schema}."memory_index_column_model{suffix}"() RETURNS integer '
+            f"LANGUAGE sql STABLE PARALLEL SAFE AS 'SELECT {active}'"
+        )
 
 
 def downgrade() -> None:
     """Remove it again, with the standby column and its vectors if a swap left one."""
-    with steps() as run:
-        table = run.target.table
-        run.run_together(drop_standby(table))
-        run.run(f"DROP FUNCTION IF EXISTS {table.own(STANDBY_GUARD)}()")
-        run.run(f"DROP FUNCTION IF EXISTS {table.own(COLUMN_MODEL)}()")
-        run.run(f"UPDATE {table.own('memory_index_state')} SET next_model = NULL")
-        run.run(f"DROP TABLE IF EXISTS {table.own('memory_index_swaps')}")
-        run.run(f"DROP TABLE IF EXISTS {table.own(STANDBY.failures)}")
-        run.run(f"ALTER TABLE {table.own('memory_index_models')} DROP COLUMN IF EXISTS embedder_url")
+    with context.config.attributes["steps"]() as steps:
+        steps.run_together(
+            [
+                "LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE",
+                "DROP TRIGGER IF EXISTS zz_memory_index_standby_insert ON {table}",
+                "DROP TRIGGER IF EXISTS zz_memory_index_standby_update ON {table}",
+                "ALTER TABLE {table} DROP CONSTRAINT IF EXISTS memory_index_no_private_standby",
+                "ALTER TABLE {table} DROP COLUMN IF EXISTS embedding_standby",
+                'DELETE FROM {schema}."memory_standby_failures{suffix}"',
+            ]
+        )
+        steps.run('DROP FUNCTION IF EXISTS {schema}."memory_index_guard_standby{suffix}"()')
+        steps.run('DROP FUNCTION IF EXISTS {schema}."memory_index_column_model{suffix}"()')
+        steps.run('UPDATE {schema}."memory_index_state{suffix}" SET next_model = NULL')
+        steps.run('DROP TABLE IF EXISTS {schema}."memory_index_swaps{suffix}"')
+        steps.run('DROP TABLE IF EXISTS {schema}."memory_standby_failures{suffix}"')
+        steps.run('ALTER TABLE {schema}."memory_index_models{suffix}" DROP COLUMN IF EXISTS embedder_url')

@@ -7,10 +7,12 @@ rows; rows that are sensitive or deleted); only the total needs a scan, which an
 
 from dataclasses import dataclass
 
+from memory_recall.errors import SchemaUnsupported
 from memory_recall.hnsw.definition import IndexFacts, inspect_index
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
-from memory_recall.schema.revisions import current_revision
+from memory_recall.schema.revisions import HEAD_REVISION, current_revision
+from memory_recall.schema.rules import describe_differences, has_own_tables
 from memory_recall.schema.table import MemoryTable, describe
 from memory_recall.swap import state_sql
 from memory_recall.swap.state_sql import SwapRecord
@@ -40,7 +42,10 @@ class ModelRecord:
 
 @dataclass(frozen=True)
 class DatabaseFacts:
-    """Everything that decides what is to be done next."""
+    """Everything that decides what is to be done next.
+
+    `schema_differences` names what of a table at the last revision is not what it must be; empty where nothing is.
+    """
 
     server_version: str
     in_recovery: bool
@@ -56,6 +61,7 @@ class DatabaseFacts:
     active_model: ModelRecord | None
     next_model: ModelRecord | None
     swap: SwapRecord | None = None
+    schema_differences: str = ""
 
 
 _SERVER = """
@@ -80,7 +86,7 @@ async def inspect(connection: AnyConnection, table: str) -> DatabaseFacts:
     assert server is not None  # noqa: S101  (a SELECT without FROM yields one row)
     memories = await describe(connection, table)
     revision = await current_revision(connection, memories)
-    has_state = revision is not None and revision >= "0002" and memories.embedding_dimensions is not None
+    has_state = revision is not None and await has_own_tables(connection, memories, revision)
     models = await _models(connection, memories) if has_state else {}
     return DatabaseFacts(
         server_version=server["version"].split()[0],
@@ -97,7 +103,18 @@ async def inspect(connection: AnyConnection, table: str) -> DatabaseFacts:
         active_model=models.get("active"),
         next_model=models.get("next"),
         swap=await state_sql.latest(connection, memories) if has_state else None,
+        schema_differences=await _differences(connection, memories) if revision == HEAD_REVISION else "",
     )
+
+
+async def _differences(connection: AnyConnection, table: MemoryTable) -> str:
+    try:
+        table.require_plain()
+    except SchemaUnsupported as error:
+        return error.message
+    if not await has_own_tables(connection, table, HEAD_REVISION):
+        return "what the migrations made is gone"
+    return await describe_differences(connection, table)
 
 
 async def _models(connection: AnyConnection, table: MemoryTable) -> dict[str, ModelRecord]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from memory_bench.backfill.measured_process import NULL_DIMENSIONS, NULL_MODEL
 from memory_bench.postgres import MeasuredServer, bare_model
-from memory_recall.schema.ddl import TargetModel
+from memory_recall.schema.migrate import TargetModel
 
 TEXT = "some words of a memory, as long as people write them, " * 5
 

@@ -22,7 +22,7 @@ from memory_bench.backfill.null_embedder import run_process
 from memory_bench.postgres import MeasuredServer
 from memory_bench.servers import memory_embedder
 from memory_recall.embedding.profiles import profile
-from memory_recall.schema.ddl import TargetModel
+from memory_recall.schema.migrate import TargetModel
 
 _REQUEST_TEXTS, _CONCURRENT = 32, 4
 

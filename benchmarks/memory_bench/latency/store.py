@@ -61,7 +61,7 @@ async def build(server: MeasuredServer, rows: int, say: Callable[[str], None]) -
         await owner.execute("CREATE TABLE IF NOT EXISTS bench_steps (step text PRIMARY KEY, seconds float8)")
         await _once(owner, "rows", lambda: _fill(owner, rows, say), say)
         await _once(owner, "gin", lambda: _gin(owner), say)
-        await _once(owner, "hnsw", lambda: build_index(dsn, model), say)
+        await _once(owner, "hnsw", lambda: build_index(dsn), say)
         await _once(owner, "vacuum", lambda: owner.execute("VACUUM (ANALYZE) memories"), say)
         done = await owner.fetch("SELECT step, seconds FROM bench_steps")
     finally:

@@ -54,7 +54,7 @@ async def _measure_case(server: MeasuredServer, case: Case, number: int, rows: i
     await server.execute(f"ALTER TABLE memories SET (fillfactor = {case.fillfactor})", database=name)
     await server.execute(_FILL.format(rows=rows), database=name)
     if case.indexed:
-        await build_index(dsn, null_model())
+        await build_index(dsn)
     await server.execute("VACUUM (ANALYZE) memories", database=name)
     connection = await asyncpg.connect(dsn)
     try:

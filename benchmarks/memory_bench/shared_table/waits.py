@@ -66,7 +66,7 @@ async def measure(server: MeasuredServer, *, rows: int, seconds: float) -> dict[
     await server.execute(_VECTORS, database="shared")
     async with _other_users(dsn, rows) as times:
         began = time.perf_counter()
-        await build_index(dsn, null_model())
+        await build_index(dsn)
         found["during the index build"] = {**times.summary(), "seconds": time.perf_counter() - began}
     phases = [phase for phase in found.values() if isinstance(phase, dict)]
     found["longest_wait_ms"] = max(phase["longest_ms"] for phase in phases[1:])

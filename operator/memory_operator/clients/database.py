@@ -11,7 +11,7 @@ from memory_recall import status
 from memory_recall.errors import MemoryIndexError
 from memory_recall.hnsw.definition import IndexFacts
 from memory_recall.postgres.connection import DsnText, connect
-from memory_recall.schema.revisions import HEAD_REVISION, SCHEMA_REVISION
+from memory_recall.schema.revisions import HEAD_REVISION
 
 TIMEOUT_SECONDS = 30.0
 
@@ -45,7 +45,8 @@ def to_database_facts(found: status.DatabaseFacts) -> DatabaseFacts:
         extension_version=found.extension_version,
         extension_available=found.extension_available,
         schema_revision=found.schema_revision,
-        schema_current=revision >= SCHEMA_REVISION and found.embedding_dimensions is not None,
+        schema_current=revision == HEAD_REVISION and not found.schema_differences,
+        schema_differences=found.schema_differences,
         schema_ahead=revision > HEAD_REVISION,
         column_dimensions=found.embedding_dimensions,
         active_model=found.active_model.name if found.active_model else None,

@@ -67,6 +67,7 @@ class DatabaseFacts:
     schema_revision: str | None = None
     schema_current: bool = False
     schema_ahead: bool = False
+    schema_differences: str = ""
     column_dimensions: int | None = None
     active_model: str | None = None
     active_url: str | None = None

@@ -21,7 +21,9 @@ def plan_schema(index: MemoryIndex, observed: Observed, images: Images, now: dat
         return Step(verdict)
     if not extension.holds:
         return waiting_for("pgvector")
-    request = JobRequest("migrate", workers.migrate_job, Reason.MIGRATING, "migrates the schema")
+    differing = observed.database_facts.schema_differences
+    doing = f"restores the rules; these are not what they must be: {differing}" if differing else "migrates the schema"
+    request = JobRequest("migrate", workers.migrate_job, Reason.MIGRATING, doing)
     return plan_job(index, observed, images, now, request)
 
 
@@ -31,4 +33,6 @@ def schema_verdict(facts: DatabaseFacts) -> Verdict:
         return Verdict.no(Reason.SCHEMA_AHEAD, f"Revision {facts.schema_revision} is unknown to this operator.")
     if facts.schema_current:
         return Verdict.yes(Reason.MIGRATED, f"The schema is at revision {facts.schema_revision}.")
+    if facts.schema_differences:
+        return Verdict.no(Reason.SCHEMA_BEHIND, f"The schema is not what it must be: {facts.schema_differences}.")
     return Verdict.no(Reason.SCHEMA_BEHIND, f"The schema is at revision {facts.schema_revision}.")

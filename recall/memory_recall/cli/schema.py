@@ -11,8 +11,10 @@ from rich.console import Console
 from memory_recall.cli.output import JsonOption, emit, execute
 from memory_recall.embedding.profiles import PROFILES
 from memory_recall.errors import DimensionMismatch, InvalidConfiguration, MemoryIndexError
-from memory_recall.hnsw.definition import IndexFacts, inspect_index
+from memory_recall.hnsw.definition import inspect_index
+from memory_recall.hnsw.repair import IndexParameters, build_index, check_and_repair
 from memory_recall.postgres.connection import connect, require_session
+from memory_recall.schema.revisions import require_schema
 from memory_recall.schema.table import describe
 from memory_recall.settings import Settings
 
@@ -30,9 +32,9 @@ def register(app: typer.Typer) -> None:
 
 def migrate_command(
     to: Annotated[
-        Literal["schema", "head", "base"],
-        typer.Option(help="schema: all but the vector index; head: that too; base: remove what migrations added."),
-    ] = "schema",
+        Literal["head", "base"],
+        typer.Option(help="head: the last revision; base: remove what migrations added, the vector index too."),
+    ] = "head",
     existing_vectors: Annotated[
         ExistingVectorsChoice | None,
         typer.Option(help="What to do with vectors of unknown origin in an embedding column that was there before."),
@@ -40,13 +42,14 @@ def migrate_command(
     yes: Annotated[bool, typer.Option("--yes", help="Confirm --to base, which removes all vectors.")] = False,
     json: JsonOption = False,
 ) -> None:
-    """Bring the database's schema up to date. It may be run at any time, by several at once, any number of times.
+    """Bring the table of memories to the last revision, and put its rules back where they are missing or changed.
 
-    Without pgvector it does what it can and ends with status 3; run it again once the extension exists.
+    It may be run at any time, by several at once, any number of times. Without pgvector it does what it can and ends
+    with status 3; run it again once the extension exists. The vector index is built by memory index build.
 
     Examples:
         memory migrate
-        memory migrate --to head --json
+        memory migrate --existing-vectors discard --json
     """
     if to == "base" and not yes:
         raise typer.BadParameter("--to base removes every vector; confirm with --yes.")
@@ -55,10 +58,11 @@ def migrate_command(
 
 
 @index_app.command("build")
-def index_build(json: JsonOption = False) -> None:
-    """Build the vector index without blocking anybody, or repair it if a build was interrupted.
+def index_build_command(json: JsonOption = False) -> None:
+    """Build the vector index without blocking anybody, or build it again where a build was interrupted.
 
-    An index of ours with another m or ef_construction than is configured is built anew beside the old one, which serves
+    The schema must be at the last revision (memory migrate), and the build is cheapest after the first backfill. An
+    index of ours with another m or ef_construction than is configured is built anew beside the old one, which serves
     until then.
 
     Examples:
@@ -68,7 +72,7 @@ def index_build(json: JsonOption = False) -> None:
 
 
 @index_app.command("check")
-def index_check(
+def index_check_command(
     sample: Annotated[int, typer.Option(min=1, max=10_000, help="How many stored vectors to look up.")] = 50,
     repair_below: Annotated[
         float | None, typer.Option(min=0, max=1, help="Build the index anew if it finds a smaller share than this.")
@@ -89,8 +93,7 @@ def index_check(
 
 
 def _request(settings: Settings, existing_vectors: ExistingVectorsChoice | None = None) -> Any:  # noqa: ANN401  (Alembic is imported late)
-    from memory_recall.schema.ddl import TargetModel
-    from memory_recall.schema.migrate import MigrationRequest
+    from memory_recall.schema.migrate import MigrationRequest, TargetModel
 
     known = PROFILES.get(settings.model)
     dimensions = settings.dimensions or (known.dimensions if known else None)
@@ -114,52 +117,37 @@ def _request(settings: Settings, existing_vectors: ExistingVectorsChoice | None 
             document_prefix=known.document_prefix if known else "",
         ),
         migrations=settings.migrations_dir,
-        index_m=settings.index_m,
-        index_ef_construction=settings.index_ef_construction,
         existing_vectors=existing_vectors or settings.existing_vectors,
         lock_patience_seconds=settings.migrate_lock_timeout,
-        maintenance_memory=settings.index_maintenance_memory,
     )
 
 
 async def _migrate(
-    settings: Settings, to: Literal["schema", "head", "base"], existing_vectors: ExistingVectorsChoice | None
+    settings: Settings, to: Literal["head", "base"], existing_vectors: ExistingVectorsChoice | None
 ) -> dict[str, Any]:
     from memory_recall.schema.migrate import migrate, remove
 
     request = _request(settings, existing_vectors)
     if to == "base":
         return dataclasses.asdict(await remove(settings.dsn(), request))
-    return dataclasses.asdict(await migrate(settings.dsn(), request, to=to))
+    return dataclasses.asdict(await migrate(settings.dsn(), request))
+
+
+def _parameters(settings: Settings) -> IndexParameters:
+    return IndexParameters(settings.index_m, settings.index_ef_construction, settings.index_maintenance_memory)
 
 
 async def _build(settings: Settings) -> dict[str, Any]:
-    from memory_recall.schema.migrate import migrate
-
     watcher = asyncio.create_task(_watch(settings))
     try:
-        result = await migrate(settings.dsn(), _request(settings), to="head")
+        facts = await build_index(
+            settings.dsn(), settings.table, _parameters(settings), patience_seconds=settings.migrate_lock_timeout
+        )
     finally:
         watcher.cancel()
         with suppress(asyncio.CancelledError, MemoryIndexError):
             await watcher
-    facts = await _facts(settings)
-    return {
-        "revision": result.revision,
-        "applied": result.applied,
-        "name": facts.name,
-        "valid": facts.valid,
-        "m": facts.m,
-        "ef_construction": facts.ef_construction,
-    }
-
-
-async def _facts(settings: Settings) -> IndexFacts:
-    connection = await connect(settings.dsn(), application_name="memory-index-check")
-    try:
-        return await inspect_index(connection, await describe(connection, settings.table))
-    finally:
-        connection.terminate()
+    return {"name": facts.name, "valid": facts.valid, "m": facts.m, "ef_construction": facts.ef_construction}
 
 
 async def _watch(settings: Settings) -> None:
@@ -182,15 +170,13 @@ async def _watch(settings: Settings) -> None:
 
 
 async def _check(settings: Settings, sample: int, repair_below: float | None) -> dict[str, Any]:
-    from memory_recall.hnsw.repair import IndexWish, tend
-    from memory_recall.schema.revisions import require_schema
-
     connection = await connect(settings.dsn(), application_name="memory-index-check")
     try:
         await require_session(connection)
         table = await require_schema(connection, settings.table)
-        wish = IndexWish(settings.index_m, settings.index_ef_construction, settings.index_maintenance_memory)
-        report = await tend(connection, table, wish, sample=sample, repair_below=repair_below)
+        report = await check_and_repair(
+            connection, table, _parameters(settings), sample=sample, repair_below=repair_below
+        )
     finally:
         connection.terminate()
     facts = report.facts

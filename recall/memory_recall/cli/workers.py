@@ -13,7 +13,7 @@ from memory_recall import logs
 from memory_recall.cli.output import JsonOption, emit, execute
 from memory_recall.embedding.profiles import PROFILES
 from memory_recall.errors import ExitCode, InvalidConfiguration, MemoryIndexError
-from memory_recall.hnsw.repair import IndexWish
+from memory_recall.hnsw.repair import IndexParameters
 from memory_recall.indexing.backfill import BackfillResult, WorkerPlan, backfill
 from memory_recall.indexing.batching import BatchLimits
 from memory_recall.indexing.dry_run import rehearse
@@ -167,8 +167,8 @@ async def _sync(settings: Settings) -> dict[str, Any]:
     metrics.serve(settings.metrics_port)
     plan, source = worker_plan(settings, partitioned=False), settings.dsn()
     progress = LogProgress(metrics, worker="sync")
-    wish = IndexWish(settings.index_m, settings.index_ef_construction, settings.index_maintenance_memory)
-    care = IndexCare(wish, settings.index_min_recall, settings.index_check_seconds)
+    parameters = IndexParameters(settings.index_m, settings.index_ef_construction, settings.index_maintenance_memory)
+    care = IndexCare(parameters, settings.index_min_recall, settings.index_check_seconds)
 
     async with document_embedder(settings, progress) as embedder, directory_of(settings, embedder) as directory:
 

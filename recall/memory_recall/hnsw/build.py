@@ -87,7 +87,7 @@ async def use_least(connection: Connection) -> None:
         await connection.execute("SELECT set_config('max_parallel_maintenance_workers', '0', false)")
 
 
-async def sweep(connection: Connection, table: MemoryTable) -> None:
+async def vacuum_analyze(connection: Connection, table: MemoryTable) -> None:
     """Remove the row versions that a backfill left, and let the planner know the table as it is now.
 
     Best before the vector index is there, since a vacuum afterwards has to repair its graph for each dead row.

@@ -4,13 +4,11 @@ Every rebuild happens beside the index that serves meanwhile. This is the one pl
 worker and the operator's Jobs only ask for it.
 """
 
-import asyncio
-import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from memory_recall.errors import DatabaseUnreachable, LockNotAvailable
-from memory_recall.hnsw.build import merge_pending_words, prepare_build, sweep, use_least
+from memory_recall.hnsw.build import merge_pending_words, prepare_build, use_least, vacuum_analyze
 from memory_recall.hnsw.check import measure_index
 from memory_recall.hnsw.definition import (
     DEFAULT_EF_CONSTRUCTION,
@@ -21,9 +19,12 @@ from memory_recall.hnsw.definition import (
     hnsw_name,
     inspect_index,
 )
-from memory_recall.postgres.connection import Connection
+from memory_recall.postgres.connection import Connection, DsnSource
 from memory_recall.postgres.driver_errors import translated
+from memory_recall.retrying import TABLE_LOCK_BACKOFF, caused_by, retry
+from memory_recall.schema.revisions import require_schema
 from memory_recall.schema.table import MemoryTable, quoted
+from memory_recall.schema.table_locks import locked_session
 
 _LOCK_KEY = 0x6D656D6F_72796963  # "memoryic"; one rebuild per database
 _BESIDE = "_rebuilt"
@@ -32,8 +33,8 @@ DEFAULT_SAMPLE = 50
 
 
 @dataclass(frozen=True)
-class IndexWish:
-    """How the index is to be; `memory` is `maintenance_work_mem` where a person has set it."""
+class IndexParameters:
+    """The wanted parameters of the index; `memory` is `maintenance_work_mem` where a person has set it."""
 
     m: int = DEFAULT_M
     ef_construction: int = DEFAULT_EF_CONSTRUCTION
@@ -54,26 +55,37 @@ def needs_repair(recall: float | None, threshold: float) -> bool:
     return recall is not None and recall < threshold
 
 
-async def before_build(connection: Connection, table: MemoryTable, wish: IndexWish) -> None:
-    """Bring table and session into the state in which a build is cheapest, and exchange an index built otherwise."""
-    await _run(connection, "SET lock_timeout = 0")  # what follows waits for others without making anybody wait
-    await drop_invalid(connection, table)
-    await _drop_beside(connection, table)
-    facts = await inspect_index(connection, table)
-    if not facts.valid:
-        await sweep(connection, table)
-    await prepare_build(connection, table, m=wish.m, memory=wish.memory, serving=facts.valid)
-    if facts.differs(wish.m, wish.ef_construction):
-        await with_less_memory(connection, lambda: _rebuild(connection, table, wish))
+async def build_index(
+    source: DsnSource, table: str, parameters: IndexParameters, *, patience_seconds: float = 600
+) -> IndexFacts:
+    """Build the vector index without blocking anybody, unless a valid one with these parameters serves already.
+
+    An invalid index of ours is dropped and built again; one of ours with other parameters is exchanged. An index that
+    was there before us, under a name of its own, is used as it is.
+
+    Raises:
+        SchemaBehind: the migrations have not run.
+        LockNotAvailable: another session migrates or builds for longer than `patience_seconds`.
+    """
+    async with locked_session(source, patience_seconds) as connection:
+        memories = await require_schema(connection, table)
+        await _run(connection, "SET lock_timeout = 0")  # what follows waits for others without making anybody wait
+        await drop_invalid(connection, memories)
+        await _drop_beside(connection, memories)
+        facts = await inspect_index(connection, memories)
+        if not facts.valid:
+            await vacuum_analyze(connection, memories)
+        await prepare_build(connection, memories, m=parameters.m, memory=parameters.memory, serving=facts.valid)
+        if facts.differs(parameters.m, parameters.ef_construction):
+            await with_less_memory(connection, lambda: _rebuild(connection, memories, parameters))
+        elif not facts.valid:
+            await with_less_memory(connection, lambda: _create(connection, memories, hnsw_name(memories), parameters))
+        await merge_pending_words(connection, memories)  # the lexical index is to be as quick to read as the new one
+        return await inspect_index(connection, memories)
 
 
-async def after_build(connection: Connection, table: MemoryTable) -> None:
-    """Leave the word indexes as quick to read as the new vector index."""
-    await merge_pending_words(connection, table)
-
-
-async def tend(
-    connection: Connection, table: MemoryTable, wish: IndexWish, *, sample: int, repair_below: float | None
+async def check_and_repair(
+    connection: Connection, table: MemoryTable, parameters: IndexParameters, *, sample: int, repair_below: float | None
 ) -> IndexReport:
     """Measure the index, and build it anew where it finds less than `repair_below` of the true neighbours.
 
@@ -87,8 +99,8 @@ async def tend(
     with translated("taking the lock of index repairs"):
         if not await connection.fetchval("SELECT pg_try_advisory_lock($1)", _LOCK_KEY):
             raise LockNotAvailable("Another session repairs the vector index.", "Let it end.")
-    await prepare_build(connection, table, m=wish.m, memory=wish.memory, serving=True)
-    name = f"{quoted(table.schema)}.{quoted(facts.name)}"
+    await prepare_build(connection, table, m=parameters.m, memory=parameters.memory, serving=True)
+    name = table.in_schema(facts.name)
     await with_less_memory(connection, lambda: _run(connection, f"REINDEX INDEX CONCURRENTLY {name}"))
     await drop_invalid(connection, table)
     with translated("releasing the lock of index repairs"):
@@ -108,32 +120,33 @@ async def with_less_memory(connection: Connection, build: Callable[[], Awaitable
         await build()
 
 
-async def _rebuild(connection: Connection, table: MemoryTable, wish: IndexWish) -> None:
+async def _create(connection: Connection, table: MemoryTable, name: str, parameters: IndexParameters) -> None:
+    """Create the index; what a try for want of memory left invalid under the name is dropped first."""
+    await _run(connection, f"DROP INDEX CONCURRENTLY IF EXISTS {table.in_schema(name)}")
+    definition = hnsw_definition(table, parameters.m, parameters.ef_construction)
+    await _run(connection, f"CREATE INDEX CONCURRENTLY {quoted(name)} {definition}")
+
+
+async def _rebuild(connection: Connection, table: MemoryTable, parameters: IndexParameters) -> None:
     """Build an index beside ours and let it take ours' place in one transaction."""
-    await _drop_beside(connection, table)
     ours, beside = hnsw_name(table), f"{hnsw_name(table)}{_BESIDE}"
-    definition = hnsw_definition(table, wish.m, wish.ef_construction)
-    await _run(connection, f"CREATE INDEX CONCURRENTLY {quoted(beside)} {definition}")
-    schema = quoted(table.schema)
+    await _create(connection, table, beside, parameters)
     exchange = (
-        f"SET LOCAL lock_timeout = {_EXCHANGE_LOCK_MS}; DROP INDEX {schema}.{quoted(ours)}; "
-        f"ALTER INDEX {schema}.{quoted(beside)} RENAME TO {quoted(ours)}"
+        f"SET LOCAL lock_timeout = {_EXCHANGE_LOCK_MS}; DROP INDEX {table.in_schema(ours)}; "
+        f"ALTER INDEX {table.in_schema(beside)} RENAME TO {quoted(ours)}"
     )
-    for attempt in range(_EXCHANGE_TRIES):
-        try:
-            await _run(connection, exchange)  # statements sent together are one transaction
-        except LockNotAvailable:
-            if attempt == _EXCHANGE_TRIES - 1:
-                raise
-            await asyncio.sleep(random.uniform(0.05, 0.5))  # noqa: S311  (jitter, not a secret)
-        else:
-            return
+    await retry(
+        lambda: _run(connection, exchange),  # statements sent together are one transaction
+        on=caused_by(LockNotAvailable),
+        give_up_after=None,
+        attempts=_EXCHANGE_TRIES,
+        backoff=TABLE_LOCK_BACKOFF,
+    )
 
 
 async def _drop_beside(connection: Connection, table: MemoryTable) -> None:
     """Drop an index that a rebuild which was interrupted left beside ours, finished or not."""
-    beside = f"{quoted(table.schema)}.{quoted(hnsw_name(table) + _BESIDE)}"
-    await _run(connection, f"DROP INDEX CONCURRENTLY IF EXISTS {beside}")
+    await _run(connection, f"DROP INDEX CONCURRENTLY IF EXISTS {table.in_schema(hnsw_name(table) + _BESIDE)}")
 
 
 async def _run(connection: Connection, statement: str) -> None:

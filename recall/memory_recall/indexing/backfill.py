@@ -19,10 +19,9 @@ from memory_recall.indexing.tally import Tally
 from memory_recall.indexing.waiting import until_served
 from memory_recall.indexing.worker_session import Session
 from memory_recall.postgres.connection import Connection, DsnSource
-from memory_recall.schema.columns import ACTIVE, VectorColumn
 from memory_recall.schema.models_sql import ActiveModel, ServedModel, confirm_model, require_active
 from memory_recall.schema.revisions import require_schema
-from memory_recall.schema.table import MemoryTable
+from memory_recall.schema.table import ACTIVE, MemoryTable, VectorColumn
 
 _POLL_SECONDS = 0.5
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import structlog
 
 from memory_recall.errors import MemoryIndexError
-from memory_recall.hnsw.repair import DEFAULT_SAMPLE, IndexReport, IndexWish, tend
+from memory_recall.hnsw.repair import DEFAULT_SAMPLE, IndexParameters, IndexReport, check_and_repair
 from memory_recall.indexing.metrics import WorkerMetrics
 from memory_recall.postgres.connection import DsnSource, connect, require_session
 from memory_recall.schema.revisions import require_schema
@@ -29,7 +29,7 @@ def next_threshold(threshold: float, report: IndexReport) -> float:
 class IndexCare:
     """How the index is to be, and how often it is looked at; 0 seconds is never."""
 
-    wish: IndexWish
+    parameters: IndexParameters
     threshold: float
     every_seconds: float
     first_seconds: float = _FIRST_LOOK_SECONDS
@@ -54,7 +54,9 @@ class IndexCare:
         try:
             await require_session(connection)
             found = await require_schema(connection, table)
-            return await tend(connection, found, self.wish, sample=DEFAULT_SAMPLE, repair_below=self.threshold)
+            return await check_and_repair(
+                connection, found, self.parameters, sample=DEFAULT_SAMPLE, repair_below=self.threshold
+            )
         finally:
             connection.terminate()
 

@@ -22,8 +22,7 @@ from memory_recall.indexing.tally import Tally
 from memory_recall.indexing.waiting import sleep_unless
 from memory_recall.indexing.worker_session import Session
 from memory_recall.postgres.connection import Connection
-from memory_recall.schema.columns import ACTIVE, VectorColumn
-from memory_recall.schema.table import MemoryTable
+from memory_recall.schema.table import ACTIVE, MemoryTable, VectorColumn
 
 PAGE_ROWS = 512
 _SCATTERED_PAGE_ROWS = 2048

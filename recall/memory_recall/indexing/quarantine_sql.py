@@ -13,8 +13,7 @@ from datetime import datetime
 from memory_recall.indexing.queue_sql import PendingRow
 from memory_recall.postgres.connection import Connection
 from memory_recall.postgres.driver_errors import translated
-from memory_recall.schema.columns import ACTIVE, VectorColumn
-from memory_recall.schema.table import NOTIFY_CHANNEL, MemoryTable
+from memory_recall.schema.table import ACTIVE, NOTIFY_CHANNEL, MemoryTable, VectorColumn
 
 MAX_DELAY_SECONDS = 60.0
 

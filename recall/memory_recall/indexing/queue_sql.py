@@ -16,8 +16,7 @@ from memory_recall.errors import LockNotAvailable
 from memory_recall.indexing.halfvec import encode_halfvecs
 from memory_recall.postgres.connection import Connection
 from memory_recall.postgres.driver_errors import translated
-from memory_recall.schema.columns import ACTIVE, VectorColumn
-from memory_recall.schema.table import MemoryTable
+from memory_recall.schema.table import ACTIVE, MemoryTable, VectorColumn
 
 # Quarantined, or delayed. A delay beyond any that is ever given was written by a clock that has been set back since.
 _NOT_YET = "(f.next_attempt = 'infinity' OR f.next_attempt BETWEEN now() AND now() + interval '10 minutes')"

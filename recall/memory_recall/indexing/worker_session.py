@@ -15,7 +15,7 @@ from memory_recall.indexing.waiting import OutageListener, outlast
 from memory_recall.postgres.connection import Connection, DsnSource, connect, require_session
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.retrying import Backoff, caused_by
-from memory_recall.schema.columns import GUARDED, GUARDED_WRITER
+from memory_recall.schema.table import GUARDED, GUARDED_WRITER
 
 T = TypeVar("T")
 _RECONNECT = Backoff(first=0.1, longest=3.0)

@@ -2,13 +2,11 @@
 
 Everything happens in one session, so that the lock that keeps other migrators out cannot outlive or be outlived by
 the work. A revision whose needs are not met (pgvector absent) is not run and not stamped; the next run finds it still
-to do. A database that claims a revision whose objects are gone, as after DROP EXTENSION ... CASCADE, is set back and
-migrated again.
+to do. Where what the revisions made is gone, as after DROP EXTENSION ... CASCADE, all of them are run again: each of
+their statements may be repeated.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
-import asyncio
-import time
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,26 +23,36 @@ from memory_recall.errors import (
     DimensionMismatch,
     ExistingVectors,
     ExtensionMissing,
-    LockNotAvailable,
     ModelMismatch,
     SchemaUnsupported,
 )
-from memory_recall.hnsw.definition import DEFAULT_EF_CONSTRUCTION, DEFAULT_M, inspect_index
-from memory_recall.hnsw.repair import IndexWish, after_build, before_build, with_less_memory
-from memory_recall.postgres.connection import Connection, DsnSource, connect, require_session
+from memory_recall.postgres.connection import Connection, DsnSource
 from memory_recall.postgres.driver_errors import translate, translated
-from memory_recall.schema.ddl import MigrationTarget, TargetModel
+from memory_recall.schema import rules
+from memory_recall.schema.ddl import TableChanges, literal
+from memory_recall.schema.revision_steps import revision_steps
 from memory_recall.schema.revisions import (
     HEAD_REVISION,
-    INDEX_REVISION,
-    SCHEMA_REVISION,
-    SWAP_REVISION,
     VERSION_TABLE,
     current_revision,
+    own_revision,
+    shared_revision,
+    version_table,
 )
-from memory_recall.schema.table import EMBEDDING_COLUMN, MemoryTable, describe
+from memory_recall.schema.table import EMBEDDING_COLUMN, MemoryTable, describe, quoted
+from memory_recall.schema.table_locks import locked_session
 
-_LOCK_KEY = 0x6D656D6F_72796978  # "memoryix"; one migrator per database
+
+@dataclass(frozen=True)
+class TargetModel:
+    """The embedding model whose vectors the column is for."""
+
+    name: str
+    dimensions: int
+    pooling: str | None
+    max_tokens: int | None
+    query_prefix: str
+    document_prefix: str
 
 
 @dataclass(frozen=True)
@@ -54,11 +62,8 @@ class MigrationRequest:
     table: str
     model: TargetModel
     migrations: Path
-    index_m: int = DEFAULT_M
-    index_ef_construction: int = DEFAULT_EF_CONSTRUCTION
     existing_vectors: Literal["refuse", "keep", "discard"] = "refuse"
     lock_patience_seconds: float = 600
-    maintenance_memory: str | None = None
 
 
 @dataclass(frozen=True)
@@ -69,46 +74,21 @@ class MigrationResult:
     applied: list[str]
 
 
-async def migrate(source: DsnSource, request: MigrationRequest, *, to: Literal["schema", "head"]) -> MigrationResult:
-    """Bring the database up to `schema` (all but the HNSW index) or `head`.
+async def migrate(source: DsnSource, request: MigrationRequest) -> MigrationResult:
+    """Bring the table of memories to the last revision, without the vector index.
 
     Raises:
         ExtensionMissing: pgvector is absent; what does not need it has been done.
         SchemaUnsupported, DimensionMismatch, ModelMismatch, ExistingVectors: a person has to decide.
     """
-    connection = await connect(source, application_name="memory-migrate")
-    try:
-        await require_session(connection)
-        await _take_lock(connection, request.lock_patience_seconds)
-        run = _Run(connection, request)
-        return await run.up(SCHEMA_REVISION if to == "schema" else HEAD_REVISION)
-    finally:
-        connection.terminate()
+    async with locked_session(source, request.lock_patience_seconds) as connection:
+        return await _Run(connection, request).up()
 
 
 async def remove(source: DsnSource, request: MigrationRequest) -> MigrationResult:
     """Remove what the migrations added, in reverse; memories and what was there before stay."""
-    connection = await connect(source, application_name="memory-migrate")
-    try:
-        await require_session(connection)
-        await _take_lock(connection, request.lock_patience_seconds)
+    async with locked_session(source, request.lock_patience_seconds) as connection:
         return await _Run(connection, request).down()
-    finally:
-        connection.terminate()
-
-
-async def _take_lock(connection: Connection, patience: float) -> None:
-    """Try, rather than wait inside Postgres: a waiting statement would hold back CREATE INDEX CONCURRENTLY."""
-    deadline = time.monotonic() + patience
-    while True:
-        with translated("taking the migration lock"):
-            if await connection.fetchval("SELECT pg_try_advisory_lock($1)", _LOCK_KEY):
-                return
-        if time.monotonic() >= deadline:
-            raise LockNotAvailable(
-                f"Another migration has been running for {patience:.0f} s.", "Let it end, or end its session."
-            )
-        await asyncio.sleep(0.25)
 
 
 class _Run:
@@ -119,51 +99,66 @@ class _Run:
         self._request = request
         self._applied: list[str] = []
 
-    async def up(self, goal: str) -> MigrationResult:
+    async def up(self) -> MigrationResult:
         table = await self._described()
-        if await current_revision(self._connection, table) is None:
-            await self._upgrade(table, "0001")
+        if await current_revision(self._connection, table) is None or not table.exists:
+            await self._alembic(table, command.upgrade, "0001")
             table = await self._described()
         table.require_supported()
         await self._require_extension(table)
         await self._check(table)
-        if await self._has_drifted(table):
-            await self._alembic(table, "stamp", "0001")
-        for revision in (SCHEMA_REVISION, INDEX_REVISION, SWAP_REVISION, HEAD_REVISION):
-            if revision == INDEX_REVISION and goal == HEAD_REVISION:
-                await self._prepare_index_build(table)
-            if revision <= goal and (await current_revision(self._connection, table) or "") < revision:
-                await with_less_memory(self._connection, partial(self._upgrade, table, revision))
-                table = await self._described()
-        if goal == HEAD_REVISION:
-            await after_build(self._connection, table)
+        await self._begin_own_version_table(table)
+        await self._begin_anew_where_tables_are_gone(table)
+        if (await current_revision(self._connection, table) or "") < HEAD_REVISION:
+            await self._alembic(table, command.upgrade, HEAD_REVISION)
+            table = await self._described()
         await self._adopt_model(table)
+        await self._restore_rules(table)
         return MigrationResult(await current_revision(self._connection, table), self._applied)
 
-    async def _prepare_index_build(self, table: MemoryTable) -> None:
-        """Clear what interrupted builds left, and set back a database whose index is not there or not valid."""
-        request = self._request
-        wish = IndexWish(request.index_m, request.index_ef_construction, request.maintenance_memory)
-        await before_build(self._connection, table, wish)
-        stamped = (await current_revision(self._connection, table) or "") >= INDEX_REVISION
-        if stamped and not (await inspect_index(self._connection, table)).valid:
-            await self._alembic(table, "stamp", SCHEMA_REVISION)
+    async def _restore_rules(self, table: MemoryTable) -> None:
+        """Put the rules back where they differ, except in a database that a later release has migrated."""
+        if await current_revision(self._connection, table) != HEAD_REVISION:
+            return
+        if found := await rules.differences(self._connection, table):
+            changes = self._changes(table)
+            await changes.limit_waiting()
+            await rules.restore(changes, found)
+        if differing := await rules.describe_differences(self._connection, table):
+            raise SchemaUnsupported(
+                f"The rules of table {table.schema}.{table.name} cannot be restored: {differing}.",
+                "Look for something that changes them, such as an event trigger.",
+            )
 
     async def down(self) -> MigrationResult:
         table = await self._described()
-        revision = await current_revision(self._connection, table)
-        if revision is not None:
-            await self._alembic(table, "downgrade", "base")
+        await self._begin_own_version_table(table)
+        if await own_revision(self._connection, table) is not None:
+            await rules.remove(self._changes(table))
+            await self._alembic(table, command.downgrade, "base")
             with translated("dropping the version table"):
-                await self._connection.execute(f"DROP TABLE IF EXISTS {table.own(VERSION_TABLE)}")
+                await self._connection.execute(f"DROP TABLE {table.in_schema(version_table(table))}")
+                if not table.suffix:
+                    await self._connection.execute(f"DROP TABLE IF EXISTS {table.in_schema(VERSION_TABLE)}")
         return MigrationResult(None, [])
 
     async def _described(self) -> MemoryTable:
-        return await describe(self._connection, self._request.table)
+        table = await describe(self._connection, self._request.table)
+        if table.exists:
+            table.require_plain()
+        return table
 
-    async def _upgrade(self, table: MemoryTable, revision: str) -> None:
-        await self._alembic(table, "upgrade", revision)
-        self._applied.append(revision)
+    async def _begin_own_version_table(self, table: MemoryTable) -> None:
+        """Take over what the version table of releases up to 0005 says."""
+        own, shared = await own_revision(self._connection, table), await shared_revision(self._connection, table)
+        if own is None and shared is not None:
+            await self._alembic(table, command.stamp, shared)
+
+    async def _begin_anew_where_tables_are_gone(self, table: MemoryTable) -> None:
+        revision = await own_revision(self._connection, table) or ""
+        if revision >= "0002" and not await rules.has_own_tables(self._connection, table, revision):
+            with translated("beginning the migrations anew"):
+                await self._connection.execute(f"DELETE FROM {table.in_schema(version_table(table))}")
 
     async def _require_extension(self, table: MemoryTable) -> None:
         if table.vector_schema is None:
@@ -205,39 +200,17 @@ class _Run:
                 "every one of them from the present text.",
             )
 
-    async def _has_drifted(self, table: MemoryTable) -> bool:
-        """Whether objects of the second revision have gone although it is stamped."""
-        if (await current_revision(self._connection, table) or "") < SCHEMA_REVISION:
-            return False
-        with translated("checking the schema"):
-            intact = await self._connection.fetchval(
-                "SELECT to_regclass($2) IS NOT NULL AND to_regclass($3) IS NOT NULL "
-                "AND (SELECT count(*) = 2 FROM pg_trigger WHERE tgrelid = to_regclass($1) AND tgenabled = 'A' "
-                "     AND tgname IN ('zz_memory_index_insert', 'zz_memory_index_update')) "
-                "AND EXISTS (SELECT FROM pg_constraint WHERE conrelid = to_regclass($1) AND convalidated "
-                "     AND conname = 'memory_index_no_private_embedding')",
-                table.qualified,
-                table.own("memory_index_state"),
-                table.own(f"idx_{table.name}_embedding_pending"),
-            )
-        return table.embedding_dimensions is None or not intact
-
     async def _adopt_model(self, table: MemoryTable) -> None:
         """Make the requested model the active one where no vector speaks against it."""
         model = self._request.model
         state, models = table.own("memory_index_state"), table.own("memory_index_models")
         with translated("checking the active model"):
-            row = await self._connection.fetchrow(
-                f"SELECT s.table_name, m.name FROM {state} s JOIN {models} m ON m.id = s.active_model"
+            name = await self._connection.fetchval(
+                f"SELECT m.name FROM {state} s JOIN {models} m ON m.id = s.active_model"
             )
-        if row is None:
+        if name is None:
             raise DatabaseRejected("The state table is empty.", "Run memory migrate again; if it stays so, restore it.")
-        if row["table_name"] != table.name:
-            raise SchemaUnsupported(
-                f"Schema {table.schema} already holds the index of table {row['table_name']}.",
-                "Index one table per schema.",
-            )
-        if row["name"] == model.name:
+        if name == model.name:
             return
         with translated("changing the active model"):
             changed = await self._connection.fetchval(
@@ -252,26 +225,45 @@ class _Run:
             )
         if changed is None:
             raise ModelMismatch(
-                f"The vectors in {table.schema}.{table.name} are of model {row['name']}, not {model.name}.",
+                f"The vectors in {table.schema}.{table.name} are of model {name}, not {model.name}.",
                 "Go back to that model, or swap models with memory swap.",
             )
 
-    def _target(self, table: MemoryTable) -> MigrationTarget:
-        request = self._request
-        return MigrationTarget(
-            table=table,
-            model=request.model,
-            index_m=request.index_m,
-            index_ef_construction=request.index_ef_construction,
-            discard_existing_vectors=request.existing_vectors == "discard",
-            lock_patience_seconds=request.lock_patience_seconds,
-        )
+    def _changes(self, table: MemoryTable) -> TableChanges:
+        return TableChanges(self._connection, table, self._request.lock_patience_seconds)
 
-    async def _alembic(self, table: MemoryTable, action: str, revision: str) -> None:
+    def _names(self, table: MemoryTable) -> dict[str, str]:
+        """What stands for the placeholders of the revisions; migrations/env.py lists them."""
+        model = self._request.model
+        return {
+            "schema": quoted(table.schema),
+            "table": table.qualified,
+            "table_literal": literal(table.qualified),
+            "name": table.name.replace('"', '""'),
+            "name_literal": literal(table.name),
+            "suffix": table.suffix.replace('"', '""'),
+            "vectors": quoted(table.vector_schema or "public"),
+            "dimensions": str(model.dimensions),
+            "sensitive": "IS NOT FALSE" if table.sensitive_type == "boolean" else "IS DISTINCT FROM 0",
+            "adopted": "false" if table.embedding_dimensions is None else "true",
+            "discarding": "true" if self._request.existing_vectors == "discard" else "false",
+            "model": literal(model.name),
+            "pooling": "NULL" if model.pooling is None else literal(model.pooling),
+            "max_tokens": "NULL" if model.max_tokens is None else str(model.max_tokens),
+            "query_prefix": literal(model.query_prefix),
+            "document_prefix": literal(model.document_prefix),
+        }
+
+    async def _alembic(self, table: MemoryTable, action: Any, revision: str) -> None:  # noqa: ANN401  (Alembic's own)
         """Run one of Alembic's commands on our own session."""
         config = Config()
         config.set_main_option("script_location", str(self._request.migrations).replace("%", "%%"))
-        config.attributes["target"] = self._target(table)
+        config.attributes |= {
+            "version_table": version_table(table),
+            "version_schema": table.schema,
+            "applied": self._applied,
+            "steps": partial(revision_steps, self._changes(table), self._names(table)),
+        }
         engine = create_async_engine("postgresql+asyncpg://", async_creator=self._lend, poolclass=NullPool)
         borrowed = await engine.connect()
         try:
@@ -289,10 +281,10 @@ class _Run:
         return self._connection
 
 
-async def _run_alembic(borrowed: AsyncConnection, config: Config, action: str, revision: str) -> None:
+async def _run_alembic(borrowed: AsyncConnection, config: Config, action: Any, revision: str) -> None:  # noqa: ANN401  (as above)
     def work(connection: Any) -> None:  # noqa: ANN401  (Alembic wants the synchronous façade as it is)
         config.attributes["connection"] = connection
-        getattr(command, action)(config, revision)
+        action(config, revision)
 
     await borrowed.run_sync(work)
     await borrowed.commit()

@@ -1,39 +1,61 @@
-"""Where the migrations stand; kept apart from their runner because reading this must not need Alembic."""
+"""Where the migrations of a table stand; kept apart from their runner because reading this must not need Alembic."""
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
 from memory_recall.errors import SchemaBehind
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
-from memory_recall.schema.table import MemoryTable, describe
+from memory_recall.schema.rules import describe_differences, has_own_tables
+from memory_recall.schema.table import MemoryTable, describe, own_suffix
 
-VERSION_TABLE = "memory_index_alembic_version"
-SCHEMA_REVISION = "0002"
-INDEX_REVISION = "0003"
-SWAP_REVISION = "0004"
-HEAD_REVISION = "0005"
+HEAD_REVISION = "0006"
+VERSION_TABLE = "memory_index_alembic_version"  # the only one up to revision 0005; afterwards each table has its own
+
+
+def version_table(table: MemoryTable) -> str:
+    """The name of the table's own version table, unquoted; also of a table that owns the plain names."""
+    return VERSION_TABLE + own_suffix(table.name)
 
 
 async def current_revision(connection: AnyConnection, table: MemoryTable) -> str | None:
-    """The revision that is stamped, or None before the first migration."""
-    version_table = table.own(VERSION_TABLE)
+    """The revision that the table is at, or None before its first migration."""
+    return await own_revision(connection, table) or await shared_revision(connection, table)
+
+
+async def own_revision(connection: AnyConnection, table: MemoryTable) -> str | None:
+    """What the table's own version table says, if there is one."""
+    return await _read(connection, table.in_schema(version_table(table)))
+
+
+async def shared_revision(connection: AnyConnection, table: MemoryTable) -> str | None:
+    """What the version table says that releases up to 0005 knew; None for a table that does not own the plain names."""
+    return None if table.suffix else await _read(connection, table.in_schema(VERSION_TABLE))
+
+
+async def _read(connection: AnyConnection, relation: str) -> str | None:
     with translated("reading the schema revision"):
-        if await connection.fetchval("SELECT to_regclass($1)", version_table) is None:
+        if await connection.fetchval("SELECT to_regclass($1)", relation) is None:
             return None
-        revision: str | None = await connection.fetchval(f"SELECT version_num FROM {version_table}")
+        revision: str | None = await connection.fetchval(f"SELECT version_num FROM {relation}")
     return revision
 
 
 async def require_schema(connection: AnyConnection, table: str) -> MemoryTable:
-    """The table, once the migrations have given it column and rules.
+    """The table, once the migrations have given it column and rules, and as long as the rules are what they must be.
+
+    Every path that writes vectors begins here.
 
     Raises:
-        SchemaBehind: they have not run, or what they made is gone.
+        SchemaBehind: they have not run, or what they made is gone or differs, which the message names.
+        SchemaUnsupported: it is not an ordinary table.
     """
     memories = await describe(connection, table)
+    memories.require_plain()
+    where, remedy = f"{memories.schema}.{memories.name}", "Run memory migrate."
     revision = await current_revision(connection, memories)
-    if revision is None or revision < SCHEMA_REVISION or memories.embedding_dimensions is None:
-        raise SchemaBehind(
-            f"Table {memories.schema}.{memories.name} has not been migrated (revision {revision or 'none'}).",
-            "Run memory migrate.",
-        )
+    if revision is None or revision < HEAD_REVISION:
+        raise SchemaBehind(f"Table {where} is at revision {revision or 'none'}, not {HEAD_REVISION}.", remedy)
+    if not await has_own_tables(connection, memories, revision):
+        raise SchemaBehind(f"What the migrations of table {where} made is gone.", remedy)
+    if differing := await describe_differences(connection, memories):
+        raise SchemaBehind(f"The rules of table {where} are not what they must be: {differing}.", remedy)
     return memories

@@ -1,11 +1,21 @@
-"""What the table of memories looks like here, and the SQL expressions that follow from it.
+"""The table of memories as found in the catalog, and the SQL expressions that follow from it.
 
 The table may be older than we are, so nothing about it is assumed: which schema it lives in (found once through the
 session's search_path, quoted in full afterwards), whether `is_sensitive` is a boolean or an integer, and in which
 schema pgvector's types are. Every other module takes its predicates from here, so "sensitive" has a single definition.
 An unknown sensitivity (NULL) counts as sensitive: a vector that was not made can still be made later.
-"""
 
+Two columns may hold vectors. `embedding` is what recalls read. `embedding_standby` exists only from the start of a
+model swap until the swap is finished or aborted: before the flip it takes the next model's vectors, after the flip it
+keeps the previous model's for a rollback. The flip exchanges the names of both columns and of what belongs to them, so
+every other part of the program only ever says which of the two it means.
+
+Our own tables and functions live in the schema of the memories. The first table of a schema that was migrated owns the
+plain names, which releases up to 0005 use for every table; any other table's names end in `__` and its own name.
+"""
+# ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
+
+import hashlib
 import json
 from dataclasses import dataclass
 from typing import Literal
@@ -13,14 +23,35 @@ from typing import Literal
 from memory_recall.errors import DatabaseRejected, SchemaUnsupported
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
-from memory_recall.schema.columns import ACTIVE, STANDBY
 
-EMBEDDING_COLUMN = ACTIVE.name
 NOTIFY_CHANNEL = "memory_index_pending"
+GUARDED_WRITER = "memory_index.writer"  # a setting of our writers' sessions, which name the model of what they write
+GUARDED = "guarded"
 _INTEGERS = ("smallint", "integer", "bigint")
+_LONGEST_SUFFIX = 33  # bytes; the longest of our names has 28, and Postgres cuts identifiers at 63
+
+
+@dataclass(frozen=True, slots=True)
+class VectorColumn:
+    """One of the two columns; `role` is the column of memory_index_state that names the model it takes."""
+
+    name: str
+    role: Literal["active_model", "next_model"]
+    failures: str
+    constraint: str
+
+    def pending_index(self, table: str) -> str:
+        """The name of the partial index over rows that lack this column's vector."""
+        return f"idx_{table}_{self.name}_pending"
+
+
+ACTIVE = VectorColumn("embedding", "active_model", "memory_embedding_failures", "memory_index_no_private_embedding")
+STANDBY = VectorColumn("embedding_standby", "next_model", "memory_standby_failures", "memory_index_no_private_standby")
+EMBEDDING_COLUMN = ACTIVE.name
 
 _DESCRIBE = """
-SELECT coalesce(n.nspname, current_schema()) AS schema, c.oid AS oid,
+SELECT wanted.schema, c.relkind::text AS kind,
+       EXISTS (SELECT FROM pg_inherits WHERE inhparent = c.oid) AS has_children,
        (SELECT v.nspname FROM pg_extension e JOIN pg_namespace v ON v.oid = e.extnamespace WHERE e.extname = 'vector')
            AS vector_schema,
        (SELECT coalesce(jsonb_object_agg(a.attname, format_type(a.atttypid, NULL)), '{}')::text
@@ -28,10 +59,13 @@ SELECT coalesce(n.nspname, current_schema()) AS schema, c.oid AS oid,
        (SELECT a.atttypmod FROM pg_attribute a
          WHERE a.attrelid = c.oid AND a.attname = $2 AND NOT a.attisdropped) AS dimensions,
        (SELECT a.atttypmod FROM pg_attribute a
-         WHERE a.attrelid = c.oid AND a.attname = $3 AND NOT a.attisdropped) AS standby_dimensions
-  FROM (SELECT to_regclass($1)::oid AS oid) wanted
+         WHERE a.attrelid = c.oid AND a.attname = $3 AND NOT a.attisdropped) AS standby_dimensions,
+       to_regclass(format('%I.%I', wanted.schema, 'memory_index_state')) IS NOT NULL AS plain,
+       to_regclass(format('%I.%I', wanted.schema, 'memory_index_state' || $4::text)) IS NOT NULL AS suffixed
+  FROM (SELECT oid, coalesce($5, (SELECT n.nspname::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+                                   WHERE c.oid = found.oid), current_schema()::text) AS schema
+          FROM (SELECT to_regclass($1)::oid AS oid) found) wanted
   LEFT JOIN pg_class c ON c.oid = wanted.oid
-  LEFT JOIN pg_namespace n ON n.oid = c.relnamespace
 """
 
 
@@ -40,9 +74,16 @@ def quoted(identifier: str) -> str:
     return '"' + identifier.replace('"', '""') + '"'
 
 
+def own_suffix(table: str) -> str:
+    """What our names end in for a table that does not own the plain names; short enough for Postgres."""
+    if len(table.encode()) <= _LONGEST_SUFFIX:
+        return f"__{table}"
+    return f"__{hashlib.sha256(table.encode()).hexdigest()[:_LONGEST_SUFFIX]}"
+
+
 @dataclass(frozen=True)
 class MemoryTable:
-    """The table of memories as found in the catalog."""
+    """The table of memories as found in the catalog; `suffix` ends the names of our own tables and functions."""
 
     schema: str
     name: str
@@ -50,6 +91,9 @@ class MemoryTable:
     vector_schema: str | None
     embedding_dimensions: int | None
     standby_dimensions: int | None = None
+    suffix: str = ""
+    kind: str = "r"
+    has_children: bool = False
 
     @property
     def exists(self) -> bool:
@@ -59,16 +103,20 @@ class MemoryTable:
     @property
     def qualified(self) -> str:
         """Schema and table, quoted."""
-        return f"{quoted(self.schema)}.{quoted(self.name)}"
+        return self.in_schema(self.name)
 
     @property
     def sensitive_type(self) -> Literal["boolean", "integer"]:
         """Which of the two types `is_sensitive` has."""
         return "boolean" if self.columns.get("is_sensitive", "boolean") == "boolean" else "integer"
 
-    def own(self, relation: str) -> str:
-        """One of our own tables or functions, which live beside the memories."""
+    def in_schema(self, relation: str) -> str:
+        """A relation of the memories' schema by its full name, quoted."""
         return f"{quoted(self.schema)}.{quoted(relation)}"
+
+    def own(self, relation: str) -> str:
+        """One of our own tables or functions for this table, which live beside the memories; quoted."""
+        return self.in_schema(relation + self.suffix)
 
     def vector_type(self, dimensions: int | None = None) -> str:
         """`halfvec` with its schema, which need not be in the search path."""
@@ -76,19 +124,19 @@ class MemoryTable:
         return f"{quoted(self.vector_schema or 'public')}.halfvec{size}"
 
     def sensitive(self, row: str = "") -> str:
-        """Whether a row (an alias such as `m` or `NEW`) is sensitive."""
+        """An SQL expression for whether a row (an alias such as `m` or `NEW`) is sensitive."""
         column = f"{row}.is_sensitive" if row else "is_sensitive"
         return f"({column} IS NOT FALSE)" if self.sensitive_type == "boolean" else f"({column} IS DISTINCT FROM 0)"
 
     def shareable(self, row: str = "") -> str:
-        """Whether a row may have a vector: not sensitive and not deleted."""
+        """An SQL expression, as Postgres prints it, for whether a row may have a vector: not sensitive, not deleted."""
         deleted = f"{row}.deleted_at" if row else "deleted_at"
-        return f"(NOT {self.sensitive(row)} AND {deleted} IS NULL)"
+        return f"((NOT {self.sensitive(row)}) AND ({deleted} IS NULL))"
 
     def pending(self, row: str = "", column: str = EMBEDDING_COLUMN) -> str:
-        """Whether a row may have a vector and has none; the partial index uses exactly this expression."""
+        """An SQL expression for whether a row may have a vector and has none; the partial index uses exactly this."""
         embedding = f"{row}.{column}" if row else column
-        return f"({embedding} IS NULL AND {self.shareable(row)})"
+        return f"(({embedding} IS NULL) AND {self.shareable(row)})"
 
     def require_exists(self) -> None:
         """Refuse to work on a table that is not there.
@@ -123,6 +171,25 @@ class MemoryTable:
                 "Make it boolean or integer.",
             )
 
+    def require_plain(self) -> None:
+        """Refuse a relation whose rows the rules would not all reach.
+
+        Raises:
+            SchemaUnsupported: it is partitioned, a view or a foreign table, or tables inherit from it.
+        """
+        if self.kind == "p":
+            raise SchemaUnsupported(
+                f"Table {self.schema}.{self.name} is partitioned: Postgres cannot index it without blocking writers.",
+                "Keep the memories in an ordinary table.",
+            )
+        if self.has_children:
+            raise SchemaUnsupported(
+                f"Other tables inherit from {self.schema}.{self.name}; triggers do not reach their rows.",
+                "End the inheritance with ALTER TABLE ... NO INHERIT.",
+            )
+        if self.kind != "r":
+            raise SchemaUnsupported(f"{self.schema}.{self.name} is not a table.", "Name the table of memories.")
+
 
 async def describe(connection: AnyConnection, table: str) -> MemoryTable:
     """Look the table up; `table` may carry a schema, else the search path decides.
@@ -131,13 +198,18 @@ async def describe(connection: AnyConnection, table: str) -> MemoryTable:
         DatabaseRejected: the search path names no schema that exists.
     """
     wanted = ".".join(quoted(part) for part in table.split("."))
-    with translated("looking up the table of memories"):
-        row = await connection.fetchrow(_DESCRIBE, wanted, ACTIVE.name, STANDBY.name)
-    assert row is not None  # noqa: S101  (the FROM clause always yields one row)
     given_schema, _, name = table.rpartition(".")
-    schema = given_schema or row["schema"]
-    if schema is None:
-        raise DatabaseRejected("The search_path names no schema that exists.", "Set search_path for the role.")
+    with translated("looking up the table of memories"):
+        row = await connection.fetchrow(
+            _DESCRIBE, wanted, ACTIVE.name, STANDBY.name, own_suffix(name), given_schema or None
+        )
+        assert row is not None  # noqa: S101  (the FROM clause always yields one row)
+        schema = row["schema"]
+        if schema is None:
+            raise DatabaseRejected("The search_path names no schema that exists.", "Set search_path for the role.")
+        owner = None
+        if row["plain"] and not row["suffixed"]:
+            owner = await connection.fetchval(f"SELECT table_name FROM {quoted(schema)}.memory_index_state")
     return MemoryTable(
         schema=schema,
         name=name,
@@ -145,4 +217,7 @@ async def describe(connection: AnyConnection, table: str) -> MemoryTable:
         vector_schema=row["vector_schema"],
         embedding_dimensions=row["dimensions"],
         standby_dimensions=row["standby_dimensions"],
+        suffix=own_suffix(name) if row["suffixed"] or owner not in {None, name} else "",
+        kind=row["kind"] or "r",
+        has_children=row["has_children"],
     )

@@ -3,11 +3,10 @@
 
 from memory_recall.hnsw.build import prepare_build
 from memory_recall.hnsw.definition import drop_invalid, hnsw_definition, hnsw_name, inspect_index
-from memory_recall.hnsw.repair import IndexWish, with_less_memory
+from memory_recall.hnsw.repair import IndexParameters, with_less_memory
 from memory_recall.postgres.connection import AnyConnection, Connection
 from memory_recall.postgres.driver_errors import translated
-from memory_recall.schema.columns import STANDBY
-from memory_recall.schema.table import MemoryTable, quoted
+from memory_recall.schema.table import STANDBY, MemoryTable, quoted
 from memory_recall.swap.machine import Fill
 
 
@@ -45,7 +44,7 @@ async def queue_indexed(connection: AnyConnection, table: MemoryTable) -> bool:
     with translated("looking up the index of the standby column's queue"):
         valid = await connection.fetchval(
             "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass($1)",
-            table.own(STANDBY.pending_index(table.name)),
+            table.in_schema(STANDBY.pending_index(table.name)),
         )
     return valid is True
 
@@ -62,15 +61,15 @@ async def complete_column(connection: Connection, table: MemoryTable) -> None:
         await connection.execute("SET lock_timeout = 0")
         await connection.execute(f"ALTER TABLE {table.qualified} VALIDATE CONSTRAINT {STANDBY.constraint}")
         if not indexed:
-            await connection.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {table.own(name)}")
+            await connection.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {table.in_schema(name)}")
             await connection.execute(
                 f'CREATE INDEX CONCURRENTLY "{name}" ON {table.qualified} (id) WHERE {table.pending("", STANDBY.name)}'
             )
 
 
-async def build_index(connection: Connection, table: MemoryTable, wish: IndexWish) -> None:
+async def build_index(connection: Connection, table: MemoryTable, parameters: IndexParameters) -> None:
     """Build it without blocking anybody; what an interrupted build left behind is dropped first."""
-    definition = hnsw_definition(table, wish.m, wish.ef_construction, STANDBY.name)
+    definition = hnsw_definition(table, parameters.m, parameters.ef_construction, STANDBY.name)
 
     async def work() -> None:
         await drop_invalid(connection, table, STANDBY.name)
@@ -78,7 +77,7 @@ async def build_index(connection: Connection, table: MemoryTable, wish: IndexWis
             await connection.execute("SET lock_timeout = 0")
             await connection.execute(f"CREATE INDEX CONCURRENTLY {quoted(hnsw_name(table, STANDBY.name))} {definition}")
 
-    await prepare_build(connection, table, m=wish.m, memory=wish.memory, serving=True)
+    await prepare_build(connection, table, m=parameters.m, memory=parameters.memory, serving=True)
     await with_less_memory(connection, work)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from memory_recall.errors import MemoryIndexError
 from memory_recall.evaluation.evaluate import BatchEmbedder, Question, embed_questions, evaluate, summarise
 from memory_recall.postgres.connection import DsnSource, create_pool
-from memory_recall.schema.columns import ACTIVE, STANDBY, VectorColumn
+from memory_recall.schema.table import ACTIVE, STANDBY, VectorColumn
 from memory_recall.search.hybrid_recall import HybridRecall
 from memory_recall.search.query import Mode
 from memory_recall.swap.gate import MEASURE, Scores, Verdict, judge, not_measurable

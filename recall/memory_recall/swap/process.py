@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from memory_recall.errors import ModelMismatch, NoSwap, SwapInProgress, first_of
-from memory_recall.hnsw.repair import IndexWish
+from memory_recall.hnsw.repair import IndexParameters
 from memory_recall.indexing import leases
 from memory_recall.indexing.backfill import WorkerPlan
 from memory_recall.indexing.embedder_directory import EmbedderDirectory
@@ -41,7 +41,7 @@ class SwapOrder:
 
     target: NextModel | None
     worker: WorkerPlan
-    index: IndexWish
+    index: IndexParameters
     flip: bool = True
     patience: float = 600.0
 

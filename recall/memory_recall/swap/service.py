@@ -16,7 +16,7 @@ from memory_recall.embedding.profiles import PROFILES
 from memory_recall.errors import EmbedderUnavailable, InvalidInput, NoSwap, SwapRefused
 from memory_recall.evaluation.evaluate import Question
 from memory_recall.evaluation.questions import read_questions
-from memory_recall.hnsw.repair import IndexWish
+from memory_recall.hnsw.repair import IndexParameters
 from memory_recall.indexing import leases
 from memory_recall.indexing.backfill import backfill
 from memory_recall.indexing.embedder_directory import EmbedderDirectory
@@ -96,7 +96,6 @@ async def start(settings: Settings, *, model: str, url: str, gate: Gate | None, 
     questions = gate.questions() if gate else None
     async with connector(settings)(url, model) as client:
         target = await _target(client, model)
-        await _migrate(settings)
 
         async def judged(_swap: SwapRecord) -> Any:  # noqa: ANN401  (see Measure)
             from memory_recall.swap.measuring import measure
@@ -186,25 +185,6 @@ async def _require_served(client: EmbedderClient, model: ActiveModel) -> None:
     model.require_same(ServedModel(info.name, info.dimensions, info.digest))
 
 
-async def _migrate(settings: Settings) -> None:
-    """Bring the schema to where it knows swaps; the active model is left as it is."""
-    from memory_recall.schema.ddl import TargetModel
-    from memory_recall.schema.migrate import MigrationRequest, migrate
-
-    async with _opened(settings) as (connection, table):
-        active = await active_model(connection, table)
-    request = MigrationRequest(
-        table=settings.table,
-        model=TargetModel(active.name, active.dimensions, None, None, "", ""),
-        migrations=settings.migrations_dir,
-        index_m=settings.index_m,
-        index_ef_construction=settings.index_ef_construction,
-        lock_patience_seconds=settings.migrate_lock_timeout,
-        maintenance_memory=settings.index_maintenance_memory,
-    )
-    await migrate(settings.dsn(), request, to="head")
-
-
 @asynccontextmanager
 async def _active_embedder(settings: Settings, following: EmbedderClient) -> AsyncIterator[EmbedderClient]:
     """The active model's embedder: where the database says that it is served, else the configured one."""
@@ -231,7 +211,7 @@ async def _carry_out(
     order = SwapOrder(
         target=target,
         worker=worker,
-        index=IndexWish(settings.index_m, settings.index_ef_construction, settings.index_maintenance_memory),
+        index=IndexParameters(settings.index_m, settings.index_ef_construction, settings.index_maintenance_memory),
         flip=flip,
         patience=settings.migrate_lock_timeout,
     )

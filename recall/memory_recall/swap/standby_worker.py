@@ -15,9 +15,9 @@ from memory_recall.indexing.progress import Progress
 from memory_recall.indexing.waiting import sleep_unless, until_served
 from memory_recall.indexing.worker_session import Session
 from memory_recall.postgres.connection import DsnSource
-from memory_recall.schema.columns import STANDBY
 from memory_recall.schema.models_sql import read_roles
 from memory_recall.schema.revisions import require_schema
+from memory_recall.schema.table import STANDBY
 from memory_recall.swap import facts_sql
 
 _BUSY_SECONDS = 0.25

@@ -10,8 +10,8 @@ from memory_operator.api.reasons import Reason
 from memory_operator.clients.database import inspect
 from memory_operator.reconcile.facts import DatabaseFacts, Problem
 from memory_recall.postgres.connection import DsnText
-from memory_recall.schema.ddl import TargetModel
-from memory_recall.schema.migrate import MigrationRequest, migrate
+from memory_recall.schema.migrate import MigrationRequest, TargetModel, migrate
+from tests.integration.memory_recall.workbench import migrate_and_index
 
 MIGRATIONS = Path(__file__).resolve().parents[3] / "migrations"
 REQUEST = MigrationRequest("memories", TargetModel("tiny", 8, "mean", 256, "", ""), MIGRATIONS)
@@ -31,7 +31,7 @@ async def test_an_empty_database_offers_the_extension_and_has_no_schema(bare_dat
 
 
 async def test_a_migrated_database_is_current_and_has_its_model(database: Any) -> None:
-    await migrate(DsnText(database.dsn), REQUEST, to="schema")
+    await migrate(DsnText(database.dsn), REQUEST)
     async with database.connection() as connection:
         await connection.execute("INSERT INTO memories (content, is_sensitive) VALUES ('a', false), ('b', true)")
     found = await facts(database.dsn)
@@ -42,7 +42,7 @@ async def test_a_migrated_database_is_current_and_has_its_model(database: Any) -
 
 
 async def test_a_dropped_extension_makes_the_schema_outdated(database: Any) -> None:
-    await migrate(DsnText(database.dsn), REQUEST, to="head")
+    await migrate_and_index(DsnText(database.dsn), REQUEST)
     assert (await facts(database.dsn)).index_valid
     await database_superuser(database, "DROP EXTENSION vector CASCADE")
     found = await facts(database.dsn)
@@ -60,9 +60,9 @@ async def test_the_owner_of_the_database_is_read_from_any_role(database: Any) ->
 
 
 async def test_a_revision_of_a_newer_operator_is_recognised(database: Any) -> None:
-    await migrate(DsnText(database.dsn), REQUEST, to="schema")
+    await migrate(DsnText(database.dsn), REQUEST)
     async with database.connection() as connection:
-        await connection.execute("UPDATE memory_index_alembic_version SET version_num = '9999'")
+        await connection.execute("UPDATE memory_index_alembic_version__memories SET version_num = '9999'")
     assert (await facts(database.dsn)).schema_ahead
 
 

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from memory_recall.schema.ddl import TargetModel
-from memory_recall.schema.migrate import MigrationRequest
+from memory_recall.schema.migrate import MigrationRequest, TargetModel
 from tests.integration.conftest import Database
 from tests.integration.memory_recall.workbench import EmbeddedAgain, Workbench, workbench
 

@@ -35,7 +35,7 @@ UNLIMITED = RateLimits(1_000_000, 1_000_000_000)
 @pytest.fixture
 async def bench(database: Database, request_for: Callable[..., MigrationRequest]) -> AsyncIterator[Workbench]:
     """A database whose model is the hosted one, and the provider."""
-    await migrate(DsnText(database.dsn), request_for(model="voyage-test"), to="schema")
+    await migrate(DsnText(database.dsn), request_for(model="voyage-test"))
     async with VoyageServer(dimensions=DIMENSIONS) as server:
         yield Workbench(database, server)
 

@@ -10,7 +10,7 @@ import pytest
 from memory_recall.errors import LockNotAvailable
 from memory_recall.hnsw.build import merge_pending_words, read_resources
 from memory_recall.hnsw.definition import IndexFacts, inspect_index
-from memory_recall.hnsw.repair import IndexWish, tend
+from memory_recall.hnsw.repair import IndexParameters, check_and_repair
 from memory_recall.hnsw.search_effort import SearchedGraph
 from memory_recall.indexing import halfvec
 from memory_recall.indexing.index_check import IndexCare
@@ -20,16 +20,17 @@ from memory_recall.schema.migrate import MigrationRequest, migrate
 from memory_recall.schema.revisions import require_schema
 from memory_recall.search.sql.readiness import read_readiness
 from tests.integration.conftest import Database
+from tests.integration.memory_recall.workbench import migrate_and_index
 
 Requests = Callable[..., MigrationRequest]
-WISH = IndexWish()
+WISH = IndexParameters()
 ALWAYS = 1.01  # no recall is that high
 
 
 @pytest.fixture
 async def filled(database: Database, request_for: Requests) -> AsyncIterator[Connection]:
     """A migrated database of 800 rows with vectors, without the index."""
-    await migrate(DsnText(database.dsn), request_for(), to="schema")
+    await migrate(DsnText(database.dsn), request_for())
     connection = await connect(DsnText(database.dsn))
     await halfvec.register(connection, "public")
     vectors = np.random.default_rng(1).standard_normal((800, 8)).astype(np.float32)
@@ -62,12 +63,12 @@ async def test_an_index_of_other_parameters_is_exchanged_and_one_of_the_same_is_
     filled: Connection, database: Database, request_for: Requests
 ) -> None:
     source = DsnText(database.dsn)
-    await migrate(source, request_for(), to="head")
+    await migrate_and_index(source, request_for())
     built = await identity(filled)
     assert ((await facts(filled)).m, (await facts(filled)).ef_construction) == (24, 128)
-    await migrate(source, request_for(), to="head")
+    await migrate_and_index(source, request_for())
     assert await identity(filled) == built, "nothing had changed"
-    await migrate(source, request_for(index_m=8, index_ef_construction=40), to="head")
+    await migrate_and_index(source, request_for(), IndexParameters(8, 40))
     found = await facts(filled)
     assert (found.valid, found.m, found.ef_construction) == (True, 8, 40)
     assert await hnsw_indexes(filled) == ["idx_memories_embedding"]
@@ -78,7 +79,7 @@ async def test_semantic_recall_is_served_by_the_old_index_until_the_new_one_is_c
 ) -> None:
     """A transaction that holds the table keeps the exchange from happening; the old index is valid all the while."""
     source = DsnText(database.dsn)
-    await migrate(source, request_for(), to="head")
+    await migrate_and_index(source, request_for())
     old = await identity(filled)
     async with database.connection() as reader:
         transaction = reader.transaction()
@@ -86,7 +87,7 @@ async def test_semantic_recall_is_served_by_the_old_index_until_the_new_one_is_c
         try:
             await transaction.start()
             await reader.fetch("SELECT id FROM memories LIMIT 1")
-            rebuild = asyncio.create_task(migrate(source, request_for(index_m=8), to="head"))
+            rebuild = asyncio.create_task(migrate_and_index(source, request_for(), IndexParameters(8)))
             async with asyncio.timeout(60):
                 while len(await hnsw_indexes(filled)) < 2:  # noqa: ASYNC110  (Postgres makes it)
                     await asyncio.sleep(0.02)
@@ -103,11 +104,11 @@ async def test_what_an_interrupted_rebuild_left_beside_the_index_is_removed(
     filled: Connection, database: Database, request_for: Requests
 ) -> None:
     source = DsnText(database.dsn)
-    await migrate(source, request_for(), to="head")
+    await migrate_and_index(source, request_for())
     await filled.execute(
         "CREATE INDEX idx_memories_embedding_rebuilt ON memories USING hnsw (embedding halfvec_cosine_ops)"
     )
-    await migrate(source, request_for(), to="head")
+    await migrate_and_index(source, request_for())
     assert await hnsw_indexes(filled) == ["idx_memories_embedding"]
 
 
@@ -116,7 +117,7 @@ async def test_an_index_under_a_name_of_the_apis_own_is_used_as_it_is(
 ) -> None:
     await filled.execute("CREATE INDEX theirs ON memories USING hnsw (embedding halfvec_cosine_ops) WITH (m = 4)")
     built = await identity(filled, "theirs")
-    await migrate(DsnText(database.dsn), request_for(index_m=8), to="head")
+    await migrate_and_index(DsnText(database.dsn), request_for(), IndexParameters(8))
     assert await hnsw_indexes(filled) == ["theirs"]
     assert await identity(filled, "theirs") == built
     found = await facts(filled)
@@ -127,7 +128,7 @@ async def test_a_build_leaves_no_dead_rows_and_no_words_to_be_merged(
     filled: Connection, database: Database, request_for: Requests
 ) -> None:
     await filled.execute("UPDATE memories SET importance = 0.9")
-    await migrate(DsnText(database.dsn), request_for(), to="head")
+    await migrate_and_index(DsnText(database.dsn), request_for())
     table = await require_schema(filled, "memories")
     assert await merge_pending_words(filled, table) == 0
     visible, pages, known = await filled.fetchrow(
@@ -142,9 +143,9 @@ async def test_words_that_were_written_aside_are_merged_by_the_next_build(
     filled: Connection, database: Database, request_for: Requests
 ) -> None:
     source = DsnText(database.dsn)
-    await migrate(source, request_for(), to="head")
+    await migrate_and_index(source, request_for())
     await filled.execute("INSERT INTO memories (content) SELECT 'another text ' || n FROM generate_series(1, 400) n")
-    await migrate(source, request_for(), to="head")
+    await migrate_and_index(source, request_for())
     assert await merge_pending_words(filled, await require_schema(filled, "memories")) == 0
 
 
@@ -161,9 +162,9 @@ async def test_a_machine_with_less_memory_than_its_settings_promise_gets_a_seria
     await admin.execute("CREATE EVENT TRIGGER small ON ddl_command_start EXECUTE FUNCTION small()")
     await admin.close()
     source = DsnText(database.dsn)
-    await migrate(source, request_for(), to="head")
+    await migrate_and_index(source, request_for())
     assert (await facts(filled)).valid
-    await migrate(source, request_for(index_m=8), to="head")
+    await migrate_and_index(source, request_for(), IndexParameters(8))
     assert (await facts(filled)).m == 8
 
 
@@ -176,13 +177,13 @@ async def test_the_servers_settings_are_read_in_kib(filled: Connection) -> None:
 async def test_an_index_below_the_threshold_is_built_anew_and_measured_again(
     filled: Connection, database: Database, request_for: Requests
 ) -> None:
-    await migrate(DsnText(database.dsn), request_for(), to="head")
+    await migrate_and_index(DsnText(database.dsn), request_for())
     table = await require_schema(filled, "memories")
     before = await identity(filled)
-    healthy = await tend(filled, table, WISH, sample=20, repair_below=0.0)
+    healthy = await check_and_repair(filled, table, WISH, sample=20, repair_below=0.0)
     assert await identity(filled) == before
     assert (healthy.recall_after_repair, healthy.recall is not None) == (None, True)
-    repaired = await tend(filled, table, WISH, sample=20, repair_below=ALWAYS)
+    repaired = await check_and_repair(filled, table, WISH, sample=20, repair_below=ALWAYS)
     assert await identity(filled) != before
     assert repaired.facts.valid
     assert repaired.recall_after_repair is not None
@@ -193,14 +194,14 @@ async def test_an_index_that_misses_what_is_there_is_seen_to_miss_it(
     filled: Connection, database: Database, request_for: Requests
 ) -> None:
     """Half of the rows get a new version while the index looks away."""
-    await migrate(DsnText(database.dsn), request_for(), to="head")
+    await migrate_and_index(DsnText(database.dsn), request_for())
     admin = await asyncpg.connect(database.superuser_dsn)
     await admin.execute("UPDATE pg_index SET indisready = false WHERE indexrelid = 'idx_memories_embedding'::regclass")
     await admin.execute("UPDATE memories SET importance = 0.1 WHERE id % 2 = 0")  # new versions, which it does not get
     await admin.execute("UPDATE pg_index SET indisready = true WHERE indexrelid = 'idx_memories_embedding'::regclass")
     await admin.close()
     table = await require_schema(filled, "memories")
-    found = await tend(filled, table, WISH, sample=40, repair_below=0.9)
+    found = await check_and_repair(filled, table, WISH, sample=40, repair_below=0.9)
     assert found.recall is not None
     assert found.recall < 0.9
     assert found.recall_after_repair is not None
@@ -208,27 +209,27 @@ async def test_an_index_that_misses_what_is_there_is_seen_to_miss_it(
 
 
 async def test_one_repair_at_a_time(filled: Connection, database: Database, request_for: Requests) -> None:
-    await migrate(DsnText(database.dsn), request_for(), to="head")
+    await migrate_and_index(DsnText(database.dsn), request_for())
     table = await require_schema(filled, "memories")
     async with database.connection() as other:
         await other.execute("SELECT pg_advisory_lock($1)", 0x6D656D6F_72796963)
         with pytest.raises(LockNotAvailable, match="repairs"):
-            await tend(filled, table, WISH, sample=5, repair_below=ALWAYS)
+            await check_and_repair(filled, table, WISH, sample=5, repair_below=ALWAYS)
 
 
 async def test_memories_of_the_same_text_do_not_count_as_missed(
     database: Database, filled: Connection, request_for: Requests
 ) -> None:
     await filled.execute("UPDATE memories SET embedding = '[1,2,3,4,5,6,7,8]'")
-    await migrate(DsnText(database.dsn), request_for(), to="head")
+    await migrate_and_index(DsnText(database.dsn), request_for())
     table = await require_schema(filled, "memories")
-    assert (await tend(filled, table, WISH, sample=20, repair_below=None)).recall == 1.0
+    assert (await check_and_repair(filled, table, WISH, sample=20, repair_below=None)).recall == 1.0
 
 
 async def test_the_sync_workers_companion_repairs_and_tells(
     filled: Connection, database: Database, request_for: Requests
 ) -> None:
-    await migrate(DsnText(database.dsn), request_for(), to="head")
+    await migrate_and_index(DsnText(database.dsn), request_for())
     before, metrics = await identity(filled), WorkerMetrics()
     care = IndexCare(WISH, ALWAYS, 3600, first_seconds=0)
     task = asyncio.create_task(care.run(DsnText(database.dsn), "memories", metrics))
@@ -265,6 +266,6 @@ async def test_a_recall_knows_how_densely_the_index_that_it_searches_is_linked(
     """A sparser graph, such as one that the API made, must be searched deeper for as many of the true neighbours."""
     if not ours:
         await filled.execute(f"CREATE INDEX theirs ON memories USING hnsw (embedding halfvec_cosine_ops) {definition}")
-    await migrate(DsnText(database.dsn), request_for(), to="head")
+    await migrate_and_index(DsnText(database.dsn), request_for())
     await filled.execute("ANALYZE memories")
     assert (await read_readiness(filled, "memories")).graph == SearchedGraph(800, *searched)

@@ -3,10 +3,14 @@
 from collections.abc import Callable
 
 import pytest
+from alembic.config import Config
+from alembic.script import ScriptDirectory
 
 from memory_recall.errors import ExtensionMissing
+from memory_recall.hnsw.repair import IndexParameters, build_index
 from memory_recall.postgres.connection import DsnText
 from memory_recall.schema.migrate import MigrationRequest, migrate, remove
+from memory_recall.schema.revisions import HEAD_REVISION
 from tests.integration.conftest import Database
 
 Requests = Callable[..., MigrationRequest]
@@ -26,7 +30,7 @@ SELECT string_agg(line, E'\n' ORDER BY line) FROM (
     UNION ALL
     SELECT format('trigger %s enabled=%s', pg_get_triggerdef(oid), tgenabled) FROM pg_trigger WHERE NOT tgisinternal
     UNION ALL
-    SELECT format('function %s %s', oid::regprocedure, prosrc) FROM pg_proc
+    SELECT format('function %s %s', oid::regprocedure, regexp_replace(prosrc, '[0-9a-f]{64}', 'key', 'g')) FROM pg_proc
      WHERE pronamespace = 'public'::regnamespace AND proname LIKE 'memory%'
 ) objects
 """
@@ -48,26 +52,41 @@ async def _objects(database: Database) -> str:
 
 
 async def test_an_empty_database_reaches_head_and_stays_there(database: Database, request_for: Requests) -> None:
-    result = await migrate(DsnText(database.dsn), request_for(), to="head")
-    assert (result.revision, result.applied) == ("0005", ["0001", "0002", "0003", "0004", "0005"])
+    result = await migrate(DsnText(database.dsn), request_for())
+    assert (result.revision, result.applied) == ("0006", ["0001", "0002", "0003", "0004", "0005", "0006"])
     before = await _objects(database)
-    again = await migrate(DsnText(database.dsn), request_for(), to="head")
+    again = await migrate(DsnText(database.dsn), request_for())
     assert again.applied == []
     assert await _objects(database) == before
 
 
-async def test_schema_leaves_the_vector_index_for_later(database: Database, request_for: Requests) -> None:
-    result = await migrate(DsnText(database.dsn), request_for(), to="schema")
-    assert result.revision == "0002"
+async def test_the_schema_is_at_its_last_revision_at_any_stage_of_the_vector_index(
+    database: Database, request_for: Requests
+) -> None:
+    """The index is no revision: neither its absence, nor its build, nor its loss calls for a migration."""
+    source = DsnText(database.dsn)
+    await migrate(source, request_for())
     assert "hnsw" not in await _objects(database)
-    assert (await migrate(DsnText(database.dsn), request_for(), to="head")).applied == ["0003", "0004", "0005"]
+    async with database.connection() as connection:
+        await build_index(source, "memories", IndexParameters())
+        assert (await migrate(source, request_for())).applied == []
+        await connection.execute("DROP INDEX idx_memories_embedding")
+        assert (await migrate(source, request_for())).applied == []
+    assert "hnsw" not in await _objects(database)
+
+
+def test_the_last_revision_is_the_one_that_the_library_names(request_for: Requests) -> None:
+    """Reading where a table stands must not need Alembic, so the library names the last revision itself."""
+    config = Config()
+    config.set_main_option("script_location", str(request_for().migrations))
+    assert ScriptDirectory.from_config(config).get_current_head() == HEAD_REVISION
 
 
 async def test_up_down_up_ends_with_the_same_objects_and_keeps_the_rows(
     database: Database, request_for: Requests
 ) -> None:
     source = DsnText(database.dsn)
-    await migrate(source, request_for(), to="head")
+    await migrate(source, request_for())
     before = await _objects(database)
     async with database.connection() as connection:
         await connection.execute("INSERT INTO memories (content) VALUES ('kept')")
@@ -75,7 +94,7 @@ async def test_up_down_up_ends_with_the_same_objects_and_keeps_the_rows(
     without = await _objects(database)
     assert "memory_index" not in without
     assert "embedding" not in without
-    await migrate(source, request_for(), to="head")
+    await migrate(source, request_for())
     assert await _objects(database) == before
     async with database.connection() as connection:
         assert await connection.fetchval("SELECT content FROM memories") == "kept"
@@ -86,29 +105,29 @@ async def test_without_the_extension_the_rest_waits_and_is_not_stamped_as_done(
 ) -> None:
     source = DsnText(bare_database.dsn)
     with pytest.raises(ExtensionMissing) as caught:
-        await migrate(source, request_for(), to="head")
+        await migrate(source, request_for())
     assert caught.value.exit_code == 3
     async with bare_database.connection() as connection:
-        assert await connection.fetchval("SELECT version_num FROM memory_index_alembic_version") == "0001"
+        assert await connection.fetchval("SELECT version_num FROM memory_index_alembic_version__memories") == "0001"
         await connection.execute("INSERT INTO memories (content) VALUES ('works without vectors')")
     await bare_database.create_extension()
-    assert (await migrate(source, request_for(), to="head")).applied == ["0002", "0003", "0004", "0005"]
+    assert (await migrate(source, request_for())).applied == ["0002", "0003", "0004", "0005", "0006"]
 
 
 async def test_a_database_whose_extension_was_dropped_is_migrated_again(
     database: Database, request_for: Requests
 ) -> None:
     source = DsnText(database.dsn)
-    await migrate(source, request_for(), to="head")
+    await migrate(source, request_for())
     before = await _objects(database)
     async with database.connection() as owner:
         await owner.execute("INSERT INTO memories (content) VALUES ('survives')")
     await _as_superuser(database, "DROP EXTENSION vector CASCADE")
     with pytest.raises(ExtensionMissing):
-        await migrate(source, request_for(), to="head")
+        await migrate(source, request_for())
     await database.create_extension()
-    result = await migrate(source, request_for(), to="head")
-    assert result.revision == "0005"
+    result = await migrate(source, request_for())
+    assert result.revision == "0006"
     assert sorted(await _objects(database)) == sorted(before)
 
 
@@ -123,12 +142,12 @@ async def test_a_database_whose_extension_was_dropped_is_migrated_again(
 )
 async def test_missing_rules_are_put_back(database: Database, request_for: Requests, damage: str) -> None:
     source = DsnText(database.dsn)
-    await migrate(source, request_for(), to="schema")
+    await migrate(source, request_for())
     before = await _objects(database)
     async with database.connection() as connection:
         await connection.execute(damage)
     assert await _objects(database) != before
-    await migrate(source, request_for(), to="schema")
+    await migrate(source, request_for())
     assert await _objects(database) == before
 
 
@@ -138,12 +157,13 @@ async def test_words_are_known_finely_unless_somebody_has_decided_otherwise(
 ) -> None:
     """The target of the words' statistics is raised and filled at once, and goes with us; a person's own one stays."""
     source = DsnText(database.dsn)
-    await migrate(source, request_for(), to="schema")
+    await migrate(source, request_for())
+    await remove(source, request_for())
     async with database.connection() as connection:
         await connection.execute(_TWO_THOUSAND_WORDS)
         if own is not None:
             await connection.execute(f"ALTER TABLE memories ALTER COLUMN search_vector SET STATISTICS {own}")
-        await migrate(source, request_for(), to="head")
+        await migrate(source, request_for())
         assert await connection.fetchval(_TARGET) == kept
         if own is None:
             assert await connection.fetchval(_KNOWN_WORDS) > 2_000, "the default keeps a thousand"

@@ -12,11 +12,13 @@ import asyncpg
 import pytest
 
 from memory_recall.errors import LockNotAvailable, PoolerRefused
+from memory_recall.hnsw.repair import IndexParameters, build_index
 from memory_recall.postgres.connection import DsnText
 from memory_recall.schema.migrate import MigrationRequest, migrate
 from memory_recall.schema.table_locks import LOCK_TIMEOUT_MS
 from memory_recall.status import inspect
 from tests.integration.conftest import Database
+from tests.integration.memory_recall.workbench import migrate_and_index
 
 Requests = Callable[..., MigrationRequest]
 
@@ -35,9 +37,9 @@ async def test_two_migrators_at_once_both_succeed_and_one_does_the_work(
     database: Database, request_for: Requests
 ) -> None:
     source = DsnText(database.dsn)
-    results = await asyncio.gather(*(migrate(source, request_for(), to="head") for _ in range(3)))
-    assert [result.revision for result in results] == ["0005"] * 3
-    assert sorted(len(result.applied) for result in results) == [0, 0, 5]
+    results = await asyncio.gather(*(migrate_and_index(source, request_for()) for _ in range(3)))
+    assert [result.revision for result in results] == ["0006"] * 3
+    assert sorted(len(result.applied) for result in results) == [0, 0, 6]
 
 
 async def test_a_migrator_that_finds_the_lock_taken_gives_up_in_words(
@@ -46,14 +48,14 @@ async def test_a_migrator_that_finds_the_lock_taken_gives_up_in_words(
     async with database.connection() as other:
         await other.execute("SELECT pg_advisory_lock($1)", 0x6D656D6F_72796978)
         with pytest.raises(LockNotAvailable, match="Another migration"):
-            await migrate(DsnText(database.dsn), request_for(lock_patience_seconds=0), to="schema")
+            await migrate(DsnText(database.dsn), request_for(lock_patience_seconds=0))
 
 
 async def test_an_index_left_invalid_by_an_interrupted_build_is_rebuilt(
     database: Database, request_for: Requests
 ) -> None:
     source = DsnText(database.dsn)
-    await migrate(source, request_for(), to="schema")
+    await migrate(source, request_for())
     await _fill(database, 3000)
     builder = await asyncpg.connect(database.dsn)
     async with database.connection() as blocker:
@@ -74,25 +76,29 @@ async def test_an_index_left_invalid_by_an_interrupted_build_is_rebuilt(
     async with database.connection() as connection:
         broken = (await inspect(connection, "memories")).index
         assert (broken.exists, broken.valid) == (True, False)
-    assert (await migrate(source, request_for(), to="head")).revision == "0005"
+    assert (await migrate_and_index(source, request_for())).revision == "0006"
     async with database.connection() as connection:
         assert (await inspect(connection, "memories")).index.valid
         await connection.execute("DROP INDEX idx_memories_embedding")
-    assert (await migrate(source, request_for(), to="head")).applied == ["0003", "0004", "0005"], (
-        "a dropped index is built again"
-    )
+    await build_index(source, "memories", IndexParameters())
+    async with database.connection() as connection:
+        assert (await inspect(connection, "memories")).index.valid, "a dropped index is built again"
 
 
-_MIGRATE_IN_A_PROCESS = [sys.executable, "-m", "memory_recall", "migrate", "--to", "head", "--json"]
+_IN_A_PROCESS = [sys.executable, "-m", "memory_recall"]
+_INDEX_STAGE = "USING hnsw"
 
 
-@pytest.mark.parametrize("stage", ["ADD COLUMN", "TRIGGER", "VALIDATE CONSTRAINT", "embedding_pending", "USING hnsw"])
+@pytest.mark.parametrize("stage", ["ADD COLUMN", "TRIGGER", "VALIDATE CONSTRAINT", "embedding_pending", _INDEX_STAGE])
 async def test_a_migrator_killed_at_any_stage_is_simply_run_again(
     database: Database, request_for: Requests, stage: str
 ) -> None:
     """Each stage is held up by an event trigger's lock, so the kill hits exactly there."""
     source = DsnText(database.dsn)
     await migrate_to_first(database, request_for)
+    if stage == _INDEX_STAGE:
+        await migrate(source, request_for())
+    command = ["index", "build"] if stage == _INDEX_STAGE else ["migrate"]
     await _as_superuser(
         database,
         "CREATE FUNCTION hold() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN "
@@ -104,7 +110,8 @@ async def test_a_migrator_killed_at_any_stage_is_simply_run_again(
     await holder.execute("SELECT pg_advisory_lock(7)")
     settings = {"MEMORY_DATABASE_URL": database.dsn, "MEMORY_MODEL": "tiny", "MEMORY_DIMENSIONS": "8"}
     process = await asyncio.create_subprocess_exec(
-        *_MIGRATE_IN_A_PROCESS,
+        *_IN_A_PROCESS,
+        *command,
         env={**os.environ, **settings},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
@@ -123,8 +130,8 @@ async def test_a_migrator_killed_at_any_stage_is_simply_run_again(
         )
         await holder.close()
     await _as_superuser(database, "DROP EVENT TRIGGER hold", "DROP FUNCTION hold")
-    result = await migrate(source, request_for(), to="head")
-    assert result.revision == "0005"
+    result = await migrate_and_index(source, request_for())
+    assert result.revision == "0006"
     async with database.connection() as connection:
         facts = await inspect(connection, "memories")
         assert facts.index.valid
@@ -141,7 +148,7 @@ async def test_no_writer_waits_long_while_a_migration_waits_for_its_lock(
         transaction = reader.transaction()
         await transaction.start()
         await reader.fetch("SELECT * FROM memories")
-        migration = asyncio.create_task(migrate(source, request_for(lock_patience_seconds=60), to="schema"))
+        migration = asyncio.create_task(migrate(source, request_for(lock_patience_seconds=60)))
         await _until(lambda: _someone_waits_for_a_lock(database))
         for number in range(20):  # would wait for the reader to end if the migration stayed in the lock's queue
             await writer.execute("INSERT INTO memories (content) VALUES ($1)", f"text {number}")
@@ -159,7 +166,7 @@ async def test_a_migration_waits_for_a_vacuum_where_nobody_waits_behind_it(
     async with database.connection() as vacuum:
         await vacuum.execute("BEGIN")
         await vacuum.execute("LOCK TABLE memories IN SHARE UPDATE EXCLUSIVE MODE")  # as VACUUM does
-        migration = asyncio.create_task(migrate(DsnText(database.dsn), request_for(), to="schema"))
+        migration = asyncio.create_task(migrate(DsnText(database.dsn), request_for()))
         await _until(lambda: _someone_waits_by_the_weak_lock(database))
         await vacuum.execute("COMMIT")
         await migration
@@ -168,7 +175,7 @@ async def test_a_migration_waits_for_a_vacuum_where_nobody_waits_behind_it(
 async def test_a_pooler_is_refused(database: Database, request_for: Requests) -> None:
     async with _pooler_in_front_of(database) as dsn:
         with pytest.raises(PoolerRefused, match="-rw service"):
-            await migrate(DsnText(dsn), request_for(), to="schema")
+            await migrate(DsnText(dsn), request_for())
 
 
 async def migrate_to_first(database: Database, request_for: Requests) -> None:

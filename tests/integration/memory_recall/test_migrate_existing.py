@@ -15,6 +15,7 @@ from memory_recall.postgres.connection import DsnText
 from memory_recall.schema.migrate import MigrationRequest, migrate, remove
 from memory_recall.status import inspect
 from tests.integration.conftest import Database
+from tests.integration.memory_recall.workbench import migrate_and_index
 
 Requests = Callable[..., MigrationRequest]
 
@@ -48,11 +49,11 @@ async def test_the_apis_table_is_extended_and_otherwise_left_alone(
         API_TABLE.format(name="memories", sensitive=sensitive),
         f"INSERT INTO memories (content, is_sensitive) VALUES ('open', {no}), ('secret', {yes})",
     )
-    await migrate(DsnText(database.dsn), request_for(), to="head")
+    await migrate(DsnText(database.dsn), request_for())
     async with database.connection() as connection:
         facts = await inspect(connection, "memories")
         assert await connection.fetchval("SELECT version_num FROM alembic_version") == "006"
-        assert facts.schema_revision == "0005"
+        assert facts.schema_revision == "0006"
         assert (facts.rows.total, facts.rows.pending, facts.rows.sensitive) == (2, 1, 1)
         await connection.execute("UPDATE memories SET embedding = array_fill(0.5::real, ARRAY[8])::halfvec")
         assert await connection.fetchval("SELECT count(*) FROM memories WHERE embedding IS NOT NULL") == 1
@@ -62,7 +63,7 @@ async def test_the_apis_table_is_extended_and_otherwise_left_alone(
 
 async def test_an_unknown_sensitivity_counts_as_sensitive(database: Database, request_for: Requests) -> None:
     await _execute(database, API_TABLE.format(name="memories", sensitive="boolean"))
-    await migrate(DsnText(database.dsn), request_for(), to="schema")
+    await migrate(DsnText(database.dsn), request_for())
     async with database.connection() as connection:
         await connection.execute("INSERT INTO memories (content, is_sensitive) VALUES ('who knows', NULL)")
         assert (await inspect(connection, "memories")).rows.sensitive == 1
@@ -77,7 +78,7 @@ async def test_vectors_of_sensitive_and_deleted_rows_are_cleared(database: Datab
         "SELECT 'text ' || n, n % 3 = 0, CASE WHEN n % 5 = 0 THEN now() END, array_fill(0.5::real, ARRAY[8])::halfvec "
         "FROM generate_series(1, 4500) n",
     )
-    await migrate(DsnText(database.dsn), request_for(existing_vectors="keep"), to="schema")
+    await migrate(DsnText(database.dsn), request_for(existing_vectors="keep"))
     async with database.connection() as connection:
         kept = await connection.fetchval("SELECT count(*) FROM memories WHERE embedding IS NOT NULL")
         wrong = await connection.fetchval(
@@ -96,13 +97,13 @@ async def test_vectors_of_unknown_origin_need_a_decision(database: Database, req
         "INSERT INTO memories (content, embedding) VALUES ('x', array_fill(0.5::real, ARRAY[8])::halfvec)",
     )
     with pytest.raises(ExistingVectors, match="discard") as caught:
-        await migrate(DsnText(database.dsn), request_for(), to="schema")
+        await migrate(DsnText(database.dsn), request_for())
     assert caught.value.exit_code == 4
-    await migrate(DsnText(database.dsn), request_for(existing_vectors="discard"), to="schema")
+    await migrate(DsnText(database.dsn), request_for(existing_vectors="discard"))
     async with database.connection() as connection:
         assert await connection.fetchval("SELECT count(embedding) FROM memories") == 0
         await connection.execute("UPDATE memories SET embedding = array_fill(0.5::real, ARRAY[8])::halfvec")
-    await migrate(DsnText(database.dsn), request_for(existing_vectors="discard"), to="schema")
+    await migrate(DsnText(database.dsn), request_for(existing_vectors="discard"))
     async with database.connection() as connection:
         assert await connection.fetchval("SELECT count(embedding) FROM memories") == 1, "discarding happens once"
 
@@ -116,7 +117,7 @@ async def test_the_apis_own_index_serves_and_its_column_survives_removal(
         "ALTER TABLE memories ADD embedding halfvec(8)",
         "CREATE INDEX idx_memories_embedding_hnsw ON memories USING hnsw (embedding halfvec_cosine_ops)",
     )
-    await migrate(DsnText(database.dsn), request_for(), to="head")
+    await migrate_and_index(DsnText(database.dsn), request_for())
     async with database.connection() as connection:
         facts = await inspect(connection, "memories")
         assert facts.index.name == "idx_memories_embedding_hnsw"
@@ -147,7 +148,7 @@ async def test_what_only_a_person_can_settle_is_refused_before_anything_changes(
 ) -> None:
     await _execute(database, API_TABLE.format(name="memories", sensitive="boolean DEFAULT false"), prepare)
     with pytest.raises(refusal, match=remedy):
-        await migrate(DsnText(database.dsn), request_for(), to="schema")
+        await migrate(DsnText(database.dsn), request_for())
     async with database.connection() as connection:
         assert await connection.fetchval("SELECT to_regclass('memory_index_state')") is None
 
@@ -158,18 +159,18 @@ async def test_a_table_in_another_schema_is_not_mistaken_for_ours(database: Data
         "CREATE SCHEMA other",
         "CREATE TABLE other.memories (id text, content text)",
     )
-    await migrate(DsnText(database.dsn), request_for(), to="head")
+    await migrate(DsnText(database.dsn), request_for())
     async with database.connection() as connection:
         assert await connection.fetchval("SELECT 'public.memories'::regclass::text") == "memories"
         facts = await inspect(connection, "memories")
-    assert facts.schema_revision == "0005"
+    assert facts.schema_revision == "0006"
 
 
 async def test_a_table_named_with_its_schema_is_migrated_there(database: Database, request_for: Requests) -> None:
     await _execute(
         database, "CREATE SCHEMA notes", API_TABLE.format(name='notes."entries"', sensitive="boolean DEFAULT false")
     )
-    await migrate(DsnText(database.dsn), request_for(table="notes.entries"), to="head")
+    await migrate_and_index(DsnText(database.dsn), request_for(table="notes.entries"))
     async with database.connection() as connection:
         facts = await inspect(connection, "notes.entries")
         assert facts.index.name == "idx_entries_embedding"
@@ -187,7 +188,7 @@ async def test_pgvector_may_live_in_a_schema_outside_the_search_path(
     await admin.execute("GRANT USAGE ON SCHEMA ext TO public")
     await admin.execute("CREATE EXTENSION vector SCHEMA ext")
     await admin.close()
-    await migrate(DsnText(bare_database.dsn), request_for(), to="head")
+    await migrate_and_index(DsnText(bare_database.dsn), request_for())
     async with bare_database.connection() as connection:
         facts = await inspect(connection, "memories")
     assert (facts.extension_schema, facts.embedding_dimensions, facts.index.valid) == ("ext", 8, True)
@@ -195,8 +196,8 @@ async def test_pgvector_may_live_in_a_schema_outside_the_search_path(
 
 async def test_another_model_is_refused_once_there_are_vectors(database: Database, request_for: Requests) -> None:
     source = DsnText(database.dsn)
-    await migrate(source, request_for(model="first"), to="schema")
-    await migrate(source, request_for(model="second"), to="schema")
+    await migrate(source, request_for(model="first"))
+    await migrate(source, request_for(model="second"))
     async with database.connection() as connection:
         facts = await inspect(connection, "memories")
         assert facts.active_model is not None
@@ -205,11 +206,11 @@ async def test_another_model_is_refused_once_there_are_vectors(database: Databas
             "INSERT INTO memories (content, embedding) VALUES ('x', array_fill(0.5::real, ARRAY[8])::halfvec)"
         )
     with pytest.raises(ModelMismatch, match="second, not third"):
-        await migrate(source, request_for(model="third"), to="schema")
+        await migrate(source, request_for(model="third"))
     with pytest.raises(DimensionMismatch):
-        await migrate(source, request_for(model="second", dimensions=16), to="schema")
+        await migrate(source, request_for(model="second", dimensions=16))
 
 
 async def test_a_database_that_does_not_exist_is_named_as_such(database: Database, request_for: Requests) -> None:
     with pytest.raises(InvalidConfiguration, match="does not exist"):
-        await migrate(DsnText(database.dsn + "_nowhere"), request_for(), to="schema")
+        await migrate(DsnText(database.dsn + "_nowhere"), request_for())

@@ -15,7 +15,7 @@ from memory_recall.search.query import RecallQuery
 from tests.integration.conftest import Database
 from tests.integration.memory_recall.fake_embedder import vector_of
 from tests.integration.memory_recall.poolers import pgbouncer
-from tests.integration.memory_recall.workbench import DIMENSIONS, Workbench
+from tests.integration.memory_recall.workbench import DIMENSIONS, Workbench, migrate_and_index
 
 MODES = pytest.mark.parametrize("mode", ["transaction", "session"])
 
@@ -26,7 +26,7 @@ async def test_migrations_are_refused_before_anything_changes(
 ) -> None:
     async with pgbouncer(database, mode=mode) as dsn:
         with pytest.raises(PoolerRefused, match="-rw service"):
-            await migrate(DsnText(dsn), request_for(), to="schema")
+            await migrate(DsnText(dsn), request_for())
     async with database.connection() as connection:
         assert await connection.fetchval("SELECT to_regclass('memories')") is None
 
@@ -59,7 +59,7 @@ async def test_recalls_share_sessions_in_transaction_mode_and_find_by_meaning(
     texts = [f"memory of number {number}" for number in range(40)]
     await bench.insert(*texts)
     await bench.backfill()
-    await migrate(DsnText(bench.database.dsn), request_for(), to="head")
+    await migrate_and_index(DsnText(bench.database.dsn), request_for())
     async with pgbouncer(bench.database, mode="transaction") as dsn:
         pool = await create_pool(DsnText(dsn), min_size=1, max_size=8, statement_cache_size=0)
         recall = HybridRecall(pool, Exact(), embedding_budget=10.0, time_budget=60.0)

@@ -18,11 +18,12 @@ from memory_recall.errors import MemoryIndexError
 from memory_recall.indexing import halfvec
 from memory_recall.indexing.queue_sql import Partition, PendingQueue, PendingRow
 from memory_recall.postgres.connection import DsnText
-from memory_recall.schema.migrate import MigrationRequest, migrate
+from memory_recall.schema.migrate import MigrationRequest
 from memory_recall.schema.models_sql import active_model
 from memory_recall.schema.revisions import require_schema
 from tests.integration.conftest import Database
 from tests.integration.memory_recall.fake_embedder import vector_of
+from tests.integration.memory_recall.workbench import migrate_and_index
 
 Step = tuple[Any, ...]
 HISTORIES = int(os.environ.get("MEMORY_TEST_HISTORIES", "120"))
@@ -158,7 +159,7 @@ async def violations(connection: Any) -> list[tuple[int, str]]:
 
 @pytest.fixture
 async def player_parts(database: Database, request_for: Callable[..., MigrationRequest]) -> Any:
-    await migrate(DsnText(database.dsn), request_for(dimensions=DIMENSIONS), to="head")
+    await migrate_and_index(DsnText(database.dsn), request_for(dimensions=DIMENSIONS))
     connections = [await asyncpg.connect(database.dsn, server_settings={"lock_timeout": "20"}) for _ in range(3)]
     for connection in connections:
         await halfvec.register(connection, "public")

@@ -10,6 +10,7 @@ import numpy as np
 
 from memory_recall.embedding.client import EmbedderClient
 from memory_recall.errors import MemoryIndexError
+from memory_recall.hnsw.repair import IndexParameters, build_index
 from memory_recall.indexing import halfvec
 from memory_recall.indexing.backfill import BackfillResult, WorkerPlan, backfill
 from memory_recall.indexing.batching import BatchLimits
@@ -18,11 +19,12 @@ from memory_recall.indexing.quarantine_sql import RetryPolicy
 from memory_recall.indexing.queue_sql import Partition
 from memory_recall.indexing.tally import Tally
 from memory_recall.postgres.connection import DsnText
-from memory_recall.schema.migrate import MigrationRequest, migrate
+from memory_recall.schema.migrate import MigrationRequest, MigrationResult, migrate
 from tests.integration.conftest import Database
 from tests.integration.memory_recall.fake_embedder import FakeEmbedder, vector_of
 
 DIMENSIONS = 8
+INDEX = IndexParameters()
 EmbeddedAgain = Callable[["Workbench", Collection[str], Mapping[str, int]], int]
 
 
@@ -133,10 +135,19 @@ async def until(condition: Callable[[], object], *, patience: float = 60) -> Non
             await asyncio.sleep(0.01)
 
 
+async def migrate_and_index(
+    source: DsnText, request: MigrationRequest, parameters: IndexParameters = INDEX
+) -> MigrationResult:
+    """A database at the last revision whose vector index is built."""
+    result = await migrate(source, request)
+    await build_index(source, request.table, parameters)
+    return result
+
+
 @contextlib.asynccontextmanager
 async def workbench(database: Database, request: MigrationRequest) -> AsyncIterator[Workbench]:
     """A migrated database and a running embedder."""
-    await migrate(DsnText(database.dsn), request, to="schema")
+    await migrate(DsnText(database.dsn), request)
     async with FakeEmbedder(dimensions=DIMENSIONS) as embedder:
         yield Workbench(database, embedder)
 

@@ -29,13 +29,14 @@ from memory_operator.reconcile.facts import (
 from memory_operator.reconcile.plan import Apply, Delete, Plan, SetFinalizer
 from memory_operator.resources.cnpg import DatabaseObject
 from memory_operator.resources.common import Images
+from memory_recall.schema.revisions import HEAD_REVISION
 
 START = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 PASSWORD = "s3cret-pa55word"
 FULL = DatabaseFacts(
     extension_version="0.8.7",
     extension_available="0.8.7",
-    schema_revision="0003",
+    schema_revision=HEAD_REVISION,
     schema_current=True,
     column_dimensions=384,
     active_model="all-MiniLM-L6-v2",
@@ -154,7 +155,7 @@ class Cluster:
         """End the migration Job as a successful one ends."""
         self.finish("migrate")
         self.change(
-            schema_revision="0002", schema_current=True, column_dimensions=384, active_model="all-MiniLM-L6-v2",
+            schema_revision=HEAD_REVISION, schema_current=True, column_dimensions=384, active_model="all-MiniLM-L6-v2",
             rows=Rows(total=500, pending=480, sensitive=20),
         )  # fmt: skip
 

@@ -5,7 +5,12 @@ from dataclasses import replace
 import pytest
 
 from memory_operator.api.reasons import Reason
+from memory_operator.clients.database import to_database_facts
 from memory_operator.reconcile.facts import DatabaseFacts, JobState, PodFacts, Problem, Rows
+from memory_operator.resources.common import Images
+from memory_recall import status
+from memory_recall.hnsw.definition import IndexFacts
+from memory_recall.schema.revisions import HEAD_REVISION
 from tests.unit.memory_operator.conftest import Cluster, World
 
 
@@ -133,6 +138,31 @@ def test_a_schema_that_fell_behind_is_migrated_again(cluster: Cluster) -> None:
     cluster.change(schema_current=False, schema_revision="0001")
     cluster.reconcile()
     assert cluster.running() == ["migrate"]
+
+
+@pytest.mark.parametrize("older", ["0002", "0003", "0004", "0005"])
+def test_an_operator_upgrade_migrates_a_ready_object(world: World, cluster: Cluster, older: str) -> None:
+    """The new operator finds an older revision, migrates by itself, and the index is neither missed nor built again."""
+    cluster.until_ready()
+    counts = status.RowCounts(total=500, embedded=480, pending=0, sensitive=20, quarantined=0)
+    index = IndexFacts("idx_memories_embedding", exists=True, valid=True, progress=None)
+    found = status.DatabaseFacts(
+        server_version="18.0", in_recovery=False, database_owner="owner", extension_version="0.8.7",
+        extension_available="0.8.7", extension_schema="public", schema_revision=older, table_exists=True,
+        embedding_dimensions=384, rows=counts, index=index, active_model=None, next_model=None,
+    )  # fmt: skip
+    cluster.change(schema_current=to_database_facts(found).schema_current, schema_revision=older)
+    world.images = Images(operator="op:2", embedder="emb:1")
+    cluster.reconcile()
+    assert cluster.running() == ["migrate"]
+    assert cluster.condition("SchemaReady")["status"] == "False"
+    at_head = to_database_facts(replace(found, schema_revision=HEAD_REVISION, index=status.NO_INDEX))
+    assert at_head.schema_current, "the schema is current at any stage of the index's life"
+    cluster.migrate()
+    cluster.change(rows=to_database_facts(found).rows)
+    cluster.reconcile()
+    assert cluster.running() == []
+    assert cluster.condition("Ready")["status"] == "True"
 
 
 def test_a_failed_job_is_retried_with_a_growing_delay_and_its_message_is_in_the_condition(cluster: Cluster) -> None:

@@ -3,8 +3,7 @@
 from dataclasses import dataclass, replace
 
 from memory_recall.hnsw.search_effort import DENSE_DEPTH, UNKNOWN_GRAPH, SearchedGraph
-from memory_recall.schema.columns import ACTIVE, VectorColumn
-from memory_recall.schema.table import MemoryTable
+from memory_recall.schema.table import ACTIVE, MemoryTable, VectorColumn
 from memory_recall.search.fusion import Fusion
 from memory_recall.search.period import Period
 from memory_recall.search.query import EmbeddedQuery, Lexical, RecallQuery

@@ -12,12 +12,11 @@ from memory_recall.hnsw.definition import find_statement
 from memory_recall.hnsw.search_effort import UNKNOWN_GRAPH, SearchedGraph
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
-from memory_recall.schema.columns import ACTIVE, VectorColumn
-from memory_recall.schema.table import MemoryTable, describe
+from memory_recall.schema.rules import COLUMN_MODEL
+from memory_recall.schema.table import ACTIVE, MemoryTable, VectorColumn, describe
 from memory_recall.search.query import EmbeddedQuery
 from memory_recall.search.result import Degraded
 from memory_recall.search.sql.plan import DenseLeg
-from memory_recall.swap.standby_column import COLUMN_MODEL
 
 _ITERATIVE_SCAN_SINCE = (0, 8)
 

@@ -7,8 +7,8 @@ scan begins, since the scan's one-time filter depends on it.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
-from memory_recall.schema.columns import ACTIVE
-from memory_recall.schema.table import MemoryTable, quoted
+from memory_recall.schema.rules import COLUMN_MODEL
+from memory_recall.schema.table import ACTIVE, MemoryTable, quoted
 from memory_recall.search.result import EVIDENCE_FIELDS
 from memory_recall.search.sql.bm25 import bm25_leg
 from memory_recall.search.sql.expressions import memory_columns
@@ -16,7 +16,6 @@ from memory_recall.search.sql.filters import Arguments, postgres_conditions
 from memory_recall.search.sql.fusion import closeness, fused
 from memory_recall.search.sql.plan import DenseLeg, RecallPlan
 from memory_recall.search.sql.ts_rank import ts_rank_leg
-from memory_recall.swap.standby_column import COLUMN_MODEL
 
 Statement = tuple[str, list[object]]
 """SQL text and its arguments."""

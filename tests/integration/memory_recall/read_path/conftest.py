@@ -9,11 +9,11 @@ import asyncpg
 import pytest
 
 from memory_recall.postgres.connection import DsnText, create_pool
-from memory_recall.schema.migrate import migrate
 from memory_recall.search.hybrid_recall import HybridRecall
 from tests.integration.memory_recall.read_path.rows import fill
 from tests.integration.memory_recall.read_path.splitting import Fetched
 from tests.integration.memory_recall.read_path.vectors import DIMENSIONS, axis
+from tests.integration.memory_recall.workbench import migrate_and_index
 
 PATIENT = 60.0  # seconds for a recall, where a test does not ask how long one may take
 
@@ -76,7 +76,7 @@ class Memories:
 async def memories(database: Any, request_for: Callable[..., Any]) -> AsyncIterator[Memories]:
     """An empty table of memories with embedding column, rules and HNSW index."""
     source = DsnText(database.dsn)
-    await migrate(source, request_for(dimensions=DIMENSIONS, model="tiny"), to="head")
+    await migrate_and_index(source, request_for(dimensions=DIMENSIONS, model="tiny"))
     pool = await create_pool(source, max_size=4)
     store = Memories(pool)
     try:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from memory_recall.embedding.client import EmbedderClient
-from memory_recall.hnsw.repair import IndexWish
+from memory_recall.hnsw.repair import IndexParameters
 from memory_recall.indexing import halfvec
 from memory_recall.indexing.embedder_directory import EmbedderDirectory
 from memory_recall.postgres.connection import DsnText, connect
@@ -21,7 +21,7 @@ from memory_recall.swap.process import Measure, SwapOrder, SwapProcess
 from memory_recall.swap.state_sql import NextModel, SwapRecord
 from tests.integration.conftest import Database
 from tests.integration.memory_recall.fake_embedder import FakeEmbedder, vector_of
-from tests.integration.memory_recall.workbench import DIMENSIONS, Workbench
+from tests.integration.memory_recall.workbench import DIMENSIONS, Workbench, migrate_and_index
 
 NEXT_SALT = "next:"
 
@@ -62,7 +62,7 @@ class SwapBench:
         order = SwapOrder(
             target=None if back else target or self.target(),
             worker=self.work.plan,
-            index=IndexWish(),
+            index=IndexParameters(),
             flip=flip,
             patience=patience,
         )
@@ -135,9 +135,9 @@ async def swaps(database: Database, request_for: Callable[..., MigrationRequest]
         FakeEmbedder(dimensions=DIMENSIONS, model="small", digest="sha256:bb") as following,
     ):
         following.salt = NEXT_SALT
-        await migrate(DsnText(database.dsn), request_for(), to="schema")
+        await migrate(DsnText(database.dsn), request_for())
         bench = SwapBench(Workbench(database, active), following)
         await bench.work.insert(*(f"text {number}" for number in range(40)))
         await bench.work.backfill()
-        await migrate(DsnText(database.dsn), request_for(), to="head")
+        await migrate_and_index(DsnText(database.dsn), request_for())
         yield bench

@@ -16,16 +16,17 @@ from hypothesis import strategies as st
 from memory_recall.indexing import halfvec
 from memory_recall.indexing.queue_sql import Partition, PendingQueue, PendingRow
 from memory_recall.postgres.connection import DsnText
-from memory_recall.schema.columns import ACTIVE, GUARDED, GUARDED_WRITER, STANDBY, VectorColumn
-from memory_recall.schema.migrate import MigrationRequest, migrate
+from memory_recall.schema.migrate import MigrationRequest
 from memory_recall.schema.models_sql import read_roles
-from memory_recall.schema.revisions import require_schema
+from memory_recall.schema.rules import column_model, update_trigger
+from memory_recall.schema.table import ACTIVE, GUARDED, GUARDED_WRITER, STANDBY, VectorColumn, describe
 from memory_recall.swap import standby_column, state_sql
 from memory_recall.swap.state_sql import NextModel
 from tests.integration.conftest import Database
 from tests.integration.memory_recall.fake_embedder import vector_of
 from tests.integration.memory_recall.swap.conftest import NEXT_SALT, halved
 from tests.integration.memory_recall.test_store_sensitivity import DIMENSIONS, HISTORIES, Player, Step, flags, steps
+from tests.integration.memory_recall.workbench import migrate_and_index
 
 SALTS = {"tiny": "", "small": NEXT_SALT}
 TARGET = NextModel("small", DIMENSIONS, "sha256:bb", None, None, "", "", "http://127.0.0.1:1")
@@ -47,7 +48,7 @@ class SwapPlayer(Player):
         self._held: dict[VectorColumn, tuple[PendingQueue, str, list[PendingRow]]] = {}
 
     async def _now(self) -> tuple[Any, Any, Any]:
-        table = await require_schema(self._swapper, "memories")
+        table = await describe(self._swapper, "memories")
         return table, await state_sql.latest(self._swapper, table), await read_roles(self._swapper, table)
 
     async def _open(self, _c: Any) -> None:
@@ -95,7 +96,7 @@ class SwapPlayer(Player):
 
 
 async def violations(connection: Any) -> list[tuple[int, str, str]]:
-    roles = await read_roles(connection, await require_schema(connection, "memories"))
+    roles = await read_roles(connection, await describe(connection, "memories"))
     own = SALTS[roles.active.name]
     wrong = []
     for row in await connection.fetch("SELECT * FROM memories"):
@@ -112,13 +113,13 @@ async def violations(connection: Any) -> list[tuple[int, str, str]]:
 
 @pytest.fixture
 async def parts(database: Database, request_for: Callable[..., MigrationRequest]) -> Any:
-    await migrate(DsnText(database.dsn), request_for(dimensions=DIMENSIONS), to="head")
+    await migrate_and_index(DsnText(database.dsn), request_for(dimensions=DIMENSIONS))
     guarded = {GUARDED_WRITER: GUARDED, "lock_timeout": "20"}
     users = [await asyncpg.connect(database.dsn, server_settings={"lock_timeout": "20"}) for _ in range(3)]
     swapper = await asyncpg.connect(database.dsn, server_settings=guarded)
     for connection in (*users, swapper):
         await halfvec.register(connection, "public")
-    table = await require_schema(swapper, "memories")
+    table = await describe(swapper, "memories")
     first = (await read_roles(swapper, table)).active.id
     yield users, swapper, first
     for connection in (*users, swapper):
@@ -126,14 +127,14 @@ async def parts(database: Database, request_for: Callable[..., MigrationRequest]
 
 
 async def _afresh(swapper: Any, first: int) -> PendingQueue:
-    table = await require_schema(swapper, "memories")
+    table = await describe(swapper, "memories")
     await swapper.execute("TRUNCATE memories")
-    for statement in (*standby_column.drop_standby(table)[1:], *standby_column.update_trigger(table)):
+    for statement in (*standby_column.drop_standby(table)[1:], *update_trigger(table).create(table)):
         await swapper.execute(statement)
     await swapper.execute("DELETE FROM memory_index_swaps")
     await swapper.execute("UPDATE memory_index_state SET active_model = $1, next_model = NULL", first)
-    await swapper.execute(standby_column.column_model(table, first))
-    return PendingQueue(await require_schema(swapper, "memories"), first)
+    await swapper.execute(column_model(first).create(table))
+    return PendingQueue(await describe(swapper, "memories"), first)
 
 
 @settings(

@@ -8,8 +8,8 @@ import pytest
 from memory_recall.errors import ModelMismatch, NoSwap, SwapInProgress
 from memory_recall.indexing.queue_sql import Partition, PendingQueue
 from memory_recall.postgres.connection import connect
-from memory_recall.schema.columns import STANDBY
 from memory_recall.schema.revisions import require_schema
+from memory_recall.schema.table import STANDBY
 from memory_recall.status import inspect
 from memory_recall.swap import state_sql
 from memory_recall.swap.gate import Scores, Verdict, judge

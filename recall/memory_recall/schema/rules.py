@@ -1,0 +1,426 @@
+"""The rules that the database itself keeps about vectors: what they must be, whether they are, and restoring them.
+
+A sensitive or deleted row has no vector, a vector belongs to the present text, and a failure to embed a row is
+forgotten with the text it was of. Functions, triggers, constraints and partial indexes see to it. They are compared by
+definition and not by name: a column that was renamed keeps its place in a constraint, a body can be replaced, and a
+restore can leave triggers that no longer fire for everybody. The SQL that creates them is written as Postgres prints
+it, so one text serves both. Longer than 300 lines because what a rule is, whether it holds and how it is restored must
+change together.
+"""
+# ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
+
+import json
+import re
+import secrets
+from dataclasses import dataclass
+from typing import Any
+
+from memory_recall.postgres.connection import AnyConnection
+from memory_recall.postgres.driver_errors import translated
+from memory_recall.schema.ddl import TableChanges, literal
+from memory_recall.schema.table import (
+    ACTIVE,
+    GUARDED,
+    GUARDED_WRITER,
+    NOTIFY_CHANNEL,
+    STANDBY,
+    MemoryTable,
+    VectorColumn,
+    describe,
+    quoted,
+)
+
+TEXT_HASH = "memory_index_text_hash"
+COLUMN_MODEL = "memory_index_column_model"
+_GUARD = "memory_index_guard"
+_STANDBY_GUARD = "memory_index_guard_standby"
+_FORGET = "memory_index_forget"
+_FUNCTIONS = (TEXT_HASH, COLUMN_MODEL, _GUARD, _STANDBY_GUARD, _FORGET)
+_BATCH = 2000  # rows that lose their vector in one statement
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function of ours; `search_path` is empty where its body names everything in full."""
+
+    name: str
+    arguments: str
+    returns: str
+    language: str
+    volatility: str
+    body: str
+    security_definer: bool = False
+    search_path: tuple[str, ...] = ()
+
+    def create(self, table: MemoryTable) -> str:
+        """The statement that creates or replaces it."""
+        definer = "SECURITY DEFINER" if self.security_definer else ""
+        path = f"SET search_path = {', '.join(map(quoted, self.search_path))}" if self.search_path else ""
+        strict = "STRICT PARALLEL SAFE" if self.volatility == "IMMUTABLE" else ""
+        return (
+            f"CREATE OR REPLACE FUNCTION {table.own(self.name)}({self.arguments}) RETURNS {self.returns} "
+            f"LANGUAGE {self.language} {self.volatility} {strict} {definer} {path} AS {literal(self.body)}"
+        )
+
+    def matches(self, found: dict[str, Any]) -> bool:
+        """Whether the catalog has this very function."""
+        path = "".join(found["settings"] or ()).removeprefix("search_path=").replace('"', "")
+        return (
+            path == ", ".join(self.search_path)
+            and found["body"] == self.body
+            and found["language"] == self.language
+            and found["definer"] == self.security_definer
+            and found["volatility"] == self.volatility[0].lower()
+        )
+
+
+@dataclass(frozen=True)
+class Trigger:
+    """A trigger of ours; `firing` stands before the table's name, `each` after it."""
+
+    name: str
+    firing: str
+    each: str
+    function: str
+
+    def create(self, table: MemoryTable) -> list[str]:
+        """The statements that create or replace it, and let it fire for replicated and restored rows too."""
+        return [
+            (
+                f"CREATE OR REPLACE TRIGGER {self.name} {self.firing} ON {table.qualified} {self.each} "
+                f"EXECUTE FUNCTION {table.own(self.function)}()"
+            ),
+            f"ALTER TABLE {table.qualified} ENABLE ALWAYS TRIGGER {self.name}",
+        ]
+
+    def matches(self, definition: str, enabled: str) -> bool:
+        """Whether this is what Postgres prints of the trigger; table and function are compared by the caller."""
+        before, _, _ = definition.rpartition(" EXECUTE FUNCTION ")
+        begins = before.startswith(f"CREATE TRIGGER {self.name} {self.firing} ON ")
+        return begins and before.endswith(f" {self.each}") and enabled == "A"
+
+
+def column_model(model_id: int) -> Function:
+    """A function that says of which model the column `embedding` is.
+
+    A table's row is seen as of a snapshot, a column's name as of now. In a transaction whose snapshot is older than the
+    flip (REPEATABLE READ) the state table would name the old model beside the new column. A function's body is read as
+    of now, as names are, so the two always agree.
+    """
+    return Function(COLUMN_MODEL, "", "integer", "sql", "STABLE", f"SELECT {model_id}")
+
+
+def _text_hash(key: str) -> Function:
+    """A keyed hash, so that nobody can guess a text from what is stored of it.
+
+    The construction is HMAC's in short; md5 because it is the only digest of text that Postgres calls immutable.
+    """
+    md5, join = "pg_catalog.md5", "OPERATOR(pg_catalog.||)"
+    body = f"SELECT {md5}('{key}' {join} {md5}('{key}' {join} content))"
+    return Function(TEXT_HASH, "content text", "text", "sql", "IMMUTABLE", body)
+
+
+_KEYED = re.compile(r"SELECT pg_catalog\.md5\('([0-9a-f]{64})' ")
+
+
+def _trigger_function(name: str, body: str, *more_path: str, security_definer: bool = False) -> Function:
+    path = ("pg_catalog", *more_path)
+    return Function(name, "", "trigger", "plpgsql", "VOLATILE", body, security_definer, path)
+
+
+def _guard(table: MemoryTable) -> Function:
+    """The rules of the active column.
+
+    It runs as its owner, since whoever edits a memory need not be allowed to see our tables. An entry that a worker is
+    writing at that moment is left to the worker's next pass, so that nobody's edit waits for a worker.
+    """
+    forget = " ".join(
+        f"DELETE FROM {table.own(column.failures)} WHERE id IN "
+        f"(SELECT id FROM {table.own(column.failures)} WHERE id = OLD.id FOR UPDATE SKIP LOCKED);"
+        for column in (ACTIVE, STANDBY)
+    )
+    body = f"""
+        BEGIN
+            IF TG_OP = 'UPDATE' AND NEW.content IS DISTINCT FROM OLD.content THEN
+                NEW.embedding := NULL;
+            END IF;
+            IF NOT {table.shareable("NEW")} THEN
+                NEW.embedding := NULL;
+            ELSIF NEW.embedding IS NULL THEN
+                PERFORM pg_catalog.pg_notify('{NOTIFY_CHANNEL}', TG_TABLE_NAME);
+            END IF;
+            IF TG_OP = 'UPDATE' AND (NEW.content IS DISTINCT FROM OLD.content OR NOT {table.shareable("NEW")}) THEN
+                {forget}
+            END IF;
+            RETURN NEW;
+        END
+        """
+    return Function(
+        _GUARD, "", "trigger", "plpgsql", "VOLATILE", body, security_definer=True, search_path=("pg_catalog",)
+    )
+
+
+def _forget(table: MemoryTable) -> Function:
+    """Forgets failures of rows that were deleted, once a statement.
+
+    Programs of before revision 0006 may have removed our tables and left this behind; the table of memories must go on.
+    """
+    deletes = " ".join(
+        f"IF to_regclass({literal(table.own(column.failures))}) IS NOT NULL THEN "
+        f"DELETE FROM {table.own(column.failures)} WHERE id IN (SELECT f.id FROM {table.own(column.failures)} f "
+        "JOIN gone g ON g.id = f.id FOR UPDATE OF f SKIP LOCKED); END IF;"
+        for column in (ACTIVE, STANDBY)
+    )
+    body = f"BEGIN {deletes} RETURN NULL; END"
+    return Function(
+        _FORGET, "", "trigger", "plpgsql", "VOLATILE", body, security_definer=True, search_path=("pg_catalog",)
+    )
+
+
+def standby_guard(table: MemoryTable) -> Function:
+    """The rules while there are two columns.
+
+    A vector that a writer sets who does not say of which model it is, such as an API that embeds by itself, might
+    belong to the model of a moment ago. It is dropped in favour of the sync worker's, which compares the model.
+    """
+    active, standby = ACTIVE.name, STANDBY.name
+    body = f"""
+        BEGIN
+            IF current_setting('{GUARDED_WRITER}', true) IS DISTINCT FROM '{GUARDED}' THEN
+                IF NEW.{active} IS NOT NULL AND (TG_OP = 'INSERT' OR NEW.{active} IS DISTINCT FROM OLD.{active}) THEN
+                    NEW.{active} := NULL;
+                    PERFORM pg_notify('{NOTIFY_CHANNEL}', TG_TABLE_NAME);
+                END IF;
+                IF NEW.{standby} IS NOT NULL AND (TG_OP = 'INSERT' OR NEW.{standby} IS DISTINCT FROM OLD.{standby}) THEN
+                    NEW.{standby} := NULL;
+                END IF;
+            END IF;
+            IF TG_OP = 'UPDATE' AND NEW.content IS DISTINCT FROM OLD.content THEN
+                NEW.{standby} := NULL;
+            END IF;
+            IF NOT {table.shareable("NEW")} THEN
+                NEW.{standby} := NULL;
+            END IF;
+            RETURN NEW;
+        END
+        """
+    return _trigger_function(_STANDBY_GUARD, body, table.vector_schema or "public")
+
+
+def update_trigger(table: MemoryTable) -> Trigger:
+    """The active column's rules for updates; last by name like every trigger of ours, to judge what others made.
+
+    Its condition spares the write back of a vector, by far the most frequent update, the call of the function. It is
+    bound to columns, not to their names, so an exchange of names makes it anew.
+    """
+    condition = (
+        f"((new.{ACTIVE.name} IS NULL) OR (NOT {table.shareable('new')}) OR (new.content IS DISTINCT FROM old.content))"
+    )
+    return Trigger("zz_memory_index_update", "BEFORE UPDATE", f"FOR EACH ROW WHEN ({condition})", _GUARD)
+
+
+STANDBY_TRIGGERS = (
+    Trigger("zz_memory_index_standby_insert", "BEFORE INSERT", "FOR EACH ROW", _STANDBY_GUARD),
+    Trigger("zz_memory_index_standby_update", "BEFORE UPDATE", "FOR EACH ROW", _STANDBY_GUARD),
+)
+
+
+def _triggers(table: MemoryTable) -> list[Trigger]:
+    deleted = "REFERENCING OLD TABLE AS gone FOR EACH STATEMENT"
+    return [
+        Trigger("zz_memory_index_insert", "BEFORE INSERT", "FOR EACH ROW", _GUARD),
+        update_trigger(table),
+        Trigger("zz_memory_index_delete", "AFTER DELETE", deleted, _FORGET),
+        *(STANDBY_TRIGGERS if table.standby_dimensions is not None else ()),
+    ]
+
+
+def constraint(table: MemoryTable, column: VectorColumn) -> str:
+    """What the constraint of a vector column says."""
+    return f"CHECK ((({column.name} IS NULL) OR {table.shareable()}))"
+
+
+def _indexes(table: MemoryTable) -> dict[str, str]:
+    """The partial indexes of the active column, and which rows they hold."""
+    return {
+        ACTIVE.pending_index(table.name): table.pending(),
+        f"idx_{table.name}_{ACTIVE.name}_withheld": f"(NOT {table.shareable()})",
+    }
+
+
+_FOUND = """
+SELECT (SELECT coalesce(json_object_agg(conname, pg_get_constraintdef(oid)), '{}')::text
+          FROM pg_constraint WHERE conrelid = to_regclass($1)) AS constraints,
+       (SELECT coalesce(json_object_agg(tgname, json_build_object('definition', pg_get_triggerdef(t.oid),
+                   'enabled', tgenabled, 'function', p.proname)), '{}')::text
+          FROM pg_trigger t JOIN pg_proc p ON p.oid = tgfoid
+         WHERE tgrelid = to_regclass($1)
+           AND pronamespace = (SELECT oid FROM pg_namespace WHERE nspname = $2)) AS triggers,
+       (SELECT coalesce(json_object_agg(proname, json_build_object('body', prosrc, 'language', lanname, 'definer',
+                   prosecdef, 'volatility', provolatile, 'settings', proconfig)), '{}')::text
+          FROM pg_proc p JOIN pg_language l ON l.oid = prolang
+         WHERE pronamespace = (SELECT oid FROM pg_namespace WHERE nspname = $2) AND proname = ANY($3)) AS functions,
+       (SELECT coalesce(json_object_agg(c.relname, pg_get_expr(indpred, indrelid)), '{}')::text
+          FROM pg_index i JOIN pg_class c ON c.oid = indexrelid
+         WHERE indrelid = to_regclass($1) AND indisvalid AND indisready AND indpred IS NOT NULL) AS indexes
+"""
+
+
+@dataclass(frozen=True)
+class Differences:
+    """How the rules differ from what they must be; all empty where they do not."""
+
+    functions: tuple[Function, ...] = ()
+    triggers: tuple[Trigger, ...] = ()
+    columns: tuple[VectorColumn, ...] = ()
+    indexes: tuple[str, ...] = ()
+    another_table: bool = False
+
+    def __bool__(self) -> bool:
+        """Whether anything differs."""
+        return bool(self.functions or self.triggers or self.columns or self.indexes or self.another_table)
+
+    def __str__(self) -> str:
+        """What differs, by name."""
+        names = [f"function {function.name}" for function in self.functions]
+        names += [f"trigger {trigger.name}" for trigger in self.triggers]
+        names += [f"constraint {column.constraint}" for column in self.columns]
+        names += [f"index {name}" for name in self.indexes]
+        return ", ".join([*names, "the table's OID"] if self.another_table else names)
+
+
+async def has_own_tables(connection: AnyConnection, table: MemoryTable, revision: str) -> bool:
+    """Whether the embedding column and our own tables are there, as they are from this revision on."""
+    names = ["memory_index_state", "memory_index_models", ACTIVE.failures]
+    if revision >= "0004":
+        names += ["memory_index_swaps", STANDBY.failures]
+    with translated("looking up our own tables"):
+        found: bool = await connection.fetchval(
+            "SELECT bool_and(to_regclass(name) IS NOT NULL) FROM unnest($1::text[]) name",
+            [table.own(name) for name in names],
+        )
+    return found and table.embedding_dimensions is not None
+
+
+async def differences(connection: AnyConnection, table: MemoryTable) -> Differences:
+    """Compare the rules of a table at the last revision with what they must be, by definition.
+
+    Both columns' rules are compared while a swap has added the second one, whose constraint need not be validated yet.
+    """
+    names = [name + table.suffix for name in _FUNCTIONS]
+    with translated("comparing the rules"):
+        state = await connection.fetchrow(
+            f"SELECT active_model, table_oid = to_regclass($1) AS same FROM {table.own('memory_index_state')}",
+            table.qualified,
+        )
+        row = await connection.fetchrow(_FOUND, table.qualified, table.schema, names)
+    assert row is not None  # noqa: S101  (a SELECT without FROM yields one row)
+    if state is None:
+        return Differences(another_table=True)
+    found = {kind: json.loads(text) for kind, text in row.items()}
+    functions = _functions(table, state["active_model"], found["functions"])
+    return Differences(
+        tuple(one for one in functions if not _is_there(one, table, found["functions"])),
+        tuple(one for one in _triggers(table) if not _fires(one, table, found["triggers"])),
+        tuple(one for one in _columns(table) if not _holds(one, table, found["constraints"])),
+        tuple(name for name, rows in _indexes(table).items() if found["indexes"].get(name) != rows),
+        another_table=state["same"] is not True,
+    )
+
+
+def _functions(table: MemoryTable, active_model: int, found: dict[str, Any]) -> list[Function]:
+    keyed = _KEYED.match(found.get(TEXT_HASH + table.suffix, {}).get("body", ""))
+    key = keyed.group(1) if keyed else secrets.token_hex(32)
+    return [_text_hash(key), column_model(active_model), _guard(table), standby_guard(table), _forget(table)]
+
+
+def _columns(table: MemoryTable) -> list[VectorColumn]:
+    return [ACTIVE] if table.standby_dimensions is None else [ACTIVE, STANDBY]
+
+
+def _is_there(function: Function, table: MemoryTable, found: dict[str, Any]) -> bool:
+    entry = found.get(function.name + table.suffix)
+    return entry is not None and function.matches(entry)
+
+
+def _fires(trigger: Trigger, table: MemoryTable, found: dict[str, Any]) -> bool:
+    entry = found.get(trigger.name)
+    if entry is None or entry["function"] != trigger.function + table.suffix:
+        return False
+    return trigger.matches(entry["definition"], entry["enabled"])
+
+
+def _holds(column: VectorColumn, table: MemoryTable, found: dict[str, Any]) -> bool:
+    definition = found.get(column.constraint)
+    wanted = constraint(table, column)
+    return definition == wanted or (column is STANDBY and definition == f"{wanted} NOT VALID")
+
+
+async def describe_differences(connection: AnyConnection, table: MemoryTable) -> str:
+    """What of the rules differs, by name; empty where nothing does.
+
+    A swap may change the table while it is looked at, so only what is found twice in a row counts.
+    """
+    before = ""
+    while (found := str(await differences(connection, table))) != before:
+        before, table = found, await describe(connection, f"{table.schema}.{table.name}")
+    return found
+
+
+async def restore(changes: TableChanges, found: Differences) -> None:
+    """Put back what differs: new writes are guarded first, then what slipped in meanwhile is cleared."""
+    table = changes.table
+    for function in found.functions:
+        await changes.run_together(_replace(table, function))
+    for trigger in found.triggers:
+        await changes.run_together(trigger.create(table))
+    for column in found.columns:
+        await changes.run(
+            f"ALTER TABLE {table.qualified} DROP CONSTRAINT IF EXISTS {column.constraint}, "
+            f"ADD CONSTRAINT {column.constraint} {constraint(table, column)} NOT VALID"
+        )
+    for column in _columns(table):
+        await changes.repeat_until_done(
+            f"UPDATE {table.qualified} SET {column.name} = NULL WHERE id IN (SELECT id FROM {table.qualified} "
+            f"WHERE {column.name} IS NOT NULL AND NOT {table.shareable()} ORDER BY id LIMIT {_BATCH})"
+        )
+        await changes.run(f"ALTER TABLE {table.qualified} VALIDATE CONSTRAINT {column.constraint}")
+    for name in found.indexes:
+        await changes.drop_index(name)
+        await changes.build_index(name, f"ON {table.qualified} (id) WHERE {_indexes(table)[name]}")
+    await changes.run(
+        f"UPDATE {table.own('memory_index_state')} SET table_name = {literal(table.name)}, "
+        f"table_oid = {literal(table.qualified)}::regclass, updated_at = now()"
+    )
+
+
+def _replace(table: MemoryTable, function: Function) -> list[str]:
+    """The statements that put a function in place.
+
+    With the hash of texts the entries of failures change: those whose hash was bare md5 keep counting, others that no
+    longer fit are forgotten.
+    """
+    if function.name != TEXT_HASH:
+        return [function.create(table)]
+    entries = [table.own(column.failures) for column in (ACTIVE, STANDBY)]
+    keyed = function.body.removeprefix("SELECT ").replace("content", "m.content")
+    rehash = (
+        f"UPDATE {entry} f SET text_hash = {keyed} FROM {table.qualified} m "
+        "WHERE m.id = f.id AND f.text_hash = pg_catalog.md5(m.content)"
+        for entry in entries
+    )
+    forget = (
+        f"DELETE FROM {entry} f WHERE NOT EXISTS (SELECT FROM {table.qualified} m "
+        f"WHERE m.id = f.id AND f.text_hash = {keyed})"
+        for entry in entries
+    )
+    return [*rehash, *forget, function.create(table)]
+
+
+async def remove(changes: TableChanges) -> None:
+    """Take the triggers and functions away, before the revisions remove what they are about."""
+    table = changes.table
+    for trigger in (*_triggers(table), *STANDBY_TRIGGERS):
+        await changes.run(f"DROP TRIGGER IF EXISTS {trigger.name} ON {table.qualified}")
+    for name in _FUNCTIONS:
+        await changes.run(f"DROP FUNCTION IF EXISTS {table.own(name)}")
