@@ -16,10 +16,11 @@ import psutil
 
 from memory_bench.harness.dataset import Memory
 from memory_bench.harness.vectors import EmbeddedSet
+from memory_recall.embedding.profiles import ModelProfile
 from memory_recall.hnsw import repair
 from memory_recall.hnsw.repair import IndexParameters
 from memory_recall.postgres.connection import DsnText, Pool
-from memory_recall.schema.migrate import MigrationRequest, TargetModel, migrate
+from memory_recall.schema.migrate import MigrationRequest, migrate
 
 T = TypeVar("T")
 
@@ -32,12 +33,12 @@ INSERT INTO memories (id, content, category, tags, expanded_keywords, importance
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8::real[]::halfvec)"""
 
 
-def bare_model(name: str, dimensions: int) -> TargetModel:
+def bare_model(name: str, dimensions: int) -> ModelProfile:
     """A model without pooling, token limit or prefixes."""
-    return TargetModel(name, dimensions, None, None, "", "")
+    return ModelProfile(name, dimensions)
 
 
-async def migrate_schema(dsn: str, model: TargetModel) -> None:
+async def migrate_schema(dsn: str, model: ModelProfile) -> None:
     """Give the table `memories` everything but the vector index."""
     await migrate(DsnText(dsn), MigrationRequest("memories", model, MIGRATIONS))
 
@@ -108,7 +109,7 @@ class MeasuredServer:
         await self.execute("CREATE EXTENSION IF NOT EXISTS vector", database=name)
         return self.dsn(name)
 
-    async def template(self, name: str, model: TargetModel, texts: Sequence[str]) -> None:
+    async def template(self, name: str, model: ModelProfile, texts: Sequence[str]) -> None:
         """Create a migrated database that holds the texts, none of them embedded, for `copy` to start from."""
         dsn = await self.create(name)
         await migrate_schema(dsn, model)

@@ -1,8 +1,9 @@
-"""Everything that can go wrong, as one closed family.
+"""All errors that this package raises, as one closed family.
 
-Errors of drivers and HTTP clients are converted to these once, where they enter. Each carries a CamelCase `reason` (it
-becomes a condition's reason in the cluster), a message that names the thing, and a remedy. None ever carries memory
-text, a connection string or a password: whoever raises one builds the message from names, numbers and error classes.
+Errors of drivers and HTTP clients are converted to these once, where they enter. Each has a CamelCase `reason`, which
+becomes a condition's reason in the cluster, a message that names its subject, a remedy, and the exit code of a command
+that ends with it. No message holds memory text, a connection string or a password: messages are made of names, numbers
+and error classes.
 """
 # ruff: noqa: N818  (the class names are the reasons that users read in conditions)
 
@@ -11,7 +12,7 @@ from typing import ClassVar
 
 
 class ExitCode(IntEnum):
-    """What the process's exit status tells the operator."""
+    """The exit status of a command; the operator acts on it."""
 
     OK = 0
     FAILURE = 1
@@ -40,13 +41,13 @@ class InvalidConfiguration(MemoryIndexError):
 
 
 class InvalidInput(MemoryIndexError):
-    """What the caller handed in cannot be used; nothing was changed."""
+    """An argument or an input file cannot be used; nothing was changed."""
 
     reason = "InvalidInput"
 
 
 class DatabaseUnreachable(MemoryIndexError):
-    """No usable connection right now: refused, lost, starting, full, or a replica where the primary is needed."""
+    """There is no usable connection: refused, lost, starting, full, or a replica where the primary is needed."""
 
     reason = "DatabaseUnreachable"
 
@@ -58,7 +59,7 @@ class AuthenticationFailed(DatabaseUnreachable):
 
 
 class DatabaseRejected(MemoryIndexError):
-    """Postgres refused a statement for a reason that waiting does not cure."""
+    """Postgres refused a statement, and waiting does not help."""
 
     reason = "DatabaseRejected"
 
@@ -68,13 +69,13 @@ class DatabaseRejected(MemoryIndexError):
 
 
 class LockNotAvailable(MemoryIndexError):
-    """Another session holds a lock for longer than we are willing to make others queue behind us."""
+    """Another session holds a lock, and waiting for it any longer would block other sessions."""
 
     reason = "LockNotAvailable"
 
 
 class PoolerRefused(MemoryIndexError):
-    """The work needs one session, and a connection pooler stands in between."""
+    """The work needs one session of the server, and a connection pooler stands in between."""
 
     reason = "PoolerRefused"
     exit_code = ExitCode.NEEDS_PERSON
@@ -88,21 +89,21 @@ class ExtensionMissing(MemoryIndexError):
 
 
 class SchemaBehind(MemoryIndexError):
-    """The migrations have not run as far as this work needs."""
+    """The migrations that this work needs have not run."""
 
     reason = "SchemaBehind"
     exit_code = ExitCode.WAITING
 
 
 class SchemaUnsupported(MemoryIndexError):
-    """The table of memories lacks something that we cannot add."""
+    """The table of memories lacks something that a migration cannot add."""
 
     reason = "SchemaUnsupported"
     exit_code = ExitCode.NEEDS_PERSON
 
 
 class DimensionMismatch(MemoryIndexError):
-    """Column, model and setting do not agree about the number of dimensions."""
+    """Column, model and setting have different numbers of dimensions."""
 
     reason = "DimensionMismatch"
     exit_code = ExitCode.NEEDS_PERSON
@@ -116,14 +117,14 @@ class ModelMismatch(MemoryIndexError):
 
 
 class ExistingVectors(MemoryIndexError):
-    """The table holds vectors of which nobody recorded the model."""
+    """The table holds vectors whose model is not recorded."""
 
     reason = "ExistingVectors"
     exit_code = ExitCode.NEEDS_PERSON
 
 
 class SwapInProgress(MemoryIndexError):
-    """A model swap is under way that this work would collide with."""
+    """An open model swap excludes this work."""
 
     reason = "SwapInProgress"
     exit_code = ExitCode.NEEDS_PERSON
@@ -137,7 +138,7 @@ class SwapRefused(MemoryIndexError):
 
 
 class NoSwap(MemoryIndexError):
-    """There is no swap that this could be done to."""
+    """There is no swap in a stage that permits this."""
 
     reason = "NoSwap"
 
@@ -153,7 +154,7 @@ class EmbedderUnavailable(MemoryIndexError):
 
 
 class EmbedderBusy(EmbedderUnavailable):
-    """The embedder's queue is full; `retry_after` seconds is what it asked for."""
+    """The embedder's queue is full; it asks to be called again after `retry_after` seconds."""
 
     reason = "EmbedderBusy"
 
@@ -166,19 +167,25 @@ class EmbedderUnauthorized(MemoryIndexError):
 
 
 class EmbedderRejected(MemoryIndexError):
-    """The embedder refused these inputs (empty, too long, malformed)."""
+    """The embedder refused the inputs (empty, too long, malformed)."""
 
     reason = "EmbedderRejected"
 
 
 class EmbedderBroken(MemoryIndexError):
-    """The embedder's answer is not one: undecodable, not as many vectors as inputs, or not finite."""
+    """The embedder's answer is unusable: undecodable, not as many vectors as inputs, or not finite."""
 
     reason = "EmbedderBroken"
 
 
+class Interrupted(MemoryIndexError):
+    """The worker was told to end before its work was done; finished work is stored."""
+
+    reason = "Interrupted"
+
+
 def first_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The error that says most: one of ours if there is any."""
+    """Return the first error of this family in the group, else the first error."""
     leaves = list(_leaves(group))
     return next((error for error in leaves if isinstance(error, MemoryIndexError)), leaves[0])
 

@@ -1,32 +1,47 @@
-"""Logging of the long-running commands: events with fields on standard error, as JSON in a cluster."""
+"""Structured logs on standard error: one line an event, as JSON in a cluster. Operator and `memory` commands use it.
+
+Records of libraries go the same way, at warnings and above, since their lower levels print objects and URLs. Tracebacks
+carry no local variables, since those hold memory text.
+"""
 
 import logging
 import sys
+from typing import Literal
 
 import structlog
 from stamina.instrumentation import set_on_retry_hooks
+from structlog.typing import Processor
 
-from memory_recall.settings import Settings
 
-
-def configure(settings: Settings) -> None:
-    """Send events to standard error; tracebacks carry no local variables, since those hold memory text."""
-    level = logging.getLevelNamesMapping()[settings.log_level.upper()]
-    renderer: structlog.typing.Processor = (
-        structlog.processors.JSONRenderer()
-        if settings.log_format == "json"
-        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
-    )
+def configure(*, fmt: Literal["json", "console"], level: str, package: str = "memory_recall") -> None:
+    """Set up logging of the process; loggers below `package` log from `level` on, all others from warnings on."""
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
     structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            renderer,
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
+        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        logger_factory=structlog.stdlib.LoggerFactory(),
         cache_logger_on_first_use=True,
     )
-    logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
-    set_on_retry_hooks(())  # stamina would log every attempt; an outage is reported once, by whoever waits
+    renderer: Processor = (
+        structlog.processors.JSONRenderer()
+        if fmt == "json"
+        else structlog.dev.ConsoleRenderer(
+            colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+        )
+    )
+    formatting: list[Processor] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta]
+    if fmt == "json":
+        formatting.append(structlog.processors.format_exc_info)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=[*formatting, renderer])
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.WARNING)
+    logging.getLogger(package).setLevel(level.upper())
+    set_on_retry_hooks(())  # stamina would log every attempt; whoever waits reports an outage once

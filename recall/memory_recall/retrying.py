@@ -9,9 +9,11 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import stamina
+
+from memory_recall.errors import MemoryIndexError
 
 T = TypeVar("T")
 
@@ -83,3 +85,45 @@ async def retry(
 def caused_by(*kinds: type[BaseException]) -> Callable[[BaseException], bool]:
     """A decision for `retry` that accepts the errors of these classes."""
     return lambda error: isinstance(error, kinds)
+
+
+class OutageListener(Protocol):
+    """Hears when the database or the embedder goes away and when it is back."""
+
+    def outage_began(self, what: str, error: MemoryIndexError) -> None:
+        """Report the first failure of an outage, and each later one that has another reason."""
+        ...
+
+    def outage_ended(self, what: str, seconds: float) -> None:
+        """Report the first success after an outage of so many seconds."""
+        ...
+
+
+async def retry_outage(
+    work: Callable[[], Awaitable[T]],
+    what: str,
+    listener: OutageListener,
+    *,
+    on: Callable[[BaseException], bool],
+    give_up_after: float,
+    backoff: Backoff,
+) -> T:
+    """Retry `work` while `what` (the database or the embedder) is away, and report the outage to the listener.
+
+    Raises:
+        Exception: the outage lasted longer than `give_up_after` seconds, or `on` does not accept the error.
+    """
+    began: float | None = None
+    reported = ""
+
+    def report(error: BaseException) -> None:
+        nonlocal began, reported
+        began = time.monotonic() if began is None else began
+        if isinstance(error, MemoryIndexError) and error.reason != reported:
+            reported = error.reason
+            listener.outage_began(what, error)
+
+    result = await retry(work, on=on, give_up_after=give_up_after, backoff=backoff, on_retry=report)
+    if began is not None:
+        listener.outage_ended(what, time.monotonic() - began)
+    return result

@@ -11,6 +11,7 @@ from memory_recall.errors import SchemaUnsupported
 from memory_recall.hnsw.definition import IndexFacts, inspect_index
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
+from memory_recall.schema.models_sql import RecordedModel, Roles, read_roles
 from memory_recall.schema.revisions import HEAD_REVISION, current_revision
 from memory_recall.schema.rules import describe_differences, has_own_tables
 from memory_recall.schema.table import MemoryTable, describe
@@ -27,17 +28,6 @@ class RowCounts:
     pending: int
     sensitive: int
     quarantined: int
-
-
-@dataclass(frozen=True)
-class ModelRecord:
-    """A model as the database knows it; the digest is recorded by the first backfill."""
-
-    id: int
-    name: str
-    digest: str | None
-    dimensions: int
-    embedder_url: str | None = None
 
 
 @dataclass(frozen=True)
@@ -58,8 +48,8 @@ class DatabaseFacts:
     embedding_dimensions: int | None
     rows: RowCounts
     index: IndexFacts
-    active_model: ModelRecord | None
-    next_model: ModelRecord | None
+    active_model: RecordedModel | None
+    next_model: RecordedModel | None
     swap: SwapRecord | None = None
     schema_differences: str = ""
 
@@ -70,7 +60,6 @@ SELECT current_setting('server_version') AS version, pg_is_in_recovery() AS in_r
        (SELECT extversion FROM pg_extension WHERE extname = 'vector') AS extension,
        (SELECT default_version FROM pg_available_extensions WHERE name = 'vector') AS available
 """
-_MODEL = ("id", "name", "digest", "dimensions", "embedder_url")
 NO_ROWS = RowCounts(0, 0, 0, 0, 0)
 NO_INDEX = IndexFacts(None, exists=False, valid=False, progress=None)
 
@@ -87,7 +76,7 @@ async def inspect(connection: AnyConnection, table: str) -> DatabaseFacts:
     memories = await describe(connection, table)
     revision = await current_revision(connection, memories)
     has_state = revision is not None and await has_own_tables(connection, memories, revision)
-    models = await _models(connection, memories) if has_state else {}
+    roles = await read_roles(connection, memories) if has_state else Roles(None, None)
     return DatabaseFacts(
         server_version=server["version"].split()[0],
         in_recovery=server["in_recovery"],
@@ -100,8 +89,8 @@ async def inspect(connection: AnyConnection, table: str) -> DatabaseFacts:
         embedding_dimensions=memories.embedding_dimensions,
         rows=await _count(connection, memories, with_queue=has_state),
         index=await inspect_index(connection, memories) if memories.exists else NO_INDEX,
-        active_model=models.get("active"),
-        next_model=models.get("next"),
+        active_model=roles.active,
+        next_model=roles.next,
         swap=await state_sql.latest(connection, memories) if has_state else None,
         schema_differences=await _differences(connection, memories) if revision == HEAD_REVISION else "",
     )
@@ -115,19 +104,6 @@ async def _differences(connection: AnyConnection, table: MemoryTable) -> str:
     if not await has_own_tables(connection, table, HEAD_REVISION):
         return "what the migrations made is gone"
     return await describe_differences(connection, table)
-
-
-async def _models(connection: AnyConnection, table: MemoryTable) -> dict[str, ModelRecord]:
-    with translated("reading the models"):
-        rows = await connection.fetch(
-            f"""
-            SELECT CASE m.id WHEN s.active_model THEN 'active' ELSE 'next' END AS role,
-                   m.id, m.name, m.digest, m.dimensions, to_jsonb(m) ->> 'embedder_url' AS embedder_url
-              FROM {table.own("memory_index_state")} s
-              JOIN {table.own("memory_index_models")} m ON m.id IN (s.active_model, s.next_model)
-            """
-        )
-    return {row["role"]: ModelRecord(**{name: row[name] for name in _MODEL}) for row in rows}
 
 
 async def _count(connection: AnyConnection, table: MemoryTable, *, with_queue: bool) -> RowCounts:

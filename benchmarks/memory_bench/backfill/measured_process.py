@@ -14,20 +14,20 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+from pgvector import HalfVector
+from pgvector.asyncpg import register_vector
 
 from memory_recall.embedding.client import EmbedderClient
-from memory_recall.indexing import halfvec
-from memory_recall.indexing.backfill import WorkerPlan, backfill
-from memory_recall.indexing.document_embedder import DescribedEmbedder
-from memory_recall.indexing.metrics import WorkerMetrics
+from memory_recall.embedding.wire import EmbeddedBatch, ServedModel
+from memory_recall.indexing.backfill import backfill
+from memory_recall.indexing.document_embedder import DocumentEmbedder
 from memory_recall.indexing.pipeline import PipelineOptions
-from memory_recall.indexing.progress import LogProgress
+from memory_recall.indexing.progress import LogProgress, WorkerMetrics
+from memory_recall.indexing.worker import WorkerPlan
 from memory_recall.postgres.connection import DsnText, connect
 
 NULL_MODEL, NULL_DIMENSIONS = "null", 384
@@ -38,37 +38,19 @@ _BARE_UPDATE = (
 )
 
 
-@dataclass(frozen=True)
-class NullDescription:
-    """The description that the null embedder gives of its model."""
-
-    name: str = NULL_MODEL
-    dimensions: int = NULL_DIMENSIONS
-    digest: str | None = None
-
-
-@dataclass(frozen=True)
-class NullAnswer:
-    """The null embedder's vectors, shape (texts, 384)."""
-
-    vectors: npt.NDArray[np.float32]
-    tokens: int = 0
-    truncated: int = 0
-
-
 class NullEmbedder:
     """An embedder that returns the same vector for each text at once, so that only the backfill itself costs time."""
 
-    async def model_info(self) -> NullDescription:
+    async def model_info(self) -> ServedModel:
         """Return the null model."""
-        return NullDescription()
+        return ServedModel(NULL_MODEL, NULL_DIMENSIONS)
 
-    async def embed_documents(self, texts: Sequence[str]) -> NullAnswer:
+    async def embed_documents(self, texts: Sequence[str]) -> EmbeddedBatch:
         """Return the same vector for each text."""
-        return NullAnswer(np.full((len(texts), NULL_DIMENSIONS), 0.05, dtype=np.float32))
+        return EmbeddedBatch(np.full((len(texts), NULL_DIMENSIONS), 0.05, dtype=np.float32), 0, 0)
 
 
-async def measure_backfill(dsn: str, embedder: DescribedEmbedder) -> tuple[int, float]:
+async def measure_backfill(dsn: str, embedder: DocumentEmbedder) -> tuple[int, float]:
     """Run a backfill with its default options; returns the number of rows and the seconds."""
     plan = WorkerPlan("memories", PipelineOptions())
     progress = LogProgress(WorkerMetrics(), worker="backfill")
@@ -84,11 +66,11 @@ async def measure_bare_update(dsn: str, rows: int) -> tuple[int, float]:
     """
     began = time.perf_counter()
     connection = await connect(DsnText(dsn))
-    await halfvec.register(connection, "public")
+    await register_vector(connection)
     for first in range(1, rows + 1, BARE_BATCH_ROWS):
         ids = list(range(first, min(first + BARE_BATCH_ROWS, rows + 1)))
         vectors = np.full((len(ids), NULL_DIMENSIONS), 0.05, dtype=np.float32)
-        await connection.execute(_BARE_UPDATE, ids, halfvec.encode_halfvecs(vectors))
+        await connection.execute(_BARE_UPDATE, ids, [HalfVector(vector) for vector in vectors])
     seconds = time.perf_counter() - began
     await connection.close()
     return rows, seconds

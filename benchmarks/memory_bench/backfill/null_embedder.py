@@ -14,7 +14,7 @@ from typing import Any
 
 from memory_bench.backfill.measured_process import NULL_DIMENSIONS, NULL_MODEL
 from memory_bench.postgres import MeasuredServer, bare_model
-from memory_recall.schema.migrate import TargetModel
+from memory_recall.embedding.profiles import ModelProfile
 
 TEXT = "some words of a memory, as long as people write them, " * 5
 
@@ -31,7 +31,7 @@ class Run:
     peak_rss_kib: int
 
 
-def null_model() -> TargetModel:
+def null_model() -> ModelProfile:
     """The model of the null embedder."""
     return bare_model(NULL_MODEL, NULL_DIMENSIONS)
 

@@ -22,7 +22,6 @@ from memory_bench.backfill.null_embedder import run_process
 from memory_bench.postgres import MeasuredServer
 from memory_bench.servers import memory_embedder
 from memory_recall.embedding.profiles import profile
-from memory_recall.schema.migrate import TargetModel
 
 _REQUEST_TEXTS, _CONCURRENT = 32, 4
 
@@ -62,12 +61,6 @@ def running_embedder(model: str, file: Path) -> Iterator[Embedder]:
         yield Embedder(server.url, psutil.Process(server.pid))
 
 
-def model_of(name: str) -> TargetModel:
-    """Return the profile of that name in the form that migrations take."""
-    known = profile(name)
-    return TargetModel(name, known.dimensions, known.pooling, known.max_tokens, "", known.document_prefix)
-
-
 async def measure(
     server: MeasuredServer, texts: Sequence[str], *, model: str, file: Path, seconds: float, most: int
 ) -> dict[str, Any]:
@@ -75,7 +68,7 @@ async def measure(
 
     Pairs are repeated until the next one would end after `seconds`: at least one, at most `most`.
     """
-    await server.template("real", model_of(model), texts)
+    await server.template("real", profile(model), texts)
     runs: list[Run] = []
     with running_embedder(model, file) as embedder:
         await _send_all(

@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from memory_recall import logs
 from memory_recall.errors import ExitCode, InvalidConfiguration, MemoryIndexError
 from memory_recall.settings import Settings
 
@@ -103,6 +104,7 @@ def execute(action: Callable[[Settings], Coroutine[Any, Any, T]], *, as_json: bo
     termination_log: Path | None = None
     try:
         settings = load_settings()
+        logs.configure(fmt=settings.log_format, level=settings.log_level)
         termination_log = settings.termination_log
         return asyncio.run(action(settings))
     except MemoryIndexError as error:

@@ -1,4 +1,4 @@
-"""`memory quarantine`: the rows that could not be embedded, named by id, and another chance for them."""
+"""`memory quarantine`: the rows that could not be embedded, named by id, and their release."""
 
 from typing import Annotated, Any
 
@@ -8,7 +8,7 @@ from rich.table import Table
 
 from memory_recall.cli.output import JsonOption, emit, execute
 from memory_recall.indexing import quarantine_sql
-from memory_recall.postgres.connection import connect
+from memory_recall.postgres.connection import opened
 from memory_recall.schema.revisions import require_schema
 from memory_recall.settings import Settings
 
@@ -45,7 +45,7 @@ def retry_command(
     ids: Annotated[list[int] | None, typer.Argument(help="The rows' ids; none means all.", metavar="[ID]...")] = None,
     json: JsonOption = False,
 ) -> None:
-    """Let failed rows be tried again from the start; sync or the next backfill takes them up.
+    """Let failed rows be tried again from the first attempt, by sync or the next backfill.
 
     Examples:
         memory quarantine retry
@@ -56,12 +56,9 @@ def retry_command(
 
 
 async def _list(settings: Settings, limit: int) -> list[dict[str, Any]]:
-    connection = await connect(settings.dsn(), application_name="memory-quarantine")
-    try:
+    async with opened(settings.dsn(), "memory-quarantine") as connection:
         table = await require_schema(connection, settings.table)
         rows = await quarantine_sql.listed(connection, table, limit=limit)
-    finally:
-        connection.terminate()
     return [
         {
             "id": row.id,
@@ -74,9 +71,6 @@ async def _list(settings: Settings, limit: int) -> list[dict[str, Any]]:
 
 
 async def _retry(settings: Settings, ids: list[int] | None) -> list[int]:
-    connection = await connect(settings.dsn(), application_name="memory-quarantine")
-    try:
+    async with opened(settings.dsn(), "memory-quarantine") as connection:
         table = await require_schema(connection, settings.table)
         return await quarantine_sql.retry(connection, table, ids)
-    finally:
-        connection.terminate()

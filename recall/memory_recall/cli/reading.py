@@ -5,7 +5,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from memory_recall.embedding.client import EmbedderClient
 from memory_recall.embedding.voyage import VoyageClient
-from memory_recall.indexing.embedder_factory import query_embedder
+from memory_recall.indexing.embedders import query_embedder
 from memory_recall.postgres.connection import create_pool
 from memory_recall.search.hybrid_recall import HybridRecall
 from memory_recall.settings import Settings

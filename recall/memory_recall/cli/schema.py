@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from memory_recall.cli.output import JsonOption, emit, execute
-from memory_recall.embedding.profiles import PROFILES
+from memory_recall.embedding.profiles import PROFILES, ModelProfile
 from memory_recall.errors import DimensionMismatch, InvalidConfiguration, MemoryIndexError
 from memory_recall.hnsw.definition import inspect_index
 from memory_recall.hnsw.repair import IndexParameters, build_index, check_and_repair
@@ -93,7 +93,7 @@ def index_check_command(
 
 
 def _request(settings: Settings, existing_vectors: ExistingVectorsChoice | None = None) -> Any:  # noqa: ANN401  (Alembic is imported late)
-    from memory_recall.schema.migrate import MigrationRequest, TargetModel
+    from memory_recall.schema.migrate import MigrationRequest
 
     known = PROFILES.get(settings.model)
     dimensions = settings.dimensions or (known.dimensions if known else None)
@@ -108,14 +108,7 @@ def _request(settings: Settings, existing_vectors: ExistingVectorsChoice | None 
         )
     return MigrationRequest(
         table=settings.table,
-        model=TargetModel(
-            name=settings.model,
-            dimensions=dimensions,
-            pooling=known.pooling if known else None,
-            max_tokens=known.max_tokens if known else None,
-            query_prefix=known.query_prefix if known else "",
-            document_prefix=known.document_prefix if known else "",
-        ),
+        model=known or ModelProfile(settings.model, dimensions),
         migrations=settings.migrations_dir,
         existing_vectors=existing_vectors or settings.existing_vectors,
         lock_patience_seconds=settings.migrate_lock_timeout,

@@ -6,7 +6,7 @@ from typing import Any
 import typer
 
 from memory_recall.cli.output import JsonOption, emit, execute
-from memory_recall.postgres.connection import connect
+from memory_recall.postgres.connection import opened
 from memory_recall.settings import Settings
 from memory_recall.status import inspect
 
@@ -27,8 +27,5 @@ def status_command(json: JsonOption = False) -> None:
 
 
 async def _status(settings: Settings) -> dict[str, Any]:
-    connection = await connect(settings.dsn(), application_name="memory-status")
-    try:
+    async with opened(settings.dsn(), "memory-status") as connection:
         return dataclasses.asdict(await inspect(connection, settings.table))
-    finally:
-        connection.terminate()

@@ -1,42 +1,25 @@
 """`memory backfill` and `memory sync`."""
 
 import asyncio
-import signal
 import sys
-from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
-from typing import Annotated, Any, TypeVar
+from functools import partial
+from typing import Annotated, Any
 
 import typer
 
-from memory_recall import logs
 from memory_recall.cli.output import JsonOption, emit, execute
-from memory_recall.embedding.profiles import PROFILES
-from memory_recall.errors import ExitCode, InvalidConfiguration, MemoryIndexError
+from memory_recall.errors import ExitCode
 from memory_recall.hnsw.repair import IndexParameters
-from memory_recall.indexing.backfill import BackfillResult, WorkerPlan, backfill
-from memory_recall.indexing.batching import BatchLimits
-from memory_recall.indexing.dry_run import rehearse
-from memory_recall.indexing.embedder_factory import directory_of, document_embedder
+from memory_recall.indexing.backfill import BackfillResult, backfill
+from memory_recall.indexing.dry_run import dry_run
+from memory_recall.indexing.embedders import directory_of, document_embedder
 from memory_recall.indexing.index_check import IndexCare
-from memory_recall.indexing.metrics import WorkerMetrics
-from memory_recall.indexing.pipeline import PipelineOptions
-from memory_recall.indexing.progress import BarProgress, LogProgress
-from memory_recall.indexing.quarantine_sql import RetryPolicy
-from memory_recall.indexing.queue_sql import Partition
+from memory_recall.indexing.progress import BarProgress, LogProgress, Tally, WorkerMetrics
 from memory_recall.indexing.sync import sync
-from memory_recall.indexing.tally import Tally
+from memory_recall.indexing.worker import WorkerPlan, run_until_stopped
 from memory_recall.settings import Settings
-
-T = TypeVar("T")
-_GRACE_SECONDS = 20.0
-_DEFAULT_MAX_TOKENS = 512
-
-
-class Interrupted(MemoryIndexError):  # noqa: N818  (the class name is the reason that users read)
-    """The worker was told to end before its work was done; what was finished is stored."""
-
-    reason = "Interrupted"
+from memory_recall.swap.standby import maintain_standby
 
 
 def register(app: typer.Typer) -> None:
@@ -46,7 +29,7 @@ def register(app: typer.Typer) -> None:
 
 
 def backfill_command(
-    dry_run: Annotated[
+    without_writing: Annotated[
         bool, typer.Option("--dry-run", help="Embed but write nothing: measures the embedder's own throughput.")
     ] = False,
     limit: Annotated[int, typer.Option(min=1, help="How many rows a dry run embeds.")] = 500,
@@ -60,8 +43,8 @@ def backfill_command(
         MEMORY_BACKFILL_PARTITIONS=4 JOB_COMPLETION_INDEX=2 memory backfill --json
     """
     as_json = json or not sys.stdout.isatty()
-    if dry_run:
-        emit(execute(lambda settings: _rehearse(settings, limit), as_json=as_json), as_json=as_json, title="Dry run")
+    if without_writing:
+        emit(execute(lambda settings: _dry_run(settings, limit), as_json=as_json), as_json=as_json, title="Dry run")
         return
     result = execute(_backfill, as_json=as_json)
     emit(_report(result), as_json=as_json, title="Backfill")
@@ -70,7 +53,7 @@ def backfill_command(
 
 
 def sync_command(json: JsonOption = False) -> None:
-    """Embed rows as they are written, until a SIGTERM; ends cleanly, with everything finished that was begun.
+    """Embed rows as they are written, until SIGTERM; batches under way are finished first.
 
     Examples:
         memory sync
@@ -94,81 +77,28 @@ def _report(result: BackfillResult) -> dict[str, Any]:
     }
 
 
-def worker_plan(settings: Settings, *, partitioned: bool) -> WorkerPlan:
-    """How a worker reads, embeds and writes, as the settings say.
-
-    Raises:
-        InvalidConfiguration: the partition does not exist.
-    """
-    if settings.partition >= settings.backfill_partitions and partitioned:
-        raise InvalidConfiguration(
-            f"Partition {settings.partition} does not exist among {settings.backfill_partitions}.",
-            "Set MEMORY_BACKFILL_PARTITIONS to the Job's completions.",
-        )
-    known = PROFILES.get(settings.model)
-    return WorkerPlan(
-        table=settings.table,
-        outage_timeout=settings.outage_timeout,
-        options=PipelineOptions(
-            limits=BatchLimits(
-                tokens=settings.backfill_batch_tokens,
-                rows=settings.backfill_batch_size,
-                max_tokens_per_row=known.max_tokens if known else _DEFAULT_MAX_TOKENS,
-            ),
-            partition=Partition(settings.partition, settings.backfill_partitions) if partitioned else Partition(),
-            policy=RetryPolicy(settings.backfill_max_attempts, settings.backfill_retry_seconds),
-            concurrency=settings.backfill_concurrency,
-            rows_per_second=settings.backfill_rows_per_second,
-        ),
-    )
-
-
 def _progress(metrics: WorkerMetrics, worker: str) -> AbstractContextManager[BarProgress | LogProgress]:
     if sys.stderr.isatty():
         return BarProgress(metrics, worker=worker)
     return LogProgress(metrics, worker=worker)
 
 
-async def until_stopped(work: Callable[[asyncio.Event], Awaitable[T]]) -> T:
-    """Run a worker that a signal asks to end; one that does not end in time, or is asked twice, is cut off."""
-    stop = asyncio.Event()
-    task = asyncio.ensure_future(work(stop))
-    loop = asyncio.get_running_loop()
-
-    def asked() -> None:
-        if stop.is_set():
-            task.cancel()
-        stop.set()
-        loop.call_later(_GRACE_SECONDS, task.cancel)
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, asked)
-    try:
-        return await task
-    except asyncio.CancelledError:
-        if not stop.is_set():
-            raise
-    raise Interrupted("The worker was cut off while it waited.", "Start it again; finished work is kept.")
-
-
 async def _backfill(settings: Settings) -> BackfillResult:
-    logs.configure(settings)
     metrics = WorkerMetrics()
     metrics.serve(settings.metrics_port)
-    plan, source = worker_plan(settings, partitioned=True), settings.dsn()
+    plan, source = WorkerPlan.from_settings(settings, partitioned=True), settings.dsn()
     with _progress(metrics, "backfill") as progress:
         async with document_embedder(settings, progress) as embedder:
-            return await until_stopped(lambda stop: backfill(source, embedder, plan, progress=progress, stop=stop))
+            return await run_until_stopped(lambda stop: backfill(source, embedder, plan, progress=progress, stop=stop))
 
 
 async def _sync(settings: Settings) -> dict[str, Any]:
-    logs.configure(settings)
     metrics = WorkerMetrics()
     metrics.serve(settings.metrics_port)
-    plan, source = worker_plan(settings, partitioned=False), settings.dsn()
+    plan, source = WorkerPlan.from_settings(settings, partitioned=False), settings.dsn()
     progress = LogProgress(metrics, worker="sync")
-    parameters = IndexParameters(settings.index_m, settings.index_ef_construction, settings.index_maintenance_memory)
-    care = IndexCare(parameters, settings.index_min_recall, settings.index_check_seconds)
+    wish = IndexParameters(settings.index_m, settings.index_ef_construction, settings.index_maintenance_memory)
+    care = IndexCare(wish, settings.index_min_recall, settings.index_check_seconds)
 
     async with document_embedder(settings, progress) as embedder, directory_of(settings, embedder) as directory:
 
@@ -176,22 +106,27 @@ async def _sync(settings: Settings) -> dict[str, Any]:
             caring = asyncio.create_task(care.run(source, plan.table, metrics))
             try:
                 return await sync(
-                    source, directory, plan, poll_seconds=settings.sync_poll_seconds, progress=progress, stop=stop
+                    source,
+                    directory,
+                    plan,
+                    poll_seconds=settings.sync_poll_seconds,
+                    progress=progress,
+                    stop=stop,
+                    companions=(partial(maintain_standby, source, directory, plan, progress),),
                 )
             finally:
                 caring.cancel()
                 await asyncio.wait([caring])
 
-        tally = await until_stopped(work)
+        tally = await run_until_stopped(work)
     return {"embedded": tally.embedded, "truncated": tally.truncated, "quarantined": tally.quarantined}
 
 
-async def _rehearse(settings: Settings, limit: int) -> dict[str, Any]:
-    logs.configure(settings)
-    plan = worker_plan(settings, partitioned=False)
-    progress = LogProgress(WorkerMetrics(), worker="rehearsal")
+async def _dry_run(settings: Settings, limit: int) -> dict[str, Any]:
+    plan = WorkerPlan.from_settings(settings, partitioned=False)
+    progress = LogProgress(WorkerMetrics(), worker="dry-run")
     async with document_embedder(settings, progress) as embedder:
-        result = await rehearse(settings.dsn(), embedder, plan, limit=limit, progress=progress)
+        result = await dry_run(settings.dsn(), embedder, plan, limit=limit, progress=progress)
     return {
         "dry_run": True,
         "documents": result.documents,

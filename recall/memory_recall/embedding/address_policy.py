@@ -1,9 +1,9 @@
-"""Whether an address that the database names may be trusted with texts.
+"""Decide whether texts may be sent to an address that the database names.
 
-After a swap the database says where the new model is served. Whoever can write that row could otherwise point it
-anywhere, and have every query sent there. So an address is followed only within the neighbourhood of the one that was
-configured: the same host, or another Service of the same namespace. Elsewhere a common parent domain proves nothing,
-since nobody can tell from a name whether `example.org` or `co.uk` belongs to one owner.
+After a swap the database names the address of the new model's embedder. Whoever can write that row could otherwise have
+every query sent anywhere. So an address is followed only if it has the configured address's host, or is another Service
+of the same namespace. A common parent domain proves nothing, since a name does not tell whether a domain such as
+`example.org` or `co.uk` has one owner.
 """
 
 import re
@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 _SERVICE = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")  # RFC 1035: no digit first, as in 2130706433, which is 127.0.0.1
 
 
-def trusted(configured: str, named: str, more_hosts: Iterable[str] = ()) -> bool:
-    """Whether texts that go to `configured` may go to `named` as well; `more_hosts` are trusted in any domain."""
+def is_trusted_embedder_url(configured: str, named: str, more_hosts: Iterable[str] = ()) -> bool:
+    """Tell whether texts that go to the URL `configured` may go to `named`; `more_hosts` are trusted as well."""
     mine, other = _parts(configured), _parts(named)
     if other is None:
         return False
@@ -38,7 +38,7 @@ def _parts(url: str) -> tuple[str, str] | None:
 
 
 def _namespace(host: str) -> str | None:
-    """The namespace of a Service's name, as `team.svc` or `team.svc.cluster.local`; empty for a bare name."""
+    """Return the namespace part of a Service's name, such as `team.svc`; empty for a bare name, else None."""
     service, dot, namespace = host.partition(".")
     if not _SERVICE.fullmatch(service):
         return None

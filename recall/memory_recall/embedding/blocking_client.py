@@ -1,7 +1,7 @@
-"""The memory API's embedder protocol over our service: a drop-in for an API that calls an embedder itself.
+"""The memory API's embedder protocol over our service, for an API that calls an embedder itself.
 
-The API calls these methods in a thread, so they block. It embeds on write and swallows whatever goes wrong on read. A
-sensitive text is refused here before any request is made, whatever the caller's own checks are worth.
+The API calls these methods in a thread, so they block. It embeds on write, and ignores every error on read. A sensitive
+text is refused here before any request is made, whatever the caller has checked.
 """
 
 from typing import Any
@@ -40,7 +40,7 @@ class HttpEmbedder:
         self._http.close()
 
     def embed_document(self, content: str, *, is_sensitive: bool) -> list[float] | None:
-        """The vector of a memory, or None for a sensitive one, which never leaves the process.
+        """Return the vector of a memory, or None for a sensitive one, whose text never leaves the process.
 
         Raises:
             MemoryIndexError: the embedder gave no vector; the row stays pending and the sync worker embeds it later.
@@ -48,7 +48,7 @@ class HttpEmbedder:
         return None if is_sensitive else self._embed(content, "document")
 
     def embed_query(self, query: str) -> list[float]:
-        """The vector of a query.
+        """Return the vector of a query.
 
         Raises:
             MemoryIndexError: the embedder gave no vector.

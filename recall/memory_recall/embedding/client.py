@@ -7,11 +7,11 @@ from typing import Any, Self
 
 import httpx
 
-from memory_recall.embedding.shielded_requests import LastingRequests
-from memory_recall.embedding.wire import EMBEDDINGS_PATH, MODELS_PATH, EmbeddedBatch, ModelInfo, Vectors, Wire
+from memory_recall.embedding.shielded_requests import ShieldedRequests
+from memory_recall.embedding.wire import EMBEDDINGS_PATH, MODELS_PATH, EmbeddedBatch, ServedModel, Vectors, Wire
 
-DEFAULT_TIMEOUT = httpx.Timeout(120.0, connect=5.0)  # a cold pod may take a while over a full batch of documents
-_QUERY_SECONDS = 30.0  # a query that nobody waits for any more must not hold its connection for longer
+DEFAULT_TIMEOUT = httpx.Timeout(120.0, connect=5.0)  # a cold pod takes long over a full batch of documents
+_QUERY_SECONDS = 30.0  # a query whose caller has given up must not occupy its connection for longer
 
 
 class EmbedderClient:
@@ -35,15 +35,15 @@ class EmbedderClient:
         self.model = model
         self._wire = Wire(self.base_url, model, dimensions)
         self._dimensions_given = dimensions is not None
-        self._requests = LastingRequests()
-        self._patience = httpx.Timeout(timeout)
-        self._query_patience = httpx.Timeout(
-            min(self._patience.read or _QUERY_SECONDS, _QUERY_SECONDS), connect=self._patience.connect
+        self._requests = ShieldedRequests()
+        self._timeout = httpx.Timeout(timeout)
+        self._query_timeout = httpx.Timeout(
+            min(self._timeout.read or _QUERY_SECONDS, _QUERY_SECONDS), connect=self._timeout.connect
         )
         self._http = httpx.AsyncClient(
             base_url=self.base_url,
             headers={"authorization": f"Bearer {api_key}"} if api_key else {},
-            timeout=self._patience,
+            timeout=self._timeout,
             transport=transport,
             limits=httpx.Limits(max_connections=32, max_keepalive_connections=8),
         )
@@ -71,11 +71,11 @@ class EmbedderClient:
 
     async def embed_query(self, text: str) -> Vectors:
         """Embed one query."""
-        batch = await self._embed([text], "query", patience=self._query_patience)
+        batch = await self._embed([text], "query", limit=self._query_timeout)
         vector: Vectors = batch.vectors[0]
         return vector
 
-    async def model_info(self) -> ModelInfo:
+    async def model_info(self) -> ServedModel:
         """Ask the service which model it serves; later answers are checked against its dimensions."""
         info = self._wire.model_info(await self._request("GET", MODELS_PATH))
         if not self._dimensions_given:
@@ -83,20 +83,20 @@ class EmbedderClient:
         return info
 
     async def _embed(
-        self, texts: Sequence[str], input_type: str, *, patience: httpx.Timeout | None = None
+        self, texts: Sequence[str], input_type: str, *, limit: httpx.Timeout | None = None
     ) -> EmbeddedBatch:
         if not texts:
             return self._wire.nothing()
         body = self._wire.body(texts, input_type)
-        payload = await self._request("POST", EMBEDDINGS_PATH, json=body, timeout=patience or self._patience)
+        payload = await self._request("POST", EMBEDDINGS_PATH, json=body, timeout=limit or self._timeout)
         return self._wire.batch(payload, len(texts))
 
     async def _request(self, method: str, path: str, **options: Any) -> dict[str, Any]:  # noqa: ANN401  (httpx's own)
         try:
-            response = await self._requests.answer(self._http.request(method, path, **options))
+            response = await self._requests.run(self._http.request(method, path, **options))
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise self._wire.unreachable(error) from None
         return self._wire.payload(response)
 
 
-__all__ = ["DEFAULT_TIMEOUT", "EmbeddedBatch", "EmbedderClient", "ModelInfo", "Vectors"]
+__all__ = ["DEFAULT_TIMEOUT", "EmbeddedBatch", "EmbedderClient", "ServedModel", "Vectors"]

@@ -1,14 +1,14 @@
-"""An embedder that goes where the active model is served, so that a running API notices nothing of a model swap.
+"""An embedder that follows the active model's address, so that a running API is not disturbed by a model swap.
 
-Every recall statement brings back which model is active and where it is served. When a query's vector was refused
-because another model has taken over, or the embedder has gone, the recall follows and asks once more.
+Every recall statement returns which model is active and where it is served. Where a query's vector was refused because
+another model has become active, or where the embedder has gone, the recall turns to that address and tries once more.
 """
 
 import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from memory_recall.embedding.address_policy import trusted
+from memory_recall.embedding.address_policy import is_trusted_embedder_url
 from memory_recall.embedding.client import EmbedderClient
 
 Connect = Callable[[str, str], EmbedderClient]
@@ -16,7 +16,7 @@ Connect = Callable[[str, str], EmbedderClient]
 
 @dataclass(frozen=True, slots=True)
 class ActiveSeen:
-    """The active model as a statement saw it."""
+    """The active model as a recall statement returned it."""
 
     name: str
     digest: str | None
@@ -24,10 +24,10 @@ class ActiveSeen:
 
 
 class FollowingEmbedder:
-    """Embeds queries with the active model's embedder; starts with the configured one. Close it at the end.
+    """Embeds queries with the active model's embedder, and starts with the configured one. Close it at the end.
 
-    `connect` makes a client for a URL and a model's name. Addresses are followed only within the neighbourhood of
-    `base_url` (see `memory_recall.embedding.address_policy`) and to `trusted_hosts`.
+    `connect` makes a client from a URL and a model's name. Only addresses near `base_url` (see
+    `memory_recall.embedding.address_policy`) and `trusted_hosts` are followed.
     """
 
     def __init__(
@@ -49,22 +49,22 @@ class FollowingEmbedder:
 
     @property
     def model(self) -> str | None:
-        """The model that queries are embedded with now."""
+        """The name of the model that queries are embedded with now."""
         return self.current.model
 
     async def embed_query(self, text: str) -> list[float]:
-        """The vector of one query."""
+        """Return the vector of one query."""
         vector: list[float] = (await self.current.embed_query(text)).tolist()
         return vector
 
     def follow(self, active: ActiveSeen, asked: object, *, failed: bool) -> bool:
-        """Turn to another embedder of the active model than the one that was asked; whether there is one.
+        """Turn to another embedder of the active model than `asked`; return whether there is one.
 
-        `failed` says that it gave no vector; otherwise the vector was of the wrong model.
+        `failed` says that `asked` returned no vector; otherwise its vector was of another model.
         """
         choices = self._choices(active)
         if self.current is not asked and self.current in choices:
-            return True  # another recall has turned already
+            return True  # another recall has turned to it already
         others = [client for client in choices if client is not asked]
         if not others or (asked in choices and not failed):
             return False
@@ -73,7 +73,8 @@ class FollowingEmbedder:
 
     def _choices(self, active: ActiveSeen) -> list[EmbedderClient]:
         found = []
-        if active.url is not None and trusted(self._configured.base_url, active.url, self._trusted_hosts):
+        near = self._configured.base_url
+        if active.url is not None and is_trusted_embedder_url(near, active.url, self._trusted_hosts):
             found.append(self._opened_for(active.url.rstrip("/"), active.name))
         if self._configured.model in {None, active.name} and self._configured not in found:
             found.append(self._configured)

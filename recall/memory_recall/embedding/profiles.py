@@ -1,8 +1,8 @@
-"""The embedding models that are known by name.
+"""The catalogue of embedding models that are known by name.
 
-A profile is everything that has to be right for a model's vectors to mean anything: how many dimensions, how tokens
-are pooled, and what is written before queries and documents. The embedder holds its own copy, because the two share no
-code; a contract test keeps both equal.
+A profile holds what vectors of a model depend on: the dimensions, the pooling of tokens, and the prefixes of queries
+and documents. The embedder holds a copy of the catalogue, because the two packages share no code; a contract test keeps
+both equal.
 """
 
 from dataclasses import dataclass
@@ -18,15 +18,15 @@ _QWEN_QUERY = "Instruct: Given a web search query, retrieve relevant passages th
 
 @dataclass(frozen=True)
 class ModelProfile:
-    """One embedding model, as its publisher describes it."""
+    """One embedding model, as its publisher or its user describes it; `max_tokens` and `pooling` None are unknown."""
 
     name: str
     dimensions: int
-    max_tokens: int
-    pooling: Pooling
-    query_prefix: str
-    document_prefix: str
-    licence: str
+    max_tokens: int | None = None
+    pooling: Pooling | None = None
+    query_prefix: str = ""
+    document_prefix: str = ""
+    licence: str = ""
 
 
 PROFILES: dict[str, ModelProfile] = {
@@ -42,10 +42,10 @@ PROFILES: dict[str, ModelProfile] = {
 
 
 def profile(name: str) -> ModelProfile:
-    """The profile of that name.
+    """Return the profile of that name.
 
     Raises:
-        InvalidConfiguration: nobody has described such a model.
+        InvalidConfiguration: the catalogue has no such model.
     """
     try:
         return PROFILES[name]

@@ -1,8 +1,8 @@
-"""Requests that end by themselves although their caller has given up.
+"""HTTP requests that run to their end although their caller was cancelled.
 
-A recall gives up on a slow embedder, an API on a user who has left. Cancelling the HTTP request with them may leave its
-connection in the pool for good, neither usable nor free (github.com/encode/httpcore/issues/1093); a busy hour of that
-and the pool is full of them, and no request passes any more although the embedder is well.
+A recall gives up on a slow embedder, and an API on a disconnected user. Cancelling the HTTP request with them may leave
+its connection in the pool for good, neither usable nor free (github.com/encode/httpcore/issues/1093). After many
+cancellations the pool is full of such connections, and no request passes although the embedder is well.
 """
 
 import asyncio
@@ -12,21 +12,21 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-class LastingRequests:
-    """The requests of one client; close it before the client's connections."""
+class ShieldedRequests:
+    """Runs the requests of one client; close it before the client's connections."""
 
     def __init__(self) -> None:
         self._under_way: set[asyncio.Task[Any]] = set()
 
-    async def answer(self, request: Coroutine[Any, Any, T]) -> T:
-        """What the request gives; if this is cancelled the request goes on until its own timeout, unheard."""
+    async def run(self, request: Coroutine[Any, Any, T]) -> T:
+        """Return the result of the request; if this call is cancelled, the request goes on until its own timeout."""
         task = asyncio.create_task(request)
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)
         return await asyncio.shield(task)
 
     async def close(self) -> None:
-        """End what is still under way."""
+        """Cancel the requests that are under way."""
         for task in self._under_way:
             task.cancel()
         await asyncio.gather(*self._under_way, return_exceptions=True)

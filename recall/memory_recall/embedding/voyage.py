@@ -1,8 +1,8 @@
-"""The HTTP client of a hosted provider that speaks Voyage's API. Texts leave the cluster, which `hosted` says.
+"""The HTTP client of a hosted provider with Voyage's API. Texts leave the cluster, which the attribute `hosted` says.
 
-What is sent is the texts, the model's name, whether they are queries or documents, and how long the vectors shall be;
-nothing else of a memory. One request stays within the provider's limits on texts and tokens; a longer list becomes
-several. Nothing is repeated here: a recall has no time for it, and workers do it in `workers.hosted`.
+A request holds the texts, the model's name, whether they are queries or documents, and the vectors' dimensions; nothing
+else of a memory. It stays within the provider's limits on texts and tokens; a longer list becomes several requests.
+Nothing is retried here: a recall has no time for that, and workers retry in `indexing.hosted_embedder`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,8 +12,8 @@ from typing import Any, Self
 import httpx
 import numpy as np
 
-from memory_recall.embedding.shielded_requests import LastingRequests
-from memory_recall.embedding.wire import EmbeddedBatch, ModelInfo, Vectors, Wire
+from memory_recall.embedding.shielded_requests import ShieldedRequests
+from memory_recall.embedding.wire import EmbeddedBatch, ServedModel, Vectors, Wire
 from memory_recall.errors import EmbedderUnauthorized, InvalidConfiguration
 
 VOYAGE_URL = "https://api.voyageai.com"
@@ -24,7 +24,7 @@ MAX_TEXTS, MAX_TOKENS = 128, 100_000  # below the smallest limits of the provide
 
 
 def estimated_tokens(texts: Sequence[str]) -> int:
-    """At most how many tokens texts are likely to have."""
+    """Estimate the number of tokens of the texts, rather too high than too low."""
     return sum(len(text) // _CHARACTERS_PER_TOKEN + 2 for text in texts)
 
 
@@ -54,7 +54,7 @@ class VoyageClient:
         self._dimensions = dimensions
         self._max_texts, self._max_tokens = max_texts, max_tokens
         self._wire = Wire(base_url.rstrip("/"), model, dimensions)
-        self._requests = LastingRequests()
+        self._requests = ShieldedRequests()
         self._http = httpx.AsyncClient(
             base_url=self._wire.base_url, headers={"authorization": f"Bearer {api_key.strip()}"}, timeout=timeout
         )
@@ -72,12 +72,12 @@ class VoyageClient:
         await self._requests.close()
         await self._http.aclose()
 
-    async def model_info(self) -> ModelInfo:
-        """What was configured: a hosted model has no digest, and asking costs a request."""
-        return ModelInfo(str(self.model), self._dimensions, None, None, None)
+    async def model_info(self) -> ServedModel:
+        """Return the configured model; a hosted one has no digest, and asking would cost a request."""
+        return ServedModel(str(self.model), self._dimensions)
 
     async def embed_documents(self, texts: Sequence[str]) -> EmbeddedBatch:
-        """Embed memories. The caller answers for it that none of them is sensitive."""
+        """Embed memories; the caller makes sure that none of them is sensitive."""
         return await self._embed(texts, "document")
 
     async def embed_queries(self, texts: Sequence[str]) -> EmbeddedBatch:
@@ -85,12 +85,12 @@ class VoyageClient:
         return await self._embed(texts, "query")
 
     async def embed_query(self, text: str) -> Vectors:
-        """Embed one query, which its caller has not marked sensitive."""
+        """Embed one query; the caller makes sure that it is not marked sensitive."""
         vector: Vectors = (await self._embed([text], "query")).vectors[0]
         return vector
 
     def requests(self, texts: Sequence[str]) -> Iterator[list[str]]:
-        """The texts in requests within the limits; a single text beyond them is cut by the provider."""
+        """Cut the texts into requests within the limits; the provider truncates a single text beyond them."""
         part: list[str] = []
         tokens = 0
         for text in texts:
@@ -120,7 +120,7 @@ class VoyageClient:
             "encoding_format": "base64",
         }
         try:
-            response = await self._requests.answer(self._http.post(_EMBEDDINGS_PATH, json=body))
+            response = await self._requests.run(self._http.post(_EMBEDDINGS_PATH, json=body))
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise self._wire.unreachable(error) from None
         try:

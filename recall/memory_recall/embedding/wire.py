@@ -1,8 +1,8 @@
-"""What is said to the embedding service and how its answers are understood, without any input or output.
+"""The requests and answers of the embedding service's HTTP API, without any input or output.
 
-Vectors travel as base64 of little-endian float32, since a JSON list of 1024 numbers costs more time to parse than the
-query costs to embed. Everything that can go wrong becomes a `MemoryIndexError`, once, here. No error ever carries a
-text that was sent: the service's own message is dropped, its machine-readable code is kept.
+Vectors travel as base64 of little-endian float32, since parsing a JSON list of 1024 numbers takes longer than embedding
+a query. Every failure becomes a `MemoryIndexError` here and nowhere else. No error carries a text that was sent: the
+service's own message is dropped, its machine-readable code is kept.
 """
 
 import base64
@@ -38,7 +38,7 @@ _LARGEST_HALF = float(np.finfo(np.float16).max)  # vectors are stored as halfvec
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedBatch:
-    """The vectors of one request, in the order of its inputs, and what the service counted."""
+    """The vectors of one request, an array (inputs, dimensions) in the order of the inputs, and its counts."""
 
     vectors: Vectors
     tokens: int
@@ -46,37 +46,37 @@ class EmbeddedBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelInfo:
-    """What the service says of the model that it serves."""
+class ServedModel:
+    """A model as an embedder describes it; a hosted one has no digest."""
 
     name: str
     dimensions: int
-    max_tokens: int | None
-    pooling: str | None
-    digest: str | None
+    digest: str | None = None
+    max_tokens: int | None = None
+    pooling: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """One service's address, and the model and dimensions that are expected of it."""
+    """One service's address, and its expected model and dimensions; None is not checked."""
 
     base_url: str
     model: str | None
     dimensions: int | None
 
     def body(self, texts: Sequence[str], input_type: str) -> dict[str, Any]:
-        """The body of an embeddings request."""
+        """Return the body of an embeddings request."""
         body: dict[str, Any] = {"input": list(texts), "encoding_format": "base64", "input_type": input_type}
         if self.model:
             body["model"] = self.model
         return body
 
     def nothing(self) -> EmbeddedBatch:
-        """The answer for no texts, which the service would refuse."""
+        """Return the answer for no texts, a request that the service would refuse."""
         return EmbeddedBatch(np.empty((0, self.dimensions or 0), dtype=np.float32), 0, 0)
 
     def unreachable(self, error: Exception) -> EmbedderUnavailable:
-        """Our error for one of the HTTP library, which may quote the request."""
+        """Convert an error of the HTTP library, which may quote the request."""
         if isinstance(error, httpx.InvalidURL):
             return EmbedderUnavailable("The embedder's URL is not a URL.", "Give it as http://NAME.NAMESPACE.svc:8080.")
         return EmbedderUnavailable(
@@ -86,7 +86,7 @@ class Wire:
         )
 
     def payload(self, response: httpx.Response) -> dict[str, Any]:
-        """The answer's JSON object.
+        """Return the answer's JSON object.
 
         Raises:
             MemoryIndexError: the answer is a refusal or unusable.
@@ -102,25 +102,25 @@ class Wire:
         return payload
 
     def batch(self, payload: dict[str, Any], expected: int) -> EmbeddedBatch:
-        """The vectors of an embeddings answer.
+        """Return the vectors of an embeddings answer.
 
         Raises:
-            EmbedderBroken: they cannot be decoded or are not as many as the inputs.
+            EmbedderBroken: they cannot be decoded, are not as many as the inputs, or are not finite in half precision.
             DimensionMismatch: they are not of the expected size.
         """
         usage = payload.get("usage") or {}
         vectors = self._decode(payload, expected)
         return EmbeddedBatch(vectors, int(usage.get("total_tokens", 0)), int(usage.get("truncated_inputs", 0)))
 
-    def model_info(self, payload: dict[str, Any]) -> ModelInfo:
-        """The first entry of a model list.
+    def model_info(self, payload: dict[str, Any]) -> ServedModel:
+        """Return the first entry of a model list.
 
         Raises:
-            EmbedderBroken: there is none that can be used.
+            EmbedderBroken: the list has no usable entry.
         """
         try:
             served = payload["data"][0]
-            return ModelInfo(
+            return ServedModel(
                 name=str(served["id"]),
                 dimensions=int(served["dimensions"]),
                 max_tokens=served.get("max_tokens"),
@@ -183,7 +183,7 @@ def _retry_after(response: httpx.Response) -> float:
 
 
 def _code(response: httpx.Response) -> str:
-    """The service's error code, never its message: another server behind the URL might echo the input in one."""
+    """Return the service's error code, never its message: another server behind the URL might echo the input in it."""
     try:
         error = response.json()["error"]
         code = error.get("code") or error.get("type")

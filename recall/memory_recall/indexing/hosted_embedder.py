@@ -1,7 +1,11 @@
-"""A hosted provider for workers: within its rate limits, patient when it asks for patience, and only what may leave.
+"""Embed documents with a hosted provider: within its rate limits, and only texts that may leave the cluster.
 
-Rates are kept by spacing requests out, so that a backfill settles at the ceiling in place of running into refusals. A
-refusal is repeated after the time that the provider names; what outlasts the attempts is the worker's to wait out.
+Requests are spaced out to keep the rates, so that a backfill runs at the limit instead of being refused. A refused
+request is repeated after the time that the provider names; the worker waits out a longer outage.
+
+A worker reads pages of rows and sends their texts later, after an outage much later. For an embedder in the cluster
+that is harmless, since the write back is guarded. A hosted one must never see the text of a row that has become
+sensitive or was deleted meanwhile, so the rows are checked once more just before each request.
 """
 
 import asyncio
@@ -11,10 +15,13 @@ from dataclasses import dataclass
 from functools import partial
 
 from memory_recall.embedding.voyage import VoyageClient, estimated_tokens
-from memory_recall.embedding.wire import EmbeddedBatch, ModelInfo
+from memory_recall.embedding.wire import EmbeddedBatch, ServedModel
 from memory_recall.errors import EmbedderUnavailable
-from memory_recall.indexing.queue_sql import PendingRow
+from memory_recall.indexing.queue_sql import PendingRow, still_shareable
+from memory_recall.postgres.connection import Connection
+from memory_recall.postgres.session import Session
 from memory_recall.retrying import Backoff, retry
+from memory_recall.schema.revisions import require_schema
 
 _ATTEMPTS = 6
 _BACKOFF = Backoff(first=0.1, longest=5.0, jitter=1.0)
@@ -23,46 +30,70 @@ _LONGEST_PAUSE = 60.0
 
 @dataclass(frozen=True)
 class RateLimits:
-    """What the provider's account allows in a minute."""
+    """Requests and tokens that the provider's account allows in a minute."""
 
     requests: int
     tokens: int
 
 
+class EgressFilter:
+    """Lets through only the rows whose text may still leave the cluster, each with the text that was read."""
+
+    def __init__(self, session: Session, table: str) -> None:
+        self._session = session
+        self._table = table
+        self._one_at_a_time = asyncio.Lock()
+
+    async def __call__(self, rows: Sequence[PendingRow]) -> list[PendingRow]:
+        """Return the rows that are neither sensitive nor deleted nor edited since they were read, in order."""
+        async with self._one_at_a_time:
+            return await self._session.run(partial(self._allowed, rows))
+
+    async def _allowed(self, rows: Sequence[PendingRow], connection: Connection) -> list[PendingRow]:
+        return await still_shareable(connection, await require_schema(connection, self._table), rows)
+
+
 class HostedEmbedder:
-    """A document embedder over a hosted provider's client; `screen` names the rows that may leave right now."""
+    """Embeds documents through a hosted provider's client.
+
+    Args:
+        client: the provider's client.
+        limits: the rates to stay within.
+        egress_filter: returns those of the rows whose text may leave the cluster now.
+        longest_pause: at most how many seconds the provider can have us wait between two attempts.
+    """
 
     def __init__(
         self,
         client: VoyageClient,
         limits: RateLimits,
         *,
-        screen: Callable[[Sequence[PendingRow]], Awaitable[list[PendingRow]]],
+        egress_filter: Callable[[Sequence[PendingRow]], Awaitable[list[PendingRow]]],
         longest_pause: float = _LONGEST_PAUSE,
     ) -> None:
         self._client = client
         self._limits = limits
         self._free_at = 0.0
         self._longest_pause = longest_pause
-        self._screen = screen
+        self._egress_filter = egress_filter
 
-    async def model_info(self) -> ModelInfo:
-        """What was configured."""
+    async def model_info(self) -> ServedModel:
+        """Return the configured model; a hosted one has no digest."""
         return await self._client.model_info()
 
     async def embed_documents(self, texts: Sequence[str]) -> EmbeddedBatch:
-        """Embed texts that are nobody's memory, as a self test's; every failure is a `MemoryIndexError`."""
+        """Embed texts that are no memories, such as a self-test's; every failure is a `MemoryIndexError`."""
         return await self._client.embed_documents(texts)
 
     async def embed_rows(self, rows: list[PendingRow]) -> tuple[list[PendingRow], EmbeddedBatch | None]:
-        """Embed those rows that may leave; before each attempt it is asked anew which those are.
+        """Embed the rows that may leave the cluster; which those are is checked anew before each attempt.
 
         Raises:
-            EmbedderUnavailable: the provider was not to be had in several attempts.
+            EmbedderUnavailable: the provider did not answer in several attempts.
         """
         return await retry(
             partial(self._embed_allowed, rows),
-            on=partial(_pause, longest=self._longest_pause),
+            on=partial(_retry_delay, longest=self._longest_pause),
             give_up_after=None,
             attempts=_ATTEMPTS,
             backoff=_BACKOFF,
@@ -70,11 +101,11 @@ class HostedEmbedder:
 
     async def _embed_allowed(self, rows: list[PendingRow]) -> tuple[list[PendingRow], EmbeddedBatch | None]:
         await self._admit(estimated_tokens([row.text for row in rows]))
-        allowed = await self._screen(rows)
+        allowed = await self._egress_filter(rows)
         return allowed, await self._client.embed_documents([row.text for row in allowed]) if allowed else None
 
     async def _admit(self, tokens: int) -> None:
-        """Wait until a request of that many tokens fits under both ceilings."""
+        """Wait until a request of that many tokens stays within both limits."""
         now = time.monotonic()
         start = max(now, self._free_at)
         self._free_at = start + max(60 / self._limits.requests, 60 * tokens / self._limits.tokens)
@@ -82,8 +113,8 @@ class HostedEmbedder:
             await asyncio.sleep(start - now)
 
 
-def _pause(error: BaseException, *, longest: float) -> bool | float:
-    """How long to wait before the next attempt; False gives up."""
+def _retry_delay(error: BaseException, *, longest: float) -> bool | float:
+    """Return the seconds before the next attempt, True for the default delay, False for an error that stays."""
     if not isinstance(error, EmbedderUnavailable):
         return False
     return min(error.retry_after, longest) if error.retry_after is not None else True

@@ -11,7 +11,7 @@ import structlog
 
 from memory_recall.errors import MemoryIndexError
 from memory_recall.hnsw.repair import DEFAULT_SAMPLE, IndexParameters, IndexReport, check_and_repair
-from memory_recall.indexing.metrics import WorkerMetrics
+from memory_recall.indexing.progress import WorkerMetrics
 from memory_recall.postgres.connection import DsnSource, connect, require_session
 from memory_recall.schema.revisions import require_schema
 
@@ -38,7 +38,7 @@ class IndexCare:
         """Look until cancelled. Whatever fails is logged and tried again the next time: rows come first."""
         if not self.every_seconds:
             return
-        log = structlog.get_logger("index-care")
+        log = structlog.get_logger("memory_recall.index-check")
         await asyncio.sleep(min(self.first_seconds, self.every_seconds))
         while True:
             try:
@@ -61,7 +61,7 @@ class IndexCare:
             connection.terminate()
 
     def _tell(self, report: IndexReport, metrics: WorkerMetrics) -> None:
-        log = structlog.get_logger("index-care")
+        log = structlog.get_logger("memory_recall.index-check")
         if report.recall is None:
             return
         reached = report.recall if report.recall_after_repair is None else report.recall_after_repair

@@ -1,37 +1,66 @@
-"""One pass over the pending rows, in which reading, embedding and writing overlap.
+"""Make one pass over the pending rows, in which reading, embedding and writing overlap.
 
-A reader cuts pages into batches, several embed requests are under way at once so that the embedder never idles, and
-one writer stores what has come back, as many batches in one statement as are waiting. The queues between them are
-bounded, so memory does not grow with the table. Nothing is held open in the database while a text is embedded.
+A reader cuts pages into batches; several embed requests are under way at once, so that the embedder never idles; and
+one writer stores their vectors, all batches that are waiting in one statement. The queues between them are bounded, so
+memory does not grow with the table. No transaction is open in the database while a text is embedded.
 """
 
 import asyncio
+import contextlib
 import time
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
 
 from memory_recall.errors import first_of
-from memory_recall.indexing.batching import BatchLimits, batches
-from memory_recall.indexing.bisecting import Outcome, PatientEmbedder
-from memory_recall.indexing.progress import Progress
+from memory_recall.indexing.progress import Progress, Tally
 from memory_recall.indexing.quarantine_sql import RetryPolicy, record
 from memory_recall.indexing.queue_sql import Page, Partition, PendingQueue, PendingRow
-from memory_recall.indexing.tally import Tally
-from memory_recall.indexing.waiting import sleep_unless
-from memory_recall.indexing.worker_session import Session
+from memory_recall.indexing.retry import Outcome, RetryingEmbedder
 from memory_recall.postgres.connection import Connection
+from memory_recall.postgres.session import Session
 from memory_recall.schema.table import ACTIVE, MemoryTable, VectorColumn
 
 PAGE_ROWS = 512
 _SCATTERED_PAGE_ROWS = 2048
 _WRITE_BACKLOG = 32  # batches; enough for a full statement to gather while the one before is under way
+_CHARACTERS_PER_TOKEN = 4  # of English prose; the embedder counts exactly, an estimate suffices here
+
+
+@dataclass(frozen=True)
+class BatchLimits:
+    """Limits of one request, in estimated tokens and in rows; a single row is sent however long it is."""
+
+    tokens: int = 2048
+    rows: int = 32
+    max_tokens_per_row: int = 512  # a longer text is truncated by the embedder and costs no more than this
+
+
+def estimated_tokens(text: str, limits: BatchLimits) -> int:
+    """Estimate how many tokens the embedder computes for a text."""
+    return min(len(text) // _CHARACTERS_PER_TOKEN + 2, limits.max_tokens_per_row)
+
+
+def batches(rows: Iterable[PendingRow], limits: BatchLimits) -> Iterator[list[PendingRow]]:
+    """Cut consecutive rows into batches within the limits, so that requests cost about the same."""
+    batch: list[PendingRow] = []
+    tokens = 0
+    for row in rows:
+        cost = estimated_tokens(row.text, limits)
+        if batch and (len(batch) >= limits.rows or tokens + cost > limits.tokens):
+            yield batch
+            batch, tokens = [], 0
+        batch.append(row)
+        tokens += cost
+    if batch:
+        yield batch
 
 
 @dataclass(frozen=True)
 class PipelineOptions:
-    """How a worker reads, embeds and writes."""
+    """How a worker reads and embeds; `rows_per_second` None sets no ceiling."""
 
     limits: BatchLimits = field(default_factory=BatchLimits)
     partition: Partition = field(default_factory=Partition)
@@ -42,14 +71,15 @@ class PipelineOptions:
 
 @dataclass(frozen=True)
 class WritePace:
-    """How many rows one statement stores, and for which share of the time (0 to 1) such statements may run.
+    """How a writer loads the database: `rows` in one statement, for a `share` (0 to 1) of the time.
 
-    Where the table has a vector index, storing a row costs milliseconds: its new version goes into the graph. A long
-    statement would keep rows locked for seconds, and one after another would take the processors from recalls.
+    Where the table has a vector index, storing a row costs milliseconds, because its new version is inserted into the
+    graph. A long statement would keep rows locked for seconds, and statements without a rest between them would take
+    the processors from recalls.
 
-    A new version stays out of every index where no indexed column has changed and the block of its old version has
-    room for it (a heap-only tuple). A full block has room again once a version in it is dead. So rows that lie together
-    are stored by different statements where `scattered`: the first makes room for those that follow.
+    A new version needs no index entries where no indexed column has changed and its old version's block has room (a
+    heap-only tuple). A full block has room again once a version in it is dead. So `scattered` stores neighbouring rows
+    in different statements: the first makes room for the following ones.
     """
 
     rows: int
@@ -58,33 +88,33 @@ class WritePace:
 
     @property
     def page_rows(self) -> int:
-        """How many rows to read at once."""
+        """The number of rows that are read at once."""
         return _SCATTERED_PAGE_ROWS if self.scattered else PAGE_ROWS
 
     def arranged(self, page: list[PendingRow]) -> list[PendingRow]:
-        """The rows of a page in the order in which to store them."""
+        """Return the rows of a page in the order in which to store them."""
         statements = -(-len(page) // self.rows)
         return [row for first in range(statements) for row in page[first::statements]] if self.scattered else page
 
     def rest(self, seconds: float) -> float:
-        """Seconds of rest that a statement of so many seconds is followed by."""
+        """Return the seconds to rest after a statement that took so many seconds."""
         return seconds * (1 / self.share - 1)
 
 
-BULK = WritePace(rows=1024)  # nothing to disturb yet
-FRESH = WritePace(rows=64)
+BULK = WritePace(rows=1024)  # a first backfill: there is no vector index yet
+FRESH = WritePace(rows=64)  # sync, beside the vector index
 BACKGROUND = WritePace(rows=64, share=0.5, scattered=True)
 
 
 class Pacer:
-    """Holds the reader to a ceiling of rows a second."""
+    """Limits the reader to a number of rows a second."""
 
     def __init__(self, rows_per_second: float | None) -> None:
         self._rate = rows_per_second
         self._free_at = time.monotonic()
 
     async def admit(self, rows: int) -> None:
-        """Wait until that many more rows fit under the ceiling."""
+        """Wait until that many more rows stay within the limit."""
         if self._rate is None:
             return
         now = time.monotonic()
@@ -95,9 +125,9 @@ class Pacer:
 
 
 class Pipeline:
-    """Drains what is pending at the moment; used by backfill and sync alike.
+    """Embeds the rows that are pending at the moment; backfill, sync and the standby worker use it.
 
-    `tally` counts what was done, `read_seconds` is the time that the last pass spent on finding rows.
+    `tally` counts what was done, `read_seconds` is the time that the last pass spent on reading rows.
     """
 
     def __init__(
@@ -107,10 +137,11 @@ class Pipeline:
         writer: Session,
         table: MemoryTable,
         queue: PendingQueue,
-        embedder: PatientEmbedder,
+        embedder: RetryingEmbedder,
         options: PipelineOptions,
         progress: Progress,
         stop: asyncio.Event,
+        tally: Tally,
         column: VectorColumn = ACTIVE,
         writes: WritePace = BULK,
     ) -> None:
@@ -119,20 +150,20 @@ class Pipeline:
         self._reader = reader
         self._writer = writer
         self._table = table
-        self._queue = queue
+        self.queue = queue
         self._embedder = embedder
         self._options = options
         self._progress = progress
         self._stop = stop
         self._pacer = Pacer(options.rows_per_second)
-        self.tally = Tally()
+        self.tally = tally
         self.read_seconds = 0.0
 
     async def run_pass(self) -> int:
-        """Work through the rows that are due once, page by page; returns how many there were.
+        """Embed the rows that are due, page by page; return how many there were.
 
         Raises:
-            MemoryIndexError: something that waiting does not cure.
+            MemoryIndexError: waiting does not help, or an outage lasted longer than the limit.
         """
         before = self.tally.read
         self.read_seconds = 0.0
@@ -165,8 +196,8 @@ class Pipeline:
 
     async def _page(self, after: int, connection: Connection) -> Page:
         began = time.monotonic()
-        page = await self._queue.page(connection, after, self._options.partition, self._writes.page_rows)
-        self.read_seconds += time.monotonic() - began  # of this attempt: an outage before it is no work
+        page = await self.queue.page(connection, after, self._options.partition, self._writes.page_rows)
+        self.read_seconds += time.monotonic() - began  # of this attempt only, without an outage before it
         return page
 
     async def _embed_all(
@@ -204,7 +235,7 @@ class Pipeline:
         if stored:
             rows = [row for part, _ in stored for row in part]
             vectors = np.concatenate([vectors for _, vectors in stored])
-            written = await self._writer.run(lambda connection: self._queue.write(connection, rows, vectors))
+            written = await self._writer.run(lambda connection: self.queue.write(connection, rows, vectors))
             self.tally.changed += len(rows) - written
         quarantined = 0
         if failed:
@@ -224,3 +255,10 @@ class Pipeline:
 
 def _rows_in(waiting: list[Outcome | None]) -> int:
     return sum(len(part) for outcome in waiting if outcome is not None for part, _ in outcome.embedded)
+
+
+async def sleep_unless(stop: asyncio.Event, seconds: float) -> None:
+    """Sleep, but no longer than until `stop` is set."""
+    if seconds > 0:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), seconds)

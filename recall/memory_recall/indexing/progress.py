@@ -1,49 +1,107 @@
-"""What a worker says while it works: a bar with a time to go on a terminal, log events and metrics in a cluster.
+"""How a worker reports its progress: counts, Prometheus metrics, log events, and a progress bar on a terminal.
 
-Only numbers, names and classes of errors are ever said here.
+Only numbers, names and classes of errors are reported. All metrics' names start with `memory_`, as the embedder's do.
 """
 
 import time
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, Self
 
 import structlog
+from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
 from memory_recall.errors import MemoryIndexError
-from memory_recall.indexing.metrics import WorkerMetrics
-from memory_recall.indexing.tally import Tally
+from memory_recall.retrying import OutageListener
 
 _LOG_INTERVAL = 5.0
 
 
-class Progress(Protocol):
-    """Who is told how far the work is."""
+@dataclass
+class Tally:
+    """Counts of one worker since it started; `changed` rows were edited, hidden or deleted before their vector came."""
+
+    read: int = 0
+    embedded: int = 0
+    changed: int = 0
+    truncated: int = 0
+    failed: int = 0
+    quarantined: int = 0
+    failed_batches: int = 0
+    tokens: int = 0
+
+    @property
+    def done(self) -> int:
+        """The rows that this worker need not read again."""
+        return self.embedded + self.changed + self.quarantined
+
+
+class WorkerMetrics:
+    """Counters and gauges of one worker process, in a registry of their own."""
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        self.registry = registry or CollectorRegistry()
+        self._rows = Counter(
+            "memory_worker_rows", "Rows that a worker finished, by what became of them.", ["result"],
+            registry=self.registry,
+        )  # fmt: skip
+        self._tokens = Counter("memory_worker_tokens", "Tokens that were embedded.", registry=self.registry)
+        self._truncated = Counter(
+            "memory_worker_truncated", "Rows whose text was longer than the model takes.", registry=self.registry
+        )
+        self._failed_batches = Counter(
+            "memory_worker_failed_batches", "Requests that failed and were halved.", registry=self.registry
+        )
+        self.pending = Gauge("memory_worker_pending_rows", "Rows still to embed.", registry=self.registry)
+        self.outages = Counter(
+            "memory_worker_outages", "Times that something went away.", ["what"], registry=self.registry
+        )
+        self.index_recall = Gauge(
+            "memory_worker_index_recall", "Share of the true neighbours that the index found when sampled.",
+            registry=self.registry,
+        )  # fmt: skip
+        self._seen: dict[str, int] = {}
+
+    def observe(self, tally: Tally, total: int) -> None:
+        """Raise the counters to those of a tally, which only grows; `total` rows were pending at the start."""
+        for result in ("embedded", "changed", "failed", "quarantined"):
+            self._rows.labels(result).inc(self._growth(result, getattr(tally, result)))
+        self._tokens.inc(self._growth("tokens", tally.tokens))
+        self._truncated.inc(self._growth("truncated", tally.truncated))
+        self._failed_batches.inc(self._growth("failed_batches", tally.failed_batches))
+        self.pending.set(max(total - tally.done, 0))
+
+    def serve(self, port: int) -> None:
+        """Serve the metrics over HTTP; port 0 serves none."""
+        if port:
+            start_http_server(port, registry=self.registry)
+
+    def _growth(self, name: str, value: int) -> int:
+        growth = value - self._seen.get(name, 0)
+        self._seen[name] = value
+        return growth
+
+
+class Progress(OutageListener, Protocol):
+    """Hears how far the work is, and when the database or the embedder is away."""
 
     def started(self, total: int) -> None:
-        """So many rows are to be embedded."""
+        """Report the number of rows to embed."""
         ...
 
     def advanced(self, tally: Tally) -> None:
-        """The work has come so far."""
-        ...
-
-    def outage_began(self, what: str, error: MemoryIndexError) -> None:
-        """The database or the embedder has gone away."""
-        ...
-
-    def outage_ended(self, what: str, seconds: float) -> None:
-        """It is back."""
+        """Report what has been done so far."""
         ...
 
 
 class LogProgress:
-    """Log events, at most one every few seconds, and metrics."""
+    """Reports in log events, one every few seconds at most, and in metrics."""
 
     def __init__(self, metrics: WorkerMetrics, *, worker: str) -> None:
-        self._log = structlog.get_logger(worker)
+        self._log = structlog.get_logger(f"memory_recall.{worker}")
         self._metrics = metrics
         self._began = time.monotonic()
         self._logged_at = self._began
@@ -58,21 +116,21 @@ class LogProgress:
         pass
 
     def started(self, total: int) -> None:
-        """Log how much there is."""
+        """Log the number of rows to embed."""
         self._total = total
         self._began = time.monotonic()
         self._metrics.pending.set(total)
         self._log.info("started", rows=total)
 
     def advanced(self, tally: Tally) -> None:
-        """Count, and log now and then."""
+        """Count, and log the rate and the time that is left where the last such event is some seconds old."""
         self._metrics.observe(tally, self._total)
         now = time.monotonic()
         if now - self._logged_at < _LOG_INTERVAL:
             return
         self._logged_at = now
         rate = tally.embedded / max(now - self._began, 1e-9)
-        left = max(self._total - tally.embedded - tally.changed - tally.quarantined, 0)
+        left = max(self._total - tally.done, 0)
         self._log.info(
             "progress",
             embedded=tally.embedded,
@@ -82,17 +140,17 @@ class LogProgress:
         )
 
     def outage_began(self, what: str, error: MemoryIndexError) -> None:
-        """Log the reason once."""
+        """Log why the worker waits."""
         self._metrics.outages.labels(what).inc()
         self._log.warning("waiting", what=what, reason=error.reason, message=error.message)
 
     def outage_ended(self, what: str, seconds: float) -> None:
-        """Log that it is over."""
+        """Log that the worker goes on, and for how long it waited."""
         self._log.info("continuing", what=what, waited_seconds=round(seconds, 2))
 
 
 class BarProgress:
-    """A progress bar on standard error."""
+    """Reports in a progress bar on standard error, and in metrics."""
 
     def __init__(self, metrics: WorkerMetrics, *, worker: str) -> None:
         self._metrics = metrics
@@ -126,17 +184,18 @@ class BarProgress:
         self._bar.update(self._task, total=total)
 
     def advanced(self, tally: Tally) -> None:
-        """Move the bar."""
+        """Move the bar and show the rate."""
         self._metrics.observe(tally, self._total)
-        done = tally.embedded + tally.changed + tally.quarantined
         rate = tally.embedded / max(time.monotonic() - self._began, 1e-9)
-        self._bar.update(self._task, completed=done, total=max(self._total, done), rate=f"{rate:,.1f} rows/s")
+        self._bar.update(
+            self._task, completed=tally.done, total=max(self._total, tally.done), rate=f"{rate:,.1f} rows/s"
+        )
 
     def outage_began(self, what: str, error: MemoryIndexError) -> None:
-        """Say the reason above the bar."""
+        """Print above the bar why the worker waits."""
         self._metrics.outages.labels(what).inc()
         self._console.print(f"Waiting for the {what}: {error.message}", markup=False)
 
     def outage_ended(self, what: str, seconds: float) -> None:
-        """Say that it is over."""
+        """Print that the worker goes on, and for how long it waited."""
         self._console.print(f"The {what} is back after {seconds:.1f} s.", markup=False)

@@ -1,8 +1,7 @@
 """Rows whose embedding failed: how often, with which class of error, and when they are due again.
 
-A failure belongs to one text: it counts only while the row still has that text's hash, so an edited row starts afresh
-without anybody clearing anything. Times are the database's own, because workers' clocks may jump. A row that gave up
-is due at infinity; that is all that quarantine means.
+A failure belongs to one text: it counts only while the row has that text's hash, so an edited row starts again by
+itself. Times come from the database's clock, because workers' clocks may jump. A quarantined row is due at infinity.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
@@ -20,7 +19,7 @@ MAX_DELAY_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """How often a row is tried and how the pauses grow: four times as long after each failure."""
+    """How often a row is tried; the delay is four times as long after each further failure."""
 
     max_attempts: int = 5
     first_delay_seconds: float = 2.0
@@ -28,7 +27,7 @@ class RetryPolicy:
 
 @dataclass(frozen=True)
 class FailedRow:
-    """One row that failed, named by its id only; `next_attempt` is None once it has been given up."""
+    """One failed row, named by its id only; `next_attempt` is None for a quarantined row."""
 
     id: int
     attempts: int
@@ -49,7 +48,7 @@ ON CONFLICT (id) DO UPDATE SET
         WHEN f.text_hash <> excluded.text_hash THEN excluded.next_attempt
         WHEN f.attempts + 1 >= $4 THEN 'infinity'
         ELSE now() + make_interval(secs => least($5 * power(4, f.attempts), $6)) END
-RETURNING next_attempt = 'infinity' AS given_up
+RETURNING next_attempt = 'infinity' AS quarantined
 """
 
 
@@ -60,7 +59,7 @@ async def record(
     policy: RetryPolicy,
     column: VectorColumn = ACTIVE,
 ) -> int:
-    """Count a failure for each row; returns how many have now been given up."""
+    """Count a failure for each row; return how many of them are quarantined now."""
     ordered = sorted(failed, key=lambda item: item[0].id)
     with translated("recording failures"):
         rows = await connection.fetch(
@@ -72,11 +71,11 @@ async def record(
             policy.first_delay_seconds,
             MAX_DELAY_SECONDS,
         )
-    return sum(1 for row in rows if row["given_up"])
+    return sum(1 for row in rows if row["quarantined"])
 
 
 async def forget_settled(connection: Connection, table: MemoryTable, column: VectorColumn = ACTIVE) -> None:
-    """Forget failures of rows that have a vector, another text, or need none any more."""
+    """Delete failures of rows that have a vector, another text, or may not have a vector any more."""
     with translated("clearing settled failures"):
         await connection.execute(
             f"DELETE FROM {table.own(column.failures)} f WHERE NOT EXISTS ("
@@ -86,7 +85,7 @@ async def forget_settled(connection: Connection, table: MemoryTable, column: Vec
 
 
 async def listed(connection: Connection, table: MemoryTable, *, limit: int = 1000) -> list[FailedRow]:
-    """Failures that still count, those that were given up first."""
+    """List the failures that still count, quarantined rows first."""
     with translated("listing failures"):
         rows = await connection.fetch(
             f"SELECT f.id, f.attempts, f.error_class, nullif(f.next_attempt, 'infinity') AS next_attempt "
@@ -99,7 +98,7 @@ async def listed(connection: Connection, table: MemoryTable, *, limit: int = 100
 
 
 async def retry(connection: Connection, table: MemoryTable, ids: Sequence[int] | None) -> list[int]:
-    """Let rows (None: all) be tried again from the start, and wake the sync worker; returns their ids."""
+    """Delete the failures of rows (None: all), notify the sync worker, and return the rows' ids."""
     with translated("releasing quarantined rows"):
         rows = await connection.fetch(
             f"DELETE FROM {table.own('memory_embedding_failures')} "

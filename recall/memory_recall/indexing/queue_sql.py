@@ -1,8 +1,8 @@
-"""The queue of pending rows: read a page of it, write vectors back.
+"""The queue of pending rows: read a page of it, check rows before they are sent, write vectors back.
 
-There is no queue table: a row without a vector that may have one is the entry. What makes this safe is the guard of
-the write back, one statement for a batch: a vector is stored only where the text still has the hash that was
-embedded, the row is still neither sensitive nor deleted, and the model is still the active one.
+There is no queue table: a row that may have a vector and has none is an entry. The condition of the write back makes
+this safe. One statement stores a batch, and only where the text still has the hash of the text that was embedded, the
+row is still neither sensitive nor deleted, and the column still belongs to the model.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
+from pgvector import HalfVector
 
 from memory_recall.errors import LockNotAvailable
-from memory_recall.indexing.halfvec import encode_halfvecs
 from memory_recall.postgres.connection import Connection
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.schema.table import ACTIVE, MemoryTable, VectorColumn
 
-# Quarantined, or delayed. A delay beyond any that is ever given was written by a clock that has been set back since.
+# Quarantined or delayed. A longer delay than any that is ever set comes from a clock that was set back afterwards.
 _NOT_YET = "(f.next_attempt = 'infinity' OR f.next_attempt BETWEEN now() AND now() + interval '10 minutes')"
 _SHARE = "mod(m.id::bigint, $2::bigint) = $1::bigint"
 _FOLLOWING = "m.id > $3::bigint"
@@ -26,7 +26,7 @@ _FOLLOWING = "m.id > $3::bigint"
 
 @dataclass(frozen=True, slots=True)
 class PendingRow:
-    """A row to embed; its text stays out of every representation."""
+    """A row to embed; `repr` leaves its text out."""
 
     id: int
     text: str = field(repr=False)
@@ -35,7 +35,7 @@ class PendingRow:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """The share of one worker: the rows whose id modulo `count` is `index`."""
+    """The rows that one worker embeds: those whose id modulo `count` is `index`."""
 
     index: int = 0
     count: int = 1
@@ -43,17 +43,29 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some rows that are due, and the id after which the next page begins; None after the last page."""
+    """Rows that are due, and the id after which the next page begins; None after the last page."""
 
     rows: list[PendingRow]
     last: int | None
 
 
-class PendingQueue:
-    """Reads and finishes pending rows of one table for one model.
+@dataclass(frozen=True, slots=True)
+class QueueState:
+    """Seconds until the first delayed row is due (None where none is delayed); whether the column is the model's."""
 
-    Without the partial index over the pending rows (`indexed` false) a page is looked for among so many rows of any
-    kind, along the primary key, instead of so many pending ones.
+    seconds_until_due: float | None
+    current: bool
+
+
+class PendingQueue:
+    """The pending rows of one table and one model.
+
+    Args:
+        table: the table of memories.
+        model_id: the model's id in `memory_index_models`.
+        column: the column that takes the vectors.
+        indexed: whether the partial index over the pending rows exists. Without it a page covers a fixed number of
+            rows of any kind along the primary key, instead of a fixed number of pending rows.
     """
 
     def __init__(
@@ -63,17 +75,18 @@ class PendingQueue:
         self._model_id = model_id
         pending, vector = table.pending("m", column.name), column.name
         failures, text_hash = table.own(column.failures), table.own("memory_index_text_hash")
+        state = table.own("memory_index_state")
         self._page = _page_statement(table, column) if indexed else _sweep_statement(table, column)
-        self._delayed = (
-            f"SELECT min(CASE WHEN {_NOT_YET} THEN extract(epoch FROM f.next_attempt - now()) ELSE 0 END)::float8 "
-            f"FROM {failures} f "
-            f"JOIN {table.qualified} m ON m.id = f.id WHERE {pending} AND {_SHARE} "
-            f"AND f.text_hash = {text_hash}(m.content) AND f.next_attempt < 'infinity'"
+        self._state = (
+            f"SELECT (SELECT min(CASE WHEN {_NOT_YET} THEN extract(epoch FROM f.next_attempt - now()) ELSE 0 END) "
+            f"FROM {failures} f JOIN {table.qualified} m ON m.id = f.id WHERE {pending} AND {_SHARE} "
+            f"AND f.text_hash = {text_hash}(m.content) AND f.next_attempt < 'infinity')::float8 AS seconds_until_due, "
+            f"EXISTS (SELECT FROM {state} s WHERE s.{column.role} = $3::integer) AS current"
         )
         self._count = f"SELECT count(*) FROM {table.qualified} m WHERE {pending} AND {_SHARE}"
         still_wanted = (
             f"{text_hash}(m.content) = v.hash AND {table.shareable('m')} "
-            f"AND EXISTS (SELECT FROM {table.own('memory_index_state')} s WHERE s.{column.role} = $4)"
+            f"AND EXISTS (SELECT FROM {state} s WHERE s.{column.role} = $4)"
         )
         values = f"unnest($1::bigint[], $2::text[], $3::{table.vector_type()}[]) AS v(id, hash, embedding)"
         self._write = (
@@ -87,37 +100,37 @@ class PendingQueue:
         )
 
     async def page(self, connection: Connection, after: int, partition: Partition, limit: int) -> Page:
-        """The next rows that are due, in the order of their ids; none where the column is another model's by now."""
+        """Read the next rows that are due, by id; none where the column belongs to another model by now."""
         with translated("reading pending rows"):
             rows = await connection.fetch(self._page, partition.index, partition.count, after, limit, self._model_id)
         due = [PendingRow(row["id"], row["content"], row["hash"]) for row in rows if row["content"] is not None]
         return Page(due, rows[-1]["id"] if rows else None)
 
     async def count(self, connection: Connection, partition: Partition) -> int:
-        """How many rows have no vector yet, delayed and quarantined ones included."""
+        """Count the rows without a vector, delayed and quarantined ones included."""
         with translated("counting pending rows"):
             found: int = await connection.fetchval(self._count, partition.index, partition.count)
         return found
 
-    async def seconds_until_due(self, connection: Connection, partition: Partition) -> float | None:
-        """When the first delayed row may be tried again, by the database's clock; None when no row is delayed."""
+    async def state(self, connection: Connection, partition: Partition) -> QueueState:
+        """Read when the next delayed row is due, by the database's clock, and whether the column is still ours."""
         with translated("reading delayed rows"):
-            seconds: float | None = await connection.fetchval(self._delayed, partition.index, partition.count)
-        return seconds
+            row = await connection.fetchrow(self._state, partition.index, partition.count, self._model_id)
+        assert row is not None  # noqa: S101  (a SELECT without FROM yields one row)
+        return QueueState(row["seconds_until_due"], current=row["current"])
 
     async def write(self, connection: Connection, rows: Sequence[PendingRow], vectors: npt.NDArray[np.float32]) -> int:
-        """Store vectors; returns how many rows have theirs now, the others have changed and keep none.
+        """Store the vectors (one row of the matrix for each of `rows`); return how many rows have theirs now.
 
-        A row that is held by a long transaction of somebody else must not hold up the rows beside it, so after a lock
-        timeout the batch is halved, and a single such row is left for a later pass. Repeating a write whose
-        confirmation was lost with the connection counts what the first attempt stored.
+        The other rows have changed meanwhile and get none. A row that another session's transaction holds locked must
+        not delay the others, so a batch is halved after a lock timeout, and a single locked row is left for a later
+        pass. A repeated write, whose first confirmation was lost with the connection, counts what the first one stored.
         """
         ids, hashes = [row.id for row in rows], [row.text_hash for row in rows]
+        halves = [HalfVector(vector) for vector in vectors]  # asyncpg takes a bare array for another array dimension
         try:
             with translated("writing vectors"):
-                stored: int = await connection.fetchval(
-                    self._write, ids, hashes, encode_halfvecs(vectors), self._model_id
-                )
+                stored: int = await connection.fetchval(self._write, ids, hashes, halves, self._model_id)
                 if stored < len(rows):
                     stored = await connection.fetchval(self._done, ids, hashes)
         except LockNotAvailable:
@@ -130,7 +143,7 @@ class PendingQueue:
 
 
 def _due(table: MemoryTable, column: VectorColumn) -> str:
-    # Between two statements a flip may have exchanged the columns: what this one lacks then is another model's.
+    # A flip between two statements exchanges the columns; the rows that this column lacks are another model's then.
     return (
         f"EXISTS (SELECT FROM {table.own('memory_index_state')} s WHERE s.{column.role} = $5::integer) "
         f"AND {table.pending('m', column.name)} AND {_SHARE} "
@@ -147,9 +160,34 @@ def _page_statement(table: MemoryTable, column: VectorColumn) -> str:
 
 
 def _sweep_statement(table: MemoryTable, column: VectorColumn) -> str:
-    # The due rows are picked from a fixed stretch: a plan for all of them would sort the table for every page.
+    # The due rows are picked from a fixed number of rows: a plan over all of them would sort the table for each page.
     return (
         f"SELECT m.id, d.content, {table.own('memory_index_text_hash')}(d.content) AS hash "
         f"FROM (SELECT * FROM {table.qualified} m WHERE {_FOLLOWING} ORDER BY m.id LIMIT $4::bigint) m "
         f"LEFT JOIN LATERAL (SELECT m.content WHERE {_due(table, column)}) d ON true ORDER BY m.id"
     )
+
+
+async def still_shareable(connection: Connection, table: MemoryTable, rows: Sequence[PendingRow]) -> list[PendingRow]:
+    """Return those rows that are still neither sensitive nor deleted and have the text that was read, in order."""
+    with translated("checking rows before they are sent"):
+        found = await connection.fetch(
+            f"SELECT m.id FROM {table.qualified} m JOIN unnest($1::bigint[], $2::text[]) AS v(id, hash) "
+            f"ON v.id = m.id WHERE {table.shareable('m')} "
+            f"AND {table.own('memory_index_text_hash')}(m.content) = v.hash",
+            [row.id for row in rows],
+            [row.text_hash for row in rows],
+        )
+    allowed = {row["id"] for row in found}
+    return [row for row in rows if row.id in allowed]
+
+
+async def first_shareable(connection: Connection, table: MemoryTable, limit: int) -> list[PendingRow]:
+    """Read up to `limit` rows that may have a vector, whether they have one or not."""
+    with translated("reading texts"):
+        records = await connection.fetch(
+            f"SELECT id, content, {table.own('memory_index_text_hash')}(content) AS hash FROM {table.qualified} "
+            f"WHERE {table.shareable()} ORDER BY id LIMIT $1",
+            limit,
+        )
+    return [PendingRow(record["id"], record["content"], record["hash"]) for record in records]

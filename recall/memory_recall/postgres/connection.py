@@ -4,8 +4,8 @@ A connection string may come from a file that is rewritten when a password rotat
 connect. Sources hide their content from `repr`, because whatever is printed ends in a log.
 """
 
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, cast
@@ -113,6 +113,20 @@ async def connect(
             server_settings={"application_name": application_name},
         )
     return connection
+
+
+@asynccontextmanager
+async def opened(source: DsnSource, application_name: str) -> AsyncIterator[Connection]:
+    """Open one connection for the block, and drop it at its end.
+
+    Raises:
+        DatabaseUnreachable, InvalidConfiguration: see `connect`.
+    """
+    connection = await connect(source, application_name=application_name)
+    try:
+        yield connection
+    finally:
+        connection.terminate()
 
 
 async def create_pool(

@@ -18,6 +18,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 from sqlalchemy.pool import NullPool
 
+from memory_recall.embedding.profiles import ModelProfile
 from memory_recall.errors import (
     DatabaseRejected,
     DimensionMismatch,
@@ -44,23 +45,11 @@ from memory_recall.schema.table_locks import locked_session
 
 
 @dataclass(frozen=True)
-class TargetModel:
-    """The embedding model whose vectors the column is for."""
-
-    name: str
-    dimensions: int
-    pooling: str | None
-    max_tokens: int | None
-    query_prefix: str
-    document_prefix: str
-
-
-@dataclass(frozen=True)
 class MigrationRequest:
     """What a migration is asked for."""
 
     table: str
-    model: TargetModel
+    model: ModelProfile
     migrations: Path
     existing_vectors: Literal["refuse", "keep", "discard"] = "refuse"
     lock_patience_seconds: float = 600

@@ -1,9 +1,11 @@
-"""The active model: which one the vectors are of, and whether the embedder serves that very one."""
+"""The recorded models: which one the vectors are of, and whether an embedder serves that very one."""
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
+from memory_recall.embedding.wire import ServedModel
 from memory_recall.errors import DimensionMismatch, ModelMismatch
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
@@ -11,26 +13,22 @@ from memory_recall.schema.table import MemoryTable
 
 
 @dataclass(frozen=True)
-class ServedModel:
-    """What an embedder says of the model that it serves; a hosted one has no digest."""
-
-    name: str
-    dimensions: int
-    digest: str | None
-
-
-@dataclass(frozen=True)
-class ActiveModel:
-    """The model whose vectors the column holds."""
+class RecordedModel:
+    """A model as the database records it; the first backfill adds the digest of its weights."""
 
     id: int
     name: str
-    dimensions: int
     digest: str | None
+    dimensions: int
     embedder_url: str | None = None
 
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> Self:
+        """Read a row of `memory_index_models`; a schema older than swaps has no `embedder_url`."""
+        return cls(row["id"], row["name"], row["digest"], row["dimensions"], row["embedder_url"])
+
     def served_by(self, served: ServedModel) -> bool:
-        """Whether an embedder's vectors are comparable with the stored ones."""
+        """Tell whether an embedder's vectors are comparable with the stored ones."""
         try:
             self.require_same(served)
         except (ModelMismatch, DimensionMismatch):
@@ -38,7 +36,7 @@ class ActiveModel:
         return True
 
     def require_same(self, served: ServedModel) -> None:
-        """Refuse an embedder whose vectors would not be comparable with the stored ones.
+        """Refuse an embedder whose vectors are not comparable with the stored ones.
 
         Raises:
             ModelMismatch: another name or other weights.
@@ -61,40 +59,40 @@ class ActiveModel:
             )
 
 
-_COLUMNS = "m.id, m.name, m.dimensions, m.digest, to_jsonb(m) ->> 'embedder_url' AS embedder_url"
-
-
 @dataclass(frozen=True)
 class Roles:
-    """Which model recalls use, and which one a swap is about to put in its place."""
+    """The model that recalls use, and the one that an open swap puts in its place."""
 
-    active: ActiveModel
-    next: ActiveModel | None
+    active: RecordedModel | None
+    next: RecordedModel | None
 
 
 async def read_roles(connection: AnyConnection, table: MemoryTable) -> Roles:
-    """Both roles at one moment.
+    """Read both roles at one moment."""
+    with translated("reading the models' roles"):
+        rows = await connection.fetch(
+            "SELECT m.id = s.active_model AS active, m.id, m.name, m.digest, m.dimensions, "
+            f"to_jsonb(m) ->> 'embedder_url' AS embedder_url FROM {table.own('memory_index_state')} s "
+            f"JOIN {table.own('memory_index_models')} m ON m.id IN (s.active_model, s.next_model)"
+        )
+    found = {row["active"]: RecordedModel.from_row(dict(row)) for row in rows}
+    return Roles(found.get(True), found.get(False))
+
+
+async def active_model(connection: AnyConnection, table: MemoryTable) -> RecordedModel:
+    """Read the active model.
 
     Raises:
         ModelMismatch: no model is active.
     """
-    with translated("reading the models' roles"):
-        rows = await connection.fetch(
-            f"SELECT m.id = s.active_model AS active, {_COLUMNS} FROM {table.own('memory_index_state')} s "
-            f"JOIN {table.own('memory_index_models')} m ON m.id IN (s.active_model, s.next_model)"
-        )
-    found = {row["active"]: _model(row) for row in rows}
-    if True not in found:
+    active = (await read_roles(connection, table)).active
+    if active is None:
         raise ModelMismatch("No model is active.", "Run memory migrate.")
-    return Roles(found[True], found.get(False))
-
-
-def _model(row: Any) -> ActiveModel:  # noqa: ANN401  (asyncpg's record)
-    return ActiveModel(row["id"], row["name"], row["dimensions"], row["digest"], row["embedder_url"])
+    return active
 
 
 async def record_address(connection: AnyConnection, table: MemoryTable, model_id: int, url: str) -> None:
-    """Write down where a model is served, for API pods that have to find it after a flip."""
+    """Record where a model is served, for API pods that have to find its embedder after a flip."""
     with translated("recording the embedder's address"):
         known = await connection.fetchval(
             "SELECT EXISTS (SELECT FROM pg_attribute WHERE attrelid = to_regclass($1) AND attname = 'embedder_url')",
@@ -110,19 +108,7 @@ async def record_address(connection: AnyConnection, table: MemoryTable, model_id
         )
 
 
-async def active_model(connection: AnyConnection, table: MemoryTable) -> ActiveModel:
-    """The active model as recorded."""
-    with translated("reading the active model"):
-        row = await connection.fetchrow(
-            f"SELECT {_COLUMNS} FROM {table.own('memory_index_state')} s "
-            f"JOIN {table.own('memory_index_models')} m ON m.id = s.active_model"
-        )
-    if row is None:
-        raise ModelMismatch("No model is active.", "Run memory migrate.")
-    return _model(row)
-
-
-async def require_active(connection: AnyConnection, table: MemoryTable, model: ActiveModel) -> None:
+async def require_active(connection: AnyConnection, table: MemoryTable, model: RecordedModel) -> None:
     """Refuse to go on for a model that a swap has replaced.
 
     Raises:
@@ -136,11 +122,11 @@ async def require_active(connection: AnyConnection, table: MemoryTable, model: A
         )
 
 
-async def confirm_model(connection: AnyConnection, table: MemoryTable, served: ServedModel) -> ActiveModel:
+async def confirm_model(connection: AnyConnection, table: MemoryTable, served: ServedModel) -> RecordedModel:
     """Compare the embedder with the active model and, the first time, record the digest of its weights.
 
     Raises:
-        ModelMismatch, DimensionMismatch: it is not the same model.
+        ModelMismatch, DimensionMismatch: it does not serve the active model.
     """
     active = await active_model(connection, table)
     active.require_same(served)

@@ -1,21 +1,31 @@
 """The gate: the next model must answer the user's own labelled questions about as well as the active one.
 
-What is compared is recall@10 of hybrid recall, because that is what people get, and of its dense leg alone: questions
-that share words with their answers are answered by words, however little the next model understands, and would let
-anything pass. The verdict says the numbers and, where it refuses, why. A gate that cannot measure refuses too:
-questions of which the active model answers none say nothing about the next one.
+Both columns are searched through the statement that serves recalls. The gate compares recall@10 of hybrid recall, which
+is what users get, and of the dense leg alone: questions that share words with their answers are answered by the lexical
+leg, so hybrid recall alone would let any model pass. The verdict holds the numbers and, where it refuses, the reason. A
+gate that cannot measure refuses, too: questions of which the active model answers none say nothing about the next one.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from memory_recall.errors import MemoryIndexError
+from memory_recall.evaluation.evaluate import BatchEmbedder, Question, embed_questions, evaluate, summarise
+from memory_recall.postgres.connection import DsnSource, create_pool
+from memory_recall.schema.table import ACTIVE, STANDBY, VectorColumn
+from memory_recall.search.hybrid_recall import HybridRecall
+from memory_recall.search.query import Mode
+
 MEASURE = "recall@10"
+_MODES: tuple[Mode, ...] = ("hybrid", "dense")
+_TIME_BUDGET = 60.0  # seconds of one recall, for which nobody waits here
+_DUTY_CYCLE = 0.5  # of the time, so that recalls beside the measurement stay fast
 
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """Mean recall@10 over the questions: of hybrid recall, and of its dense leg alone."""
+    """Mean recall@10 over the questions, 0 to 1: of hybrid recall, and of its dense leg alone."""
 
     hybrid: float
     dense: float
@@ -23,7 +33,7 @@ class Scores:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether the next model may become active, the numbers, and a sentence that holds them."""
+    """Whether the next model may become active, the numbers, and a sentence that states them."""
 
     passed: bool
     reason: str
@@ -34,7 +44,7 @@ class Verdict:
     next: Scores | None = None
 
     def as_record(self) -> Mapping[str, Any]:
-        """The verdict as it is stored and printed."""
+        """Return the verdict as it is stored and printed."""
         return asdict(self)
 
 
@@ -61,7 +71,7 @@ def judge(active: Scores, following: Scores, *, queries: int, max_drop: float) -
 
 
 def not_measurable(why: str, *, queries: int, max_drop: float) -> Verdict:
-    """The verdict where one of the models could not be measured at all."""
+    """Return the verdict for a model that could not be measured."""
     return Verdict(
         passed=False,
         reason="NotMeasurable",
@@ -69,3 +79,36 @@ def not_measurable(why: str, *, queries: int, max_drop: float) -> Verdict:
         queries=queries,
         max_drop=max_drop,
     )
+
+
+async def measure(
+    source: DsnSource,
+    table: str,
+    questions: Sequence[Question],
+    *,
+    active: BatchEmbedder,
+    following: BatchEmbedder,
+    max_drop: float,
+) -> Verdict:
+    """Measure both models and judge; what cannot be measured is refused."""
+    try:
+        before = await _scores(source, table, questions, active, ACTIVE)
+        after = await _scores(source, table, questions, following, STANDBY)
+    except MemoryIndexError as error:
+        return not_measurable(str(error), queries=len(questions), max_drop=max_drop)
+    return judge(before, after, queries=len(questions), max_drop=max_drop)
+
+
+async def _scores(
+    source: DsnSource, table: str, questions: Sequence[Question], embedder: BatchEmbedder, column: VectorColumn
+) -> Scores:
+    vectors = await embed_questions(questions, embedder)
+    pool = await create_pool(source, max_size=1, application_name="memory-swap-gate")
+    recall = HybridRecall(pool, table=table, column=column, time_budget=_TIME_BUDGET)
+    try:
+        outcomes = await evaluate(recall, questions, _MODES, vectors, concurrency=1, share=_DUTY_CYCLE)
+    finally:
+        await recall.close()
+        await pool.close()
+    means = summarise(outcomes, _MODES)[MEASURE]
+    return Scores(hybrid=means["hybrid"], dense=means["dense"])

@@ -1,10 +1,10 @@
-"""What a swap does next, decided from facts alone.
+"""Decide from facts alone what a swap does next.
 
-The stage is written down, but the decision is taken from what the database really holds, so a swap that was killed
-anywhere goes on from wherever it was: whatever was done is seen to be done.
+The stage is recorded, but the decision is made from what the database holds, so a swap whose process was killed
+continues wherever it was.
 
     planned -> filling -> indexing -> gating -> ready -> flipped -> finished
-                                         |        |         `-> (a swap back is a swap of its own)
+                                         |        |         `-> (a rollback is a swap of its own)
                                       refused ----+-> aborted
 """
 
@@ -14,7 +14,7 @@ from enum import StrEnum
 
 
 class Stage(StrEnum):
-    """How far a swap has come."""
+    """The stage of a swap."""
 
     PLANNED = "planned"
     FILLING = "filling"
@@ -41,12 +41,12 @@ TRANSITIONS: Mapping[Stage, frozenset[Stage]] = {
     Stage.ABORTED: frozenset(),
 }
 
-TRICKLE_SHARE = 0.002  # rows that were written in the last moments; they are filled in all the while
-QUARANTINE_SHARE = 0.01
+TRICKLE_SHARE = 0.002  # of the rows; those written in the last moments, which are still being filled
+QUARANTINE_SHARE = 0.01  # of the rows; more of them without a vector of the next model refuse it
 
 
 class Act(StrEnum):
-    """The one thing to do now."""
+    """The one action that is next."""
 
     ADD_COLUMN = "add column"
     FILL = "fill"
@@ -59,7 +59,7 @@ class Act(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fill:
-    """The rows of the standby column: may have a vector, wait for it, were given up."""
+    """Counts of the standby column: rows that may have a vector, that wait for it, that are quarantined."""
 
     wanted: int
     pending: int
@@ -67,18 +67,18 @@ class Fill:
 
     @property
     def full(self) -> bool:
-        """Whether only the trickle of the last moments is missing."""
+        """Whether no more is missing than rows of the last moments."""
         return self.pending <= self.wanted * TRICKLE_SHARE
 
     @property
     def refused(self) -> bool:
-        """Whether the next model cannot embed more rows than one may lose."""
+        """Whether more rows are quarantined than the next model may lose."""
         return self.quarantined > self.wanted * QUARANTINE_SHARE
 
 
 @dataclass(frozen=True, slots=True)
 class SwapFacts:
-    """What one decision is made from; `passed` None means that the gate has not been measured in this run."""
+    """The facts of one decision; `passed` is None while this run has not measured the gate."""
 
     stage: Stage
     has_column: bool
@@ -90,7 +90,7 @@ class SwapFacts:
 
 
 def decide(facts: SwapFacts) -> Act:
-    """The next act; every act changes a fact, so that repeating this comes to an end."""
+    """Return the next action; each one changes a fact, so repeated decisions come to an end."""
     rules = (
         (facts.stage not in OPEN_STAGES or facts.stage is Stage.REFUSED, Act.REST),
         (not facts.has_column, Act.ADD_COLUMN),
@@ -105,9 +105,9 @@ def decide(facts: SwapFacts) -> Act:
 
 
 def path(stage: Stage, goal: Stage) -> tuple[Stage, ...]:
-    """The stages to go through from one to the other, by the shortest lawful way; empty if there is none.
+    """Return the stages from one to the other by the fewest permitted transitions; empty where there is no way.
 
-    Neither abortion nor refusal lies on the way to anything else.
+    No path passes through `aborted` or `refused`.
     """
     ways: list[tuple[Stage, ...]] = [()]
     seen = {stage}

@@ -1,53 +1,77 @@
-"""Carries a swap out: looks at the facts, does the one thing that is next, and looks again.
+"""Carry out a swap: read the facts, take the one action that is next, and read the facts again.
 
-It may be killed at any moment and started again. While it lives it keeps the standby column filled in the background,
-so that what is written during the index build and the gate is not missing after the flip.
+The process may be killed at any moment and started again. While it runs it keeps the standby column filled in the
+background, so rows that are written during the index build and the gate are not missing after the flip.
+
+Longer than 300 lines because a run is read together with what it reports.
 """
 
 import asyncio
+import sys
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
 
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bar
+
+from memory_recall.embedding.wire import ServedModel
 from memory_recall.errors import ModelMismatch, NoSwap, SwapInProgress, first_of
 from memory_recall.hnsw.repair import IndexParameters
-from memory_recall.indexing import leases
-from memory_recall.indexing.backfill import WorkerPlan
-from memory_recall.indexing.embedder_directory import EmbedderDirectory
-from memory_recall.indexing.progress import Progress
-from memory_recall.indexing.waiting import sleep_unless
-from memory_recall.indexing.worker_session import Session
+from memory_recall.indexing import leases_sql
+from memory_recall.indexing.embedders import EmbedderDirectory
+from memory_recall.indexing.pipeline import sleep_unless
+from memory_recall.indexing.progress import LogProgress, Progress, WorkerMetrics
+from memory_recall.indexing.worker import WorkerPlan, worker_session
 from memory_recall.postgres.connection import Connection, DsnSource
-from memory_recall.schema.models_sql import ActiveModel, active_model
+from memory_recall.postgres.session import Session
+from memory_recall.schema.models_sql import RecordedModel, active_model
 from memory_recall.schema.revisions import require_schema
 from memory_recall.schema.table import MemoryTable
-from memory_recall.swap import facts_sql, state_sql
+from memory_recall.swap import state_sql
 from memory_recall.swap.gate import Verdict
 from memory_recall.swap.machine import OPEN_STAGES, Act, Fill, Stage, SwapFacts, decide, path
-from memory_recall.swap.standby_worker import keep_standby
-from memory_recall.swap.state_sql import NextModel, SwapRecord
+from memory_recall.swap.standby import fill_standby
+from memory_recall.swap.state_sql import SwapRecord
 
 Measure = Callable[[SwapRecord], Awaitable[Verdict]]
 Observe = Callable[[SwapRecord, Fill], None]
 
-_LOOK_SECONDS = 0.25
-_REST = 4.0  # times as long as counting took, which is a scan until the standby column's queue has its index
-_NO_TIMEOUT = 7 * 24 * 3600.0  # an index over millions of rows takes hours; a lost connection is noticed all the same
+_POLL_SECONDS = 0.25
+_REST_FACTOR = 4.0  # times as long as counting took, which scans the table until the queue has its index
+_COMMAND_TIMEOUT = 7 * 24 * 3600.0  # seconds; an index over millions of rows takes hours to build
 
 
 @dataclass(frozen=True)
 class SwapOrder:
-    """What a swap is asked for; `target` None goes back to the previous model."""
+    """The request for a swap.
 
-    target: NextModel | None
+    `target` None returns to the previous model; `flip` false stops before the flip; for `lock_seconds` the process
+    tries to get the moment's lock of the table that adding the column and the flip need.
+    """
+
+    target: ServedModel | None
     worker: WorkerPlan
     index: IndexParameters
     flip: bool = True
-    patience: float = 600.0
+    lock_seconds: float = 600.0
 
 
 class SwapProcess:
-    """One run of one swap."""
+    """One run of one swap.
+
+    Args:
+        source: where the connection string is read at each connect.
+        directory: the embedders; its configured one serves the model that the swap goes to.
+        order: the request.
+        measure: judges the next model once its column is complete; None flips without a gate.
+        progress: hears how far the work is.
+        stop: ends the run early; another run continues the swap.
+        observe: called with the swap and the counts of the standby column before each action.
+    """
 
     def __init__(
         self,
@@ -69,23 +93,23 @@ class SwapProcess:
         self._observe = observe
         self._verdict: Verdict | None = None
         self._wanted: int | None = None
-        self._pause = _LOOK_SECONDS
+        self._pause = _POLL_SECONDS
 
     async def run(self) -> SwapRecord:
-        """Go as far as the swap goes, and say how far that is.
+        """Take one action after another until none is next; return the swap.
 
         Raises:
             SwapInProgress: another swap is open, or another process carries this one out.
             ModelMismatch: the target is the active model already.
             NoSwap: there is no previous model to go back to.
         """
-        session = Session(
+        session = worker_session(
             self._source,
+            self._order.worker,
+            self._progress,
             name="memory-swap",
-            listener=self._progress,
-            prepare=leases.lease_swap,
-            outage_timeout=self._order.worker.outage_timeout,
-            command_timeout=_NO_TIMEOUT,
+            prepare=leases_sql.lease_swap,
+            command_timeout=_COMMAND_TIMEOUT,
         )
         async with session:
             await session.run(self._open)
@@ -108,11 +132,11 @@ class SwapProcess:
             done.set()
 
     async def _keep_filled(self, done: asyncio.Event) -> None:
-        await keep_standby(
+        await fill_standby(
             self._source,
             self._directory,
             self._order.worker,
-            idle_seconds=_LOOK_SECONDS,
+            idle_seconds=_POLL_SECONDS,
             progress=self._progress,
             stop=done,
         )
@@ -127,49 +151,49 @@ class SwapProcess:
         return found
 
     async def _open(self, connection: Connection) -> None:
-        """Take up the open swap if it is the one that is asked for, or open it."""
+        """Continue the open swap if it is the requested one, or open the requested one."""
         table = await self._table(connection)
         found = await state_sql.latest(connection, table)
         target = self._order.target
         if found is not None and Stage(found.stage) in OPEN_STAGES:
             _require_same(found, target)
-            if Stage(found.stage) in {Stage.REFUSED, Stage.READY}:  # measured anew, by another gate maybe
+            if Stage(found.stage) in {Stage.REFUSED, Stage.READY}:  # measured again, perhaps by another gate
                 await state_sql.advance(connection, table, found, Stage.FILLING)
             return
         previous = found if found is not None and found.stage == Stage.FLIPPED else None
         if target is None:
-            await self._open_way_back(connection, table, previous)
+            await self._open_rollback(connection, table, previous)
             return
         active = await active_model(connection, table)
         if (active.name, active.digest or target.digest) == (target.name, target.digest or active.digest):
             raise ModelMismatch(f"{target.name} is the active model already.", "There is nothing to swap.")
-        if previous is not None and _is(previous.from_model, target):
-            await state_sql.open_way_back(connection, table, previous.from_model.id, target.embedder_url)
+        if previous is not None and _is_target(previous.from_model, target):
+            await state_sql.open_rollback(connection, table, previous.from_model.id, self._directory.url)
             return
         if previous is not None:
-            await state_sql.end(connection, table, previous, Stage.FINISHED, patience=self._order.patience)
-        await state_sql.open_swap(connection, table, target)
+            await state_sql.end(connection, table, previous, Stage.FINISHED, give_up_after=self._order.lock_seconds)
+        await state_sql.open_swap(connection, table, target, self._directory.url or "")
 
-    async def _open_way_back(self, connection: Connection, table: MemoryTable, previous: SwapRecord | None) -> None:
+    async def _open_rollback(self, connection: Connection, table: MemoryTable, previous: SwapRecord | None) -> None:
         if previous is None:
             raise NoSwap(
                 "There is no flipped swap to take back.", "Its column was dropped; swap to that model with swap start."
             )
-        await state_sql.open_way_back(connection, table, previous.from_model.id, self._directory.url)
+        await state_sql.open_rollback(connection, table, previous.from_model.id, self._directory.url)
 
     async def _step(self, connection: Connection) -> bool:
-        """Do what is next; whether nothing is."""
+        """Take the next action; return whether there was none."""
         table = await self._table(connection)
         swap = await self._latest(connection)
         began = time.monotonic()
-        fill = await facts_sql.read_fill(connection, table, wanted=self._wanted)
-        self._pause = max(_LOOK_SECONDS, _REST * (time.monotonic() - began))
+        fill = await state_sql.read_fill(connection, table, wanted=self._wanted)
+        self._pause = max(_POLL_SECONDS, _REST_FACTOR * (time.monotonic() - began))
         self._wanted = fill.wanted or None
         facts = SwapFacts(
             stage=Stage(swap.stage),
             has_column=table.standby_dimensions is not None,
             fill=fill,
-            index_valid=await facts_sql.index_valid(connection, table),
+            index_valid=await state_sql.standby_index_valid(connection, table),
             gated=self._measure is not None,
             passed=self._verdict.passed if self._verdict else None,
             flip_wanted=self._order.flip,
@@ -178,20 +202,19 @@ class SwapProcess:
         act = decide(facts)
         if act is not Act.REST:
             await self._carry_out(connection, table, swap, act)
-        elif Stage(swap.stage) in OPEN_STAGES - {Stage.REFUSED}:  # everything is done but the flip, which is not wanted
+        elif Stage(swap.stage) in OPEN_STAGES - {Stage.REFUSED}:  # all is done but the flip, which was not requested
             await self._reach(connection, table, swap, Stage.READY)
         return act is Act.REST
 
     async def _carry_out(self, connection: Connection, table: MemoryTable, swap: SwapRecord, act: Act) -> None:
-        patience = self._order.patience
         if act is Act.ADD_COLUMN:
-            await state_sql.add_column(connection, table, swap, patience=patience)
+            await state_sql.add_column(connection, table, swap, give_up_after=self._order.lock_seconds)
         elif act is Act.FILL:
             await self._reach(connection, table, swap, Stage.FILLING)
         elif act is Act.INDEX:
             await self._reach(connection, table, swap, Stage.INDEXING)
-            await facts_sql.complete_column(connection, table)
-            await facts_sql.build_index(connection, table, self._order.index)
+            await state_sql.complete_standby_column(connection, table)
+            await state_sql.build_standby_index(connection, table, self._order.index)
         elif act is Act.MEASURE and self._measure is not None:
             swap = await self._reach(connection, table, swap, Stage.GATING)
             self._verdict = await self._measure(swap)
@@ -203,9 +226,9 @@ class SwapProcess:
 
     async def _flip(self, connection: Connection, table: MemoryTable, swap: SwapRecord) -> None:
         try:
-            await state_sql.flip(connection, table, swap, patience=self._order.patience)
+            await state_sql.flip(connection, table, swap, give_up_after=self._order.lock_seconds)
         except SwapInProgress:
-            # The connection may have been lost after the commit: then it was ourselves who moved it.
+            # If the connection was lost after the commit, then the first attempt has moved it.
             if (await self._latest(connection)).stage != Stage.FLIPPED:
                 raise
 
@@ -216,7 +239,7 @@ class SwapProcess:
             )
             return
         swap = await self._reach(connection, table, swap, Stage.FILLING)
-        fill = await facts_sql.read_fill(connection, table)
+        fill = await state_sql.read_fill(connection, table)
         message = (
             f"The next model's embedder refused {fill.quarantined} of {fill.wanted} rows, which would be found by "
             "words alone after the flip."
@@ -224,7 +247,7 @@ class SwapProcess:
         await state_sql.advance(connection, table, swap, Stage.REFUSED, message=message)
 
     async def _reach(self, connection: Connection, table: MemoryTable, swap: SwapRecord, goal: Stage) -> SwapRecord:
-        """Write down the stage, by way of those in between."""
+        """Record the stage, and each one on the way to it."""
         for stage in path(Stage(swap.stage), goal):
             passed = stage is Stage.READY and self._verdict is not None
             await state_sql.advance(
@@ -239,16 +262,52 @@ class SwapProcess:
         return swap
 
 
-def _is(model: ActiveModel, target: NextModel) -> bool:
+def _is_target(model: RecordedModel, target: ServedModel) -> bool:
     served = (target.name, target.dimensions, target.digest)
     return (model.name, model.dimensions, model.digest) == served and target.digest is not None
 
 
-def _require_same(found: SwapRecord, target: NextModel | None) -> None:
+def _require_same(found: SwapRecord, target: ServedModel | None) -> None:
     same = target is not None and found.to_model.name == target.name and found.to_model.digest in {None, target.digest}
-    if same or (target is None and found.way_back):
+    if same or (target is None and found.is_rollback):
         return
     raise SwapInProgress(
         f"A swap to {found.to_model.name} is under way (stage {found.stage}).",
         "Let it go on with memory swap start for that model, or end it with memory swap abort.",
     )
+
+
+class SwapProgress(LogProgress):
+    """Reports in log events and metrics, and on a terminal in a bar that names the stage."""
+
+    def __init__(self, metrics: WorkerMetrics) -> None:
+        super().__init__(metrics, worker="swap")
+        console = Console(stderr=True)
+        self._bar = Bar(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self._task = self._bar.add_task("preparing", total=None)
+        self._stage = ""
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+    def observe(self, swap: SwapRecord, fill: Fill) -> None:
+        """Show the stage, and how many rows have the next model's vector."""
+        self._bar.update(
+            self._task, description=swap.stage, total=fill.wanted or None, completed=fill.wanted - fill.pending
+        )
+        if swap.stage != self._stage and not sys.stderr.isatty():
+            self._log.info("stage", stage=swap.stage, rows=fill.wanted, pending=fill.pending)
+        self._stage = swap.stage

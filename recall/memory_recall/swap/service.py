@@ -1,4 +1,4 @@
-"""What the swap commands do; apart from their declarations, so that `memory --help` need not import it."""
+"""The operations on a swap: plan, start, roll back, report, abort and finish."""
 
 import asyncio
 import time
@@ -8,72 +8,65 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from memory_recall import logs
-from memory_recall.cli.workers import until_stopped, worker_plan
-from memory_recall.embedding.address_policy import trusted
+from memory_recall.embedding.address_policy import is_trusted_embedder_url
 from memory_recall.embedding.client import EmbedderClient
-from memory_recall.embedding.profiles import PROFILES
+from memory_recall.embedding.wire import ServedModel
 from memory_recall.errors import EmbedderUnavailable, InvalidInput, NoSwap, SwapRefused
 from memory_recall.evaluation.evaluate import Question
 from memory_recall.evaluation.questions import read_questions
 from memory_recall.hnsw.repair import IndexParameters
-from memory_recall.indexing import leases
+from memory_recall.indexing import leases_sql
 from memory_recall.indexing.backfill import backfill
-from memory_recall.indexing.embedder_directory import EmbedderDirectory
-from memory_recall.indexing.embedder_factory import connector
-from memory_recall.indexing.metrics import WorkerMetrics
-from memory_recall.postgres.connection import Connection, connect, require_session
-from memory_recall.schema.models_sql import ActiveModel, ServedModel, active_model, read_roles
+from memory_recall.indexing.embedders import EmbedderDirectory, connector
+from memory_recall.indexing.progress import WorkerMetrics
+from memory_recall.indexing.worker import WorkerPlan, run_until_stopped
+from memory_recall.postgres.connection import Connection, opened, require_session
+from memory_recall.schema.models_sql import active_model, read_roles
 from memory_recall.schema.revisions import require_schema
 from memory_recall.schema.table import MemoryTable
 from memory_recall.settings import Settings
-from memory_recall.status import inspect
-from memory_recall.swap import facts_sql, state_sql
+from memory_recall.swap import state_sql
+from memory_recall.swap.gate import Verdict, measure
 from memory_recall.swap.machine import OPEN_STAGES, Fill, Stage
-from memory_recall.swap.process import Measure, SwapOrder, SwapProcess
-from memory_recall.swap.progress import SwapProgress
-from memory_recall.swap.state_sql import NextModel, SwapRecord
+from memory_recall.swap.process import Measure, SwapOrder, SwapProcess, SwapProgress
+from memory_recall.swap.state_sql import SwapRecord
 
 _RATE_BATCH = 16
 _BYTES_PER_DIMENSION = 2
 _VECTOR_HEADER = 8
-_INDEX_SHARE = 1.3  # of the vectors' own size: an HNSW index holds each vector and its neighbours
+_INDEX_SHARE = 1.3  # of the vectors' size; an HNSW index holds each vector and its neighbours
 
 
 @dataclass(frozen=True)
 class Gate:
-    """The labelled questions' files and the drop that is tolerated."""
+    """The files of the labelled questions, and the tolerated drop of recall@10 (0 to 1)."""
 
     queries: Path
     qrels: Path | None
     max_drop: float
 
     def questions(self) -> list[Question]:
-        """Read them before anything is begun."""
+        """Read the questions."""
         return read_questions(self.queries, self.qrels)
 
 
 @asynccontextmanager
 async def _opened(settings: Settings) -> AsyncIterator[tuple[Connection, MemoryTable]]:
-    connection = await connect(settings.dsn(), application_name="memory-swap")
-    try:
+    async with opened(settings.dsn(), "memory-swap") as connection:
         await require_session(connection)
         yield connection, await require_schema(connection, settings.table)
-    finally:
-        connection.terminate()
 
 
 async def plan(settings: Settings, *, model: str, url: str, sample: int) -> dict[str, Any]:
-    """What a swap would take."""
+    """Estimate the time and the space that a swap takes; `sample` is the number of texts to measure the rate with."""
     async with connector(settings)(url, model) as client:
         target = await _target(client, model)
         async with _opened(settings) as (connection, table):
             active = await active_model(connection, table)
             open_swap = await state_sql.latest(connection, table)
-            rows = (await inspect(connection, settings.table)).rows
-            texts = await facts_sql.sample_texts(connection, table, sample)
+            to_embed = await state_sql.count_shareable(connection, table)
+            texts = await state_sql.sample_texts(connection, table, sample)
         rate = await _rate(client, texts)
-    to_embed = rows.embedded + rows.pending + rows.quarantined
     vectors = to_embed * (target.dimensions * _BYTES_PER_DIMENSION + _VECTOR_HEADER)
     return {
         "active": {"model": active.name, "dimensions": active.dimensions},
@@ -87,19 +80,16 @@ async def plan(settings: Settings, *, model: str, url: str, sample: int) -> dict
 
 
 async def start(settings: Settings, *, model: str, url: str, gate: Gate | None, flip: bool) -> dict[str, Any]:
-    """Begin a swap, or go on with it.
+    """Start a swap to the model that `url` serves, or continue it; return its report.
 
     Raises:
         SwapRefused: the next model did not pass.
     """
-    logs.configure(settings)
     questions = gate.questions() if gate else None
     async with connector(settings)(url, model) as client:
         target = await _target(client, model)
 
-        async def judged(_swap: SwapRecord) -> Any:  # noqa: ANN401  (see Measure)
-            from memory_recall.swap.measuring import measure
-
+        async def judge(_swap: SwapRecord) -> Verdict:
             async with _active_embedder(settings, client) as active:
                 return await measure(
                     settings.dsn(),
@@ -110,88 +100,78 @@ async def start(settings: Settings, *, model: str, url: str, gate: Gate | None, 
                     max_drop=gate.max_drop if gate else 0.0,
                 )
 
-        return await _carry_out(settings, client, target, measure=judged if gate else None, flip=flip)
+        return await _carry_out(settings, client, target, measure=judge if gate else None, flip=flip)
 
 
 async def roll_back(settings: Settings, *, url: str) -> dict[str, Any]:
-    """Swap back to the previous model."""
-    logs.configure(settings)
+    """Swap back to the previous model, which `url` serves; return the swap's report."""
     async with _opened(settings) as (connection, table):
         swap = await state_sql.latest(connection, table)
-    if swap is None or not (swap.stage == Stage.FLIPPED or (swap.way_back and Stage(swap.stage) in OPEN_STAGES)):
+    if swap is None or not (swap.stage == Stage.FLIPPED or (swap.is_rollback and Stage(swap.stage) in OPEN_STAGES)):
         raise NoSwap("There is no flipped swap to take back.", "Swap to the other model with memory swap start.")
-    previous = swap.to_model if swap.way_back and swap.stage != Stage.FLIPPED else swap.from_model
+    previous = swap.to_model if swap.is_rollback and swap.stage != Stage.FLIPPED else swap.from_model
     async with connector(settings)(url, previous.name) as client:
-        await _require_served(client, previous)
+        previous.require_same(await client.model_info())
         return await _carry_out(settings, client, None, measure=None, flip=True)
 
 
 async def status(settings: Settings) -> dict[str, Any]:
-    """The last swap and how far it is."""
+    """Report the last swap and its stage."""
     async with _opened(settings) as (connection, table):
         roles = await read_roles(connection, table)
         swap = await state_sql.latest(connection, table)
-        fill = await facts_sql.read_fill(connection, table)
-        valid = await facts_sql.index_valid(connection, table)
-    return {"active": roles.active.name, "next": roles.next.name if roles.next else None, **_report(swap, fill, valid)}
+        fill = await state_sql.read_fill(connection, table)
+        valid = await state_sql.standby_index_valid(connection, table)
+    return {
+        "active": roles.active.name if roles.active else None,
+        "next": roles.next.name if roles.next else None,
+        **_report(swap, fill, valid),
+    }
 
 
 async def end(settings: Settings, stage: str) -> dict[str, Any]:
-    """Abort before the flip, or finish after it.
+    """Abort the swap before the flip, or finish it afterwards; `stage` is `aborted` or `finished`.
 
     Raises:
-        NoSwap: the swap is not where this could be done.
-        SwapInProgress: a process carries it out at this moment.
+        NoSwap: the swap is in a stage that does not permit it.
+        SwapInProgress: a process is carrying it out.
     """
     async with _opened(settings) as (connection, table):
-        await leases.lease_swap(connection)
+        await leases_sql.lease_swap(connection)
         swap = await state_sql.latest(connection, table)
         wanted = OPEN_STAGES if stage == Stage.ABORTED else frozenset({Stage.FLIPPED})
         if swap is None or Stage(swap.stage) not in wanted:
             now = swap.stage if swap else "never begun"
             remedy = "See memory swap status: abort is for before the flip, finish and rollback for after it."
             raise NoSwap(f"The swap is {now}; it cannot be {stage}.", remedy)
-        await state_sql.end(connection, table, swap, stage, patience=settings.migrate_lock_timeout)
+        await state_sql.end(connection, table, swap, stage, give_up_after=settings.migrate_lock_timeout)
     return await status(settings)
 
 
 async def _rate(client: EmbedderClient, texts: list[str]) -> float:
-    """Texts a second, asked in batches one after another; a swap asks several at a time, so it is rather faster."""
+    """Measure texts a second with one request at a time; a swap makes several at a time and is faster."""
     began = time.monotonic()
     for start_at in range(0, len(texts), _RATE_BATCH):
         await client.embed_documents(texts[start_at : start_at + _RATE_BATCH])
     return len(texts) / max(time.monotonic() - began, 1e-9)
 
 
-async def _target(client: EmbedderClient, model: str) -> NextModel:
-    info = await client.model_info()
-    if info.name != model:
-        raise InvalidInput(f"The embedder at {client.base_url} serves {info.name}, not {model}.", "Name that model.")
-    known = PROFILES.get(model)
-    return NextModel(
-        name=info.name,
-        dimensions=info.dimensions,
-        digest=info.digest,
-        pooling=info.pooling,
-        max_tokens=info.max_tokens,
-        query_prefix=known.query_prefix if known else "",
-        document_prefix=known.document_prefix if known else "",
-        embedder_url=client.base_url,
-    )
-
-
-async def _require_served(client: EmbedderClient, model: ActiveModel) -> None:
-    info = await client.model_info()
-    model.require_same(ServedModel(info.name, info.dimensions, info.digest))
+async def _target(client: EmbedderClient, model: str) -> ServedModel:
+    served = await client.model_info()
+    if served.name != model:
+        raise InvalidInput(f"The embedder at {client.base_url} serves {served.name}, not {model}.", "Name that model.")
+    return served
 
 
 @asynccontextmanager
 async def _active_embedder(settings: Settings, following: EmbedderClient) -> AsyncIterator[EmbedderClient]:
-    """The active model's embedder: where the database says that it is served, else the configured one."""
+    """Open the active model's embedder: at the recorded address if that is trusted, else the configured one."""
     async with _opened(settings) as (connection, table):
         active = await active_model(connection, table)
     url, hosts = active.embedder_url, settings.trusted_hosts()
-    if url is None or not any(trusted(near, url, hosts) for near in (following.base_url, settings.embedder_url or "")):
+    if url is None or not any(
+        is_trusted_embedder_url(near, url, hosts) for near in (following.base_url, settings.embedder_url or "")
+    ):
         url = settings.embedder_url if settings.model == active.name else None
     if url is None:
         raise EmbedderUnavailable(
@@ -203,17 +183,17 @@ async def _active_embedder(settings: Settings, following: EmbedderClient) -> Asy
 
 
 async def _carry_out(
-    settings: Settings, client: EmbedderClient, target: NextModel | None, *, measure: Measure | None, flip: bool
+    settings: Settings, client: EmbedderClient, target: ServedModel | None, *, measure: Measure | None, flip: bool
 ) -> dict[str, Any]:
     metrics = WorkerMetrics()
     metrics.serve(settings.metrics_port)
-    worker, source = worker_plan(settings, partitioned=False), settings.dsn()
+    worker, source = WorkerPlan.from_settings(settings, partitioned=False), settings.dsn()
     order = SwapOrder(
         target=target,
         worker=worker,
         index=IndexParameters(settings.index_m, settings.index_ef_construction, settings.index_maintenance_memory),
         flip=flip,
-        patience=settings.migrate_lock_timeout,
+        lock_seconds=settings.migrate_lock_timeout,
     )
     began = time.monotonic()
     with SwapProgress(metrics) as progress:
@@ -232,7 +212,7 @@ async def _carry_out(
                 await backfill(source, client, worker, progress=progress, stop=stop)
             return swap
 
-        swap = await until_stopped(work)
+        swap = await run_until_stopped(work)
     if swap.stage == Stage.REFUSED:
         raise SwapRefused(
             f"{swap.to_model.name} was refused: {swap.message}",

@@ -1,9 +1,11 @@
-"""Swaps as the database remembers them, and the transactions that move one on.
+"""The recorded state of swaps, the facts about the standby column, and the transactions that advance a swap.
 
-Every change of stage names the stage that it starts from, so two processes that believe in different pasts cannot both
-succeed; and a unique index admits one open swap. The flip is one transaction: it holds the table for the milliseconds
-in which both columns exchange names and the next model becomes the active one, after all that use the column have
-ended and before any other begins. A recall therefore sees column and model of before, or of after, never a mixture.
+Every change of stage names the stage that it starts from, so of two processes with different knowledge only one
+succeeds; and a unique index admits one open swap. The flip is one transaction. It locks the table for the milliseconds
+in which both columns exchange names and the next model becomes the active one. A recall therefore sees column and model
+either as before the flip or as after it, never a mixture.
+
+Longer than 300 lines because a transaction is read together with the facts that it depends on.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
@@ -15,55 +17,47 @@ from typing import Any
 
 import asyncpg
 
+from memory_recall.embedding.profiles import PROFILES, ModelProfile
+from memory_recall.embedding.wire import ServedModel
 from memory_recall.errors import LockNotAvailable, SwapInProgress
+from memory_recall.hnsw.build import prepare_build
+from memory_recall.hnsw.definition import drop_invalid, hnsw_definition, hnsw_name, inspect_index
+from memory_recall.hnsw.repair import IndexParameters, with_less_memory
 from memory_recall.postgres.connection import AnyConnection, Connection
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.retrying import TABLE_LOCK_BACKOFF, caused_by, retry
-from memory_recall.schema.models_sql import ActiveModel
-from memory_recall.schema.table import MemoryTable
+from memory_recall.schema.models_sql import RecordedModel
+from memory_recall.schema.table import STANDBY, MemoryTable, quoted
 from memory_recall.schema.table_locks import wait_for_maintenance
-from memory_recall.swap import standby_column
-
-
-@dataclass(frozen=True)
-class NextModel:
-    """The model that is to take over, as its embedder and its profile describe it."""
-
-    name: str
-    dimensions: int
-    digest: str | None
-    pooling: str | None
-    max_tokens: int | None
-    query_prefix: str
-    document_prefix: str
-    embedder_url: str
+from memory_recall.swap import standby_sql
+from memory_recall.swap.machine import Fill
 
 
 @dataclass(frozen=True)
 class SwapRecord:
-    """One swap; `gate` is the verdict of its last measurement."""
+    """One swap; `gate` is the verdict of its last measurement; a rollback returns to the previous model."""
 
     id: int
     stage: str
-    from_model: ActiveModel
-    to_model: ActiveModel
+    from_model: RecordedModel
+    to_model: RecordedModel
     gate: Mapping[str, Any] | None
     message: str
     started_at: datetime
     updated_at: datetime
     flipped_at: datetime | None
-    way_back: bool = False
+    is_rollback: bool = False
 
 
 async def latest(connection: AnyConnection, table: MemoryTable) -> SwapRecord | None:
-    """The open swap, else the last one; None where there never was one or the schema is older than swaps."""
+    """Read the open swap, else the last one; None where there was none or the schema is older than swaps."""
     swaps, models = table.own("memory_index_swaps"), table.own("memory_index_models")
     with translated("reading the swap"):
         if await connection.fetchval("SELECT to_regclass($1)", swaps) is None:
             return None
         row = await connection.fetchrow(
             "SELECT w.*, row_to_json(f) AS was, row_to_json(t) AS becomes, "
-            f"EXISTS (SELECT FROM {swaps} p WHERE p.id < w.id AND p.from_model = w.to_model) AS way_back "
+            f"EXISTS (SELECT FROM {swaps} p WHERE p.id < w.id AND p.from_model = w.to_model) AS is_rollback "
             f"FROM {swaps} w "
             f"JOIN {models} f ON f.id = w.from_model JOIN {models} t ON t.id = w.to_model ORDER BY w.id DESC LIMIT 1"
         )
@@ -72,47 +66,42 @@ async def latest(connection: AnyConnection, table: MemoryTable) -> SwapRecord | 
     return SwapRecord(
         id=row["id"],
         stage=row["stage"],
-        from_model=_model(row["was"]),
-        to_model=_model(row["becomes"]),
+        from_model=RecordedModel.from_row(json.loads(row["was"])),
+        to_model=RecordedModel.from_row(json.loads(row["becomes"])),
         gate=json.loads(row["gate"]) if row["gate"] else None,
         message=row["message"],
         started_at=row["started_at"],
         updated_at=row["updated_at"],
         flipped_at=row["flipped_at"],
-        way_back=row["way_back"],
+        is_rollback=row["is_rollback"],
     )
 
 
-def _model(encoded: str) -> ActiveModel:
-    given = json.loads(encoded)
-    return ActiveModel(given["id"], given["name"], given["dimensions"], given["digest"], given["embedder_url"])
-
-
-async def open_swap(connection: Connection, table: MemoryTable, target: NextModel) -> None:
-    """Write down that the target is to replace the active model.
+async def open_swap(connection: Connection, table: MemoryTable, target: ServedModel, embedder_url: str) -> None:
+    """Record that the target, which `embedder_url` serves, is to replace the active model.
 
     Raises:
         SwapInProgress: another swap is open.
     """
-    models = table.own("memory_index_models")
+    known = PROFILES.get(target.name) or ModelProfile(target.name, target.dimensions)
     await _open(
         connection,
         table,
-        f"INSERT INTO {models} (name, dimensions, digest, pooling, max_tokens, query_prefix, document_prefix, "
-        "embedder_url) VALUES ($1, $2, $3, $4, $5, $6, $7, $8) RETURNING id",
+        f"INSERT INTO {table.own('memory_index_models')} (name, dimensions, digest, pooling, max_tokens, query_prefix, "
+        "document_prefix, embedder_url) VALUES ($1, $2, $3, $4, $5, $6, $7, $8) RETURNING id",
         target.name,
         target.dimensions,
         target.digest,
         target.pooling,
         target.max_tokens,
-        target.query_prefix,
-        target.document_prefix,
-        target.embedder_url,
+        known.query_prefix,
+        known.document_prefix,
+        embedder_url,
     )
 
 
-async def open_way_back(connection: Connection, table: MemoryTable, previous: int, embedder_url: str | None) -> None:
-    """Write down that the previous model, whose column is still there, is to become active again."""
+async def open_rollback(connection: Connection, table: MemoryTable, previous: int, embedder_url: str | None) -> None:
+    """Record that the previous model, whose column still exists, is to become active again."""
     await _open(
         connection,
         table,
@@ -150,10 +139,10 @@ async def advance(
     message: str = "",
     gate: Mapping[str, Any] | None = None,
 ) -> None:
-    """Move the swap to another stage, from the one that it was read in.
+    """Move the swap to another stage, from the stage in which it was read.
 
     Raises:
-        SwapInProgress: somebody else has moved it meanwhile.
+        SwapInProgress: another process has moved it meanwhile.
     """
     with translated("moving the swap on"):
         moved = await connection.fetchval(
@@ -176,48 +165,50 @@ def _require_moved(swap: SwapRecord, moved: object) -> None:
         )
 
 
-async def patiently(work: Callable[[], Awaitable[None]], patience: float) -> None:
-    """Repeat a transaction that needs the table for a moment until it gets it; others pass in between.
+async def _with_table_lock(transaction: Callable[[], Awaitable[None]], give_up_after: float) -> None:
+    """Repeat a transaction that needs the whole table for a moment; other sessions pass between the attempts.
 
     Raises:
-        LockNotAvailable: the table stayed in use for longer than `patience` seconds.
+        LockNotAvailable: the table stayed in use for `give_up_after` seconds.
     """
     try:
-        await retry(work, on=caused_by(LockNotAvailable), give_up_after=patience, backoff=TABLE_LOCK_BACKOFF)
+        await retry(
+            transaction, on=caused_by(LockNotAvailable), give_up_after=give_up_after, backoff=TABLE_LOCK_BACKOFF
+        )
     except LockNotAvailable:
         raise LockNotAvailable(
-            f"The table of memories stayed in use by other sessions for {patience:.0f} s.",
+            f"The table of memories stayed in use by other sessions for {give_up_after:.0f} s.",
             "Look for a long transaction or a vacuum of it in pg_stat_activity, and try again.",
         ) from None
 
 
-async def add_column(connection: Connection, table: MemoryTable, swap: SwapRecord, *, patience: float) -> None:
-    """Give the table the standby column with its rules."""
+async def add_column(connection: Connection, table: MemoryTable, swap: SwapRecord, *, give_up_after: float) -> None:
+    """Add the standby column with its constraint and triggers."""
 
     async def work() -> None:
         with translated("adding the standby column"):
             async with connection.transaction():
-                await _alone_with(connection, table)
-                for statement in standby_column.add_standby(table, swap.to_model.dimensions):
+                await _wait_for_maintenance(connection, table)
+                for statement in standby_sql.add_standby(table, swap.to_model.dimensions):
                     await connection.execute(statement)
 
-    await patiently(work, patience)
+    await _with_table_lock(work, give_up_after)
 
 
-async def flip(connection: Connection, table: MemoryTable, swap: SwapRecord, *, patience: float) -> None:
-    """Make the next model the active one and its column the one that recalls read, in one transaction.
+async def flip(connection: Connection, table: MemoryTable, swap: SwapRecord, *, give_up_after: float) -> None:
+    """Make the next model active and its column the one that recalls read, in one transaction.
 
     Raises:
-        SwapInProgress: the swap is not in the stage that it was read in.
-        LockNotAvailable: the table could not be had for the moment that it takes.
+        SwapInProgress: the swap is not in the stage in which it was read.
+        LockNotAvailable: the table stayed in use by other sessions.
     """
     state, swaps = table.own("memory_index_state"), table.own("memory_index_swaps")
 
     async def work() -> None:
         with translated("flipping the models"):
             async with connection.transaction(isolation="read_committed"):
-                await _alone_with(connection, table)
-                await connection.execute(standby_column.lock(table))
+                await _wait_for_maintenance(connection, table)
+                await connection.execute(standby_sql.lock(table))
                 moved = await connection.fetchval(
                     f"UPDATE {swaps} SET stage = 'flipped', flipped_at = clock_timestamp(), updated_at = now() "
                     "WHERE id = $1 AND stage = $2 RETURNING id",
@@ -225,28 +216,30 @@ async def flip(connection: Connection, table: MemoryTable, swap: SwapRecord, *, 
                     swap.stage,
                 )
                 _require_moved(swap, moved)
-                for statement in standby_column.exchange(table, swap.to_model.id):
+                for statement in standby_sql.exchange(table, swap.to_model.id):
                     await connection.execute(statement)
                 await connection.execute(
                     f"UPDATE {state} SET active_model = $1, next_model = NULL, updated_at = now()", swap.to_model.id
                 )
 
-    await patiently(work, patience)
+    await _with_table_lock(work, give_up_after)
 
 
-async def end(connection: Connection, table: MemoryTable, swap: SwapRecord, stage: str, *, patience: float) -> None:
-    """Finish or abort: the standby column goes, and the swap with it, in one transaction.
+async def end(
+    connection: Connection, table: MemoryTable, swap: SwapRecord, stage: str, *, give_up_after: float
+) -> None:
+    """Finish or abort the swap and drop the standby column, in one transaction.
 
     Raises:
-        SwapInProgress: the swap is not in the stage that it was read in.
+        SwapInProgress: the swap is not in the stage in which it was read.
     """
     state, swaps = table.own("memory_index_state"), table.own("memory_index_swaps")
 
     async def work() -> None:
         with translated("ending the swap"):
             async with connection.transaction():
-                await _alone_with(connection, table)
-                for statement in standby_column.drop_standby(table):
+                await _wait_for_maintenance(connection, table)
+                for statement in standby_sql.drop_standby(table):
                     await connection.execute(statement)
                 moved = await connection.fetchval(
                     f"UPDATE {swaps} SET stage = $3, updated_at = now() WHERE id = $1 AND stage = $2 RETURNING id",
@@ -257,9 +250,98 @@ async def end(connection: Connection, table: MemoryTable, swap: SwapRecord, stag
                 _require_moved(swap, moved)
                 await connection.execute(f"UPDATE {state} SET next_model = NULL, updated_at = now()")
 
-    await patiently(work, patience)
+    await _with_table_lock(work, give_up_after)
 
 
-async def _alone_with(connection: Connection, table: MemoryTable) -> None:
+async def _wait_for_maintenance(connection: Connection, table: MemoryTable) -> None:
     for statement in wait_for_maintenance(table):
         await connection.execute(statement)
+
+
+async def read_fill(connection: AnyConnection, table: MemoryTable, *, wanted: int | None = None) -> Fill:
+    """Count the rows that may have a vector, those that lack the next model's, and the quarantined ones.
+
+    The first number takes a scan, so a caller that asks often may pass an earlier one as `wanted`.
+    """
+    if table.standby_dimensions is None:
+        return Fill(0, 0, 0)
+    pending = table.pending("m", STANDBY.name)
+    with translated("counting rows of the standby column"):
+        row = await connection.fetchrow(
+            "SELECT coalesce($1::bigint,"
+            f" (SELECT count(*) FROM {table.qualified} WHERE {table.shareable()})) AS wanted,"
+            f" (SELECT count(*) FROM {table.qualified} m WHERE {pending}) AS missing,"
+            f" (SELECT count(*) FROM {table.own(STANDBY.failures)} f JOIN {table.qualified} m ON m.id = f.id"
+            f"   WHERE f.next_attempt = 'infinity' AND {pending}"
+            f"     AND f.text_hash = {table.own('memory_index_text_hash')}(m.content)) AS quarantined",
+            wanted,
+        )
+    assert row is not None  # noqa: S101  (a SELECT without FROM yields one row)
+    return Fill(row["wanted"], row["missing"] - row["quarantined"], row["quarantined"])
+
+
+async def standby_index_valid(connection: AnyConnection, table: MemoryTable) -> bool:
+    """Tell whether a valid vector index serves the standby column."""
+    if table.standby_dimensions is None:
+        return False
+    return (await inspect_index(connection, table, STANDBY.name)).valid
+
+
+async def standby_queue_indexed(connection: AnyConnection, table: MemoryTable) -> bool:
+    """Tell whether an index finds the rows that lack the standby column's vector."""
+    with translated("looking up the index of the standby column's queue"):
+        valid = await connection.fetchval(
+            "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass($1)",
+            table.in_schema(STANDBY.pending_index(table.name)),
+        )
+    return valid is True
+
+
+async def complete_standby_column(connection: Connection, table: MemoryTable) -> None:
+    """Validate the standby column's constraint and build the index over its pending rows, without blocking anybody.
+
+    This comes after the column has been filled: with an index whose condition names the column, each stored vector
+    would cause new entries in all indexes of the table, the active vector index included.
+    """
+    name = STANDBY.pending_index(table.name)
+    indexed = await standby_queue_indexed(connection, table)
+    with translated("completing the standby column"):
+        await connection.execute("SET lock_timeout = 0")
+        await connection.execute(f"ALTER TABLE {table.qualified} VALIDATE CONSTRAINT {STANDBY.constraint}")
+        if not indexed:
+            await connection.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {table.in_schema(name)}")
+            await connection.execute(
+                f'CREATE INDEX CONCURRENTLY "{name}" ON {table.qualified} (id) WHERE {table.pending("", STANDBY.name)}'
+            )
+
+
+async def build_standby_index(connection: Connection, table: MemoryTable, parameters: IndexParameters) -> None:
+    """Build the standby column's vector index without blocking anybody, after dropping an interrupted build."""
+    definition = hnsw_definition(table, parameters.m, parameters.ef_construction, STANDBY.name)
+
+    async def work() -> None:
+        await drop_invalid(connection, table, STANDBY.name)
+        with translated("building the next model's index"):
+            await connection.execute("SET lock_timeout = 0")
+            await connection.execute(f"CREATE INDEX CONCURRENTLY {quoted(hnsw_name(table, STANDBY.name))} {definition}")
+
+    await prepare_build(connection, table, m=parameters.m, memory=parameters.memory, serving=True)
+    await with_less_memory(connection, work)
+
+
+async def count_shareable(connection: AnyConnection, table: MemoryTable) -> int:
+    """Count the rows that may have a vector."""
+    with translated("counting rows"):
+        count: int = await connection.fetchval(f"SELECT count(*) FROM {table.qualified} WHERE {table.shareable()}")
+    return count
+
+
+async def sample_texts(connection: AnyConnection, table: MemoryTable, limit: int) -> list[str]:
+    """Read the texts of random rows that may have a vector, to measure an embedder's rate with."""
+    with translated("sampling texts"):
+        rows = await connection.fetch(
+            f"SELECT content FROM {table.qualified} WHERE {table.shareable()} AND btrim(content) <> '' "
+            "ORDER BY random() LIMIT $1",
+            limit,
+        )
+    return [row["content"] for row in rows]

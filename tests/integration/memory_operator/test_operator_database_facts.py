@@ -9,12 +9,13 @@ import pytest
 from memory_operator.api.reasons import Reason
 from memory_operator.clients.database import inspect
 from memory_operator.reconcile.facts import DatabaseFacts, Problem
+from memory_recall.embedding.profiles import ModelProfile
 from memory_recall.postgres.connection import DsnText
-from memory_recall.schema.migrate import MigrationRequest, TargetModel, migrate
+from memory_recall.schema.migrate import MigrationRequest, migrate
 from tests.integration.memory_recall.workbench import migrate_and_index
 
 MIGRATIONS = Path(__file__).resolve().parents[3] / "migrations"
-REQUEST = MigrationRequest("memories", TargetModel("tiny", 8, "mean", 256, "", ""), MIGRATIONS)
+REQUEST = MigrationRequest("memories", ModelProfile("tiny", 8, 256, "mean"), MIGRATIONS)
 
 
 async def facts(dsn: str) -> DatabaseFacts:

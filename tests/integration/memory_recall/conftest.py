@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from memory_recall.schema.migrate import MigrationRequest, TargetModel
+from memory_recall.embedding.profiles import ModelProfile
+from memory_recall.schema.migrate import MigrationRequest
 from tests.integration.conftest import Database
 from tests.integration.memory_recall.workbench import EmbeddedAgain, Workbench, workbench
 
@@ -22,7 +23,7 @@ def request_for() -> Callable[..., MigrationRequest]:
         return MigrationRequest(
             **{
                 "table": "memories",
-                "model": TargetModel(model, dimensions, "mean", 256, "", ""),
+                "model": ModelProfile(model, dimensions, 256, "mean"),
                 "migrations": REPOSITORY / "migrations",
                 "lock_patience_seconds": 20,
                 **changes,

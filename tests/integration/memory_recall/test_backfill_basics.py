@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from memory_recall.errors import DimensionMismatch, ModelMismatch, SchemaBehind
-from memory_recall.indexing.dry_run import rehearse
+from memory_recall.indexing.dry_run import dry_run
 from memory_recall.postgres.connection import DsnText
 from memory_recall.status import inspect
 from tests.integration.conftest import Database
@@ -125,7 +125,7 @@ async def test_a_stopped_backfill_keeps_what_it_finished_and_the_next_one_does_t
 async def test_a_dry_run_measures_and_writes_nothing(bench: Workbench) -> None:
     await bench.insert(*(f"text {number}" for number in range(50)))
     async with bench.client() as client:
-        result = await rehearse(DsnText(bench.database.dsn), client, bench.plan, limit=20, progress=bench.ear)
+        result = await dry_run(DsnText(bench.database.dsn), client, bench.plan, limit=20, progress=bench.ear)
     assert (result.documents, result.failed) == (20, 0)
     assert result.seconds > 0
     assert await bench.embedded() == 0

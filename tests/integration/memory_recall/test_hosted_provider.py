@@ -13,12 +13,12 @@ import pytest
 
 from memory_recall.embedding.voyage import VoyageClient
 from memory_recall.errors import EmbedderUnauthorized, MemoryIndexError
-from memory_recall.indexing.backfill import BackfillResult, WorkerPlan, backfill
-from memory_recall.indexing.batching import BatchLimits
-from memory_recall.indexing.egress_sql import Screen
-from memory_recall.indexing.hosted_embedder import HostedEmbedder, RateLimits
-from memory_recall.indexing.worker_session import Session
+from memory_recall.indexing.backfill import BackfillResult, backfill
+from memory_recall.indexing.hosted_embedder import EgressFilter, HostedEmbedder, RateLimits
+from memory_recall.indexing.pipeline import BatchLimits
+from memory_recall.indexing.worker import WorkerPlan
 from memory_recall.postgres.connection import DsnText, create_pool
+from memory_recall.postgres.session import Session
 from memory_recall.schema.migrate import MigrationRequest, migrate
 from memory_recall.search.hybrid_recall import HybridRecall
 from memory_recall.search.query import RecallQuery
@@ -49,7 +49,7 @@ def provider(bench: Workbench) -> VoyageServer:
 async def hosted(bench: Workbench, limits: RateLimits = UNLIMITED) -> AsyncIterator[HostedEmbedder]:
     session = Session(DsnText(bench.database.dsn), name="memory-egress", listener=bench.ear)
     async with VoyageClient("voyage-test", DIMENSIONS, KEY, base_url=bench.embedder.url) as client, session:
-        yield HostedEmbedder(client, limits, screen=Screen(session, "memories"), longest_pause=0.01)
+        yield HostedEmbedder(client, limits, egress_filter=EgressFilter(session, "memories"), longest_pause=0.01)
 
 
 async def fill(bench: Workbench, plan: WorkerPlan | None = None) -> BackfillResult:

@@ -6,15 +6,15 @@ from collections.abc import AsyncIterator, Callable
 import asyncpg
 import numpy as np
 import pytest
+from pgvector.asyncpg import register_vector
 
 from memory_recall.errors import LockNotAvailable
 from memory_recall.hnsw.build import merge_pending_words, read_resources
 from memory_recall.hnsw.definition import IndexFacts, inspect_index
 from memory_recall.hnsw.repair import IndexParameters, check_and_repair
 from memory_recall.hnsw.search_effort import SearchedGraph
-from memory_recall.indexing import halfvec
 from memory_recall.indexing.index_check import IndexCare
-from memory_recall.indexing.metrics import WorkerMetrics
+from memory_recall.indexing.progress import WorkerMetrics
 from memory_recall.postgres.connection import Connection, DsnText, connect
 from memory_recall.schema.migrate import MigrationRequest, migrate
 from memory_recall.schema.revisions import require_schema
@@ -32,11 +32,11 @@ async def filled(database: Database, request_for: Requests) -> AsyncIterator[Con
     """A migrated database of 800 rows with vectors, without the index."""
     await migrate(DsnText(database.dsn), request_for())
     connection = await connect(DsnText(database.dsn))
-    await halfvec.register(connection, "public")
+    await register_vector(connection)
     vectors = np.random.default_rng(1).standard_normal((800, 8)).astype(np.float32)
     await connection.copy_records_to_table(
         "memories",
-        records=[(f"text {n}", vector) for n, vector in enumerate(halfvec.encode_halfvecs(vectors))],
+        records=[(f"text {n}", vector) for n, vector in enumerate(vectors)],
         columns=["content", "embedding"],
     )
     yield connection

@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from pgvector import HalfVector
+from pgvector.asyncpg import register_vector
 
 from memory_recall.errors import MemoryIndexError
-from memory_recall.indexing import halfvec
 from memory_recall.indexing.queue_sql import Partition, PendingQueue, PendingRow
 from memory_recall.postgres.connection import DsnText
 from memory_recall.schema.migrate import MigrationRequest
@@ -54,7 +55,7 @@ histories = st.lists(steps, min_size=3, max_size=40)
 
 
 def wire(text: str) -> bytes:
-    return halfvec.encode_halfvecs(vector_of(text, DIMENSIONS)[np.newaxis])[0]
+    return HalfVector(vector_of(text, DIMENSIONS))
 
 
 class Player:
@@ -152,7 +153,7 @@ async def violations(connection: Any) -> list[tuple[int, str]]:
             continue
         if row["is_sensitive"] or row["deleted_at"] is not None:
             wrong.append((row["id"], "private"))
-        if not np.array_equal(row["embedding"], halfvec.decode_halfvec(wire(row["content"]))):
+        if row["embedding"] != wire(row["content"]):
             wrong.append((row["id"], "stale"))
     return wrong
 
@@ -162,7 +163,7 @@ async def player_parts(database: Database, request_for: Callable[..., MigrationR
     await migrate_and_index(DsnText(database.dsn), request_for(dimensions=DIMENSIONS))
     connections = [await asyncpg.connect(database.dsn, server_settings={"lock_timeout": "20"}) for _ in range(3)]
     for connection in connections:
-        await halfvec.register(connection, "public")
+        await register_vector(connection)
     table = await require_schema(connections[0], "memories")
     model = await active_model(connections[0], table)
     yield connections, PendingQueue(table, model.id)
@@ -212,7 +213,7 @@ async def test_the_constraint_holds_even_where_the_trigger_is_gone(player_parts:
 
 async def test_rows_that_replication_applies_obey_the_rules_too(player_parts: Any, database: Database) -> None:
     admin = await asyncpg.connect(database.superuser_dsn)
-    await halfvec.register(admin, "public")
+    await register_vector(admin)
     await admin.execute("SET session_replication_role = replica")
     await admin.execute("INSERT INTO memories (content, embedding) VALUES ('old', $1)", wire("old"))
     await admin.execute("UPDATE memories SET content = 'new'")

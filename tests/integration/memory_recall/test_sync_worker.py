@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from memory_recall.embedding.client import EmbedderClient
-from memory_recall.indexing.embedder_directory import EmbedderDirectory
+from memory_recall.indexing.embedders import EmbedderDirectory
 from memory_recall.indexing.sync import sync
 from memory_recall.postgres.connection import DsnText
 from tests.integration.memory_recall.workbench import Workbench

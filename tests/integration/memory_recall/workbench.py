@@ -6,18 +6,18 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
+from pgvector import HalfVector
+from pgvector.asyncpg import register_vector
 
 from memory_recall.embedding.client import EmbedderClient
 from memory_recall.errors import MemoryIndexError
 from memory_recall.hnsw.repair import IndexParameters, build_index
-from memory_recall.indexing import halfvec
-from memory_recall.indexing.backfill import BackfillResult, WorkerPlan, backfill
-from memory_recall.indexing.batching import BatchLimits
-from memory_recall.indexing.pipeline import PipelineOptions
+from memory_recall.indexing.backfill import BackfillResult, backfill
+from memory_recall.indexing.pipeline import BatchLimits, PipelineOptions
+from memory_recall.indexing.progress import Tally
 from memory_recall.indexing.quarantine_sql import RetryPolicy
 from memory_recall.indexing.queue_sql import Partition
-from memory_recall.indexing.tally import Tally
+from memory_recall.indexing.worker import WorkerPlan
 from memory_recall.postgres.connection import DsnText
 from memory_recall.schema.migrate import MigrationRequest, MigrationResult, migrate
 from tests.integration.conftest import Database
@@ -115,16 +115,16 @@ class Workbench:
         """The invariant: every row that may have a vector has that of its present text, and no other has one."""
         found = []
         async with self.database.connection() as connection:
-            await halfvec.register(connection, "public")
+            await register_vector(connection)
             for row in await connection.fetch(
                 "SELECT id, content, embedding, is_sensitive OR deleted_at IS NOT NULL AS private FROM memories"
             ):
                 if row["private"] != (row["embedding"] is None):
                     found.append((row["id"], "private" if row["private"] else "missing"))
-                elif row["embedding"] is not None:
-                    right = vector_of(row["content"], DIMENSIONS).astype(np.float16).astype(np.float32)
-                    if not np.array_equal(row["embedding"], right):
-                        found.append((row["id"], "stale"))
+                elif row["embedding"] is not None and row["embedding"] != HalfVector(
+                    vector_of(row["content"], DIMENSIONS)
+                ):
+                    found.append((row["id"], "stale"))
         return found
 
 

@@ -13,7 +13,7 @@ from memory_embedder.scheduling.lanes import Lane
 from memory_embedder.telemetry.metrics import Metrics as EmbedderMetrics
 from memory_embedder.telemetry.metrics import QueueReading
 from memory_operator.controller.metrics import Metrics as OperatorMetrics
-from memory_recall.indexing.metrics import WorkerMetrics
+from memory_recall.indexing.progress import WorkerMetrics
 from tests.unit.chart.conftest import CHART
 
 Series = Mapping[str, frozenset[str]]

@@ -33,14 +33,14 @@ async def test_the_stricter_ceiling_decides_how_far_apart_requests_are(
     monkeypatch.setattr(hosted_embedder, "asyncio", Clock)
     monkeypatch.setattr(hosted_embedder, "time", Clock)
     nobody: Any = None
-    embedder = HostedEmbedder(nobody, limits, screen=nobody)
+    embedder = HostedEmbedder(nobody, limits, egress_filter=nobody)
     for _ in range(3):
         await embedder._admit(tokens)
     assert slept == pytest.approx([apart, 2 * apart]), "the first goes at once"
 
 
 def test_only_what_passes_by_itself_is_repeated_and_no_longer_than_allowed() -> None:
-    assert hosted_embedder._pause(EmbedderBusy("busy", retry_after=7), longest=60) == 7
-    assert hosted_embedder._pause(EmbedderBusy("busy", retry_after=3600), longest=60) == 60
-    assert hosted_embedder._pause(EmbedderUnavailable("gone"), longest=60) is True
-    assert hosted_embedder._pause(EmbedderRejected("too long"), longest=60) is False
+    assert hosted_embedder._retry_delay(EmbedderBusy("busy", retry_after=7), longest=60) == 7
+    assert hosted_embedder._retry_delay(EmbedderBusy("busy", retry_after=3600), longest=60) == 60
+    assert hosted_embedder._retry_delay(EmbedderUnavailable("gone"), longest=60) is True
+    assert hosted_embedder._retry_delay(EmbedderRejected("too long"), longest=60) is False

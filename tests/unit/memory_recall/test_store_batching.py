@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory_recall.indexing.batching import BatchLimits, batches, estimated_tokens
+from memory_recall.indexing.pipeline import BatchLimits, batches, estimated_tokens
 from memory_recall.indexing.queue_sql import PendingRow
 
 

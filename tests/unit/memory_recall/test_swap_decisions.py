@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory_recall.embedding.address_policy import trusted
+from memory_recall.embedding.address_policy import is_trusted_embedder_url
 from memory_recall.swap.gate import Scores, judge, not_measurable
 from memory_recall.swap.machine import OPEN_STAGES, TRANSITIONS, Act, Fill, Stage, SwapFacts, decide, path
 
@@ -128,5 +128,5 @@ def test_what_could_not_be_measured_is_refused() -> None:
 )
 def test_texts_go_to_neighbours_only(configured: str, named: str, follows: bool) -> None:
     """The database may name an address, but not any address."""
-    assert trusted(configured, named) is follows
-    assert trusted(configured, "http://far.example.com:1", ["far.example.com"])
+    assert is_trusted_embedder_url(configured, named) is follows
+    assert is_trusted_embedder_url(configured, "http://far.example.com:1", ["far.example.com"])

@@ -5,20 +5,21 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import pytest
+from pgvector import HalfVector
+from pgvector.asyncpg import register_vector
 
 from memory_recall.embedding.client import EmbedderClient
+from memory_recall.embedding.wire import ServedModel
 from memory_recall.hnsw.repair import IndexParameters
-from memory_recall.indexing import halfvec
-from memory_recall.indexing.embedder_directory import EmbedderDirectory
+from memory_recall.indexing.embedders import EmbedderDirectory
 from memory_recall.postgres.connection import DsnText, connect
 from memory_recall.schema.migrate import MigrationRequest, migrate
 from memory_recall.schema.models_sql import Roles, read_roles
 from memory_recall.schema.revisions import require_schema
 from memory_recall.swap import state_sql
 from memory_recall.swap.process import Measure, SwapOrder, SwapProcess
-from memory_recall.swap.state_sql import NextModel, SwapRecord
+from memory_recall.swap.state_sql import SwapRecord
 from tests.integration.conftest import Database
 from tests.integration.memory_recall.fake_embedder import FakeEmbedder, vector_of
 from tests.integration.memory_recall.workbench import DIMENSIONS, Workbench, migrate_and_index
@@ -26,8 +27,8 @@ from tests.integration.memory_recall.workbench import DIMENSIONS, Workbench, mig
 NEXT_SALT = "next:"
 
 
-def halved(text: str, salt: str, dimensions: int) -> np.ndarray:
-    return vector_of(salt + text, dimensions).astype(np.float16).astype(np.float32)
+def halved(text: str, salt: str, dimensions: int) -> HalfVector:
+    return HalfVector(vector_of(salt + text, dimensions))
 
 
 @dataclass
@@ -42,12 +43,10 @@ class SwapBench:
     def source(self) -> DsnText:
         return DsnText(self.work.database.dsn)
 
-    def target(self, **changes: Any) -> NextModel:
+    def target(self, **changes: Any) -> ServedModel:
         served = self.following
         given = {"name": served.model, "dimensions": served.dimensions, "digest": served.digest, **changes}
-        return NextModel(
-            **given, pooling=None, max_tokens=None, query_prefix="", document_prefix="", embedder_url=served.url
-        )
+        return ServedModel(**given)
 
     async def swap(
         self,
@@ -55,8 +54,8 @@ class SwapBench:
         back: bool = False,
         measure: Measure | None = None,
         flip: bool = True,
-        target: NextModel | None = None,
-        patience: float = 20,
+        target: ServedModel | None = None,
+        lock_seconds: float = 20,
     ) -> SwapRecord:
         configured = self.work.embedder if back or target else self.following
         order = SwapOrder(
@@ -64,7 +63,7 @@ class SwapBench:
             worker=self.work.plan,
             index=IndexParameters(),
             flip=flip,
-            patience=patience,
+            lock_seconds=lock_seconds,
         )
         client = EmbedderClient(configured.url, configured.model, timeout=10)
         async with (
@@ -94,7 +93,7 @@ class SwapBench:
             table = await require_schema(connection, "memories")
             swap = await state_sql.latest(connection, table)
             assert swap is not None
-            await state_sql.end(connection, table, swap, stage, patience=10)
+            await state_sql.end(connection, table, swap, stage, give_up_after=10)
         finally:
             connection.terminate()
 
@@ -112,7 +111,7 @@ class SwapBench:
         other_salt = "" if active_salt else NEXT_SALT
         found = []
         async with self.work.database.connection() as connection:
-            await halfvec.register(connection, "public")
+            await register_vector(connection)
             for row in await connection.fetch("SELECT * FROM memories"):
                 for column, salt in (("embedding", active_salt), ("embedding_standby", other_salt)):
                     vector = row.get(column)
@@ -122,7 +121,7 @@ class SwapBench:
                             found.append((row["id"], column, "missing"))
                     elif private:
                         found.append((row["id"], column, "private"))
-                    elif not np.array_equal(vector, halved(row["content"], salt, len(vector))):
+                    elif vector != halved(row["content"], salt, vector.dimensions()):
                         found.append((row["id"], column, "stale or of another model"))
         return found
 

@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from pgvector.asyncpg import register_vector
 
-from memory_recall.indexing import halfvec
+from memory_recall.embedding.wire import ServedModel
 from memory_recall.indexing.queue_sql import Partition, PendingQueue, PendingRow
 from memory_recall.postgres.connection import DsnText
 from memory_recall.schema.migrate import MigrationRequest
 from memory_recall.schema.models_sql import read_roles
 from memory_recall.schema.rules import column_model, update_trigger
 from memory_recall.schema.table import ACTIVE, GUARDED, GUARDED_WRITER, STANDBY, VectorColumn, describe
-from memory_recall.swap import standby_column, state_sql
-from memory_recall.swap.state_sql import NextModel
+from memory_recall.swap import standby_sql, state_sql
 from tests.integration.conftest import Database
 from tests.integration.memory_recall.fake_embedder import vector_of
 from tests.integration.memory_recall.swap.conftest import NEXT_SALT, halved
@@ -29,7 +29,7 @@ from tests.integration.memory_recall.test_store_sensitivity import DIMENSIONS, H
 from tests.integration.memory_recall.workbench import migrate_and_index
 
 SALTS = {"tiny": "", "small": NEXT_SALT}
-TARGET = NextModel("small", DIMENSIONS, "sha256:bb", None, None, "", "", "http://127.0.0.1:1")
+TARGET = ServedModel("small", DIMENSIONS, "sha256:bb")
 OPEN = {"planned", "filling", "indexing", "gating", "ready", "refused"}
 
 swap_steps = st.one_of(
@@ -54,31 +54,31 @@ class SwapPlayer(Player):
     async def _open(self, _c: Any) -> None:
         table, swap, roles = await self._now()
         if roles.active.name == "tiny" and (swap is None or swap.stage in {"aborted", "finished"}):
-            await state_sql.open_swap(self._swapper, table, TARGET)
+            await state_sql.open_swap(self._swapper, table, TARGET, "http://127.0.0.1:1")
         table, swap, _ = await self._now()
         if swap is not None and swap.stage in OPEN and table.standby_dimensions is None:
-            await state_sql.add_column(self._swapper, table, swap, patience=0)
+            await state_sql.add_column(self._swapper, table, swap, give_up_after=0)
 
     async def _flip(self, _c: Any) -> None:
         table, swap, _ = await self._now()
         if swap is not None and swap.stage in OPEN and table.standby_dimensions is not None:
-            await state_sql.flip(self._swapper, table, swap, patience=0)
+            await state_sql.flip(self._swapper, table, swap, give_up_after=0)
 
     async def _take_back(self, _c: Any) -> None:
         table, swap, _ = await self._now()
         if swap is not None and swap.stage == "flipped":
-            await state_sql.open_way_back(self._swapper, table, swap.from_model.id, "http://127.0.0.1:2")
+            await state_sql.open_rollback(self._swapper, table, swap.from_model.id, "http://127.0.0.1:2")
 
     async def _abort(self, _c: Any) -> None:
         table, swap, roles = await self._now()
         if swap is not None and swap.stage in OPEN and roles.active.name == "tiny":
-            await state_sql.end(self._swapper, table, swap, "aborted", patience=0)
+            await state_sql.end(self._swapper, table, swap, "aborted", give_up_after=0)
 
     async def _finish(self, _c: Any) -> None:
         """Only where the users' own vectors, which are the first model's, are right again without our help."""
         table, swap, roles = await self._now()
         if swap is not None and swap.stage == "flipped" and roles.active.name == "tiny":
-            await state_sql.end(self._swapper, table, swap, "finished", patience=0)
+            await state_sql.end(self._swapper, table, swap, "finished", give_up_after=0)
 
     async def _worker_read(self, _c: Any, standby: bool) -> None:
         table, _, roles = await self._now()
@@ -106,7 +106,7 @@ async def violations(connection: Any) -> list[tuple[int, str, str]]:
                 continue
             if row["is_sensitive"] or row["deleted_at"] is not None:
                 wrong.append((row["id"], column, "private"))
-            if not np.array_equal(vector, halved(row["content"], salt, DIMENSIONS)):
+            if vector != halved(row["content"], salt, DIMENSIONS):
                 wrong.append((row["id"], column, "of another text or model"))
     return wrong
 
@@ -118,7 +118,7 @@ async def parts(database: Database, request_for: Callable[..., MigrationRequest]
     users = [await asyncpg.connect(database.dsn, server_settings={"lock_timeout": "20"}) for _ in range(3)]
     swapper = await asyncpg.connect(database.dsn, server_settings=guarded)
     for connection in (*users, swapper):
-        await halfvec.register(connection, "public")
+        await register_vector(connection)
     table = await describe(swapper, "memories")
     first = (await read_roles(swapper, table)).active.id
     yield users, swapper, first
@@ -129,7 +129,7 @@ async def parts(database: Database, request_for: Callable[..., MigrationRequest]
 async def _afresh(swapper: Any, first: int) -> PendingQueue:
     table = await describe(swapper, "memories")
     await swapper.execute("TRUNCATE memories")
-    for statement in (*standby_column.drop_standby(table)[1:], *update_trigger(table).create(table)):
+    for statement in (*standby_sql.drop_standby(table)[1:], *update_trigger(table).create(table)):
         await swapper.execute(statement)
     await swapper.execute("DELETE FROM memory_index_swaps")
     await swapper.execute("UPDATE memory_index_state SET active_model = $1, next_model = NULL", first)

@@ -1,7 +1,6 @@
 """A swap ends with the next model's vectors where the active one's were, whatever happens on the way."""
 
 import asyncio
-from dataclasses import replace
 
 import pytest
 
@@ -22,7 +21,7 @@ def _verdict(active: float, following: float) -> Verdict:
     return judge(Scores(active, active), Scores(following, following), queries=10, max_drop=0.02)
 
 
-async def test_a_swap_replaces_every_vector_and_keeps_the_old_ones_for_the_way_back(swaps: SwapBench) -> None:
+async def test_a_swap_replaces_every_vector_and_keeps_the_old_ones_for_a_rollback(swaps: SwapBench) -> None:
     await swaps.work.execute("INSERT INTO memories (content, is_sensitive) VALUES ('the canary secret', true)")
     swap = await swaps.swap()
     assert swap.stage == "flipped"
@@ -75,7 +74,7 @@ async def test_without_the_flip_the_swap_waits_ready_and_flips_when_told(swaps: 
     assert await swaps.problems() == []
 
 
-async def test_the_way_back_embeds_only_what_changed_meanwhile(swaps: SwapBench) -> None:
+async def test_a_rollback_embeds_only_what_changed_since_the_flip(swaps: SwapBench) -> None:
     await swaps.swap()
     swaps.work.embedder.received.clear()
     await swaps.work.execute("UPDATE memories SET content = 'edited' WHERE id = 3")
@@ -85,17 +84,17 @@ async def test_the_way_back_embeds_only_what_changed_meanwhile(swaps: SwapBench)
     assert await swaps.problems() == []
 
 
-async def test_a_swap_to_the_previous_model_is_the_way_back(swaps: SwapBench) -> None:
+async def test_a_swap_to_the_previous_model_is_a_rollback(swaps: SwapBench) -> None:
     """As where somebody sets the specification back."""
     await swaps.swap()
     swaps.work.embedder.received.clear()
-    tiny = replace(swaps.target(name="tiny", digest="sha256:aa"), embedder_url=swaps.work.embedder.url)
+    tiny = swaps.target(name="tiny", digest="sha256:aa")
     assert (await swaps.swap(target=tiny)).stage == "flipped"
     assert swaps.work.embedder.received.total() == 0
     assert await swaps.problems() == []
 
 
-async def test_there_is_no_way_back_before_a_flip_nor_after_the_end(swaps: SwapBench) -> None:
+async def test_a_rollback_needs_a_flipped_swap(swaps: SwapBench) -> None:
     with pytest.raises(NoSwap):
         await swaps.swap(back=True)
     await swaps.swap()
@@ -159,7 +158,7 @@ async def test_a_row_that_was_delayed_while_the_column_filled_is_filled_later(sw
     assert await swaps.problems() == []
 
 
-async def test_a_worker_that_a_flip_overtook_reads_no_row_for_the_model_of_before(swaps: SwapBench) -> None:
+async def test_a_worker_of_the_former_model_reads_no_row_after_a_flip(swaps: SwapBench) -> None:
     """It would embed them in vain: the column that it fills is another model's by now."""
     await swaps.swap(flip=False)
     await swaps.work.execute("UPDATE memories SET content = 'edited' WHERE id = 3")
@@ -169,7 +168,7 @@ async def test_a_worker_that_a_flip_overtook_reads_no_row_for_the_model_of_befor
         assert swap is not None
         queue = PendingQueue(table, swap.to_model.id, STANDBY)
         assert [row.id for row in (await queue.page(connection, 0, Partition(), 10)).rows] == [3]
-        await state_sql.flip(connection, table, swap, patience=10)
+        await state_sql.flip(connection, table, swap, give_up_after=10)
         assert (await queue.page(connection, 0, Partition(), 10)).rows == []
     finally:
         connection.terminate()

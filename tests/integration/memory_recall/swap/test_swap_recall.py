@@ -10,7 +10,7 @@ import pytest
 
 from memory_recall.embedding.client import EmbedderClient
 from memory_recall.embedding.following import FollowingEmbedder
-from memory_recall.indexing.embedder_directory import EmbedderDirectory
+from memory_recall.indexing.embedders import EmbedderDirectory
 from memory_recall.indexing.sync import sync
 from memory_recall.postgres.connection import create_pool
 from memory_recall.schema.models_sql import record_address

@@ -1,7 +1,7 @@
-"""Who works on what: advisory locks that end with the session of their holder.
+"""Leases: advisory locks that keep two workers off the same work and end with their holder's session.
 
-Each backfill worker leases its partition, so a pod that was replaced but still runs and its successor never embed the
-same rows. The sync worker stands aside while any backfill holds a lease.
+Each backfill worker leases its partition, so a replaced pod that still runs and its successor never embed the same
+rows. The sync worker pauses while any backfill holds a lease.
 """
 
 from functools import partial
@@ -20,20 +20,20 @@ _POLL = Backoff(first=0.5, longest=0.5)
 
 
 async def lease_partition(connection: Connection, partition: Partition) -> None:
-    """Wait until this session is the only one that backfills the partition."""
+    """Wait for the lease of a backfill partition."""
     await _lease(connection, _BACKFILL, partition.index)
 
 
 async def lease_sync(connection: Connection) -> None:
-    """Wait until this session is the only sync worker."""
+    """Wait for the lease of the sync worker."""
     await _lease(connection, _SYNC, 0)
 
 
 async def lease_swap(connection: Connection) -> None:
-    """Be the only process that carries out a swap.
+    """Take the lease of the process that carries out a swap.
 
     Raises:
-        SwapInProgress: another process does.
+        SwapInProgress: another process holds it.
     """
     if not await _try(connection, _SWAP, 0):
         raise SwapInProgress(
@@ -42,7 +42,7 @@ async def lease_swap(connection: Connection) -> None:
 
 
 async def try_lease_standby(connection: Connection) -> bool:
-    """Be the only process that fills the standby column, if nobody is yet; may be asked again and again."""
+    """Take the lease of filling the standby column; return whether this session holds it, then or already."""
     with translated("looking at the lease"):
         mine: bool = await connection.fetchval(
             "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid() "
@@ -53,13 +53,13 @@ async def try_lease_standby(connection: Connection) -> bool:
 
 
 async def release_standby(connection: Connection) -> None:
-    """Let another process fill the standby column."""
+    """Release the lease of filling the standby column."""
     with translated("releasing a lease"):
         await connection.execute("SELECT pg_advisory_unlock($1::int, 0)", _STANDBY)
 
 
 async def backfill_runs(connection: Connection) -> bool:
-    """Whether any backfill worker is at work in this database."""
+    """Tell whether any backfill worker holds a lease in this database."""
     with translated("looking for a running backfill"):
         found: bool = await connection.fetchval(
             "SELECT EXISTS (SELECT FROM pg_locks l JOIN pg_database d ON d.oid = l.database "

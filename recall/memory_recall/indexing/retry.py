@@ -1,10 +1,10 @@
-"""Embeds a batch whatever happens: waits out an absent embedder, and narrows a failing batch down to the rows to blame.
+"""Embed a batch in spite of failures: wait for an absent embedder, and find the rows that make a batch fail.
 
-Three kinds of failure are told apart. A busy embedder is waited for as long as it asks. An absent or crashing one is
-waited for until it serves a text of our own again; only a batch that fails repeatedly although the embedder recovers
-each time is halved, for then a text in it may be what brings the embedder down. A refused or nonsensical answer
-halves the batch at once. A single row is blamed only when the embedder handles our own text at that moment: a broken
-embedder must never quarantine a whole table.
+Failures are of three kinds. A busy embedder names the time after which to ask again. An absent or crashing one is
+probed with a text of our own until it answers; only a batch that fails repeatedly although the embedder recovers each
+time is halved, since a text in it may be what crashes the embedder. A refused or malformed answer halves the batch at
+once. A single row is reported as failed only while the embedder handles our own text: a broken embedder must never
+quarantine a whole table.
 """
 
 import asyncio
@@ -16,6 +16,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
+from memory_recall.embedding.wire import EmbeddedBatch, ServedModel
 from memory_recall.errors import (
     EmbedderBroken,
     EmbedderBusy,
@@ -23,30 +24,37 @@ from memory_recall.errors import (
     EmbedderUnavailable,
     MemoryIndexError,
 )
-from memory_recall.indexing.document_embedder import DocumentEmbedder, EmbeddedDocuments, RowEmbedder
+from memory_recall.indexing.document_embedder import DocumentEmbedder, RowEmbedder
 from memory_recall.indexing.queue_sql import PendingRow
-from memory_recall.indexing.waiting import OutageListener, outlast
-from memory_recall.retrying import Backoff, caused_by, retry
+from memory_recall.retrying import Backoff, OutageListener, caused_by, retry, retry_outage
 
 _SELF_TEST_TEXT = "memory index self test"
 _CRASHES_BEFORE_SPLIT = 3
-_RECOVERY = Backoff(first=0.2, longest=10.0, jitter=0.2)
+_START_BACKOFF = Backoff(first=0.2, longest=5.0)
+_RECOVERY_BACKOFF = Backoff(first=0.2, longest=10.0, jitter=0.2)
 
 
 @dataclass
 class Outcome:
-    """What became of one batch."""
+    """The result of one batch: vectors by row, failed rows with their error's class, and counts."""
 
     embedded: list[tuple[list[PendingRow], npt.NDArray[np.float32]]] = field(default_factory=list)
     failed: list[tuple[PendingRow, str]] = field(default_factory=list)
     tokens: int = 0
     truncated: int = 0
-    withheld: int = 0  # rows that were not sent because they changed before they could be
+    withheld: int = 0  # rows that were not sent, because they changed after they had been read
     failed_batches: int = 0
 
 
-class PatientEmbedder:
-    """Embeds batches with an embedder that may be busy, absent, broken or poisoned by a text."""
+class RetryingEmbedder:
+    """Embeds batches with an embedder that may be busy, absent, broken, or crashed by a text.
+
+    Args:
+        embedder: the embedder that is asked.
+        listener: hears when the embedder goes away and when it is back.
+        verify: awaited before each self-test; raises where the embedder now serves another model.
+        outage_timeout: seconds after which an outage raises its error.
+    """
 
     def __init__(
         self,
@@ -64,16 +72,15 @@ class PatientEmbedder:
         self._healthy_at = 0.0
 
     async def embed(self, rows: Sequence[PendingRow]) -> Outcome:
-        """Embed every row that can be.
+        """Embed the rows, and report those that cannot be embedded as failed.
 
         Raises:
             EmbedderUnavailable: it stayed away longer than the limit.
             ModelMismatch, DimensionMismatch, EmbedderUnauthorized: waiting does not help.
         """
         outcome = Outcome()
-        empty = [row for row in rows if not row.text.strip()]
-        outcome.failed.extend((row, "EmptyText") for row in empty)
-        sent = [row for row in rows if row.text.strip()] if empty else list(rows)
+        outcome.failed.extend((row, "EmptyText") for row in rows if not row.text.strip())
+        sent = [row for row in rows if row.text.strip()]
         if sent:
             await self._embed(sent, outcome)
         return outcome
@@ -101,15 +108,13 @@ class PatientEmbedder:
                 return
             await self._await_recovery(failed_at=time.monotonic())
 
-    async def _answer(
-        self, rows: list[PendingRow]
-    ) -> tuple[list[PendingRow], EmbeddedDocuments | MemoryIndexError | None]:
-        """The rows that were sent, and the embedder's answer or the error that they themselves seem to cause."""
+    async def _answer(self, rows: list[PendingRow]) -> tuple[list[PendingRow], EmbeddedBatch | MemoryIndexError | None]:
+        """Return the rows that were sent, and the embedder's answer or the error that these rows seem to cause."""
         crashes = 0
         while True:
             sent_at = time.monotonic()
             try:
-                return await retry(partial(self._ask, rows), on=_busy_seconds, give_up_after=self._outage_timeout)
+                return await retry(partial(self._send, rows), on=_busy_seconds, give_up_after=self._outage_timeout)
             except (EmbedderRejected, EmbedderBroken) as error:
                 return rows, error
             except EmbedderBusy:
@@ -120,7 +125,7 @@ class PatientEmbedder:
                     return rows, error
                 await self._await_recovery(failed_at=sent_at)
 
-    async def _ask(self, rows: list[PendingRow]) -> tuple[list[PendingRow], EmbeddedDocuments | None]:
+    async def _send(self, rows: list[PendingRow]) -> tuple[list[PendingRow], EmbeddedBatch | None]:
         if isinstance(self._embedder, RowEmbedder):
             return await self._embedder.embed_rows(rows)
         return rows, await self._embedder.embed_documents([row.text for row in rows])
@@ -143,20 +148,36 @@ class PatientEmbedder:
         self._healthy_at = time.monotonic()
 
     async def _await_recovery(self, *, failed_at: float) -> None:
-        """Wait until the embedder serves our own text; one task asks, the others wait for its result."""
+        """Wait until the embedder embeds our own text; one task probes it, the others wait for that task."""
         async with self._recovering:
             if self._healthy_at > failed_at:
                 return
-            await outlast(
+            await retry_outage(
                 self._require_healthy,
                 "embedder",
                 self._listener,
                 on=caused_by(EmbedderUnavailable, EmbedderBroken, EmbedderRejected),
                 give_up_after=self._outage_timeout,
-                backoff=_RECOVERY,
+                backoff=_RECOVERY_BACKOFF,
             )
 
 
+async def wait_until_served(embedder: DocumentEmbedder, listener: OutageListener, outage_timeout: float) -> ServedModel:
+    """Return the model that the embedder serves, and wait while it is unavailable, as a loading one is.
+
+    Raises:
+        EmbedderUnavailable: it did not answer within `outage_timeout` seconds.
+    """
+    return await retry_outage(
+        embedder.model_info,
+        "embedder",
+        listener,
+        on=caused_by(EmbedderUnavailable),
+        give_up_after=outage_timeout,
+        backoff=_START_BACKOFF,
+    )
+
+
 def _busy_seconds(error: BaseException) -> bool | float:
-    """How long a full queue asks us to wait; False for any other error."""
+    """Return the seconds after which a full queue takes requests again; False for any other error."""
     return (error.retry_after or True) if isinstance(error, EmbedderBusy) else False

@@ -1,28 +1,37 @@
-"""A session that survives its connection: after a failover it connects anew and repeats what was interrupted.
+"""A database session that outlives its connection.
 
-Whatever runs in it must therefore be repeatable. Each connect reads the connection string anew (passwords rotate),
-refuses poolers and replicas, and restores what belongs to a session: the vector codec and the leases. An outage is
-waited out with growing pauses up to a limit, and said when it begins, when its reason changes, and when it ends.
+After a failover the session connects again and repeats the interrupted work, so all work that runs in it must be
+repeatable. Each connect reads the connection string anew (passwords rotate), refuses poolers and replicas, and restores
+the state of the session: its settings, and whatever `prepare` does, such as codecs, leases and LISTEN.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from types import TracebackType
 from typing import Self, TypeVar
 
 from memory_recall.errors import DatabaseUnreachable, LockNotAvailable
-from memory_recall.indexing.waiting import OutageListener, outlast
 from memory_recall.postgres.connection import Connection, DsnSource, connect, require_session
 from memory_recall.postgres.driver_errors import translated
-from memory_recall.retrying import Backoff, caused_by
-from memory_recall.schema.table import GUARDED, GUARDED_WRITER
+from memory_recall.retrying import Backoff, OutageListener, caused_by, retry_outage
 
 T = TypeVar("T")
 _RECONNECT = Backoff(first=0.1, longest=3.0)
+_SETTINGS = {"lock_timeout": "1000", "default_transaction_isolation": "read committed"}
 
 
 class Session:
-    """One logical session with the primary."""
+    """One logical session with the primary; a context manager that closes the connection.
+
+    Args:
+        source: where the connection string is read at each connect.
+        name: the session's `application_name`.
+        listener: hears when the database goes away and when it is back.
+        prepare: awaited with each new connection, before any work.
+        settings: run-time parameters of Postgres that are set on each new connection.
+        outage_timeout: seconds after which an outage raises its error.
+        command_timeout: seconds after which a single statement counts as a lost connection.
+    """
 
     def __init__(
         self,
@@ -31,9 +40,9 @@ class Session:
         name: str,
         listener: OutageListener,
         prepare: Callable[[Connection], Awaitable[None]] | None = None,
+        settings: Mapping[str, str] | None = None,
         outage_timeout: float = 1800,
         command_timeout: float = 60,
-        lock_timeout_ms: int = 1000,
     ) -> None:
         self._source = source
         self._name = name
@@ -41,13 +50,7 @@ class Session:
         self._prepare = prepare
         self._outage_timeout = outage_timeout
         self._command_timeout = command_timeout
-        # The writers' guard compares the model in the statement that uses the column, which holds where every statement
-        # sees the present; and having compared it, they may say so to the rules that hold during a swap.
-        self._settings = {
-            "lock_timeout": str(lock_timeout_ms),
-            "default_transaction_isolation": "read committed",
-            GUARDED_WRITER: GUARDED,
-        }
+        self._settings = {**_SETTINGS, **(settings or {})}
         self._connection: Connection | None = None
 
     async def __aenter__(self) -> Self:
@@ -59,18 +62,18 @@ class Session:
         self.close()
 
     def close(self) -> None:
-        """Drop the connection; its leases go with it."""
+        """Drop the connection, and with it the session's leases."""
         if self._connection is not None:
             self._connection.terminate()
             self._connection = None
 
     async def run(self, work: Callable[[Connection], Awaitable[T]]) -> T:
-        """Do repeatable work, again after every lost connection.
+        """Run repeatable work, and repeat it after each lost connection and each lock timeout.
 
         Raises:
-            DatabaseUnreachable: the outage lasted longer than the limit.
+            DatabaseUnreachable, LockNotAvailable: the outage lasted longer than the limit.
         """
-        return await outlast(
+        return await retry_outage(
             partial(self._attempt, work),
             "database",
             self._listener,
@@ -89,11 +92,7 @@ class Session:
     async def _connected(self) -> Connection:
         if self._connection is not None and not self._connection.is_closed():
             return self._connection
-        connection = await connect(
-            self._source,
-            application_name=self._name,
-            command_timeout=self._command_timeout,
-        )
+        connection = await connect(self._source, application_name=self._name, command_timeout=self._command_timeout)
         try:
             await require_session(connection)
             # not at connect: a pooler refuses settings that it does not know, before we can say why

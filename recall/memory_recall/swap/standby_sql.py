@@ -1,8 +1,8 @@
-"""The statements of a swap that change the table: adding the standby column, exchanging both columns, dropping one.
+"""The statements of a swap that change the table: add the standby column, exchange both columns, drop one.
 
-Each function gives the statements of one transaction, which begins by locking the table. All of them only change the
-catalog, so the lock is held for milliseconds however large the table is. Nothing slips in between a column and its
-rules, because both come in one transaction.
+Each function returns the statements of one transaction, which begins by locking the table. They change the catalog
+only, so the lock lasts milliseconds however large the table is. A column and its rules come in one transaction, so no
+row is written between the two.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
@@ -10,16 +10,16 @@ from memory_recall.hnsw.definition import hnsw_name
 from memory_recall.schema.rules import STANDBY_TRIGGERS, column_model, constraint, standby_guard, update_trigger
 from memory_recall.schema.table import ACTIVE, STANDBY, MemoryTable, quoted
 
-_ASIDE = "memory_index_flipping"
+_TEMPORARY_NAME = "memory_index_flipping"
 
 
 def lock(table: MemoryTable) -> str:
-    """What every one of these transactions begins with."""
+    """Lock the table; each of these transactions begins so."""
     return f"LOCK TABLE {table.qualified} IN ACCESS EXCLUSIVE MODE"
 
 
 def add_standby(table: MemoryTable, dimensions: int) -> list[str]:
-    """The second column with its rules."""
+    """Add the standby column with its constraint and triggers."""
     return [
         lock(table),
         f"ALTER TABLE {table.qualified} ADD COLUMN {STANDBY.name} {table.vector_type(dimensions)}",
@@ -30,7 +30,7 @@ def add_standby(table: MemoryTable, dimensions: int) -> list[str]:
 
 
 def drop_standby(table: MemoryTable) -> list[str]:
-    """The end of the second column, its rules, its indexes and its failures."""
+    """Drop the standby column with its constraint, triggers, indexes and recorded failures."""
     return [
         lock(table),
         *(f"DROP TRIGGER IF EXISTS {trigger.name} ON {table.qualified}" for trigger in STANDBY_TRIGGERS),
@@ -41,12 +41,12 @@ def drop_standby(table: MemoryTable) -> list[str]:
 
 
 def exchange(table: MemoryTable, model_id: int) -> list[str]:
-    """Both columns change names, and with them whatever is named or made after them; `model_id` becomes the active."""
+    """Exchange the names of both columns and of all that belongs to them; `model_id` becomes the active model."""
     active, standby = table.own(ACTIVE.failures), table.own(STANDBY.failures)
     columns = "id, text_hash, attempts, error_class, next_attempt, updated_at"
     return [
-        *_three_renames(f"ALTER TABLE {table.qualified} RENAME COLUMN", ACTIVE.name, STANDBY.name),
-        *_three_renames(f"ALTER TABLE {table.qualified} RENAME CONSTRAINT", ACTIVE.constraint, STANDBY.constraint),
+        *_exchange_names(f"ALTER TABLE {table.qualified} RENAME COLUMN", ACTIVE.name, STANDBY.name),
+        *_exchange_names(f"ALTER TABLE {table.qualified} RENAME CONSTRAINT", ACTIVE.constraint, STANDBY.constraint),
         *_index_renames(table, hnsw_name(table, ACTIVE.name), hnsw_name(table, STANDBY.name)),
         *_index_renames(table, ACTIVE.pending_index(table.name), STANDBY.pending_index(table.name)),
         *update_trigger(table).create(table),
@@ -57,12 +57,12 @@ def exchange(table: MemoryTable, model_id: int) -> list[str]:
     ]
 
 
-def _three_renames(command: str, one: str, other: str) -> list[str]:
-    steps = ((one, _ASIDE), (other, one), (_ASIDE, other))
+def _exchange_names(command: str, one: str, other: str) -> list[str]:
+    steps = ((one, _TEMPORARY_NAME), (other, one), (_TEMPORARY_NAME, other))
     return [f"{command} {before} TO {after}" for before, after in steps]
 
 
 def _index_renames(table: MemoryTable, one: str, other: str) -> list[str]:
-    # The active column's vector index may be the API's own, under its own name, which it keeps.
-    steps = ((one, _ASIDE), (other, one), (_ASIDE, other))
+    # The active column's vector index may be the API's own; it keeps its name.
+    steps = ((one, _TEMPORARY_NAME), (other, one), (_TEMPORARY_NAME, other))
     return [f"ALTER INDEX IF EXISTS {table.in_schema(before)} RENAME TO {quoted(after)}" for before, after in steps]

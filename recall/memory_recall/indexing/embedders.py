@@ -1,0 +1,153 @@
+"""The embedders that a process uses: the configured one, and those whose addresses the database names.
+
+The configured one is our own service, or a hosted provider once its use has been allowed. During a swap a worker needs
+two embedders, and after the flip it goes on with the other one, without a restart.
+"""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from types import TracebackType
+from typing import Self
+
+from memory_recall.embedding.address_policy import is_trusted_embedder_url
+from memory_recall.embedding.client import EmbedderClient
+from memory_recall.embedding.voyage import VOYAGE_URL, VoyageClient
+from memory_recall.errors import InvalidConfiguration, ModelMismatch
+from memory_recall.indexing.document_embedder import DocumentEmbedder
+from memory_recall.indexing.hosted_embedder import EgressFilter, HostedEmbedder, RateLimits
+from memory_recall.postgres.session import Session
+from memory_recall.retrying import OutageListener
+from memory_recall.schema.models_sql import RecordedModel
+from memory_recall.settings import Settings
+
+Connect = Callable[[str, str], EmbedderClient]
+
+
+def query_embedder(settings: Settings) -> EmbedderClient | VoyageClient | None:
+    """Make the client for queries; None where no embedder is configured.
+
+    Raises:
+        InvalidConfiguration: a hosted provider is configured without what it needs.
+    """
+    if settings.provider == "voyage":
+        return _voyage(settings)
+    if not settings.embedder_url:
+        return None
+    return EmbedderClient(settings.embedder_url, settings.model, _key(settings), dimensions=settings.dimensions)
+
+
+@asynccontextmanager
+async def document_embedder(settings: Settings, listener: OutageListener) -> AsyncIterator[DocumentEmbedder]:
+    """Open the embedder for workers; its connections are closed at the end of the block.
+
+    Raises:
+        InvalidConfiguration: none is configured, or a hosted provider without what it needs.
+    """
+    if settings.provider == "voyage":
+        session = Session(
+            settings.dsn(), name="memory-egress", listener=listener, outage_timeout=settings.outage_timeout
+        )
+        limits = RateLimits(settings.hosted_requests_per_minute, settings.hosted_tokens_per_minute)
+        async with _voyage(settings) as client, session:
+            yield HostedEmbedder(client, limits, egress_filter=EgressFilter(session, settings.table))
+        return
+    if not settings.embedder_url:
+        raise InvalidConfiguration("No embedder is configured.", "Set MEMORY_EMBEDDER_URL.")
+    async with connector(settings)(settings.embedder_url, settings.model) as client:
+        yield client
+
+
+def connector(settings: Settings) -> Connect:
+    """Return a function that makes a client of our own service from a URL and a model's name."""
+    return lambda url, model: EmbedderClient(url, model, _key(settings), timeout=settings.embedder_timeout)
+
+
+def _key(settings: Settings) -> str | None:
+    return settings.embedder_api_key.get_secret_value() if settings.embedder_api_key else None
+
+
+def _voyage(settings: Settings) -> VoyageClient:
+    if settings.query_egress != "allowed":
+        raise InvalidConfiguration(
+            "Provider voyage sends texts of memories and queries to a hosted service, which has not been allowed.",
+            "Set MEMORY_QUERY_EGRESS=allowed (spec.embedding.queryEgress: Allowed), or use provider local.",
+        )
+    if settings.dimensions is None:
+        raise InvalidConfiguration("A hosted model has vectors of several lengths.", "Set MEMORY_DIMENSIONS.")
+    key = _key(settings)
+    if key is None:
+        raise InvalidConfiguration("Provider voyage needs an API key.", "Set MEMORY_EMBEDDER_API_KEY.")
+    return VoyageClient(settings.model, settings.dimensions, key, base_url=settings.embedder_url or VOYAGE_URL)
+
+
+class EmbedderDirectory:
+    """Finds the embedder of a model; a context manager that closes the clients that it has opened.
+
+    Args:
+        configured: the configured embedder.
+        connect: makes a client from a URL and a model's name.
+        model: the configured embedder's model.
+        url: the configured embedder's address; None for a hosted provider.
+        trusted_hosts: hosts outside the configured embedder's namespace that the database may name.
+    """
+
+    def __init__(
+        self,
+        configured: DocumentEmbedder,
+        connect: Connect,
+        *,
+        model: str,
+        url: str | None,
+        trusted_hosts: tuple[str, ...] = (),
+    ) -> None:
+        self.configured = configured
+        self.url = url.rstrip("/") if url else None
+        self._model = model
+        self._connect = connect
+        self._trusted_hosts = trusted_hosts
+        self._opened: dict[tuple[str, str], EmbedderClient] = {}
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+
+    async def serving(self, model: RecordedModel) -> DocumentEmbedder:
+        """Return an embedder of the model.
+
+        Raises:
+            ModelMismatch: no embedder of it is known, or the address that the database names is not trusted.
+        """
+        url, fits = model.embedder_url, self._model == model.name
+        near = url is not None and is_trusted_embedder_url(self.url or "", url, self._trusted_hosts)
+        if fits and (url == self.url or not near):
+            return self.configured
+        if url is None:
+            raise ModelMismatch(
+                f"The vectors are of {model.name}; this process is set up for {self._model}.",
+                "Set MEMORY_MODEL and MEMORY_EMBEDDER_URL to that model and its embedder.",
+            )
+        if not near:
+            raise ModelMismatch(
+                f"The database names an embedder of {model.name} that is no neighbour of the configured one.",
+                "Set MEMORY_EMBEDDER_URL to it, or its host in MEMORY_EMBEDDER_TRUSTED_HOSTS.",
+            )
+        key = (url, model.name)
+        if key not in self._opened:
+            self._opened[key] = await self._stack.enter_async_context(self._connect(url, model.name))
+        return self._opened[key]
+
+
+def directory_of(settings: Settings, configured: DocumentEmbedder) -> EmbedderDirectory:
+    """Make the directory around the configured embedder."""
+    return EmbedderDirectory(
+        configured,
+        connector(settings),
+        model=settings.model,
+        url=settings.embedder_url if settings.provider == "local" else None,
+        trusted_hosts=settings.trusted_hosts(),
+    )

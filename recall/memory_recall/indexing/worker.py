@@ -1,0 +1,186 @@
+"""What backfill, sync and the standby worker share: their plan, their sessions, their pipeline, and their shutdown."""
+
+import asyncio
+import signal
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from pgvector.asyncpg import register_vector
+
+from memory_recall.embedding.profiles import PROFILES
+from memory_recall.errors import Interrupted, InvalidConfiguration
+from memory_recall.indexing.document_embedder import DocumentEmbedder
+from memory_recall.indexing.pipeline import BULK, BatchLimits, Pipeline, PipelineOptions, WritePace
+from memory_recall.indexing.progress import Progress, Tally
+from memory_recall.indexing.quarantine_sql import RetryPolicy
+from memory_recall.indexing.queue_sql import Partition, PendingQueue
+from memory_recall.indexing.retry import RetryingEmbedder, wait_until_served
+from memory_recall.postgres.connection import Connection, DsnSource
+from memory_recall.postgres.driver_errors import translated
+from memory_recall.postgres.session import Session
+from memory_recall.schema.models_sql import RecordedModel, confirm_model
+from memory_recall.schema.revisions import require_schema
+from memory_recall.schema.table import ACTIVE, GUARDED, GUARDED_WRITER, MemoryTable, VectorColumn
+from memory_recall.settings import Settings
+
+T = TypeVar("T")
+_GRACE_SECONDS = 20.0
+_DEFAULT_MAX_TOKENS = 512
+
+
+@dataclass(frozen=True)
+class WorkerPlan:
+    """The table that a worker serves, its pipeline's options, and the seconds after which an outage ends it."""
+
+    table: str
+    options: PipelineOptions
+    outage_timeout: float = 1800
+
+    @classmethod
+    def from_settings(cls, settings: Settings, *, partitioned: bool) -> "WorkerPlan":
+        """Read the plan from the settings; `partitioned` limits it to this process's share of the rows.
+
+        Raises:
+            InvalidConfiguration: the partition does not exist.
+        """
+        if partitioned and settings.partition >= settings.backfill_partitions:
+            raise InvalidConfiguration(
+                f"Partition {settings.partition} does not exist among {settings.backfill_partitions}.",
+                "Set MEMORY_BACKFILL_PARTITIONS to the Job's completions.",
+            )
+        known = PROFILES.get(settings.model)
+        return cls(
+            table=settings.table,
+            outage_timeout=settings.outage_timeout,
+            options=PipelineOptions(
+                limits=BatchLimits(
+                    tokens=settings.backfill_batch_tokens,
+                    rows=settings.backfill_batch_size,
+                    max_tokens_per_row=(known and known.max_tokens) or _DEFAULT_MAX_TOKENS,
+                ),
+                partition=Partition(settings.partition, settings.backfill_partitions) if partitioned else Partition(),
+                policy=RetryPolicy(settings.backfill_max_attempts, settings.backfill_retry_seconds),
+                concurrency=settings.backfill_concurrency,
+                rows_per_second=settings.backfill_rows_per_second,
+            ),
+        )
+
+
+@dataclass(frozen=True)
+class WorkerContext:
+    """The table and the model of a worker, once database and embedder agree about both."""
+
+    table: MemoryTable
+    model: RecordedModel
+
+
+async def prepare_context(
+    session: Session, embedder: DocumentEmbedder, plan: WorkerPlan, progress: Progress
+) -> WorkerContext:
+    """Check database and embedder before the first row is read.
+
+    Raises:
+        SchemaBehind, ModelMismatch, DimensionMismatch: they do not fit each other.
+    """
+    table = await session.run(lambda connection: require_schema(connection, plan.table))
+    served = await wait_until_served(embedder, progress, plan.outage_timeout)
+    return WorkerContext(table, await session.run(lambda connection: confirm_model(connection, table, served)))
+
+
+def worker_session(
+    source: DsnSource,
+    plan: WorkerPlan,
+    progress: Progress,
+    *,
+    name: str,
+    prepare: Callable[[Connection], Awaitable[None]] | None = None,
+    command_timeout: float = 60,
+) -> Session:
+    """Make a worker's session.
+
+    Its writes compare the model in the statement that stores the vector, in a transaction that reads what is committed
+    now. So it may tell the triggers of a swap that its writes name the model of their vectors.
+    """
+    return Session(
+        source,
+        name=name,
+        listener=progress,
+        prepare=prepare,
+        settings={GUARDED_WRITER: GUARDED},
+        outage_timeout=plan.outage_timeout,
+        command_timeout=command_timeout,
+    )
+
+
+def writer_session(source: DsnSource, plan: WorkerPlan, progress: Progress) -> Session:
+    """Make a session that can write vectors."""
+
+    async def prepare(connection: Connection) -> None:
+        table = await require_schema(connection, plan.table)
+        with translated("registering the vector type"):
+            await register_vector(connection, schema=table.vector_schema or "public")
+
+    return worker_session(source, plan, progress, name="memory-writer", prepare=prepare)
+
+
+def build_pipeline(
+    context: WorkerContext,
+    embedder: DocumentEmbedder,
+    plan: WorkerPlan,
+    *,
+    sessions: tuple[Session, Session],
+    progress: Progress,
+    stop: asyncio.Event,
+    tally: Tally | None = None,
+    column: VectorColumn = ACTIVE,
+    indexed: bool = True,
+    writes: WritePace = BULK,
+) -> Pipeline:
+    """Make the pipeline of a worker; `sessions` are the reader's and the writer's."""
+
+    async def verify() -> None:
+        context.model.require_same(await embedder.model_info())
+
+    reader, writer = sessions
+    return Pipeline(
+        reader=reader,
+        writer=writer,
+        table=context.table,
+        queue=PendingQueue(context.table, context.model.id, column, indexed=indexed),
+        embedder=RetryingEmbedder(embedder, progress, verify=verify, outage_timeout=plan.outage_timeout),
+        column=column,
+        writes=writes,
+        options=plan.options,
+        progress=progress,
+        stop=stop,
+        tally=tally or Tally(),
+    )
+
+
+async def run_until_stopped(work: Callable[[asyncio.Event], Awaitable[T]]) -> T:
+    """Run a worker that SIGTERM and SIGINT ask to end.
+
+    The first signal sets the event that `work` was given. A second one, or 20 seconds, cancel the worker.
+
+    Raises:
+        Interrupted: the worker was cancelled.
+    """
+    stop = asyncio.Event()
+    task = asyncio.ensure_future(work(stop))
+    loop = asyncio.get_running_loop()
+
+    def on_signal() -> None:
+        if stop.is_set():
+            task.cancel()
+        stop.set()
+        loop.call_later(_GRACE_SECONDS, task.cancel)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        if not stop.is_set():
+            raise
+    raise Interrupted("The worker was cut off while it waited.", "Start it again; finished work is kept.")

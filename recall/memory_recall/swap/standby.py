@@ -1,0 +1,115 @@
+"""Keep the standby column filled with the next model's vectors while a swap is open.
+
+The swap's own process does so, and the sync worker beside the active column, where no such process runs; a lease lets
+one of them work at a time.
+"""
+
+import asyncio
+from dataclasses import dataclass
+
+from memory_recall.errors import MemoryIndexError
+from memory_recall.indexing import leases_sql, quarantine_sql
+from memory_recall.indexing.embedders import EmbedderDirectory
+from memory_recall.indexing.pipeline import BACKGROUND, Pipeline, sleep_unless
+from memory_recall.indexing.progress import Progress
+from memory_recall.indexing.retry import wait_until_served
+from memory_recall.indexing.worker import WorkerContext, WorkerPlan, build_pipeline, worker_session, writer_session
+from memory_recall.postgres.connection import DsnSource
+from memory_recall.postgres.session import Session
+from memory_recall.schema.models_sql import read_roles
+from memory_recall.schema.revisions import require_schema
+from memory_recall.schema.table import STANDBY
+from memory_recall.swap.state_sql import standby_queue_indexed
+
+_BUSY_SECONDS = 0.25
+_REST_FACTOR = 4.0  # times as long as reading rows took, which scans the table until the queue has its index
+_POLL_SECONDS = 2.0
+_RETRY_SECONDS = 10.0
+
+
+async def maintain_standby(
+    source: DsnSource, directory: EmbedderDirectory, plan: WorkerPlan, progress: Progress, stop: asyncio.Event
+) -> None:
+    """Fill the standby column beside the sync worker, until `stop` is set.
+
+    An error of the next model is reported and retried later, since it must not stop the work on the active column.
+    """
+    while not stop.is_set():
+        try:
+            await fill_standby(source, directory, plan, idle_seconds=_POLL_SECONDS, progress=progress, stop=stop)
+        except MemoryIndexError as error:
+            progress.outage_began("next model", error)
+            await sleep_unless(stop, _RETRY_SECONDS)
+
+
+async def fill_standby(
+    source: DsnSource,
+    directory: EmbedderDirectory,
+    plan: WorkerPlan,
+    *,
+    idle_seconds: float,
+    progress: Progress,
+    stop: asyncio.Event,
+) -> None:
+    """Embed the rows that lack the standby column's vector whenever a swap is open, until `stop` is set.
+
+    Raises:
+        ModelMismatch, DimensionMismatch: the next model's embedder serves something else.
+        DatabaseUnreachable, EmbedderUnavailable: an outage lasted longer than the limit.
+    """
+    reader = worker_session(source, plan, progress, name="memory-standby")
+    async with reader, writer_session(source, plan, progress) as writer:
+        filler = _Filler(reader, writer, directory, plan, progress, stop)
+        while not stop.is_set():
+            rest = await filler.fill()
+            await sleep_unless(stop, idle_seconds if rest is None else rest)
+
+
+@dataclass
+class _Filler:
+    """The sessions, and the pipeline of the next model with the facts that it was built for."""
+
+    reader: Session
+    writer: Session
+    directory: EmbedderDirectory
+    plan: WorkerPlan
+    progress: Progress
+    stop: asyncio.Event
+    pipeline: tuple[tuple[int, bool], Pipeline] | None = None
+
+    async def fill(self) -> float | None:
+        """Make one pass unless another process fills; return the seconds to rest, or None where no swap is open."""
+        table = await self.reader.run(lambda connection: require_schema(connection, self.plan.table))
+        following = (await self.reader.run(lambda connection: read_roles(connection, table))).next
+        if following is None or table.standby_dimensions != following.dimensions:
+            if self.pipeline is not None:
+                await self.reader.run(leases_sql.release_standby)
+                self.pipeline = None
+            return None
+        if not await self.reader.run(leases_sql.try_lease_standby):
+            return _BUSY_SECONDS
+        pipeline = await self._pipeline(WorkerContext(table, following))
+        await pipeline.run_pass()
+        return max(_BUSY_SECONDS, _REST_FACTOR * pipeline.read_seconds)
+
+    async def _pipeline(self, context: WorkerContext) -> Pipeline:
+        table, model = context.table, context.model
+        indexed = await self.reader.run(lambda connection: standby_queue_indexed(connection, table))
+        wanted = (model.id, indexed)
+        if self.pipeline is None or self.pipeline[0] != wanted:
+            embedder = await self.directory.serving(model)
+            model.require_same(await wait_until_served(embedder, self.progress, self.plan.outage_timeout))
+            await self.reader.run(lambda connection: quarantine_sql.forget_settled(connection, table, STANDBY))
+            pipeline = build_pipeline(
+                context,
+                embedder,
+                self.plan,
+                sessions=(self.reader, self.writer),
+                progress=self.progress,
+                stop=self.stop,
+                column=STANDBY,
+                indexed=indexed,
+                writes=BACKGROUND,
+            )
+            self.pipeline = (wanted, pipeline)
+        return self.pipeline[1]
