@@ -30,13 +30,13 @@ _DEFAULT_CONCURRENCY = 4
 
 
 class RecallDegradedError(MemoryIndexError):
-    """A question that was to measure the dense leg was answered by the lexical leg alone."""
+    """A question that should measure the dense leg was answered by the lexical leg alone."""
 
     reason: ClassVar[str] = "RecallDegraded"
 
 
 class BatchEmbedder(Protocol):
-    """Embeds the questions."""
+    """An embedder that embeds many queries in one request."""
 
     model: str | None
 
@@ -111,7 +111,7 @@ def _question(line: str, number: int) -> Question:
 
 
 def summarise(outcomes: Sequence[Outcome], modes: Sequence[Mode]) -> dict[str, Any]:
-    """Means by measure and mode, over all questions and by stratum."""
+    """Return the mean of each measure by mode, over all questions and by stratum."""
     strata = sorted({one.question.stratum for one in outcomes})
     questions = len({one.question.query_id for one in outcomes})
     return {
@@ -127,7 +127,7 @@ def _table(outcomes: Sequence[Outcome], modes: Sequence[Mode]) -> dict[str, dict
 
 
 async def embed_questions(questions: Sequence[Question], embedder: BatchEmbedder) -> dict[str, EmbeddedQuery]:
-    """Embed all questions and give their vectors by their text; a busy embedder is waited for.
+    """Embed all questions and return their vectors by text, waiting while the embedder is busy.
 
     Raises:
         EmbedderUnavailable: the embedder failed for a minute.

@@ -23,29 +23,29 @@ class Scores:
     mrr: float
 
     def named(self) -> dict[str, float]:
-        """The measures under their names in reports."""
+        """Return the measures under the names that reports use."""
         return dict(zip(MEASURES, (self.recall_5, self.recall_10, self.ndcg_10, self.mrr), strict=True))
 
 
 def recall_at(ranked: Sequence[int], relevant: AbstractSet[int], depth: int) -> float:
-    """The share of the relevant documents among the first `depth`."""
+    """Return the share of the relevant documents that are among the first `depth`."""
     return len(relevant & set(ranked[:depth])) / len(relevant)
 
 
 def ndcg_at(ranked: Sequence[int], relevant: AbstractSet[int], depth: int) -> float:
-    """Discounted gain over that of an ideal list, for binary relevance."""
+    """Return the discounted cumulative gain divided by that of an ideal list, for binary relevance."""
     gain = sum(1 / math.log2(rank + 2) for rank, document in enumerate(ranked[:depth]) if document in relevant)
     ideal = sum(1 / math.log2(rank + 2) for rank in range(min(depth, len(relevant))))
     return gain / ideal
 
 
 def reciprocal_rank(ranked: Sequence[int], relevant: AbstractSet[int], depth: int = DEPTH) -> float:
-    """One over the rank of the first relevant document, zero past `depth`."""
+    """Return one over the rank of the first relevant document, 0 if it is not among the first `depth`."""
     return next((1 / rank for rank, document in enumerate(ranked[:depth], start=1) if document in relevant), 0.0)
 
 
 def score(ranked: Sequence[int], relevant: AbstractSet[int]) -> Scores:
-    """All measures of one ranked list."""
+    """Return all measures of one ranked list."""
     return Scores(
         recall_5=recall_at(ranked, relevant, 5),
         recall_10=recall_at(ranked, relevant, 10),
@@ -55,7 +55,7 @@ def score(ranked: Sequence[int], relevant: AbstractSet[int]) -> Scores:
 
 
 def mean(scores: Sequence[Scores]) -> Scores:
-    """The mean over questions, each counting once."""
+    """Return the mean of each measure over questions."""
     count = len(scores)
     return Scores(
         recall_5=sum(one.recall_5 for one in scores) / count,

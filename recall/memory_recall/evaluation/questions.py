@@ -8,7 +8,7 @@ from memory_recall.evaluation.evaluate import Question, parse_questions
 
 
 def read_questions(queries: Path, qrels: Path | None = None) -> list[Question]:
-    """The questions, each with the ids of the memories that answer it.
+    """Read the questions, each with the ids of the memories that answer it.
 
     Raises:
         InvalidInput: a file cannot be read, or a line of it is unusable; it is named by number.

@@ -23,7 +23,7 @@ _SEED = 0
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """What tuning found. Gains are of the held-out questions, over the fusion in use."""
+    """The result of tuning. Gains are those on held-out questions over the fusion in use."""
 
     questions: int
     chosen: Fusion
@@ -34,7 +34,7 @@ class Tuned:
 
 
 def settings() -> list[Fusion]:
-    """What is tried: the default first, then both methods over the range of their parameters."""
+    """Return the settings to try: the default first, then both methods over the range of their parameters."""
     tried = [Fusion()]
     for importance in (True, False):
         tried += [Fusion(alpha=tenths / 10, importance=importance) for tenths in range(3, 10)]
@@ -45,7 +45,7 @@ def settings() -> list[Fusion]:
 
 
 def require_enough(questions: int) -> None:
-    """Refuse to tune on too little.
+    """Refuse to tune on too few questions.
 
     Raises:
         InvalidInput: there are fewer than `LEAST_QUESTIONS` questions.
@@ -58,7 +58,7 @@ def require_enough(questions: int) -> None:
 
 
 def choose(scores: Mapping[Fusion, Sequence[Scores]], current: Fusion) -> Tuned:
-    """Choose among settings that were all asked the same questions in the same order.
+    """Choose among the settings by their scores on the same questions in the same order.
 
     `current` is the setting to beat and has to be among them.
     """

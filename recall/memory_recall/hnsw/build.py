@@ -23,7 +23,7 @@ _SPARE = 1.25
 
 @dataclass(frozen=True)
 class ServerResources:
-    """What the server's settings allow: KiB, and numbers of parallel workers."""
+    """The memory in KiB and the numbers of parallel workers that the server's settings allow."""
 
     maintenance_work_mem: int
     shared_buffers: int
@@ -33,14 +33,14 @@ class ServerResources:
 
 @dataclass(frozen=True)
 class BuildSettings:
-    """What one build is given: KiB, and how many workers help."""
+    """The memory in KiB and the number of parallel workers of one build."""
 
     maintenance_work_mem: int
     maintenance_workers: int
 
 
 def graph_kib(rows: int, dimensions: int, m: int) -> int:
-    """How much memory the graph needs to be built without spilling, roughly: vectors of 2 bytes a number, 2m links."""
+    """Estimate the KiB in which the graph is built without spilling: 2 bytes for each number, and 2m links."""
     return int(rows * (2 * dimensions + 2 * m * _NEIGHBOUR_BYTES + _ELEMENT_BYTES) * _SPARE / _KIB)
 
 
@@ -57,7 +57,7 @@ def build_settings(
 
 
 async def read_resources(connection: Connection) -> ServerResources:
-    """The server's settings as this session has them."""
+    """Read the settings of the server that apply to this session."""
     with translated("reading the server's settings"):
         row = await connection.fetchrow(
             "SELECT pg_size_bytes(current_setting('maintenance_work_mem')) / 1024 AS maintenance_work_mem, "
@@ -72,7 +72,7 @@ async def read_resources(connection: Connection) -> ServerResources:
 async def prepare_build(
     connection: Connection, table: MemoryTable, *, m: int, memory: str | None, serving: bool
 ) -> None:
-    """Give this session what the build of the index may use; `memory` is what a person has set."""
+    """Set this session's memory and workers for the build; `memory` is the setting of a person, who is obeyed."""
     with translated("counting vectors"):
         rows = await connection.fetchval(f"SELECT count(*) FROM {table.qualified} WHERE {EMBEDDING_COLUMN} IS NOT NULL")
     server = await read_resources(connection)
@@ -81,7 +81,7 @@ async def prepare_build(
 
 
 async def use_least(connection: Connection) -> None:
-    """For a build that failed for want of memory: the server's own memory setting and no parallel workers."""
+    """Set the server's own memory and no parallel workers, for a build that failed because memory was short."""
     with translated("setting the memory of the index build"):
         await connection.execute("RESET maintenance_work_mem")
         await connection.execute("SELECT set_config('max_parallel_maintenance_workers', '0', false)")
@@ -97,7 +97,7 @@ async def vacuum_analyze(connection: Connection, table: MemoryTable) -> None:
 
 
 async def merge_pending_words(connection: Connection, table: MemoryTable) -> int:
-    """Move the entries that GIN indexes keep aside into place; every search reads those one by one. Returns pages.
+    """Merge the pending lists of the GIN indexes, which every search reads entry by entry; return the pages merged.
 
     Writes leave entries there until a vacuum comes by, and updates that only stored a vector leave as many as edits.
     """

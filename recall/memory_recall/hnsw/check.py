@@ -16,7 +16,7 @@ _ROUNDING = 1e-6
 
 
 async def measure_index(connection: Connection, table: MemoryTable, facts: IndexFacts, *, sample: int) -> float | None:
-    """Mean recall@10 over stored vectors chosen by chance; None when there are none."""
+    """Return the mean recall@10 over a random sample of stored vectors; None where there are none."""
     distance = f"OPERATOR({quoted(table.vector_schema or 'public')}.<=>)"
     to_it = f"{EMBEDDING_COLUMN} {distance} (SELECT {EMBEDDING_COLUMN} FROM {table.qualified} WHERE id = $1)"
     nearest = (
@@ -38,7 +38,7 @@ async def measure_index(connection: Connection, table: MemoryTable, facts: Index
 
 
 def _share(found: list[float], true: list[float]) -> float:
-    """How many of the found are as near as the true ones."""
+    """Return the share of the found rows that are as near as the true neighbours."""
     farthest = max(true) + _ROUNDING
     return sum(distance <= farthest for distance in found) / len(true)
 

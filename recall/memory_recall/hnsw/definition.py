@@ -13,7 +13,7 @@ _PGVECTORS_M, _PGVECTORS_EF = 16, 64  # of an index whose definition names none
 
 @dataclass(frozen=True)
 class IndexProgress:
-    """How far a running build is, as Postgres reports it."""
+    """The progress of a running build, as Postgres reports it."""
 
     phase: str
     fraction: float | None
@@ -37,12 +37,12 @@ class IndexFacts:
 
 
 def hnsw_name(table: MemoryTable, column: str = EMBEDDING_COLUMN) -> str:
-    """The name of the index that we build."""
+    """Return the name of the index that we build."""
     return f"idx_{table.name}_{column}"
 
 
 def hnsw_definition(table: MemoryTable, m: int, ef_construction: int, column: str = EMBEDDING_COLUMN) -> str:
-    """What follows CREATE INDEX CONCURRENTLY and the name."""
+    """Return the part of CREATE INDEX that follows the index's name."""
     operators = f"{quoted(table.vector_schema or 'public')}.halfvec_cosine_ops"
     return f"ON {table.qualified} USING hnsw ({column} {operators}) WITH (m = {m}, ef_construction = {ef_construction})"
 
@@ -82,7 +82,7 @@ SELECT phase, CASE WHEN tuples_total > 0 THEN tuples_done::float8 / tuples_total
 
 
 async def inspect_index(connection: AnyConnection, table: MemoryTable, column: str = EMBEDDING_COLUMN) -> IndexFacts:
-    """The index and, while one is being built, the progress of the build."""
+    """Return the index, and the progress of its build while there is one."""
     with translated("looking at the vector index"):
         found = await connection.fetchrow(find_statement(table, valid_only=False, column=column))
         progress = await connection.fetchrow(_PROGRESS, table.qualified)

@@ -37,11 +37,11 @@ class SearchedGraph:
 
     @property
     def known(self) -> bool:
-        """Whether there is an index at all."""
+        """Whether there is an index."""
         return self.m > 0
 
     def ef_search(self, depth: int) -> int:
-        """How many candidates the index scan keeps for a leg of this depth."""
+        """Return `hnsw.ef_search` for a leg of this depth: the number of candidates that the scan keeps."""
         wanted = max(depth, DENSE_DEPTH) * self._effort.margin * _widening(self.rows / self._effort.rows)
         return min(round(wanted), _MAX_EF_SEARCH)
 

@@ -28,7 +28,7 @@ class RecallMetrics:
         )  # fmt: skip
 
     def __call__(self, result: RecallResult) -> None:
-        """Count one recall."""
+        """Count and time one recall."""
         self._recalls.labels(result.mode, result.reason or NOT_DEGRADED).inc()
         timings = result.timings
         parts = {"embedding": timings.embedding, "database": timings.database, "total": timings.total}

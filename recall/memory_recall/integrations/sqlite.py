@@ -41,7 +41,7 @@ class SqliteRecall:
         return RecallResult(tuple(found), "lexical", None, Timings(total=milliseconds, database=milliseconds))
 
     def _search(self, query: RecallQuery) -> list[RecalledMemory]:
-        """Every memory down to the end of the page."""
+        """Return the memories of all pages up to the requested one."""
         terms = [term for word in query.text.split() if (term := word.replace('"', ""))]
         if not terms:
             return []

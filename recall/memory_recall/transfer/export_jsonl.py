@@ -22,7 +22,7 @@ _PREFETCH_ROWS = 500
 
 @dataclass(frozen=True)
 class ExportCounts:
-    """How many rows may leave, and how many may not; `deleted` ones may be sensitive too."""
+    """The numbers of rows that are exported and that are not; `deleted` rows may be sensitive too."""
 
     shareable: int
     sensitive: int
@@ -40,7 +40,7 @@ class Export:
         self.blank = 0
 
     async def memories(self) -> AsyncIterator[dict[str, Any]]:
-        """Each memory as a JSON object; fields that are NULL or that the table lacks are left out.
+        """Yield each memory as a JSON object, without fields that are NULL or that the table lacks.
 
         A row without text, which no import would take, is only counted.
         """
@@ -65,7 +65,7 @@ class Export:
 
 @asynccontextmanager
 async def exporting(connection: Connection, table: MemoryTable) -> AsyncIterator[Export]:
-    """A snapshot to export from; it ends with the block."""
+    """Open a snapshot to export from; it ends with the block."""
     with translated("exporting memories"):
         snapshot = connection.transaction(isolation="repeatable_read", readonly=True)
         await snapshot.start()

@@ -40,7 +40,7 @@ _STAGING = "memory_index_import"
 
 @dataclass(frozen=True)
 class ImportResult:
-    """What an import did; `sensitive` counts lines that say so."""
+    """The numbers of an import's lines; `sensitive` counts the lines marked as sensitive."""
 
     read: int
     inserted: int
@@ -132,7 +132,7 @@ async def _merge(connection: Connection, table: MemoryTable, read: int) -> Impor
 
 
 async def _move_sequence(connection: Connection, table: MemoryTable) -> None:
-    """Let the next id that the database gives be past every id that it was given, never back."""
+    """Raise the sequence of ids above every imported id; never lower it."""
     sequence = await connection.fetchval("SELECT pg_get_serial_sequence($1, 'id')", table.qualified)
     if sequence is None:
         return

@@ -35,7 +35,7 @@ Words = Annotated[StrictStr, BeforeValidator(_joined)]
 
 
 class MemoryLine(BaseModel):
-    """One memory as it stands in a line."""
+    """The fields of one line, already checked."""
 
     model_config = ConfigDict(extra="ignore", hide_input_in_errors=True)
 
@@ -51,7 +51,7 @@ class MemoryLine(BaseModel):
     created_at: datetime | None = None
 
     def record(self) -> dict[str, Any]:
-        """The columns that the line speaks about; None means that it does not."""
+        """Return the values of the columns; None for a field that the line lacks."""
         return {
             "id": self.id,
             "content": self.content,
@@ -66,7 +66,7 @@ class MemoryLine(BaseModel):
 
 
 class CorpusReader:
-    """Yields the memories of a file and remembers what is wrong with the others."""
+    """Yields the memories of a file and collects the mistakes of its other lines."""
 
     def __init__(self) -> None:
         self.complaints: list[str] = []
@@ -74,7 +74,7 @@ class CorpusReader:
         self.read = 0
 
     def memories(self, lines: Iterable[bytes]) -> Iterator[tuple[int, MemoryLine]]:
-        """Each good memory with its line number; stops keeping, not checking, once something is wrong."""
+        """Yield each correct memory with its line number; after a mistake, lines are checked but not yielded."""
         for number, line in enumerate(lines, start=1):
             if not line.strip():
                 continue
@@ -85,13 +85,13 @@ class CorpusReader:
                     yield number, memory
 
     def complain(self, number: int, problem: str) -> None:
-        """Note what is wrong with a line."""
+        """Record a mistake of a line."""
         self.complaint_count += 1
         if len(self.complaints) < MAX_COMPLAINTS:
             self.complaints.append(f"line {number}: {problem}")
 
     def require_clean(self) -> None:
-        """Refuse the whole file if anything in it is wrong.
+        """Refuse the whole file if any of its lines has a mistake.
 
         Raises:
             InvalidInput: with the first complaints.
