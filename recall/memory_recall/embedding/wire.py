@@ -22,6 +22,7 @@ from memory_recall.errors import (
     EmbedderRejected,
     EmbedderUnauthorized,
     EmbedderUnavailable,
+    InvalidConfiguration,
     MemoryIndexError,
     ModelMismatch,
 )
@@ -63,6 +64,17 @@ class Wire:
     base_url: str
     model: str | None
     dimensions: int | None
+
+    def __post_init__(self) -> None:
+        """Refuse an address with user information, which errors and the database would repeat.
+
+        Raises:
+            InvalidConfiguration: the URL holds a user name or a password.
+        """
+        if "@" in self.base_url:
+            raise InvalidConfiguration(
+                "The embedder's URL holds user information.", "Give the URL without it, and the key as the API key."
+            )
 
     def body(self, texts: Sequence[str], input_type: str) -> dict[str, Any]:
         """Return the body of an embeddings request."""

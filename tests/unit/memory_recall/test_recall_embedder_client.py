@@ -11,6 +11,7 @@ import httpx
 import numpy as np
 import pytest
 
+from memory_recall.embedding.blocking_client import HttpEmbedder
 from memory_recall.embedding.client import EmbedderClient
 from memory_recall.errors import (
     DimensionMismatch,
@@ -19,6 +20,7 @@ from memory_recall.errors import (
     EmbedderRejected,
     EmbedderUnauthorized,
     EmbedderUnavailable,
+    InvalidConfiguration,
     MemoryIndexError,
     ModelMismatch,
 )
@@ -189,3 +191,11 @@ async def test_an_unusable_model_list_is_a_broken_answer() -> None:
     async with client(lambda _: httpx.Response(200, json={"data": []})) as embedder:
         with pytest.raises(EmbedderBroken):
             await embedder.model_info()
+
+
+@pytest.mark.parametrize("client", [EmbedderClient, HttpEmbedder])
+def test_user_information_in_the_url_is_refused_and_not_repeated(client: type[EmbedderClient | HttpEmbedder]) -> None:
+    """Errors, logs and the database repeat the embedder's URL, so it must hold no password."""
+    with pytest.raises(InvalidConfiguration) as raised:
+        client("http://svc:hunter2@embedder:8080")
+    assert "hunter2" not in f"{raised.value!r} {raised.value}"
