@@ -3,6 +3,7 @@
 import ast
 import re
 import subprocess
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ ROOT = Path(__file__).parents[3]
 MODULE_LINES = 300
 LONGEST_MODULE = 450
 LONGEST_FUNCTION = 42
+MODULES_IN_A_FOLDER = 15
 REASON = re.compile(r"Longer than 300 lines because \w+")  # on one of a module's first 30 lines
 
 
@@ -62,6 +64,15 @@ def test_modules_stay_readable() -> None:
 def test_a_module_of_more_than_300_lines_needs_a_reason(lines: int, top: str, refused: bool) -> None:
     """The reason stands in a comment or a docstring near the top, and no reason allows more than 450 lines."""
     assert too_long("\n".join([top, *["x = 1"] * (lines - 1)])) is refused
+
+
+def test_folders_stay_readable() -> None:
+    """No folder of the packages, benchmarks or development cluster has more than fifteen modules."""
+    roots = tuple(ROOT / name for name in ("recall", "operator", "embedder-service", "benchmarks", "devcluster"))
+    modules = [path for path in SHIPPED if any(map(path.is_relative_to, roots))]
+    counts = Counter(str(path.parent.relative_to(ROOT)) for path in modules if path.name != "__init__.py")
+    assert counts["benchmarks/memory_bench/recall"] > 1
+    assert {folder: count for folder, count in counts.items() if count > MODULES_IN_A_FOLDER} == {}
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: str(path.relative_to(ROOT)))
