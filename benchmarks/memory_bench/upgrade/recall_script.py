@@ -27,7 +27,8 @@ _FORMER = {
 def library(which: str) -> dict[str, Any]:
     """Return what the loop uses of the library, by name."""
     if which == "former":
-        return {name: getattr(importlib.import_module(module), name) for name, module in _FORMER.items()}
+        former = {name: getattr(importlib.import_module(module), name) for name, module in _FORMER.items()}
+        return {**former, "budgets": {"embedding_budget": _EMBEDDING_BUDGET}}
     from memory_recall.embedding.client import EmbedderClient
     from memory_recall.postgres.connection import create_pool
     from memory_recall.search.hybrid_recall import HybridRecall
@@ -38,13 +39,14 @@ def library(which: str) -> dict[str, Any]:
         "EmbedderClient": EmbedderClient,
         "create_pool": create_pool,
         "Settings": Settings,
+        "budgets": {"embedding_budget": _EMBEDDING_BUDGET, "time_budget": 2 * _EMBEDDING_BUDGET},
     }
 
 
 async def answer(recall: Any, question: str, client: str) -> dict[str, Any]:  # noqa: ANN401  (either library's)
     """Recall once and return what became of it."""
     try:
-        result = await recall.recall(question, limit=5)
+        result = await recall.recall(question)
     except Exception as error:  # noqa: BLE001  (whatever it is, it counts as an error)
         return {"client": client, "error": f"{type(error).__name__}: {error}", "reason": None, "found": 0}
     return {"client": client, "error": None, "reason": result.reason, "found": len(result.memories)}
@@ -60,7 +62,7 @@ async def main(which: str) -> None:
     embedder = used["EmbedderClient"](settings.embedder_url, settings.model)
 
     def client() -> Any:  # noqa: ANN401  (either library's)
-        return used["HybridRecall"](pool, embedder, embedding_budget=_EMBEDDING_BUDGET)
+        return used["HybridRecall"](pool, embedder, **used["budgets"])
 
     lasting = client()
     while not stopped.done():

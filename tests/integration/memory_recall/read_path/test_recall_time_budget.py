@@ -1,0 +1,219 @@
+"""A recall answers or refuses within its time budget, whatever the database does, and leaves nothing behind."""
+
+import asyncio
+import gc
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+import asyncpg
+import pytest
+
+from memory_recall import DatabaseUnreachable, Degraded, HybridRecall, RecallQuery
+from tests.integration.memory_recall.read_path.vectors import axis
+
+BUDGET = 0.35  # seconds; no divisor of the cleanup's second, lest a connect be cancelled in the moment in which it ends
+PATIENCE = 60.0  # seconds, after which a recall that its budget does not end fails the test
+
+
+class BlackHole:
+    """Stands before Postgres and, from a moment on, takes connections and bytes and never answers, as a failover does.
+
+    A connection that it swallowed stays silent for good, also after the server has come back.
+    """
+
+    def __init__(self, dsn: str) -> None:
+        parts = urlsplit(dsn)
+        self._upstream = (parts.hostname, parts.port)
+        self._dsn = dsn
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+        self._silent = False
+        self._went_silent = asyncio.Event()
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._accepted, "127.0.0.1", 0)
+        return self
+
+    async def __aexit__(self, *_exc: object) -> None:
+        assert self._server is not None
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    @property
+    def dsn(self) -> str:
+        assert self._server is not None
+        host, port = self._server.sockets[0].getsockname()
+        return self._dsn.replace(f"{self._upstream[0]}:{self._upstream[1]}", f"{host}:{port}")
+
+    def swallow(self) -> None:
+        self._silent = True
+        self._went_silent.set()
+
+    def answer_new_connections(self) -> None:
+        self._silent = False
+        self._went_silent = asyncio.Event()
+
+    def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.ensure_future(self._serve(reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            if not self._silent:
+                up_reader, up_writer = await asyncio.open_connection(*self._upstream)
+                try:
+                    pumps = [
+                        asyncio.ensure_future(pump) for pump in (_pump(reader, up_writer), _pump(up_reader, writer))
+                    ]
+                    silence = asyncio.ensure_future(self._went_silent.wait())
+                    await asyncio.wait([*pumps, silence], return_when=asyncio.FIRST_COMPLETED)
+                    silent = silence.done()
+                    for task in (*pumps, silence):
+                        task.cancel()
+                    await asyncio.gather(*pumps, silence, return_exceptions=True)
+                    if not silent:
+                        return
+                finally:
+                    up_writer.transport.abort()
+            while await reader.read(65_536):  # swallowed, until the client hangs up
+                pass
+        finally:
+            writer.transport.abort()
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with suppress(ConnectionError):
+        while data := await reader.read(65_536):
+            writer.write(data)
+            await writer.drain()
+
+
+@pytest.fixture
+async def complaints() -> AsyncIterator[list[str]]:
+    """What the event loop complains about, such as an exception that nobody retrieved; the test must leave it empty."""
+    heard: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: heard.append(str(context)))
+    yield heard
+    gc.collect()
+    await asyncio.sleep(0)
+    assert heard == []
+
+
+@pytest.fixture
+async def hole(database: Any) -> AsyncIterator[BlackHole]:
+    async with BlackHole(database.dsn) as made:
+        yield made
+
+
+@pytest.mark.usefixtures("complaints")
+async def test_an_exhausted_pool_refuses_the_recall_and_serves_the_next(memories: Any, database: Any) -> None:
+    """Waiting for a connection is part of the budget; the connection is not lost to the pool."""
+    wanted = await memories.add("the kettle boils")
+    async with asyncpg.create_pool(database.dsn, min_size=1, max_size=1) as pool:
+        recall = HybridRecall(pool, time_budget=BUDGET)
+        async with pool.acquire(), asyncio.timeout(PATIENCE):
+            for _ in range(3):
+                with pytest.raises(DatabaseUnreachable, match=r"within its 0\.35 seconds"):
+                    await recall.recall("kettle")
+        assert (await recall.recall("kettle")).ids == [wanted]
+        assert pool.get_idle_size() == pool.get_size()
+        await recall.close()
+
+
+@pytest.mark.parametrize("warm", [True, False], ids=["amid its statements", "while it connects"])
+@pytest.mark.usefixtures("complaints")
+async def test_a_server_that_no_longer_answers_refuses_the_recall_and_serves_again_when_it_is_back(
+    memories: Any, hole: BlackHole, warm: bool
+) -> None:
+    """Neither the statement, nor its cancellation, nor the return of its connection is waited for."""
+    wanted = await memories.add("the kettle boils")
+    async with asyncio.timeout(PATIENCE):
+        pool = await asyncpg.create_pool(hole.dsn, min_size=int(warm), max_size=2)
+        recall = HybridRecall(pool, time_budget=BUDGET)
+        if warm:
+            await recall.recall("kettle")
+        hole.swallow()
+        for _ in range(3):
+            with pytest.raises(DatabaseUnreachable):
+                await recall.recall("kettle")
+        hole.answer_new_connections()
+        assert await _once_it_is_back(recall) == [wanted]
+        await recall.close()
+        await pool.close()
+
+
+@pytest.mark.usefixtures("complaints")
+async def test_a_recall_within_a_transaction_is_refused_as_promptly(memories: Any, hole: BlackHole) -> None:
+    """Where Postgres compiles, a recall is one of three statements, and its rollback is not waited for either."""
+    await memories.pool.execute(
+        "CREATE FUNCTION public.pg_jit_available() RETURNS boolean LANGUAGE sql AS 'SELECT true'"
+    )
+    wanted = await memories.add("the kettle boils")
+    async with asyncio.timeout(PATIENCE):
+        settings = {"search_path": "public, pg_catalog"}
+        pool = await asyncpg.create_pool(hole.dsn, min_size=1, max_size=1, server_settings=settings)
+        recall = HybridRecall(pool, time_budget=BUDGET)
+        await recall.recall("kettle")
+        hole.swallow()
+        with pytest.raises(DatabaseUnreachable):
+            await recall.recall("kettle")
+        hole.answer_new_connections()
+        assert await _once_it_is_back(recall) == [wanted]
+        await recall.close()
+        await pool.close()
+
+
+async def _until(connection: Any, condition: str) -> None:
+    while not await connection.fetchval(f"SELECT {condition}"):  # noqa: ASYNC110  (it is the database that changes)
+        await asyncio.sleep(0.01)
+
+
+async def _once_it_is_back(recall: HybridRecall) -> list[int]:
+    while True:
+        with suppress(DatabaseUnreachable):
+            return (await recall.recall("kettle")).ids
+
+
+@pytest.mark.usefixtures("complaints")
+async def test_a_caller_that_gives_up_leaves_no_statement_behind(memories: Any, database: Any) -> None:
+    """Its statement is cancelled in Postgres, and its connection returns to the pool."""
+    await memories.add("the kettle boils")
+    async with asyncio.timeout(PATIENCE), asyncpg.create_pool(database.dsn, min_size=1, max_size=1) as pool:
+        recall = HybridRecall(pool, time_budget=PATIENCE)
+        await recall.recall("kettle")
+        async with memories.pool.acquire() as other, other.transaction():
+            await other.execute("LOCK TABLE memories IN ACCESS EXCLUSIVE MODE")
+            blocked = asyncio.create_task(recall.recall("kettle"))
+            await _until(other, "EXISTS (SELECT FROM pg_locks WHERE NOT granted)")
+            blocked.cancel()
+            with suppress(asyncio.CancelledError):
+                await blocked
+            await _until(other, "NOT EXISTS (SELECT FROM pg_locks WHERE NOT granted)")
+        assert (await recall.recall("kettle")).ids
+        await recall.close()
+
+
+@pytest.mark.usefixtures("complaints")
+async def test_a_slow_embedder_leaves_time_for_the_lexical_answer(memories: Any) -> None:
+    """Its own budget ends first, and an exception that it raises afterwards is nobody's."""
+    wanted = await memories.add("the kettle boils", vector=axis(1.0))
+
+    class Late:
+        model = "tiny"
+
+        async def embed_query(self, _: str) -> list[float]:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                raise ConnectionError("too late") from None
+            return []
+
+    recall = memories.recalling(Late(), embedding_budget=0.05)
+    result = await recall.recall(RecallQuery("kettle"))
+    assert result.ids == [wanted]
+    assert result.reason in {Degraded.EMBEDDER_TIMEOUT, Degraded.EMBEDDER_FAILED}

@@ -1,0 +1,77 @@
+"""The Python of the library's documents runs as it stands there, and imports from the top of the package only."""
+
+import asyncio
+import os
+import re
+import sqlite3
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memory_recall.integrations.sqlite import create_schema
+from tests.integration.memory_recall.fake_embedder import vector_of
+
+ROOT = Path(__file__).parents[3]
+README, GUIDE = ROOT / "recall" / "README.md", ROOT / "docs" / "recall.md"
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+TEXT = "the zigbee dongle hangs"
+GIVEN_BY_THE_READER = """
+import asyncpg
+from fastapi import FastAPI
+
+class Embedder:
+    async def embed_query(self, text):
+        return [0.0]
+
+pool, embedder, app = asyncpg.create_pool("postgresql://nobody@127.0.0.1:1/nothing"), Embedder(), FastAPI()
+def current_user_id():
+    return "ana"
+"""
+
+
+def blocks(document: Path) -> str:
+    found = BLOCK.findall(document.read_text())
+    assert found
+    return "\n".join(found)
+
+
+async def run(program: str, environment: dict[str, str]) -> str:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", program, env={**os.environ, **environment},
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    out, err = await process.communicate()
+    assert process.returncode == 0, err.decode()
+    return out.decode()
+
+
+@pytest.mark.parametrize("document", [README, GUIDE], ids=["README", "guide"])
+def test_documents_import_from_the_top_of_the_package_only(document: Path) -> None:
+    """A reader need not know the rooms."""
+    assert "from memory_recall import" in blocks(document)
+    assert re.findall(r"(?:from|import) memory_recall\.\S+", document.read_text()) == []
+
+
+async def test_the_readme_s_examples_recall_from_postgres_and_sqlite(bench: Any, tmp_path: Path) -> None:
+    """With nothing around them but the two addresses and the file that they name."""
+    async with bench.database.connection() as connection:
+        vector = [float(number) for number in vector_of(TEXT, 8)]
+        insert = "INSERT INTO memories (content, embedding) VALUES ($1, $2::real[]::halfvec)"
+        await connection.execute(insert, TEXT, vector)
+    file = tmp_path / "cache.sqlite"
+    cache = sqlite3.connect(file)
+    create_schema(cache)
+    cache.execute("INSERT INTO memories (content) VALUES ('a zigbee dongle in a cache')")
+    cache.commit()
+    names = {"DATABASE_URL": bench.database.dsn, "EMBEDDER_URL": bench.embedder.url, "CACHE_FILE": str(file)}
+    given = "".join(f"{name} = {value!r}\n" for name, value in names.items())
+    shown = await run(given + blocks(README), {})
+    assert TEXT in shown
+    assert "a zigbee dongle in a cache" in shown
+
+
+async def test_the_guide_s_examples_run() -> None:
+    """Beside what they say that the reader has: a pool, an embedder, an application and its users."""
+    await run(f"EMBEDDER_URL = 'http://127.0.0.1:9'\n{GIVEN_BY_THE_READER}\n{blocks(GUIDE)}", {})
