@@ -22,8 +22,13 @@ class ShieldedRequests:
         """Return the result of the request; if this call is cancelled, the request goes on until its own timeout."""
         task = asyncio.create_task(request)
         self._under_way.add(task)
-        task.add_done_callback(self._under_way.discard)
+        task.add_done_callback(self._ended)
         return await asyncio.shield(task)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._under_way.discard(task)
+        if not task.cancelled():
+            task.exception()  # retrieves what nobody waits for any more, which Python would print
 
     async def close(self) -> None:
         """Cancel the requests that are under way."""

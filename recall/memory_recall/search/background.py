@@ -26,7 +26,8 @@ class BackgroundTasks:
             task.exception()  # marks it as retrieved
 
     async def close(self) -> None:
-        """Cancel what still runs and wait for its end."""
+        """Cancel what still runs and wait for its end; what is being cleaned up after a cancellation is left to it."""
         for task in self._running:
-            task.cancel()
+            if not task.cancelling():
+                task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
