@@ -1,7 +1,7 @@
-"""The demonstration: from nothing to answers by meaning, told step by step.
+"""The demonstration: from memories without an index to measured hybrid recall, step by step.
 
-The story is the same wherever it runs: memories exist, an index is brought to them, the answers before and after are
-measured. Only the *stand* differs: a real cluster, where a `MemoryIndex` object and the operator do the work, or this
-machine, where the same programs run as processes. `story` holds what both share; everything that decides something
-(is this data set sound? did it all hold? which questions show the difference?) is a pure function with its own tests.
+The steps are the same everywhere: memories are stored, an index is made for them, and the answers before and after are
+measured. Only the environment differs: a real cluster, where a `MemoryIndex` object and the operator make the index,
+or this machine, where the same programs run as processes. `scenario` holds the steps. Every decision (whether a data
+set is usable, whether all promises held, which questions show the difference) is a pure function with its own tests.
 """

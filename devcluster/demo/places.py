@@ -5,14 +5,14 @@ from pathlib import Path
 
 import devcluster
 from devcluster.cluster import Cluster
-from devcluster.demo import story
-from devcluster.demo.cluster import ClusterStand, Names
+from devcluster.demo import scenario
+from devcluster.demo.cluster import ClusterEnvironment, Names
+from devcluster.demo.console import DemoConsole
 from devcluster.demo.dataset import Dataset
 from devcluster.demo.diagnosis import of_pods
-from devcluster.demo.local import local_stand
-from devcluster.demo.narrator import Narrator
-from devcluster.demo.stand import DemoError
-from devcluster.demo.story import Record
+from devcluster.demo.environment import DemoError
+from devcluster.demo.local import local_environment
+from devcluster.demo.scenario import Record
 from devcluster.errors import DevclusterError, UnsupportedError
 from devcluster.install import OPERATOR_NAMESPACE, install_operator
 from devcluster.settings import REPOSITORY, DriverName, Settings
@@ -23,18 +23,18 @@ INSTANCES = 2
 KEPT_NAME = "demo"
 
 
-def on_this_machine(narrator: Narrator, dataset: Dataset, record: Record) -> None:
+def on_this_machine(console: DemoConsole, dataset: Dataset, record: Record) -> None:
     """Run the demo without a cluster, which it says before anything else."""
-    narrator.say(
+    console.say(
         "Without a cluster: Postgres, embedder and command line run as processes of this machine. The path of the data"
         " is the real one; Kubernetes, CloudNativePG and the operator are not shown."
     )
-    with local_stand(narrator, Settings().cache_dir / MODEL_FILE) as stand:
-        story.tell(stand, narrator, dataset, record)
+    with local_environment(console, Settings().cache_dir / MODEL_FILE) as environment:
+        scenario.run(environment, console, dataset, record)
 
 
 def on_a_cluster(
-    narrator: Narrator, dataset: Dataset, record: Record, *, driver: DriverName | None, keep: bool
+    console: DemoConsole, dataset: Dataset, record: Record, *, driver: DriverName | None, keep: bool
 ) -> None:
     """Run the demo on a cluster of its own, with CloudNativePG, Postgres and the operator from its chart."""
     settings = Settings().model_copy(update={"driver": driver} if driver else {})
@@ -43,29 +43,29 @@ def on_a_cluster(
     except DevclusterError as error:
         raise UnsupportedError(error.message, detail=error.detail, remedy=error.remedy) from error
     name = KEPT_NAME if keep else f"{KEPT_NAME}-{os.getpid()}"
-    with devcluster.start(name, settings=settings, reporter=narrator, detached=keep) as cluster:
+    with devcluster.start(name, settings=settings, reporter=console, detached=keep) as cluster:
         record.learn(cluster=str(cluster.driver))
         try:
-            story.tell(_stand(cluster, narrator, dataset, settings), narrator, dataset, record)
+            scenario.run(_prepared(cluster, console, dataset, settings), console, dataset, record)
         finally:
             if keep:
-                narrator.say(_how_to_go_on(cluster))
+                console.say(_how_to_go_on(cluster))
 
 
-def _stand(cluster: Cluster, narrator: Narrator, dataset: Dataset, settings: Settings) -> ClusterStand:
-    devcluster.install_cnpg(cluster, settings=settings, reporter=narrator)
-    images = devcluster.load_images(cluster, settings=settings, reporter=narrator)
-    postgres = devcluster.create_postgres(cluster, instances=INSTANCES, reporter=narrator)
-    with narrator.step("helm install charts/memory-index") as step:
+def _prepared(cluster: Cluster, console: DemoConsole, dataset: Dataset, settings: Settings) -> ClusterEnvironment:
+    devcluster.install_cnpg(cluster, settings=settings, reporter=console)
+    images = devcluster.load_images(cluster, settings=settings, reporter=console)
+    postgres = devcluster.create_postgres(cluster, instances=INSTANCES, reporter=console)
+    with console.step("helm install charts/memory-index") as step:
         try:
             install_operator(cluster, operator_image=images.operator, embedder_image=images.embedder)
         except DevclusterError as error:
             raise DemoError(f"{error}\n{of_pods(cluster, OPERATOR_NAMESPACE)}") from error
         step.result = "the operator is ready"
-    stand = ClusterStand(postgres, MANIFEST, rows=len(dataset.memories))
-    with narrator.step("A user's namespace, Secret and toolbox pod"):
-        stand.prepare(images.operator)
-    return stand
+    environment = ClusterEnvironment(postgres, MANIFEST, rows=len(dataset.memories))
+    with console.step("A user's namespace, Secret and toolbox pod"):
+        environment.prepare(images.operator)
+    return environment
 
 
 def _how_to_go_on(cluster: Cluster) -> str:

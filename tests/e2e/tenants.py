@@ -15,8 +15,8 @@ import orjson
 
 from devcluster.cluster import Cluster
 from devcluster.demo import follow, objects
-from devcluster.demo.stand import DIMENSIONS, MODEL, last_object
-from devcluster.demo.story import AFTER
+from devcluster.demo.environment import DIMENSIONS, MODEL, last_object
+from devcluster.demo.scenario import AFTER
 from devcluster.demo.verdict import Counts
 from devcluster.postgres import Postgres, create_database
 from tests.e2e.texts import Row, as_csv

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from devcluster.demo.environment import MODEL, last_object
 from devcluster.demo.objects import TOOLBOX
-from devcluster.demo.stand import MODEL, last_object
 from memory_embedder.models.profiles import PROFILES
 from tests.e2e.conftest import Platform, open_tenant
 from tests.e2e.injected_faults import RECOVERY_SECONDS, assert_no_row_lost, kill, wait_until_under_way

@@ -15,7 +15,7 @@ from typing import Any
 import devcluster
 from devcluster.cluster import Cluster
 from devcluster.demo import follow, objects
-from devcluster.demo.stand import DIMENSIONS, MODEL
+from devcluster.demo.environment import DIMENSIONS, MODEL
 from devcluster.errors import CommandError
 from devcluster.images.project import build_former_operator
 from devcluster.install import install_operator

@@ -9,7 +9,7 @@ import typer
 from typer.testing import CliRunner, Result
 
 from devcluster.demo import app
-from devcluster.demo.stand import DemoError
+from devcluster.demo.environment import DemoError
 from devcluster.demo.verdict import Counts, Recall
 from devcluster.errors import UnsupportedError
 

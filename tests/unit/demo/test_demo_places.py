@@ -5,9 +5,9 @@ from rich.console import Console
 
 import devcluster
 from devcluster.demo import places
+from devcluster.demo.console import DemoConsole
 from devcluster.demo.dataset import Dataset
-from devcluster.demo.narrator import Narrator
-from devcluster.demo.story import Record
+from devcluster.demo.scenario import Record
 from devcluster.demo.verdict import Outcome
 from devcluster.errors import DevclusterError, UnsupportedError
 
@@ -15,8 +15,8 @@ DATASET = Dataset("set", (), ())
 
 
 def visit(*, keep: bool = False) -> None:
-    narrator, record = Narrator(Console(quiet=True)), Record(Outcome(None, 0))
-    places.on_a_cluster(narrator, DATASET, record, driver=None, keep=keep)
+    console, record = DemoConsole(Console(quiet=True)), Record(Outcome(None, 0))
+    places.on_a_cluster(console, DATASET, record, driver=None, keep=keep)
 
 
 def failing(message: str) -> object:

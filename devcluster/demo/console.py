@@ -1,7 +1,7 @@
 """Progress of the demo on stderr: named steps with the time they took, on a terminal and in a log.
 
 On a terminal a running step is one line that is updated; in a log it is a line when it begins, a line when its note has
-changed and some seconds have passed, and a line when it ends. stdout belongs to the final JSON object. A narrator
+changed and some seconds have passed, and a line when it ends. stdout belongs to the final JSON object. A console
 is also a `devcluster.progress.Reporter`, so that the steps of starting a cluster appear in the same voice.
 """
 
@@ -71,7 +71,7 @@ class Step:
         return block
 
 
-class Narrator:
+class DemoConsole:
     """A writer of progress on one console."""
 
     def __init__(self, console: Console, clock: Clock = time.monotonic) -> None:

@@ -7,11 +7,11 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from devcluster.demo import story
+from devcluster.demo import scenario
+from devcluster.demo.console import DemoConsole
 from devcluster.demo.dataset import Dataset, LabelledQuery, Memory, Query
-from devcluster.demo.narrator import Narrator
-from devcluster.demo.stand import Completed, DemoError, Speed
-from devcluster.demo.story import Record
+from devcluster.demo.environment import Completed, DemoError, Speed
+from devcluster.demo.scenario import Record
 from devcluster.demo.verdict import Counts, Outcome, Recall
 
 DATASET = Dataset(
@@ -22,7 +22,7 @@ DATASET = Dataset(
 ROWS = {"rows": 2, "embedded": 1, "sensitive": 1, "sensitive_embedded": 0, "deleted": 0}
 
 
-class Player:
+class FakeEnvironment:
     """A fake that answers every command as in a successful run."""
 
     driver: str | None = "node"
@@ -31,7 +31,7 @@ class Player:
         self.log: list[str] = []
         self.rows = dict(ROWS)
 
-    def run(self, arguments: Sequence[str], stdin: str | None = None) -> Completed:  # noqa: ARG002 - the seam's own
+    def run(self, arguments: Sequence[str], stdin: str | None = None) -> Completed:  # noqa: ARG002 - the protocol's own
         self.log.append(" ".join(arguments[1:3]))
         answers: dict[str, object] = {
             "migrate": {"revision": "0001"},
@@ -45,11 +45,11 @@ class Player:
         }
         return Completed(3 if arguments[1] == "migrate" else 0, json.dumps(answers[arguments[1]]), "")
 
-    def sql(self, statement: str) -> str:  # noqa: ARG002 - the seam's own
+    def sql(self, statement: str) -> str:  # noqa: ARG002 - the protocol's own
         self.log.append("sql")
         return json.dumps(self.rows)
 
-    def bring_index(self, narrator: Narrator) -> None:  # noqa: ARG002 - the seam's own
+    def bring_index(self, console: DemoConsole) -> None:  # noqa: ARG002 - the protocol's own
         self.log.append("index")
 
     def backfill_speed(self) -> Speed | None:
@@ -62,38 +62,38 @@ def output() -> StringIO:
 
 
 @pytest.fixture
-def narrator(output: StringIO) -> Narrator:
-    return Narrator(Console(file=output, width=160))
+def console(output: StringIO) -> DemoConsole:
+    return DemoConsole(Console(file=output, width=160))
 
 
-def test_memories_are_imported_before_the_index_is_made(narrator: Narrator) -> None:
-    player = Player()
-    story.tell(player, narrator, DATASET, Record(Outcome(None, 0)))
-    assert player.log[:4] == ["migrate --json", "import -", "sql", "index"]
+def test_memories_are_imported_before_the_index_is_made(console: DemoConsole) -> None:
+    environment = FakeEnvironment()
+    scenario.run(environment, console, DATASET, Record(Outcome(None, 0)))
+    assert environment.log[:4] == ["migrate --json", "import -", "sql", "index"]
 
 
-def test_the_record_contains_what_was_measured(narrator: Narrator) -> None:
+def test_the_record_contains_what_was_measured(console: DemoConsole) -> None:
     record = Record(Outcome("node", 0))
-    story.tell(Player(), narrator, DATASET, record)
+    scenario.run(FakeEnvironment(), console, DATASET, record)
     assert record.outcome == Outcome("node", 0, ready=True, counts=Counts(**ROWS), recall=Recall(0.5, 0.25, 0.75))
 
 
-def test_the_backfill_is_compared_with_the_embedders_own_speed(narrator: Narrator, output: StringIO) -> None:
-    story.tell(Player(), narrator, DATASET, Record(Outcome(None, 0)))
+def test_the_backfill_is_compared_with_the_embedders_own_speed(console: DemoConsole, output: StringIO) -> None:
+    scenario.run(FakeEnvironment(), console, DATASET, Record(Outcome(None, 0)))
     said = "backfill 17.0 rows/s, 2,280 tokens/s; embedder alone 20.0 documents/s, 2,400 tokens/s: 0.95"
     assert said in output.getvalue()
 
 
-def test_missing_rows_end_the_demo_before_the_index(narrator: Narrator) -> None:
-    player = Player()
-    player.rows["rows"] = 1
+def test_missing_rows_end_the_demo_before_the_index(console: DemoConsole) -> None:
+    environment = FakeEnvironment()
+    environment.rows["rows"] = 1
     with pytest.raises(DemoError, match="2 memories, the database holds 1"):
-        story.tell(player, narrator, DATASET, Record(Outcome(None, 0)))
-    assert "index" not in player.log
+        scenario.run(environment, console, DATASET, Record(Outcome(None, 0)))
+    assert "index" not in environment.log
 
 
-def test_results_from_before_a_failure_stay_in_the_record(narrator: Narrator) -> None:
-    class Forgetful(Player):
+def test_results_from_before_a_failure_stay_in_the_record(console: DemoConsole) -> None:
+    class FailingAtEvaluation(FakeEnvironment):
         def run(self, arguments: Sequence[str], stdin: str | None = None) -> Completed:
             if arguments[1] == "evaluate":
                 return Completed(1, "", "the embedder is away")
@@ -101,7 +101,7 @@ def test_results_from_before_a_failure_stay_in_the_record(narrator: Narrator) ->
 
     record = Record(Outcome("node", 0))
     with pytest.raises(DemoError, match="the embedder is away"):
-        story.tell(Forgetful(), narrator, DATASET, record)
+        scenario.run(FailingAtEvaluation(), console, DATASET, record)
     assert record.outcome.ready
     assert record.outcome.counts == Counts(**ROWS)
     assert record.outcome.recall is None

@@ -11,10 +11,10 @@ from dataclasses import replace
 import orjson
 
 from devcluster.demo import questions
+from devcluster.demo.console import DemoConsole, clock_text
 from devcluster.demo.dataset import Dataset, LabelledQuery, evaluation_lines
-from devcluster.demo.narrator import Narrator, clock_text
+from devcluster.demo.environment import EXTENSION_MISSING, DemoEnvironment, DemoError, Speed, memory
 from devcluster.demo.questions import Answer, Comparison
-from devcluster.demo.stand import EXTENSION_MISSING, DemoError, Speed, Stand, memory
 from devcluster.demo.verdict import MODES, Counts, Outcome, Recall
 
 THROUGHPUT_ROWS = 1000
@@ -46,39 +46,39 @@ class Record:
         self.outcome = replace(self.outcome, **facts)  # type: ignore[arg-type]  # each fact names its field
 
 
-def tell(stand: Stand, narrator: Narrator, dataset: Dataset, record: Record) -> None:
+def run(environment: DemoEnvironment, console: DemoConsole, dataset: Dataset, record: Record) -> None:
     """Run all steps, from memories without an index to measured hybrid recall."""
-    store(stand, narrator, dataset)
-    stand.bring_index(narrator)
+    store(environment, console, dataset)
+    environment.bring_index(console)
     record.learn(ready=True)
-    check_rows(stand, narrator, record)
-    evaluate(stand, narrator, dataset, record)
-    compare(stand, narrator, dataset)
-    measure_throughput(stand, narrator)
+    check_rows(environment, console, record)
+    evaluate(environment, console, dataset, record)
+    compare(environment, console, dataset)
+    measure_throughput(environment, console)
 
 
-def store(stand: Stand, narrator: Narrator, dataset: Dataset) -> None:
+def store(environment: DemoEnvironment, console: DemoConsole, dataset: Dataset) -> None:
     """Create a table of memories without vectors."""
-    with narrator.step("Create the table of memories") as step:
-        answer = memory(stand, "migrate", accept=(0, EXTENSION_MISSING))
+    with console.step("Create the table of memories") as step:
+        answer = memory(environment, "migrate", accept=(0, EXTENSION_MISSING))
         step.result = f"schema revision {answer.get('revision', '0001')}; the vectors' part waits for pgvector"
-    with narrator.step(f"Import {len(dataset.memories)} memories of “{dataset.name}”") as step:
-        memory(stand, "import", "-", stdin=dataset.corpus_lines())
-        counted = counts(stand, BEFORE)
+    with console.step(f"Import {len(dataset.memories)} memories of “{dataset.name}”") as step:
+        memory(environment, "import", "-", stdin=dataset.corpus_lines())
+        counted = counts(environment, BEFORE)
         step.result = f"{counted.rows} rows, {counted.sensitive} of them sensitive"
     if counted.rows != len(dataset.memories) or counted.sensitive != dataset.sensitive:
         raise DemoError(f"the set has {len(dataset.memories)} memories, the database holds {counted.rows}")
 
 
-def counts(stand: Stand, statement: str = AFTER) -> Counts:
+def counts(environment: DemoEnvironment, statement: str = AFTER) -> Counts:
     """Count rows in the database."""
-    return Counts(**orjson.loads(stand.sql(" ".join(statement.split()))))
+    return Counts(**orjson.loads(environment.sql(" ".join(statement.split()))))
 
 
-def check_rows(stand: Stand, narrator: Narrator, record: Record) -> None:
+def check_rows(environment: DemoEnvironment, console: DemoConsole, record: Record) -> None:
     """Count in the database which rows have a vector, the sensitive ones apart."""
-    with narrator.step("Ask Postgres which rows have a vector") as step:
-        counted = counts(stand)
+    with console.step("Ask Postgres which rows have a vector") as step:
+        counted = counts(environment)
         step.result = (
             f"{counted.embedded} of {counted.expected} that may; "
             f"{counted.sensitive_embedded} of {counted.sensitive} sensitive ones"
@@ -86,63 +86,65 @@ def check_rows(stand: Stand, narrator: Narrator, record: Record) -> None:
     record.learn(counts=counted)
 
 
-def evaluate(stand: Stand, narrator: Narrator, dataset: Dataset, record: Record) -> None:
+def evaluate(environment: DemoEnvironment, console: DemoConsole, dataset: Dataset, record: Record) -> None:
     """Measure recall@10 of the lexical, the dense and the hybrid mode."""
-    with narrator.step(f"Ask {len(dataset.queries)} labelled questions") as step:
+    with console.step(f"Ask {len(dataset.queries)} labelled questions") as step:
         lines = evaluation_lines(dataset.queries)
-        answer = memory(stand, "evaluate", "--queries", "-", "--modes", ",".join(MODES), stdin=lines)
+        answer = memory(environment, "evaluate", "--queries", "-", "--modes", ",".join(MODES), stdin=lines)
         measured = Recall(**{mode: float(answer["recall@10"][mode]) for mode in MODES})
         step.result = "recall@10 " + ", ".join(f"{mode} {getattr(measured, mode):.3f}" for mode in MODES)
     record.learn(recall=measured)
 
 
-def compare(stand: Stand, narrator: Narrator, dataset: Dataset) -> None:
+def compare(environment: DemoEnvironment, console: DemoConsole, dataset: Dataset) -> None:
     """Show the lexical and the hybrid answers to a few questions side by side."""
     asked = questions.candidates(dataset)
-    with narrator.step(f"Show where the two differ most among {len(asked)} of them") as step:
+    with console.step(f"Show where the two differ most among {len(asked)} of them") as step:
         lines = evaluation_lines(asked, one_by_one=True)
-        measured = memory(stand, "evaluate", "--queries", "-", "--modes", "lexical,hybrid", stdin=lines)["strata"]
+        measured = memory(environment, "evaluate", "--queries", "-", "--modes", "lexical,hybrid", stdin=lines)["strata"]
         chosen = questions.most_different(asked, {key: _gain(one[MEASURE]) for key, one in measured.items()})
         comparisons = []
         for question in chosen:
-            comparisons.append(ask_both(stand, question))
+            comparisons.append(ask_both(environment, question))
             step.note(f"{len(comparisons)} of {len(chosen)}", fraction=len(comparisons) / len(chosen))
     for comparison in comparisons:
-        narrator.show(questions.table(comparison))
+        console.show(questions.table(comparison))
 
 
 def _gain(by_mode: Mapping[str, float]) -> float:
     return by_mode["hybrid"] - by_mode["lexical"]
 
 
-def ask_both(stand: Stand, question: LabelledQuery) -> Comparison:
+def ask_both(environment: DemoEnvironment, question: LabelledQuery) -> Comparison:
     """Answer a question in the lexical and in the hybrid mode."""
-    return Comparison(question, lexical=ask(stand, question, "lexical"), hybrid=ask(stand, question, "hybrid"))
+    return Comparison(
+        question, lexical=ask(environment, question, "lexical"), hybrid=ask(environment, question, "hybrid")
+    )
 
 
-def ask(stand: Stand, question: LabelledQuery, mode: str) -> tuple[Answer, ...]:
+def ask(environment: DemoEnvironment, question: LabelledQuery, mode: str) -> tuple[Answer, ...]:
     """Recall the best memories for a question in one mode."""
     scope: Sequence[str] = ("--user", question.query.user) if question.query.user else ()
     limit = ("--limit", str(questions.DEPTH))
-    answer = memory(stand, "recall", question.query.text, "--mode", mode, *limit, *scope)
+    answer = memory(environment, "recall", question.query.text, "--mode", mode, *limit, *scope)
     return tuple(Answer(int(row["id"]), str(row["content"])) for row in answer["memories"])
 
 
-def measure_throughput(stand: Stand, narrator: Narrator) -> None:
+def measure_throughput(environment: DemoEnvironment, console: DemoConsole) -> None:
     """Compare the backfill's speed with the embedder's own."""
-    with narrator.step("Compare the backfill with the embedder's own speed") as step:
-        report = memory(stand, "backfill", "--dry-run", "--limit", str(THROUGHPUT_ROWS))
-        alone, backfill = Speed.of(report, rows="documents"), stand.backfill_speed()
-        said = f"embedder alone {_told(alone, 'documents')}"
+    with console.step("Compare the backfill with the embedder's own speed") as step:
+        report = memory(environment, "backfill", "--dry-run", "--limit", str(THROUGHPUT_ROWS))
+        alone, backfill = Speed.of(report, rows="documents"), environment.backfill_speed()
+        said = f"embedder alone {_speed_text(alone, 'documents')}"
         if backfill is None:
             step.result = f"{said}; the backfill reported nothing"
             return
         share = backfill.tokens / alone.tokens
         verdict = "" if share >= THROUGHPUT_GOAL else f", below the goal of {THROUGHPUT_GOAL}"
-        step.result = f"backfill {_told(backfill, 'rows')}; {said}: {share:.2f}{verdict}"
+        step.result = f"backfill {_speed_text(backfill, 'rows')}; {said}: {share:.2f}{verdict}"
 
 
-def _told(speed: Speed, documents: str) -> str:
+def _speed_text(speed: Speed, documents: str) -> str:
     return f"{speed.rows:.1f} {documents}/s, {speed.tokens:,.0f} tokens/s"
 
 

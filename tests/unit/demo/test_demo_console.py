@@ -5,7 +5,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from devcluster.demo.narrator import Narrator, clock_text
+from devcluster.demo.console import DemoConsole, clock_text
 
 
 class Clock:
@@ -27,25 +27,25 @@ def output() -> StringIO:
 
 
 @pytest.fixture
-def narrator(clock: Clock, output: StringIO) -> Narrator:
-    return Narrator(Console(file=output, width=120), clock)
+def console(clock: Clock, output: StringIO) -> DemoConsole:
+    return DemoConsole(Console(file=output, width=120), clock)
 
 
-def test_a_step_ends_with_its_time_and_result(narrator: Narrator, clock: Clock, output: StringIO) -> None:
-    with narrator.step("Build [the] index") as step:
+def test_a_step_ends_with_its_time_and_result(console: DemoConsole, clock: Clock, output: StringIO) -> None:
+    with console.step("Build [the] index") as step:
         clock.now = 4.2
         step.result = "valid"
     assert output.getvalue().splitlines() == ["  … Build [the] index", "  ✓ Build [the] index  4.2 s  valid"]
 
 
-def test_a_failed_step_is_marked_and_its_error_is_raised(narrator: Narrator, output: StringIO) -> None:
-    with pytest.raises(ValueError, match="boom"), narrator.step("Import"):
+def test_a_failed_step_is_marked_and_its_error_is_raised(console: DemoConsole, output: StringIO) -> None:
+    with pytest.raises(ValueError, match="boom"), console.step("Import"):
         raise ValueError("boom")
     assert "✗ Import" in output.getvalue()
 
 
-def test_progress_notes_are_logged_at_intervals(narrator: Narrator, clock: Clock, output: StringIO) -> None:
-    with narrator.step("Embed") as step:
+def test_progress_notes_are_logged_at_intervals(console: DemoConsole, clock: Clock, output: StringIO) -> None:
+    with console.step("Embed") as step:
         for second in range(25):
             clock.now = float(second)
             step.note(f"{second} rows")

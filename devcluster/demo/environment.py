@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import orjson
 
-from devcluster.demo.narrator import Narrator
+from devcluster.demo.console import DemoConsole
 
 MODEL = "all-MiniLM-L6-v2"
 DIMENSIONS = 384
@@ -45,7 +45,7 @@ class Speed:
         return cls(float(report[rows]) / seconds, float(report["tokens"]) / seconds)
 
 
-class Stand(Protocol):
+class DemoEnvironment(Protocol):
     """An environment with a store of memories that can get an index."""
 
     driver: str | None
@@ -56,20 +56,22 @@ class Stand(Protocol):
     def sql(self, statement: str) -> str:
         """Run a query on the database and return its rows unaligned, without headings."""
 
-    def bring_index(self, narrator: Narrator) -> None:
+    def bring_index(self, console: DemoConsole) -> None:
         """Give every row that may have a vector one, build the index, and report the progress."""
 
     def backfill_speed(self) -> Speed | None:
         """Return the speed that the backfill reported at its end, if it did."""
 
 
-def memory(stand: Stand, *arguments: str, stdin: str | None = None, accept: Collection[int] = (0,)) -> dict[str, Any]:
+def memory(
+    environment: DemoEnvironment, *arguments: str, stdin: str | None = None, accept: Collection[int] = (0,)
+) -> dict[str, Any]:
     """Run `memory ... --json` and return its answer.
 
     Raises:
         DemoError: its exit status is not one of `accept`; the message has the end of its output.
     """
-    done = stand.run(("memory", *arguments, "--json"), stdin)
+    done = environment.run(("memory", *arguments, "--json"), stdin)
     if done.code not in accept:
         said = "\n".join((done.stderr or done.stdout).strip().splitlines()[-ERROR_LINES:])
         raise DemoError(f"`memory {' '.join(arguments)}` ended with status {done.code}:\n{said}")

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from devcluster.demo.stand import Completed, DemoError, Speed, last_object, memory
+from devcluster.demo.environment import Completed, DemoError, Speed, last_object, memory
 
 
 class Scripted:
@@ -22,7 +22,7 @@ class Scripted:
     def sql(self, statement: str) -> str:
         raise NotImplementedError
 
-    def bring_index(self, narrator: object) -> None:
+    def bring_index(self, console: object) -> None:
         raise NotImplementedError
 
     def backfill_speed(self) -> Speed | None:
@@ -30,9 +30,9 @@ class Scripted:
 
 
 def test_the_answer_is_the_object_at_the_end_of_the_output() -> None:
-    stand = Scripted(Completed(0, 'noise\n{"rows": 1}\n', ""))
-    assert memory(stand, "status") == {"rows": 1}
-    assert stand.commands == [("memory", "status", "--json")]
+    environment = Scripted(Completed(0, 'noise\n{"rows": 1}\n', ""))
+    assert memory(environment, "status") == {"rows": 1}
+    assert environment.commands == [("memory", "status", "--json")]
 
 
 def test_an_object_spread_over_lines_is_read_whole() -> None:
@@ -49,9 +49,9 @@ def test_output_without_an_object_is_empty() -> None:
 
 
 def test_a_failure_contains_the_last_lines_of_the_output() -> None:
-    stand = Scripted(Completed(1, "", "first\nthe embedder is away: start it\n"))
+    environment = Scripted(Completed(1, "", "first\nthe embedder is away: start it\n"))
     with pytest.raises(DemoError, match="status 1:\nfirst\nthe embedder is away: start it"):
-        memory(stand, "backfill")
+        memory(environment, "backfill")
 
 
 def test_waiting_for_the_extension_can_be_accepted() -> None:
