@@ -20,7 +20,7 @@ from memory_operator.reconcile.facts import DatabaseFacts, JobState, Observed
 from memory_operator.reconcile.hnsw import VALID_INDEX
 from memory_operator.reconcile.jobs import JobRequest, active_job, plan_job
 from memory_operator.reconcile.plan import Action, Apply, Delete, Step, apply_drifted, failed_step, waiting_for
-from memory_operator.reconcile.schema import schema_verdict
+from memory_operator.reconcile.schema import plan_schema
 from memory_operator.resources import embedder as resources
 from memory_operator.resources import workers
 from memory_operator.resources.common import Images
@@ -43,13 +43,13 @@ def plan_swap(index: MemoryIndex, observed: Observed, images: Images, now: datet
     facts = observed.database_facts
     if facts is None:
         return {**before, ConditionType.MODEL_ACTIVE: waiting_for("the database")}
-    schema = schema_verdict(facts)
-    ready = schema.holds and all(step.verdict.holds for step in before.values())
+    schema = plan_schema(index, observed, images, now, extension=before[ConditionType.EXTENSION_READY].verdict)
+    ready = all(step.verdict.holds for step in (*before.values(), schema))
     swap = _swap(index, observed, images, now, facts) if ready else waiting_for("the database")
     no_index = "The HNSW index of the active model is not valid; the swap builds a new one."
     return {
         **before,
-        ConditionType.SCHEMA_READY: Step(schema),
+        ConditionType.SCHEMA_READY: schema,
         ConditionType.EMBEDDER_READY: Step(_active_embedder(index, observed, facts)),
         ConditionType.BACKFILLED: Step(sync_verdict(facts.rows)),
         ConditionType.INDEX_READY: Step(VALID_INDEX if facts.index_valid else Verdict.no(Reason.WAITING, no_index)),

@@ -59,9 +59,13 @@ def job_name(index: MemoryIndex, component: str, config: str, sequence: int) -> 
     return f"{index.name}-{component}-{fingerprint([config, sequence])[:8]}"
 
 
-def migrate_job(index: MemoryIndex, images: Images, sequence: int) -> Manifest:
-    """Return the Job that migrates the schema: `memory migrate`."""
+def migrate_job(
+    index: MemoryIndex, images: Images, sequence: int, *, active: str | None = None, dimensions: int | None = None
+) -> Manifest:
+    """Return the Job that migrates the schema, for the active model once there is one: `memory migrate`."""
     job = _job(index, images, "migrate", ["memory", "migrate", "--json"], sequence, resources=DATABASE_JOB_RESOURCES)
+    if active and dimensions:
+        _set_active_model(job, active, dimensions)
     existing = index.spec.database.existing_vectors
     if existing != "Refuse":
         (container,) = job["spec"]["template"]["spec"]["containers"]
@@ -105,18 +109,11 @@ def swap_job(index: MemoryIndex, images: Images, sequence: int, *, active: str, 
     command = [*start, *(judged or ["--without-gate"]), "--json"]
     job = _job(index, images, "swap", command, sequence, resources=index.spec.backfill.resources or WORKER_RESOURCES)
     del job["spec"]["ttlSecondsAfterFinished"]
-    pod = job["spec"]["template"]["spec"]
-    container = pod["containers"][0]
-    current = {
-        "MEMORY_MODEL": active,
-        "MEMORY_DIMENSIONS": str(dimensions),
-    }  # recalls still use it
-    container["env"] = [
-        {**item, "value": current[item["name"]]} if item["name"] in current else item for item in container["env"]
-    ]
+    _set_active_model(job, active, dimensions)
     if gate:
+        pod = job["spec"]["template"]["spec"]
         pod["volumes"].append(_gate_volume(gate))
-        container["volumeMounts"].append({"name": "gate", "mountPath": GATE_DIRECTORY, "readOnly": True})
+        pod["containers"][0]["volumeMounts"].append({"name": "gate", "mountPath": GATE_DIRECTORY, "readOnly": True})
     return job
 
 
@@ -124,6 +121,15 @@ def swap_abort_job(index: MemoryIndex, images: Images, sequence: int) -> Manifes
     """Return the Job that ends a swap that is no longer wanted: `memory swap abort`."""
     command = ["memory", "swap", "abort", "--yes", "--json"]
     return _job(index, images, "swap-abort", command, sequence, resources=DATABASE_JOB_RESOURCES)
+
+
+def _set_active_model(job: Manifest, active: str, dimensions: int) -> None:
+    """Name the active model in a Job's environment; during a swap the specification names the next one."""
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    values = {"MEMORY_MODEL": active, "MEMORY_DIMENSIONS": str(dimensions)}
+    container["env"] = [
+        {**item, "value": values[item["name"]]} if item["name"] in values else item for item in container["env"]
+    ]
 
 
 def _gate_file(gate: Gate) -> str:

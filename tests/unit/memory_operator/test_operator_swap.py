@@ -8,6 +8,7 @@ import pytest
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import Manifest
 from memory_operator.reconcile.facts import JobState, Problem, Rows
+from memory_operator.reconcile.plan import Apply
 from tests.unit.memory_operator.conftest import FULL, Cluster, World
 
 NEXT = {"model": "bge-small-en-v1.5", "dimensions": 384}
@@ -77,6 +78,23 @@ def test_a_schema_that_is_newer_than_the_operator_stops_the_swap(swap: Cluster) 
     assert swap.running() == []
     assert swap.condition("SchemaReady")["reason"] == "SchemaAhead"
     assert swap.condition("Stalled")["status"] == "True"
+
+
+def test_an_operator_upgrade_migrates_the_schema_during_a_swap(swap: Cluster) -> None:
+    """The migration Job gets the active model, whose vectors the column holds; the swap continues after it."""
+    change(swap, embedding={"model": "bge-large-en-v1.5", "dimensions": 1024})
+    swap.change(schema_current=False, schema_revision="0005")
+    applied = [action.manifest for action in swap.reconcile().actions if isinstance(action, Apply)]
+    (job,) = [manifest for manifest in applied if manifest["kind"] == "Job"]
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    values = {item["name"]: item["value"] for item in container["env"]}
+    assert container["command"][:2] == ["memory", "migrate"]
+    assert (values["MEMORY_MODEL"], values["MEMORY_DIMENSIONS"]) == ("all-MiniLM-L6-v2", "384")
+    swap.finish("migrate")
+    swap.change(schema_current=True, schema_revision="0006")
+    swap.reconcile()
+    swap.reconcile()
+    assert swap.running() == ["swap"]
 
 
 def test_a_swap_writes_nothing_while_its_job_runs(swap: Cluster) -> None:
