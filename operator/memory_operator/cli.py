@@ -7,9 +7,9 @@ import typer
 from lightkube.core.exceptions import ConfigError
 from pydantic import ValidationError
 
-from memory_operator import logs
 from memory_operator.app import serve
 from memory_operator.settings import Settings
+from memory_recall import logs
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -34,7 +34,7 @@ def run() -> None:
             name = "_".join(str(part) for part in wrong["loc"]).upper()
             typer.echo(f"MEMORY_OPERATOR_{name}: {wrong['msg']}", err=True)
         raise typer.Exit(2) from None
-    logs.configure(fmt=settings.log.format, level=settings.log.level)
+    logs.configure(fmt=settings.log.format, level=settings.log.level, package="memory_operator")
     try:
         asyncio.run(serve(settings))
     except ConfigError as error:

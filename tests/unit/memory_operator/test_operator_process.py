@@ -8,11 +8,11 @@ import pytest
 import structlog
 from lightkube import KubeConfig
 
-from memory_operator import logs
 from memory_operator.clients import tls
 from memory_operator.controller import handlers
 from memory_operator.controller.queue import WorkQueue
 from memory_operator.settings import Settings
+from memory_recall import logs
 
 
 def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,7 +61,7 @@ def test_library_logs_below_warnings_are_off(monkeypatch: pytest.MonkeyPatch) ->
     root = logging.getLogger()
     handlers_before, level_before = root.handlers[:], root.level
     try:
-        logs.configure(fmt="json", level="debug")
+        logs.configure(fmt="json", level="debug", package="memory_operator")
         assert not logging.getLogger("kopf.objects").isEnabledFor(logging.INFO)
         assert logging.getLogger("memory_operator.controller.controller").isEnabledFor(logging.DEBUG)
     finally:

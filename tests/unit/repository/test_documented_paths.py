@@ -15,9 +15,12 @@ DOCUMENTS = [path for path in tracked("*.md") if not path.is_relative_to(ROOT / 
 
 
 def named_paths(document: Path) -> set[str]:
-    """The quoted words of a document that read as a path of the repository, from its root or from a room."""
-    words = {word for word in QUOTED.findall(document.read_text()) if PATH.fullmatch(word)}
-    return {word for word in words if (word.split("/")[0] in FOLDERS and "/" in word) or word.endswith((".py", ".sql"))}
+    """The quoted words of a document that read as a path of the repository, from its root or from a room.
+
+    A bare file name may be one that the reader is to write.
+    """
+    words = {word for word in QUOTED.findall(document.read_text()) if "/" in word and PATH.fullmatch(word)}
+    return {word for word in words if word.split("/")[0] in FOLDERS or word.endswith((".py", ".sql"))}
 
 
 def exists(name: str, document: Path) -> bool:
