@@ -23,11 +23,11 @@ from memory_recall.swap.state_sql import SwapRecord
 class RowCounts:
     """Rows that are not deleted: `total` is the sum of the other four."""
 
-    total: int
-    embedded: int
-    pending: int
-    sensitive: int
-    quarantined: int
+    total: int = 0
+    embedded: int = 0
+    pending: int = 0
+    sensitive: int = 0
+    quarantined: int = 0
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ SELECT current_setting('server_version') AS version, pg_is_in_recovery() AS in_r
        (SELECT extversion FROM pg_extension WHERE extname = 'vector') AS extension,
        (SELECT default_version FROM pg_available_extensions WHERE name = 'vector') AS available
 """
-NO_ROWS = RowCounts(0, 0, 0, 0, 0)
+NO_ROWS = RowCounts()
 NO_INDEX = IndexFacts(None, exists=False, valid=False, progress=None)
 
 

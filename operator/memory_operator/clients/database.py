@@ -6,7 +6,7 @@ The connection URI is used here and nowhere else, and passed on inside an object
 import asyncio
 
 from memory_operator.api.reasons import Reason
-from memory_operator.reconcile.facts import DatabaseFacts, Problem, Rows
+from memory_operator.reconcile.facts import DatabaseFacts, Problem
 from memory_recall import status
 from memory_recall.errors import MemoryIndexError
 from memory_recall.hnsw.definition import IndexFacts
@@ -39,7 +39,7 @@ async def inspect(dsn: str, table: str) -> DatabaseFacts | Problem:
 
 def to_database_facts(found: status.DatabaseFacts) -> DatabaseFacts:
     """Convert the library's facts to those that the decisions need."""
-    revision, rows = found.schema_revision or "", found.rows
+    revision = found.schema_revision or ""
     return DatabaseFacts(
         owner=found.database_owner,
         extension_version=found.extension_version,
@@ -54,7 +54,7 @@ def to_database_facts(found: status.DatabaseFacts) -> DatabaseFacts:
         swap_stage=found.swap.stage if found.swap else None,
         swap_message=found.swap.message if found.swap else "",
         next_model=found.next_model.name if found.next_model else None,
-        rows=Rows(rows.total, rows.embedded, rows.pending, rows.sensitive, rows.quarantined),
+        rows=found.rows,
         index_valid=found.index.valid,
         index_progress=found.index.progress.fraction if found.index.progress else None,
         index_parameters=_parameters(found.index),

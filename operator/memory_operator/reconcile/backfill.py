@@ -10,11 +10,12 @@ from datetime import datetime
 from memory_operator.api.conditions import Verdict
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import MemoryIndex
-from memory_operator.reconcile.facts import DatabaseFacts, JobState, Observed, Rows
+from memory_operator.reconcile.facts import DatabaseFacts, JobState, Observed
 from memory_operator.reconcile.jobs import JobRequest, active_job, plan_job
 from memory_operator.reconcile.plan import Step, apply_drifted, waiting_for
 from memory_operator.resources import workers
 from memory_operator.resources.common import Images
+from memory_recall.status import RowCounts
 
 BACKFILL_MIN_ROWS = 200
 
@@ -33,18 +34,18 @@ def plan_backfill(
         request = JobRequest("backfill", workers.backfill_job, Reason.BACKFILLING, "embeds the pending rows")
         step = plan_job(index, observed, images, now, request)
     else:
-        step = Step(Verdict.no(Reason.WAITING, "Rows are pending; waiting for the embedder."))
+        step = Step(Verdict.no(Reason.WAITING, "RowCounts are pending; waiting for the embedder."))
     sync = workers.sync_deployment(index, images, replicas=0 if bulk else 1)
     return Step(step.verdict, (*apply_drifted(observed, sync), *step.actions))
 
 
-def needs_backfill_job(rows: Rows, *, index_valid: bool, last_run: JobState | None) -> bool:
+def needs_backfill_job(rows: RowCounts, *, index_valid: bool, last_run: JobState | None) -> bool:
     """Return whether the Job embeds the pending rows: they are many, or no Job has ended the first fill yet."""
     first_fill = not index_valid and last_run is not JobState.COMPLETE
     return rows.pending >= BACKFILL_MIN_ROWS or (first_fill and rows.pending > 0)
 
 
-def sync_verdict(rows: Rows) -> Verdict:
+def sync_verdict(rows: RowCounts) -> Verdict:
     """Return the verdict where the sync worker embeds every pending row."""
     if rows.pending:
         return Verdict.yes(Reason.SYNCING, "The sync worker embeds the rows that were added or changed lately.")

@@ -13,6 +13,7 @@ from enum import StrEnum
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import Manifest
 from memory_operator.resources.cnpg import DatabaseObject
+from memory_recall.status import NO_ROWS, RowCounts
 
 
 @dataclass(frozen=True)
@@ -48,17 +49,6 @@ class ClusterFacts:
 
 
 @dataclass(frozen=True)
-class Rows:
-    """Numbers of rows by state."""
-
-    total: int = 0
-    embedded: int = 0
-    pending: int = 0
-    sensitive: int = 0
-    quarantined: int = 0
-
-
-@dataclass(frozen=True)
 class DatabaseFacts:
     """What the database's catalog says; `index_parameters` is (m, efConstruction) of an index that we built."""
 
@@ -74,7 +64,7 @@ class DatabaseFacts:
     next_model: str | None = None
     swap_stage: str | None = None
     swap_message: str = ""
-    rows: Rows = field(default_factory=Rows)
+    rows: RowCounts = NO_ROWS
     index_valid: bool = False
     index_progress: float | None = None
     index_parameters: tuple[int, int] | None = None

@@ -13,10 +13,11 @@ from typing import Any
 from memory_operator.api.conditions import ConditionStatus, ConditionType, Verdict, render
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import Manifest, MemoryIndex
-from memory_operator.reconcile.facts import DatabaseFacts, EmbedderLoad, Observed, Rows
+from memory_operator.reconcile.facts import DatabaseFacts, EmbedderLoad, Observed
 from memory_operator.reconcile.jobs import active_job
 from memory_operator.resources.common import selector
 from memory_operator.resources.embedder import COMPONENT, embedder_url
+from memory_recall.status import RowCounts
 
 NOT_STALLED = Verdict.no(Reason.NOT_STALLED, "Nobody needs to act.")
 
@@ -98,7 +99,7 @@ def status_sections(index: MemoryIndex, observed: Observed, *, replicas: int) ->
     return {name: section for name, section in sections.items() if section}
 
 
-def embedded_percent(rows: Rows) -> str:
+def embedded_percent(rows: RowCounts) -> str:
     """Return the share of embedded rows among those that may have a vector, rounded down, so that 100% means all."""
     wanted = rows.embedded + rows.pending + rows.quarantined
     if wanted == 0:

@@ -24,12 +24,12 @@ from memory_operator.reconcile.facts import (
     JobState,
     Observed,
     Problem,
-    Rows,
 )
 from memory_operator.reconcile.plan import Apply, Delete, Plan, SetFinalizer
 from memory_operator.resources.cnpg import DatabaseObject
 from memory_operator.resources.common import Images
 from memory_recall.schema.revisions import HEAD_REVISION
+from memory_recall.status import RowCounts
 
 START = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 PASSWORD = "s3cret-pa55word"
@@ -40,10 +40,10 @@ FULL = DatabaseFacts(
     schema_current=True,
     column_dimensions=384,
     active_model="all-MiniLM-L6-v2",
-    rows=Rows(total=100, embedded=90, pending=0, sensitive=10),
+    rows=RowCounts(total=100, embedded=90, pending=0, sensitive=10),
     index_valid=True,
 )
-EMPTY = DatabaseFacts(extension_available="0.8.7", rows=Rows())
+EMPTY = DatabaseFacts(extension_available="0.8.7", rows=RowCounts())
 
 
 def deep_update(base: Manifest, changes: Manifest) -> Manifest:
@@ -156,13 +156,13 @@ class Cluster:
         self.finish("migrate")
         self.change(
             schema_revision=HEAD_REVISION, schema_current=True, column_dimensions=384, active_model="all-MiniLM-L6-v2",
-            rows=Rows(total=500, pending=480, sensitive=20),
+            rows=RowCounts(total=500, pending=480, sensitive=20),
         )  # fmt: skip
 
     def embed(self) -> None:
         """End the backfill Job as a successful one ends."""
         self.finish("backfill")
-        self.change(rows=Rows(total=500, embedded=480, sensitive=20))
+        self.change(rows=RowCounts(total=500, embedded=480, sensitive=20))
 
     def build(self) -> None:
         """End the index Job as a successful one ends."""

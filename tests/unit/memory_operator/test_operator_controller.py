@@ -16,7 +16,8 @@ from memory_operator.controller.controller import MAX_OBSERVE_DUTY_CYCLE, Contro
 from memory_operator.controller.metrics import Metrics
 from memory_operator.controller.observe import Observer
 from memory_operator.controller.queue import WorkQueue
-from memory_operator.reconcile.facts import DatabaseFacts, Problem, Rows
+from memory_operator.reconcile.facts import DatabaseFacts, Problem
+from memory_recall.status import RowCounts
 from tests.unit.memory_operator.conftest import World
 
 KEY = ("team", "mem")
@@ -221,7 +222,7 @@ async def test_a_deleted_object_is_forgotten_with_its_series(bench: Bench) -> No
 async def test_the_rate_of_a_backfill_and_its_end_are_reported(bench: Bench, world: World) -> None:
     full = DatabaseFacts(
         extension_version="0.8.7", schema_current=True, schema_revision="0002", column_dimensions=384,
-        active_model="all-MiniLM-L6-v2", rows=Rows(total=100, embedded=10, pending=90),
+        active_model="all-MiniLM-L6-v2", rows=RowCounts(total=100, embedded=10, pending=90),
     )  # fmt: skip
     bench.database = full
     await bench.reconcile()
@@ -230,12 +231,12 @@ async def test_the_rate_of_a_backfill_and_its_end_are_reported(bench: Bench, wor
     await bench.reconcile()
     assert "Job" in bench.api.writes
     await bench.reconcile()
-    bench.database = replace(full, rows=Rows(total=100, embedded=60, pending=40))
+    bench.database = replace(full, rows=RowCounts(total=100, embedded=60, pending=40))
     await bench.reconcile()
     backfill = bench.api.index["status"]["backfill"]
     assert backfill["job"].startswith("mem-backfill-")
     assert backfill["rowsPerSecond"] > 0
-    bench.database = replace(full, rows=Rows(total=100, embedded=100))
+    bench.database = replace(full, rows=RowCounts(total=100, embedded=100))
     for (kind, _, _), item in bench.api.objects.items():
         if kind == "Job":
             done = {"type": "Complete", "status": "True", "lastTransitionTime": "2026-01-01T12:00:00Z"}

@@ -14,16 +14,16 @@ from memory_operator.reconcile.facts import (
     EmbedderLoad,
     PodFacts,
     Problem,
-    Rows,
 )
 from memory_operator.reconcile.plan import Apply, Plan
 from memory_operator.resources.cnpg import DatabaseObject
+from memory_recall.status import RowCounts
 from tests.unit.memory_operator.conftest import World
 
 HEALTHY = ClusterFacts("dbaas", "pg", phase=object_facts.HEALTHY_PHASE)
 MIGRATED = DatabaseFacts(
     extension_version="0.8.7", extension_available="0.8.7", schema_revision="0002", schema_current=True,
-    column_dimensions=384, active_model="all-MiniLM-L6-v2", rows=Rows(total=10, pending=10),
+    column_dimensions=384, active_model="all-MiniLM-L6-v2", rows=RowCounts(total=10, pending=10),
 )  # fmt: skip
 NO_EXTENSION = DatabaseFacts(extension_available="0.8.7")
 STARTING = DeploymentFacts(replicas=1, ready=0, current=True)
@@ -275,7 +275,7 @@ def test_a_suspended_object_that_was_ready_stays_ready(world: World) -> None:
 
 
 def test_quarantined_rows_are_reported_although_the_object_is_ready(world: World) -> None:
-    full = replace(MIGRATED, rows=Rows(total=10, embedded=9, quarantined=1), index_valid=True)
+    full = replace(MIGRATED, rows=RowCounts(total=10, embedded=9, quarantined=1), index_valid=True)
     plan = world.decide(database=full, embedder=DeploymentFacts(1, 1, current=True))
     assert condition(plan, "Backfilled")["reason"] == "QuarantinedRows"
     assert "memory quarantine list" in condition(plan, "Backfilled")["message"]

@@ -9,8 +9,9 @@ import pytest
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import parse
 from memory_operator.controller.observe import Observer
-from memory_operator.reconcile.facts import Problem, Rows
+from memory_operator.reconcile.facts import Problem
 from memory_operator.resources import workers
+from memory_recall.status import RowCounts
 from tests.unit.memory_operator.conftest import World
 
 HOSTED: dict[str, Any] = {
@@ -47,7 +48,7 @@ def test_a_hosted_index_runs_workers_and_no_embedder(world: World) -> None:
 
 
 def test_pending_rows_are_backfilled_without_waiting_for_a_pod(world: World) -> None:
-    rows = Rows(total=5000, pending=5000)
+    rows = RowCounts(total=5000, pending=5000)
     plan = world.decide(world.index(**HOSTED), database=full(world, rows=rows, index_valid=False))
     assert "Job" in kinds(plan)
 

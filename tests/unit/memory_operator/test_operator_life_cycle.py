@@ -6,11 +6,12 @@ import pytest
 
 from memory_operator.api.reasons import Reason
 from memory_operator.clients.database import to_database_facts
-from memory_operator.reconcile.facts import DatabaseFacts, JobState, PodFacts, Problem, Rows
+from memory_operator.reconcile.facts import DatabaseFacts, JobState, PodFacts, Problem
 from memory_operator.resources.common import Images
 from memory_recall import status
 from memory_recall.hnsw.definition import IndexFacts
 from memory_recall.schema.revisions import HEAD_REVISION
+from memory_recall.status import RowCounts
 from tests.unit.memory_operator.conftest import Cluster, World
 
 
@@ -87,7 +88,7 @@ def test_a_child_that_somebody_changed_is_applied_once(cluster: Cluster) -> None
 
 def test_the_sync_worker_embeds_few_new_rows(cluster: Cluster) -> None:
     cluster.until_ready()
-    cluster.change(rows=Rows(total=510, embedded=480, pending=10, sensitive=20))
+    cluster.change(rows=RowCounts(total=510, embedded=480, pending=10, sensitive=20))
     cluster.reconcile()
     assert cluster.running() == []
     assert cluster.condition("Backfilled")["reason"] == "Syncing"
@@ -97,7 +98,7 @@ def test_the_sync_worker_embeds_few_new_rows(cluster: Cluster) -> None:
 def test_many_new_rows_start_the_backfill_job_and_pause_the_sync_worker(cluster: Cluster) -> None:
     cluster.until_ready()
     cluster.jobs.clear()
-    cluster.change(rows=Rows(total=5500, embedded=480, pending=5000, sensitive=20))
+    cluster.change(rows=RowCounts(total=5500, embedded=480, pending=5000, sensitive=20))
     cluster.reconcile()
     assert cluster.running() == ["backfill"]
     assert cluster.replicas("mem-sync") == 0
@@ -218,7 +219,7 @@ def test_a_database_outage_keeps_the_counts_and_everything_that_runs(cluster: Cl
 def test_the_transition_time_moves_only_with_the_status(cluster: Cluster) -> None:
     cluster.until_ready()
     before = cluster.condition("Ready")["lastTransitionTime"]
-    cluster.change(rows=Rows(total=501, embedded=480, pending=1, sensitive=20))
+    cluster.change(rows=RowCounts(total=501, embedded=480, pending=1, sensitive=20))
     cluster.reconcile()
     assert cluster.condition("Backfilled")["reason"] == "Syncing"
     assert cluster.condition("Ready")["lastTransitionTime"] == before
@@ -269,6 +270,6 @@ def test_an_extension_dropped_by_hand_is_requested_again(cluster: Cluster) -> No
 
 def test_the_facts_of_another_database_are_ignored(world: World, cluster: Cluster) -> None:
     index = world.index(database={"name": "elsewhere"})
-    plan = world.decide(index, database=replace(DatabaseFacts(), rows=Rows(pending=9999)))
+    plan = world.decide(index, database=replace(DatabaseFacts(), rows=RowCounts(pending=9999)))
     assert plan.actions == ()
     assert "rows" not in plan.status

@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 from memory_operator.api.conditions import ConditionType
 from memory_operator.api.reasons import Reason
 from memory_operator.clients import object_facts
-from memory_operator.reconcile.facts import Credentials, DatabaseFacts, Problem, Rows
+from memory_operator.reconcile.facts import Credentials, DatabaseFacts, Problem
 from memory_operator.reconcile.plan import Apply
+from memory_recall.status import RowCounts
 from tests.unit.memory_operator.conftest import World
 
 SECRET = "s3cret-pa55word"
 counts = st.integers(min_value=0, max_value=10_000)
-rows = st.builds(Rows, total=counts, embedded=counts, pending=counts, sensitive=counts, quarantined=counts)
+rows = st.builds(RowCounts, total=counts, embedded=counts, pending=counts, sensitive=counts, quarantined=counts)
 facts = st.builds(
     DatabaseFacts,
     extension_version=st.sampled_from([None, "0.8.7", "0.7.0"]),

@@ -7,8 +7,9 @@ import pytest
 
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import Manifest
-from memory_operator.reconcile.facts import JobState, Problem, Rows
+from memory_operator.reconcile.facts import JobState, Problem
 from memory_operator.reconcile.plan import Apply
+from memory_recall.status import RowCounts
 from tests.unit.memory_operator.conftest import FULL, Cluster, World
 
 NEXT = {"model": "bge-small-en-v1.5", "dimensions": 384}
@@ -192,7 +193,7 @@ def test_a_swap_with_an_external_embedder_deploys_nothing(world: World) -> None:
     """The Job uses the address of the specification."""
     external = {"external": {"url": "http://other.team.svc:9000"}}
     cluster = Cluster(world, world.manifest(embedding=NEXT, embedder=external))
-    cluster.database = replace(FULL, rows=Rows(total=100, embedded=100))
+    cluster.database = replace(FULL, rows=RowCounts(total=100, embedded=100))
     cluster.reconcile()
     assert cluster.running() == ["swap"]
     assert not [key for key in cluster.children if "next" in key[1]]
