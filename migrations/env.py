@@ -20,7 +20,7 @@ from alembic import context
 
 
 def run() -> None:
-    """Run what the caller asked for."""
+    """Run the migrations up to the revision that the caller of Alembic named."""
     given = context.config.attributes
     if "connection" not in given:
         msg = "Run these migrations with `memory migrate`; plain `alembic` has neither the lock nor the table's shape."

@@ -56,7 +56,7 @@ class _DirectRoute(APIRoute):
     """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return the endpoint itself."""
+        """Return the endpoint without the framework's wrapper."""
         return self.endpoint
 
 

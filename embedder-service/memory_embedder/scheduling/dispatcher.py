@@ -132,7 +132,7 @@ class Dispatcher:
         return ticket
 
     def abandon(self, ticket: Ticket) -> None:
-        """Drop what has not begun of a request whose caller has disconnected."""
+        """Remove the texts of a disconnected caller's request that are not being computed yet."""
         with self._lock:
             ticket.abandoned = True
             dropped = self._lanes.drop(ticket.number)

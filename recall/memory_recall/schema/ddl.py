@@ -30,7 +30,7 @@ class TableChanges:
         """Run one statement that needs its lock only for a moment; returns how many rows it changed.
 
         Raises:
-            LockNotAvailable: the lock was not to be had within `patience_seconds`.
+            LockNotAvailable: the lock was not free within `patience_seconds`.
         """
 
         async def attempt() -> int:
@@ -60,13 +60,13 @@ class TableChanges:
         await self.run(together(statements))
 
     async def value(self, query: str) -> object:
-        """The first column of the first row, None without rows."""
+        """Return the first column of the first row, None without rows."""
         with translated("changing the schema"):
             found: object = await self.connection.fetchval(query)
         return found
 
     async def repeat_until_done(self, statement: str) -> None:
-        """Run a batch update again and again until it changes nothing."""
+        """Repeat a batch update until it changes nothing."""
         while await self.run(statement) > 0:
             pass
 
@@ -90,7 +90,7 @@ class TableChanges:
             await self._execute(f"DROP INDEX CONCURRENTLY IF EXISTS {self.table.in_schema(name)}")
 
     async def limit_waiting(self) -> None:
-        """Have this session give up soon where it would make others wait behind it."""
+        """Limit how long this session waits for a lock, since other sessions wait behind it."""
         await self._execute(f"SET lock_timeout = {LOCK_TIMEOUT_MS}")
 
     @asynccontextmanager
@@ -109,11 +109,11 @@ class TableChanges:
 
 
 def together(statements: list[str]) -> str:
-    """One statement that runs several, in one transaction whatever the driver does about transactions."""
+    """Return one statement that runs several in one transaction."""
     body = " ".join(f"EXECUTE {literal(statement)};" for statement in statements)
     return f"DO LANGUAGE plpgsql {literal(f'BEGIN {body} END')}"
 
 
 def literal(text: str) -> str:
-    """A string as SQL writes it."""
+    """Return a string as an SQL literal."""
     return "'" + text.replace("'", "''") + "'"

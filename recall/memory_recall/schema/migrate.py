@@ -46,7 +46,7 @@ from memory_recall.schema.table_locks import locked_session
 
 @dataclass(frozen=True)
 class MigrationRequest:
-    """What a migration is asked for."""
+    """The request of a migration."""
 
     table: str
     model: ModelProfile
@@ -57,7 +57,7 @@ class MigrationRequest:
 
 @dataclass(frozen=True)
 class MigrationResult:
-    """Where the database stands now and which revisions this run applied."""
+    """The revision after a migration, and the revisions that it applied."""
 
     revision: str | None
     applied: list[str]
@@ -106,7 +106,7 @@ class _Run:
         return MigrationResult(await current_revision(self._connection, table), self._applied)
 
     async def _restore_rules(self, table: MemoryTable) -> None:
-        """Put the rules back where they differ, except in a database that a later release has migrated."""
+        """Restore rules that differ, except in a database that a later release has migrated."""
         if await current_revision(self._connection, table) != HEAD_REVISION:
             return
         if found := await rules.differences(self._connection, table):
@@ -138,7 +138,7 @@ class _Run:
         return table
 
     async def _begin_own_version_table(self, table: MemoryTable) -> None:
-        """Take over what the version table of releases up to 0005 says."""
+        """Create the table's own version table with the revision of the one that releases up to 0005 used."""
         own, shared = await own_revision(self._connection, table), await shared_revision(self._connection, table)
         if own is None and shared is not None:
             await self._alembic(table, command.stamp, shared)
@@ -157,7 +157,7 @@ class _Run:
             )
 
     async def _check(self, table: MemoryTable) -> None:
-        """Refuse what only a person can decide, before anything is changed."""
+        """Refuse, before any change, what only a person can decide."""
         model = self._request.model
         column = table.columns.get(EMBEDDING_COLUMN)
         if column is not None and column.rpartition(".")[2] != "halfvec":
@@ -190,7 +190,7 @@ class _Run:
             )
 
     async def _adopt_model(self, table: MemoryTable) -> None:
-        """Make the requested model the active one where no vector speaks against it."""
+        """Make the requested model the active one where the table has no vectors of another."""
         model = self._request.model
         state, models = table.own("memory_index_state"), table.own("memory_index_models")
         with translated("checking the active model"):
@@ -222,7 +222,7 @@ class _Run:
         return TableChanges(self._connection, table, self._request.lock_patience_seconds)
 
     def _names(self, table: MemoryTable) -> dict[str, str]:
-        """What stands for the placeholders of the revisions; migrations/env.py lists them."""
+        """Return the values of the revisions' placeholders, which migrations/env.py lists."""
         model = self._request.model
         return {
             "schema": quoted(table.schema),

@@ -1,4 +1,4 @@
-"""What a revision of the schema is given to run its statements with; apart from ddl.py, which must not need Alembic."""
+"""The steps that revisions of the schema run; not in ddl.py, which must not import Alembic."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -30,11 +30,11 @@ class RevisionSteps:
         await_only(self.changes.run_together([statement.format_map(self.names) for statement in statements]))
 
     def value(self, query: str) -> object:
-        """The first column of the first row, None without rows."""
+        """Return the first column of the first row, None without rows."""
         return await_only(self.changes.value(query.format_map(self.names)))
 
     def repeat_until_done(self, statement: str) -> None:
-        """Run a batch update again and again until it changes nothing."""
+        """Repeat a batch update until it changes nothing."""
         await_only(self.changes.repeat_until_done(statement.format_map(self.names)))
 
     def build_index(self, name: str, definition: str) -> None:

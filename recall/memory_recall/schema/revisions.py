@@ -1,4 +1,4 @@
-"""Where the migrations of a table stand; kept apart from their runner because reading this must not need Alembic."""
+"""The revision of a table; not in the runner's module, because reading it must not import Alembic."""
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
 from memory_recall.errors import SchemaBehind
@@ -12,22 +12,22 @@ VERSION_TABLE = "memory_index_alembic_version"  # the only one up to revision 00
 
 
 def version_table(table: MemoryTable) -> str:
-    """The name of the table's own version table, unquoted; also of a table that owns the plain names."""
+    """Return the unquoted name of the table's own version table."""
     return VERSION_TABLE + own_suffix(table.name)
 
 
 async def current_revision(connection: AnyConnection, table: MemoryTable) -> str | None:
-    """The revision that the table is at, or None before its first migration."""
+    """Return the table's revision, or None before its first migration."""
     return await own_revision(connection, table) or await shared_revision(connection, table)
 
 
 async def own_revision(connection: AnyConnection, table: MemoryTable) -> str | None:
-    """What the table's own version table says, if there is one."""
+    """Return the revision in the table's own version table, None where there is none."""
     return await _read(connection, table.in_schema(version_table(table)))
 
 
 async def shared_revision(connection: AnyConnection, table: MemoryTable) -> str | None:
-    """What the version table says that releases up to 0005 knew; None for a table that does not own the plain names."""
+    """Return the revision in the version table of releases up to 0005, which knew only one table."""
     return None if table.suffix else await _read(connection, table.in_schema(VERSION_TABLE))
 
 

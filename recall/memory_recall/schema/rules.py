@@ -53,7 +53,7 @@ class Function:
     search_path: tuple[str, ...] = ()
 
     def create(self, table: MemoryTable) -> str:
-        """The statement that creates or replaces it."""
+        """Return the statement that creates or replaces the function."""
         definer = "SECURITY DEFINER" if self.security_definer else ""
         path = f"SET search_path = {', '.join(map(quoted, self.search_path))}" if self.search_path else ""
         strict = "STRICT PARALLEL SAFE" if self.volatility == "IMMUTABLE" else ""
@@ -63,7 +63,7 @@ class Function:
         )
 
     def matches(self, found: dict[str, Any]) -> bool:
-        """Whether the catalog has this very function."""
+        """Whether the function in the catalog has exactly this definition."""
         path = "".join(found["settings"] or ()).removeprefix("search_path=").replace('"', "")
         return (
             path == ", ".join(self.search_path)
@@ -101,7 +101,7 @@ class Trigger:
 
 
 def column_model(model_id: int) -> Function:
-    """A function that says of which model the column `embedding` is.
+    """Return the function that names the model of the column `embedding`.
 
     A table's row is seen as of a snapshot, a column's name as of now. In a transaction whose snapshot is older than the
     flip (REPEATABLE READ) the state table would name the old model beside the new column. A function's body is read as
@@ -111,7 +111,7 @@ def column_model(model_id: int) -> Function:
 
 
 def _text_hash(key: str) -> Function:
-    """A keyed hash, so that nobody can guess a text from what is stored of it.
+    """Return the function that hashes a text with a key, so that nobody can guess the text from the stored hash.
 
     The construction is HMAC's in short; md5 because it is the only digest of text that Postgres calls immutable.
     """
@@ -129,7 +129,7 @@ def _trigger_function(name: str, body: str, *more_path: str, security_definer: b
 
 
 def _guard(table: MemoryTable) -> Function:
-    """The rules of the active column.
+    """Return the trigger function with the rules of the active column.
 
     It runs as its owner, since whoever edits a memory need not be allowed to see our tables. An entry that a worker is
     writing at that moment is left to the worker's next pass, so that nobody's edit waits for a worker.
@@ -161,9 +161,10 @@ def _guard(table: MemoryTable) -> Function:
 
 
 def _forget(table: MemoryTable) -> Function:
-    """Forgets failures of rows that were deleted, once a statement.
+    """Return the trigger function that deletes the recorded failures of deleted rows, once for each statement.
 
-    Programs of before revision 0006 may have removed our tables and left this behind; the table of memories must go on.
+    It does nothing where the tables of failures are gone: programs of revisions before 0006 may have removed them and
+    left this function, and deletes of memories must not fail.
     """
     deletes = " ".join(
         f"IF to_regclass({literal(table.own(column.failures))}) IS NOT NULL THEN "
@@ -178,7 +179,7 @@ def _forget(table: MemoryTable) -> Function:
 
 
 def standby_guard(table: MemoryTable) -> Function:
-    """The rules while there are two columns.
+    """Return the trigger function with the rules while there are two columns.
 
     A vector that a writer sets who does not say of which model it is, such as an API that embeds by itself, might
     belong to the model of a moment ago. It is dropped in favour of the sync worker's, which compares the model.
@@ -236,12 +237,12 @@ def _triggers(table: MemoryTable) -> list[Trigger]:
 
 
 def constraint(table: MemoryTable, column: VectorColumn) -> str:
-    """What the constraint of a vector column says."""
+    """Return the condition of a vector column's constraint."""
     return f"CHECK ((({column.name} IS NULL) OR {table.shareable()}))"
 
 
 def _indexes(table: MemoryTable) -> dict[str, str]:
-    """The partial indexes of the active column, and which rows they hold."""
+    """Return the partial indexes of the active column, each with its condition."""
     return {
         ACTIVE.pending_index(table.name): table.pending(),
         f"idx_{table.name}_{ACTIVE.name}_withheld": f"(NOT {table.shareable()})",
@@ -268,7 +269,7 @@ SELECT (SELECT coalesce(json_object_agg(conname, pg_get_constraintdef(oid)), '{}
 
 @dataclass(frozen=True)
 class Differences:
-    """How the rules differ from what they must be; all empty where they do not."""
+    """The differences of the rules from what they must be; all fields are empty where there are none."""
 
     functions: tuple[Function, ...] = ()
     triggers: tuple[Trigger, ...] = ()
@@ -281,7 +282,7 @@ class Differences:
         return bool(self.functions or self.triggers or self.columns or self.indexes or self.another_table)
 
     def __str__(self) -> str:
-        """What differs, by name."""
+        """Return the names of what differs."""
         names = [f"function {function.name}" for function in self.functions]
         names += [f"trigger {trigger.name}" for trigger in self.triggers]
         names += [f"constraint {column.constraint}" for column in self.columns]
@@ -290,7 +291,7 @@ class Differences:
 
 
 async def has_own_tables(connection: AnyConnection, table: MemoryTable, revision: str) -> bool:
-    """Whether the embedding column and our own tables are there, as they are from this revision on."""
+    """Whether the embedding column and our own tables exist, as they do from that revision on."""
     names = ["memory_index_state", "memory_index_models", ACTIVE.failures]
     if revision >= "0004":
         names += ["memory_index_swaps", STANDBY.failures]
@@ -357,7 +358,7 @@ def _holds(column: VectorColumn, table: MemoryTable, found: dict[str, Any]) -> b
 
 
 async def describe_differences(connection: AnyConnection, table: MemoryTable) -> str:
-    """What of the rules differs, by name; empty where nothing does.
+    """Return the names of the rules that differ.
 
     A swap may change the table while it is looked at, so only what is found twice in a row counts.
     """
@@ -368,7 +369,7 @@ async def describe_differences(connection: AnyConnection, table: MemoryTable) ->
 
 
 async def restore(changes: TableChanges, found: Differences) -> None:
-    """Put back what differs: new writes are guarded first, then what slipped in meanwhile is cleared."""
+    """Restore the rules that differ, then clear vectors that were written while they were missing."""
     table = changes.table
     for function in found.functions:
         await changes.run_together(_replace(table, function))
@@ -395,7 +396,7 @@ async def restore(changes: TableChanges, found: Differences) -> None:
 
 
 def _replace(table: MemoryTable, function: Function) -> list[str]:
-    """The statements that put a function in place.
+    """Return the statements that create or replace a function.
 
     With the hash of texts the entries of failures change: those whose hash was bare md5 keep counting, others that no
     longer fit are forgotten.
@@ -418,7 +419,7 @@ def _replace(table: MemoryTable, function: Function) -> list[str]:
 
 
 async def remove(changes: TableChanges) -> None:
-    """Take the triggers and functions away, before the revisions remove what they are about."""
+    """Drop the triggers and functions, before the revisions drop the columns and tables."""
     table = changes.table
     for trigger in (*_triggers(table), *STANDBY_TRIGGERS):
         await changes.run(f"DROP TRIGGER IF EXISTS {trigger.name} ON {table.qualified}")

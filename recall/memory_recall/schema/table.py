@@ -70,7 +70,7 @@ SELECT wanted.schema, c.relkind::text AS kind,
 
 
 def quoted(identifier: str) -> str:
-    """The identifier as SQL writes it when nothing about it is known."""
+    """Return an identifier quoted for SQL."""
     return '"' + identifier.replace('"', '""') + '"'
 
 
@@ -97,7 +97,7 @@ class MemoryTable:
 
     @property
     def exists(self) -> bool:
-        """Whether there is such a table at all."""
+        """Whether the table exists."""
         return bool(self.columns)
 
     @property
@@ -107,7 +107,7 @@ class MemoryTable:
 
     @property
     def sensitive_type(self) -> Literal["boolean", "integer"]:
-        """Which of the two types `is_sensitive` has."""
+        """The type of `is_sensitive`, boolean or integer."""
         return "boolean" if self.columns.get("is_sensitive", "boolean") == "boolean" else "integer"
 
     def in_schema(self, relation: str) -> str:
@@ -192,7 +192,7 @@ class MemoryTable:
 
 
 async def describe(connection: AnyConnection, table: str) -> MemoryTable:
-    """Look the table up; `table` may carry a schema, else the search path decides.
+    """Look up the table; without a schema in `table` the search path decides.
 
     Raises:
         DatabaseRejected: the search path names no schema that exists.

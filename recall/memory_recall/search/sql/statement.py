@@ -177,7 +177,10 @@ def ordered(plan: RecallPlan, arguments: Arguments) -> str:
 
 
 def page(plan: RecallPlan) -> str:
-    """The rows of the answer, in order, each with the gate's columns; one row without a memory where there is none."""
+    """Select the memories of the page in order, each row with the readiness columns of the CTE `gate`.
+
+    Where no memory is found, one row has these columns alone.
+    """
     table, query = plan.table, plan.query
     owner = "m.user_id" if "user_id" in table.columns else "NULL::text"
     columns = memory_columns(sensitive=table.sensitive("m"), owner=owner, score="o.score")
