@@ -46,7 +46,7 @@ def export_command(
 
 @contextmanager
 def _created(file: str) -> Iterator[BinaryIO]:
-    """A new file, which vanishes again if it cannot be completed."""
+    """Create a new file; it is removed again if it cannot be completed."""
     if file == _STANDARD_OUTPUT:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()

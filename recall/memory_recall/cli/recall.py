@@ -104,7 +104,7 @@ def recall(
 
 
 def as_dictionary(result: RecallResult, *, explain: bool) -> dict[str, Any]:
-    """The result as the API would give it, with its mode, its timings and why it was degraded."""
+    """The result as JSON: the memories in the API's form, the mode, the timings and why it was degraded."""
     memories = [dataclasses.asdict(memory) for memory in result.memories]
     milliseconds = dataclasses.asdict(result.timings)
     if not explain:

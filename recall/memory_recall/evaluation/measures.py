@@ -1,7 +1,6 @@
 """The four retrieval measures of the evaluation, as pure functions of one ranked list.
 
-Relevance is binary. A question without any relevant document measures nothing, so callers must not ask about one;
-`evaluation` refuses such questions when it reads them.
+Relevance is binary. A question without any relevant document has no measure; `parse_questions` refuses such questions.
 """
 
 import math

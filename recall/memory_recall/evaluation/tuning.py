@@ -1,8 +1,8 @@
-"""Chooses a fusion for a store by its owner's labelled questions, and says honestly what that gains.
+"""Chooses a fusion for a store by its owner's labelled questions, and estimates the gain without bias.
 
 The best of many settings on some questions looks better on these very questions than it is. So the gain is estimated by
-nested cross-validation: for each fold the setting is chosen on the other folds, and only then the fold's questions are
-asked with it. The interval is that of a paired bootstrap over the held-out questions. What is recommended in the end is
+nested cross-validation: for each fold the setting is chosen on the other folds, and only then measured on the fold's
+questions. The interval is that of a paired bootstrap over the held-out questions. What is recommended in the end is
 the best setting over all questions, and only if the interval of the gain lies above zero.
 """
 

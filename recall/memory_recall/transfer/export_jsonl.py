@@ -1,8 +1,8 @@
 """Reads the memories that may leave the database, in the form that an import takes.
 
-All of it is one snapshot, read through a cursor, so that memory does not grow with the table and what others write
-meanwhile is in it as a whole or not at all. A line says nothing of `is_sensitive`: only rows that are not sensitive are
-written, and an import of an old export must not make a row public that has become sensitive since.
+An export is one snapshot, read through a cursor, so that the process's memory does not grow with the table, and what
+others write meanwhile is either all in it or not at all. A line does not mention `is_sensitive`: only rows that are not
+sensitive are written, and an import of an old export must not make a row public that has become sensitive since.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
@@ -15,8 +15,9 @@ from typing import Any
 from memory_recall.postgres.connection import Connection
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.schema.table import MemoryTable
+from memory_recall.transfer.jsonl import MemoryLine
 
-_FIELDS = ("id", "content", "category", "tags", "expanded_keywords", "importance", "user_id", "created_at")
+_FIELDS = [name for name in MemoryLine.model_fields if name not in {"is_sensitive", "conv"}]
 _PREFETCH_ROWS = 500
 
 
@@ -30,7 +31,7 @@ class ExportCounts:
 
 
 class Export:
-    """One snapshot of the table: its counts, then its memories in the order of their ids."""
+    """An export from one snapshot of the table: its counts, then its memories in the order of their ids."""
 
     def __init__(self, connection: Connection, table: MemoryTable, counts: ExportCounts) -> None:
         self._connection = connection

@@ -1,8 +1,8 @@
 """Stores imported memories in one transaction: a temporary table is filled by COPY, then merged.
 
-Nothing is visible before everything has been found good. Importing the same file again changes nothing; a changed
-line updates its row, whose vector the database then takes away by itself. What a line does not mention stays as it
-is: above all, a row that has become sensitive does not cease to be because an old export does not say so.
+Nothing is visible before every line is found valid. Importing the same file again changes nothing; a changed line
+updates its row, whose vector the database then removes by itself. A field that a line does not mention keeps its value:
+above all, a row that has become sensitive stays so when an old export is imported.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 

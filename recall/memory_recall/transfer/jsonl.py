@@ -1,8 +1,7 @@
 """Reads memories from JSON lines, checking every one before anything is stored.
 
-One line is one memory: `id` and `content`, and optionally `category`, `tags`, `expanded_keywords`, `importance`,
-`is_sensitive`, `user_id` (or `conv`, which evaluation sets use) and `created_at`. Complaints name the line and the
-field, never what stands there, for that is somebody's memory.
+One line is one memory, a `MemoryLine`; evaluation sets name its user `conv`. Complaints name the line and the field and
+never quote its value, which is somebody's memory.
 """
 
 from collections.abc import Iterable, Iterator
@@ -10,7 +9,16 @@ from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import orjson
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, StrictStr, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictStr,
+    ValidationError,
+)
 
 from memory_recall.errors import InvalidInput
 
@@ -48,21 +56,12 @@ class MemoryLine(BaseModel):
     is_sensitive: Annotated[StrictBool | None, BeforeValidator(_flag)] = None
     user_id: StrictStr | None = Field(default=None, max_length=100)
     conv: StrictStr | None = Field(default=None, max_length=100)
-    created_at: datetime | None = None
+    created_at: Annotated[datetime, AfterValidator(_with_zone)] | None = None
 
     def record(self) -> dict[str, Any]:
         """Return the values of the columns; None for a field that the line lacks."""
-        return {
-            "id": self.id,
-            "content": self.content,
-            "category": self.category,
-            "tags": self.tags,
-            "expanded_keywords": self.expanded_keywords,
-            "importance": self.importance,
-            "is_sensitive": self.is_sensitive,
-            "user_id": self.user_id if self.user_id is not None else self.conv,
-            "created_at": _with_zone(self.created_at) if self.created_at else None,
-        }
+        columns = self.model_dump(exclude={"conv"})
+        return {**columns, "user_id": self.user_id if self.user_id is not None else self.conv}
 
 
 class CorpusReader:
