@@ -65,7 +65,6 @@ class SwapBench:
             "MEMORY_MODEL": "first",
             "MEMORY_DIMENSIONS": str(DIMENSIONS),
             "MEMORY_LOG_FORMAT": "json",
-            "MEMORY_SYNC_POLL_SECONDS": "1",
             "MEMORY_BACKFILL_BATCH_SIZE": "64",
         }
         return await asyncio.create_subprocess_exec(

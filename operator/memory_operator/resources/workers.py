@@ -63,13 +63,12 @@ def migrate_job(
     index: MemoryIndex, images: Images, sequence: int, *, active: str | None = None, dimensions: int | None = None
 ) -> Manifest:
     """Return the Job that migrates the schema, for the active model once there is one: `memory migrate`."""
-    job = _job(index, images, "migrate", ["memory", "migrate", "--json"], sequence, resources=DATABASE_JOB_RESOURCES)
+    existing = index.spec.database.existing_vectors
+    decision = [] if existing == "Refuse" else ["--existing-vectors", existing.lower()]
+    command = ["memory", "migrate", *decision, "--json"]
+    job = _job(index, images, "migrate", command, sequence, resources=DATABASE_JOB_RESOURCES)
     if active and dimensions:
         _set_active_model(job, active, dimensions)
-    existing = index.spec.database.existing_vectors
-    if existing != "Refuse":
-        (container,) = job["spec"]["template"]["spec"]["containers"]
-        container["env"] += env({"MEMORY_EXISTING_VECTORS": existing.lower()})
     return job
 
 

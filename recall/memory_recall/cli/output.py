@@ -6,6 +6,7 @@ into a condition.
 """
 
 import asyncio
+import os
 import sys
 import traceback
 from collections.abc import Callable, Coroutine, Mapping
@@ -24,6 +25,7 @@ from memory_recall.errors import ExitCode, InvalidConfiguration, MemoryIndexErro
 from memory_recall.settings import Settings
 
 T = TypeVar("T")
+TERMINATION_LOG = Path("/dev/termination-log")
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of text for people.")]
 
 
@@ -37,7 +39,7 @@ def load_settings() -> Settings:
         return Settings()
     except ValidationError as error:
         problems = "; ".join(
-            f"{'.'.join(str(part) for part in problem['loc']).upper()}: {problem['msg']}"
+            f"{'_'.join(str(part) for part in problem['loc']).upper()}: {problem['msg']}"
             for problem in error.errors(include_url=False, include_input=False, include_context=False)
         )
     raise InvalidConfiguration(f"Settings are malformed ({problems}).", "Correct the MEMORY_ variables.")
@@ -101,14 +103,12 @@ def progress_bar() -> Progress:
 
 def execute(action: Callable[[Settings], Coroutine[Any, Any, T]], *, as_json: bool) -> T:
     """Run a command's coroutine with the settings; one of our errors ends the process with its exit status."""
-    termination_log: Path | None = None
     try:
         settings = load_settings()
-        logs.configure(fmt=settings.log_format, level=settings.log_level)
-        termination_log = settings.termination_log
+        logs.configure(fmt=settings.log.format, level=settings.log.level)
         return asyncio.run(action(settings))
     except MemoryIndexError as error:
-        report_failure(error, as_json=as_json, termination_log=termination_log)
+        report_failure(error, as_json=as_json)
         code = int(error.exit_code)
     except KeyboardInterrupt:
         Console(stderr=True).print("Interrupted; finished work is kept.")
@@ -116,11 +116,11 @@ def execute(action: Callable[[Settings], Coroutine[Any, Any, T]], *, as_json: bo
     raise typer.Exit(code)
 
 
-def report_failure(error: MemoryIndexError, *, as_json: bool, termination_log: Path | None) -> None:
+def report_failure(error: MemoryIndexError, *, as_json: bool) -> None:
     """Say what went wrong and what cures it, to whoever is there to read it."""
     record = orjson.dumps({"reason": error.reason, "message": str(error)})
-    if termination_log is not None:
-        _write_termination_log(termination_log, record)
+    if os.access(TERMINATION_LOG, os.W_OK):
+        _write_termination_log(TERMINATION_LOG, record)
     if as_json:
         sys.stderr.write(record.decode() + "\n")
         return

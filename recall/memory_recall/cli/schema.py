@@ -16,7 +16,7 @@ from memory_recall.hnsw.repair import IndexParameters, build_index, check_and_re
 from memory_recall.postgres.connection import connect, require_session
 from memory_recall.schema.revisions import require_schema
 from memory_recall.schema.table import describe
-from memory_recall.settings import Settings
+from memory_recall.settings import LOCK_SECONDS, MIGRATIONS, Settings
 
 _PROGRESS_SECONDS = 1.0
 ExistingVectorsChoice = Literal["refuse", "keep", "discard"]
@@ -82,7 +82,7 @@ def index_check_command(
     """Say whether the index is valid, and how many of the true nearest neighbours it finds.
 
     A repair is REINDEX CONCURRENTLY: the old index serves until the new one is complete. The sync worker does the same
-    by itself (MEMORY_INDEX_CHECK_SECONDS, MEMORY_INDEX_MIN_RECALL).
+    by itself (once a day).
 
     Examples:
         memory index check --sample 200 --json
@@ -109,9 +109,9 @@ def _request(settings: Settings, existing_vectors: ExistingVectorsChoice | None 
     return MigrationRequest(
         table=settings.table,
         model=known or ModelProfile(settings.model, dimensions),
-        migrations=settings.migrations_dir,
-        existing_vectors=existing_vectors or settings.existing_vectors,
-        lock_patience_seconds=settings.migrate_lock_timeout,
+        migrations=MIGRATIONS,
+        existing_vectors=existing_vectors or "refuse",
+        lock_patience_seconds=LOCK_SECONDS,
     )
 
 
@@ -127,15 +127,13 @@ async def _migrate(
 
 
 def _parameters(settings: Settings) -> IndexParameters:
-    return IndexParameters(settings.index_m, settings.index_ef_construction, settings.index_maintenance_memory)
+    return IndexParameters(settings.index.m, settings.index.ef_construction)
 
 
 async def _build(settings: Settings) -> dict[str, Any]:
     watcher = asyncio.create_task(_watch(settings))
     try:
-        facts = await build_index(
-            settings.dsn(), settings.table, _parameters(settings), patience_seconds=settings.migrate_lock_timeout
-        )
+        facts = await build_index(settings.dsn(), settings.table, _parameters(settings), patience_seconds=LOCK_SECONDS)
     finally:
         watcher.cancel()
         with suppress(asyncio.CancelledError, MemoryIndexError):

@@ -21,6 +21,10 @@ from memory_recall.indexing.worker import WorkerPlan, run_until_stopped
 from memory_recall.settings import Settings
 from memory_recall.swap.standby import maintain_standby
 
+_POLL_SECONDS = 30.0
+_INDEX_CHECK_SECONDS = 86_400.0
+_INDEX_MIN_RECALL = 0.85  # of the true neighbours; below it the vector index is built anew
+
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
@@ -97,8 +101,8 @@ async def _sync(settings: Settings) -> dict[str, Any]:
     metrics.serve(settings.metrics_port)
     plan, source = WorkerPlan.from_settings(settings, partitioned=False), settings.dsn()
     progress = LogProgress(metrics, worker="sync")
-    wish = IndexParameters(settings.index_m, settings.index_ef_construction, settings.index_maintenance_memory)
-    care = IndexCare(wish, settings.index_min_recall, settings.index_check_seconds)
+    wish = IndexParameters(settings.index.m, settings.index.ef_construction)
+    care = IndexCare(wish, _INDEX_MIN_RECALL, _INDEX_CHECK_SECONDS)
 
     async with document_embedder(settings, progress) as embedder, directory_of(settings, embedder) as directory:
 
@@ -109,7 +113,7 @@ async def _sync(settings: Settings) -> dict[str, Any]:
                     source,
                     directory,
                     plan,
-                    poll_seconds=settings.sync_poll_seconds,
+                    poll_seconds=_POLL_SECONDS,
                     progress=progress,
                     stop=stop,
                     companions=(partial(maintain_standby, source, directory, plan, progress),),

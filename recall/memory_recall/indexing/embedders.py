@@ -31,9 +31,9 @@ def query_embedder(settings: Settings) -> EmbedderClient | VoyageClient | None:
     """
     if settings.provider == "voyage":
         return _voyage(settings)
-    if not settings.embedder_url:
+    if not settings.embedder.url:
         return None
-    return EmbedderClient(settings.embedder_url, settings.model, _key(settings), dimensions=settings.dimensions)
+    return EmbedderClient(settings.embedder.url, settings.model, _key(settings), dimensions=settings.dimensions)
 
 
 @asynccontextmanager
@@ -44,26 +44,26 @@ async def document_embedder(settings: Settings, listener: OutageListener) -> Asy
         InvalidConfiguration: none is configured, or a hosted provider without what it needs.
     """
     if settings.provider == "voyage":
-        session = Session(
-            settings.dsn(), name="memory-egress", listener=listener, outage_timeout=settings.outage_timeout
-        )
-        limits = RateLimits(settings.hosted_requests_per_minute, settings.hosted_tokens_per_minute)
+        session = Session(settings.dsn(), name="memory-egress", listener=listener)
+        limits = RateLimits(
+            requests=2000, tokens=3_000_000
+        )  # a minute; a refusal is repeated after the time that it names
         async with _voyage(settings) as client, session:
             yield HostedEmbedder(client, limits, egress_filter=EgressFilter(session, settings.table))
         return
-    if not settings.embedder_url:
+    if not settings.embedder.url:
         raise InvalidConfiguration("No embedder is configured.", "Set MEMORY_EMBEDDER_URL.")
-    async with connector(settings)(settings.embedder_url, settings.model) as client:
+    async with connector(settings)(settings.embedder.url, settings.model) as client:
         yield client
 
 
 def connector(settings: Settings) -> Connect:
     """Return a function that makes a client of our own service from a URL and a model's name."""
-    return lambda url, model: EmbedderClient(url, model, _key(settings), timeout=settings.embedder_timeout)
+    return lambda url, model: EmbedderClient(url, model, _key(settings))
 
 
 def _key(settings: Settings) -> str | None:
-    return settings.embedder_api_key.get_secret_value() if settings.embedder_api_key else None
+    return settings.embedder.api_key.get_secret_value() if settings.embedder.api_key else None
 
 
 def _voyage(settings: Settings) -> VoyageClient:
@@ -77,7 +77,7 @@ def _voyage(settings: Settings) -> VoyageClient:
     key = _key(settings)
     if key is None:
         raise InvalidConfiguration("Provider voyage needs an API key.", "Set MEMORY_EMBEDDER_API_KEY.")
-    return VoyageClient(settings.model, settings.dimensions, key, base_url=settings.embedder_url or VOYAGE_URL)
+    return VoyageClient(settings.model, settings.dimensions, key, base_url=settings.embedder.url or VOYAGE_URL)
 
 
 class EmbedderDirectory:
@@ -148,6 +148,6 @@ def directory_of(settings: Settings, configured: DocumentEmbedder) -> EmbedderDi
         configured,
         connector(settings),
         model=settings.model,
-        url=settings.embedder_url if settings.provider == "local" else None,
+        url=settings.embedder.url if settings.provider == "local" else None,
         trusted_hosts=settings.trusted_hosts(),
     )

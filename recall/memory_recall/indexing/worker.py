@@ -44,25 +44,22 @@ class WorkerPlan:
         Raises:
             InvalidConfiguration: the partition does not exist.
         """
-        if partitioned and settings.partition >= settings.backfill_partitions:
+        if partitioned and settings.partition >= settings.backfill.partitions:
             raise InvalidConfiguration(
-                f"Partition {settings.partition} does not exist among {settings.backfill_partitions}.",
+                f"Partition {settings.partition} does not exist among {settings.backfill.partitions}.",
                 "Set MEMORY_BACKFILL_PARTITIONS to the Job's completions.",
             )
         known = PROFILES.get(settings.model)
         return cls(
             table=settings.table,
-            outage_timeout=settings.outage_timeout,
             options=PipelineOptions(
                 limits=BatchLimits(
-                    tokens=settings.backfill_batch_tokens,
-                    rows=settings.backfill_batch_size,
+                    rows=settings.backfill.batch_size,
                     max_tokens_per_row=(known and known.max_tokens) or _DEFAULT_MAX_TOKENS,
                 ),
-                partition=Partition(settings.partition, settings.backfill_partitions) if partitioned else Partition(),
-                policy=RetryPolicy(settings.backfill_max_attempts, settings.backfill_retry_seconds),
-                concurrency=settings.backfill_concurrency,
-                rows_per_second=settings.backfill_rows_per_second,
+                partition=Partition(settings.partition, settings.backfill.partitions) if partitioned else Partition(),
+                policy=RetryPolicy(settings.backfill.max_attempts),
+                rows_per_second=settings.backfill.rows_per_second,
             ),
         )
 

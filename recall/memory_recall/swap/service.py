@@ -24,7 +24,7 @@ from memory_recall.postgres.connection import Connection, opened, require_sessio
 from memory_recall.schema.models_sql import active_model, read_roles
 from memory_recall.schema.revisions import require_schema
 from memory_recall.schema.table import MemoryTable
-from memory_recall.settings import Settings
+from memory_recall.settings import LOCK_SECONDS, Settings
 from memory_recall.swap import state_sql
 from memory_recall.swap.gate import Verdict, measure
 from memory_recall.swap.machine import OPEN_STAGES, Fill, Stage
@@ -144,7 +144,7 @@ async def end(settings: Settings, stage: str) -> dict[str, Any]:
             now = swap.stage if swap else "never begun"
             remedy = "See memory swap status: abort is for before the flip, finish and rollback for after it."
             raise NoSwap(f"The swap is {now}; it cannot be {stage}.", remedy)
-        await state_sql.end(connection, table, swap, stage, give_up_after=settings.migrate_lock_timeout)
+        await state_sql.end(connection, table, swap, stage, give_up_after=LOCK_SECONDS)
     return await status(settings)
 
 
@@ -170,9 +170,9 @@ async def _active_embedder(settings: Settings, following: EmbedderClient) -> Asy
         active = await active_model(connection, table)
     url, hosts = active.embedder_url, settings.trusted_hosts()
     if url is None or not any(
-        is_trusted_embedder_url(near, url, hosts) for near in (following.base_url, settings.embedder_url or "")
+        is_trusted_embedder_url(near, url, hosts) for near in (following.base_url, settings.embedder.url or "")
     ):
-        url = settings.embedder_url if settings.model == active.name else None
+        url = settings.embedder.url if settings.model == active.name else None
     if url is None:
         raise EmbedderUnavailable(
             f"It is not known where the active model {active.name} is served.",
@@ -191,9 +191,9 @@ async def _carry_out(
     order = SwapOrder(
         target=target,
         worker=worker,
-        index=IndexParameters(settings.index_m, settings.index_ef_construction, settings.index_maintenance_memory),
+        index=IndexParameters(settings.index.m, settings.index.ef_construction),
         flip=flip,
-        lock_seconds=settings.migrate_lock_timeout,
+        lock_seconds=LOCK_SECONDS,
     )
     began = time.monotonic()
     with SwapProgress(metrics) as progress:

@@ -20,9 +20,18 @@ from tests.integration.memory_recall.workbench import Workbench
 CANARY = "canary-of-a-memory"
 
 
+# The command line with a termination log that a test can read.
+_COMMAND = """
+import os, pathlib
+from memory_recall.cli import app, output
+output.TERMINATION_LOG = pathlib.Path(os.environ.get("TEST_TERMINATION_LOG", "/dev/termination-log"))
+app.main()
+"""
+
+
 async def _memory(*arguments: str, **environment: str) -> tuple[int, str]:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "memory_recall", *arguments,
+        sys.executable, "-c", _COMMAND, *arguments,
         env={**os.environ, **environment}, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
     )  # fmt: skip
     output, _ = await process.communicate()
@@ -69,7 +78,8 @@ async def test_sources_and_rows_hide_their_content_when_printed(tmp_path: Path) 
 )
 async def test_a_bad_connection_string_is_refused_without_being_repeated(dsn: str, tmp_path: Path) -> None:
     log = tmp_path / "termination"
-    code, output = await _memory("status", "--json", MEMORY_DATABASE_URL=dsn, MEMORY_TERMINATION_LOG=str(log))
+    log.touch()
+    code, output = await _memory("status", "--json", MEMORY_DATABASE_URL=dsn, TEST_TERMINATION_LOG=str(log))
     assert code != 0
     assert CANARY not in output + log.read_text()
     record = json.loads(log.read_text())
@@ -102,7 +112,7 @@ async def test_a_backfill_full_of_failures_logs_no_text(bench: Workbench) -> Non
 
     bench.embedder.behaviour = behaviour
     code, output = await _memory(
-        "backfill", **bench.environment(MEMORY_LOG_LEVEL="debug", MEMORY_BACKFILL_RETRY_SECONDS="0.01")
+        "backfill", **bench.environment(MEMORY_LOG_LEVEL="debug", MEMORY_BACKFILL_MAX_ATTEMPTS="2")
     )
     assert code == 0
     assert '"quarantined":2' in output

@@ -21,7 +21,7 @@ Killing = Callable[[Workbench, asyncio.subprocess.Process], Awaitable[None]]
 async def worker(bench: Workbench, *arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "memory_recall", *arguments,
-        env={**os.environ, **bench.environment(MEMORY_BACKFILL_BATCH_SIZE=str(BATCH), MEMORY_BACKFILL_CONCURRENCY="2")},
+        env={**os.environ, **bench.environment(MEMORY_BACKFILL_BATCH_SIZE=str(BATCH))},
         stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
     )  # fmt: skip
     try:

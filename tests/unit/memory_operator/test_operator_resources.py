@@ -136,12 +136,9 @@ def test_only_the_migration_gets_the_decision_about_existing_vectors(
 ) -> None:
     index = world.index(database={"existingVectors": decision})
     job, sync = workers.migrate_job(index, world.images, 0), workers.sync_deployment(index, world.images, replicas=1)
-    migration, others = (
-        [one["value"] for one in pod_spec(item)["containers"][0]["env"] if one["name"] == "MEMORY_EXISTING_VECTORS"]
-        for item in (job, sync)
-    )
-    assert migration == ([variable] if variable else [])
-    assert others == []
+    migration, others = (pod_spec(item)["containers"][0]["command"] for item in (job, sync))
+    assert migration == ["memory", "migrate", *(["--existing-vectors", variable] if variable else []), "--json"]
+    assert "--existing-vectors" not in others
 
 
 def test_a_decision_about_existing_vectors_starts_the_migration_at_once(world: World) -> None:
