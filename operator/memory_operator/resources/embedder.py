@@ -28,7 +28,10 @@ NEXT_COMPONENT = "embedder-next"  # the next model's, while a swap is under way
 
 
 def embedder_url(index: MemoryIndex, component: str = COMPONENT) -> str:
-    """Return the address at which workers and API pods reach the embedder; a swap's next one has its own component."""
+    """Return the address at which workers and API pods reach the embedder.
+
+    During a swap the next model's embedder has a component, and so an address, of its own.
+    """
     if index.hosted:
         return VOYAGE_URL
     external = index.spec.embedder.external

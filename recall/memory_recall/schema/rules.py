@@ -209,10 +209,11 @@ def standby_guard(table: MemoryTable) -> Function:
 
 
 def update_trigger(table: MemoryTable) -> Trigger:
-    """The active column's rules for updates; last by name like every trigger of ours, to judge what others made.
+    """Return the trigger with the active column's rules for updates.
 
-    Its condition spares the write back of a vector, by far the most frequent update, the call of the function. It is
-    bound to columns, not to their names, so an exchange of names makes it anew.
+    Its name sorts last, so that it runs after other triggers and sees their changes. Because of its condition the
+    function is not called when a vector is written back, by far the most frequent update. Postgres binds the condition
+    to the columns and not to their names, so the trigger is made again when the names are exchanged.
     """
     condition = (
         f"((new.{ACTIVE.name} IS NULL) OR (NOT {table.shareable('new')}) OR (new.content IS DISTINCT FROM old.content))"

@@ -38,10 +38,10 @@ lexical AS MATERIALIZED (
 def ts_rank_leg(
     table: MemoryTable, arguments: Arguments, where: str, *, query: str, sort_by: SortBy, depth: int
 ) -> str:
-    """The leg's CTEs for a query, which lists all rows where it is empty.
+    """Return the CTEs of the leg; an empty query lists all rows.
 
-    Sorting by recency takes the newest rows that contain every term, then the broadened ones, and orders all of them by
-    date: a date order in two halves would be none.
+    Sorting by recency takes the newest rows that contain every term, fills up with rows that contain some, and then
+    orders all of them by date.
     """
     if not query:
         return _all_rows(table, where, sort_by, depth)
