@@ -62,7 +62,8 @@ def _against_database(index: MemoryIndex, facts: DatabaseFacts) -> Verdict | Non
             f"The vectors in {database.name}.{database.table} are of {facts.active_model}, "
             f"spec.embedding.model is {embedding.model}.",
         )
-    if facts.column_dimensions and facts.column_dimensions != embedding.dimensions:
+    replaceable = database.existing_vectors == "Discard" and not facts.rows.embedded
+    if facts.column_dimensions and facts.column_dimensions != embedding.dimensions and not replaceable:
         return Verdict.no(
             Reason.DIMENSION_MISMATCH,
             f"spec.embedding.dimensions is {embedding.dimensions}, but column {database.table}.embedding of "

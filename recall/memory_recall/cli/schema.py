@@ -37,7 +37,10 @@ def migrate_command(
     ] = "head",
     existing_vectors: Annotated[
         ExistingVectorsChoice | None,
-        typer.Option(help="What to do with vectors of unknown origin in an embedding column that was there before."),
+        typer.Option(
+            help="What to do with vectors of unknown origin in an embedding column that was there before. "
+            "discard also makes an empty column of other dimensions again."
+        ),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Confirm --to base, which removes all vectors.")] = False,
     json: JsonOption = False,

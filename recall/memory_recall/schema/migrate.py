@@ -3,7 +3,7 @@
 Everything happens in one session, so that the lock that keeps other migrators out cannot outlive or be outlived by
 the work. A revision whose needs are not met (pgvector absent) is not run and not stamped; the next run finds it still
 to do. Where what the revisions made is gone, as after DROP EXTENSION ... CASCADE, all of them are run again: each of
-their statements may be repeated.
+their statements may be repeated. Longer than 300 lines because what is refused, run and restored is one sequence.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
@@ -96,6 +96,7 @@ class _Run:
         table.require_supported()
         await self._require_extension(table)
         await self._check(table)
+        table = await self._described()
         await self._begin_own_version_table(table)
         await self._begin_anew_where_tables_are_gone(table)
         if (await current_revision(self._connection, table) or "") < HEAD_REVISION:
@@ -166,12 +167,39 @@ class _Run:
                 "Rename or drop that column; its vectors can be made again.",
             )
         if column is not None and table.embedding_dimensions != model.dimensions:
+            if await self._may_be_replaced(table):
+                await self._drop_empty_column(table)
+                return
             raise DimensionMismatch(
                 f"{table.schema}.{table.name}.embedding has {table.embedding_dimensions} dimensions; "
                 f"model {model.name} yields {model.dimensions}.",
-                "Choose a model of the column's dimensions, or drop the column so that it is made again.",
+                "Choose a model of the column's dimensions. A column that holds no vector is made again where existing "
+                "vectors may be discarded.",
             )
         await self._check_existing_vectors(table)
+
+    async def _may_be_replaced(self, table: MemoryTable) -> bool:
+        """Whether the column may be made again with other dimensions: when asked, without a vector or a swap."""
+        if self._request.existing_vectors != "discard" or table.standby_dimensions is not None:
+            return False
+        empty = f"SELECT NOT EXISTS (SELECT FROM {table.qualified} WHERE {EMBEDDING_COLUMN} IS NOT NULL)"
+        return await self._changes(table).value(empty) is True
+
+    async def _drop_empty_column(self, table: MemoryTable) -> None:
+        """Drop the column with its triggers; a vector that was stored meanwhile makes the constraint fail instead."""
+        state, models = table.own("memory_index_state"), table.own("memory_index_models")
+        statements = [
+            f"ALTER TABLE {table.qualified} ADD CONSTRAINT memory_index_replaced CHECK ({EMBEDDING_COLUMN} IS NULL)",
+            f"DROP TRIGGER IF EXISTS zz_memory_index_insert ON {table.qualified}",
+            f"DROP TRIGGER IF EXISTS zz_memory_index_update ON {table.qualified}",
+            f"ALTER TABLE {table.qualified} DROP COLUMN {EMBEDDING_COLUMN}",
+        ]
+        changes = self._changes(table)
+        if await changes.value(f"SELECT to_regclass({literal(state)}) IS NOT NULL") is True:
+            chosen = f"(SELECT active_model FROM {state})"
+            statements.append(f"UPDATE {models} SET dimensions = {self._request.model.dimensions} WHERE id = {chosen}")
+        await changes.limit_waiting()
+        await changes.run_together(statements)
 
     async def _check_existing_vectors(self, table: MemoryTable) -> None:
         if table.embedding_dimensions is None or self._request.existing_vectors != "refuse":

@@ -153,6 +153,36 @@ async def test_what_only_a_person_can_settle_is_refused_before_anything_changes(
         assert await connection.fetchval("SELECT to_regclass('memory_index_state')") is None
 
 
+@pytest.mark.parametrize("migrated", [False, True])
+async def test_an_empty_column_of_other_dimensions_is_made_again_when_asked(
+    database: Database, request_for: Requests, migrated: bool
+) -> None:
+    """Whether it was there before us or is our own; as soon as it holds a vector it is refused and left as it is."""
+    source, asked = DsnText(database.dsn), request_for(existing_vectors="discard")
+    if migrated:
+        await migrate(source, request_for(dimensions=16))
+    else:
+        await _execute(
+            database,
+            API_TABLE.format(name="memories", sensitive="boolean DEFAULT false"),
+            "ALTER TABLE memories ADD embedding halfvec(16)",
+        )
+    with pytest.raises(DimensionMismatch):
+        await migrate(source, request_for())
+    await migrate(source, asked)
+    await _execute(
+        database,
+        "INSERT INTO memories (content, embedding) VALUES ('x', array_fill(0.5::real, ARRAY[8])::halfvec)",
+    )
+    async with database.connection() as connection:
+        facts = await inspect(connection, "memories")
+    assert facts.active_model is not None
+    assert (facts.embedding_dimensions, facts.active_model.dimensions, facts.rows.embedded) == (8, 8, 1)
+    assert facts.schema_differences == ""
+    with pytest.raises(DimensionMismatch):
+        await migrate(source, request_for(dimensions=16, existing_vectors="discard"))
+
+
 async def test_a_table_in_another_schema_is_not_mistaken_for_ours(database: Database, request_for: Requests) -> None:
     await _execute(
         database,

@@ -65,9 +65,10 @@ async def test_a_lost_notification_only_delays(bench: Workbench) -> None:
     async with running(bench, poll_seconds=0.2):
         await bench.insert("heard")
         await embedded(bench, 1)
-        async with bench.database.connection() as connection:
+        async with bench.database.connection() as connection, connection.transaction():
             await connection.execute("ALTER TABLE memories DISABLE TRIGGER zz_memory_index_insert")
             await connection.execute("INSERT INTO memories (content) VALUES ('unheard')")
+            await connection.execute("ALTER TABLE memories ENABLE ALWAYS TRIGGER zz_memory_index_insert")
         await embedded(bench, 2)
 
 
