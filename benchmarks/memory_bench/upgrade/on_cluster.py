@@ -23,7 +23,7 @@ from devcluster.postgres import Postgres, create_database
 from memory_bench.report import console
 from memory_bench.swap.load import question, texts
 from memory_bench.upgrade.contents import QUERY, Contents, contents_of
-from memory_bench.upgrade.former import LAST_COMMIT, CommandFailed, archive
+from memory_bench.upgrade.former import COMMITS, LAST_COMMIT, CommandFailed, archive
 from memory_bench.upgrade.outcome import Outcome, head_revision
 from memory_bench.upgrade.recall_loop import SCRIPT, RecallLoop
 
@@ -214,16 +214,17 @@ async def _until_index_is_being_built(home: Home) -> None:
     await _until("the index is being built", lambda: home.sql(_INDEX_IS_BUILT) == "t")
 
 
-def _at_head(home: Home, versions: Versions) -> bool:
+def _settled(home: Home, revision: str, *, without: str) -> bool:
+    """Return whether the object is Ready, its schema at the revision, and no worker of that image is left."""
     index = home.object()
-    at_head = (index["status"].get("database") or {}).get("schemaRevision") == head_revision()
-    return at_head and follow.view(index).ready and versions.former not in home.worker_images()
+    found = (index["status"].get("database") or {}).get("schemaRevision")
+    return found == revision and follow.view(index).ready and without not in home.worker_images()
 
 
 async def upgrade_object(home: Home, versions: Versions, start: str) -> Outcome:
-    """Bring an object to the start under the former operator, upgrade the operator, and wait for head.
+    """Bring an object to the start under the former operator, upgrade the operator, wait for head, and go back.
 
-    The former operator runs at the call, the present one at the end. `home` has been created.
+    The former operator runs at the call and at the end. `home` has been created.
     """
     outcome = Outcome(start, on_cluster=True)
     began = time.monotonic()
@@ -251,7 +252,7 @@ async def upgrade_object(home: Home, versions: Versions, start: str) -> Outcome:
 async def _upgrade_operator(
     home: Home, versions: Versions, memories: list[str], outcome: Outcome, *, release: AsyncExitStack
 ) -> None:
-    """Exchange the operator under recalls; `release` lets an index build go on that was held."""
+    """Exchange the operator under recalls, and take it back; `release` lets an index build go on that was held."""
     generator = random.Random(3)  # noqa: S311  (a benchmark's data, the same in every run)
     questions = [question(text, generator) for text in generator.sample(memories, 20)]
     before = await asyncio.to_thread(home.contents)
@@ -265,9 +266,15 @@ async def _upgrade_operator(
                 await loop.more(_ANSWERS)
             await asyncio.to_thread(install_present, home.cluster, versions)
             await release.aclose()
-            await _until(f"{home.namespace} is Ready at head", lambda: _at_head(home, versions))
+            await _until("Ready at head", lambda: _settled(home, head_revision(), without=versions.former))
             for loop in loops:
                 await loop.until_complete()
+                await loop.more(_ANSWERS)
+            console.print(f"{outcome.start}: it is at head; the former operator takes over again")
+            await asyncio.to_thread(install_former, home.cluster, versions)
+            revision = COMMITS[LAST_COMMIT]
+            await _until("Ready under the former operator", lambda: _settled(home, revision, without=versions.present))
+            for loop in loops:
                 await loop.more(_ANSWERS)
         finally:
             outcome.count(loops, before, await asyncio.to_thread(home.contents))
@@ -280,8 +287,8 @@ async def upgrade_objects(directory: Path, starts: list[str], report: Callable[[
         devcluster.install_cnpg(cluster)
         versions = load_versions(cluster, directory)
         postgres = devcluster.create_postgres(cluster, reporter=devcluster.ConsoleReporter())
+        install_former(cluster, versions)
         for start in starts:
-            install_former(cluster, versions)
             home = Home(postgres, start)
             home.create()
             outcomes.append(await upgrade_object(home, versions, start))

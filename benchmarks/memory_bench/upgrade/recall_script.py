@@ -13,7 +13,7 @@ import json
 import sys
 from typing import Any
 
-_PAUSE_SECONDS = 0.05  # between two recalls, so that the loop leaves the processors to what it watches
+_PAUSE_SECONDS = 0.1  # between two recalls, so that the loop leaves the processors to what it watches
 _ANSWERS_PER_CLIENT = 5
 _EMBEDDING_BUDGET = 20.0  # seconds; an answer without meaning is then never due to a busy machine
 _FORMER = {
