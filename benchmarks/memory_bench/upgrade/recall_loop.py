@@ -95,7 +95,7 @@ class RecallLoop:
         """Wait for so many further answers of each client and return the answers since the call.
 
         Raises:
-            CommandFailed: the process ended before.
+            CommandFailed: the process ended before, or was too slow.
         """
         start = len(self.answers)
 
@@ -103,8 +103,12 @@ class RecallLoop:
             since = self.answers[start:]
             return all(sum(one.client == client for one in since) >= count for client in ("lasting", "fresh"))
 
-        async with asyncio.timeout(_PATIENCE_SECONDS), self._grown:
-            await self._grown.wait_for(lambda: enough() or self._reading.done())
+        try:
+            async with asyncio.timeout(_PATIENCE_SECONDS), self._grown:
+                await self._grown.wait_for(lambda: enough() or self._reading.done())
+        except TimeoutError:
+            since = len(self.answers) - start
+            raise CommandFailed(f"Recalls with the {self.which} library gave {since} answers in two minutes.") from None
         if not enough():
             said = (await self._errors).decode(errors="replace")
             raise CommandFailed(f"The {self.which} library's recalls ended by themselves: {said[-600:].strip()}")

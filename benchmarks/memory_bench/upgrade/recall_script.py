@@ -11,6 +11,7 @@ import importlib
 import itertools
 import json
 import sys
+import threading
 from typing import Any
 
 _PAUSE_SECONDS = 0.1  # between two recalls, so that the loop leaves the processors to what it watches
@@ -52,11 +53,18 @@ async def answer(recall: Any, question: str, client: str) -> dict[str, Any]:  # 
     return {"client": client, "error": None, "reason": result.reason, "found": len(result.memories)}
 
 
+def _set_at_end_of_input(stopped: threading.Event) -> None:
+    sys.stdin.read()
+    stopped.set()
+
+
 async def main(which: str) -> None:
     """Ask until standard input ends."""
     used = library(which)
     questions = itertools.cycle(json.loads(sys.stdin.readline()))
-    stopped = asyncio.ensure_future(asyncio.to_thread(sys.stdin.read))
+    stopped = threading.Event()
+    # A daemon, so that a failure of ours ends the process although standard input stays open.
+    threading.Thread(target=_set_at_end_of_input, args=[stopped], daemon=True).start()
     settings = used["Settings"]()
     pool = await used["create_pool"](settings.dsn(), max_size=4)
     embedder = used["EmbedderClient"](settings.embedder_url, settings.model)
@@ -65,7 +73,7 @@ async def main(which: str) -> None:
         return used["HybridRecall"](pool, embedder, **used["budgets"])
 
     lasting = client()
-    while not stopped.done():
+    while not stopped.is_set():
         fresh = client()
         for question in itertools.islice(questions, _ANSWERS_PER_CLIENT):
             for name, recall in (("lasting", lasting), ("fresh", fresh)):
