@@ -22,10 +22,13 @@ class ExitCode(IntEnum):
 
 
 class MemoryIndexError(Exception):
-    """The base of all errors that this package raises on purpose."""
+    """The base of all errors that this package raises on purpose; the name of a class is its `reason`."""
 
     reason: ClassVar[str] = "Failed"
     exit_code: ClassVar[ExitCode] = ExitCode.FAILURE
+
+    def __init_subclass__(cls) -> None:
+        cls.reason = cls.__name__
 
     def __init__(self, message: str, remedy: str = "") -> None:
         self.message = message
@@ -36,32 +39,23 @@ class MemoryIndexError(Exception):
 class InvalidConfiguration(MemoryIndexError):
     """A setting is missing or malformed."""
 
-    reason = "InvalidConfiguration"
     exit_code = ExitCode.USAGE
 
 
 class InvalidInput(MemoryIndexError):
     """An argument or an input file cannot be used; nothing was changed."""
 
-    reason = "InvalidInput"
-
 
 class DatabaseUnreachable(MemoryIndexError):
     """There is no usable connection: refused, lost, starting, full, or a replica where the primary is needed."""
-
-    reason = "DatabaseUnreachable"
 
 
 class AuthenticationFailed(DatabaseUnreachable):
     """Postgres refused the credentials; during a rotation this passes by itself."""
 
-    reason = "AuthenticationFailed"
-
 
 class DatabaseRejected(MemoryIndexError):
     """Postgres refused a statement, and waiting does not help."""
-
-    reason = "DatabaseRejected"
 
     def __init__(self, message: str, remedy: str = "", *, sqlstate: str = "") -> None:
         super().__init__(message, remedy)
@@ -71,82 +65,67 @@ class DatabaseRejected(MemoryIndexError):
 class LockNotAvailable(MemoryIndexError):
     """Another session holds a lock, and waiting for it any longer would block other sessions."""
 
-    reason = "LockNotAvailable"
-
 
 class PoolerRefused(MemoryIndexError):
     """The work needs one session of the server, and a connection pooler stands in between."""
 
-    reason = "PoolerRefused"
     exit_code = ExitCode.NEEDS_PERSON
 
 
 class ExtensionMissing(MemoryIndexError):
     """pgvector has not been created in the database yet."""
 
-    reason = "ExtensionMissing"
     exit_code = ExitCode.WAITING
 
 
 class SchemaBehind(MemoryIndexError):
     """The migrations that this work needs have not run."""
 
-    reason = "SchemaBehind"
     exit_code = ExitCode.WAITING
 
 
 class SchemaUnsupported(MemoryIndexError):
     """The table of memories lacks something that a migration cannot add."""
 
-    reason = "SchemaUnsupported"
     exit_code = ExitCode.NEEDS_PERSON
 
 
 class DimensionMismatch(MemoryIndexError):
     """Column, model and setting have different numbers of dimensions."""
 
-    reason = "DimensionMismatch"
     exit_code = ExitCode.NEEDS_PERSON
 
 
 class ModelMismatch(MemoryIndexError):
     """The embedder serves another model than the one whose vectors the table holds."""
 
-    reason = "ModelMismatch"
     exit_code = ExitCode.NEEDS_PERSON
 
 
 class ExistingVectors(MemoryIndexError):
     """The table holds vectors whose model is not recorded."""
 
-    reason = "ExistingVectors"
     exit_code = ExitCode.NEEDS_PERSON
 
 
 class SwapInProgress(MemoryIndexError):
     """An open model swap excludes this work."""
 
-    reason = "SwapInProgress"
     exit_code = ExitCode.NEEDS_PERSON
 
 
 class SwapRefused(MemoryIndexError):
     """The next model did not pass the gate; the active one stays."""
 
-    reason = "SwapRefused"
     exit_code = ExitCode.NEEDS_PERSON
 
 
 class NoSwap(MemoryIndexError):
     """There is no swap in a stage that permits this."""
 
-    reason = "NoSwap"
-
 
 class EmbedderUnavailable(MemoryIndexError):
     """The embedder cannot be reached, is loading, draining, or answers with a server error."""
-
-    reason = "EmbedderUnavailable"
 
     def __init__(self, message: str, remedy: str = "", *, retry_after: float | None = None) -> None:
         super().__init__(message, remedy)
@@ -156,32 +135,23 @@ class EmbedderUnavailable(MemoryIndexError):
 class EmbedderBusy(EmbedderUnavailable):
     """The embedder's queue is full; it asks to be called again after `retry_after` seconds."""
 
-    reason = "EmbedderBusy"
-
 
 class EmbedderUnauthorized(MemoryIndexError):
     """The embedder refused our API key."""
 
-    reason = "EmbedderUnauthorized"
     exit_code = ExitCode.NEEDS_PERSON
 
 
 class EmbedderRejected(MemoryIndexError):
     """The embedder refused the inputs (empty, too long, malformed)."""
 
-    reason = "EmbedderRejected"
-
 
 class EmbedderBroken(MemoryIndexError):
     """The embedder's answer is unusable: undecodable, not as many vectors as inputs, or not finite."""
 
-    reason = "EmbedderBroken"
-
 
 class Interrupted(MemoryIndexError):
     """The worker was told to end before its work was done; finished work is stored."""
-
-    reason = "Interrupted"
 
 
 def first_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
