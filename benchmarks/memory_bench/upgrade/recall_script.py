@@ -10,6 +10,7 @@ import asyncio
 import importlib
 import itertools
 import json
+import os
 import sys
 import threading
 from typing import Any
@@ -67,7 +68,7 @@ async def main(which: str) -> None:
     threading.Thread(target=_set_at_end_of_input, args=[stopped], daemon=True).start()
     settings = used["Settings"]()
     pool = await used["create_pool"](settings.dsn(), max_size=4)
-    embedder = used["EmbedderClient"](settings.embedder_url, settings.model)
+    embedder = used["EmbedderClient"](os.environ["MEMORY_EMBEDDER_URL"], settings.model)
 
     def client() -> Any:  # noqa: ANN401  (either library's)
         return used["HybridRecall"](pool, embedder, **used["budgets"])
