@@ -14,9 +14,10 @@ from typing import Any, Protocol, runtime_checkable
 import typer
 
 from memory_bench.harness.dataset import Dataset, Memory
+from memory_bench.harness.sqlite_schema import create_schema
 from memory_bench.harness.vectors import EmbeddedSet
 from memory_bench.postgres import BenchmarkDatabase
-from memory_recall.integrations.sqlite import SqliteRecall, create_schema
+from memory_recall.integrations.sqlite import SqliteRecall
 from memory_recall.search.fusion import Fusion
 from memory_recall.search.hybrid_recall import HybridRecall
 from memory_recall.search.query import EmbeddedQuery, Lexical, Mode, RecallQuery

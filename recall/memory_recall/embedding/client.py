@@ -1,4 +1,9 @@
-"""The HTTP client of the embedding service, used by recalls and by the backfill and sync workers."""
+"""The HTTP client of the embedding service, used by recalls and by the backfill and sync workers.
+
+A recall gives up on a slow embedder, and an API on a disconnected user. Cancelling the HTTP request with them may leave
+its connection in the pool for good, neither usable nor free (github.com/encode/httpcore/issues/1093). So a request runs
+to its end although its caller was cancelled.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -7,7 +12,7 @@ from typing import Any, Self
 
 import httpx
 
-from memory_recall.embedding.shielded_requests import ShieldedRequests
+from memory_recall.background import BackgroundTasks
 from memory_recall.embedding.wire import EMBEDDINGS_PATH, MODELS_PATH, EmbeddedBatch, ServedModel, Vectors, Wire
 
 DEFAULT_TIMEOUT = httpx.Timeout(120.0, connect=5.0)  # a cold pod takes long over a full batch of documents
@@ -35,7 +40,7 @@ class EmbedderClient:
         self.model = model
         self._wire = Wire(self.base_url, model, dimensions)
         self._dimensions_given = dimensions is not None
-        self._requests = ShieldedRequests()
+        self._requests = BackgroundTasks()
         self._timeout = httpx.Timeout(timeout)
         self._query_timeout = httpx.Timeout(
             min(self._timeout.read or _QUERY_SECONDS, _QUERY_SECONDS), connect=self._timeout.connect
@@ -93,7 +98,7 @@ class EmbedderClient:
 
     async def _request(self, method: str, path: str, **options: Any) -> dict[str, Any]:  # noqa: ANN401  (httpx's own)
         try:
-            response = await self._requests.run(self._http.request(method, path, **options))
+            response = await self._requests.run_shielded(self._http.request(method, path, **options))
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise self._wire.unreachable(error) from None
         return self._wire.payload(response)

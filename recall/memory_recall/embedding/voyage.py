@@ -12,7 +12,7 @@ from typing import Any, Self
 import httpx
 import numpy as np
 
-from memory_recall.embedding.shielded_requests import ShieldedRequests
+from memory_recall.background import BackgroundTasks
 from memory_recall.embedding.wire import EmbeddedBatch, ServedModel, Vectors, Wire
 from memory_recall.errors import EmbedderUnauthorized, InvalidConfiguration
 
@@ -54,7 +54,7 @@ class VoyageClient:
         self._dimensions = dimensions
         self._max_texts, self._max_tokens = max_texts, max_tokens
         self._wire = Wire(base_url.rstrip("/"), model, dimensions)
-        self._requests = ShieldedRequests()
+        self._requests = BackgroundTasks()
         self._http = httpx.AsyncClient(
             base_url=self._wire.base_url, headers={"authorization": f"Bearer {api_key.strip()}"}, timeout=timeout
         )
@@ -120,7 +120,7 @@ class VoyageClient:
             "encoding_format": "base64",
         }
         try:
-            response = await self._requests.run(self._http.post(_EMBEDDINGS_PATH, json=body))
+            response = await self._requests.run_shielded(self._http.post(_EMBEDDINGS_PATH, json=body))
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise self._wire.unreachable(error) from None
         try:

@@ -6,8 +6,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
+from memory_recall.background import BackgroundTasks
 from memory_recall.errors import MemoryIndexError
-from memory_recall.search.background import BackgroundTasks
 
 T = TypeVar("T")
 

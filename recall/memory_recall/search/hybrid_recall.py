@@ -19,11 +19,11 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TypeVar, get_args
 
+from memory_recall.background import BackgroundTasks
 from memory_recall.errors import DatabaseUnreachable, InvalidInput
 from memory_recall.postgres.connection import AnyConnection, Pool
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.schema.table import ACTIVE, VectorColumn
-from memory_recall.search.background import BackgroundTasks
 from memory_recall.search.cached_value import CachedValue
 from memory_recall.search.fusion import Fusion
 from memory_recall.search.period import Period, PeriodFinder

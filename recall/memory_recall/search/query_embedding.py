@@ -9,9 +9,9 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
+from memory_recall.background import BackgroundTasks
 from memory_recall.embedding.following import ActiveSeen, FollowingEmbedder
 from memory_recall.errors import EmbedderRejected, ModelMismatch
-from memory_recall.search.background import BackgroundTasks
 from memory_recall.search.query import EmbeddedQuery
 from memory_recall.search.result import Degraded
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from memory_recall.integrations.sqlite import create_schema
+from memory_bench.harness.sqlite_schema import create_schema
 from tests.integration.memory_recall.fake_embedder import vector_of
 
 ROOT = Path(__file__).parents[3]

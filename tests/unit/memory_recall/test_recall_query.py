@@ -9,10 +9,11 @@ import pytest
 from fastapi import FastAPI
 from typer.testing import CliRunner
 
+from memory_bench.harness.sqlite_schema import create_schema
 from memory_recall.cli.app import create_app
 from memory_recall.errors import InvalidInput
 from memory_recall.integrations.fastapi import create_recall_router
-from memory_recall.integrations.sqlite import SqliteRecall, create_schema
+from memory_recall.integrations.sqlite import SqliteRecall
 from memory_recall.search.fusion import Fusion, SortBy
 from memory_recall.search.hybrid_recall import HybridRecall
 from memory_recall.search.period import Period

@@ -6,8 +6,9 @@ from datetime import UTC, datetime
 
 import pytest
 
+from memory_bench.harness.sqlite_schema import create_schema
 from memory_recall.errors import InvalidInput
-from memory_recall.integrations.sqlite import SqliteRecall, create_schema
+from memory_recall.integrations.sqlite import SqliteRecall
 from memory_recall.search.query import RecallQuery
 from memory_recall.search.sql.filters import Filters
 

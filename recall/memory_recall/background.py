@@ -20,6 +20,10 @@ class BackgroundTasks:
         task.add_done_callback(self._ended)
         return task
 
+    async def run_shielded(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Return the result of a coroutine, which goes on to its end when this call is cancelled."""
+        return await asyncio.shield(self.start(coroutine))
+
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._running.discard(task)
         if not task.cancelled():
