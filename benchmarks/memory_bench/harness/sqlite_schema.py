@@ -1,4 +1,4 @@
-"""The tables of a local SQLite store in the memory API's shape, for benchmarks and tests; the library only reads them."""
+"""Tables of a local SQLite store in the memory API's shape, for benchmarks and tests; the library only reads them."""
 
 import sqlite3
 
