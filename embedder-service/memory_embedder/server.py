@@ -18,7 +18,7 @@ import uvicorn
 
 from memory_embedder.engine.protocol import Engine
 from memory_embedder.errors import EmbedderError, ErrorKind
-from memory_embedder.hardening import forbid_core_dumps
+from memory_embedder.hardening import forbid_core_dumps, return_large_blocks
 from memory_embedder.http.app import build_app
 from memory_embedder.scheduling.lanes import Lane
 from memory_embedder.scheduling.plan import LoadPlan
@@ -56,6 +56,7 @@ def serve(settings: EmbedderSettings) -> int:
     The status is 0 if every admitted request was answered, 1 if not or if the model cannot be served.
     """
     forbid_core_dumps()
+    return_large_blocks()
     logger = structlog.get_logger("memory_embedder.server")
     service = EmbeddingService(settings, load_engine, Metrics(Lane), make_tracing(settings.otlp_endpoint))
     config = uvicorn.Config(
