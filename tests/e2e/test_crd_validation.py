@@ -12,6 +12,7 @@ from devcluster.cluster import Cluster
 from devcluster.errors import CommandError
 from tests.e2e.crd_cases import FORBIDDEN_CHANGES, MALFORMED, Case
 from tests.e2e.crd_objects import CUSTOM, EXTERNAL, GOOD, REMOVED, VOYAGE, edited
+from tests.e2e.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
 CRD = ROOT / "charts/memory-index/crds/memoryindexes.yaml"
@@ -55,7 +56,13 @@ class Api:
 def api(cluster: Cluster) -> Api:
     """The session's cluster with the resource definition of this checkout."""
     cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(CRD))
-    cluster.kubectl("wait", "--for=condition=Established", "crd/memoryindexes.memory-index.dev", "--timeout=60s")
+    established = "jsonpath={.status.conditions[?(@.type=='Established')].status}"
+    eventually(
+        lambda: cluster.kubectl("get", "crd/memoryindexes.memory-index.dev", "-o", established),
+        lambda status: status.strip() == "True",
+        what="the API server has established the resource",
+        seconds=60,
+    )
     return Api(cluster)
 
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 from memory_recall.embedding.client import EmbeddedBatch
 from memory_recall.errors import EmbedderUnavailable, InvalidInput, MemoryIndexError, first_of
@@ -29,10 +29,8 @@ _EMBEDDING_SECONDS = 60.0  # how long a busy embedder is tried again
 _DEFAULT_CONCURRENCY = 4
 
 
-class RecallDegradedError(MemoryIndexError):
+class RecallDegraded(MemoryIndexError):  # noqa: N818  (the name is the reason that users read)
     """A question that should measure the dense leg was answered by the lexical leg alone."""
-
-    reason: ClassVar[str] = "RecallDegraded"
 
 
 class BatchEmbedder(Protocol):
@@ -149,7 +147,7 @@ def _asked_to_wait(error: BaseException) -> bool | float:
 
 def _require_not_degraded(result: RecallResult, mode: Mode) -> None:
     if result.reason is not None:
-        raise RecallDegradedError(
+        raise RecallDegraded(
             f"Mode {mode} could not be measured: the recall was degraded to lexical ({result.reason}).",
             "Wait until the MemoryIndex is Ready, or evaluate --modes lexical.",
         )
@@ -172,7 +170,7 @@ async def evaluate(
     recalls that people wait for.
 
     Raises:
-        RecallDegradedError: the dense leg could not take part.
+        RecallDegraded: the dense leg could not take part.
     """
     turns = asyncio.Semaphore(concurrency)
 

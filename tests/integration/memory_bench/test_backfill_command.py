@@ -43,7 +43,7 @@ async def test_a_text_that_is_sent_twice_is_counted(monkeypatch: pytest.MonkeyPa
         once(self, path, body)
         return once(self, path, body)
 
-    monkeypatch.setattr(killed_worker.CountingEmbedder, "_answer", twice)
+    monkeypatch.setattr(killed_worker.CountingEmbedder, "_respond", twice)
     async with MeasuredServer() as server:
         assert (await killed_worker.measure(server, rows=1000))["double_embedded"] > 0
 
