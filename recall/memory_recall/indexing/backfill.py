@@ -15,6 +15,7 @@ from memory_recall.indexing.progress import Progress, Tally
 from memory_recall.indexing.worker import WorkerPlan, build_pipeline, prepare_context, worker_session, writer_session
 from memory_recall.postgres.connection import Connection, DsnSource
 from memory_recall.schema.models_sql import require_active
+from memory_recall.schema.table import describe
 
 _POLL_SECONDS = 0.5
 
@@ -50,7 +51,7 @@ async def backfill(
     partition = plan.options.partition
 
     async def lease(connection: Connection) -> None:
-        await leases_sql.lease_partition(connection, partition)
+        await leases_sql.lease_partition(connection, await describe(connection, plan.table), partition)
 
     reader = worker_session(source, plan, progress, name="memory-backfill", prepare=lease)
     async with reader, writer_session(source, plan, progress) as writer:

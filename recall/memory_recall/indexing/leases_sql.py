@@ -1,9 +1,11 @@
 """Leases: advisory locks that keep two workers off the same work and end with their holder's session.
 
 Each backfill worker leases its partition, so a replaced pod that still runs and its successor never embed the same
-rows. The sync worker pauses while any backfill holds a lease.
+rows. The sync worker pauses while any backfill of its table holds a lease. Each table has leases of its own, so that
+the workers of two tables do not wait for each other.
 """
 
+import zlib
 from functools import partial
 
 from memory_recall.errors import LockNotAvailable, SwapInProgress
@@ -11,6 +13,7 @@ from memory_recall.indexing.queue_sql import Partition
 from memory_recall.postgres.connection import Connection
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.retrying import Backoff, caused_by, retry
+from memory_recall.schema.table import MemoryTable
 
 _BACKFILL = 0x6D786266
 _SYNC = 0x6D787379
@@ -19,53 +22,59 @@ _STANDBY = 0x6D787374
 _POLL = Backoff(first=0.5, longest=0.5)
 
 
-async def lease_partition(connection: Connection, partition: Partition) -> None:
+def _of_table(kind: int, table: MemoryTable) -> int:
+    """The first key of a lease; that of the table with the plain names is the one of earlier releases."""
+    own = zlib.crc32(f"{table.schema}{table.suffix}".encode()) if table.suffix else 0
+    return (kind ^ own) & 0x7FFFFFFF
+
+
+async def lease_partition(connection: Connection, table: MemoryTable, partition: Partition) -> None:
     """Wait for the lease of a backfill partition."""
-    await _lease(connection, _BACKFILL, partition.index)
+    await _lease(connection, _of_table(_BACKFILL, table), partition.index)
 
 
-async def lease_sync(connection: Connection) -> None:
+async def lease_sync(connection: Connection, table: MemoryTable) -> None:
     """Wait for the lease of the sync worker."""
-    await _lease(connection, _SYNC, 0)
+    await _lease(connection, _of_table(_SYNC, table), 0)
 
 
-async def lease_swap(connection: Connection) -> None:
+async def lease_swap(connection: Connection, table: MemoryTable) -> None:
     """Take the lease of the process that carries out a swap.
 
     Raises:
         SwapInProgress: another process holds it.
     """
-    if not await _try(connection, _SWAP, 0):
+    if not await _try(connection, _of_table(_SWAP, table), 0):
         raise SwapInProgress(
             "Another process is carrying out a swap.", "Let it go on (memory swap status), or end it first."
         )
 
 
-async def try_lease_standby(connection: Connection) -> bool:
+async def try_lease_standby(connection: Connection, table: MemoryTable) -> bool:
     """Take the lease of filling the standby column; return whether this session holds it, then or already."""
     with translated("looking at the lease"):
         mine: bool = await connection.fetchval(
             "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid() "
             "AND classid = $1::bigint::oid)",
-            _STANDBY,
+            _of_table(_STANDBY, table),
         )
-    return mine or await _try(connection, _STANDBY, 0)
+    return mine or await _try(connection, _of_table(_STANDBY, table), 0)
 
 
-async def release_standby(connection: Connection) -> None:
+async def release_standby(connection: Connection, table: MemoryTable) -> None:
     """Release the lease of filling the standby column."""
     with translated("releasing a lease"):
-        await connection.execute("SELECT pg_advisory_unlock($1::int, 0)", _STANDBY)
+        await connection.execute("SELECT pg_advisory_unlock($1::int, 0)", _of_table(_STANDBY, table))
 
 
-async def backfill_runs(connection: Connection) -> bool:
-    """Tell whether any backfill worker holds a lease in this database."""
+async def backfill_runs(connection: Connection, table: MemoryTable) -> bool:
+    """Tell whether any backfill worker of the table holds a lease."""
     with translated("looking for a running backfill"):
         found: bool = await connection.fetchval(
             "SELECT EXISTS (SELECT FROM pg_locks l JOIN pg_database d ON d.oid = l.database "
             "WHERE d.datname = current_database() AND l.locktype = 'advisory' AND l.granted "
             "AND l.classid = $1::bigint::oid)",
-            _BACKFILL,
+            _of_table(_BACKFILL, table),
         )
     return found
 

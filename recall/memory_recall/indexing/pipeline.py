@@ -149,7 +149,7 @@ class Pipeline:
         self._writes = writes
         self._reader = reader
         self._writer = writer
-        self._table = table
+        self.table = table
         self.queue = queue
         self._embedder = embedder
         self._options = options
@@ -240,7 +240,7 @@ class Pipeline:
         quarantined = 0
         if failed:
             quarantined = await self._writer.run(
-                lambda connection: record(connection, self._table, failed, self._options.policy, self._column)
+                lambda connection: record(connection, self.table, failed, self._options.policy, self._column)
             )
         self.tally.embedded += written
         self.tally.failed += len(failed)

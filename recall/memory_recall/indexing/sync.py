@@ -21,7 +21,7 @@ from memory_recall.postgres.driver_errors import translated
 from memory_recall.postgres.session import Session
 from memory_recall.schema.models_sql import active_model, confirm_model, record_address
 from memory_recall.schema.revisions import require_schema
-from memory_recall.schema.table import NOTIFY_CHANNEL
+from memory_recall.schema.table import NOTIFY_CHANNEL, describe
 
 _BACKFILL_POLL_SECONDS = 1.0
 
@@ -115,14 +115,14 @@ class _Sync:
                 await self._serve(await self._pipeline(reader, writer), reader, poll_seconds)
 
     async def _prepare(self, connection: Connection) -> None:
-        await leases_sql.lease_sync(connection)
+        await leases_sql.lease_sync(connection, await describe(connection, self.plan.table))
         await self.wakeup.listen(connection)
 
     async def _serve(self, pipeline: Pipeline, reader: Session, poll_seconds: float) -> None:
         """Embed pending rows until another model is active."""
         partition = self.plan.options.partition
         while not self.stop.is_set():
-            if await reader.run(leases_sql.backfill_runs):
+            if await reader.run(partial(leases_sql.backfill_runs, table=pipeline.table)):
                 seconds = min(poll_seconds, _BACKFILL_POLL_SECONDS)
             elif await pipeline.run_pass() > 0:
                 continue

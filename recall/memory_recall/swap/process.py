@@ -30,7 +30,7 @@ from memory_recall.postgres.connection import Connection, DsnSource
 from memory_recall.postgres.session import Session
 from memory_recall.schema.models_sql import RecordedModel, active_model
 from memory_recall.schema.revisions import require_schema
-from memory_recall.schema.table import MemoryTable
+from memory_recall.schema.table import MemoryTable, describe
 from memory_recall.swap import state_sql
 from memory_recall.swap.gate import Verdict
 from memory_recall.swap.machine import OPEN_STAGES, Act, Fill, Stage, SwapFacts, decide, path
@@ -108,7 +108,7 @@ class SwapProcess:
             self._order.worker,
             self._progress,
             name="memory-swap",
-            prepare=leases_sql.lease_swap,
+            prepare=self._lease,
             command_timeout=_COMMAND_TIMEOUT,
         )
         async with session:
@@ -121,6 +121,9 @@ class SwapProcess:
             except BaseExceptionGroup as group:
                 raise first_of(group) from None
             return await session.run(self._latest)
+
+    async def _lease(self, connection: Connection) -> None:
+        await leases_sql.lease_swap(connection, await describe(connection, self._order.worker.table))
 
     async def _work(self, session: Session, done: asyncio.Event) -> None:
         try:

@@ -137,7 +137,7 @@ async def end(settings: Settings, stage: str) -> dict[str, Any]:
         SwapInProgress: a process is carrying it out.
     """
     async with _opened(settings) as (connection, table):
-        await leases_sql.lease_swap(connection)
+        await leases_sql.lease_swap(connection, table)
         swap = await state_sql.latest(connection, table)
         wanted = OPEN_STAGES if stage == Stage.ABORTED else frozenset({Stage.FLIPPED})
         if swap is None or Stage(swap.stage) not in wanted:

@@ -6,6 +6,7 @@ one of them work at a time.
 
 import asyncio
 from dataclasses import dataclass
+from functools import partial
 
 from memory_recall.errors import MemoryIndexError
 from memory_recall.indexing import leases_sql, quarantine_sql
@@ -83,10 +84,10 @@ class _Filler:
         following = (await self.reader.run(lambda connection: read_roles(connection, table))).next
         if following is None or table.standby_dimensions != following.dimensions:
             if self.pipeline is not None:
-                await self.reader.run(leases_sql.release_standby)
+                await self.reader.run(partial(leases_sql.release_standby, table=table))
                 self.pipeline = None
             return None
-        if not await self.reader.run(leases_sql.try_lease_standby):
+        if not await self.reader.run(partial(leases_sql.try_lease_standby, table=table)):
             return _BUSY_SECONDS
         pipeline = await self._pipeline(WorkerContext(table, following))
         await pipeline.run_pass()

@@ -1,16 +1,21 @@
 """The database's rules are checked by definition: what differs is named, stops vectors, and is restored."""
 
+import asyncio
 import hashlib
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
 from memory_operator.clients.database import to_database_facts
 from memory_recall.errors import SchemaBehind, SchemaUnsupported
+from memory_recall.indexing.leases_sql import backfill_runs, lease_partition, lease_sync
+from memory_recall.indexing.queue_sql import Partition
 from memory_recall.postgres.connection import DsnText
 from memory_recall.schema.migrate import MigrationRequest, migrate, remove
 from memory_recall.schema.revisions import require_schema
+from memory_recall.schema.table import describe
 from memory_recall.status import inspect
 from tests.integration.conftest import Database
 from tests.integration.memory_recall.workbench import Workbench
@@ -146,6 +151,25 @@ async def test_two_tables_of_one_schema_are_indexed_and_neither_touches_the_othe
         await migrate(source, notes_again)
         for table in ("memories", "notes"):
             assert to_database_facts(await inspect(connection, table)).schema_current
+
+
+async def test_the_workers_of_two_tables_do_not_wait_for_each_other(bench: Workbench, request_for: Requests) -> None:
+    """H1: a lease keeps a second worker off the same table and lets one of another table begin."""
+    await _second_table(bench.database)
+    await migrate(DsnText(bench.database.dsn), request_for(table="notes", model="another"))
+    async with bench.database.connection() as first, bench.database.connection() as second:
+        memories, notes = await describe(first, "memories"), await describe(second, "notes")
+        for lease in (lease_sync, partial(lease_partition, partition=Partition())):
+            await lease(first, table=memories)
+            async with asyncio.timeout(30):
+                await lease(second, table=notes)
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.1):
+                    await lease(second, table=memories)
+        assert await backfill_runs(second, memories)
+        await first.execute("SELECT pg_advisory_unlock_all()")
+        assert not await backfill_runs(second, memories)
+        assert await backfill_runs(first, notes)
 
 
 async def test_a_table_with_children_is_refused_by_name(bench: Workbench, request_for: Requests) -> None:
