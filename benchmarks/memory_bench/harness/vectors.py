@@ -15,7 +15,8 @@ from rich.progress import Progress
 from memory_bench.harness.dataset import Dataset
 from memory_bench.report import console
 from memory_bench.servers import CACHE
-from memory_recall.embedding.client import EmbedderClient, Vectors
+from memory_recall.embedding.client import EmbedderClient
+from memory_recall.embedding.wire import Vectors
 
 _BATCH = 32
 _SHARD = 512  # texts in one file of the cache: what a run that is stopped loses at most

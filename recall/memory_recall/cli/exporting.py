@@ -10,9 +10,9 @@ from typing import Annotated, Any, BinaryIO
 import orjson
 import typer
 
-from memory_recall.cli.output import JsonOption, emit_aside, execute, progress_bar
+from memory_recall.cli.output import JsonOption, emit, execute, progress_bar
 from memory_recall.errors import InvalidInput
-from memory_recall.postgres.connection import connect
+from memory_recall.postgres.connection import opened
 from memory_recall.schema.table import describe
 from memory_recall.settings import Settings
 from memory_recall.transfer.export_jsonl import exporting
@@ -41,7 +41,7 @@ def export_command(
     """
     result = execute(lambda settings: _export(settings, file), as_json=json)
     # Where the memories themselves go to standard output, what is said about them may not.
-    emit_aside(result, as_json=json, title="Export", aside=file == _STANDARD_OUTPUT)
+    emit(result, as_json=json, title="Export", aside=file == _STANDARD_OUTPUT)
 
 
 @contextmanager
@@ -69,8 +69,7 @@ def _created(file: str) -> Iterator[BinaryIO]:
 
 
 async def _export(settings: Settings, file: str) -> dict[str, Any]:
-    connection = await connect(settings.dsn(), application_name="memory-export")
-    try:
+    async with opened(settings.dsn(), "memory-export") as connection:
         table = await describe(connection, settings.table)
         table.require_exists()
         table.require_supported()
@@ -82,7 +81,5 @@ async def _export(settings: Settings, file: str) -> dict[str, Any]:
                     if export.exported % _SHOW_EVERY == 0:
                         bar.update(task, completed=export.exported)
                 bar.update(task, completed=export.exported)
-    finally:
-        connection.terminate()
     left_out = {"sensitive": export.counts.sensitive, "deleted": export.counts.deleted, "blank": export.blank}
     return {"exported": export.exported, "left_out": left_out}

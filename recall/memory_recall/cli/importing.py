@@ -12,7 +12,7 @@ from rich.console import Console
 
 from memory_recall.cli.output import JsonOption, emit, execute
 from memory_recall.errors import InvalidInput
-from memory_recall.postgres.connection import connect, require_session
+from memory_recall.postgres.connection import opened, require_session
 from memory_recall.schema.table import describe
 from memory_recall.settings import Settings
 from memory_recall.transfer.import_jsonl import import_memories
@@ -57,8 +57,7 @@ def _opened(file: str) -> Iterator[BinaryIO]:
 
 async def _import(settings: Settings, file: str) -> dict[str, Any]:
     with _opened(file) as stream:
-        connection = await connect(settings.dsn(), application_name="memory-import")
-        try:
+        async with opened(settings.dsn(), "memory-import") as connection:
             await require_session(connection)
             table = await describe(connection, settings.table)
             table.require_supported()
@@ -69,6 +68,4 @@ async def _import(settings: Settings, file: str) -> dict[str, Any]:
                         status.update(f"Importing: {count:,} memories read")
 
                 result = await import_memories(connection, table, stream, on_progress=show)
-        finally:
-            connection.terminate()
     return dataclasses.asdict(result)

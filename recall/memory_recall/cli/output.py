@@ -21,7 +21,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from memory_recall import logs
-from memory_recall.errors import ExitCode, InvalidConfiguration, MemoryIndexError
+from memory_recall.errors import InvalidConfiguration, MemoryIndexError
 from memory_recall.settings import Settings
 
 T = TypeVar("T")
@@ -45,12 +45,7 @@ def load_settings() -> Settings:
     raise InvalidConfiguration(f"Settings are malformed ({problems}).", "Correct the MEMORY_ variables.")
 
 
-def emit(result: Mapping[str, Any], *, as_json: bool, title: str = "") -> None:
-    """Print a command's result."""
-    emit_aside(result, as_json=as_json, title=title, aside=False)
-
-
-def emit_aside(result: Mapping[str, Any], *, as_json: bool, title: str, aside: bool) -> None:
+def emit(result: Mapping[str, Any], *, as_json: bool, title: str = "", aside: bool = False) -> None:
     """Print a command's result; `aside` prints it to standard error, where standard output carries the data itself."""
     stream = sys.stderr if aside else sys.stdout
     if as_json:
@@ -143,16 +138,3 @@ def report_crash(error: Exception) -> None:
     sys.stderr.write(f"UnexpectedError: {type(error).__module__}.{type(error).__qualname__} (this is a bug)\n")
     for frame in traceback.extract_tb(error.__traceback__):
         sys.stderr.write(f"  {frame.filename}:{frame.lineno} {frame.name}\n")
-
-
-__all__ = [
-    "ExitCode",
-    "JsonOption",
-    "emit",
-    "emit_aside",
-    "execute",
-    "load_settings",
-    "progress_bar",
-    "report_crash",
-    "report_failure",
-]

@@ -13,7 +13,7 @@ from memory_recall.embedding.profiles import PROFILES, ModelProfile
 from memory_recall.errors import DimensionMismatch, InvalidConfiguration, MemoryIndexError
 from memory_recall.hnsw.definition import inspect_index
 from memory_recall.hnsw.repair import IndexParameters, build_index, check_and_repair
-from memory_recall.postgres.connection import connect, require_session
+from memory_recall.postgres.connection import opened, require_session
 from memory_recall.schema.revisions import require_schema
 from memory_recall.schema.table import describe
 from memory_recall.settings import LOCK_SECONDS, MIGRATIONS, Settings
@@ -147,8 +147,7 @@ async def _build(settings: Settings) -> dict[str, Any]:
 async def _watch(settings: Settings) -> None:
     """Show the phase and the share of a build on standard error while it lasts."""
     console = Console(stderr=True)
-    connection = await connect(settings.dsn(), application_name="memory-index-watch")
-    try:
+    async with opened(settings.dsn(), "memory-index-watch") as connection:
         table = await describe(connection, settings.table)
         with console.status("Preparing the index build"):
             shown = None
@@ -159,20 +158,15 @@ async def _watch(settings: Settings) -> None:
                     console.print(f"Index: {line}", highlight=False)
                     shown = line
                 await asyncio.sleep(_PROGRESS_SECONDS)
-    finally:
-        connection.terminate()
 
 
 async def _check(settings: Settings, sample: int, repair_below: float | None) -> dict[str, Any]:
-    connection = await connect(settings.dsn(), application_name="memory-index-check")
-    try:
+    async with opened(settings.dsn(), "memory-index-check") as connection:
         await require_session(connection)
         table = await require_schema(connection, settings.table)
         report = await check_and_repair(
             connection, table, _parameters(settings), sample=sample, repair_below=repair_below
         )
-    finally:
-        connection.terminate()
     facts = report.facts
     return {
         "name": facts.name,

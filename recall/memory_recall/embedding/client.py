@@ -102,6 +102,3 @@ class EmbedderClient:
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise self._wire.unreachable(error) from None
         return self._wire.payload(response)
-
-
-__all__ = ["DEFAULT_TIMEOUT", "EmbeddedBatch", "EmbedderClient", "ServedModel", "Vectors"]

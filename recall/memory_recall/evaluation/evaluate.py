@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
-from memory_recall.embedding.client import EmbeddedBatch
+from memory_recall.embedding.wire import EmbeddedBatch
 from memory_recall.errors import EmbedderUnavailable, InvalidInput, MemoryIndexError, first_of
 from memory_recall.evaluation import measures
 from memory_recall.retrying import retry

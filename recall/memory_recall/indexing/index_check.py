@@ -12,7 +12,7 @@ import structlog
 from memory_recall.errors import MemoryIndexError
 from memory_recall.hnsw.repair import DEFAULT_SAMPLE, IndexParameters, IndexReport, check_and_repair
 from memory_recall.indexing.progress import WorkerMetrics
-from memory_recall.postgres.connection import DsnSource, connect, require_session
+from memory_recall.postgres.connection import DsnSource, opened, require_session
 from memory_recall.schema.revisions import require_schema
 
 _FIRST_LOOK_SECONDS = 300.0  # a worker that is restarted often looks all the same, one that just started is busy
@@ -50,15 +50,12 @@ class IndexCare:
             await asyncio.sleep(self.every_seconds)
 
     async def _look(self, source: DsnSource, table: str) -> IndexReport:
-        connection = await connect(source, application_name="memory-index-care")
-        try:
+        async with opened(source, "memory-index-care") as connection:
             await require_session(connection)
             found = await require_schema(connection, table)
             return await check_and_repair(
                 connection, found, self.parameters, sample=DEFAULT_SAMPLE, repair_below=self.threshold
             )
-        finally:
-            connection.terminate()
 
     def _tell(self, report: IndexReport, metrics: WorkerMetrics) -> None:
         log = structlog.get_logger("memory_recall.index-check")

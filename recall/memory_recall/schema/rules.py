@@ -155,9 +155,7 @@ def _guard(table: MemoryTable) -> Function:
             RETURN NEW;
         END
         """
-    return Function(
-        _GUARD, "", "trigger", "plpgsql", "VOLATILE", body, security_definer=True, search_path=("pg_catalog",)
-    )
+    return _trigger_function(_GUARD, body, security_definer=True)
 
 
 def _forget(table: MemoryTable) -> Function:
@@ -173,9 +171,7 @@ def _forget(table: MemoryTable) -> Function:
         for column in (ACTIVE, STANDBY)
     )
     body = f"BEGIN {deletes} RETURN NULL; END"
-    return Function(
-        _FORGET, "", "trigger", "plpgsql", "VOLATILE", body, security_definer=True, search_path=("pg_catalog",)
-    )
+    return _trigger_function(_FORGET, body, security_definer=True)
 
 
 def standby_guard(table: MemoryTable) -> Function:

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from memory_recall.errors import LockNotAvailable
-from memory_recall.postgres.connection import Connection, DsnSource, connect, require_session
+from memory_recall.postgres.connection import Connection, DsnSource, opened, require_session
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.schema.table import MemoryTable
 
@@ -37,13 +37,10 @@ async def locked_session(source: DsnSource, patience_seconds: float) -> AsyncIte
     Raises:
         LockNotAvailable: another session has been at it for `patience_seconds`.
     """
-    connection = await connect(source, application_name="memory-migrate")
-    try:
+    async with opened(source, "memory-migrate") as connection:
         await require_session(connection)
         await _take_lock(connection, patience_seconds)
         yield connection
-    finally:
-        connection.terminate()
 
 
 async def _take_lock(connection: Connection, patience: float) -> None:

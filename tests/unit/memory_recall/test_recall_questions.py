@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from memory_recall.embedding.client import EmbeddedBatch
+from memory_recall.embedding.wire import EmbeddedBatch
 from memory_recall.errors import EmbedderBusy, InvalidInput
 from memory_recall.evaluation import measures
 from memory_recall.evaluation.evaluate import Outcome, embed_questions, parse_questions, summarise
