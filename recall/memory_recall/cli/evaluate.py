@@ -90,9 +90,7 @@ def question_lines(source: str) -> list[str]:
 def _show(report: dict[str, Any]) -> None:
     measures = [name for name in report if name not in {"strata", "queries"}]
     modes = list(report[measures[0]])
-    table = Table(title=f"{report['queries']} questions", title_justify="left", box=None)
-    table.add_column("stratum")
-    table.add_column("measure")
+    table = Table("stratum", "measure", title=f"{report['queries']} questions", title_justify="left", box=None)
     for mode in modes:
         table.add_column(mode, justify="right")
     for name, scores in {"all": report, **report["strata"]}.items():

@@ -14,7 +14,7 @@ from memory_recall.hnsw.repair import IndexParameters
 from memory_recall.indexing.backfill import BackfillResult, backfill
 from memory_recall.indexing.dry_run import dry_run
 from memory_recall.indexing.embedders import directory_of, document_embedder
-from memory_recall.indexing.index_check import IndexCare
+from memory_recall.indexing.index_check import IndexChecker
 from memory_recall.indexing.progress import BarProgress, LogProgress, Tally, WorkerMetrics
 from memory_recall.indexing.sync import sync
 from memory_recall.indexing.worker import WorkerPlan, run_until_stopped
@@ -101,13 +101,13 @@ async def _sync(settings: Settings) -> dict[str, Any]:
     metrics.serve(settings.metrics_port)
     plan, source = WorkerPlan.from_settings(settings, partitioned=False), settings.dsn()
     progress = LogProgress(metrics, worker="sync")
-    wish = IndexParameters(settings.index.m, settings.index.ef_construction)
-    care = IndexCare(wish, _INDEX_MIN_RECALL, _INDEX_CHECK_SECONDS)
+    parameters = IndexParameters(settings.index.m, settings.index.ef_construction)
+    checker = IndexChecker(parameters, _INDEX_MIN_RECALL, _INDEX_CHECK_SECONDS)
 
     async with document_embedder(settings, progress) as embedder, directory_of(settings, embedder) as directory:
 
         async def work(stop: asyncio.Event) -> Tally:
-            caring = asyncio.create_task(care.run(source, plan.table, metrics))
+            caring = asyncio.create_task(checker.run(source, plan.table, metrics))
             try:
                 return await sync(
                     source,

@@ -5,6 +5,7 @@ its connection in the pool for good, neither usable nor free (github.com/encode/
 to its end although its caller was cancelled.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 from types import TracebackType
@@ -19,7 +20,46 @@ DEFAULT_TIMEOUT = httpx.Timeout(120.0, connect=5.0)  # a cold pod takes long ove
 _QUERY_SECONDS = 30.0  # a query whose caller has given up must not occupy its connection for longer
 
 
-class EmbedderClient:
+class AsyncEmbedder(ABC):
+    """The part that asynchronous clients share: they send requests that outlive a cancelled caller, and close."""
+
+    def __init__(self, wire: Wire, http: httpx.AsyncClient) -> None:
+        self._wire = wire
+        self._http = http
+        self._requests = BackgroundTasks()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._requests.close()
+        await self._http.aclose()
+
+    async def embed_documents(self, texts: Sequence[str]) -> EmbeddedBatch:
+        """Embed memories; the service truncates long ones. The caller keeps sensitive ones from a hosted service."""
+        return await self._embed(texts, "document")
+
+    async def embed_queries(self, texts: Sequence[str]) -> EmbeddedBatch:
+        """Embed many queries, as an evaluation does."""
+        return await self._embed(texts, "query")
+
+    @abstractmethod
+    async def _embed(self, texts: Sequence[str], input_type: str) -> EmbeddedBatch: ...
+
+    async def _send(self, method: str, path: str, **options: Any) -> httpx.Response:  # noqa: ANN401  (httpx's own)
+        try:
+            return await self._requests.run_shielded(self._http.request(method, path, **options))
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise self._wire.unreachable(error) from None
+
+
+class EmbedderClient(AsyncEmbedder):
     """Asynchronous client of `POST /v1/embeddings` and `GET /v1/models`; safe for concurrent use.
 
     `model` None uses whatever the service serves. Every answer is checked once, here: it has one vector for each text,
@@ -38,41 +78,19 @@ class EmbedderClient:
     ) -> None:
         self.base_url = base_url.rstrip("/")
         self.model = model
-        self._wire = Wire(self.base_url, model, dimensions)
         self._dimensions_given = dimensions is not None
-        self._requests = BackgroundTasks()
         self._timeout = httpx.Timeout(timeout)
         self._query_timeout = httpx.Timeout(
             min(self._timeout.read or _QUERY_SECONDS, _QUERY_SECONDS), connect=self._timeout.connect
         )
-        self._http = httpx.AsyncClient(
+        http = httpx.AsyncClient(
             base_url=self.base_url,
             headers={"authorization": f"Bearer {api_key}"} if api_key else {},
             timeout=self._timeout,
             transport=transport,
             limits=httpx.Limits(max_connections=32, max_keepalive_connections=8),
         )
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._requests.close()
-        await self._http.aclose()
-
-    async def embed_documents(self, texts: Sequence[str]) -> EmbeddedBatch:
-        """Embed memories; over-long ones are truncated by the service and counted."""
-        return await self._embed(texts, "document")
-
-    async def embed_queries(self, texts: Sequence[str]) -> EmbeddedBatch:
-        """Embed many queries in one request, as an evaluation does."""
-        return await self._embed(texts, "query")
+        super().__init__(Wire(self.base_url, model, dimensions), http)
 
     async def embed_query(self, text: str) -> Vectors:
         """Embed one query."""
@@ -97,8 +115,4 @@ class EmbedderClient:
         return self._wire.batch(payload, len(texts))
 
     async def _request(self, method: str, path: str, **options: Any) -> dict[str, Any]:  # noqa: ANN401  (httpx's own)
-        try:
-            response = await self._requests.run_shielded(self._http.request(method, path, **options))
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise self._wire.unreachable(error) from None
-        return self._wire.payload(response)
+        return self._wire.payload(await self._send(method, path, **options))

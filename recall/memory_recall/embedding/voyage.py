@@ -6,18 +6,16 @@ Nothing is retried here: a recall has no time for that, and workers retry in `in
 """
 
 from collections.abc import Iterator, Sequence
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import httpx
 import numpy as np
 
-from memory_recall.background import BackgroundTasks
-from memory_recall.embedding.wire import EmbeddedBatch, ServedModel, Vectors, Wire
+from memory_recall.embedding.client import AsyncEmbedder
+from memory_recall.embedding.wire import EMBEDDINGS_PATH, EmbeddedBatch, ServedModel, Vectors, Wire
 from memory_recall.errors import EmbedderUnauthorized, InvalidConfiguration
 
 VOYAGE_URL = "https://api.voyageai.com"
-_EMBEDDINGS_PATH = "/v1/embeddings"
 _TIMEOUT = httpx.Timeout(60.0, connect=5.0)
 _CHARACTERS_PER_TOKEN = 3  # fewer than English prose has, so that an estimate errs on the safe side
 MAX_TEXTS, MAX_TOKENS = 128, 100_000  # below the smallest limits of the provider's models (1,000 and 120,000)
@@ -28,7 +26,7 @@ def estimated_tokens(texts: Sequence[str]) -> int:
     return sum(len(text) // _CHARACTERS_PER_TOKEN + 2 for text in texts)
 
 
-class VoyageClient:
+class VoyageClient(AsyncEmbedder):
     """Asynchronous client of `POST /v1/embeddings`; safe for concurrent use.
 
     Raises:
@@ -53,36 +51,15 @@ class VoyageClient:
         self.model: str | None = model
         self._dimensions = dimensions
         self._max_texts, self._max_tokens = max_texts, max_tokens
-        self._wire = Wire(base_url.rstrip("/"), model, dimensions)
-        self._requests = BackgroundTasks()
-        self._http = httpx.AsyncClient(
-            base_url=self._wire.base_url, headers={"authorization": f"Bearer {api_key.strip()}"}, timeout=timeout
+        wire = Wire(base_url.rstrip("/"), model, dimensions)
+        http = httpx.AsyncClient(
+            base_url=wire.base_url, headers={"authorization": f"Bearer {api_key.strip()}"}, timeout=timeout
         )
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._requests.close()
-        await self._http.aclose()
+        super().__init__(wire, http)
 
     async def model_info(self) -> ServedModel:
         """Return the configured model; a hosted one has no digest, and asking would cost a request."""
         return ServedModel(str(self.model), self._dimensions)
-
-    async def embed_documents(self, texts: Sequence[str]) -> EmbeddedBatch:
-        """Embed memories; the caller makes sure that none of them is sensitive."""
-        return await self._embed(texts, "document")
-
-    async def embed_queries(self, texts: Sequence[str]) -> EmbeddedBatch:
-        """Embed many queries."""
-        return await self._embed(texts, "query")
 
     async def embed_query(self, text: str) -> Vectors:
         """Embed one query; the caller makes sure that it is not marked sensitive."""
@@ -119,10 +96,7 @@ class VoyageClient:
             "truncation": True,
             "encoding_format": "base64",
         }
-        try:
-            response = await self._requests.run_shielded(self._http.post(_EMBEDDINGS_PATH, json=body))
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise self._wire.unreachable(error) from None
+        response = await self._send("POST", EMBEDDINGS_PATH, json=body)
         try:
             payload = self._wire.payload(response)
         except EmbedderUnauthorized as error:

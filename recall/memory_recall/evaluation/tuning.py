@@ -30,7 +30,6 @@ class Tuned:
     recommended: bool
     recall_10: Comparison
     ndcg_10: Comparison
-    chosen_per_fold: tuple[Fusion, ...]
 
 
 def settings() -> list[Fusion]:
@@ -75,7 +74,7 @@ def choose(scores: Mapping[Fusion, Sequence[Scores]], current: Fusion) -> Tuned:
     combined = compare(merit[tried.index(current)].tolist(), _merits(held_out), seed=_SEED)
     best = tried[int(merit.mean(axis=1).argmax())]
     recommended = combined.low > 0 and best != current
-    return Tuned(count, best if recommended else current, recommended, recall_10, ndcg_10, tuple(per_fold))
+    return Tuned(count, best if recommended else current, recommended, recall_10, ndcg_10)
 
 
 def _merits(scores: Sequence[Scores]) -> list[float]:

@@ -1,4 +1,4 @@
-"""Looks after the vector index beside the sync worker: samples its recall now and then and repairs it where needed.
+"""Checks the vector index beside the sync worker: samples its recall at intervals and repairs it where needed.
 
 An index whose recall stays low after a rebuild is as good as these vectors allow; from then on it is compared with what
 the rebuild achieved, so that a table that is hard to index is not rebuilt for ever.
@@ -15,41 +15,41 @@ from memory_recall.indexing.progress import WorkerMetrics
 from memory_recall.postgres.connection import DsnSource, opened, require_session
 from memory_recall.schema.revisions import require_schema
 
-_FIRST_LOOK_SECONDS = 300.0  # a worker that is restarted often looks all the same, one that just started is busy
+_FIRST_CHECK_SECONDS = 300.0  # short enough for a worker that restarts often, long enough for one that just started
 _TOLERANCE = 0.02  # between two samples of the same index
+_log = structlog.get_logger("memory_recall.index-check")
 
 
 def next_threshold(threshold: float, report: IndexReport) -> float:
-    """Below which recall the index is repaired from now on."""
+    """Return the recall below which the index is repaired from now on."""
     reached = report.recall_after_repair
     return threshold if reached is None else max(0.0, min(threshold, reached - _TOLERANCE))
 
 
 @dataclass
-class IndexCare:
-    """How the index is to be, and how often it is looked at; 0 seconds is never."""
+class IndexChecker:
+    """The wanted parameters of the index, and the seconds between two checks; 0 disables them."""
 
     parameters: IndexParameters
     threshold: float
     every_seconds: float
-    first_seconds: float = _FIRST_LOOK_SECONDS
+    first_seconds: float = _FIRST_CHECK_SECONDS
 
     async def run(self, source: DsnSource, table: str, metrics: WorkerMetrics) -> None:
-        """Look until cancelled. Whatever fails is logged and tried again the next time: rows come first."""
+        """Check until cancelled. A check that fails is logged and repeated later, because rows matter more."""
         if not self.every_seconds:
             return
-        log = structlog.get_logger("memory_recall.index-check")
         await asyncio.sleep(min(self.first_seconds, self.every_seconds))
         while True:
             try:
-                report = await self._look(source, table)
+                report = await self._check(source, table)
             except MemoryIndexError as error:
-                log.warning("index not checked", reason=error.reason, message=error.message)
+                _log.warning("index not checked", reason=error.reason, message=error.message)
             else:
-                self._tell(report, metrics)
+                self._record(report, metrics)
             await asyncio.sleep(self.every_seconds)
 
-    async def _look(self, source: DsnSource, table: str) -> IndexReport:
+    async def _check(self, source: DsnSource, table: str) -> IndexReport:
         async with opened(source, "memory-index-care") as connection:
             await require_session(connection)
             found = await require_schema(connection, table)
@@ -57,12 +57,11 @@ class IndexCare:
                 connection, found, self.parameters, sample=DEFAULT_SAMPLE, repair_below=self.threshold
             )
 
-    def _tell(self, report: IndexReport, metrics: WorkerMetrics) -> None:
-        log = structlog.get_logger("memory_recall.index-check")
+    def _record(self, report: IndexReport, metrics: WorkerMetrics) -> None:
         if report.recall is None:
             return
         reached = report.recall if report.recall_after_repair is None else report.recall_after_repair
         metrics.index_recall.set(reached)
         if report.recall_after_repair is not None:
-            log.warning("index rebuilt", recall_before=round(report.recall, 3), recall_after=round(reached, 3))
+            _log.warning("index rebuilt", recall_before=round(report.recall, 3), recall_after=round(reached, 3))
         self.threshold = next_threshold(self.threshold, report)

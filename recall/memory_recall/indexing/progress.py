@@ -149,7 +149,22 @@ class LogProgress:
         self._log.info("continuing", what=what, waited_seconds=round(seconds, 2))
 
 
-class BarProgress:
+class ShownBar:
+    """A progress bar that is shown for as long as the block lasts."""
+
+    _bar: Bar
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()
+
+
+class BarProgress(ShownBar):
     """Reports in a progress bar on standard error, and in metrics."""
 
     def __init__(self, metrics: WorkerMetrics, *, worker: str) -> None:
@@ -167,15 +182,6 @@ class BarProgress:
         self._task = self._bar.add_task(worker, total=None, rate="")
         self._began = time.monotonic()
         self._total = 0
-
-    def __enter__(self) -> Self:
-        self._bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._bar.stop()
 
     def started(self, total: int) -> None:
         """Set the bar's length."""

@@ -11,8 +11,6 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
@@ -24,7 +22,7 @@ from memory_recall.hnsw.repair import IndexParameters
 from memory_recall.indexing import leases_sql
 from memory_recall.indexing.embedders import EmbedderDirectory
 from memory_recall.indexing.pipeline import sleep_unless
-from memory_recall.indexing.progress import LogProgress, Progress, WorkerMetrics
+from memory_recall.indexing.progress import LogProgress, Progress, ShownBar, WorkerMetrics
 from memory_recall.indexing.worker import WorkerPlan, worker_session
 from memory_recall.postgres.connection import Connection, DsnSource
 from memory_recall.postgres.session import Session
@@ -280,7 +278,7 @@ def _require_same(found: SwapRecord, target: ServedModel | None) -> None:
     )
 
 
-class SwapProgress(LogProgress):
+class SwapProgress(ShownBar, LogProgress):
     """Reports in log events and metrics, and on a terminal in a bar that names the stage."""
 
     def __init__(self, metrics: WorkerMetrics) -> None:
@@ -296,15 +294,6 @@ class SwapProgress(LogProgress):
         )
         self._task = self._bar.add_task("preparing", total=None)
         self._stage = ""
-
-    def __enter__(self) -> Self:
-        self._bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._bar.stop()
 
     def observe(self, swap: SwapRecord, fill: Fill) -> None:
         """Show the stage, and how many rows have the next model's vector."""

@@ -13,7 +13,7 @@ from memory_recall.hnsw.build import merge_pending_words, read_resources
 from memory_recall.hnsw.definition import IndexFacts, inspect_index
 from memory_recall.hnsw.repair import IndexParameters, check_and_repair
 from memory_recall.hnsw.search_effort import SearchedGraph
-from memory_recall.indexing.index_check import IndexCare
+from memory_recall.indexing.index_check import IndexChecker
 from memory_recall.indexing.progress import WorkerMetrics
 from memory_recall.postgres.connection import Connection, DsnText, connect
 from memory_recall.schema.migrate import MigrationRequest, migrate
@@ -23,7 +23,7 @@ from tests.integration.conftest import Database
 from tests.integration.memory_recall.workbench import migrate_and_index
 
 Requests = Callable[..., MigrationRequest]
-WISH = IndexParameters()
+PARAMETERS = IndexParameters()
 ALWAYS = 1.01  # no recall is that high
 
 
@@ -180,10 +180,10 @@ async def test_an_index_below_the_threshold_is_built_anew_and_measured_again(
     await migrate_and_index(DsnText(database.dsn), request_for())
     table = await require_schema(filled, "memories")
     before = await identity(filled)
-    healthy = await check_and_repair(filled, table, WISH, sample=20, repair_below=0.0)
+    healthy = await check_and_repair(filled, table, PARAMETERS, sample=20, repair_below=0.0)
     assert await identity(filled) == before
     assert (healthy.recall_after_repair, healthy.recall is not None) == (None, True)
-    repaired = await check_and_repair(filled, table, WISH, sample=20, repair_below=ALWAYS)
+    repaired = await check_and_repair(filled, table, PARAMETERS, sample=20, repair_below=ALWAYS)
     assert await identity(filled) != before
     assert repaired.facts.valid
     assert repaired.recall_after_repair is not None
@@ -201,7 +201,7 @@ async def test_an_index_that_misses_what_is_there_is_seen_to_miss_it(
     await admin.execute("UPDATE pg_index SET indisready = true WHERE indexrelid = 'idx_memories_embedding'::regclass")
     await admin.close()
     table = await require_schema(filled, "memories")
-    found = await check_and_repair(filled, table, WISH, sample=40, repair_below=0.9)
+    found = await check_and_repair(filled, table, PARAMETERS, sample=40, repair_below=0.9)
     assert found.recall is not None
     assert found.recall < 0.9
     assert found.recall_after_repair is not None
@@ -214,7 +214,7 @@ async def test_one_repair_at_a_time(filled: Connection, database: Database, requ
     async with database.connection() as other:
         await other.execute("SELECT pg_advisory_lock($1)", 0x6D656D6F_72796963)
         with pytest.raises(LockNotAvailable, match="repairs"):
-            await check_and_repair(filled, table, WISH, sample=5, repair_below=ALWAYS)
+            await check_and_repair(filled, table, PARAMETERS, sample=5, repair_below=ALWAYS)
 
 
 async def test_memories_of_the_same_text_do_not_count_as_missed(
@@ -223,7 +223,7 @@ async def test_memories_of_the_same_text_do_not_count_as_missed(
     await filled.execute("UPDATE memories SET embedding = '[1,2,3,4,5,6,7,8]'")
     await migrate_and_index(DsnText(database.dsn), request_for())
     table = await require_schema(filled, "memories")
-    assert (await check_and_repair(filled, table, WISH, sample=20, repair_below=None)).recall == 1.0
+    assert (await check_and_repair(filled, table, PARAMETERS, sample=20, repair_below=None)).recall == 1.0
 
 
 async def test_the_sync_workers_companion_repairs_and_tells(
@@ -231,20 +231,20 @@ async def test_the_sync_workers_companion_repairs_and_tells(
 ) -> None:
     await migrate_and_index(DsnText(database.dsn), request_for())
     before, metrics = await identity(filled), WorkerMetrics()
-    care = IndexCare(WISH, ALWAYS, 3600, first_seconds=0)
-    task = asyncio.create_task(care.run(DsnText(database.dsn), "memories", metrics))
+    checker = IndexChecker(PARAMETERS, ALWAYS, 3600, first_seconds=0)
+    task = asyncio.create_task(checker.run(DsnText(database.dsn), "memories", metrics))
     async with asyncio.timeout(60):
-        while care.threshold == ALWAYS:  # noqa: ASYNC110  (lowered when a repair has ended)
+        while checker.threshold == ALWAYS:  # noqa: ASYNC110  (lowered when a repair has ended)
             await asyncio.sleep(0.02)
     task.cancel()
     assert await identity(filled) != before
     assert metrics.registry.get_sample_value("memory_worker_index_recall") > 0
-    assert care.threshold <= 1.0 - 0.02, "what the rebuild achieved is what the index is measured by from now on"
+    assert checker.threshold <= 1.0 - 0.02, "what the rebuild achieved is what the index is measured by from now on"
 
 
 async def test_a_companion_that_cannot_look_tries_again_the_next_time(database: Database) -> None:
-    care = IndexCare(WISH, ALWAYS, 0.01, first_seconds=0)
-    task = asyncio.create_task(care.run(DsnText(database.dsn), "memories", WorkerMetrics()))
+    checker = IndexChecker(PARAMETERS, ALWAYS, 0.01, first_seconds=0)
+    task = asyncio.create_task(checker.run(DsnText(database.dsn), "memories", WorkerMetrics()))
     await asyncio.sleep(0.3)
     assert not task.done(), "a table that is not migrated is no reason to end"
     task.cancel()
