@@ -34,7 +34,11 @@ def test_a_filter_takes_at_most_six_files_outside_tests_and_documents() -> None:
 
 def test_the_patched_tree_filters_in_library_router_command_line_and_sqlite(patched: Path) -> None:
     """The check is a program that imports the patched library."""
-    environment = {"PYTHONPATH": str(patched / "recall"), "PATH": "/usr/bin:/bin", "HOME": "/nonexistent"}
+    environment = {
+        "PYTHONPATH": f"{patched / 'recall'}:{ROOT / 'benchmarks'}",
+        "PATH": "/usr/bin:/bin",
+        "HOME": "/nonexistent",
+    }
     checked = subprocess.run(
         [sys.executable, CHECK], cwd=patched, env=environment, capture_output=True, text=True, check=False
     )
@@ -44,7 +48,11 @@ def test_the_patched_tree_filters_in_library_router_command_line_and_sqlite(patc
 def test_the_check_fails_without_the_patch(tmp_path: Path) -> None:
     """So that it means something where it passes."""
     shutil.copytree(ROOT / "recall", tmp_path / "recall", ignore=shutil.ignore_patterns("__pycache__"))
-    environment = {"PYTHONPATH": str(tmp_path / "recall"), "PATH": "/usr/bin:/bin", "HOME": "/nonexistent"}
+    environment = {
+        "PYTHONPATH": f"{tmp_path / 'recall'}:{ROOT / 'benchmarks'}",
+        "PATH": "/usr/bin:/bin",
+        "HOME": "/nonexistent",
+    }
     checked = subprocess.run(
         [sys.executable, CHECK], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
     )
