@@ -100,6 +100,6 @@ async def test_a_row_whose_delay_ends_between_two_looks_is_still_waited_for(benc
     async with bench.database.connection() as connection:
         table = await require_schema(connection, "memories")
         queue = PendingQueue(table, (await active_model(connection, table)).id)
-        assert await queue.seconds_until_due(connection, Partition()) == 0
+        assert (await queue.state(connection, Partition())).seconds_until_due == 0
         await connection.execute("UPDATE memory_embedding_failures SET next_attempt = 'infinity'")
-        assert await queue.seconds_until_due(connection, Partition()) is None
+        assert (await queue.state(connection, Partition())).seconds_until_due is None

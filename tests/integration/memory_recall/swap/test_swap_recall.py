@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import asyncpg
@@ -18,6 +19,7 @@ from memory_recall.schema.table import describe
 from memory_recall.search.hybrid_recall import HybridRecall
 from memory_recall.search.query import RecallQuery
 from memory_recall.search.result import Degraded
+from memory_recall.swap.standby import maintain_standby
 from tests.integration.memory_recall.swap.conftest import SwapBench
 
 BUDGET = 10.0
@@ -138,8 +140,10 @@ async def test_sync_keeps_both_columns_fresh_and_goes_on_after_the_flip(swaps: S
             url=client.base_url,
         ) as directory,
     ):
+        plan, ear = swaps.work.plan, swaps.work.ear
+        beside = (partial(maintain_standby, swaps.source, directory, plan, ear),)
         worker = asyncio.create_task(
-            sync(swaps.source, directory, swaps.work.plan, poll_seconds=0.1, progress=swaps.work.ear, stop=stop)
+            sync(swaps.source, directory, plan, poll_seconds=0.1, progress=ear, stop=stop, companions=beside)
         )
         await swaps.swap(flip=False)
         await swaps.work.execute("UPDATE memories SET content = 'edited' WHERE id = 5")
