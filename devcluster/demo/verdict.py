@@ -30,7 +30,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Recall:
-    """recall@10 of each mode."""
+    """The recall@10 that the demo measured in each mode, from 0 to 1."""
 
     lexical: float
     dense: float

@@ -22,7 +22,7 @@ CNI_PLUGIN_DIRECTORIES = ("/usr/lib/cni", "/opt/cni/bin")
 
 
 def files(*, cgroup: str, pause_image: str, snapshotter: str, cni_plugins: str, volumes: int) -> dict[str, str]:
-    """Make all files, by name below the configuration directory."""
+    """Return the content of each configuration file, by its path below the configuration directory."""
     layout = Layout(INSIDE)
     return {
         "containerd.toml": containerd(layout, pause_image, snapshotter, cni_plugins),

@@ -1,7 +1,7 @@
-"""What lets several tables of one schema be indexed: the state says by OID which table it is of.
+"""Record the OID of the indexed table in its state, so that several tables of one schema can be indexed.
 
-From here on each table's revision is kept in a version table of its own. `memory_index_alembic_version` keeps the row
-0005 for the table that owns the plain names: programs of before compare with it, and would refuse a later one.
+From this revision on, each table has a version table of its own. The version table of earlier releases,
+`memory_index_alembic_version`, stays at 0005, because their operator refuses a later revision.
 """
 
 from alembic import context
@@ -13,7 +13,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Add the table's OID, which the rules' check compares, and leave the row for programs of before."""
+    """Add the column for the OID, and set the version table of earlier releases to 0005."""
     with context.config.attributes["steps"]() as steps:
         steps.run('ALTER TABLE {schema}."memory_index_state{suffix}" ADD COLUMN IF NOT EXISTS table_oid regclass')
         if steps.names["suffix"]:

@@ -126,7 +126,7 @@ class Workshop:
         return await self.former[commit].spawn(*arguments, variables=variables)
 
     async def spawn_script(self, commit: str, database: str, name: str, *arguments: str) -> Process:
-        """Start one of our scripts with a former commit's library, for what it had no command for."""
+        """Start a script of `former_scripts` with a former commit's library; it does what that commit had no command for."""
         path = str(_SCRIPTS / f"{name}.py")
         return await self.former[commit].python(path, *arguments, variables=self.variables(database))
 

@@ -23,7 +23,7 @@ _POLL = Backoff(first=0.5, longest=0.5)
 
 
 def _of_table(kind: int, table: MemoryTable) -> int:
-    """The first key of a lease; that of the table with the plain names is the one of earlier releases."""
+    """Return the first key of the advisory lock; a table without a suffix keeps the key of earlier releases."""
     own = zlib.crc32(f"{table.schema}{table.suffix}".encode()) if table.suffix else 0
     return (kind ^ own) & 0x7FFFFFFF
 

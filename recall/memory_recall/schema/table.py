@@ -75,7 +75,11 @@ def quoted(identifier: str) -> str:
 
 
 def own_suffix(table: str) -> str:
-    """What our names end in for a table that does not own the plain names; short enough for Postgres."""
+    """Return the suffix that makes the names of our relations and functions unique to a table.
+
+    The first table of a schema uses the names without it. A long table name is replaced by its hash, because Postgres
+    cuts names at 63 bytes.
+    """
     if len(table.encode()) <= _LONGEST_SUFFIX:
         return f"__{table}"
     return f"__{hashlib.sha256(table.encode()).hexdigest()[:_LONGEST_SUFFIX]}"
@@ -83,7 +87,7 @@ def own_suffix(table: str) -> str:
 
 @dataclass(frozen=True)
 class MemoryTable:
-    """The table of memories as found in the catalog; `suffix` ends the names of our own tables and functions."""
+    """The table of memories as the catalog describes it; `suffix` is added to the names of our relations for it."""
 
     schema: str
     name: str
