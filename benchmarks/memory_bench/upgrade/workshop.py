@@ -126,7 +126,7 @@ class Workshop:
         return await self.former[commit].spawn(*arguments, variables=variables)
 
     async def spawn_script(self, commit: str, database: str, name: str, *arguments: str) -> Process:
-        """Start a script of `former_scripts` with a former commit's library; it does what that commit had no command for."""
+        """Start a script of `former_scripts` with a former commit's library, in place of a command that it lacks."""
         path = str(_SCRIPTS / f"{name}.py")
         return await self.former[commit].python(path, *arguments, variables=self.variables(database))
 
