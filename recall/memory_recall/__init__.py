@@ -1,8 +1,8 @@
 """Hybrid recall over a memory store in Postgres: the public API.
 
 `HybridRecall` answers a `RecallQuery` with a `RecallResult`. Everything that a program needs is imported from here.
-What needs an extra of the distribution is imported on first use: `create_recall_router` (`memory-recall[api]`),
-`RecallMetrics` (`memory-recall[metrics]`) and `find_period` (`memory-recall[temporal]`).
+Three names need an extra of the distribution and are imported on first use: `create_recall_router`
+(`memory-recall[api]`), `RecallMetrics` (`memory-recall[metrics]`) and `find_period` (`memory-recall[temporal]`).
 """
 
 from importlib import import_module
@@ -79,7 +79,7 @@ _NEED_AN_EXTRA = {
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401  (the types are those of the imports above)
-    """Import what needs an extra of the distribution on first use."""
+    """Import a name that needs an extra of the distribution when it is first used."""
     if name in _NEED_AN_EXTRA:
         return getattr(import_module(_NEED_AN_EXTRA[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""Background tasks whose failure nobody waits for."""
+"""Asyncio tasks that may outlive the call that started them."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -8,20 +8,20 @@ T = TypeVar("T")
 
 
 class BackgroundTasks:
-    """Keeps tasks alive until they end, and retrieves what they raise, which Python would otherwise print."""
+    """Holds tasks until they end, and retrieves their exceptions, which Python would otherwise print."""
 
     def __init__(self) -> None:
         self._running: set[asyncio.Task[Any]] = set()
 
     def start(self, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Run a coroutine as a task. Whoever awaits the task gets its exception all the same."""
+        """Run a coroutine as a task and return the task. Awaiting it raises the task's exception as usual."""
         task = asyncio.create_task(coroutine)
         self._running.add(task)
         task.add_done_callback(self._ended)
         return task
 
     async def run_shielded(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Return the result of a coroutine, which goes on to its end when this call is cancelled."""
+        """Await a coroutine and return its result. If this call is cancelled, the coroutine still runs to its end."""
         return await asyncio.shield(self.start(coroutine))
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
@@ -30,7 +30,7 @@ class BackgroundTasks:
             task.exception()  # marks it as retrieved
 
     async def close(self) -> None:
-        """Cancel what still runs and wait for its end; what is being cleaned up after a cancellation is left to it."""
+        """Cancel the running tasks and wait until all have ended; those cancelled before are only awaited."""
         for task in self._running:
             if not task.cancelling():
                 task.cancel()

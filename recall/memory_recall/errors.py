@@ -1,9 +1,9 @@
 """All errors that this package raises, as one closed family.
 
-Errors of drivers and HTTP clients are converted to these once, where they enter. Each has a CamelCase `reason`, which
-becomes a condition's reason in the cluster, a message that names its subject, a remedy, and the exit code of a command
-that ends with it. No message holds memory text, a connection string or a password: messages are made of names, numbers
-and error classes.
+Errors of the database driver and the HTTP client are converted to these once, where they occur. Each error has a
+CamelCase `reason`, which becomes a condition's reason in the cluster, a message that names its subject, a remedy, and
+the exit code of a command that ends with it. No message holds memory text, a connection string or a password: messages
+are made of names, numbers and error classes.
 """
 # ruff: noqa: N818  (the class names are the reasons that users read in conditions)
 
@@ -22,7 +22,7 @@ class ExitCode(IntEnum):
 
 
 class MemoryIndexError(Exception):
-    """The base of all errors that this package raises on purpose; the name of a class is its `reason`."""
+    """The base class of all errors that this package raises on purpose. A subclass's `reason` is its class name."""
 
     reason: ClassVar[str] = "Failed"
     exit_code: ClassVar[ExitCode] = ExitCode.FAILURE
@@ -51,7 +51,7 @@ class DatabaseUnreachable(MemoryIndexError):
 
 
 class AuthenticationFailed(DatabaseUnreachable):
-    """Postgres refused the credentials; during a rotation this passes by itself."""
+    """Postgres refused the credentials. While a password is being rotated, this passes by itself."""
 
 
 class DatabaseRejected(MemoryIndexError):
@@ -67,7 +67,7 @@ class LockNotAvailable(MemoryIndexError):
 
 
 class PoolerRefused(MemoryIndexError):
-    """The work needs one session of the server, and a connection pooler stands in between."""
+    """The work needs one Postgres session to itself, but a connection pooler stands between client and server."""
 
     exit_code = ExitCode.NEEDS_PERSON
 
@@ -91,7 +91,7 @@ class SchemaUnsupported(MemoryIndexError):
 
 
 class DimensionMismatch(MemoryIndexError):
-    """Column, model and setting have different numbers of dimensions."""
+    """The vector column, the model and the settings do not agree on the number of dimensions."""
 
     exit_code = ExitCode.NEEDS_PERSON
 
@@ -109,19 +109,19 @@ class ExistingVectors(MemoryIndexError):
 
 
 class SwapInProgress(MemoryIndexError):
-    """An open model swap excludes this work."""
+    """A model swap that is under way excludes this work."""
 
     exit_code = ExitCode.NEEDS_PERSON
 
 
 class SwapRefused(MemoryIndexError):
-    """The next model did not pass the gate; the active one stays."""
+    """The next model of a swap was refused, for the reason in the message; the active model stays."""
 
     exit_code = ExitCode.NEEDS_PERSON
 
 
 class NoSwap(MemoryIndexError):
-    """There is no swap in a stage that permits this."""
+    """No model swap is in a stage that permits the requested operation."""
 
 
 class EmbedderUnavailable(MemoryIndexError):
@@ -155,7 +155,7 @@ class Interrupted(MemoryIndexError):
 
 
 def first_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Return the first error of this family in the group, else the first error."""
+    """Return the first MemoryIndexError in an exception group, or its first error if it holds none."""
     leaves = list(_leaves(group))
     return next((error for error in leaves if isinstance(error, MemoryIndexError)), leaves[0])
 

@@ -1,7 +1,7 @@
-"""Structured logs on standard error: one line an event, as JSON in a cluster. Operator and `memory` commands use it.
+"""Structured logs on standard error, for the operator and the `memory` commands: one line an event, JSON in a cluster.
 
-Records of libraries go the same way, at warnings and above, since their lower levels print objects and URLs. Tracebacks
-carry no local variables, since those hold memory text.
+Libraries log to the same stream, but only warnings and errors, since their lower levels print objects and URLs.
+Tracebacks carry no local variables, since those hold memory text.
 """
 
 import logging
@@ -14,7 +14,7 @@ from structlog.typing import Processor
 
 
 def configure(*, fmt: Literal["json", "console"], level: str, package: str = "memory_recall") -> None:
-    """Set up logging of the process; loggers below `package` log from `level` on, all others from warnings on."""
+    """Set up this process's logging: `package` logs from `level` upwards, all other loggers from warnings upwards."""
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,

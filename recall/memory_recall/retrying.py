@@ -1,8 +1,8 @@
-"""Repeat a failed call with growing, jittered delays.
+"""Retries failed calls with growing, jittered delays.
 
 Every retry of the package goes through `retry`, so the growth of the delays, their jitter and the deadline are defined
-once. The package `stamina` runs the attempts; its own log events and metrics are switched off in
-`memory_recall.logs`, because a caller reports an outage once and not once per attempt.
+once. The package `stamina` runs the attempts; its own log events and metrics are switched off in `memory_recall.logs`,
+because a caller reports an outage once and not once per attempt.
 """
 
 import random
@@ -45,13 +45,13 @@ async def retry(
 
     Args:
         work: the call; every attempt makes it anew, so it must be safe to repeat.
-        on: decides about an error. False raises it, True waits for the backoff's delay, a number waits for that many
-            seconds, lengthened by up to a fifth.
-        give_up_after: seconds after the first failure, from which on an error is raised instead of retried; None is no
+        on: decides about an error. False raises it, True retries after the backoff's delay, a number retries after that
+            many seconds, lengthened by up to a fifth.
+        give_up_after: seconds since the first failure after which an error is raised instead of retried; None means no
             limit.
-        attempts: how many times `work` is called at most; None is no limit.
-        backoff: the delays for errors for which `on` names none.
-        on_retry: called with each error that `on` accepts, before the deadline is compared.
+        attempts: how many times `work` is called at most; None means no limit.
+        backoff: the delays after errors for which `on` returns True.
+        on_retry: called with each error that `on` would retry, even if the deadline has passed.
 
     Raises:
         Exception: the last error of `work`, unchanged.
@@ -83,19 +83,19 @@ async def retry(
 
 
 def caused_by(*kinds: type[BaseException]) -> Callable[[BaseException], bool]:
-    """A decision for `retry` that accepts the errors of these classes."""
+    """Return a function for `retry`'s parameter `on` that retries errors of these classes and no others."""
     return lambda error: isinstance(error, kinds)
 
 
 class OutageListener(Protocol):
-    """Hears when the database or the embedder goes away and when it is back."""
+    """Is told when the database or the embedder becomes unavailable and when it is available again."""
 
     def outage_began(self, what: str, error: MemoryIndexError) -> None:
-        """Report the first failure of an outage, and each later one that has another reason."""
+        """Report the first failure of an outage, and each later failure that has another reason."""
         ...
 
     def outage_ended(self, what: str, seconds: float) -> None:
-        """Report the first success after an outage of so many seconds."""
+        """Report that an outage has ended, and how many seconds it lasted."""
         ...
 
 
@@ -108,7 +108,7 @@ async def retry_outage(
     give_up_after: float,
     backoff: Backoff,
 ) -> T:
-    """Retry `work` while `what` (the database or the embedder) is away, and report the outage to the listener.
+    """Retry `work` while `what` (the database or the embedder) is unavailable, and report the outage to the listener.
 
     Raises:
         Exception: the outage lasted longer than `give_up_after` seconds, or `on` does not accept the error.

@@ -23,7 +23,7 @@ MIGRATIONS = _CHECKOUT_MIGRATIONS if (_CHECKOUT_MIGRATIONS / "env.py").is_file()
 
 
 class DatabaseSettings(BaseModel):
-    """Where the connection string is."""
+    """The connection string of the database, or the file that holds it."""
 
     url: SecretStr | None = Field(default=None, description="Connection string, postgresql://USER:PASSWORD@HOST/NAME.")
     url_file: Path | None = Field(
@@ -32,7 +32,7 @@ class DatabaseSettings(BaseModel):
 
 
 class EmbedderSettings(BaseModel):
-    """The embedder and its key."""
+    """The embedder's address and API key, and further hosts that may serve an embedder."""
 
     url: str | None = Field(default=None, description="Address of the embedder, http://HOST:8080.")
     api_key: SecretStr | None = Field(default=None, description="API key of the embedder or the hosted provider.")
@@ -51,7 +51,7 @@ class IndexSettings(BaseModel):
 
 
 class BackfillSettings(BaseModel):
-    """How workers take their rows."""
+    """How workers embed rows: batch size, attempts at a failing row, and how many processes share a backfill."""
 
     batch_size: int = Field(default=32, ge=1, le=2048, description="Rows of one request at most.")
     max_attempts: int = Field(default=5, ge=1, description="Attempts after which a failing row is quarantined.")
@@ -71,7 +71,7 @@ class LogSettings(BaseModel):
 
 
 class Settings(BaseSettings):
-    """Settings, each from the variable MEMORY_ followed by its path, as in MEMORY_DATABASE_URL_FILE."""
+    """All settings. Each is read from the variable MEMORY_ followed by its path, such as MEMORY_DATABASE_URL_FILE."""
 
     model_config = SettingsConfigDict(
         env_prefix="MEMORY_",
@@ -105,18 +105,18 @@ class Settings(BaseSettings):
 
     @property
     def has_embedder(self) -> bool:
-        """Whether queries can be embedded at all."""
+        """Whether an embedder is configured, so that queries can be embedded."""
         return self.provider != "local" or bool(self.embedder.url)
 
     def trusted_hosts(self) -> tuple[str, ...]:
-        """Return the hosts that texts may be sent to when the database names them."""
+        """Return the further hosts to which texts may be sent if the database names them as an embedder's address."""
         return tuple(host.strip() for host in self.embedder.trusted_hosts.split(",") if host.strip())
 
     def dsn(self) -> DsnSource:
         """Return the source of the connection string; a file is read anew at every connect.
 
         Raises:
-            InvalidConfiguration: neither variable is set.
+            InvalidConfiguration: neither MEMORY_DATABASE_URL_FILE nor MEMORY_DATABASE_URL is set.
         """
         if self.database.url_file is not None:
             return DsnFile(self.database.url_file)

@@ -1,7 +1,7 @@
-"""The facts about a database that the operator and `memory status` report: counts and catalog entries, never text.
+"""Reads what the operator and `memory status` report about a database: counts and catalog entries, never text.
 
-It runs every half minute against databases of any size. The counts come from the two small partial indexes (pending
-rows; rows that are sensitive or deleted); only the total needs a scan, which an index on the key serves.
+The operator reads it every half minute, from databases of any size. The counts come from the two small partial indexes
+(pending rows; rows that are sensitive or deleted); only the total needs a scan, which an index on the key serves.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
@@ -21,7 +21,7 @@ from memory_recall.swap.state_sql import SwapRecord
 
 @dataclass(frozen=True)
 class RowCounts:
-    """Rows that are not deleted: `total` is the sum of the other four."""
+    """Counts of the rows that are not deleted, by their state. `total` is the sum of the other four."""
 
     total: int = 0
     embedded: int = 0
@@ -32,9 +32,10 @@ class RowCounts:
 
 @dataclass(frozen=True)
 class DatabaseFacts:
-    """Everything that decides what is to be done next.
+    """The state of a database, from which the operator decides what to do next.
 
-    `schema_differences` names what of a table at the last revision is not what it must be; empty where nothing is.
+    `schema_differences` names what is missing or changed in a table at the last revision; it is empty for any other
+    table.
     """
 
     server_version: str
@@ -65,7 +66,7 @@ NO_INDEX = IndexFacts(None, exists=False, valid=False, progress=None)
 
 
 async def inspect(connection: AnyConnection, table: str) -> DatabaseFacts:
-    """Look at the database as it is now.
+    """Read the facts about the database and its table of memories, which need not exist.
 
     Raises:
         DatabaseUnreachable: the connection was lost.

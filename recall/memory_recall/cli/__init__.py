@@ -1,1 +1,1 @@
-"""The `memory` command line: thin commands over the library; human output for terminals, one JSON line for programs."""
+"""The `memory` command line: thin commands over the library, which print tables for people and JSON for programs."""

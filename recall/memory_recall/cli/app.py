@@ -14,7 +14,7 @@ _PARTS = ("schema", "importing", "exporting", "workers", "recall", "evaluate", "
 
 
 def create_app() -> typer.Typer:
-    """The whole command line."""
+    """Return the command line with all its commands."""
     app = typer.Typer(
         name="memory",
         help="Recall by meaning for a memory store in Postgres: schema, index, backfill, import and recall.",
@@ -35,7 +35,7 @@ def create_app() -> typer.Typer:
 
 
 def main() -> None:
-    """Run the command line; nothing but our own words about an error ever reaches the terminal or a log."""
+    """Run the command line. An unexpected error is reported without its message, which may hold memory text."""
     from memory_recall.cli.output import report_crash
 
     try:

@@ -28,7 +28,7 @@ Examples:
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Add `memory evaluate` to the command line."""
     app.command("evaluate", help=_HELP)(evaluate)
 
 
@@ -38,7 +38,7 @@ def evaluate(
     concurrency: Annotated[int, typer.Option(min=1, max=64, help="Questions asked at the same time.")] = 4,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure recall."""
+    """Measure recall on labelled questions, and print the measures."""
 
     async def action(settings: Settings) -> dict[str, Any]:
         from memory_recall.cli.reading import opened_recall
@@ -73,10 +73,10 @@ def evaluate(
 
 
 def question_lines(source: str) -> list[str]:
-    """The lines of a file, or of standard input for `-`.
+    """Return the lines of a file of questions, or of standard input if `source` is `-`.
 
     Raises:
-        InvalidInput: it cannot be read.
+        InvalidInput: the file or the standard input cannot be read.
     """
     try:
         text = sys.stdin.read() if source == "-" else Path(source).read_text(encoding="utf-8")

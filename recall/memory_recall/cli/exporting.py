@@ -1,4 +1,4 @@
-"""`memory export`: the memories that are neither sensitive nor deleted, as JSON lines that `memory import` takes."""
+"""`memory export`: writes the memories that are neither sensitive nor deleted as JSON lines for `memory import`."""
 
 import os
 import sys
@@ -22,7 +22,7 @@ _STANDARD_OUTPUT = "-"
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Add `memory export` to the command line."""
     app.command("export")(export_command)
 
 
@@ -32,7 +32,7 @@ def export_command(
 ) -> None:
     """Export memories, one JSON object a line, in the form that `memory import` takes. Vectors are not exported.
 
-    Sensitive and deleted rows are left out and counted. The file is readable by its owner alone, and one that exists
+    Sensitive and deleted rows are left out and counted. The new file is readable by its owner alone. An existing file
     is never overwritten.
 
     Examples:
@@ -46,7 +46,7 @@ def export_command(
 
 @contextmanager
 def _created(file: str) -> Iterator[BinaryIO]:
-    """Create a new file; it is removed again if it cannot be completed."""
+    """Open a new file for writing, or standard output for `-`. If writing fails, the file is removed again."""
     if file == _STANDARD_OUTPUT:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()

@@ -1,4 +1,4 @@
-"""`memory import`: JSON lines into the table of memories, all or none."""
+"""`memory import`: stores memories from JSON lines in the table of memories, all of them or none."""
 
 import dataclasses
 import sys
@@ -21,7 +21,7 @@ _SHOW_EVERY = 1000
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Add `memory import` to the command line."""
     app.command("import")(import_command)
 
 

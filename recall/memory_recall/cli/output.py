@@ -1,8 +1,8 @@
 """What the commands print, and how a command's failure becomes an exit status.
 
 Results go to standard output: a table for people or, with --json, exactly one line of JSON. Progress, logs and errors
-go to standard error. A fatal error is also written to the container's termination log, from where the operator puts it
-into a condition.
+go to standard error. A fatal error is also written to the container's termination log, from where the operator copies
+it into a condition.
 """
 
 import asyncio
@@ -30,10 +30,10 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one line of JSON
 
 
 def load_settings() -> Settings:
-    """The settings from the environment.
+    """Read the settings from the environment.
 
     Raises:
-        InvalidConfiguration: a variable is malformed; its value is not repeated, since it may be a secret.
+        InvalidConfiguration: a variable is malformed. The message does not repeat its value, which may be a secret.
     """
     try:
         return Settings()
@@ -46,7 +46,7 @@ def load_settings() -> Settings:
 
 
 def emit(result: Mapping[str, Any], *, as_json: bool, title: str = "", aside: bool = False) -> None:
-    """Print a command's result; `aside` prints it to standard error, where standard output carries the data itself."""
+    """Print a command's result. `aside` prints to standard error, for commands that write data to standard output."""
     stream = sys.stderr if aside else sys.stdout
     if as_json:
         stream.write(orjson.dumps(result, option=orjson.OPT_NON_STR_KEYS).decode() + "\n")
@@ -83,7 +83,7 @@ def _shown(value: object) -> str:
 
 
 def progress_bar() -> Progress:
-    """A bar on standard error, shown only on a terminal."""
+    """Return a progress bar on standard error, which is shown only on a terminal."""
     console = Console(stderr=True)
     return Progress(
         TextColumn("{task.description}"),
@@ -97,7 +97,11 @@ def progress_bar() -> Progress:
 
 
 def execute(action: Callable[[Settings], Coroutine[Any, Any, T]], *, as_json: bool) -> T:
-    """Run a command's coroutine with the settings; one of our errors ends the process with its exit status."""
+    """Read the settings, run a command's coroutine with them, and return its result.
+
+    Raises:
+        typer.Exit: the command failed or was interrupted; the error has been reported.
+    """
     try:
         settings = load_settings()
         logs.configure(fmt=settings.log.format, level=settings.log.level)
@@ -112,7 +116,7 @@ def execute(action: Callable[[Settings], Coroutine[Any, Any, T]], *, as_json: bo
 
 
 def report_failure(error: MemoryIndexError, *, as_json: bool) -> None:
-    """Say what went wrong and what cures it, to whoever is there to read it."""
+    """Print an error and its remedy, and write both to the container's termination log if there is one."""
     record = orjson.dumps({"reason": error.reason, "message": str(error)})
     if os.access(TERMINATION_LOG, os.W_OK):
         _write_termination_log(TERMINATION_LOG, record)
@@ -134,7 +138,7 @@ def _write_termination_log(path: Path, record: bytes) -> None:
 
 
 def report_crash(error: Exception) -> None:
-    """Where an unexpected error happened and of which class it is, but none of its words: they may be a memory's."""
+    """Print the class and the traceback of an unexpected error, but not its message, which may hold memory text."""
     sys.stderr.write(f"UnexpectedError: {type(error).__module__}.{type(error).__qualname__} (this is a bug)\n")
     for frame in traceback.extract_tb(error.__traceback__):
         sys.stderr.write(f"  {frame.filename}:{frame.lineno} {frame.name}\n")

@@ -1,4 +1,4 @@
-"""`memory quarantine`: the rows that could not be embedded, named by id, and their release."""
+"""`memory quarantine`: lists the rows whose embedding failed, by id, and lets them be tried again."""
 
 from typing import Annotated, Any
 
@@ -16,7 +16,7 @@ quarantine_app = typer.Typer(no_args_is_help=True, help="Rows whose embedding fa
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands."""
+    """Add `memory quarantine` to the command line."""
     app.add_typer(quarantine_app, name="quarantine")
 
 
@@ -25,7 +25,7 @@ def list_command(
     limit: Annotated[int, typer.Option(min=1, max=100_000, help="How many rows to list at most.")] = 1000,
     json: JsonOption = False,
 ) -> None:
-    """List rows whose embedding failed: id, attempts, class of the error, and when they are tried again.
+    """List rows whose embedding failed: id, attempts, class of the error, and time of the next attempt.
 
     Examples:
         memory quarantine list
@@ -45,7 +45,7 @@ def retry_command(
     ids: Annotated[list[int] | None, typer.Argument(help="The rows' ids; none means all.", metavar="[ID]...")] = None,
     json: JsonOption = False,
 ) -> None:
-    """Let failed rows be tried again from the first attempt, by sync or the next backfill.
+    """Forget the failures of rows, so that sync or the next backfill tries to embed them again.
 
     Examples:
         memory quarantine retry

@@ -1,4 +1,4 @@
-"""Opens what the reading commands need: the pool, the embedder where one is set, and the recall over both."""
+"""Opens what the recalling commands need: a connection pool, the embedder if one is configured, and a HybridRecall."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -17,7 +17,7 @@ _DATABASE_SECONDS = 30.0  # nobody's prompt waits for a command
 async def opened_recall(
     settings: Settings, *, semantic: bool, embedding_budget: float, connections: int = 1
 ) -> AsyncIterator[tuple[HybridRecall, EmbedderClient | VoyageClient | None]]:
-    """Open a recall as the settings describe it, and its embedder if `semantic`; the block's end closes both."""
+    """Open a HybridRecall, with the configured embedder if `semantic`. Both are closed when the block ends."""
     async with AsyncExitStack() as opened:
         pool = await create_pool(settings.dsn(), min_size=1, max_size=connections, application_name="memory-cli")
         opened.push_async_callback(pool.close)

@@ -1,4 +1,4 @@
-"""`memory recall`: recalls memories from the command line, with the statement that serves the API."""
+"""`memory recall`: recalls memories from the command line, with the SQL statement that serves programs."""
 
 import dataclasses
 import functools
@@ -32,14 +32,14 @@ Examples:
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Add `memory recall` to the command line."""
     app.command("recall", help=_HELP)(_with_filter_options(recall))
 
 
 def _with_filter_options(command: Callable[..., None]) -> Callable[..., None]:
     """Replace the command's parameter `filters` by one option for each field of `Filters`.
 
-    The options take texts, which the command gets by the fields' names.
+    The command then receives `filters` as a mapping from the names of the given fields to their texts.
     """
 
     @functools.wraps(command)
@@ -78,7 +78,7 @@ def recall(
     as_json: JsonOption = False,
     filters: Mapping[str, object],
 ) -> None:
-    """Recall memories."""
+    """Recall memories and print them."""
 
     async def action(settings: Settings) -> RecallResult:
         from memory_recall.cli.reading import opened_recall
@@ -104,7 +104,7 @@ def recall(
 
 
 def as_dictionary(result: RecallResult, *, explain: bool) -> dict[str, Any]:
-    """The result as JSON: the memories in the API's form, the mode, the timings and why it was degraded."""
+    """Return a recall's result for JSON: memories, mode, timings in milliseconds, and why it was degraded."""
     memories = [dataclasses.asdict(memory) for memory in result.memories]
     milliseconds = dataclasses.asdict(result.timings)
     if not explain:

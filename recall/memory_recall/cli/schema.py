@@ -1,4 +1,4 @@
-"""`memory migrate` and `memory index`: what the database must have before anything can be embedded or recalled."""
+"""`memory migrate` and `memory index`: prepare the database for embedding and recall."""
 
 import asyncio
 import dataclasses
@@ -25,7 +25,7 @@ index_app = typer.Typer(no_args_is_help=True, help="Build and check the vector i
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands."""
+    """Add `memory migrate` and `memory index` to the command line."""
     app.command("migrate")(migrate_command)
     app.add_typer(index_app, name="index")
 
@@ -45,10 +45,11 @@ def migrate_command(
     yes: Annotated[bool, typer.Option("--yes", help="Confirm --to base, which removes all vectors.")] = False,
     json: JsonOption = False,
 ) -> None:
-    """Bring the table of memories to the last revision, and put its rules back where they are missing or changed.
+    """Migrate the table of memories to the last revision, and restore its triggers and constraints where needed.
 
-    It may be run at any time, by several at once, any number of times. Without pgvector it does what it can and ends
-    with status 3; run it again once the extension exists. The vector index is built by memory index build.
+    The command may be run at any time, any number of times, and by several processes at once. Without pgvector it does
+    what it can and ends with status 3; run it again once the extension exists. The vector index is built by memory
+    index build.
 
     Examples:
         memory migrate
@@ -62,11 +63,11 @@ def migrate_command(
 
 @index_app.command("build")
 def index_build_command(json: JsonOption = False) -> None:
-    """Build the vector index without blocking anybody, or build it again where a build was interrupted.
+    """Build the vector index without blocking readers or writers, or build it again where a build was interrupted.
 
-    The schema must be at the last revision (memory migrate), and the build is cheapest after the first backfill. An
-    index of ours with another m or ef_construction than is configured is built anew beside the old one, which serves
-    until then.
+    The schema must be at the last revision (memory migrate), and the build is cheapest after the first backfill. If
+    this command built the present index with other parameters (m, ef_construction) than are configured now, a new index
+    is built and replaces it. The old one serves recalls until then.
 
     Examples:
         memory index build
@@ -82,10 +83,10 @@ def index_check_command(
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Say whether the index is valid, and how many of the true nearest neighbours it finds.
+    """Say whether the index is valid, and which share of the true nearest neighbours it finds.
 
-    A repair is REINDEX CONCURRENTLY: the old index serves until the new one is complete. The sync worker does the same
-    by itself (once a day).
+    A repair is REINDEX CONCURRENTLY: the old index serves until the new one is complete. The sync worker checks and
+    repairs the index by itself once a day.
 
     Examples:
         memory index check --sample 200 --json
@@ -145,7 +146,7 @@ async def _build(settings: Settings) -> dict[str, Any]:
 
 
 async def _watch(settings: Settings) -> None:
-    """Show the phase and the share of a build on standard error while it lasts."""
+    """Print the phase and the percentage of a running index build to standard error, until cancelled."""
     console = Console(stderr=True)
     async with opened(settings.dsn(), "memory-index-watch") as connection:
         table = await describe(connection, settings.table)

@@ -1,4 +1,4 @@
-"""`memory status`: where the database stands, in counts and catalog facts."""
+"""`memory status`: shows the state of the database as counts and catalog facts."""
 
 import dataclasses
 from typing import Any
@@ -12,12 +12,12 @@ from memory_recall.status import inspect
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Add `memory status` to the command line."""
     app.command("status")(status_command)
 
 
 def status_command(json: JsonOption = False) -> None:
-    """Show rows, models, index, extension and schema revision.
+    """Show counts of rows, the models, the vector index, the pgvector extension and the schema revision.
 
     Examples:
         memory status

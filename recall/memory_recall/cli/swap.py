@@ -18,7 +18,7 @@ YesOption = Annotated[bool, typer.Option("--yes", help="Confirm; vectors are dro
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands."""
+    """Add `memory swap` to the command line."""
     swap_app.command("plan")(plan_command)
     swap_app.command("start")(start_command)
     swap_app.command("status")(status_command)
@@ -34,7 +34,7 @@ def plan_command(
     sample: Annotated[int, typer.Option(min=1, help="How many texts to embed to learn the rate.")] = 64,
     json: JsonOption = False,
 ) -> None:
-    """Say what a swap would do, how long it would take and how much room it needs. Changes nothing.
+    """Say what a swap would do, how long it would take and how much disk space it needs. Changes nothing.
 
     Examples:
         memory swap plan --model bge-small-en-v1.5 --url http://127.0.0.1:8081
@@ -62,10 +62,11 @@ def start_command(  # noqa: PLR0917  (typer makes options of them; nobody calls 
     flip: Annotated[bool, typer.Option("--flip/--no-flip", help="Flip when ready, or wait for another start.")] = True,
     json: JsonOption = False,
 ) -> None:
-    """Fill a second column with the next model, index it, measure it, and flip; or go on with that after a stop.
+    """Fill a second column with the next model's vectors, index it, measure the model, and make it active (the flip).
 
-    Recalls go on all the while. It may be killed and started again at any moment. A model that fails the gate is
-    refused with the numbers (exit status 4) and the active one stays.
+    If a swap to this model was interrupted, it is continued. Recalls are served all the while, and the command may be
+    killed and started again at any moment. A model that recalls worse than --max-drop permits is refused with the
+    numbers (exit status 4), and the active one stays.
 
     Examples:
         memory swap start --model bge-small-en-v1.5 --url http://127.0.0.1:8081 --queries queries.jsonl --max-drop 0.01
@@ -86,7 +87,7 @@ def start_command(  # noqa: PLR0917  (typer makes options of them; nobody calls 
 def rollback_command(
     url: Annotated[str, typer.Option(help="Where the previous model is served.")], json: JsonOption = False
 ) -> None:
-    """Make the previous model active again, embedding only what has changed since the flip.
+    """Make the previous model active again. Only rows that changed since the flip are embedded for it.
 
     Examples:
         memory swap rollback --url http://127.0.0.1:8080
@@ -101,7 +102,7 @@ def rollback_command(
 
 
 def status_command(json: JsonOption = False) -> None:
-    """Show the stage of the swap, how full the second column is, and what the gate measured.
+    """Show the stage of the swap, how full the second column is, and the measured recall of both models.
 
     Examples:
         memory swap status --json | jq .stage
@@ -116,7 +117,7 @@ def status_command(json: JsonOption = False) -> None:
 
 
 def abort_command(yes: YesOption = False, json: JsonOption = False) -> None:
-    """Give up a swap before its flip: the second column goes, the active model stays.
+    """Abort a swap before its flip: the second column is dropped, and the active model stays.
 
     Examples:
         memory swap abort --yes
@@ -125,7 +126,7 @@ def abort_command(yes: YesOption = False, json: JsonOption = False) -> None:
 
 
 def finish_command(yes: YesOption = False, json: JsonOption = False) -> None:
-    """Clean up after a flip: the previous model's column goes, and with it the way back.
+    """Finish a swap after its flip: the previous model's column is dropped, so a rollback is no longer possible.
 
     Examples:
         memory swap finish --yes

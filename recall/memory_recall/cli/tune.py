@@ -1,4 +1,4 @@
-"""`memory tune`: finds out which fusion suits a store, on its owner's labelled questions."""
+"""`memory tune`: finds the fusion settings that recall best on the owner's labelled questions."""
 
 import dataclasses
 import json
@@ -32,7 +32,7 @@ Examples:
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Add `memory tune` to the command line."""
     app.command("tune", help=_HELP)(tune)
 
 
@@ -42,7 +42,7 @@ def tune(
     concurrency: Annotated[int, typer.Option(min=1, max=64, help="Questions asked at the same time.")] = 4,
     as_json: JsonOption = False,
 ) -> None:
-    """Choose a fusion."""
+    """Choose fusion settings on labelled questions, and print what they gain."""
 
     async def action(given: Settings) -> Tuned:
         from memory_recall.cli.reading import opened_recall

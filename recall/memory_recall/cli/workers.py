@@ -1,4 +1,4 @@
-"""`memory backfill` and `memory sync`."""
+"""`memory backfill` and `memory sync`: the commands that embed rows."""
 
 import asyncio
 import sys
@@ -27,7 +27,7 @@ _INDEX_MIN_RECALL = 0.85  # of the true neighbours; below it the vector index is
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands."""
+    """Add `memory backfill` and `memory sync` to the command line."""
     app.command("backfill")(backfill_command)
     app.command("sync")(sync_command)
 
@@ -39,7 +39,7 @@ def backfill_command(
     limit: Annotated[int, typer.Option(min=1, help="How many rows a dry run embeds.")] = 500,
     json: JsonOption = False,
 ) -> None:
-    """Embed every pending row and end. It can be stopped, killed and started again at any time.
+    """Embed every pending row, then end. The command can be stopped, killed and started again at any time.
 
     Examples:
         memory backfill
@@ -57,7 +57,7 @@ def backfill_command(
 
 
 def sync_command(json: JsonOption = False) -> None:
-    """Embed rows as they are written, until SIGTERM; batches under way are finished first.
+    """Embed rows as they are written, until SIGTERM or SIGINT. Batches under way are then finished.
 
     Examples:
         memory sync
