@@ -1,1 +1,1 @@
-"""Embedders: one client, the hosted provider, the address policy, and following the database's address."""
+"""Embedders: the client of our service, that of a hosted provider, and one that follows model swaps."""

@@ -1,9 +1,9 @@
-"""Decide whether texts may be sent to an address that the database names.
+"""Decides whether texts may be sent to an embedder's address that the database names.
 
-After a swap the database names the address of the new model's embedder. Whoever can write that row could otherwise have
-every query sent anywhere. So an address is followed only if it has the configured address's host, or is another Service
-of the same namespace. A common parent domain proves nothing, since a name does not tell whether a domain such as
-`example.org` or `co.uk` has one owner.
+After a model swap the database names the address of the new model's embedder. Whoever can write that row could
+otherwise have every query sent anywhere. So the address is trusted only if it has the configured address's host, or is
+another Service of the same Kubernetes namespace. A common parent domain proves nothing, since a name does not tell
+whether a domain such as `example.org` or `co.uk` has one owner.
 """
 
 import re
@@ -14,7 +14,7 @@ _SERVICE = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")  # RFC 1035: no digit first
 
 
 def is_trusted_embedder_url(configured: str, named: str, more_hosts: Iterable[str] = ()) -> bool:
-    """Tell whether texts that go to the URL `configured` may go to `named`; `more_hosts` are trusted as well."""
+    """Return whether texts may go to the URL `named`, if they may go to `configured` and to the hosts `more_hosts`."""
     mine, other = _parts(configured), _parts(named)
     if other is None:
         return False
@@ -38,7 +38,7 @@ def _parts(url: str) -> tuple[str, str] | None:
 
 
 def _namespace(host: str) -> str | None:
-    """Return the namespace part of a Service's name, such as `team.svc`; empty for a bare name, else None."""
+    """Return the namespace part of a Service's host name, such as `team.svc`; "" for a host without dots, else None."""
     service, dot, namespace = host.partition(".")
     if not _SERVICE.fullmatch(service):
         return None

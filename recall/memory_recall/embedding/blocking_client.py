@@ -1,20 +1,21 @@
-"""The memory API's embedder protocol over our service, for an API that calls an embedder itself.
+"""A blocking client of the embedding service, for a memory server that embeds memories and queries itself.
 
-The API calls these methods in a thread, so they block. It embeds on write, and ignores every error on read. A sensitive
-text is refused here before any request is made, whatever the caller has checked.
+The memory server calls these methods in a thread, so they may block. It embeds a memory when it writes it, and ignores
+every error while it recalls. A sensitive text is refused here before any request is made, whatever the caller has
+checked.
 """
 
 from typing import Any
 
 import httpx
 
-from memory_recall.embedding.wire import EMBEDDINGS_PATH, Wire
+from memory_recall.embedding.wire import EMBEDDINGS_PATH, WireFormat
 
 _TIMEOUT = 5.0  # the API's hook gives up after six seconds
 
 
 class HttpEmbedder:
-    """`embed_document` and `embed_query` as the API calls them; safe for use by several threads."""
+    """Embeds memories and queries through the embedding service, one text a request. Safe for use in threads."""
 
     def __init__(
         self,
@@ -27,7 +28,7 @@ class HttpEmbedder:
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         self.model = model
-        self._wire = Wire(base_url.rstrip("/"), model, dimensions)
+        self._wire = WireFormat(base_url.rstrip("/"), model, dimensions)
         self._http = httpx.Client(
             base_url=self._wire.base_url,
             headers={"authorization": f"Bearer {api_key}"} if api_key else {},

@@ -1,8 +1,8 @@
 """The HTTP client of the embedding service, used by recalls and by the backfill and sync workers.
 
-A recall gives up on a slow embedder, and an API on a disconnected user. Cancelling the HTTP request with them may leave
-its connection in the pool for good, neither usable nor free (github.com/encode/httpcore/issues/1093). So a request runs
-to its end although its caller was cancelled.
+A recall stops waiting for a slow embedder, and a server for a user who disconnected. Cancelling the HTTP request with
+them may leave its connection in the pool for good, neither usable nor free (github.com/encode/httpcore/issues/1093). So
+a request runs to its end even if its caller is cancelled.
 """
 
 from abc import ABC, abstractmethod
@@ -14,16 +14,16 @@ from typing import Any, Self
 import httpx
 
 from memory_recall.background import BackgroundTasks
-from memory_recall.embedding.wire import EMBEDDINGS_PATH, MODELS_PATH, EmbeddedBatch, ServedModel, Vectors, Wire
+from memory_recall.embedding.wire import EMBEDDINGS_PATH, MODELS_PATH, EmbeddedBatch, ServedModel, Vectors, WireFormat
 
 DEFAULT_TIMEOUT = httpx.Timeout(120.0, connect=5.0)  # a cold pod takes long over a full batch of documents
 _QUERY_SECONDS = 30.0  # a query whose caller has given up must not occupy its connection for longer
 
 
 class AsyncEmbedder(ABC):
-    """The part that asynchronous clients share: they send requests that outlive a cancelled caller, and close."""
+    """The base class of the asynchronous clients. A request runs to its end even if its caller is cancelled."""
 
-    def __init__(self, wire: Wire, http: httpx.AsyncClient) -> None:
+    def __init__(self, wire: WireFormat, http: httpx.AsyncClient) -> None:
         self._wire = wire
         self._http = http
         self._requests = BackgroundTasks()
@@ -42,7 +42,7 @@ class AsyncEmbedder(ABC):
         await self._http.aclose()
 
     async def embed_documents(self, texts: Sequence[str]) -> EmbeddedBatch:
-        """Embed memories; the service truncates long ones. The caller keeps sensitive ones from a hosted service."""
+        """Embed texts of memories; long ones are truncated. Sensitive texts must not be given to a hosted service."""
         return await self._embed(texts, "document")
 
     async def embed_queries(self, texts: Sequence[str]) -> EmbeddedBatch:
@@ -62,8 +62,9 @@ class AsyncEmbedder(ABC):
 class EmbedderClient(AsyncEmbedder):
     """Asynchronous client of `POST /v1/embeddings` and `GET /v1/models`; safe for concurrent use.
 
-    `model` None uses whatever the service serves. Every answer is checked once, here: it has one vector for each text,
-    of `dimensions` numbers (those that `model_info` reports where None), all finite in half precision.
+    With `model` None, the service's model is used, whichever that is. Every answer is checked once, here: it has one
+    vector for each text, of `dimensions` numbers, all finite in half precision. With `dimensions` None, the number that
+    `model_info` reports is expected.
     """
 
     def __init__(
@@ -90,7 +91,7 @@ class EmbedderClient(AsyncEmbedder):
             transport=transport,
             limits=httpx.Limits(max_connections=32, max_keepalive_connections=8),
         )
-        super().__init__(Wire(self.base_url, model, dimensions), http)
+        super().__init__(WireFormat(self.base_url, model, dimensions), http)
 
     async def embed_query(self, text: str) -> Vectors:
         """Embed one query."""
@@ -99,7 +100,7 @@ class EmbedderClient(AsyncEmbedder):
         return vector
 
     async def model_info(self) -> ServedModel:
-        """Ask the service which model it serves; later answers are checked against its dimensions."""
+        """Ask the service which model it serves. Unless dimensions were given, later vectors must have this model's."""
         info = self._wire.model_info(await self._request("GET", MODELS_PATH))
         if not self._dimensions_given:
             self._wire = replace(self._wire, dimensions=info.dimensions)
@@ -109,7 +110,7 @@ class EmbedderClient(AsyncEmbedder):
         self, texts: Sequence[str], input_type: str, *, limit: httpx.Timeout | None = None
     ) -> EmbeddedBatch:
         if not texts:
-            return self._wire.nothing()
+            return self._wire.empty_batch()
         body = self._wire.body(texts, input_type)
         payload = await self._request("POST", EMBEDDINGS_PATH, json=body, timeout=limit or self._timeout)
         return self._wire.batch(payload, len(texts))

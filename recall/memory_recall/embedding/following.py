@@ -1,7 +1,8 @@
-"""An embedder that follows the active model's address, so that a running API is not disturbed by a model swap.
+"""An embedder that changes to the active model's address, so that a server needs no restart after a model swap.
 
-Every recall statement returns which model is active and where it is served. Where a query's vector was refused because
-another model has become active, or where the embedder has gone, the recall turns to that address and tries once more.
+Every recall statement returns which model is active and where that model is served. If the dense leg was refused
+because another model has become active, or if the embedder failed, the recall changes to that address and tries once
+more.
 """
 
 import asyncio
@@ -15,8 +16,8 @@ Connect = Callable[[str, str], EmbedderClient]
 
 
 @dataclass(frozen=True, slots=True)
-class ActiveSeen:
-    """The active model as a recall statement returned it."""
+class ActiveModel:
+    """The active model's name, digest of weights and embedder's address, as a recall statement returned them."""
 
     name: str
     digest: str | None
@@ -24,10 +25,10 @@ class ActiveSeen:
 
 
 class FollowingEmbedder:
-    """Embeds queries with the active model's embedder, and starts with the configured one. Close it at the end.
+    """Embeds queries with the configured embedder first, and with the active model's after a swap. Close it at the end.
 
-    `connect` makes a client from a URL and a model's name. Only addresses near `base_url` (see
-    `memory_recall.embedding.address_policy`) and `trusted_hosts` are followed.
+    `connect` makes a client from a URL and a model's name. An address that the database names is used only if it is
+    near `base_url` (see `memory_recall.embedding.address_policy`) or its host is among `trusted_hosts`.
     """
 
     def __init__(
@@ -57,10 +58,11 @@ class FollowingEmbedder:
         vector: list[float] = (await self.current.embed_query(text)).tolist()
         return vector
 
-    def follow(self, active: ActiveSeen, asked: object, *, failed: bool) -> bool:
-        """Turn to another embedder of the active model than `asked`; return whether there is one.
+    def follow(self, active: ActiveModel, asked: object, *, failed: bool) -> bool:
+        """Change to an embedder of the active model other than `asked`; return whether there is one.
 
-        `failed` says that `asked` returned no vector; otherwise its vector was of another model.
+        `asked` is the embedder that got the query. `failed` says that it returned no vector; otherwise its vector was
+        of another model.
         """
         choices = self._choices(active)
         if self.current is not asked and self.current in choices:
@@ -71,7 +73,7 @@ class FollowingEmbedder:
         self.current = others[0]
         return True
 
-    def _choices(self, active: ActiveSeen) -> list[EmbedderClient]:
+    def _choices(self, active: ActiveModel) -> list[EmbedderClient]:
         found = []
         near = self._configured.base_url
         if active.url is not None and is_trusted_embedder_url(near, active.url, self._trusted_hosts):

@@ -1,8 +1,8 @@
 """The catalogue of embedding models that are known by name.
 
-A profile holds what vectors of a model depend on: the dimensions, the pooling of tokens, and the prefixes of queries
-and documents. The embedder holds a copy of the catalogue, because the two packages share no code; a contract test keeps
-both equal.
+A profile holds everything that a model's vectors depend on: the dimensions, the pooling of tokens, and the prefixes of
+queries and documents. The embedder's package holds a copy of the catalogue, because the two packages share no code; a
+contract test keeps both equal.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ _QWEN_QUERY = "Instruct: Given a web search query, retrieve relevant passages th
 
 @dataclass(frozen=True)
 class ModelProfile:
-    """One embedding model, as its publisher or its user describes it; `max_tokens` and `pooling` None are unknown."""
+    """An embedding model as its publisher or its user describes it. Unknown `max_tokens` and `pooling` are None."""
 
     name: str
     dimensions: int
@@ -42,7 +42,7 @@ PROFILES: dict[str, ModelProfile] = {
 
 
 def profile(name: str) -> ModelProfile:
-    """Return the profile of that name.
+    """Return the profile of the model with this name.
 
     Raises:
         InvalidConfiguration: the catalogue has no such model.

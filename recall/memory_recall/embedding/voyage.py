@@ -1,7 +1,7 @@
-"""The HTTP client of a hosted provider with Voyage's API. Texts leave the cluster, which the attribute `hosted` says.
+"""The HTTP client of a hosted provider with Voyage's API. Its attribute `hosted` says that texts leave the cluster.
 
 A request holds the texts, the model's name, whether they are queries or documents, and the vectors' dimensions; nothing
-else of a memory. It stays within the provider's limits on texts and tokens; a longer list becomes several requests.
+else of a memory. The provider limits the texts and tokens of a request, so a longer list becomes several requests.
 Nothing is retried here: a recall has no time for that, and workers retry in `indexing.hosted_embedder`.
 """
 
@@ -12,7 +12,7 @@ import httpx
 import numpy as np
 
 from memory_recall.embedding.client import AsyncEmbedder
-from memory_recall.embedding.wire import EMBEDDINGS_PATH, EmbeddedBatch, ServedModel, Vectors, Wire
+from memory_recall.embedding.wire import EMBEDDINGS_PATH, EmbeddedBatch, ServedModel, Vectors, WireFormat
 from memory_recall.errors import EmbedderUnauthorized, InvalidConfiguration
 
 VOYAGE_URL = "https://api.voyageai.com"
@@ -27,10 +27,10 @@ def estimated_tokens(texts: Sequence[str]) -> int:
 
 
 class VoyageClient(AsyncEmbedder):
-    """Asynchronous client of `POST /v1/embeddings`; safe for concurrent use.
+    """Asynchronous client of the provider's `POST /v1/embeddings`; safe for concurrent use.
 
     Raises:
-        InvalidConfiguration: there is no key.
+        InvalidConfiguration: the API key is empty.
     """
 
     hosted = True
@@ -51,14 +51,14 @@ class VoyageClient(AsyncEmbedder):
         self.model: str | None = model
         self._dimensions = dimensions
         self._max_texts, self._max_tokens = max_texts, max_tokens
-        wire = Wire(base_url.rstrip("/"), model, dimensions)
+        wire = WireFormat(base_url.rstrip("/"), model, dimensions)
         http = httpx.AsyncClient(
             base_url=wire.base_url, headers={"authorization": f"Bearer {api_key.strip()}"}, timeout=timeout
         )
         super().__init__(wire, http)
 
     async def model_info(self) -> ServedModel:
-        """Return the configured model; a hosted one has no digest, and asking would cost a request."""
+        """Return the configured model, without a digest; the provider is not asked, since that would cost a request."""
         return ServedModel(str(self.model), self._dimensions)
 
     async def embed_query(self, text: str) -> Vectors:
@@ -67,7 +67,7 @@ class VoyageClient(AsyncEmbedder):
         return vector
 
     def requests(self, texts: Sequence[str]) -> Iterator[list[str]]:
-        """Cut the texts into requests within the limits; the provider truncates a single text beyond them."""
+        """Divide the texts into one list a request. A single text beyond the limit is truncated by the provider."""
         part: list[str] = []
         tokens = 0
         for text in texts:
@@ -82,7 +82,7 @@ class VoyageClient(AsyncEmbedder):
 
     async def _embed(self, texts: Sequence[str], input_type: str) -> EmbeddedBatch:
         if not texts:
-            return self._wire.nothing()
+            return self._wire.empty_batch()
         answers = [await self._request(part, input_type) for part in self.requests(texts)]
         vectors = np.concatenate([answer.vectors for answer in answers])
         return EmbeddedBatch(vectors, sum(answer.tokens for answer in answers), 0)

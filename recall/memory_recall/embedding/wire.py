@@ -1,8 +1,8 @@
-"""The requests and answers of the embedding service's HTTP API, without any input or output.
+"""Builds the requests of the embedding service's HTTP API and reads its answers, without sending anything.
 
 Vectors travel as base64 of little-endian float32, since parsing a JSON list of 1024 numbers takes longer than embedding
-a query. Every failure becomes a `MemoryIndexError` here and nowhere else. No error carries a text that was sent: the
-service's own message is dropped, its machine-readable code is kept.
+a query. Every failure of the service becomes a `MemoryIndexError` here and nowhere else. No error carries a text that
+was sent: the service's own message is dropped, its machine-readable code is kept.
 """
 
 import base64
@@ -39,7 +39,7 @@ _LARGEST_HALF = float(np.finfo(np.float16).max)  # vectors are stored as halfvec
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedBatch:
-    """The vectors of one request, an array (inputs, dimensions) in the order of the inputs, and its counts."""
+    """The vectors of one request, an array (texts, dimensions), and its numbers of tokens and truncated texts."""
 
     vectors: Vectors
     tokens: int
@@ -48,7 +48,7 @@ class EmbeddedBatch:
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """A model as an embedder describes it; a hosted one has no digest."""
+    """A model as its embedder describes it. `digest` identifies the weights; a hosted model has none."""
 
     name: str
     dimensions: int
@@ -58,15 +58,15 @@ class ServedModel:
 
 
 @dataclass(frozen=True, slots=True)
-class Wire:
-    """One service's address, and its expected model and dimensions; None is not checked."""
+class WireFormat:
+    """Builds requests to the service at `base_url` and reads its answers. `dimensions` None accepts any number."""
 
     base_url: str
     model: str | None
     dimensions: int | None
 
     def __post_init__(self) -> None:
-        """Refuse an address with user information, which errors and the database would repeat.
+        """Refuse a URL that holds a user name or a password, since errors and the database repeat the URL.
 
         Raises:
             InvalidConfiguration: the URL holds a user name or a password.
@@ -83,12 +83,12 @@ class Wire:
             body["model"] = self.model
         return body
 
-    def nothing(self) -> EmbeddedBatch:
-        """Return the answer for no texts, a request that the service would refuse."""
+    def empty_batch(self) -> EmbeddedBatch:
+        """Return the result for an empty list of texts, for which no request is sent."""
         return EmbeddedBatch(np.empty((0, self.dimensions or 0), dtype=np.float32), 0, 0)
 
     def unreachable(self, error: Exception) -> EmbedderUnavailable:
-        """Convert an error of the HTTP library, which may quote the request."""
+        """Return our error for an error of the HTTP library, whose own message may quote the request."""
         if isinstance(error, httpx.InvalidURL):
             return EmbedderUnavailable("The embedder's URL is not a URL.", "Give it as http://NAME.NAMESPACE.svc:8080.")
         return EmbedderUnavailable(
@@ -98,10 +98,10 @@ class Wire:
         )
 
     def payload(self, response: httpx.Response) -> dict[str, Any]:
-        """Return the answer's JSON object.
+        """Return the JSON object in an answer of the service.
 
         Raises:
-            MemoryIndexError: the answer is a refusal or unusable.
+            MemoryIndexError: the service refused the request, or its answer holds no JSON object.
         """
         if response.status_code != 200:
             raise self._refusal(response)
@@ -114,18 +114,19 @@ class Wire:
         return payload
 
     def batch(self, payload: dict[str, Any], expected: int) -> EmbeddedBatch:
-        """Return the vectors of an embeddings answer.
+        """Return the vectors in the JSON object of an embeddings answer; `expected` is how many there must be.
 
         Raises:
-            EmbedderBroken: they cannot be decoded, are not as many as the inputs, or are not finite in half precision.
-            DimensionMismatch: they are not of the expected size.
+            EmbedderBroken: the vectors cannot be decoded, are fewer or more than expected, or are not finite in half
+                precision.
+            DimensionMismatch: the vectors have another number of dimensions than expected.
         """
         usage = payload.get("usage") or {}
         vectors = self._decode(payload, expected)
         return EmbeddedBatch(vectors, int(usage.get("total_tokens", 0)), int(usage.get("truncated_inputs", 0)))
 
     def model_info(self, payload: dict[str, Any]) -> ServedModel:
-        """Return the first entry of a model list.
+        """Return the first model in the JSON object of a model list.
 
         Raises:
             EmbedderBroken: the list has no usable entry.
@@ -195,7 +196,7 @@ def _retry_after(response: httpx.Response) -> float:
 
 
 def _code(response: httpx.Response) -> str:
-    """Return the service's error code, never its message: another server behind the URL might echo the input in it."""
+    """Return the service's error code in brackets, or ""; never its message, which might echo the request's texts."""
     try:
         error = response.json()["error"]
         code = error.get("code") or error.get("type")

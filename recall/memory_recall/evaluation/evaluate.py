@@ -1,8 +1,8 @@
-"""Measures recall on labelled questions, by the very statement that serves prompts.
+"""Measures recall on labelled questions, with the same SQL statement that serves programs.
 
 Questions are embedded in batches first, because a service embeds sixty of them together far faster than one by one;
-then they are recalled concurrently. If the dense leg takes no part in a question that was to measure it, the run fails
-and says why, instead of reporting the lexical leg's result as that of another mode.
+then they are recalled concurrently. If the dense leg takes no part in a question that should measure it, the evaluation
+fails and says why, instead of reporting the lexical leg's result as that of another mode.
 """
 
 import asyncio
@@ -45,7 +45,10 @@ class BatchEmbedder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A labelled question with the ids of its answers. `scope` is a user's id; None searches everybody's memories."""
+    """A labelled question; `relevant` are the ids of the memories that answer it.
+
+    `scope` is the id of the user whose memories are searched; None searches everybody's.
+    """
 
     query_id: str
     text: str
@@ -64,10 +67,10 @@ class Outcome:
 
 
 def parse_questions(lines: Iterable[str]) -> list[Question]:
-    """Read questions in the harness' form, one JSON object a line.
+    """Read labelled questions from JSON lines, one object a line, as in the harness's queries.jsonl.
 
     Raises:
-        InvalidInput: a line is unusable; it is named by number.
+        InvalidInput: a line is unusable; the message names the line's number.
     """
     questions: list[Question] = []
     seen: set[str] = set()
@@ -109,7 +112,7 @@ def _question(line: str, number: int) -> Question:
 
 
 def summarise(outcomes: Sequence[Outcome], modes: Sequence[Mode]) -> dict[str, Any]:
-    """Return the mean of each measure by mode, over all questions and by stratum."""
+    """Return the mean of each measure by mode, over all questions and for each stratum (kind of question)."""
     strata = sorted({one.question.stratum for one in outcomes})
     questions = len({one.question.query_id for one in outcomes})
     return {
@@ -164,10 +167,10 @@ async def evaluate(
     share: float = 1.0,
     progress: Callable[[], None] = lambda: None,
 ) -> list[Outcome]:
-    """Recall every question in every mode, with the recall's own fusion unless another is given.
+    """Recall every question in every mode and return the scores. `fusion` None uses the fusion of `recall` itself.
 
-    `concurrency` questions are recalled at the same time, during `share` of the time (0 to 1), which leaves room for
-    recalls that people wait for.
+    At most `concurrency` questions are recalled at the same time. Pauses between them keep recalls to a `share` (0 to
+    1) of the time, which leaves room for recalls that people wait for.
 
     Raises:
         RecallDegraded: the dense leg could not take part.

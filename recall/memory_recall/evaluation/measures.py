@@ -14,7 +14,7 @@ DEPTH = 10  # how many results every measure needs
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """The measures of one question, or their means over many."""
+    """The four measures of one question, or their means over many questions."""
 
     recall_5: float
     recall_10: float
@@ -22,7 +22,7 @@ class Scores:
     mrr: float
 
     def named(self) -> dict[str, float]:
-        """Return the measures under the names that reports use."""
+        """Return the measures by the names that reports use, such as recall@10."""
         return dict(zip(MEASURES, (self.recall_5, self.recall_10, self.ndcg_10, self.mrr), strict=True))
 
 
@@ -32,7 +32,7 @@ def recall_at(ranked: Sequence[int], relevant: AbstractSet[int], depth: int) -> 
 
 
 def ndcg_at(ranked: Sequence[int], relevant: AbstractSet[int], depth: int) -> float:
-    """Return the discounted cumulative gain divided by that of an ideal list, for binary relevance."""
+    """Return the discounted cumulative gain of the first `depth` over that of an ideal list; relevance is binary."""
     gain = sum(1 / math.log2(rank + 2) for rank, document in enumerate(ranked[:depth]) if document in relevant)
     ideal = sum(1 / math.log2(rank + 2) for rank in range(min(depth, len(relevant))))
     return gain / ideal

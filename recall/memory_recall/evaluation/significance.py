@@ -1,8 +1,8 @@
-"""Whether one retriever is better than another on the same questions, and by how much.
+"""Tells whether one retriever is better than another on the same questions, and by how much.
 
-Both tests are paired: a question that is hard for one retriever is usually hard for the other. The bootstrap gives an
-interval for the difference of the means; the randomisation test gives the probability of a difference this large if
-it did not matter which retriever gave which answer. Both are exact functions of their seed.
+Two paired tests are used, since a question that is hard for one retriever is usually hard for the other. The bootstrap
+gives an interval for the difference of the means; the randomisation test gives the probability of a difference this
+large if it did not matter which retriever gave which answer. Equal seeds give equal results.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ class Comparison:
 def compare(
     first: Sequence[float], second: Sequence[float], *, seed: int = 0, resamples: int = RESAMPLES
 ) -> Comparison:
-    """Compare two retrievers' scores, question by question."""
+    """Compare the scores of two retrievers, which must be for the same questions in the same order."""
     if len(first) != len(second) or not first:
         raise ValueError("both retrievers must have answered the same questions, at least one")
     difference = np.asarray(second, dtype=np.float64) - np.asarray(first, dtype=np.float64)

@@ -1,9 +1,9 @@
-"""Chooses a fusion for a store by its owner's labelled questions, and estimates the gain without bias.
+"""Chooses fusion settings for a store by its owner's labelled questions, and estimates their gain without bias.
 
 The best of many settings on some questions looks better on these very questions than it is. So the gain is estimated by
 nested cross-validation: for each fold the setting is chosen on the other folds, and only then measured on the fold's
-questions. The interval is that of a paired bootstrap over the held-out questions. What is recommended in the end is
-the best setting over all questions, and only if the interval of the gain lies above zero.
+questions. The interval is that of a paired bootstrap over the held-out questions. The recommendation is the best
+setting over all questions, provided that the interval of the gain lies above zero.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ _SEED = 0
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """The result of tuning. Gains are those on held-out questions over the fusion in use."""
+    """The result of tuning. `recall_10` and `ndcg_10` are the gains over the fusion in use, on held-out questions."""
 
     questions: int
     chosen: Fusion
@@ -33,7 +33,7 @@ class Tuned:
 
 
 def settings() -> list[Fusion]:
-    """Return the settings to try: the default first, then both methods over the range of their parameters."""
+    """Return the fusion settings to try: the default first, then both methods over the range of their parameters."""
     tried = [Fusion()]
     for importance in (True, False):
         tried += [Fusion(alpha=tenths / 10, importance=importance) for tenths in range(3, 10)]
@@ -57,9 +57,9 @@ def require_enough(questions: int) -> None:
 
 
 def choose(scores: Mapping[Fusion, Sequence[Scores]], current: Fusion) -> Tuned:
-    """Choose among the settings by their scores on the same questions in the same order.
+    """Choose the best fusion setting. `scores` holds each setting's scores on the same questions in the same order.
 
-    `current` is the setting to beat and has to be among them.
+    `current` is the setting to beat and must be among them.
     """
     tried = list(scores)
     merit = np.array([_merits(scores[setting]) for setting in tried])

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from memory_recall.background import BackgroundTasks
-from memory_recall.embedding.following import ActiveSeen, FollowingEmbedder
+from memory_recall.embedding.following import ActiveModel, FollowingEmbedder
 from memory_recall.errors import EmbedderRejected, ModelMismatch
 from memory_recall.search.query import EmbeddedQuery
 from memory_recall.search.result import Degraded
@@ -73,7 +73,7 @@ class BudgetedQueryEmbedder:
             self._probe = self._tasks.start(self._recover())
         return outcome
 
-    def follow(self, active: ActiveSeen, embedder: QueryEmbedder | None, reason: Degraded) -> bool:
+    def follow(self, active: ActiveModel, embedder: QueryEmbedder | None, reason: Degraded) -> bool:
         """Turn to where the active model is served; whether embedding once more may cure the degraded recall.
 
         `embedder` is the one that the recall's query went to, which another recall may have left meanwhile.

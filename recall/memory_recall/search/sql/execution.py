@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from memory_recall.embedding.following import ActiveSeen
+from memory_recall.embedding.following import ActiveModel
 from memory_recall.errors import DatabaseRejected
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
@@ -29,10 +29,10 @@ class Answer:
     sent: Statement
 
     @property
-    def active(self) -> ActiveSeen | None:
+    def active(self) -> ActiveModel | None:
         """The model that the database says is active; None where it has no record of one."""
         first = self.rows[0]
-        return ActiveSeen(first["active"], first["active_digest"], first["active_url"]) if first["active"] else None
+        return ActiveModel(first["active"], first["active_digest"], first["active_url"]) if first["active"] else None
 
 
 async def execute(connection: AnyConnection, plan: RecallPlan) -> Answer:
