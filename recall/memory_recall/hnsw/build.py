@@ -1,10 +1,11 @@
-"""Around the bulk build of the vector index: what it may use of the server, and in which state it leaves the table.
+"""Prepares the build of the vector index: how much memory and how many workers it may use, and a vacuum before it.
 
-A client sees no processors and no memory of the server's machine, only what its administrator has set. So a build takes
-what the graph needs, at most as much as the server's page cache (`shared_buffers`, by custom a quarter of the memory),
-and half of the parallel workers that the server has. A build beside an index that serves recalls gets no helpers: it is
-in no hurry, and on a small machine the helpers would take the processors from the recalls. Where the machine turns out
-to have less (the shared memory of a container is often small), the build is repeated with the server's own settings.
+A client does not see the processors and the memory of the server's machine, only the settings of its administrator. So
+a build gets the memory that the graph needs, at most as much as the server's page cache (`shared_buffers`, by custom a
+quarter of the memory), and half of the server's parallel workers. A build beside an index that serves recalls gets no
+parallel workers: it is in no hurry, and on a small machine they would take the processors from the recalls. If the
+machine has less memory than that (the shared memory of a container is often small), the build is repeated with the
+server's own setting.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
@@ -40,15 +41,17 @@ class BuildSettings:
 
 
 def graph_kib(rows: int, dimensions: int, m: int) -> int:
-    """Estimate the KiB in which the graph is built without spilling: 2 bytes for each number, and 2m links."""
+    """Estimate the KiB that hold the whole graph while it is built: a vector has 2 bytes a dimension and 2m links."""
     return int(rows * (2 * dimensions + 2 * m * _NEIGHBOUR_BYTES + _ELEMENT_BYTES) * _SPARE / _KIB)
 
 
 def build_settings(
     server: ServerResources, *, rows: int, dimensions: int, m: int, serving: bool = False
 ) -> BuildSettings:
-    """What a build of that size is given: of memory never less than the server's own setting, and helpers only where
-    no index of the table is `serving` recalls meanwhile.
+    """Choose memory and parallel workers for a build of `rows` vectors.
+
+    The memory is never less than the server's own setting. There are no parallel workers while another index is
+    `serving` recalls.
     """
     workers = 0 if serving else max(server.maintenance_workers, server.parallel_workers // 2)
     wanted = max(graph_kib(rows, dimensions, m), _WORKER_KIB * (workers + 1))
@@ -72,7 +75,7 @@ async def read_resources(connection: Connection) -> ServerResources:
 async def prepare_build(
     connection: Connection, table: MemoryTable, *, m: int, memory: str | None, serving: bool
 ) -> None:
-    """Set this session's memory and workers for the build; `memory` is the setting of a person, who is obeyed."""
+    """Set this session's memory and parallel workers for the build. `memory`, if given, is used unchanged."""
     with translated("counting vectors"):
         rows = await connection.fetchval(f"SELECT count(*) FROM {table.qualified} WHERE {EMBEDDING_COLUMN} IS NOT NULL")
     server = await read_resources(connection)
@@ -81,25 +84,26 @@ async def prepare_build(
 
 
 async def use_least(connection: Connection) -> None:
-    """Set the server's own memory and no parallel workers, for a build that failed because memory was short."""
+    """Set the server's own memory and no parallel workers, after a build has failed because memory was short."""
     with translated("setting the memory of the index build"):
         await connection.execute("RESET maintenance_work_mem")
         await connection.execute("SELECT set_config('max_parallel_maintenance_workers', '0', false)")
 
 
 async def vacuum_analyze(connection: Connection, table: MemoryTable) -> None:
-    """Remove the row versions that a backfill left, and let the planner know the table as it is now.
+    """Remove the dead row versions that a backfill left, and update the planner's statistics.
 
-    Best before the vector index is there, since a vacuum afterwards has to repair its graph for each dead row.
+    This is best done before the vector index exists, since a later vacuum has to repair its graph for each dead row.
     """
     with translated("vacuuming the table"):
         await connection.execute(f"VACUUM (ANALYZE) {table.qualified}")
 
 
-async def merge_pending_words(connection: Connection, table: MemoryTable) -> int:
-    """Merge the pending lists of the GIN indexes, which every search reads entry by entry; return the pages merged.
+async def merge_pending_lists(connection: Connection, table: MemoryTable) -> int:
+    """Merge the pending list of each GIN index of the table into that index; return the number of pages merged.
 
-    Writes leave entries there until a vacuum comes by, and updates that only stored a vector leave as many as edits.
+    Every search reads the whole pending list. Each write adds entries to it, even one that only stores a vector, and
+    without this they stay until the next vacuum.
     """
     with translated("merging pending entries of the word index"):
         pages: int = await connection.fetchval(

@@ -1,7 +1,7 @@
-"""How many of the true nearest neighbours the vector index finds, sampled against an exact search.
+"""Measures which share of the true nearest neighbours the vector index finds, on a sample of stored vectors.
 
-The index is searched as hard as a recall searches it. Neighbours are compared by distance: of memories with the same
-text any is as true as another.
+The true neighbours come from an exact search. The index is searched with the effort of a recall. Neighbours are
+compared by distance, since of several memories with the same text any is as near as another.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
@@ -16,7 +16,7 @@ _ROUNDING = 1e-6
 
 
 async def measure_index(connection: Connection, table: MemoryTable, facts: IndexFacts, *, sample: int) -> float | None:
-    """Return the mean recall@10 over a random sample of stored vectors; None where there are none."""
+    """Return the mean recall@10 over a random sample of stored vectors, or None if no vectors are stored."""
     distance = f"OPERATOR({quoted(table.vector_schema or 'public')}.<=>)"
     to_it = f"{EMBEDDING_COLUMN} {distance} (SELECT {EMBEDDING_COLUMN} FROM {table.qualified} WHERE id = $1)"
     nearest = (
@@ -38,7 +38,7 @@ async def measure_index(connection: Connection, table: MemoryTable, facts: Index
 
 
 def _share(found: list[float], true: list[float]) -> float:
-    """Return the share of the found rows that are as near as the true neighbours."""
+    """Return how many found rows are as near as the farthest true neighbour, as a share of the true neighbours."""
     farthest = max(true) + _ROUNDING
     return sum(distance <= farthest for distance in found) / len(true)
 

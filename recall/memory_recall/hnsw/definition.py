@@ -1,4 +1,4 @@
-"""The HNSW index over the embedding column: its name, its definition, finding, building, repairing and watching it."""
+"""The HNSW index over the embedding column: its name and definition, and how it is found and watched in the catalog."""
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
 from dataclasses import dataclass
@@ -21,7 +21,10 @@ class IndexProgress:
 
 @dataclass(frozen=True)
 class IndexFacts:
-    """The index that serves the dense leg, if any; it may be the API's own (`ours` is False), which we never change."""
+    """The HNSW index over the embedding column, if there is one, and the progress of a running build.
+
+    If `ours` is False, another program created the index, and we never change it.
+    """
 
     name: str | None
     exists: bool
@@ -37,7 +40,7 @@ class IndexFacts:
 
 
 def hnsw_name(table: MemoryTable, column: str = EMBEDDING_COLUMN) -> str:
-    """Return the name of the index that we build."""
+    """Return the name under which we build the index over a column."""
     return f"idx_{table.name}_{column}"
 
 
@@ -48,7 +51,7 @@ def hnsw_definition(table: MemoryTable, m: int, ef_construction: int, column: st
 
 
 def find_statement(table: MemoryTable, *, valid_only: bool = True, column: str = EMBEDDING_COLUMN) -> str:
-    """Finds a plain HNSW index over the whole column with cosine operators, ours first, whoever built it."""
+    """Return the SQL that finds an HNSW index with cosine operators over the whole column; ours wins over others."""
     relation = table.qualified.replace("'", "''")
     validity = "AND i.indisvalid AND i.indisready" if valid_only else ""
     ours = hnsw_name(table, column).replace("'", "''")
@@ -82,7 +85,7 @@ SELECT phase, CASE WHEN tuples_total > 0 THEN tuples_done::float8 / tuples_total
 
 
 async def inspect_index(connection: AnyConnection, table: MemoryTable, column: str = EMBEDDING_COLUMN) -> IndexFacts:
-    """Return the index, and the progress of its build while there is one."""
+    """Read from the catalog which index there is, whether it is valid, and the progress of a running build."""
     with translated("looking at the vector index"):
         found = await connection.fetchrow(find_statement(table, valid_only=False, column=column))
         progress = await connection.fetchrow(_PROGRESS, table.qualified)
@@ -98,7 +101,7 @@ async def inspect_index(connection: AnyConnection, table: MemoryTable, column: s
 
 
 async def drop_invalid(connection: Connection, table: MemoryTable, column: str = EMBEDDING_COLUMN) -> list[str]:
-    """Drop what interrupted builds of our index left behind (REINDEX leaves `_ccnew` and `_ccold`); returns names."""
+    """Drop the invalid indexes that interrupted builds and REINDEX left under our index's name; return their names."""
     ours = hnsw_name(table, column)
     with translated("dropping invalid indexes"):
         rows = await connection.fetch(

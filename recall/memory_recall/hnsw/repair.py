@@ -1,14 +1,14 @@
-"""Keeps the vector index good: built with what the server allows, rebuilt when its parameters or its recall are wrong.
+"""Builds the vector index, and rebuilds it when its parameters have changed or its recall is too low.
 
-Every rebuild happens beside the index that serves meanwhile. This is the one place that decides; the commands, the sync
-worker and the operator's Jobs only ask for it.
+While a rebuild runs, the old index serves recalls. The commands, the sync worker and the operator's Jobs call these
+functions; whether to build or rebuild is decided here alone.
 """
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from memory_recall.errors import DatabaseUnreachable, LockNotAvailable
-from memory_recall.hnsw.build import merge_pending_words, prepare_build, use_least, vacuum_analyze
+from memory_recall.hnsw.build import merge_pending_lists, prepare_build, use_least, vacuum_analyze
 from memory_recall.hnsw.check import measure_index
 from memory_recall.hnsw.definition import (
     DEFAULT_EF_CONSTRUCTION,
@@ -34,7 +34,7 @@ DEFAULT_SAMPLE = 50
 
 @dataclass(frozen=True)
 class IndexParameters:
-    """The wanted parameters of the index; `memory` is `maintenance_work_mem` where a person has set it."""
+    """The wanted parameters of the index. `memory` is a `maintenance_work_mem` that a person has set, else None."""
 
     m: int = DEFAULT_M
     ef_construction: int = DEFAULT_EF_CONSTRUCTION
@@ -43,7 +43,7 @@ class IndexParameters:
 
 @dataclass(frozen=True)
 class IndexReport:
-    """The index, the share of true neighbours that it found, and the same after a repair if there was one."""
+    """The index, the share of the true neighbours that it found, and that share after a repair if there was one."""
 
     facts: IndexFacts
     recall: float | None
@@ -51,7 +51,7 @@ class IndexReport:
 
 
 def needs_repair(recall: float | None, threshold: float) -> bool:
-    """Whether an index that finds this share of the true neighbours is built anew."""
+    """Return whether the measured recall of an index is below the threshold; an unmeasured one (None) is not."""
     return recall is not None and recall < threshold
 
 
@@ -60,8 +60,8 @@ async def build_index(
 ) -> IndexFacts:
     """Build the vector index without blocking anybody, unless a valid one with these parameters serves already.
 
-    An invalid index of ours is dropped and built again; one of ours with other parameters is exchanged. An index that
-    was there before us, under a name of its own, is used as it is.
+    If our own index is invalid, it is dropped and built again; if it has other parameters, a new one replaces it. An
+    index that another program created under a name of its own is used as it is.
 
     Raises:
         SchemaBehind: the migrations have not run.
@@ -80,17 +80,17 @@ async def build_index(
             await with_less_memory(connection, lambda: _rebuild(connection, memories, parameters))
         elif not facts.valid:
             await with_less_memory(connection, lambda: _create(connection, memories, hnsw_name(memories), parameters))
-        await merge_pending_words(connection, memories)  # the lexical index is to be as quick to read as the new one
+        await merge_pending_lists(connection, memories)  # the lexical index is to be as quick to read as the new one
         return await inspect_index(connection, memories)
 
 
 async def check_and_repair(
     connection: Connection, table: MemoryTable, parameters: IndexParameters, *, sample: int, repair_below: float | None
 ) -> IndexReport:
-    """Measure the index, and build it anew where it finds less than `repair_below` of the true neighbours.
+    """Measure the index, and rebuild it if it finds less than `repair_below` of the true neighbours.
 
     Raises:
-        LockNotAvailable: it needs a repair, and another session is at it.
+        LockNotAvailable: the index needs a repair, and another session is repairing an index.
     """
     facts = await inspect_index(connection, table)
     recall = await measure_index(connection, table, facts, sample=sample) if facts.valid else None
@@ -110,7 +110,7 @@ async def check_and_repair(
 
 
 async def with_less_memory(connection: Connection, build: Callable[[], Awaitable[None]]) -> None:
-    """Build, and once more with the least where the server's machine has less than its settings promise."""
+    """Run a build. If memory runs short, run it again with the server's own memory and no parallel workers."""
     try:
         await build()
     except DatabaseUnreachable:
@@ -121,14 +121,14 @@ async def with_less_memory(connection: Connection, build: Callable[[], Awaitable
 
 
 async def _create(connection: Connection, table: MemoryTable, name: str, parameters: IndexParameters) -> None:
-    """Create the index; what a try for want of memory left invalid under the name is dropped first."""
+    """Create the index under this name, after dropping an invalid index that a failed attempt left there."""
     await _run(connection, f"DROP INDEX CONCURRENTLY IF EXISTS {table.in_schema(name)}")
     definition = hnsw_definition(table, parameters.m, parameters.ef_construction)
     await _run(connection, f"CREATE INDEX CONCURRENTLY {quoted(name)} {definition}")
 
 
 async def _rebuild(connection: Connection, table: MemoryTable, parameters: IndexParameters) -> None:
-    """Build an index beside ours and let it take ours' place in one transaction."""
+    """Build a new index beside our present one, then replace the old one by it in one transaction."""
     ours, beside = hnsw_name(table), f"{hnsw_name(table)}{_BESIDE}"
     await _create(connection, table, beside, parameters)
     exchange = (
@@ -145,7 +145,7 @@ async def _rebuild(connection: Connection, table: MemoryTable, parameters: Index
 
 
 async def _drop_beside(connection: Connection, table: MemoryTable) -> None:
-    """Drop an index that a rebuild which was interrupted left beside ours, finished or not."""
+    """Drop the new index, finished or not, that an interrupted rebuild left beside our present one."""
     await _run(connection, f"DROP INDEX CONCURRENTLY IF EXISTS {table.in_schema(hnsw_name(table) + _BESIDE)}")
 
 

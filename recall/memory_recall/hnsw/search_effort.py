@@ -1,7 +1,8 @@
-"""How hard the HNSW index is searched, by the size of the table and by how densely its graph is linked.
+"""Chooses how many candidates a search of the HNSW index keeps, by the table's size and the index's parameters.
 
-A fixed `hnsw.ef_search` finds less and less of the true neighbours as the table grows, about with its cube root, and a
-graph that was built with more links and more candidates finds as many with fewer (ADR 17).
+With a fixed `hnsw.ef_search` a search finds less of the true neighbours as the table grows; to find as many, the value
+has to grow about with the cube root of the rows. A graph that was built with more links and more candidates needs a
+smaller value (ADR 17).
 """
 
 import math
@@ -26,9 +27,9 @@ _SPARSELY_LINKED = _Effort(margin=4, rows=6_250, filtered_rows=6_250)
 
 @dataclass(frozen=True, slots=True)
 class SearchedGraph:
-    """The index that will be searched: about how many rows it holds, and whether it is linked as densely as ours are.
+    """The index that will be searched: about how many rows it holds, and with which parameters it was built.
 
-    What is not known counts as sparse, which costs time and loses nothing.
+    An unknown index is searched as one of few links, which costs time but finds no less.
     """
 
     rows: float = 0.0
@@ -36,19 +37,20 @@ class SearchedGraph:
     ef_construction: int = 0
 
     @property
-    def known(self) -> bool:
+    def exists(self) -> bool:
         """Whether there is an index."""
         return self.m > 0
 
     def ef_search(self, depth: int) -> int:
-        """Return `hnsw.ef_search` for a leg of this depth: the number of candidates that the scan keeps."""
+        """Return `hnsw.ef_search` for a dense leg of `depth` rows: how many candidates the scan keeps."""
         wanted = max(depth, DENSE_DEPTH) * self._effort.margin * _widening(self.rows / self._effort.rows)
         return min(round(wanted), _MAX_EF_SEARCH)
 
     def filtered_depth(self, depth: int) -> int:
-        """How many rows within a filter the scan gives before the nearest `depth` of them are taken.
+        """Return how many rows a filtered scan has to find for the nearest `depth` to be taken from them.
 
-        It goes round by round and ends at the first so many, whether or not nearer ones would come in the next round.
+        An iterative scan runs in rounds and ends as soon as it has found that many, although a later round might find
+        nearer rows.
         """
         return round(depth * _widening(self.rows / self._effort.filtered_rows))
 

@@ -1,8 +1,8 @@
-"""Embed the pending rows of one partition, and end.
+"""Embeds the pending rows of one partition, then ends.
 
-Passes follow one another until none finds a row that is due: the next pass finds rows that were written meanwhile, and
-rows whose embedding failed are waited for until they succeed or are quarantined. The database holds all state, so a
-worker that was killed is simply started again.
+The backfill makes one pass over the pending rows after another, until no row is due any more. A later pass finds rows
+that were written meanwhile. Rows whose embedding failed are waited for until they are embedded or quarantined. All
+state is in the database, so a worker that was killed is simply started again.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ _POLL_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class BackfillResult:
-    """The counts and the duration of a backfill; `complete` is false where it was stopped early."""
+    """The counts and the duration of a backfill; `complete` is false if it was stopped early."""
 
     tally: Tally
     seconds: float
@@ -30,7 +30,7 @@ class BackfillResult:
 
     @property
     def rows_per_second(self) -> float:
-        """The measured rate."""
+        """The number of rows embedded a second."""
         return self.tally.embedded / self.seconds if self.seconds > 0 else 0.0
 
 
@@ -45,7 +45,8 @@ async def backfill(
     """Embed every pending row of the partition; `stop` ends it early, after the batches that are under way.
 
     Raises:
-        SchemaBehind, ModelMismatch, DimensionMismatch: database and embedder do not fit, or no longer do.
+        SchemaBehind, ModelMismatch, DimensionMismatch: the schema is not complete, or the embedder serves another model
+            than the active one.
         DatabaseUnreachable, EmbedderUnavailable: an outage lasted longer than the limit.
     """
     partition = plan.options.partition

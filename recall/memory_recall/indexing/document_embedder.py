@@ -1,4 +1,4 @@
-"""The interface that workers require of an embedder; our client and a hosted provider's both satisfy it."""
+"""The interfaces that workers require of an embedder, be it our own service or a hosted provider."""
 
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
@@ -8,7 +8,7 @@ from memory_recall.indexing.queue_sql import PendingRow
 
 
 class DocumentEmbedder(Protocol):
-    """Turns texts of memories into vectors, and reports which model it serves."""
+    """Embeds texts of memories, and reports which model it serves."""
 
     async def embed_documents(self, texts: Sequence[str]) -> EmbeddedBatch:
         """Embed texts; every failure is a `MemoryIndexError`."""
@@ -21,8 +21,8 @@ class DocumentEmbedder(Protocol):
 
 @runtime_checkable
 class RowEmbedder(Protocol):
-    """An embedder outside the cluster: it is given rows, since a text may be sent only while its row allows that."""
+    """An embedder outside the cluster, which sends the text of a row only if the row is still not sensitive."""
 
     async def embed_rows(self, rows: list[PendingRow], /) -> tuple[list[PendingRow], EmbeddedBatch | None]:
-        """Return the rows that were sent, and their vectors; None where none of them may be sent any more."""
+        """Embed those rows that may still be sent; return them and their vectors, or no rows and None."""
         ...

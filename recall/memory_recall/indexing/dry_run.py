@@ -1,4 +1,4 @@
-"""Measure how many documents a second the embedder takes, with a backfill's requests, and write nothing.
+"""Measures how many documents a second the embedder takes with a backfill's requests, and stores nothing.
 
 The texts are read first, so that the embedder alone is measured; batches and concurrency are those of a backfill.
 """
@@ -21,7 +21,7 @@ from memory_recall.schema.revisions import require_schema
 
 @dataclass(frozen=True)
 class DryRunResult:
-    """The embedder's counts over all texts, and the seconds that it took."""
+    """The counts over all texts that a dry run embedded, and the seconds that the embedder took."""
 
     documents: int
     tokens: int
@@ -36,7 +36,7 @@ async def dry_run(
     """Embed the texts of up to `limit` rows that may have a vector, and discard the vectors.
 
     Raises:
-        ModelMismatch, DimensionMismatch, EmbedderUnavailable: the embedder does not fit or does not answer.
+        ModelMismatch, DimensionMismatch, EmbedderUnavailable: the embedder serves another model or does not answer.
     """
     async with worker_session(source, plan, progress, name="memory-dry-run") as session:
         table = await session.run(lambda connection: require_schema(connection, plan.table))

@@ -1,7 +1,7 @@
 """The embedders that a process uses: the configured one, and those whose addresses the database names.
 
-The configured one is our own service, or a hosted provider once its use has been allowed. During a swap a worker needs
-two embedders, and after the flip it goes on with the other one, without a restart.
+The configured embedder is our own service, or a hosted provider if its use has been allowed. During a model swap a
+worker needs the embedders of both models, and after the swap it continues with the new one, without a restart.
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -24,10 +24,10 @@ Connect = Callable[[str, str], EmbedderClient]
 
 
 def query_embedder(settings: Settings) -> EmbedderClient | VoyageClient | None:
-    """Make the client for queries; None where no embedder is configured.
+    """Make the client that embeds queries, or return None if no embedder is configured.
 
     Raises:
-        InvalidConfiguration: a hosted provider is configured without what it needs.
+        InvalidConfiguration: a hosted provider is configured without permission, dimensions or API key.
     """
     if settings.provider == "voyage":
         return _voyage(settings)
@@ -38,10 +38,10 @@ def query_embedder(settings: Settings) -> EmbedderClient | VoyageClient | None:
 
 @asynccontextmanager
 async def document_embedder(settings: Settings, listener: OutageListener) -> AsyncIterator[DocumentEmbedder]:
-    """Open the embedder for workers; its connections are closed at the end of the block.
+    """Open the configured embedder for workers; its connections are closed at the end of the block.
 
     Raises:
-        InvalidConfiguration: none is configured, or a hosted provider without what it needs.
+        InvalidConfiguration: no embedder is configured, or a hosted provider without permission, dimensions or API key.
     """
     if settings.provider == "voyage":
         session = Session(settings.dsn(), name="memory-egress", listener=listener)
@@ -58,7 +58,7 @@ async def document_embedder(settings: Settings, listener: OutageListener) -> Asy
 
 
 def connector(settings: Settings) -> Connect:
-    """Return a function that makes a client of our own service from a URL and a model's name."""
+    """Return a function that makes a client of our own embedding service from a URL and a model's name."""
     return lambda url, model: EmbedderClient(url, model, _key(settings))
 
 
@@ -81,7 +81,7 @@ def _voyage(settings: Settings) -> VoyageClient:
 
 
 class EmbedderDirectory:
-    """Finds the embedder of a model; a context manager that closes the clients that it has opened.
+    """Finds an embedder for a model. As a context manager it closes the clients that it has opened.
 
     Args:
         configured: the configured embedder.
@@ -117,10 +117,10 @@ class EmbedderDirectory:
         await self._stack.aclose()
 
     async def serving(self, model: RecordedModel) -> DocumentEmbedder:
-        """Return an embedder of the model.
+        """Return an embedder that serves the model.
 
         Raises:
-            ModelMismatch: no embedder of it is known, or the address that the database names is not trusted.
+            ModelMismatch: the model has no known embedder, or the database names one whose address is not trusted.
         """
         url, fits = model.embedder_url, self._model == model.name
         near = url is not None and is_trusted_embedder_url(self.url or "", url, self._trusted_hosts)
@@ -143,7 +143,7 @@ class EmbedderDirectory:
 
 
 def directory_of(settings: Settings, configured: DocumentEmbedder) -> EmbedderDirectory:
-    """Make the directory around the configured embedder."""
+    """Make an EmbedderDirectory from the settings and the configured embedder."""
     return EmbedderDirectory(
         configured,
         connector(settings),

@@ -1,11 +1,11 @@
-"""Embed documents with a hosted provider: within its rate limits, and only texts that may leave the cluster.
+"""Embeds documents with a hosted provider, within its rate limits, and sends only texts that may leave the cluster.
 
 Requests are spaced out to keep the rates, so that a backfill runs at the limit instead of being refused. A refused
-request is repeated after the time that the provider names; the worker waits out a longer outage.
+request is sent again after the time that the provider names; the worker waits out a longer outage.
 
-A worker reads pages of rows and sends their texts later, after an outage much later. For an embedder in the cluster
-that is harmless, since the write back is guarded. A hosted one must never see the text of a row that has become
-sensitive or was deleted meanwhile, so the rows are checked once more just before each request.
+A worker reads pages of rows and sends their texts later, after an outage much later. With an embedder in the cluster
+that is harmless, since a vector is stored only if its row is unchanged. A hosted provider must never see the text of a
+row that has become sensitive or was deleted meanwhile, so the rows are checked once more just before each request.
 """
 
 import asyncio
@@ -30,14 +30,14 @@ _LONGEST_PAUSE = 60.0
 
 @dataclass(frozen=True)
 class RateLimits:
-    """Requests and tokens that the provider's account allows in a minute."""
+    """The numbers of requests and tokens that the provider's account allows in a minute."""
 
     requests: int
     tokens: int
 
 
 class EgressFilter:
-    """Lets through only the rows whose text may still leave the cluster, each with the text that was read."""
+    """Selects, by a look at the database, the rows whose texts may still leave the cluster."""
 
     def __init__(self, session: Session, table: str) -> None:
         self._session = session
@@ -45,7 +45,7 @@ class EgressFilter:
         self._one_at_a_time = asyncio.Lock()
 
     async def __call__(self, rows: Sequence[PendingRow]) -> list[PendingRow]:
-        """Return the rows that are neither sensitive nor deleted nor edited since they were read, in order."""
+        """Return those rows that are still neither sensitive nor deleted and have the same text, in order."""
         async with self._one_at_a_time:
             return await self._session.run(partial(self._allowed, rows))
 
@@ -59,8 +59,8 @@ class HostedEmbedder:
     Args:
         client: the provider's client.
         limits: the rates to stay within.
-        egress_filter: returns those of the rows whose text may leave the cluster now.
-        longest_pause: at most how many seconds the provider can have us wait between two attempts.
+        egress_filter: returns those of the given rows whose text may leave the cluster now.
+        longest_pause: the longest wait between two attempts, in seconds, even if the provider names a longer one.
     """
 
     def __init__(
@@ -78,15 +78,17 @@ class HostedEmbedder:
         self._egress_filter = egress_filter
 
     async def model_info(self) -> ServedModel:
-        """Return the configured model; a hosted one has no digest."""
+        """Return the configured model, which has no digest as it is hosted."""
         return await self._client.model_info()
 
     async def embed_documents(self, texts: Sequence[str]) -> EmbeddedBatch:
-        """Embed texts that are no memories, such as a self-test's; every failure is a `MemoryIndexError`."""
+        """Embed texts that are not memories, such as a self-test's; every failure is a `MemoryIndexError`."""
         return await self._client.embed_documents(texts)
 
     async def embed_rows(self, rows: list[PendingRow]) -> tuple[list[PendingRow], EmbeddedBatch | None]:
-        """Embed the rows that may leave the cluster; which those are is checked anew before each attempt.
+        """Embed those rows whose text may leave the cluster; return these rows and their vectors, or no rows and None.
+
+        What may leave the cluster is checked anew before each attempt.
 
         Raises:
             EmbedderUnavailable: the provider did not answer in several attempts.
@@ -105,7 +107,7 @@ class HostedEmbedder:
         return allowed, await self._client.embed_documents([row.text for row in allowed]) if allowed else None
 
     async def _admit(self, tokens: int) -> None:
-        """Wait until a request of that many tokens stays within both limits."""
+        """Wait until a request of this many tokens is within both rate limits."""
         now = time.monotonic()
         start = max(now, self._free_at)
         self._free_at = start + max(60 / self._limits.requests, 60 * tokens / self._limits.tokens)
@@ -114,7 +116,7 @@ class HostedEmbedder:
 
 
 def _retry_delay(error: BaseException, *, longest: float) -> bool | float:
-    """Return the seconds before the next attempt, True for the default delay, False for an error that stays."""
+    """Return the seconds before the next attempt, True for the default delay, or False to raise the error."""
     if not isinstance(error, EmbedderUnavailable):
         return False
     return min(error.retry_after, longest) if error.retry_after is not None else True

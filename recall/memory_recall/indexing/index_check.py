@@ -1,7 +1,7 @@
-"""Checks the vector index beside the sync worker: samples its recall at intervals and repairs it where needed.
+"""Checks the vector index while the sync worker runs: samples its recall at intervals and repairs it if needed.
 
-An index whose recall stays low after a rebuild is as good as these vectors allow; from then on it is compared with what
-the rebuild achieved, so that a table that is hard to index is not rebuilt for ever.
+An index whose recall stays low after a rebuild is as good as these vectors allow. From then on its recall is compared
+with what the rebuild achieved, so that a table that is hard to index is not rebuilt for ever.
 """
 
 import asyncio
@@ -21,14 +21,14 @@ _log = structlog.get_logger("memory_recall.index-check")
 
 
 def next_threshold(threshold: float, report: IndexReport) -> float:
-    """Return the recall below which the index is repaired from now on."""
+    """Return the recall below which the next check repairs the index; a rebuild that reached less lowers it."""
     reached = report.recall_after_repair
     return threshold if reached is None else max(0.0, min(threshold, reached - _TOLERANCE))
 
 
 @dataclass
 class IndexChecker:
-    """The wanted parameters of the index, and the seconds between two checks; 0 disables them."""
+    """Repairs an index whose recall is below `threshold`. It looks every `every_seconds`; 0 disables it."""
 
     parameters: IndexParameters
     threshold: float
@@ -36,7 +36,7 @@ class IndexChecker:
     first_seconds: float = _FIRST_CHECK_SECONDS
 
     async def run(self, source: DsnSource, table: str, metrics: WorkerMetrics) -> None:
-        """Check until cancelled. A check that fails is logged and repeated later, because rows matter more."""
+        """Check the index until cancelled. A check that fails is logged, and the next one comes at its usual time."""
         if not self.every_seconds:
             return
         await asyncio.sleep(min(self.first_seconds, self.every_seconds))

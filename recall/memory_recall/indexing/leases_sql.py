@@ -1,8 +1,8 @@
-"""Leases: advisory locks that keep two workers off the same work and end with their holder's session.
+"""Leases: advisory locks that keep two workers from doing the same work.
 
-Each backfill worker leases its partition, so a replaced pod that still runs and its successor never embed the same
-rows. The sync worker pauses while any backfill of its table holds a lease. Each table has leases of its own, so that
-the workers of two tables do not wait for each other.
+A lease ends with the database session that holds it. Each backfill worker leases its partition, so a replaced pod that
+still runs and its successor never embed the same rows. The sync worker pauses while any backfill of its table holds a
+lease. Each table has leases of its own, so that the workers of two tables do not wait for each other.
 """
 
 import zlib
@@ -22,59 +22,59 @@ _STANDBY = 0x6D787374
 _POLL = Backoff(first=0.5, longest=0.5)
 
 
-def _of_table(kind: int, table: MemoryTable) -> int:
-    """Return the first key of the advisory lock; a table without a suffix keeps the key of earlier releases."""
+def _lock_key(kind: int, table: MemoryTable) -> int:
+    """Return the lock's first key for this kind of lease; a table without a suffix has the key of earlier releases."""
     own = zlib.crc32(f"{table.schema}{table.suffix}".encode()) if table.suffix else 0
     return (kind ^ own) & 0x7FFFFFFF
 
 
 async def lease_partition(connection: Connection, table: MemoryTable, partition: Partition) -> None:
-    """Wait for the lease of a backfill partition."""
-    await _lease(connection, _of_table(_BACKFILL, table), partition.index)
+    """Wait until this session holds the lease of the backfill partition."""
+    await _lease(connection, _lock_key(_BACKFILL, table), partition.index)
 
 
 async def lease_sync(connection: Connection, table: MemoryTable) -> None:
-    """Wait for the lease of the sync worker."""
-    await _lease(connection, _of_table(_SYNC, table), 0)
+    """Wait until this session holds the lease of the table's sync worker."""
+    await _lease(connection, _lock_key(_SYNC, table), 0)
 
 
 async def lease_swap(connection: Connection, table: MemoryTable) -> None:
-    """Take the lease of the process that carries out a swap.
+    """Take the lease of the process that carries out the table's swap, without waiting.
 
     Raises:
-        SwapInProgress: another process holds it.
+        SwapInProgress: another process holds the lease.
     """
-    if not await _try(connection, _of_table(_SWAP, table), 0):
+    if not await _try(connection, _lock_key(_SWAP, table), 0):
         raise SwapInProgress(
             "Another process is carrying out a swap.", "Let it go on (memory swap status), or end it first."
         )
 
 
 async def try_lease_standby(connection: Connection, table: MemoryTable) -> bool:
-    """Take the lease of filling the standby column; return whether this session holds it, then or already."""
+    """Try to take the lease for filling the standby column, without waiting. Return whether this session has it now."""
     with translated("looking at the lease"):
         mine: bool = await connection.fetchval(
             "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid() "
             "AND classid = $1::bigint::oid)",
-            _of_table(_STANDBY, table),
+            _lock_key(_STANDBY, table),
         )
-    return mine or await _try(connection, _of_table(_STANDBY, table), 0)
+    return mine or await _try(connection, _lock_key(_STANDBY, table), 0)
 
 
 async def release_standby(connection: Connection, table: MemoryTable) -> None:
-    """Release the lease of filling the standby column."""
+    """Release the lease for filling the standby column."""
     with translated("releasing a lease"):
-        await connection.execute("SELECT pg_advisory_unlock($1::int, 0)", _of_table(_STANDBY, table))
+        await connection.execute("SELECT pg_advisory_unlock($1::int, 0)", _lock_key(_STANDBY, table))
 
 
 async def backfill_runs(connection: Connection, table: MemoryTable) -> bool:
-    """Tell whether any backfill worker of the table holds a lease."""
+    """Return whether any backfill worker of the table holds a lease."""
     with translated("looking for a running backfill"):
         found: bool = await connection.fetchval(
             "SELECT EXISTS (SELECT FROM pg_locks l JOIN pg_database d ON d.oid = l.database "
             "WHERE d.datname = current_database() AND l.locktype = 'advisory' AND l.granted "
             "AND l.classid = $1::bigint::oid)",
-            _of_table(_BACKFILL, table),
+            _lock_key(_BACKFILL, table),
         )
     return found
 

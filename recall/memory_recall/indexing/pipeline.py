@@ -1,7 +1,7 @@
-"""Make one pass over the pending rows, in which reading, embedding and writing overlap.
+"""Makes one pass over the pending rows, in which reading, embedding and writing overlap.
 
-A reader cuts pages into batches; several embed requests are under way at once, so that the embedder never idles; and
-one writer stores their vectors, all batches that are waiting in one statement. The queues between them are bounded, so
+A reader divides pages of rows into batches. Several embedding requests run at once, so that the embedder never idles.
+One writer stores the vectors, those of all waiting batches in one statement. The queues between them are bounded, so
 memory does not grow with the table. No transaction is open in the database while a text is embedded.
 """
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from memory_recall.errors import first_of
 from memory_recall.indexing.progress import Progress, Tally
-from memory_recall.indexing.quarantine_sql import RetryPolicy, record
+from memory_recall.indexing.quarantine_sql import RetryPolicy, record_failures
 from memory_recall.indexing.queue_sql import Page, Partition, PendingQueue, PendingRow
 from memory_recall.indexing.retry import Outcome, RetryingEmbedder
 from memory_recall.postgres.connection import Connection
@@ -31,7 +31,7 @@ _CHARACTERS_PER_TOKEN = 4  # of English prose; the embedder counts exactly, an e
 
 @dataclass(frozen=True)
 class BatchLimits:
-    """Limits of one request, in estimated tokens and in rows; a single row is sent however long it is."""
+    """The most tokens (estimated) and rows of one request; a longer row is sent in a request of its own."""
 
     tokens: int = 2048
     rows: int = 32
@@ -44,7 +44,7 @@ def estimated_tokens(text: str, limits: BatchLimits) -> int:
 
 
 def batches(rows: Iterable[PendingRow], limits: BatchLimits) -> Iterator[list[PendingRow]]:
-    """Cut consecutive rows into batches within the limits, so that requests cost about the same."""
+    """Divide consecutive rows into batches within the limits, so that requests cost about the same."""
     batch: list[PendingRow] = []
     tokens = 0
     for row in rows:
@@ -60,7 +60,7 @@ def batches(rows: Iterable[PendingRow], limits: BatchLimits) -> Iterator[list[Pe
 
 @dataclass(frozen=True)
 class PipelineOptions:
-    """How a worker reads and embeds; `rows_per_second` None sets no ceiling."""
+    """How a worker reads and embeds; with `rows_per_second` None there is no limit on the rate."""
 
     limits: BatchLimits = field(default_factory=BatchLimits)
     partition: Partition = field(default_factory=Partition)
@@ -71,15 +71,15 @@ class PipelineOptions:
 
 @dataclass(frozen=True)
 class WritePace:
-    """How a writer loads the database: `rows` in one statement, for a `share` (0 to 1) of the time.
+    """How fast vectors are stored: at most `rows` in one statement, and writing for a `share` (0 to 1) of the time.
 
-    Where the table has a vector index, storing a row costs milliseconds, because its new version is inserted into the
-    graph. A long statement would keep rows locked for seconds, and statements without a rest between them would take
-    the processors from recalls.
+    Where the table has a vector index, storing a vector costs milliseconds, because the row's new version is inserted
+    into the graph. A long statement would keep rows locked for seconds, and statements without a pause between them
+    would take the processors from recalls.
 
-    A new version needs no index entries where no indexed column has changed and its old version's block has room (a
+    An update adds no index entries if no indexed column changes and the new version fits into the old one's block (a
     heap-only tuple). A full block has room again once a version in it is dead. So `scattered` stores neighbouring rows
-    in different statements: the first makes room for the following ones.
+    in different statements: the first update makes room for the following ones.
     """
 
     rows: int
@@ -97,7 +97,7 @@ class WritePace:
         return [row for first in range(statements) for row in page[first::statements]] if self.scattered else page
 
     def rest(self, seconds: float) -> float:
-        """Return the seconds to rest after a statement that took so many seconds."""
+        """Return how many seconds to pause after a statement that took `seconds`."""
         return seconds * (1 / self.share - 1)
 
 
@@ -114,7 +114,7 @@ class Pacer:
         self._free_at = time.monotonic()
 
     async def admit(self, rows: int) -> None:
-        """Wait until that many more rows stay within the limit."""
+        """Wait until `rows` more rows may be read within the limit."""
         if self._rate is None:
             return
         now = time.monotonic()
@@ -125,9 +125,9 @@ class Pacer:
 
 
 class Pipeline:
-    """Embeds the rows that are pending at the moment; backfill, sync and the standby worker use it.
+    """Embeds the rows that are pending at the moment, for a backfill, the sync worker or a model swap.
 
-    `tally` counts what was done, `read_seconds` is the time that the last pass spent on reading rows.
+    `tally` counts what was done; `read_seconds` is the time that the last pass spent on reading rows.
     """
 
     def __init__(
@@ -160,10 +160,10 @@ class Pipeline:
         self.read_seconds = 0.0
 
     async def run_pass(self) -> int:
-        """Embed the rows that are due, page by page; return how many there were.
+        """Embed the rows that are due, page by page; return how many rows were read.
 
         Raises:
-            MemoryIndexError: waiting does not help, or an outage lasted longer than the limit.
+            MemoryIndexError: an error that waiting does not cure, or an outage that lasted longer than the limit.
         """
         before = self.tally.read
         self.read_seconds = 0.0
@@ -240,7 +240,7 @@ class Pipeline:
         quarantined = 0
         if failed:
             quarantined = await self._writer.run(
-                lambda connection: record(connection, self.table, failed, self._options.policy, self._column)
+                lambda connection: record_failures(connection, self.table, failed, self._options.policy, self._column)
             )
         self.tally.embedded += written
         self.tally.failed += len(failed)
@@ -258,7 +258,7 @@ def _rows_in(waiting: list[Outcome | None]) -> int:
 
 
 async def sleep_unless(stop: asyncio.Event, seconds: float) -> None:
-    """Sleep, but no longer than until `stop` is set."""
+    """Sleep for some seconds, or only until `stop` is set."""
     if seconds > 0:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), seconds)

@@ -1,4 +1,4 @@
-"""How a worker reports its progress: counts, Prometheus metrics, log events, and a progress bar on a terminal.
+"""How a worker reports its progress: in counts, Prometheus metrics, log events, and a progress bar on a terminal.
 
 Only numbers, names and classes of errors are reported. All metrics' names start with `memory_`, as the embedder's do.
 """
@@ -22,7 +22,10 @@ _LOG_INTERVAL = 5.0
 
 @dataclass
 class Tally:
-    """Counts of one worker since it started; `changed` rows were edited, hidden or deleted before their vector came."""
+    """Counts of one worker since it started, in rows except for `tokens` and `failed_batches`.
+
+    `changed` rows were edited, marked sensitive or deleted before their vector was stored.
+    """
 
     read: int = 0
     embedded: int = 0
@@ -35,12 +38,12 @@ class Tally:
 
     @property
     def done(self) -> int:
-        """The rows that this worker need not read again."""
+        """The number of rows that this worker need not read again."""
         return self.embedded + self.changed + self.quarantined
 
 
 class WorkerMetrics:
-    """Counters and gauges of one worker process, in a registry of their own."""
+    """Prometheus counters and gauges of one worker process, in a registry of their own."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.registry = registry or CollectorRegistry()
@@ -66,7 +69,7 @@ class WorkerMetrics:
         self._seen: dict[str, int] = {}
 
     def observe(self, tally: Tally, total: int) -> None:
-        """Raise the counters to those of a tally, which only grows; `total` rows were pending at the start."""
+        """Raise the counters to the tally's counts, and set the gauge of pending rows to what is left of `total`."""
         for result in ("embedded", "changed", "failed", "quarantined"):
             self._rows.labels(result).inc(self._growth(result, getattr(tally, result)))
         self._tokens.inc(self._growth("tokens", tally.tokens))
@@ -86,7 +89,7 @@ class WorkerMetrics:
 
 
 class Progress(OutageListener, Protocol):
-    """Hears how far the work is, and when the database or the embedder is away."""
+    """Is told how far the work is, and when the database or the embedder is unavailable."""
 
     def started(self, total: int) -> None:
         """Report the number of rows to embed."""
@@ -98,7 +101,7 @@ class Progress(OutageListener, Protocol):
 
 
 class LogProgress:
-    """Reports in log events, one every few seconds at most, and in metrics."""
+    """Reports a worker's progress in metrics and in log events, at most one every few seconds."""
 
     def __init__(self, metrics: WorkerMetrics, *, worker: str) -> None:
         self._log = structlog.get_logger(f"memory_recall.{worker}")
@@ -123,7 +126,7 @@ class LogProgress:
         self._log.info("started", rows=total)
 
     def advanced(self, tally: Tally) -> None:
-        """Count, and log the rate and the time that is left where the last such event is some seconds old."""
+        """Update the metrics; if the last log event is some seconds old, log the rate and the remaining time."""
         self._metrics.observe(tally, self._total)
         now = time.monotonic()
         if now - self._logged_at < _LOG_INTERVAL:
@@ -150,7 +153,7 @@ class LogProgress:
 
 
 class ShownBar:
-    """A progress bar that is shown for as long as the block lasts."""
+    """A context manager that shows a progress bar until its block ends."""
 
     _bar: Bar
 
@@ -165,7 +168,7 @@ class ShownBar:
 
 
 class BarProgress(ShownBar):
-    """Reports in a progress bar on standard error, and in metrics."""
+    """Reports a worker's progress in metrics and in a progress bar on standard error."""
 
     def __init__(self, metrics: WorkerMetrics, *, worker: str) -> None:
         self._metrics = metrics
@@ -184,13 +187,13 @@ class BarProgress(ShownBar):
         self._total = 0
 
     def started(self, total: int) -> None:
-        """Set the bar's length."""
+        """Set the bar's total to the number of rows to embed."""
         self._total = total
         self._began = time.monotonic()
         self._bar.update(self._task, total=total)
 
     def advanced(self, tally: Tally) -> None:
-        """Move the bar and show the rate."""
+        """Update the metrics, advance the bar and show the rate."""
         self._metrics.observe(tally, self._total)
         rate = tally.embedded / max(time.monotonic() - self._began, 1e-9)
         self._bar.update(

@@ -1,7 +1,8 @@
-"""Rows whose embedding failed: how often, with which class of error, and when they are due again.
+"""Records rows whose embedding failed: how often, with which class of error, and when each is tried again.
 
-A failure belongs to one text: it counts only while the row has that text's hash, so an edited row starts again by
-itself. Times come from the database's clock, because workers' clocks may jump. A quarantined row is due at infinity.
+A failure belongs to a text: it counts only while the row's text has the recorded hash, so an edited row starts from
+zero. Times come from the database's clock, because workers' clocks may jump. A quarantined row's next attempt is at
+infinity.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
@@ -19,7 +20,7 @@ MAX_DELAY_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """How often a row is tried; the delay is four times as long after each further failure."""
+    """How often a row is tried before its quarantine. Each delay is four times the one before, up to a minute."""
 
     max_attempts: int = 5
     first_delay_seconds: float = 2.0
@@ -27,7 +28,7 @@ class RetryPolicy:
 
 @dataclass(frozen=True)
 class FailedRow:
-    """One failed row, named by its id only; `next_attempt` is None for a quarantined row."""
+    """A row whose embedding failed, by its id only; `next_attempt` is None for a quarantined row."""
 
     id: int
     attempts: int
@@ -52,14 +53,14 @@ RETURNING next_attempt = 'infinity' AS quarantined
 """
 
 
-async def record(
+async def record_failures(
     connection: Connection,
     table: MemoryTable,
     failed: Sequence[tuple[PendingRow, str]],
     policy: RetryPolicy,
     column: VectorColumn = ACTIVE,
 ) -> int:
-    """Count a failure for each row; return how many of them are quarantined now."""
+    """Record one more failure of each row, with its class of error; return how many rows are now quarantined."""
     ordered = sorted(failed, key=lambda item: item[0].id)
     with translated("recording failures"):
         rows = await connection.fetch(
@@ -75,7 +76,7 @@ async def record(
 
 
 async def forget_settled(connection: Connection, table: MemoryTable, column: VectorColumn = ACTIVE) -> None:
-    """Delete failures of rows that have a vector, another text, or may not have a vector any more."""
+    """Delete the failures of rows that have a vector now, have another text, or may not have a vector any more."""
     with translated("clearing settled failures"):
         await connection.execute(
             f"DELETE FROM {table.own(column.failures)} f WHERE NOT EXISTS ("
@@ -98,7 +99,7 @@ async def listed(connection: Connection, table: MemoryTable, *, limit: int = 100
 
 
 async def retry(connection: Connection, table: MemoryTable, ids: Sequence[int] | None) -> list[int]:
-    """Delete the failures of rows (None: all), notify the sync worker, and return the rows' ids."""
+    """Delete the failures of the rows `ids` (None: of all rows), notify the sync worker, and return these rows' ids."""
     with translated("releasing quarantined rows"):
         rows = await connection.fetch(
             f"DELETE FROM {table.own('memory_embedding_failures')} "

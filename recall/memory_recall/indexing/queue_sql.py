@@ -1,8 +1,8 @@
-"""The queue of pending rows: read a page of it, check rows before they are sent, write vectors back.
+"""The queue of pending rows: reads a page of it, checks rows before their texts are sent, and writes vectors back.
 
-There is no queue table: a row that may have a vector and has none is an entry. The condition of the write back makes
-this safe. One statement stores a batch, and only where the text still has the hash of the text that was embedded, the
-row is still neither sensitive nor deleted, and the column still belongs to the model.
+There is no queue table: every row that may have a vector and has none is pending. One statement stores the vectors of a
+batch. It stores a vector only if the row's text still has the hash of the embedded text, the row is still neither
+sensitive nor deleted, and the column still belongs to the model.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
@@ -26,7 +26,7 @@ _FOLLOWING = "m.id > $3::bigint"
 
 @dataclass(frozen=True, slots=True)
 class PendingRow:
-    """A row to embed; `repr` leaves its text out."""
+    """A row to embed. Its `repr` omits the text, so that no log shows it."""
 
     id: int
     text: str = field(repr=False)
@@ -43,7 +43,7 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Rows that are due, and the id after which the next page begins; None after the last page."""
+    """Pending rows that are due now. `last` is the id after which the next page begins, or None after the last page."""
 
     rows: list[PendingRow]
     last: int | None
@@ -51,7 +51,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class QueueState:
-    """Seconds until the first delayed row is due (None where none is delayed); whether the column is the model's."""
+    """The seconds until the first delayed row is due (None if none is), and whether the column is still the model's."""
 
     seconds_until_due: float | None
     current: bool
@@ -64,8 +64,8 @@ class PendingQueue:
         table: the table of memories.
         model_id: the model's id in `memory_index_models`.
         column: the column that takes the vectors.
-        indexed: whether the partial index over the pending rows exists. Without it a page covers a fixed number of
-            rows of any kind along the primary key, instead of a fixed number of pending rows.
+        indexed: whether the partial index over the pending rows exists. Without it a page is picked from a fixed number
+            of rows in the order of ids, pending or not, instead of being a fixed number of pending rows.
     """
 
     def __init__(
@@ -100,31 +100,32 @@ class PendingQueue:
         )
 
     async def page(self, connection: Connection, after: int, partition: Partition, limit: int) -> Page:
-        """Read the next rows that are due, by id; none where the column belongs to another model by now."""
+        """Read the due rows after the id `after`, in the order of ids; none if the column is another model's now."""
         with translated("reading pending rows"):
             rows = await connection.fetch(self._page, partition.index, partition.count, after, limit, self._model_id)
         due = [PendingRow(row["id"], row["content"], row["hash"]) for row in rows if row["content"] is not None]
         return Page(due, rows[-1]["id"] if rows else None)
 
     async def count(self, connection: Connection, partition: Partition) -> int:
-        """Count the rows without a vector, delayed and quarantined ones included."""
+        """Count the partition's pending rows, including those that are delayed or quarantined."""
         with translated("counting pending rows"):
             found: int = await connection.fetchval(self._count, partition.index, partition.count)
         return found
 
     async def state(self, connection: Connection, partition: Partition) -> QueueState:
-        """Read when the next delayed row is due, by the database's clock, and whether the column is still ours."""
+        """Read when the first delayed row is due, and whether the column still belongs to the queue's model."""
         with translated("reading delayed rows"):
             row = await connection.fetchrow(self._state, partition.index, partition.count, self._model_id)
         assert row is not None  # noqa: S101  (a SELECT without FROM yields one row)
         return QueueState(row["seconds_until_due"], current=row["current"])
 
     async def write(self, connection: Connection, rows: Sequence[PendingRow], vectors: npt.NDArray[np.float32]) -> int:
-        """Store the vectors (one row of the matrix for each of `rows`); return how many rows have theirs now.
+        """Store one vector for each row; return how many of the rows have their vector now.
 
-        The other rows have changed meanwhile and get none. A row that another session's transaction holds locked must
-        not delay the others, so a batch is halved after a lock timeout, and a single locked row is left for a later
-        pass. A repeated write, whose first confirmation was lost with the connection, counts what the first one stored.
+        A row that has changed meanwhile gets none. A row that another session's transaction holds locked must not delay
+        the others, so a batch is halved after a lock timeout, and a single locked row is left for a later pass. If the
+        connection broke before a write was confirmed, the repeated write also counts the rows that the first one
+        stored.
         """
         ids, hashes = [row.id for row in rows], [row.text_hash for row in rows]
         halves = [HalfVector(vector) for vector in vectors]  # asyncpg takes a bare array for another array dimension
@@ -169,7 +170,7 @@ def _sweep_statement(table: MemoryTable, column: VectorColumn) -> str:
 
 
 async def still_shareable(connection: Connection, table: MemoryTable, rows: Sequence[PendingRow]) -> list[PendingRow]:
-    """Return those rows that are still neither sensitive nor deleted and have the text that was read, in order."""
+    """Return those rows that are still neither sensitive nor deleted and have the same text, in order."""
     with translated("checking rows before they are sent"):
         found = await connection.fetch(
             f"SELECT m.id FROM {table.qualified} m JOIN unnest($1::bigint[], $2::text[]) AS v(id, hash) "
@@ -183,7 +184,7 @@ async def still_shareable(connection: Connection, table: MemoryTable, rows: Sequ
 
 
 async def first_shareable(connection: Connection, table: MemoryTable, limit: int) -> list[PendingRow]:
-    """Read up to `limit` rows that may have a vector, whether they have one or not."""
+    """Read the first `limit` rows, by id, that may have a vector, whether they have one or not."""
     with translated("reading texts"):
         records = await connection.fetch(
             f"SELECT id, content, {table.own('memory_index_text_hash')}(content) AS hash FROM {table.qualified} "

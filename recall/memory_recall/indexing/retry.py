@@ -1,10 +1,10 @@
-"""Embed a batch in spite of failures: wait for an absent embedder, and find the rows that make a batch fail.
+"""Embeds a batch in spite of failures: waits for an unavailable embedder, and finds the rows that make a batch fail.
 
-Failures are of three kinds. A busy embedder names the time after which to ask again. An absent or crashing one is
-probed with a text of our own until it answers; only a batch that fails repeatedly although the embedder recovers each
-time is halved, since a text in it may be what crashes the embedder. A refused or malformed answer halves the batch at
-once. A single row is reported as failed only while the embedder handles our own text: a broken embedder must never
-quarantine a whole table.
+Failures are of three kinds. A busy embedder names the time after which to ask again. An unavailable or crashing
+embedder is probed with a test text of our own until it answers; only if the same batch fails repeatedly, although the
+embedder recovers each time, is the batch halved, since one of its texts may be what crashes the embedder. A refused or
+malformed answer halves the batch at once. A single row is reported as failed only while the embedder handles the test
+text: a broken embedder must never quarantine a whole table.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ _RECOVERY_BACKOFF = Backoff(first=0.2, longest=10.0, jitter=0.2)
 
 @dataclass
 class Outcome:
-    """The result of one batch: vectors by row, failed rows with their error's class, and counts."""
+    """The result of one batch: rows with their vectors, failed rows with the class of their error, and counts."""
 
     embedded: list[tuple[list[PendingRow], npt.NDArray[np.float32]]] = field(default_factory=list)
     failed: list[tuple[PendingRow, str]] = field(default_factory=list)
@@ -47,12 +47,12 @@ class Outcome:
 
 
 class RetryingEmbedder:
-    """Embeds batches with an embedder that may be busy, absent, broken, or crashed by a text.
+    """Embeds batches with an embedder that may be busy, unavailable, broken, or crashed by a text.
 
     Args:
         embedder: the embedder that is asked.
-        listener: hears when the embedder goes away and when it is back.
-        verify: awaited before each self-test; raises where the embedder now serves another model.
+        listener: is told when the embedder becomes unavailable and when it is available again.
+        verify: awaited before each self-test; raises if the embedder now serves another model.
         outage_timeout: seconds after which an outage raises its error.
     """
 
@@ -75,8 +75,8 @@ class RetryingEmbedder:
         """Embed the rows, and report those that cannot be embedded as failed.
 
         Raises:
-            EmbedderUnavailable: it stayed away longer than the limit.
-            ModelMismatch, DimensionMismatch, EmbedderUnauthorized: waiting does not help.
+            EmbedderUnavailable: the embedder was unavailable for longer than the limit.
+            ModelMismatch, DimensionMismatch, EmbedderUnauthorized: errors that waiting does not cure.
         """
         outcome = Outcome()
         outcome.failed.extend((row, "EmptyText") for row in rows if not row.text.strip())
@@ -109,7 +109,10 @@ class RetryingEmbedder:
             await self._await_recovery(failed_at=time.monotonic())
 
     async def _answer(self, rows: list[PendingRow]) -> tuple[list[PendingRow], EmbeddedBatch | MemoryIndexError | None]:
-        """Return the rows that were sent, and the embedder's answer or the error that these rows seem to cause."""
+        """Send the rows; return those that were sent, with their vectors or with the error that they seem to cause.
+
+        The second value is None if none of the rows may be sent any more.
+        """
         crashes = 0
         while True:
             sent_at = time.monotonic()
@@ -138,7 +141,7 @@ class RetryingEmbedder:
         return True
 
     async def _require_healthy(self) -> None:
-        """Embed a text of our own; a busy embedder counts as healthy."""
+        """Embed the test text, and raise the error if that fails; a busy embedder counts as healthy."""
         try:
             if self._verify is not None:
                 await self._verify()
@@ -148,7 +151,7 @@ class RetryingEmbedder:
         self._healthy_at = time.monotonic()
 
     async def _await_recovery(self, *, failed_at: float) -> None:
-        """Wait until the embedder embeds our own text; one task probes it, the others wait for that task."""
+        """Wait until the embedder embeds the test text. One task probes it; the others wait for that task."""
         async with self._recovering:
             if self._healthy_at > failed_at:
                 return
@@ -163,10 +166,10 @@ class RetryingEmbedder:
 
 
 async def wait_until_served(embedder: DocumentEmbedder, listener: OutageListener, outage_timeout: float) -> ServedModel:
-    """Return the model that the embedder serves, and wait while it is unavailable, as a loading one is.
+    """Wait until the embedder answers, as it may still be loading, then return the model that it serves.
 
     Raises:
-        EmbedderUnavailable: it did not answer within `outage_timeout` seconds.
+        EmbedderUnavailable: the embedder did not answer within `outage_timeout` seconds.
     """
     return await retry_outage(
         embedder.model_info,
@@ -179,5 +182,5 @@ async def wait_until_served(embedder: DocumentEmbedder, listener: OutageListener
 
 
 def _busy_seconds(error: BaseException) -> bool | float:
-    """Return the seconds after which a full queue takes requests again; False for any other error."""
+    """Return the seconds that a busy embedder asks to wait, True if it names none, or False for any other error."""
     return (error.retry_after or True) if isinstance(error, EmbedderBusy) else False

@@ -1,7 +1,7 @@
-"""Keep the vectors of changed rows fresh: wait for a notification, embed the pending rows, and wait again.
+"""Keeps vectors up to date: waits for a notification that rows have changed, embeds the pending rows, and waits again.
 
-A notification is only a hint. Every so often the worker looks without one, so a lost notification, as during a
-reconnect, delays a row but does not lose it. The worker pauses while a backfill runs.
+A notification is only a hint. The worker also looks for pending rows at intervals, so a notification that is lost, as
+during a reconnect, delays a row but does not lose it. The worker pauses while a backfill runs.
 """
 
 import asyncio
@@ -29,13 +29,13 @@ Companion = Callable[[asyncio.Event], Awaitable[None]]
 
 
 class Wakeup:
-    """An event that is set by a notification and by the loss of the listening connection."""
+    """An event that is set by a notification of pending rows and by the loss of the connection that listens."""
 
     def __init__(self) -> None:
         self.event = asyncio.Event()
 
     async def listen(self, connection: Connection) -> None:
-        """Listen on a new connection."""
+        """Listen for notifications on a new connection."""
         with translated("listening for pending rows"):
             await connection.add_listener(NOTIFY_CHANNEL, self._set)
         connection.add_termination_listener(self._set)
@@ -45,7 +45,7 @@ class Wakeup:
         self.event.set()
 
     async def wait(self, seconds: float, stop: asyncio.Event) -> None:
-        """Wait until the event is set, the time is over, or the worker is to stop; then clear the event."""
+        """Wait until the event is set, `seconds` have passed, or `stop` is set; then clear the event."""
         waits = [asyncio.ensure_future(event.wait()) for event in (self.event, stop)]
         try:
             await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
@@ -67,11 +67,13 @@ async def sync(
 ) -> Tally:
     """Embed rows as they become pending, until `stop` is set; batches under way are finished.
 
-    After the flip of a model swap the work goes on with the new active model. `companions` run beside it, such as the
-    maintenance of the standby column; each is given `stop`, which is set, too, when the work ends with an error.
+    When a model swap makes another model active, the worker continues with that model. `companions` are coroutine
+    functions that run at the same time, such as the filling of the standby column; each is given `stop`, which is also
+    set when the worker ends with an error.
 
     Raises:
-        SchemaBehind, ModelMismatch, DimensionMismatch: database and embedder do not fit.
+        SchemaBehind, ModelMismatch, DimensionMismatch: the schema is not complete, or no embedder serves the active
+            model.
         DatabaseUnreachable, EmbedderUnavailable: an outage lasted longer than the limit.
     """
     worker = _Sync(source, directory, plan, progress, stop)
@@ -97,7 +99,7 @@ async def sync(
 
 @dataclass
 class _Sync:
-    """The sessions of one sync worker, and its counts over all models that were active meanwhile."""
+    """One sync worker, with its counts over all models that were active while it ran."""
 
     source: DsnSource
     directory: EmbedderDirectory
@@ -108,7 +110,7 @@ class _Sync:
     tally: Tally = field(default_factory=Tally)
 
     async def run(self, poll_seconds: float) -> None:
-        """Serve one active model after the other."""
+        """Embed rows for the active model, and for each model that becomes active after it, until `stop` is set."""
         reader = worker_session(self.source, self.plan, self.progress, name="memory-sync", prepare=self._prepare)
         async with reader, writer_session(self.source, self.plan, self.progress) as writer:
             while not self.stop.is_set():
@@ -119,7 +121,7 @@ class _Sync:
         await self.wakeup.listen(connection)
 
     async def _serve(self, pipeline: Pipeline, reader: Session, poll_seconds: float) -> None:
-        """Embed pending rows until another model is active."""
+        """Embed pending rows until another model is active or `stop` is set."""
         partition = self.plan.options.partition
         while not self.stop.is_set():
             if await reader.run(partial(leases_sql.backfill_runs, table=pipeline.table)):

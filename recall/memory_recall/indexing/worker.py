@@ -1,4 +1,4 @@
-"""What backfill, sync and the standby worker share: their plan, their sessions, their pipeline, and their shutdown."""
+"""What the backfill, the sync worker and a model swap share: options, database sessions, pipeline and shutdown."""
 
 import asyncio
 import signal
@@ -31,7 +31,7 @@ _DEFAULT_MAX_TOKENS = 512
 
 @dataclass(frozen=True)
 class WorkerPlan:
-    """The table that a worker serves, its pipeline's options, and the seconds after which an outage ends it."""
+    """The table that a worker embeds, its pipeline's options, and the seconds after which an outage ends the worker."""
 
     table: str
     options: PipelineOptions
@@ -39,10 +39,10 @@ class WorkerPlan:
 
     @classmethod
     def from_settings(cls, settings: Settings, *, partitioned: bool) -> "WorkerPlan":
-        """Read the plan from the settings; `partitioned` limits it to this process's share of the rows.
+        """Read the plan from the settings; `partitioned` limits the worker to this process's share of the rows.
 
         Raises:
-            InvalidConfiguration: the partition does not exist.
+            InvalidConfiguration: this process's partition is not among the configured ones.
         """
         if partitioned and settings.partition >= settings.backfill.partitions:
             raise InvalidConfiguration(
@@ -66,7 +66,7 @@ class WorkerPlan:
 
 @dataclass(frozen=True)
 class WorkerContext:
-    """The table and the model of a worker, once database and embedder agree about both."""
+    """The table and the model of a worker, once the database and the embedder have been found to agree."""
 
     table: MemoryTable
     model: RecordedModel
@@ -75,10 +75,11 @@ class WorkerContext:
 async def prepare_context(
     session: Session, embedder: DocumentEmbedder, plan: WorkerPlan, progress: Progress
 ) -> WorkerContext:
-    """Check database and embedder before the first row is read.
+    """Check the schema, and that the embedder serves the active model; return the table and the model.
 
     Raises:
-        SchemaBehind, ModelMismatch, DimensionMismatch: they do not fit each other.
+        SchemaBehind, ModelMismatch, DimensionMismatch: the schema is not complete, or the embedder serves another
+            model.
     """
     table = await session.run(lambda connection: require_schema(connection, plan.table))
     served = await wait_until_served(embedder, progress, plan.outage_timeout)
@@ -94,10 +95,10 @@ def worker_session(
     prepare: Callable[[Connection], Awaitable[None]] | None = None,
     command_timeout: float = 60,
 ) -> Session:
-    """Make a worker's session.
+    """Make a worker's database session, whose vectors the triggers of a model swap accept.
 
-    Its writes compare the model in the statement that stores the vector, in a transaction that reads what is committed
-    now. So it may tell the triggers of a swap that its writes name the model of their vectors.
+    The statement that stores a vector compares the vector's model with the column's, in a transaction that reads what
+    is committed now. A setting of the session tells the triggers so.
     """
     return Session(
         source,
@@ -111,7 +112,7 @@ def worker_session(
 
 
 def writer_session(source: DsnSource, plan: WorkerPlan, progress: Progress) -> Session:
-    """Make a session that can write vectors."""
+    """Make a worker's database session that can also write vectors."""
 
     async def prepare(connection: Connection) -> None:
         table = await require_schema(connection, plan.table)
@@ -156,9 +157,10 @@ def build_pipeline(
 
 
 async def run_until_stopped(work: Callable[[asyncio.Event], Awaitable[T]]) -> T:
-    """Run a worker that SIGTERM and SIGINT ask to end.
+    """Run a worker and return its result; SIGTERM and SIGINT end it early.
 
-    The first signal sets the event that `work` was given. A second one, or 20 seconds, cancel the worker.
+    The first signal sets the event that is passed to `work`. The worker is cancelled 20 seconds later, or at a second
+    signal.
 
     Raises:
         Interrupted: the worker was cancelled.

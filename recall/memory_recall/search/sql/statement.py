@@ -101,7 +101,7 @@ def dense_leg(plan: RecallPlan, where: str, vector: str) -> str:
     distance = f"m.{column} {_cosine_distance(plan.table)} {vector}"
     selective = plan.query.filters.selective
     scanned = graph.filtered_depth(plan.depth) if selective else plan.depth
-    scan = where if selective or not graph.known else f"{where} AND {_INFLATE_SCAN_COST}"
+    scan = where if selective or not graph.exists else f"{where} AND {_INFLATE_SCAN_COST}"
     # `+ 0` keeps the planner from taking the scan's order, which is a relaxed one, for the sorted one.
     return f"""
 dense AS MATERIALIZED (
