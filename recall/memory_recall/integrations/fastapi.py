@@ -1,15 +1,15 @@
-"""A FastAPI router that serves `POST /api/memories/recall`, in the memory API's own request and response form.
+"""A FastAPI router for memory servers: `POST /api/memories/recall` in the server's own request and response form.
 
-An API mounts it in place of its own route:
+A memory server mounts it in place of its own route:
 
     recall = HybridRecall(pool, EmbedderClient(EMBEDDER_URL, "all-MiniLM-L6-v2"))
     app.include_router(create_recall_router(recall, current_user=lambda user=Depends(get_current_user): user.user_id))
 
-Degraded recalls do not show in the response, since its readers would not know what to do about them; `observe` of
-`HybridRecall` sees every one.
+The response does not say that a recall was degraded, since its readers could do nothing about that; `observe` of
+`HybridRecall` is called with every result.
 
-Whatever goes wrong is answered and logged here, without any text of queries and memories. Left to the framework, a
-malformed request is quoted in the answer, and an exception in the server's log and in the host's telemetry.
+Every failure is answered and logged here, without any text of queries and memories. The framework would quote a
+malformed request in the response, and an exception in the server's log and in the host's telemetry.
 """
 
 import logging
@@ -44,7 +44,7 @@ _MemoryFields: Any = create_model("_MemoryFields", **_MEMORY)
 
 
 class RecallRequest(_FilterFields):  # type: ignore[misc]  # the filters of `Filters` are listed there alone
-    """What the API's hook sends before every prompt."""
+    """The body of a recall request, as the memory server's hook sends it before every prompt."""
 
     context: str
     expanded_query: str = ""
@@ -53,7 +53,7 @@ class RecallRequest(_FilterFields):  # type: ignore[misc]  # the filters of `Fil
     is_sensitive: bool = False
 
     def query(self, user_id: str | None) -> RecallQuery:
-        """The query of a user, or over all memories for None; an empty text filters nothing, as in the API."""
+        """Return the query over one user's memories, or over all memories for None. An empty filter is ignored."""
         given = {name: getattr(self, name) for name in _FILTERS}
         filters: dict[str, Any] = {name: None if value == "" else value for name, value in given.items()}
         return RecallQuery(
@@ -66,7 +66,7 @@ class RecallRequest(_FilterFields):  # type: ignore[misc]  # the filters of `Fil
 
 
 class RecalledEntry(_MemoryFields):  # type: ignore[misc]  # the fields of `RecalledMemory` are listed there alone
-    """One memory of the answer."""
+    """One memory in the response."""
 
     shared_by: str | None
 
@@ -76,7 +76,7 @@ class RecalledEntry(_MemoryFields):  # type: ignore[misc]  # the fields of `Reca
 
 
 class RecallResponse(BaseModel):
-    """The answer's envelope."""
+    """The body of the response."""
 
     memories: list[RecalledEntry]
 
@@ -90,8 +90,8 @@ def create_recall_router(
 ) -> APIRouter:
     """Make the router. `current_user` is a FastAPI dependency that yields the caller's user id.
 
-    `scope="everyone"` searches all memories, as an API does whose memories are shared; what belongs to another user is
-    then marked by `shared_by`. The default searches the caller's own.
+    `scope="everyone"` searches the memories of all users, for a server whose users share them; `shared_by` then names
+    the owner of a memory that is not the caller's. The default searches the caller's own memories.
     """
     router = APIRouter(route_class=_QuietRoute)
 
@@ -108,7 +108,7 @@ def create_recall_router(
 
 
 class _QuietRoute(APIRoute):
-    """Describes what is wrong with a request as the framework does, but leaves the input out."""
+    """A route that describes a malformed request as the framework does, but does not quote it."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
@@ -124,7 +124,7 @@ class _QuietRoute(APIRoute):
 
 
 def _refusal(error: Exception) -> HTTPException:
-    """The response to a recall that failed; the cause goes to the log."""
+    """Return the HTTP error that answers a failed recall, and log the cause if it is unexpected."""
     if isinstance(error, InvalidInput):
         return HTTPException(422, detail=[{"type": "invalid_input", "loc": ["body"], "msg": error.message}])
     if isinstance(error, (DatabaseUnreachable, LockNotAvailable)):

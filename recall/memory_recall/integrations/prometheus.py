@@ -1,4 +1,4 @@
-"""Recalls counted and timed for Prometheus, in the process that serves them: pass one as `observe=` to `HybridRecall`.
+"""Counts and times recalls for Prometheus: pass a `RecallMetrics` as `observe=` to `HybridRecall`.
 
 Labels name modes and reasons only, which are few and fixed. Needs the extra `memory-recall[metrics]`.
 """
@@ -14,7 +14,8 @@ _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.5, 1.0, 
 class RecallMetrics:
     """Counts recalls by mode and by why they were degraded, and measures the time of their parts in seconds.
 
-    `registry` is by default the process' own, which most frameworks' `/metrics` serves. One object a registry.
+    `registry` is by default that of the process, which most frameworks serve at `/metrics`. Make one object for a
+    registry.
     """
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:

@@ -1,7 +1,7 @@
 """Recall over a local SQLite file, without Postgres, embedder or network.
 
-FTS5 searches rows that contain every term, and only when there are none, rows that contain any, in FTS5's own order
-blended with importance. A query that FTS5's grammar refuses is searched as a substring.
+A search by FTS5 finds the rows that contain every term of the query or, if there are none, those that contain any. They
+are ordered by FTS5's score blended with importance. If FTS5 cannot parse the query, it is searched as a substring.
 """
 # ruff: noqa: S608  (statements are put together from our own expressions; values are bound)
 
@@ -21,7 +21,7 @@ from memory_recall.search.sql.filters import sqlite_conditions
 class SqliteRecall:
     """Recalls from `memories` and `memories_fts` (FTS5 over content, category, tags, expanded_keywords, by rowid).
 
-    Columns that older caches lack (is_sensitive, deleted_at, user_id) need not exist.
+    The columns is_sensitive, deleted_at and user_id need not exist, since older files lack them.
     """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
@@ -29,7 +29,7 @@ class SqliteRecall:
         self._columns = {str(row[1]) for row in connection.execute("PRAGMA table_info(memories)")}
 
     def recall(self, query: RecallQuery | str) -> RecallResult:
-        """Recall memories by their terms, best first; there is one leg only, so `mode` and `fusion` change nothing.
+        """Recall memories by their terms, best first; the only leg is lexical, so `mode` and `fusion` change nothing.
 
         Raises:
             InvalidInput: the query is malformed, or the table lacks the column of a filter.

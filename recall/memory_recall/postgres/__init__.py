@@ -1,1 +1,1 @@
-"""Postgres: connections, and the driver's errors converted into ours."""
+"""Postgres: connections and sessions, and the conversion of the driver's errors into ours."""

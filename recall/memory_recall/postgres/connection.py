@@ -1,7 +1,7 @@
 """Connections to Postgres, opened in one place.
 
 A connection string may come from a file that is rewritten when a password rotates, so it is read anew for every
-connect. Sources hide their content from `repr`, because whatever is printed ends in a log.
+connect. The `repr` of a source does not show the connection string, because whatever is printed ends in a log.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -23,32 +23,32 @@ AnyConnection: TypeAlias = "Connection | PoolConnectionProxy[asyncpg.Record]"
 
 
 class DsnSource(Protocol):
-    """Something that knows the current connection string."""
+    """A source of the current connection string."""
 
     def read(self) -> str:
-        """The connection string as of now."""
+        """Return the current connection string."""
         ...
 
 
 @dataclass(frozen=True)
 class DsnText:
-    """A connection string that was given once."""
+    """A connection string that was given as text and does not change."""
 
     dsn: str = field(repr=False)
 
     def read(self) -> str:
-        """The connection string."""
+        """Return the connection string."""
         return self.dsn
 
 
 @dataclass(frozen=True)
 class DsnFile:
-    """A file (a mounted Secret) that holds the connection string."""
+    """A file, such as a mounted Secret, that holds the connection string."""
 
     path: Path
 
     def read(self) -> str:
-        """The file's content as of now.
+        """Return the present content of the file.
 
         Raises:
             InvalidConfiguration: the file is missing, unreadable or empty.
@@ -66,7 +66,11 @@ class DsnFile:
 
 
 def normalised(dsn: str) -> str:
-    """The same connection string without SQLAlchemy's driver suffix, as API deployments often have one."""
+    """Return the connection string without SQLAlchemy's driver suffix, as in postgresql+asyncpg://.
+
+    Raises:
+        InvalidConfiguration: the text is not a postgresql:// URI.
+    """
     try:
         parts = urlsplit(dsn)
         _ = parts.port  # raises when it is no number
@@ -101,7 +105,8 @@ async def connect(
     """Open one connection.
 
     Raises:
-        DatabaseUnreachable: no connection (AuthenticationFailed when the credentials were refused).
+        DatabaseUnreachable: the server did not answer, or refused the connection (AuthenticationFailed: the
+            credentials).
         InvalidConfiguration: the connection string cannot be understood or names a database that does not exist.
     """
     dsn = normalised(source.read())
@@ -117,7 +122,7 @@ async def connect(
 
 @asynccontextmanager
 async def opened(source: DsnSource, application_name: str) -> AsyncIterator[Connection]:
-    """Open one connection for the block, and drop it at its end.
+    """Open one connection for the block, and cut it when the block ends.
 
     Raises:
         DatabaseUnreachable, InvalidConfiguration: see `connect`.
@@ -139,9 +144,10 @@ async def create_pool(
     init: Callable[[Connection], Awaitable[None]] | None = None,
     statement_cache_size: int = 100,
 ) -> Pool:
-    """Open a pool whose every new connection reads the connection string anew.
+    """Open a pool of connections. The connection string is read anew for each of them.
 
-    Set `statement_cache_size=0` behind a transaction pooler, where a prepared statement may not be there next time.
+    Set `statement_cache_size=0` behind a transaction pooler, where the next transaction may run in a server process
+    without the prepared statements.
 
     Raises:
         DatabaseUnreachable: the first connections could not be opened.
@@ -169,12 +175,13 @@ async def create_pool(
 async def require_session(connection: Connection) -> None:
     """Refuse a pooler and a replica: locks, LISTEN and CONCURRENTLY belong to one session of the primary.
 
-    Postgres tells a client its process id when the session starts. A pooler makes one up, because the client may get
-    another server process for each transaction; so a difference gives every kind of pooler away.
+    When a session starts, Postgres tells the client the id of its server process. A pooler tells an invented id,
+    because the client may get another server process for each transaction. So an id that is not the real one reveals
+    every kind of pooler.
 
     Raises:
-        PoolerRefused: the server process is not the one that we connected to.
-        DatabaseUnreachable: this server is in recovery.
+        PoolerRefused: the id of the server process is not the one that the client was told.
+        DatabaseUnreachable: the server is in recovery, and thus a replica.
     """
     with translated("looking at the session"):
         row = await connection.fetchrow("SELECT pg_backend_pid() AS pid, pg_is_in_recovery() AS in_recovery")

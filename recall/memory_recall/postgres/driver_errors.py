@@ -1,7 +1,8 @@
-"""Where errors of the driver become our own, once.
+"""Converts errors of the database driver into our own.
 
-An error of Postgres can quote the row that caused it (`detail`, `where`, the message itself). So the translation takes
-only the SQLSTATE and the class name, and wipes the original, which Python would otherwise keep reachable as context.
+An error of Postgres can quote the row that caused it (`detail`, `where`, the message itself). So the conversion takes
+only the SQLSTATE and the class name, and clears the original error, which Python would otherwise keep reachable as the
+context of ours.
 """
 
 from collections.abc import Iterator
@@ -60,7 +61,7 @@ def _from_postgres(error: asyncpg.PostgresError, action: str) -> MemoryIndexErro
 
 
 def translate(error: BaseException, action: str) -> MemoryIndexError:
-    """Our error for an error of the driver; the original no longer tells anything afterwards."""
+    """Return our error for an error of the driver, and clear what the original error tells about data."""
     if isinstance(error, asyncpg.PostgresError):
         result = _from_postgres(error, action)
     elif isinstance(error, asyncpg.ClientConfigurationError):
@@ -78,7 +79,7 @@ def translate(error: BaseException, action: str) -> MemoryIndexError:
 
 @contextmanager
 def translated(action: str) -> Iterator[None]:
-    """Run database calls so that only our own errors leave the block."""
+    """Convert the driver's errors in the block into our own. `action` says in the message what was being done."""
     try:
         yield
     except DRIVER_ERRORS as error:

@@ -26,7 +26,7 @@ class Session:
     Args:
         source: where the connection string is read at each connect.
         name: the session's `application_name`.
-        listener: hears when the database goes away and when it is back.
+        listener: is told when the database becomes unavailable and when it is available again.
         prepare: awaited with each new connection, before any work.
         settings: run-time parameters of Postgres that are set on each new connection.
         outage_timeout: seconds after which an outage raises its error.
@@ -62,13 +62,13 @@ class Session:
         self.close()
 
     def close(self) -> None:
-        """Drop the connection, and with it the session's leases."""
+        """Close the connection, which also ends the session's leases."""
         if self._connection is not None:
             self._connection.terminate()
             self._connection = None
 
     async def run(self, work: Callable[[Connection], Awaitable[T]]) -> T:
-        """Run repeatable work, and repeat it after each lost connection and each lock timeout.
+        """Run `work` with a connection and return its result; run it again after a lost connection or a lock timeout.
 
         Raises:
             DatabaseUnreachable, LockNotAvailable: the outage lasted longer than the limit.

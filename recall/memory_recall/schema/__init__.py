@@ -1,1 +1,1 @@
-"""The schema: the table of memories, the migration runner and its locks."""
+"""The schema: the table of memories, the migrations and their lock, and the rules that triggers enforce."""

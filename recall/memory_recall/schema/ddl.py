@@ -1,8 +1,9 @@
-"""Changes of a table that others are using.
+"""Changes a table while other sessions use it.
 
-An ALTER TABLE that waits for its lock makes every later statement wait behind it. So each step is one statement of
-its own transaction under a short `lock_timeout`; when the lock is not to be had at once, it lets the others pass and
-tries again. Building indexes CONCURRENTLY is the exception: it may wait long for a weak lock that blocks nobody.
+An ALTER TABLE that waits for its lock makes every later statement wait behind it. So each change is one statement in
+its own transaction with a short `lock_timeout`. If the lock is not free at once, the change lets the other statements
+pass and tries again. Building an index CONCURRENTLY is the exception: it may wait long for its weak lock, which blocks
+nobody.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
@@ -27,7 +28,7 @@ class TableChanges:
     patience_seconds: float
 
     async def run(self, statement: str) -> int:
-        """Run one statement that needs its lock only for a moment; returns how many rows it changed.
+        """Run one statement that holds its lock only for a moment; return how many rows it changed.
 
         Raises:
             LockNotAvailable: the lock was not free within `patience_seconds`.
@@ -56,22 +57,22 @@ class TableChanges:
             ) from None
 
     async def run_together(self, statements: list[str]) -> None:
-        """Run statements that need their lock only for a moment, all of them or none."""
+        """Run statements that hold their locks only for a moment, all of them in one transaction."""
         await self.run(together(statements))
 
     async def value(self, query: str) -> object:
-        """Return the first column of the first row, None without rows."""
+        """Run a query; return the first column of its first row, or None if there are no rows."""
         with translated("changing the schema"):
             found: object = await self.connection.fetchval(query)
         return found
 
     async def repeat_until_done(self, statement: str) -> None:
-        """Repeat a batch update until it changes nothing."""
+        """Run an update of a limited number of rows again and again, until it changes no row."""
         while await self.run(statement) > 0:
             pass
 
     async def build_index(self, name: str, definition: str) -> None:
-        """Create an index without blocking writers; what an interrupted build left behind is dropped first."""
+        """Create an index without blocking writers, unless a valid one exists; an invalid one is dropped first."""
         valid = await self.value(
             "SELECT i.indisvalid AND i.indisready FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid "
             f"JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = {literal(self.table.schema)} "
@@ -109,11 +110,11 @@ class TableChanges:
 
 
 def together(statements: list[str]) -> str:
-    """Return one statement that runs several in one transaction."""
+    """Return one SQL statement that runs the given statements in one transaction."""
     body = " ".join(f"EXECUTE {literal(statement)};" for statement in statements)
     return f"DO LANGUAGE plpgsql {literal(f'BEGIN {body} END')}"
 
 
 def literal(text: str) -> str:
-    """Return a string as an SQL literal."""
+    """Return a text as an SQL literal."""
     return "'" + text.replace("'", "''") + "'"

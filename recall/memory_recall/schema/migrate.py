@@ -1,9 +1,9 @@
-"""Runs the migrations: finds out where the database stands, takes the lock, and goes as far as is possible.
+"""Runs the migrations of a table under a lock, as far as the database permits.
 
-Everything happens in one session, so that the lock that keeps other migrators out cannot outlive or be outlived by
-the work. A revision whose needs are not met (pgvector absent) is not run and not stamped; the next run finds it still
-to do. Where what the revisions made is gone, as after DROP EXTENSION ... CASCADE, all of them are run again: each of
-their statements may be repeated. Longer than 300 lines because what is refused, run and restored is one sequence.
+Everything happens in one session, so that the lock against other migrations lasts exactly as long as the work. A
+revision that needs pgvector is neither run nor recorded without it; the next run finds it still to do. If what the
+revisions made is gone, as after DROP EXTENSION ... CASCADE, all of them are run again, since each of their statements
+may be repeated. Longer than 300 lines because what is refused, run and restored is one sequence.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
@@ -46,7 +46,7 @@ from memory_recall.schema.table_locks import locked_session
 
 @dataclass(frozen=True)
 class MigrationRequest:
-    """The request of a migration."""
+    """What to migrate: the table, its model, the folder of revisions, and what becomes of existing vectors."""
 
     table: str
     model: ModelProfile
@@ -57,14 +57,14 @@ class MigrationRequest:
 
 @dataclass(frozen=True)
 class MigrationResult:
-    """The revision after a migration, and the revisions that it applied."""
+    """The table's revision after a migration, and the revisions that the migration applied."""
 
     revision: str | None
     applied: list[str]
 
 
 async def migrate(source: DsnSource, request: MigrationRequest) -> MigrationResult:
-    """Bring the table of memories to the last revision, without the vector index.
+    """Migrate the table of memories to the last revision. The vector index is not built here.
 
     Raises:
         ExtensionMissing: pgvector is absent; what does not need it has been done.
@@ -75,13 +75,13 @@ async def migrate(source: DsnSource, request: MigrationRequest) -> MigrationResu
 
 
 async def remove(source: DsnSource, request: MigrationRequest) -> MigrationResult:
-    """Remove what the migrations added, in reverse; memories and what was there before stay."""
+    """Undo the migrations in reverse order; memories stay, and so does everything that was there before."""
     async with locked_session(source, request.lock_patience_seconds) as connection:
         return await _Run(connection, request).down()
 
 
 class _Run:
-    """One migration run in one locked session."""
+    """One run of the migrations, in the session that holds the lock."""
 
     def __init__(self, connection: Connection, request: MigrationRequest) -> None:
         self._connection = connection
@@ -107,7 +107,7 @@ class _Run:
         return MigrationResult(await current_revision(self._connection, table), self._applied)
 
     async def _restore_rules(self, table: MemoryTable) -> None:
-        """Restore rules that differ, except in a database that a later release has migrated."""
+        """Restore triggers and other rules that differ, unless a later release has migrated the table."""
         if await current_revision(self._connection, table) != HEAD_REVISION:
             return
         if found := await rules.differences(self._connection, table):
@@ -139,7 +139,7 @@ class _Run:
         return table
 
     async def _begin_own_version_table(self, table: MemoryTable) -> None:
-        """Create the table's own version table with the revision of the one that releases up to 0005 used."""
+        """Create the table's own version table, with the revision from the one that releases up to 0005 share."""
         own, shared = await own_revision(self._connection, table), await shared_revision(self._connection, table)
         if own is None and shared is not None:
             await self._alembic(table, command.stamp, shared)
@@ -158,7 +158,7 @@ class _Run:
             )
 
     async def _check(self, table: MemoryTable) -> None:
-        """Refuse, before any change, what only a person can decide."""
+        """Refuse, before any change, a table about which only a person can decide."""
         model = self._request.model
         column = table.columns.get(EMBEDDING_COLUMN)
         if column is not None and column.rpartition(".")[2] != "halfvec":
@@ -179,14 +179,14 @@ class _Run:
         await self._check_existing_vectors(table)
 
     async def _may_be_replaced(self, table: MemoryTable) -> bool:
-        """Whether the column may be made again with other dimensions: when asked, without a vector or a swap."""
+        """Return whether the column may get other dimensions: if so requested, without vectors and without a swap."""
         if self._request.existing_vectors != "discard" or table.standby_dimensions is not None:
             return False
         empty = f"SELECT NOT EXISTS (SELECT FROM {table.qualified} WHERE {EMBEDDING_COLUMN} IS NOT NULL)"
         return await self._changes(table).value(empty) is True
 
     async def _drop_empty_column(self, table: MemoryTable) -> None:
-        """Drop the column with its triggers; a vector that was stored meanwhile makes the constraint fail instead."""
+        """Drop the column and its triggers. If a vector was stored meanwhile, a constraint fails and all stays."""
         state, models = table.own("memory_index_state"), table.own("memory_index_models")
         statements = [
             f"ALTER TABLE {table.qualified} ADD CONSTRAINT memory_index_replaced CHECK ({EMBEDDING_COLUMN} IS NULL)",
@@ -218,7 +218,7 @@ class _Run:
             )
 
     async def _adopt_model(self, table: MemoryTable) -> None:
-        """Make the requested model the active one where the table has no vectors of another."""
+        """Make the requested model the active one, and refuse that if the table holds another model's vectors."""
         model = self._request.model
         state, models = table.own("memory_index_state"), table.own("memory_index_models")
         with translated("checking the active model"):
@@ -249,8 +249,8 @@ class _Run:
     def _changes(self, table: MemoryTable) -> TableChanges:
         return TableChanges(self._connection, table, self._request.lock_patience_seconds)
 
-    def _names(self, table: MemoryTable) -> dict[str, str]:
-        """Return the values of the revisions' placeholders, which migrations/env.py lists."""
+    def _placeholders(self, table: MemoryTable) -> dict[str, str]:
+        """Return the values of the placeholders in the revisions' SQL, which migrations/env.py lists."""
         model = self._request.model
         return {
             "schema": quoted(table.schema),
@@ -272,14 +272,14 @@ class _Run:
         }
 
     async def _alembic(self, table: MemoryTable, action: Any, revision: str) -> None:  # noqa: ANN401  (Alembic's own)
-        """Run one of Alembic's commands on our own session."""
+        """Run an Alembic command, such as upgrade, in the session that holds the lock."""
         config = Config()
         config.set_main_option("script_location", str(self._request.migrations).replace("%", "%%"))
         config.attributes |= {
             "version_table": version_table(table),
             "version_schema": table.schema,
             "applied": self._applied,
-            "steps": partial(revision_steps, self._changes(table), self._names(table)),
+            "steps": partial(revision_steps, self._changes(table), self._placeholders(table)),
         }
         engine = create_async_engine("postgresql+asyncpg://", async_creator=self._lend, poolclass=NullPool)
         borrowed = await engine.connect()

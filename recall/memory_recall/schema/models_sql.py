@@ -1,4 +1,4 @@
-"""The recorded models: which one the vectors are of, and whether an embedder serves that very one."""
+"""Reads and records the embedding models of a table, and compares them with what an embedder serves."""
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
 from collections.abc import Mapping
@@ -24,11 +24,11 @@ class RecordedModel:
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Self:
-        """Read a row of `memory_index_models`; a schema older than swaps has no `embedder_url`."""
+        """Make a model from a row of `memory_index_models`; `embedder_url` is None in a schema older than swaps."""
         return cls(row["id"], row["name"], row["digest"], row["dimensions"], row["embedder_url"])
 
     def served_by(self, served: ServedModel) -> bool:
-        """Tell whether an embedder's vectors are comparable with the stored ones."""
+        """Return whether an embedder serves this very model, so that its vectors fit the stored ones."""
         try:
             self.require_same(served)
         except (ModelMismatch, DimensionMismatch):
@@ -39,8 +39,8 @@ class RecordedModel:
         """Refuse an embedder whose vectors are not comparable with the stored ones.
 
         Raises:
-            ModelMismatch: another name or other weights.
-            DimensionMismatch: another number of dimensions.
+            ModelMismatch: the embedder serves a model of another name or with other weights.
+            DimensionMismatch: the embedder's vectors have another number of dimensions.
         """
         if served.name != self.name:
             raise ModelMismatch(
@@ -61,14 +61,14 @@ class RecordedModel:
 
 @dataclass(frozen=True)
 class Roles:
-    """The model that recalls use, and the one that an open swap puts in its place."""
+    """The active model, which recalls use, and the next model, which an open swap prepares; None if there is none."""
 
     active: RecordedModel | None
     next: RecordedModel | None
 
 
 async def read_roles(connection: AnyConnection, table: MemoryTable) -> Roles:
-    """Read both roles at one moment."""
+    """Read the active and the next model in one statement."""
     with translated("reading the models' roles"):
         rows = await connection.fetch(
             "SELECT m.id = s.active_model AS active, m.id, m.name, m.digest, m.dimensions, "
@@ -92,7 +92,7 @@ async def active_model(connection: AnyConnection, table: MemoryTable) -> Recorde
 
 
 async def record_address(connection: AnyConnection, table: MemoryTable, model_id: int, url: str) -> None:
-    """Record where a model is served, for API pods that have to find its embedder after a flip."""
+    """Record the address of a model's embedder, where memory servers find it after a swap."""
     with translated("recording the embedder's address"):
         known = await connection.fetchval(
             "SELECT EXISTS (SELECT FROM pg_attribute WHERE attrelid = to_regclass($1) AND attname = 'embedder_url')",
@@ -109,7 +109,7 @@ async def record_address(connection: AnyConnection, table: MemoryTable, model_id
 
 
 async def require_active(connection: AnyConnection, table: MemoryTable, model: RecordedModel) -> None:
-    """Refuse to go on for a model that a swap has replaced.
+    """Refuse to continue with a model that a swap has replaced.
 
     Raises:
         ModelMismatch: another model has become the active one.
@@ -123,10 +123,11 @@ async def require_active(connection: AnyConnection, table: MemoryTable, model: R
 
 
 async def confirm_model(connection: AnyConnection, table: MemoryTable, served: ServedModel) -> RecordedModel:
-    """Compare the embedder with the active model and, the first time, record the digest of its weights.
+    """Return the active model after checking that the embedder serves it; record the digest of its weights if there is
+    none.
 
     Raises:
-        ModelMismatch, DimensionMismatch: it does not serve the active model.
+        ModelMismatch, DimensionMismatch: the embedder does not serve the active model.
     """
     active = await active_model(connection, table)
     active.require_same(served)

@@ -1,4 +1,4 @@
-"""The steps that revisions of the schema run; not in ddl.py, which must not import Alembic."""
+"""Runs the statements of the schema's revisions. It is not part of ddl.py, which must not import Alembic."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ from memory_recall.schema.ddl import TableChanges
 
 @dataclass(frozen=True)
 class RevisionSteps:
-    """The statements of one revision, which names what it changes by placeholders such as `{table}`.
+    """Runs the statements of one revision after filling in placeholders such as `{table}`.
 
     Revisions are frozen, so these methods and the placeholders keep their names and meaning. Alembic's code is
     synchronous but runs on the event loop; each statement is awaited from there.
@@ -22,34 +22,34 @@ class RevisionSteps:
     names: Mapping[str, str]
 
     def run(self, statement: str) -> int:
-        """Run one statement that needs its lock only for a moment; returns how many rows it changed."""
+        """Run one statement that holds its lock only for a moment; return how many rows it changed."""
         return await_only(self.changes.run(statement.format_map(self.names)))
 
     def run_together(self, statements: list[str]) -> None:
-        """Run statements that need their lock only for a moment, all of them or none."""
+        """Run statements that hold their locks only for a moment, all of them in one transaction."""
         await_only(self.changes.run_together([statement.format_map(self.names) for statement in statements]))
 
     def value(self, query: str) -> object:
-        """Return the first column of the first row, None without rows."""
+        """Run a query; return the first column of its first row, or None if there are no rows."""
         return await_only(self.changes.value(query.format_map(self.names)))
 
     def repeat_until_done(self, statement: str) -> None:
-        """Repeat a batch update until it changes nothing."""
+        """Run an update of a limited number of rows again and again, until it changes no row."""
         await_only(self.changes.repeat_until_done(statement.format_map(self.names)))
 
     def build_index(self, name: str, definition: str) -> None:
-        """Create an index without blocking writers; `name` is not quoted."""
+        """Create an index without blocking writers; `name` is given without quotes."""
         index = name.replace("{name}", self.changes.table.name)
         await_only(self.changes.build_index(index, definition.format_map(self.names)))
 
     def drop_index(self, name: str) -> None:
-        """Drop an index without blocking writers; `name` is not quoted."""
+        """Drop an index without blocking writers; `name` is given without quotes."""
         await_only(self.changes.drop_index(name.replace("{name}", self.changes.table.name)))
 
 
 @contextmanager
 def revision_steps(changes: TableChanges, names: Mapping[str, str]) -> Iterator[RevisionSteps]:
-    """Give the current revision its steps; each commits at once, so an interrupted revision is run again."""
+    """Open the steps of the revision that Alembic runs. Each commits at once; an interrupted revision is run again."""
     with context.get_context().autocommit_block():
         await_only(changes.limit_waiting())
         yield RevisionSteps(changes, names)

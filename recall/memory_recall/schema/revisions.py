@@ -1,4 +1,4 @@
-"""The revision of a table; not in the runner's module, because reading it must not import Alembic."""
+"""Reads the schema revision of a table. It is not part of migrate.py, because this must not import Alembic."""
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
 from memory_recall.errors import SchemaBehind
@@ -12,7 +12,7 @@ VERSION_TABLE = "memory_index_alembic_version"  # the only one up to revision 00
 
 
 def version_table(table: MemoryTable) -> str:
-    """Return the unquoted name of the table's own version table."""
+    """Return the unquoted name of the version table that belongs to this table alone."""
     return VERSION_TABLE + own_suffix(table.name)
 
 
@@ -22,12 +22,12 @@ async def current_revision(connection: AnyConnection, table: MemoryTable) -> str
 
 
 async def own_revision(connection: AnyConnection, table: MemoryTable) -> str | None:
-    """Return the revision in the table's own version table, None where there is none."""
+    """Return the revision in the version table that belongs to this table alone, or None if there is none."""
     return await _read(connection, table.in_schema(version_table(table)))
 
 
 async def shared_revision(connection: AnyConnection, table: MemoryTable) -> str | None:
-    """Return the revision in the version table of releases up to 0005, which knew only one table."""
+    """Return the revision in the version table that releases up to 0005 used for their only table, or None."""
     return None if table.suffix else await _read(connection, table.in_schema(VERSION_TABLE))
 
 
@@ -40,13 +40,13 @@ async def _read(connection: AnyConnection, relation: str) -> str | None:
 
 
 async def require_schema(connection: AnyConnection, table: str) -> MemoryTable:
-    """The table, once the migrations have given it column and rules, and as long as the rules are what they must be.
+    """Return the table of memories, provided that all migrations have run and its rules are still in place.
 
     Every path that writes vectors begins here.
 
     Raises:
-        SchemaBehind: they have not run, or what they made is gone or differs, which the message names.
-        SchemaUnsupported: it is not an ordinary table.
+        SchemaBehind: migrations have not run, or what they made is missing or changed; the message names it.
+        SchemaUnsupported: the relation is not an ordinary table.
     """
     memories = await describe(connection, table)
     memories.require_plain()

@@ -1,11 +1,11 @@
-"""The rules that the database itself keeps about vectors: what they must be, whether they are, and restoring them.
+"""The rules about vectors that the database itself enforces: their definitions, their comparison, and their repair.
 
-A sensitive or deleted row has no vector, a vector belongs to the present text, and a failure to embed a row is
-forgotten with the text it was of. Functions, triggers, constraints and partial indexes see to it. They are compared by
-definition and not by name: a column that was renamed keeps its place in a constraint, a body can be replaced, and a
-restore can leave triggers that no longer fire for everybody. The SQL that creates them is written as Postgres prints
-it, so one text serves both. Longer than 300 lines because what a rule is, whether it holds and how it is restored must
-change together.
+A sensitive or deleted row has no vector, a vector belongs to the present text, and the failures of a text are forgotten
+when it changes. Functions, triggers, constraints and partial indexes enforce this. They are compared by definition and
+not by name: a column that was renamed keeps its place in a constraint, a function's body can be replaced, and a restore
+can leave triggers that no longer fire for everybody. The SQL that creates them is written as Postgres prints it, so one
+text serves to create and to compare them. Longer than 300 lines because what a rule is, whether it holds and how it is
+restored must change together.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
@@ -41,7 +41,7 @@ _BATCH = 2000  # rows that lose their vector in one statement
 
 @dataclass(frozen=True)
 class Function:
-    """A function of ours; `search_path` is empty where its body names everything in full."""
+    """The definition of a function of ours. `search_path` is empty if the body names everything in full."""
 
     name: str
     arguments: str
@@ -63,7 +63,7 @@ class Function:
         )
 
     def matches(self, found: dict[str, Any]) -> bool:
-        """Whether the function in the catalog has exactly this definition."""
+        """Return whether the function in the catalog has exactly this definition."""
         path = "".join(found["settings"] or ()).removeprefix("search_path=").replace('"', "")
         return (
             path == ", ".join(self.search_path)
@@ -76,7 +76,7 @@ class Function:
 
 @dataclass(frozen=True)
 class Trigger:
-    """A trigger of ours; `firing` stands before the table's name, `each` after it."""
+    """The definition of a trigger of ours. `firing` stands before the table's name, `each` after it."""
 
     name: str
     firing: str
@@ -84,7 +84,7 @@ class Trigger:
     function: str
 
     def create(self, table: MemoryTable) -> list[str]:
-        """The statements that create or replace it, and let it fire for replicated and restored rows too."""
+        """Return statements that create or replace the trigger and make it fire for replicated and restored rows too."""
         return [
             (
                 f"CREATE OR REPLACE TRIGGER {self.name} {self.firing} ON {table.qualified} {self.each} "
@@ -94,26 +94,27 @@ class Trigger:
         ]
 
     def matches(self, definition: str, enabled: str) -> bool:
-        """Whether this is what Postgres prints of the trigger; table and function are compared by the caller."""
+        """Return whether the trigger in the catalog is like this and always fires; its table is not compared."""
         before, _, _ = definition.rpartition(" EXECUTE FUNCTION ")
         begins = before.startswith(f"CREATE TRIGGER {self.name} {self.firing} ON ")
         return begins and before.endswith(f" {self.each}") and enabled == "A"
 
 
 def column_model(model_id: int) -> Function:
-    """Return the function that names the model of the column `embedding`.
+    """Return the function that returns the id of the model whose vectors the column `embedding` holds.
 
-    A table's row is seen as of a snapshot, a column's name as of now. In a transaction whose snapshot is older than the
-    flip (REPEATABLE READ) the state table would name the old model beside the new column. A function's body is read as
-    of now, as names are, so the two always agree.
+    A transaction sees rows as of its snapshot, but column names as of now. In a transaction whose snapshot is older
+    than a swap's flip (REPEATABLE READ), the state table would name the old model beside the new column. A function's
+    body is read as of now, as names are, so the two always agree.
     """
     return Function(COLUMN_MODEL, "", "integer", "sql", "STABLE", f"SELECT {model_id}")
 
 
 def _text_hash(key: str) -> Function:
-    """Return the function that hashes a text with a key, so that nobody can guess the text from the stored hash.
+    """Return the function that hashes a text with a secret key, so that nobody can guess the text from its hash.
 
-    The construction is HMAC's in short; md5 because it is the only digest of text that Postgres calls immutable.
+    The construction is a short form of HMAC, with md5, because that is the only digest of text that Postgres calls
+    immutable.
     """
     md5, join = "pg_catalog.md5", "OPERATOR(pg_catalog.||)"
     body = f"SELECT {md5}('{key}' {join} {md5}('{key}' {join} content))"
@@ -129,10 +130,10 @@ def _trigger_function(name: str, body: str, *more_path: str, security_definer: b
 
 
 def _guard(table: MemoryTable) -> Function:
-    """Return the trigger function with the rules of the active column.
+    """Return the trigger function that enforces the rules of the active column.
 
-    It runs as its owner, since whoever edits a memory need not be allowed to see our tables. An entry that a worker is
-    writing at that moment is left to the worker's next pass, so that nobody's edit waits for a worker.
+    It runs as its owner, since whoever edits a memory need not be allowed to see our tables. The record of a failure
+    that a worker is writing at that moment is left to the worker's next pass, so that nobody's edit waits for a worker.
     """
     forget = " ".join(
         f"DELETE FROM {table.own(column.failures)} WHERE id IN "
@@ -161,8 +162,8 @@ def _guard(table: MemoryTable) -> Function:
 def _forget(table: MemoryTable) -> Function:
     """Return the trigger function that deletes the recorded failures of deleted rows, once for each statement.
 
-    It does nothing where the tables of failures are gone: programs of revisions before 0006 may have removed them and
-    left this function, and deletes of memories must not fail.
+    It does nothing if the tables of failures are gone: programs of revisions before 0006 may have removed them and left
+    this function, and deletes of memories must not fail.
     """
     deletes = " ".join(
         f"IF to_regclass({literal(table.own(column.failures))}) IS NOT NULL THEN "
@@ -175,10 +176,11 @@ def _forget(table: MemoryTable) -> Function:
 
 
 def standby_guard(table: MemoryTable) -> Function:
-    """Return the trigger function with the rules while there are two columns.
+    """Return the trigger function that enforces the rules while a swap has added a second vector column.
 
-    A vector that a writer sets who does not say of which model it is, such as an API that embeds by itself, might
-    belong to the model of a moment ago. It is dropped in favour of the sync worker's, which compares the model.
+    A writer that does not say which model its vector is of, such as a memory server that embeds by itself, might use a
+    model that was replaced a moment ago. Its vector is dropped; the sync worker, which compares the model, makes it
+    anew.
     """
     active, standby = ACTIVE.name, STANDBY.name
     body = f"""
@@ -205,11 +207,11 @@ def standby_guard(table: MemoryTable) -> Function:
 
 
 def update_trigger(table: MemoryTable) -> Trigger:
-    """Return the trigger with the active column's rules for updates.
+    """Return the trigger that applies the rules of the active column to updates.
 
-    Its name sorts last, so that it runs after other triggers and sees their changes. Because of its condition the
-    function is not called when a vector is written back, by far the most frequent update. Postgres binds the condition
-    to the columns and not to their names, so the trigger is made again when the names are exchanged.
+    Its name sorts last, so that it runs after other triggers and sees their changes. Its condition spares the call of
+    the function when a vector is written back, by far the most frequent update. Postgres binds the condition to the
+    columns and not to their names, so a swap, which exchanges the names, makes the trigger again.
     """
     condition = (
         f"((new.{ACTIVE.name} IS NULL) OR (NOT {table.shareable('new')}) OR (new.content IS DISTINCT FROM old.content))"
@@ -234,7 +236,7 @@ def _triggers(table: MemoryTable) -> list[Trigger]:
 
 
 def constraint(table: MemoryTable, column: VectorColumn) -> str:
-    """Return the condition of a vector column's constraint."""
+    """Return the constraint of a vector column: a row that is sensitive or deleted has no vector."""
     return f"CHECK ((({column.name} IS NULL) OR {table.shareable()}))"
 
 
@@ -266,7 +268,7 @@ SELECT (SELECT coalesce(json_object_agg(conname, pg_get_constraintdef(oid)), '{}
 
 @dataclass(frozen=True)
 class Differences:
-    """The differences of the rules from what they must be; all fields are empty where there are none."""
+    """The rules that are missing or differ from their definitions; all fields are empty if there are none."""
 
     functions: tuple[Function, ...] = ()
     triggers: tuple[Trigger, ...] = ()
@@ -279,7 +281,7 @@ class Differences:
         return bool(self.functions or self.triggers or self.columns or self.indexes or self.another_table)
 
     def __str__(self) -> str:
-        """Return the names of what differs."""
+        """Return the names of the rules that differ."""
         names = [f"function {function.name}" for function in self.functions]
         names += [f"trigger {trigger.name}" for trigger in self.triggers]
         names += [f"constraint {column.constraint}" for column in self.columns]
@@ -288,7 +290,7 @@ class Differences:
 
 
 async def has_own_tables(connection: AnyConnection, table: MemoryTable, revision: str) -> bool:
-    """Whether the embedding column and our own tables exist, as they do from that revision on."""
+    """Return whether the embedding column and all our own tables of this revision exist."""
     names = ["memory_index_state", "memory_index_models", ACTIVE.failures]
     if revision >= "0004":
         names += ["memory_index_swaps", STANDBY.failures]
@@ -301,9 +303,10 @@ async def has_own_tables(connection: AnyConnection, table: MemoryTable, revision
 
 
 async def differences(connection: AnyConnection, table: MemoryTable) -> Differences:
-    """Compare the rules of a table at the last revision with what they must be, by definition.
+    """Compare the rules of a table at the last revision with their definitions.
 
-    Both columns' rules are compared while a swap has added the second one, whose constraint need not be validated yet.
+    While a swap has added the standby column, that column's rules are compared too; its constraint need not be
+    validated yet.
     """
     names = [name + table.suffix for name in _FUNCTIONS]
     with translated("comparing the rules"):
@@ -355,9 +358,9 @@ def _holds(column: VectorColumn, table: MemoryTable, found: dict[str, Any]) -> b
 
 
 async def describe_differences(connection: AnyConnection, table: MemoryTable) -> str:
-    """Return the names of the rules that differ.
+    """Return the names of the rules that differ, or "" if none does.
 
-    A swap may change the table while it is looked at, so only what is found twice in a row counts.
+    A swap may change the table during the comparison, so it is repeated until two results in a row are equal.
     """
     before = ""
     while (found := str(await differences(connection, table))) != before:
@@ -366,7 +369,7 @@ async def describe_differences(connection: AnyConnection, table: MemoryTable) ->
 
 
 async def restore(changes: TableChanges, found: Differences) -> None:
-    """Restore the rules that differ, then clear vectors that were written while they were missing."""
+    """Restore the rules that differ, then clear vectors that were written against them meanwhile."""
     table = changes.table
     for function in found.functions:
         await changes.run_together(_replace(table, function))
@@ -395,8 +398,8 @@ async def restore(changes: TableChanges, found: Differences) -> None:
 def _replace(table: MemoryTable, function: Function) -> list[str]:
     """Return the statements that create or replace a function.
 
-    With the hash of texts the entries of failures change: those whose hash was bare md5 keep counting, others that no
-    longer fit are forgotten.
+    A new hash of texts also changes the recorded failures: those with the plain md5 of the present text get the new
+    hash, and others that no longer fit are deleted.
     """
     if function.name != TEXT_HASH:
         return [function.create(table)]
@@ -416,7 +419,7 @@ def _replace(table: MemoryTable, function: Function) -> list[str]:
 
 
 async def remove(changes: TableChanges) -> None:
-    """Drop the triggers and functions, before the revisions drop the columns and tables."""
+    """Drop the triggers and functions; the revisions drop the columns and tables afterwards."""
     table = changes.table
     for trigger in (*_triggers(table), *STANDBY_TRIGGERS):
         await changes.run(f"DROP TRIGGER IF EXISTS {trigger.name} ON {table.qualified}")

@@ -33,7 +33,7 @@ _LONGEST_SUFFIX = 33  # bytes; the longest of our names has 28, and Postgres cut
 
 @dataclass(frozen=True, slots=True)
 class VectorColumn:
-    """One of the two columns; `role` is the column of memory_index_state that names the model it takes."""
+    """One of the two vector columns. `role` is the column of memory_index_state with the id of its model."""
 
     name: str
     role: Literal["active_model", "next_model"]
@@ -41,7 +41,7 @@ class VectorColumn:
     constraint: str
 
     def pending_index(self, table: str) -> str:
-        """The name of the partial index over rows that lack this column's vector."""
+        """Return the name of the partial index over rows that lack this column's vector."""
         return f"idx_{table}_{self.name}_pending"
 
 
@@ -77,8 +77,8 @@ def quoted(identifier: str) -> str:
 def own_suffix(table: str) -> str:
     """Return the suffix that makes the names of our relations and functions unique to a table.
 
-    The first table of a schema uses the names without it. A long table name is replaced by its hash, because Postgres
-    cuts names at 63 bytes.
+    The names for the first table of a schema have no suffix. A long table name is replaced by its hash, because
+    Postgres cuts names at 63 bytes.
     """
     if len(table.encode()) <= _LONGEST_SUFFIX:
         return f"__{table}"
@@ -87,7 +87,7 @@ def own_suffix(table: str) -> str:
 
 @dataclass(frozen=True)
 class MemoryTable:
-    """The table of memories as the catalog describes it; `suffix` is added to the names of our relations for it."""
+    """The table of memories as the catalog describes it; `suffix` ends the names of our own relations for it."""
 
     schema: str
     name: str
@@ -106,7 +106,7 @@ class MemoryTable:
 
     @property
     def qualified(self) -> str:
-        """Schema and table, quoted."""
+        """The name of the table with its schema, quoted for SQL."""
         return self.in_schema(self.name)
 
     @property
@@ -115,35 +115,35 @@ class MemoryTable:
         return "boolean" if self.columns.get("is_sensitive", "boolean") == "boolean" else "integer"
 
     def in_schema(self, relation: str) -> str:
-        """A relation of the memories' schema by its full name, quoted."""
+        """Return the full name of a relation in the schema of the memories, quoted for SQL."""
         return f"{quoted(self.schema)}.{quoted(relation)}"
 
     def own(self, relation: str) -> str:
-        """One of our own tables or functions for this table, which live beside the memories; quoted."""
+        """Return the full name of one of our own tables or functions for this table, quoted for SQL."""
         return self.in_schema(relation + self.suffix)
 
     def vector_type(self, dimensions: int | None = None) -> str:
-        """`halfvec` with its schema, which need not be in the search path."""
+        """Return the type `halfvec` with its schema, which need not be in the search path."""
         size = "" if dimensions is None else f"({dimensions})"
         return f"{quoted(self.vector_schema or 'public')}.halfvec{size}"
 
     def sensitive(self, row: str = "") -> str:
-        """An SQL expression for whether a row (an alias such as `m` or `NEW`) is sensitive."""
+        """Return an SQL expression for whether a row (an alias such as `m` or `NEW`) is sensitive."""
         column = f"{row}.is_sensitive" if row else "is_sensitive"
         return f"({column} IS NOT FALSE)" if self.sensitive_type == "boolean" else f"({column} IS DISTINCT FROM 0)"
 
     def shareable(self, row: str = "") -> str:
-        """An SQL expression, as Postgres prints it, for whether a row may have a vector: not sensitive, not deleted."""
+        """Return an SQL expression, as Postgres prints it, for whether a row is neither sensitive nor deleted."""
         deleted = f"{row}.deleted_at" if row else "deleted_at"
         return f"((NOT {self.sensitive(row)}) AND ({deleted} IS NULL))"
 
     def pending(self, row: str = "", column: str = EMBEDDING_COLUMN) -> str:
-        """An SQL expression for whether a row may have a vector and has none; the partial index uses exactly this."""
+        """Return an SQL expression, that of the partial index, for whether a row may have a vector and has none."""
         embedding = f"{row}.{column}" if row else column
         return f"(({embedding} IS NULL) AND {self.shareable(row)})"
 
     def require_exists(self) -> None:
-        """Refuse to work on a table that is not there.
+        """Refuse to work on a table that does not exist.
 
         Raises:
             SchemaUnsupported: there is no such table.
@@ -152,10 +152,10 @@ class MemoryTable:
             raise SchemaUnsupported(f"There is no table {self.schema}.{self.name}.", "Run memory migrate first.")
 
     def require_supported(self) -> None:
-        """Refuse a table that lacks what the rules need.
+        """Refuse an existing table that lacks a column which the rules need.
 
         Raises:
-            SchemaUnsupported: a column is missing or of a type that cannot mean what it must.
+            SchemaUnsupported: a column is missing or of an unsuitable type.
         """
         if not self.exists:
             return
@@ -176,10 +176,10 @@ class MemoryTable:
             )
 
     def require_plain(self) -> None:
-        """Refuse a relation whose rows the rules would not all reach.
+        """Refuse a relation that is not an ordinary table, since triggers would not reach all its rows.
 
         Raises:
-            SchemaUnsupported: it is partitioned, a view or a foreign table, or tables inherit from it.
+            SchemaUnsupported: the relation is partitioned, a view or a foreign table, or tables inherit from it.
         """
         if self.kind == "p":
             raise SchemaUnsupported(
@@ -196,7 +196,7 @@ class MemoryTable:
 
 
 async def describe(connection: AnyConnection, table: str) -> MemoryTable:
-    """Look up the table; without a schema in `table` the search path decides.
+    """Look up the table in the catalog; if `table` names no schema, the search path decides.
 
     Raises:
         DatabaseRejected: the search path names no schema that exists.

@@ -1,9 +1,9 @@
-"""The lock of migrations and index builds, and how long a change of the shared table may wait, and for whom.
+"""The lock of migrations and index builds, and waiting for vacuums before a table is changed.
 
 A statement that waits for the whole table makes all later ones wait behind it, so it gives up soon, lets them pass and
-tries again. Behind a vacuum that would be in vain: one of a large vector index runs for minutes. So vacuums are waited
-for by a lock that conflicts with them but neither with readers nor with writers; and Postgres ends an autovacuum that
-somebody has waited for longer than `deadlock_timeout`.
+tries again. Behind a vacuum that would be in vain: a vacuum of a large vector index runs for minutes. So vacuums are
+waited for with a lock that conflicts with them but neither with readers nor with writers. Postgres cancels an
+autovacuum for which somebody has waited longer than `deadlock_timeout`.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ _LOCK_KEY = 0x6D656D6F_72796978  # "memoryix"; one migrator per database
 
 
 def wait_for_maintenance(table: MemoryTable) -> list[str]:
-    """Waits until no vacuum or index build works on the table, and lets none begin before the transaction ends."""
+    """Return statements that wait for vacuums and index builds of the table, and keep new ones out until the commit."""
     return [
         f"SET LOCAL lock_timeout = {MAINTENANCE_TIMEOUT_MS}",
         f"LOCK TABLE {table.qualified} IN SHARE UPDATE EXCLUSIVE MODE",
@@ -32,10 +32,10 @@ def wait_for_maintenance(table: MemoryTable) -> list[str]:
 
 @asynccontextmanager
 async def locked_session(source: DsnSource, patience_seconds: float) -> AsyncIterator[Connection]:
-    """A session that alone in its database may change the schema or build the vector index.
+    """Open the only session of its database that may change the schema or build the vector index.
 
     Raises:
-        LockNotAvailable: another session has been at it for `patience_seconds`.
+        LockNotAvailable: another session has held the lock for `patience_seconds`.
     """
     async with opened(source, "memory-migrate") as connection:
         await require_session(connection)
@@ -44,7 +44,7 @@ async def locked_session(source: DsnSource, patience_seconds: float) -> AsyncIte
 
 
 async def _take_lock(connection: Connection, patience: float) -> None:
-    """Try, rather than wait inside Postgres: a waiting statement would hold back CREATE INDEX CONCURRENTLY."""
+    """Take the lock by trying at intervals; a statement that waits for it would hold back CREATE INDEX CONCURRENTLY."""
     deadline = time.monotonic() + patience
     while True:
         with translated("taking the migration lock"):
