@@ -84,7 +84,7 @@ class Trigger:
     function: str
 
     def create(self, table: MemoryTable) -> list[str]:
-        """Return statements that create or replace the trigger and make it fire for replicated and restored rows too."""
+        """Return SQL statements that create or replace the trigger, and let it fire for replicated rows, too."""
         return [
             (
                 f"CREATE OR REPLACE TRIGGER {self.name} {self.firing} ON {table.qualified} {self.each} "

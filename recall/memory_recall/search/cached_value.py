@@ -1,4 +1,4 @@
-"""A value that is measured now and then; the old measurement serves while a new one is made in the background."""
+"""A cached measurement: while it is measured anew in the background, the old value is used."""
 
 import asyncio
 import contextlib
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class CachedValue(Generic[T]):
-    """The last measurement of something that changes slowly, renewed once it is older than `keep_seconds`."""
+    """The last measurement of something that changes slowly, measured anew once it is older than `keep_seconds`."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class CachedValue(Generic[T]):
         self._renewal: asyncio.Task[None] | None = None
 
     async def get(self) -> T:
-        """The measurement; only the first caller, and those who come while it measures, wait for one."""
+        """Return the last measurement, and start a new one in the background if it is old. The first is waited for."""
         measured = self._measured
         if measured is None:
             async with self._lock:
@@ -43,11 +43,11 @@ class CachedValue(Generic[T]):
         return measured[0]
 
     def forget(self) -> None:
-        """Measure anew before the next use."""
+        """Discard the measurement, so that the next call of `get` waits for a new one."""
         self._measured = None
 
     async def close(self) -> None:
-        """End the background measurement."""
+        """Cancel a measurement that runs in the background."""
         await self._tasks.close()
 
     async def _renew(self) -> None:

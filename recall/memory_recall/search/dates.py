@@ -1,7 +1,7 @@
-"""Finds the period that an English query names ("last week", "in May 2023", "on 8 May"), through `dateparser`.
+"""Finds the period that an English query names ("last week", "in May 2023", "on 8 May"), with the library `dateparser`.
 
-Which words may name a date is decided here, since a library that looks for dates anywhere in a text also finds them in
-"may", "second" or a bare number. What the words mean is the library's to say.
+This module decides which words may name a date, since a library that looks for dates anywhere in a text also finds them
+in "may", "second" or a bare number. The library decides what the words mean.
 
 Needs the extra `memory-recall[temporal]`.
 """
@@ -42,9 +42,9 @@ DateDataParser(languages=["en"]).get_date_data("1 May 2020")
 
 
 def find_period(text: str, now: datetime) -> Period | None:
-    """The narrowest period that the text names, the first of several; a date without a year is the latest past one.
+    """Return the narrowest period that the text names, the first of equal ones, or None if it names none.
 
-    `now` must have a time zone, in which days begin.
+    A date without a year is the latest past one. `now` must have a time zone, in which days begin.
     """
     periods = [_meaning(found, now) for found in islice(_EXPRESSION.finditer(text[:SEARCHED]), UNDERSTOOD)]
     return min((period for period in periods if period), key=lambda period: period.seconds, default=None)
@@ -59,7 +59,7 @@ def _meaning(found: re.Match[str], now: datetime) -> Period | None:
 
 
 def _around(moment: datetime, unit: str) -> Period:
-    """The day, week, month or year that holds the moment."""
+    """Return the day, week, month or year that contains the moment."""
     day = moment.replace(hour=0, minute=0, second=0, microsecond=0)
     if unit == "week":
         start = day - timedelta(days=day.weekday())

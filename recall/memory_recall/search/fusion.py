@@ -1,18 +1,18 @@
-"""How the lists of both legs become one: the methods, their parameters and the constants of the scores.
+"""The two methods that merge the lists of both legs into one, with their parameters and the constants of the scores.
 
-Postgres computes the fusion inside the recall statement (`search.sql.fusion`). Two methods are first-class:
+Postgres computes the fusion inside the recall statement (`search.sql.fusion`).
 
 - Reciprocal rank fusion (Cormack et al., 2009) adds `weight / (k + rank)` over the legs; a memory that a leg did not
   find gets nothing for it.
-- The convex combination (Bruch et al., 2023) adds normalised scores, `alpha` for the dense leg and the rest for the
-  lexical one. It is their TM2C2, in which each score is divided by the distance between the least that its leg can give
-  and the best in this list, but for two things. A lexical score is divided by what the query could have scored, not by
-  the best of the list, and squared: where only incidental terms match, the best of a bad list is no reason to outvote
-  the dense leg. And the least similarity in the list counts as zero: TM2C2 adds the same constant to every memory,
-  which changes no order by itself, but multiplied by importance it would drown everything else.
+- The convex combination (Bruch et al., 2023) adds normalised scores: `alpha` times the dense one and `1 - alpha` times
+  the lexical one. It is their TM2C2, in which each score is divided by the distance between the least that its leg can
+  give and the best in this list, with two differences. A lexical score is divided by what the query could have scored,
+  not by the best of the list, and squared: if only incidental terms match, the best of a bad list is no reason to
+  outvote the dense leg. And the least similarity in the list counts as zero: TM2C2 adds the same constant to every
+  memory, which changes no order by itself, but multiplied by importance it would drown everything else.
 
 Importance is a prior, not a leg. It is applied once, after fusion, and so is closeness to the time that the query
-names, where times are looked for. Where only the lexical leg found anything, nothing is fused and its order stands.
+names, if times are looked for. If only the lexical leg found anything, nothing is fused and its order stands.
 """
 
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ CLOSENESS_SHARE = 0.5  # how much a memory gains that is of the time that the qu
 
 
 class SortBy(StrEnum):
-    """What comes first: the best match, the best match by importance among equals, or the newest."""
+    """The order of the results: best match first, best match with importance among equals, or newest first."""
 
     RELEVANCE = "relevance"
     IMPORTANCE = "importance"
@@ -43,11 +43,11 @@ NotNegative = Annotated[float, Field(ge=0)]
 class Fusion:
     """One way of fusing, with its parameters. The defaults are those of ADR 0003.
 
-    `alpha` (0 to 1) is the dense leg's weight in the convex combination. `lexical_scale` says what a lexical score
-    counts for there: the square of its share of what the query could have scored ("query"), this share itself
-    ("linear"), or its share of the best score in the list ("list"). `dense_floor` is the least cosine there can be,
-    from which the best of the list is measured; None takes the least in the list. `k` and both weights are those of
-    reciprocal rank fusion. `importance` says whether importance takes part at all.
+    The convex combination uses `alpha` (0 to 1), the dense leg's weight, and two more. `lexical_scale` says how a
+    lexical score is normalised: as its share of what the query could have scored, squared ("query") or not ("linear"),
+    or as its share of the best score in the list ("list"). `dense_floor` is the least possible cosine, from which the
+    best in the list is measured; None takes the least cosine in the list. Reciprocal rank fusion uses `k` and both
+    weights. `importance` says whether importance is applied afterwards.
 
     Raises:
         InvalidInput: a parameter is out of range.

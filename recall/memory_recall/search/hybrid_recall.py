@@ -1,14 +1,14 @@
-"""Recall over Postgres: the one entry point that the API, the command line and the evaluation share.
+"""Recall over Postgres: the one entry point that memory servers, the command line and the evaluation share.
 
-A recall takes four steps, each of which only goes forward: it reads what the database offers, gets its query's vector
-(holding no database connection meanwhile), executes one statement in which both legs and their fusion run, and, where
-that statement says that another model has become active, follows to this model's embedder for one further attempt.
-Whatever keeps the dense leg out (no embedder, no extension, another model) leaves exactly the lexical order, with the
-reason in the result. Only a database that cannot be reached is an error. In a large table a recall that has the
-database to itself runs its legs on two connections instead.
+A recall reads what the database offers, gets its query's vector (holding no database connection meanwhile), and
+executes one SQL statement in which both legs and their fusion run. If that statement says that another model has become
+active, the recall changes to this model's embedder and tries once more. Whatever keeps the dense leg out (no embedder,
+no extension, another model) leaves exactly the lexical order, with the reason in the result. Only a database that
+cannot be reached is an error. In a large table a recall that has the database to itself runs its legs on two
+connections instead.
 
-All of it, waiting for a connection of the pool included, happens within one time budget. A recall that exceeds it is
-refused at once; what it was doing is cancelled and cleaned up in the background, since Postgres may no longer answer.
+All of it, waiting for a connection of the pool included, happens within one time budget. A recall that exceeds it fails
+at once; what it was doing is cancelled and cleaned up in the background, since Postgres may no longer answer.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ _CLEANUP_SECONDS = 1.0  # how long a cancelled statement may take to end before 
 
 @dataclass(frozen=True, slots=True)
 class _Attempt:
-    """What one attempt brought, and which embedder its query went to."""
+    """The plan and the answer of one attempt at a recall, and the embedder that its query went to."""
 
     plan: RecallPlan
     answer: Answer
@@ -58,14 +58,14 @@ class _Attempt:
 class HybridRecall:
     """Recalls memories by a lexical and a dense leg. Safe for concurrent use; close it when the process ends.
 
-    `pool` is an asyncpg pool, which stays the caller's, as does the embedder. `lexical` chooses the lexical leg:
-    "bm25", or "ts_rank" as the memory API has it. `time_budget` (seconds) covers all of a recall, `embedding_budget`
+    `pool` (of asyncpg) and the embedder stay the caller's to close. `lexical` chooses the lexical leg: "bm25", or
+    "ts_rank" for a memory server's usual ranking. `time_budget` (seconds) covers all of a recall, `embedding_budget`
     (seconds) the embedding of its query. `require_index` False searches without an HNSW index, too. `observe` is called
     with every result, `temporal` finds the time that a query names, and `parallel_legs` False keeps every recall on one
     connection.
 
     Raises:
-        InvalidInput: `lexical` is unknown, or the embedding's budget leaves no time for the rest.
+        InvalidInput: `lexical` is unknown, or `embedding_budget` is not below `time_budget`.
     """
 
     def __init__(
@@ -108,12 +108,12 @@ class HybridRecall:
         self._statistics = CachedValue(self._measure, _STATISTICS_SECONDS)
 
     async def close(self) -> None:
-        """End background work; the pool and the embedder belong to the caller."""
+        """End the work in the background. The pool and the embedder stay open, since they belong to the caller."""
         for part in (self._tasks, self._embedder, self._readiness, self._statistics):
             await part.close()
 
     async def recall(self, query: RecallQuery | str) -> RecallResult:
-        """Recall memories, best first, within the time budget; a text stands for a query with every default.
+        """Recall memories, best first, within the time budget; a text stands for a query with all defaults.
 
         Raises:
             DatabaseUnreachable: the database cannot be searched, or did not answer within the time budget.
@@ -176,7 +176,7 @@ class HybridRecall:
         return _Attempt(plan, await self._execute(plan), embedder, embedding_seconds)
 
     async def _embed(self, query: RecallQuery, readiness: Readiness) -> EmbeddedQuery | Degraded | None:
-        """The query's vector, or why the dense leg cannot take part; None where it was not asked for."""
+        """Return the query's vector, or why the dense leg cannot take part, or None if it was not asked for."""
         if query.mode == "lexical" or not query.ranked:
             return None
         if query.sensitive and query.vector is None and self._embedder.hosted:
@@ -202,7 +202,7 @@ class HybridRecall:
         return answer
 
     def _may_use_two_connections(self, plan: RecallPlan) -> bool:
-        """Whether the legs run in parallel, as long as no other recall needs the processors.
+        """Return whether the legs run in parallel, which they may as long as no other recall needs the processors.
 
         A recall that has one connection never waits for a second one. An explained recall is one statement.
         """
@@ -211,7 +211,7 @@ class HybridRecall:
         return self._executing == 1 and self._pool.get_idle_size() > 0
 
     def _follow(self, attempt: _Attempt) -> bool:
-        """Turn to where the active model is served; whether a further attempt may have the dense leg."""
+        """Change to the active model's embedder if a recall was degraded; return whether another attempt may help."""
         answer = attempt.answer
         if attempt.plan.query.vector is not None or answer.reason is None or answer.active is None:
             return False
@@ -234,7 +234,7 @@ class HybridRecall:
 
     @asynccontextmanager
     async def _acquire(self) -> AsyncIterator[AnyConnection]:
-        """A connection of the pool, which is cut where it is not returned soon after the time budget."""
+        """Take a connection from the pool, which is cut if it is not returned soon after the time budget."""
         with translated("connecting to the database"):
             connection = await self._pool.acquire()
         cut = asyncio.get_running_loop().call_later(self._budget + _CLEANUP_SECONDS, connection.terminate)

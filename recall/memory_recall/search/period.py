@@ -1,6 +1,7 @@
-"""The period of time that a query is about, and how close a memory's own time comes to it.
+"""The period of time that a query is about, and how close a memory's time of creation is to it.
 
-Closeness is a boost, never a filter: what was said in June about May is often the very memory that was wanted.
+Closeness raises a memory's score but never excludes a memory: what was said in June about May is often the very memory
+that was wanted.
 """
 
 from collections.abc import Callable
@@ -14,7 +15,7 @@ FADE = 2.0  # how many lengths of the period beyond its ends closeness takes to 
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """From `start` up to, but without, `end`; both with a time zone.
+    """A period of time that includes `start` and excludes `end`; both have a time zone.
 
     Raises:
         InvalidInput: a time has no time zone, or the period does not end after its start.
@@ -29,11 +30,11 @@ class Period:
 
     @property
     def seconds(self) -> float:
-        """Its length in seconds."""
+        """The length of the period in seconds."""
         return (self.end - self.start).total_seconds()
 
     def closeness(self, moment: datetime) -> float:
-        """Closeness of a moment: 1 inside the period, falling to 0 at `FADE` lengths from its nearer end."""
+        """Return 1 for a moment in the period, falling to 0 at `FADE` lengths of the period from its nearer end."""
         gap = max((self.start - moment).total_seconds(), (moment - self.end).total_seconds(), 0.0)
         return max(0.0, 1.0 - gap / (FADE * self.seconds))
 

@@ -1,6 +1,6 @@
-"""What a recall is asked: one frozen value that checks itself.
+"""The query of a recall: one frozen value that checks its own fields.
 
-The library, the router, the command line, SQLite mode and the benchmarks all pass it on as it is.
+The library, the FastAPI router, the command line, the SQLite recall and the benchmarks all pass it on as it is.
 """
 
 from dataclasses import KW_ONLY, dataclass
@@ -21,7 +21,7 @@ MAX_QUERY_CHARACTERS = 50_000  # Postgres refuses texts of a megabyte; nobody's 
 
 
 def _cleaned(text: object) -> object:
-    """Take out what Postgres cannot store: NUL, lone surrogates, and more text than a tsvector holds."""
+    """Return a text without what Postgres cannot store: NUL, lone surrogates, and more than a tsvector holds."""
     if not isinstance(text, str):
         return text
     return text.replace("\x00", " ").encode("utf-8", "ignore").decode("utf-8").strip()[:MAX_QUERY_CHARACTERS]
@@ -29,7 +29,7 @@ def _cleaned(text: object) -> object:
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedQuery:
-    """A query's vector and the name of the model that made it; None skips the comparison with the table's model."""
+    """A query's vector and the name of its model, which must be that of the table's vectors; None is not compared."""
 
     vector: list[float]
     model: str | None
@@ -37,13 +37,13 @@ class EmbeddedQuery:
 
 @dataclass(frozen=True, slots=True)
 class RecallQuery:
-    """What is asked of a recall.
+    """The query of a recall, with all that may be chosen for it.
 
-    `text` is the query; NUL, lone surrogates and what exceeds 50,000 characters are taken out. `limit` (1 to 500) and
-    `offset` (0 or more) count memories. A `sensitive` query is never sent to a hosted embedder; where there is no other
-    it is answered by the lexical leg. `now` is when the query is asked, for the times that it names, by default the
-    present. `vector` is the query's embedding where the caller has it already, `fusion` replaces that of the
-    `HybridRecall`, and `explain` also measures the legs.
+    `text` is the query; NUL, lone surrogates and what exceeds 50,000 characters are taken out. The result is a page of
+    at most `limit` memories (1 to 500) after the first `offset` (0 or more). A `sensitive` query is never sent to a
+    hosted embedder; if there is no other, only the lexical leg answers it. `now` is when the query is asked, for
+    expressions such as "last week"; None is the present. `vector` is the query's embedding if the caller has it
+    already, `fusion` replaces that of the `HybridRecall`, and `explain` also measures the legs.
 
     Raises:
         InvalidInput: a field is of the wrong type or out of range, or a time has no time zone.
@@ -67,12 +67,12 @@ class RecallQuery:
 
     @property
     def ranked(self) -> bool:
-        """Whether scores order the answer, rather than dates or, where there is no text, importance."""
+        """Whether the answer is ordered by scores, and not by dates or, without a text, by importance."""
         return bool(self.text) and self.sort_by is not SortBy.RECENCY
 
 
 def mode_named(name: str) -> Mode:
-    """The mode of that name.
+    """Return the mode with this name.
 
     Raises:
         InvalidInput: there is no such mode.

@@ -1,8 +1,8 @@
-"""Embeds queries within a time budget, or says why there is no vector; it never raises.
+"""Embeds queries within a time budget, or returns the reason why there is no vector; it never raises.
 
-A recall sits on the path of every prompt, so an embedder that is slow or gone may cost one budget once. After the first
-failure the circuit is open: recalls are told so at once, while a background task probes the embedder again and again,
-each time a little later, until it answers within the budget. No recall is spent on finding out.
+Every prompt waits for a recall, so a slow or unavailable embedder may cost one recall its budget, and no more. After
+the first failure the circuit breaker is open: recalls get no vector, without waiting, while a background task probes
+the embedder again and again, each time a little later, until it answers within the budget.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ _CURED_BY_FOLLOWING = _FAILURES | {Degraded.MODEL_MISMATCH, Degraded.DIMENSION_M
 
 
 class QueryEmbedder(Protocol):
-    """Embeds queries. A `model` attribute, where it has one, is compared with the model of the table's vectors."""
+    """An embedder of queries. Its attribute `model`, if any, is compared with the model of the table's vectors."""
 
     async def embed_query(self, text: str, /) -> Iterable[float]:
         """Embed one query."""
@@ -31,7 +31,7 @@ class QueryEmbedder(Protocol):
 
 
 class BudgetedQueryEmbedder:
-    """Embeds queries for recalls behind a time budget in seconds and a circuit breaker."""
+    """Embeds queries for recalls, with a time budget in seconds and a circuit breaker."""
 
     def __init__(
         self,
@@ -49,12 +49,12 @@ class BudgetedQueryEmbedder:
 
     @property
     def hosted(self) -> bool:
-        """Whether a query would leave the cluster to be embedded."""
+        """Whether queries are sent out of the cluster to be embedded."""
         return bool(getattr(self._embedder, "hosted", False))
 
     @property
     def circuit_open(self) -> bool:
-        """Whether the embedder failed and has not recovered yet."""
+        """Whether the embedder has failed and not recovered yet."""
         return self._probe is not None and not self._probe.done()
 
     @property
@@ -63,7 +63,7 @@ class BudgetedQueryEmbedder:
         return self._following.current if self._following else self._embedder
 
     async def embed(self, text: str) -> EmbeddedQuery | Degraded:
-        """Embed a query, or say why there is no vector."""
+        """Embed a query, or return the reason why there is no vector."""
         if self._embedder is None:
             return Degraded.NO_EMBEDDER
         if self.circuit_open:
@@ -74,9 +74,9 @@ class BudgetedQueryEmbedder:
         return outcome
 
     def follow(self, active: ActiveModel, embedder: QueryEmbedder | None, reason: Degraded) -> bool:
-        """Turn to where the active model is served; whether embedding once more may cure the degraded recall.
+        """Change to an embedder of the active model; return whether embedding the query again may cure the degradation.
 
-        `embedder` is the one that the recall's query went to, which another recall may have left meanwhile.
+        `embedder` is the one that the query went to; another recall may have changed the embedder meanwhile.
         """
         if self._following is None or reason not in _CURED_BY_FOLLOWING:
             return False
@@ -87,7 +87,7 @@ class BudgetedQueryEmbedder:
         return moved
 
     async def close(self) -> None:
-        """End the background task."""
+        """Cancel the task that probes the embedder."""
         await self._tasks.close()
 
     async def _attempt(self, text: str) -> EmbeddedQuery | Degraded:

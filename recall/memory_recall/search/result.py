@@ -1,4 +1,4 @@
-"""What a recall answers: plain data that Postgres and SQLite, router and command line share."""
+"""The result of a recall: plain data that the Postgres and SQLite recalls, the router and the commands share."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -10,7 +10,7 @@ from memory_recall.search.query import Mode
 
 
 class Degraded(StrEnum):
-    """Why the dense leg took no part in a recall that asked for it."""
+    """The reason why the dense leg took no part in a recall that asked for it."""
 
     NO_EMBEDDER = "NoEmbedder"
     SENSITIVE_QUERY = "SensitiveQuery"
@@ -30,7 +30,7 @@ class Degraded(StrEnum):
 class Evidence:
     """A memory's rank (from 1) and score in each leg.
 
-    The rank is None where the leg did not find the memory; its score may be computed nevertheless.
+    The rank is None if the leg did not find the memory; the score may still have been computed.
     """
 
     lexical_rank: int | None
@@ -41,7 +41,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class RecalledMemory:
-    """One memory as the API returns it; a sensitive one comes without its content. `rank` is its final score."""
+    """One recalled memory. The content of a sensitive memory is masked. `rank` is the final score."""
 
     id: int
     content: str
@@ -61,14 +61,14 @@ MEMORY_FIELDS = tuple(one.name for one in fields(RecalledMemory) if one.name != 
 
 
 def memory_from(row: Mapping[str, Any]) -> RecalledMemory:
-    """The memory in a row whose columns are `MEMORY_FIELDS` and `EVIDENCE_FIELDS`."""
+    """Make a memory from a row whose columns are `MEMORY_FIELDS` and `EVIDENCE_FIELDS`."""
     evidence = Evidence(**{name: row[name] for name in EVIDENCE_FIELDS})
     return RecalledMemory(**{name: row[name] for name in MEMORY_FIELDS}, evidence=evidence)
 
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """Milliseconds of the answer. `legs` is filled on request, by running the statement once more afterwards."""
+    """Times of a recall in milliseconds. `legs` is filled on request, by running the statement once more."""
 
     total: float
     embedding: float = 0.0
@@ -78,7 +78,7 @@ class Timings:
 
 @dataclass(frozen=True, slots=True)
 class RecallResult:
-    """The page of memories, best first, and why the dense leg took no part in finding them if it was to."""
+    """The page of memories, best first; `reason` says why the dense leg took no part if it was asked for."""
 
     memories: tuple[RecalledMemory, ...]
     mode: Mode
@@ -87,7 +87,7 @@ class RecallResult:
 
     @property
     def degraded(self) -> bool:
-        """Whether the answer is that of the lexical leg although more was asked for."""
+        """Whether the lexical leg alone answered although the dense leg was asked for."""
         return self.reason is not None
 
     @property

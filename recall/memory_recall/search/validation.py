@@ -1,4 +1,4 @@
-"""Checks frozen values against the annotations of their own fields, by pydantic's rules and with our error."""
+"""Checks the fields of frozen dataclasses against their annotations, by pydantic's rules and with our error."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def check_fields(value: Any) -> None:  # noqa: ANN401  (any frozen dataclass)
-    """Replace each field of a frozen dataclass by what its annotation makes of it; nothing is converted silently.
+    """Check each field of a frozen dataclass strictly against its annotation, and store the checked value.
 
     Raises:
         InvalidInput: a field is not what its annotation says; the message names it and never quotes its value.
@@ -30,10 +30,10 @@ def check_fields(value: Any) -> None:  # noqa: ANN401  (any frozen dataclass)
 
 
 def parse_fields(kind: type[T], texts: Mapping[str, object]) -> T:
-    """Make a frozen dataclass from texts, as a command line gives them: "0.5" becomes a number where one is due.
+    """Make a frozen dataclass from texts, as a command line gives them: "0.5" becomes a number for a field of numbers.
 
     Raises:
-        InvalidInput: a text does not fit; the message names the field and never quotes its value.
+        InvalidInput: a text does not fit its field; the message names the field and never quotes its value.
     """
     try:
         return TypeAdapter(kind).validate_python(texts)

@@ -1,1 +1,1 @@
-"""Replacing the embedding model without a moment in which meaning is off, and only by one that proves itself."""
+"""Model swaps: replacing the embedding model while recalls go on, by one that passes a measurement."""

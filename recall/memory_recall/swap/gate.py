@@ -1,9 +1,9 @@
-"""The gate: the next model must answer the user's own labelled questions about as well as the active one.
+"""The gate of a model swap: the next model must answer the user's labelled questions about as well as the active one.
 
 Both columns are searched through the statement that serves recalls. The gate compares recall@10 of hybrid recall, which
 is what users get, and of the dense leg alone: questions that share words with their answers are answered by the lexical
-leg, so hybrid recall alone would let any model pass. The verdict holds the numbers and, where it refuses, the reason. A
-gate that cannot measure refuses, too: questions of which the active model answers none say nothing about the next one.
+leg, so hybrid recall alone would let any model pass. The verdict holds the numbers and, if it refuses, the reason. If
+nothing can be measured, it refuses, too: questions of which the active model answers none say nothing about the next.
 """
 
 from collections.abc import Mapping, Sequence
@@ -44,12 +44,12 @@ class Verdict:
     next: Scores | None = None
 
     def as_record(self) -> Mapping[str, Any]:
-        """Return the verdict as it is stored and printed."""
+        """Return the verdict as a dictionary, to be stored and printed."""
         return asdict(self)
 
 
 def judge(active: Scores, following: Scores, *, queries: int, max_drop: float) -> Verdict:
-    """Compare both models' scores; `max_drop` is in recall@10, from 0 to 1."""
+    """Compare both models' scores; a drop of recall@10 above `max_drop` (0 to 1) is refused."""
     drop = max(active.hybrid - following.hybrid, active.dense - following.dense)
     numbers = (
         f"{MEASURE} over {queries} questions: active {active.hybrid:.3f}, next {following.hybrid:.3f} "
@@ -71,7 +71,7 @@ def judge(active: Scores, following: Scores, *, queries: int, max_drop: float) -
 
 
 def not_measurable(why: str, *, queries: int, max_drop: float) -> Verdict:
-    """Return the verdict for a model that could not be measured."""
+    """Return the refusal of a model that could not be measured, for the reason `why`."""
     return Verdict(
         passed=False,
         reason="NotMeasurable",
@@ -90,7 +90,7 @@ async def measure(
     following: BatchEmbedder,
     max_drop: float,
 ) -> Verdict:
-    """Measure both models and judge; what cannot be measured is refused."""
+    """Measure both models on the questions and return the verdict; a failed measurement is a refusal."""
     try:
         before = await _scores(source, table, questions, active, ACTIVE)
         after = await _scores(source, table, questions, following, STANDBY)

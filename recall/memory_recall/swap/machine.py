@@ -1,4 +1,4 @@
-"""Decide from facts alone what a swap does next.
+"""Decides from facts alone what a swap does next.
 
 The stage is recorded, but the decision is made from what the database holds, so a swap whose process was killed
 continues wherever it was.
@@ -45,8 +45,8 @@ TRICKLE_SHARE = 0.002  # of the rows; those written in the last moments, which a
 QUARANTINE_SHARE = 0.01  # of the rows; more of them without a vector of the next model refuse it
 
 
-class Act(StrEnum):
-    """The one action that is next."""
+class Action(StrEnum):
+    """The next action of a swap."""
 
     ADD_COLUMN = "add column"
     FILL = "fill"
@@ -59,7 +59,7 @@ class Act(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fill:
-    """Counts of the standby column: rows that may have a vector, that wait for it, that are quarantined."""
+    """How far the standby column is filled: counts of rows that may have a vector, still lack it, are quarantined."""
 
     wanted: int
     pending: int
@@ -67,18 +67,22 @@ class Fill:
 
     @property
     def full(self) -> bool:
-        """Whether no more is missing than rows of the last moments."""
+        """Whether the column lacks no more vectors than those of rows that have just been written."""
         return self.pending <= self.wanted * TRICKLE_SHARE
 
     @property
     def refused(self) -> bool:
-        """Whether more rows are quarantined than the next model may lose."""
+        """Whether so many rows are quarantined that the next model is refused."""
         return self.quarantined > self.wanted * QUARANTINE_SHARE
 
 
 @dataclass(frozen=True, slots=True)
 class SwapFacts:
-    """The facts of one decision; `passed` is None while this run has not measured the gate."""
+    """The facts of one decision.
+
+    `gated` says that the next model must pass a measurement, `passed` whether it has (None: not yet measured in this
+    run).
+    """
 
     stage: Stage
     has_column: bool
@@ -89,23 +93,23 @@ class SwapFacts:
     flip_wanted: bool = True
 
 
-def decide(facts: SwapFacts) -> Act:
-    """Return the next action; each one changes a fact, so repeated decisions come to an end."""
+def decide(facts: SwapFacts) -> Action:
+    """Return the next action. Each action changes a fact, so repeated decisions come to an end."""
     rules = (
-        (facts.stage not in OPEN_STAGES or facts.stage is Stage.REFUSED, Act.REST),
-        (not facts.has_column, Act.ADD_COLUMN),
-        (not facts.fill.full, Act.FILL),
-        (facts.fill.refused, Act.REFUSE),
-        (not facts.index_valid, Act.INDEX),
-        (facts.gated and facts.passed is None, Act.MEASURE),
-        (facts.gated and not facts.passed, Act.REFUSE),
-        (facts.flip_wanted, Act.FLIP),
+        (facts.stage not in OPEN_STAGES or facts.stage is Stage.REFUSED, Action.REST),
+        (not facts.has_column, Action.ADD_COLUMN),
+        (not facts.fill.full, Action.FILL),
+        (facts.fill.refused, Action.REFUSE),
+        (not facts.index_valid, Action.INDEX),
+        (facts.gated and facts.passed is None, Action.MEASURE),
+        (facts.gated and not facts.passed, Action.REFUSE),
+        (facts.flip_wanted, Action.FLIP),
     )
-    return next((act for applies, act in rules if applies), Act.REST)
+    return next((action for applies, action in rules if applies), Action.REST)
 
 
 def path(stage: Stage, goal: Stage) -> tuple[Stage, ...]:
-    """Return the stages from one to the other by the fewest permitted transitions; empty where there is no way.
+    """Return the stages from `stage` to `goal` by the fewest permitted transitions; empty if there is no way.
 
     No path passes through `aborted` or `refused`.
     """

@@ -1,7 +1,7 @@
-"""Carry out a swap: read the facts, take the one action that is next, and read the facts again.
+"""Carries out a swap: reads the facts, takes the next action, and reads the facts again.
 
 The process may be killed at any moment and started again. While it runs it keeps the standby column filled in the
-background, so rows that are written during the index build and the gate are not missing after the flip.
+background, so rows that are written during the index build and the measurement are not missing after the flip.
 
 Longer than 300 lines because a run is read together with what it reports.
 """
@@ -31,7 +31,7 @@ from memory_recall.schema.revisions import require_schema
 from memory_recall.schema.table import MemoryTable, describe
 from memory_recall.swap import state_sql
 from memory_recall.swap.gate import Verdict
-from memory_recall.swap.machine import OPEN_STAGES, Act, Fill, Stage, SwapFacts, decide, path
+from memory_recall.swap.machine import OPEN_STAGES, Action, Fill, Stage, SwapFacts, decide, path
 from memory_recall.swap.standby import fill_standby
 from memory_recall.swap.state_sql import SwapRecord
 
@@ -44,11 +44,11 @@ _COMMAND_TIMEOUT = 7 * 24 * 3600.0  # seconds; an index over millions of rows ta
 
 
 @dataclass(frozen=True)
-class SwapOrder:
+class SwapRequest:
     """The request for a swap.
 
-    `target` None returns to the previous model; `flip` false stops before the flip; for `lock_seconds` the process
-    tries to get the moment's lock of the table that adding the column and the flip need.
+    `target` None returns to the previous model. `flip` False stops before the flip. `lock_seconds` limits the attempts
+    to get the short lock of the table that adding the column and the flip need.
     """
 
     target: ServedModel | None
@@ -63,10 +63,10 @@ class SwapProcess:
 
     Args:
         source: where the connection string is read at each connect.
-        directory: the embedders; its configured one serves the model that the swap goes to.
-        order: the request.
-        measure: judges the next model once its column is complete; None flips without a gate.
-        progress: hears how far the work is.
+        directory: the known embedders; the configured one serves the model that the swap goes to.
+        request: what is to be swapped, and how.
+        measure: judges the next model once its column is complete; None flips without a measurement.
+        progress: is told how far the work is.
         stop: ends the run early; another run continues the swap.
         observe: called with the swap and the counts of the standby column before each action.
     """
@@ -75,7 +75,7 @@ class SwapProcess:
         self,
         source: DsnSource,
         directory: EmbedderDirectory,
-        order: SwapOrder,
+        request: SwapRequest,
         *,
         measure: Measure | None,
         progress: Progress,
@@ -84,7 +84,7 @@ class SwapProcess:
     ) -> None:
         self._source = source
         self._directory = directory
-        self._order = order
+        self._request = request
         self._measure = measure
         self._progress = progress
         self._stop = stop
@@ -94,7 +94,7 @@ class SwapProcess:
         self._pause = _POLL_SECONDS
 
     async def run(self) -> SwapRecord:
-        """Take one action after another until none is next; return the swap.
+        """Take one action after another until none is left; return the swap's record.
 
         Raises:
             SwapInProgress: another swap is open, or another process carries this one out.
@@ -103,7 +103,7 @@ class SwapProcess:
         """
         session = worker_session(
             self._source,
-            self._order.worker,
+            self._request.worker,
             self._progress,
             name="memory-swap",
             prepare=self._lease,
@@ -121,7 +121,7 @@ class SwapProcess:
             return await session.run(self._latest)
 
     async def _lease(self, connection: Connection) -> None:
-        await leases_sql.lease_swap(connection, await describe(connection, self._order.worker.table))
+        await leases_sql.lease_swap(connection, await describe(connection, self._request.worker.table))
 
     async def _work(self, session: Session, done: asyncio.Event) -> None:
         try:
@@ -136,14 +136,14 @@ class SwapProcess:
         await fill_standby(
             self._source,
             self._directory,
-            self._order.worker,
+            self._request.worker,
             idle_seconds=_POLL_SECONDS,
             progress=self._progress,
             stop=done,
         )
 
     async def _table(self, connection: Connection) -> MemoryTable:
-        return await require_schema(connection, self._order.worker.table)
+        return await require_schema(connection, self._request.worker.table)
 
     async def _latest(self, connection: Connection) -> SwapRecord:
         found = await state_sql.latest(connection, await self._table(connection))
@@ -152,10 +152,10 @@ class SwapProcess:
         return found
 
     async def _open(self, connection: Connection) -> None:
-        """Continue the open swap if it is the requested one, or open the requested one."""
+        """Continue the open swap, which must be the requested one; if no swap is open, open the requested one."""
         table = await self._table(connection)
         found = await state_sql.latest(connection, table)
-        target = self._order.target
+        target = self._request.target
         if found is not None and Stage(found.stage) in OPEN_STAGES:
             _require_same(found, target)
             if Stage(found.stage) in {Stage.REFUSED, Stage.READY}:  # measured again, perhaps by another gate
@@ -172,7 +172,7 @@ class SwapProcess:
             await state_sql.open_rollback(connection, table, previous.from_model.id, self._directory.url)
             return
         if previous is not None:
-            await state_sql.end(connection, table, previous, Stage.FINISHED, give_up_after=self._order.lock_seconds)
+            await state_sql.end(connection, table, previous, Stage.FINISHED, give_up_after=self._request.lock_seconds)
         await state_sql.open_swap(connection, table, target, self._directory.url or "")
 
     async def _open_rollback(self, connection: Connection, table: MemoryTable, previous: SwapRecord | None) -> None:
@@ -183,7 +183,7 @@ class SwapProcess:
         await state_sql.open_rollback(connection, table, previous.from_model.id, self._directory.url)
 
     async def _step(self, connection: Connection) -> bool:
-        """Take the next action; return whether there was none."""
+        """Take the next action. Return True if no action was left."""
         table = await self._table(connection)
         swap = await self._latest(connection)
         began = time.monotonic()
@@ -197,37 +197,37 @@ class SwapProcess:
             index_valid=await state_sql.standby_index_valid(connection, table),
             gated=self._measure is not None,
             passed=self._verdict.passed if self._verdict else None,
-            flip_wanted=self._order.flip,
+            flip_wanted=self._request.flip,
         )
         self._observe(swap, fill)
-        act = decide(facts)
-        if act is not Act.REST:
-            await self._carry_out(connection, table, swap, act)
+        action = decide(facts)
+        if action is not Action.REST:
+            await self._carry_out(connection, table, swap, action)
         elif Stage(swap.stage) in OPEN_STAGES - {Stage.REFUSED}:  # all is done but the flip, which was not requested
             await self._reach(connection, table, swap, Stage.READY)
-        return act is Act.REST
+        return action is Action.REST
 
-    async def _carry_out(self, connection: Connection, table: MemoryTable, swap: SwapRecord, act: Act) -> None:
-        if act is Act.ADD_COLUMN:
-            await state_sql.add_column(connection, table, swap, give_up_after=self._order.lock_seconds)
-        elif act is Act.FILL:
+    async def _carry_out(self, connection: Connection, table: MemoryTable, swap: SwapRecord, action: Action) -> None:
+        if action is Action.ADD_COLUMN:
+            await state_sql.add_column(connection, table, swap, give_up_after=self._request.lock_seconds)
+        elif action is Action.FILL:
             await self._reach(connection, table, swap, Stage.FILLING)
-        elif act is Act.INDEX:
+        elif action is Action.INDEX:
             await self._reach(connection, table, swap, Stage.INDEXING)
             await state_sql.complete_standby_column(connection, table)
-            await state_sql.build_standby_index(connection, table, self._order.index)
-        elif act is Act.MEASURE and self._measure is not None:
+            await state_sql.build_standby_index(connection, table, self._request.index)
+        elif action is Action.MEASURE and self._measure is not None:
             swap = await self._reach(connection, table, swap, Stage.GATING)
             self._verdict = await self._measure(swap)
-        elif act is Act.REFUSE:
+        elif action is Action.REFUSE:
             await self._refuse(connection, table, swap)
-        elif act is Act.FLIP:
+        elif action is Action.FLIP:
             swap = await self._reach(connection, table, swap, Stage.READY)
             await self._flip(connection, table, swap)
 
     async def _flip(self, connection: Connection, table: MemoryTable, swap: SwapRecord) -> None:
         try:
-            await state_sql.flip(connection, table, swap, give_up_after=self._order.lock_seconds)
+            await state_sql.flip(connection, table, swap, give_up_after=self._request.lock_seconds)
         except SwapInProgress:
             # If the connection was lost after the commit, then the first attempt has moved it.
             if (await self._latest(connection)).stage != Stage.FLIPPED:
@@ -248,7 +248,7 @@ class SwapProcess:
         await state_sql.advance(connection, table, swap, Stage.REFUSED, message=message)
 
     async def _reach(self, connection: Connection, table: MemoryTable, swap: SwapRecord, goal: Stage) -> SwapRecord:
-        """Record the stage, and each one on the way to it."""
+        """Record the stage `goal`, after each stage on the way to it."""
         for stage in path(Stage(swap.stage), goal):
             passed = stage is Stage.READY and self._verdict is not None
             await state_sql.advance(
@@ -279,7 +279,7 @@ def _require_same(found: SwapRecord, target: ServedModel | None) -> None:
 
 
 class SwapProgress(ShownBar, LogProgress):
-    """Reports in log events and metrics, and on a terminal in a bar that names the stage."""
+    """Reports a swap's progress in log events and metrics and, on a terminal, in a bar that names the stage."""
 
     def __init__(self, metrics: WorkerMetrics) -> None:
         super().__init__(metrics, worker="swap")

@@ -28,7 +28,7 @@ from memory_recall.settings import LOCK_SECONDS, Settings
 from memory_recall.swap import state_sql
 from memory_recall.swap.gate import Verdict, measure
 from memory_recall.swap.machine import OPEN_STAGES, Fill, Stage
-from memory_recall.swap.process import Measure, SwapOrder, SwapProcess, SwapProgress
+from memory_recall.swap.process import Measure, SwapProcess, SwapProgress, SwapRequest
 from memory_recall.swap.state_sql import SwapRecord
 
 _RATE_BATCH = 16
@@ -39,14 +39,14 @@ _INDEX_SHARE = 1.3  # of the vectors' size; an HNSW index holds each vector and 
 
 @dataclass(frozen=True)
 class Gate:
-    """The files of the labelled questions, and the tolerated drop of recall@10 (0 to 1)."""
+    """The files of labelled questions by which both models are measured, and the tolerated drop of recall@10."""
 
     queries: Path
     qrels: Path | None
     max_drop: float
 
     def questions(self) -> list[Question]:
-        """Read the questions."""
+        """Read the labelled questions from the files."""
         return read_questions(self.queries, self.qrels)
 
 
@@ -58,7 +58,7 @@ async def _opened(settings: Settings) -> AsyncIterator[tuple[Connection, MemoryT
 
 
 async def plan(settings: Settings, *, model: str, url: str, sample: int) -> dict[str, Any]:
-    """Estimate the time and the space that a swap takes; `sample` is the number of texts to measure the rate with."""
+    """Estimate the time and the disk space that a swap takes; `sample` texts are embedded to measure the rate."""
     async with connector(settings)(url, model) as client:
         target = await _target(client, model)
         async with _opened(settings) as (connection, table):
@@ -80,10 +80,10 @@ async def plan(settings: Settings, *, model: str, url: str, sample: int) -> dict
 
 
 async def start(settings: Settings, *, model: str, url: str, gate: Gate | None, flip: bool) -> dict[str, Any]:
-    """Start a swap to the model that `url` serves, or continue it; return its report.
+    """Start a swap to the model that `url` serves, or continue it; return a report of the swap.
 
     Raises:
-        SwapRefused: the next model did not pass.
+        SwapRefused: the next model was measured and refused, or its embedder refused too many rows.
     """
     questions = gate.questions() if gate else None
     async with connector(settings)(url, model) as client:
@@ -104,7 +104,7 @@ async def start(settings: Settings, *, model: str, url: str, gate: Gate | None, 
 
 
 async def roll_back(settings: Settings, *, url: str) -> dict[str, Any]:
-    """Swap back to the previous model, which `url` serves; return the swap's report."""
+    """Swap back to the previous model, which `url` serves; return a report of the swap."""
     async with _opened(settings) as (connection, table):
         swap = await state_sql.latest(connection, table)
     if swap is None or not (swap.stage == Stage.FLIPPED or (swap.is_rollback and Stage(swap.stage) in OPEN_STAGES)):
@@ -116,7 +116,7 @@ async def roll_back(settings: Settings, *, url: str) -> dict[str, Any]:
 
 
 async def status(settings: Settings) -> dict[str, Any]:
-    """Report the last swap and its stage."""
+    """Return a report of the last swap: its models, its stage, and how far the second column is filled."""
     async with _opened(settings) as (connection, table):
         roles = await read_roles(connection, table)
         swap = await state_sql.latest(connection, table)
@@ -130,11 +130,11 @@ async def status(settings: Settings) -> dict[str, Any]:
 
 
 async def end(settings: Settings, stage: str) -> dict[str, Any]:
-    """Abort the swap before the flip, or finish it afterwards; `stage` is `aborted` or `finished`.
+    """Abort the swap before its flip, or finish it afterwards; return a report. `stage` is `aborted` or `finished`.
 
     Raises:
         NoSwap: the swap is in a stage that does not permit it.
-        SwapInProgress: a process is carrying it out.
+        SwapInProgress: a process is carrying out the swap.
     """
     async with _opened(settings) as (connection, table):
         await leases_sql.lease_swap(connection, table)
@@ -149,7 +149,7 @@ async def end(settings: Settings, stage: str) -> dict[str, Any]:
 
 
 async def _rate(client: EmbedderClient, texts: list[str]) -> float:
-    """Measure texts a second with one request at a time; a swap makes several at a time and is faster."""
+    """Measure how many texts a second are embedded with one request at a time; a swap makes several at a time."""
     began = time.monotonic()
     for start_at in range(0, len(texts), _RATE_BATCH):
         await client.embed_documents(texts[start_at : start_at + _RATE_BATCH])
@@ -165,7 +165,7 @@ async def _target(client: EmbedderClient, model: str) -> ServedModel:
 
 @asynccontextmanager
 async def _active_embedder(settings: Settings, following: EmbedderClient) -> AsyncIterator[EmbedderClient]:
-    """Open the active model's embedder: at the recorded address if that is trusted, else the configured one."""
+    """Open a client of the active model's embedder, at the recorded address if trusted, else the configured one."""
     async with _opened(settings) as (connection, table):
         active = await active_model(connection, table)
     url, hosts = active.embedder_url, settings.trusted_hosts()
@@ -188,7 +188,7 @@ async def _carry_out(
     metrics = WorkerMetrics()
     metrics.serve(settings.metrics_port)
     worker, source = WorkerPlan.from_settings(settings, partitioned=False), settings.dsn()
-    order = SwapOrder(
+    request = SwapRequest(
         target=target,
         worker=worker,
         index=IndexParameters(settings.index.m, settings.index.ef_construction),
@@ -205,7 +205,7 @@ async def _carry_out(
                 client, connector(settings), model=name, url=client.base_url, trusted_hosts=hosts
             ) as directory:
                 process = SwapProcess(
-                    source, directory, order, measure=measure, progress=progress, stop=stop, observe=progress.observe
+                    source, directory, request, measure=measure, progress=progress, stop=stop, observe=progress.observe
                 )
                 swap = await process.run()
             if swap.stage == Stage.FLIPPED:  # the rows of the last moments, where no sync worker runs

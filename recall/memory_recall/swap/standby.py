@@ -1,7 +1,6 @@
-"""Keep the standby column filled with the next model's vectors while a swap is open.
+"""Keeps the standby column filled with the next model's vectors while a swap is open.
 
-The swap's own process does so, and the sync worker beside the active column, where no such process runs; a lease lets
-one of them work at a time.
+The process of the swap does this, and so does the sync worker; a lease lets only one of them work at a time.
 """
 
 import asyncio
@@ -31,9 +30,9 @@ _RETRY_SECONDS = 10.0
 async def maintain_standby(
     source: DsnSource, directory: EmbedderDirectory, plan: WorkerPlan, progress: Progress, stop: asyncio.Event
 ) -> None:
-    """Fill the standby column beside the sync worker, until `stop` is set.
+    """Fill the standby column while the sync worker runs, until `stop` is set.
 
-    An error of the next model is reported and retried later, since it must not stop the work on the active column.
+    An error of the next model is reported, and the work is tried again later, since it must not stop the sync worker.
     """
     while not stop.is_set():
         try:
@@ -52,10 +51,10 @@ async def fill_standby(
     progress: Progress,
     stop: asyncio.Event,
 ) -> None:
-    """Embed the rows that lack the standby column's vector whenever a swap is open, until `stop` is set.
+    """Whenever a swap is open, embed the rows that lack the standby column's vector, until `stop` is set.
 
     Raises:
-        ModelMismatch, DimensionMismatch: the next model's embedder serves something else.
+        ModelMismatch, DimensionMismatch: the next model's embedder serves another model.
         DatabaseUnreachable, EmbedderUnavailable: an outage lasted longer than the limit.
     """
     reader = worker_session(source, plan, progress, name="memory-standby")
@@ -68,7 +67,7 @@ async def fill_standby(
 
 @dataclass
 class _Filler:
-    """The sessions, and the pipeline of the next model with the facts that it was built for."""
+    """Fills the standby column; `pipeline` holds the model's id, whether its queue is indexed, and the pipeline."""
 
     reader: Session
     writer: Session
@@ -79,7 +78,7 @@ class _Filler:
     pipeline: tuple[tuple[int, bool], Pipeline] | None = None
 
     async def fill(self) -> float | None:
-        """Make one pass unless another process fills; return the seconds to rest, or None where no swap is open."""
+        """Make one pass unless another process fills; return the seconds to pause, or None if no swap is open."""
         table = await self.reader.run(lambda connection: require_schema(connection, self.plan.table))
         following = (await self.reader.run(lambda connection: read_roles(connection, table))).next
         if following is None or table.standby_dimensions != following.dimensions:

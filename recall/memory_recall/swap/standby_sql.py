@@ -1,8 +1,8 @@
 """The statements of a swap that change the table: add the standby column, exchange both columns, drop one.
 
 Each function returns the statements of one transaction, which begins by locking the table. They change the catalog
-only, so the lock lasts milliseconds however large the table is. A column and its rules come in one transaction, so no
-row is written between the two.
+only, so the lock lasts milliseconds however large the table is. A column and its triggers come in one transaction, so
+no row is written in between.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
@@ -14,12 +14,12 @@ _TEMPORARY_NAME = "memory_index_flipping"
 
 
 def lock(table: MemoryTable) -> str:
-    """Lock the table; each of these transactions begins so."""
+    """Return the statement that locks the table, with which each of these transactions begins."""
     return f"LOCK TABLE {table.qualified} IN ACCESS EXCLUSIVE MODE"
 
 
 def add_standby(table: MemoryTable, dimensions: int) -> list[str]:
-    """Add the standby column with its constraint and triggers."""
+    """Return statements that add the standby column with its constraint and triggers."""
     return [
         lock(table),
         f"ALTER TABLE {table.qualified} ADD COLUMN {STANDBY.name} {table.vector_type(dimensions)}",
@@ -30,7 +30,7 @@ def add_standby(table: MemoryTable, dimensions: int) -> list[str]:
 
 
 def drop_standby(table: MemoryTable) -> list[str]:
-    """Drop the standby column with its constraint, triggers, indexes and recorded failures."""
+    """Return statements that drop the standby column with its constraint, triggers, indexes and recorded failures."""
     return [
         lock(table),
         *(f"DROP TRIGGER IF EXISTS {trigger.name} ON {table.qualified}" for trigger in STANDBY_TRIGGERS),
@@ -41,7 +41,7 @@ def drop_standby(table: MemoryTable) -> list[str]:
 
 
 def exchange(table: MemoryTable, model_id: int) -> list[str]:
-    """Exchange the names of both columns and of all that belongs to them; `model_id` becomes the active model."""
+    """Return statements that exchange the names of both columns and of all that belongs to them."""
     active, standby = table.own(ACTIVE.failures), table.own(STANDBY.failures)
     columns = "id, text_hash, attempts, error_class, next_attempt, updated_at"
     return [

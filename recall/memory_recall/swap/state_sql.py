@@ -35,7 +35,7 @@ from memory_recall.swap.machine import Fill
 
 @dataclass(frozen=True)
 class SwapRecord:
-    """One swap; `gate` is the verdict of its last measurement; a rollback returns to the previous model."""
+    """A swap as it is recorded: `gate` is its last verdict, and a rollback returns to the previous model."""
 
     id: int
     stage: str
@@ -50,7 +50,7 @@ class SwapRecord:
 
 
 async def latest(connection: AnyConnection, table: MemoryTable) -> SwapRecord | None:
-    """Read the open swap, else the last one; None where there was none or the schema is older than swaps."""
+    """Read the open swap, else the last one; return None if there was none or the schema is older than swaps."""
     swaps, models = table.own("memory_index_swaps"), table.own("memory_index_models")
     with translated("reading the swap"):
         if await connection.fetchval("SELECT to_regclass($1)", swaps) is None:
@@ -78,7 +78,7 @@ async def latest(connection: AnyConnection, table: MemoryTable) -> SwapRecord | 
 
 
 async def open_swap(connection: Connection, table: MemoryTable, target: ServedModel, embedder_url: str) -> None:
-    """Record that the target, which `embedder_url` serves, is to replace the active model.
+    """Record a swap by which `target`, which `embedder_url` serves, is to become the active model.
 
     Raises:
         SwapInProgress: another swap is open.
@@ -101,7 +101,7 @@ async def open_swap(connection: Connection, table: MemoryTable, target: ServedMo
 
 
 async def open_rollback(connection: Connection, table: MemoryTable, previous: int, embedder_url: str | None) -> None:
-    """Record that the previous model, whose column still exists, is to become active again."""
+    """Record a swap by which the previous model, whose column still exists, is to become active again."""
     await _open(
         connection,
         table,
@@ -142,7 +142,7 @@ async def advance(
     """Move the swap to another stage, from the stage in which it was read.
 
     Raises:
-        SwapInProgress: another process has moved it meanwhile.
+        SwapInProgress: another process has moved the swap meanwhile.
     """
     with translated("moving the swap on"):
         moved = await connection.fetchval(
@@ -166,7 +166,7 @@ def _require_moved(swap: SwapRecord, moved: object) -> None:
 
 
 async def _with_table_lock(transaction: Callable[[], Awaitable[None]], give_up_after: float) -> None:
-    """Repeat a transaction that needs the whole table for a moment; other sessions pass between the attempts.
+    """Try a transaction that needs the whole table for a moment until it succeeds; other sessions pass in between.
 
     Raises:
         LockNotAvailable: the table stayed in use for `give_up_after` seconds.
@@ -196,7 +196,7 @@ async def add_column(connection: Connection, table: MemoryTable, swap: SwapRecor
 
 
 async def flip(connection: Connection, table: MemoryTable, swap: SwapRecord, *, give_up_after: float) -> None:
-    """Make the next model active and its column the one that recalls read, in one transaction.
+    """In one transaction, make the next model the active one, and its column the one that recalls read.
 
     Raises:
         SwapInProgress: the swap is not in the stage in which it was read.
@@ -261,7 +261,7 @@ async def _wait_for_maintenance(connection: Connection, table: MemoryTable) -> N
 async def read_fill(connection: AnyConnection, table: MemoryTable, *, wanted: int | None = None) -> Fill:
     """Count the rows that may have a vector, those that lack the next model's, and the quarantined ones.
 
-    The first number takes a scan, so a caller that asks often may pass an earlier one as `wanted`.
+    Counting the first takes a scan, so a caller that asks often may pass an earlier count as `wanted`.
     """
     if table.standby_dimensions is None:
         return Fill(0, 0, 0)
@@ -281,14 +281,14 @@ async def read_fill(connection: AnyConnection, table: MemoryTable, *, wanted: in
 
 
 async def standby_index_valid(connection: AnyConnection, table: MemoryTable) -> bool:
-    """Tell whether a valid vector index serves the standby column."""
+    """Return whether a valid vector index serves the standby column."""
     if table.standby_dimensions is None:
         return False
     return (await inspect_index(connection, table, STANDBY.name)).valid
 
 
 async def standby_queue_indexed(connection: AnyConnection, table: MemoryTable) -> bool:
-    """Tell whether an index finds the rows that lack the standby column's vector."""
+    """Return whether an index finds the rows that lack the standby column's vector."""
     with translated("looking up the index of the standby column's queue"):
         valid = await connection.fetchval(
             "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass($1)",

@@ -1,8 +1,9 @@
 """Reads the memories that may leave the database, in the form that an import takes.
 
-An export is one snapshot, read through a cursor, so that the process's memory does not grow with the table, and what
-others write meanwhile is either all in it or not at all. A line does not mention `is_sensitive`: only rows that are not
-sensitive are written, and an import of an old export must not make a row public that has become sensitive since.
+An export reads one snapshot through a cursor. So the process's memory does not grow with the table, and what another
+transaction writes meanwhile is in the export either completely or not at all. A line does not mention `is_sensitive`:
+only rows that are not sensitive are written, and an import of an old export must not make a row public that has become
+sensitive since.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
@@ -23,7 +24,7 @@ _PREFETCH_ROWS = 500
 
 @dataclass(frozen=True)
 class ExportCounts:
-    """The numbers of rows that are exported and that are not; `deleted` rows may be sensitive too."""
+    """Counts of the rows that may be exported and of those that may not; `deleted` rows may be sensitive too."""
 
     shareable: int
     sensitive: int
@@ -43,7 +44,7 @@ class Export:
     async def memories(self) -> AsyncIterator[dict[str, Any]]:
         """Yield each memory as a JSON object, without fields that are NULL or that the table lacks.
 
-        A row without text, which no import would take, is only counted.
+        A row without text, which an import would refuse, is only counted.
         """
         query = (
             f"SELECT {', '.join(self._selected())} FROM {self._table.qualified} "
@@ -66,7 +67,7 @@ class Export:
 
 @asynccontextmanager
 async def exporting(connection: Connection, table: MemoryTable) -> AsyncIterator[Export]:
-    """Open a snapshot to export from; it ends with the block."""
+    """Open a snapshot of the table for an export; the snapshot ends with the block."""
     with translated("exporting memories"):
         snapshot = connection.transaction(isolation="repeatable_read", readonly=True)
         await snapshot.start()

@@ -40,7 +40,7 @@ _STAGING = "memory_index_import"
 
 @dataclass(frozen=True)
 class ImportResult:
-    """The numbers of an import's lines; `sensitive` counts the lines marked as sensitive."""
+    """How many lines were read, inserted, updated and unchanged; `sensitive` ones are marked as sensitive."""
 
     read: int
     inserted: int
@@ -56,10 +56,10 @@ async def import_memories(
     *,
     on_progress: Callable[[int], None] = lambda _count: None,
 ) -> ImportResult:
-    """Store the memories of a file, all or none.
+    """Store the memories of a file, all of them or none.
 
     Raises:
-        InvalidInput: a line is malformed; the message names it, and nothing was stored.
+        InvalidInput: a line is malformed; the message names the line, and nothing was stored.
         SchemaUnsupported: there is no table of memories.
     """
     table.require_exists()
@@ -132,7 +132,7 @@ async def _merge(connection: Connection, table: MemoryTable, read: int) -> Impor
 
 
 async def _move_sequence(connection: Connection, table: MemoryTable) -> None:
-    """Raise the sequence of ids above every imported id; never lower it."""
+    """Raise the sequence of ids above every id in the table; never lower the sequence."""
     sequence = await connection.fetchval("SELECT pg_get_serial_sequence($1, 'id')", table.qualified)
     if sequence is None:
         return

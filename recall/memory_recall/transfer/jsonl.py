@@ -1,7 +1,7 @@
-"""Reads memories from JSON lines, checking every one before anything is stored.
+"""Reads memories from JSON lines, checking every line before anything is stored.
 
-One line is one memory, a `MemoryLine`; evaluation sets name its user `conv`. Complaints name the line and the field and
-never quote its value, which is somebody's memory.
+Each line is one memory, a `MemoryLine`; labelled sets name the memory's user `conv`. Error messages name the line and
+the field and never quote the value, which is somebody's memory.
 """
 
 from collections.abc import Iterable, Iterator
@@ -43,7 +43,7 @@ Words = Annotated[StrictStr, BeforeValidator(_joined)]
 
 
 class MemoryLine(BaseModel):
-    """The fields of one line, already checked."""
+    """The checked fields of one line."""
 
     model_config = ConfigDict(extra="ignore", hide_input_in_errors=True)
 
@@ -59,13 +59,13 @@ class MemoryLine(BaseModel):
     created_at: Annotated[datetime, AfterValidator(_with_zone)] | None = None
 
     def record(self) -> dict[str, Any]:
-        """Return the values of the columns; None for a field that the line lacks."""
+        """Return the line's values by column; None for a field that the line lacks."""
         columns = self.model_dump(exclude={"conv"})
         return {**columns, "user_id": self.user_id if self.user_id is not None else self.conv}
 
 
 class CorpusReader:
-    """Yields the memories of a file and collects the mistakes of its other lines."""
+    """Yields the memories of a file and collects the errors of its other lines."""
 
     def __init__(self) -> None:
         self.complaints: list[str] = []
@@ -73,7 +73,7 @@ class CorpusReader:
         self.read = 0
 
     def memories(self, lines: Iterable[bytes]) -> Iterator[tuple[int, MemoryLine]]:
-        """Yield each correct memory with its line number; after a mistake, lines are checked but not yielded."""
+        """Yield each correct memory with its line number; after the first error, lines are only checked."""
         for number, line in enumerate(lines, start=1):
             if not line.strip():
                 continue
@@ -84,16 +84,16 @@ class CorpusReader:
                     yield number, memory
 
     def complain(self, number: int, problem: str) -> None:
-        """Record a mistake of a line."""
+        """Record the error of a line."""
         self.complaint_count += 1
         if len(self.complaints) < MAX_COMPLAINTS:
             self.complaints.append(f"line {number}: {problem}")
 
     def require_clean(self) -> None:
-        """Refuse the whole file if any of its lines has a mistake.
+        """Refuse the whole file if any of its lines has an error.
 
         Raises:
-            InvalidInput: with the first complaints.
+            InvalidInput: a line has an error; the message contains the first errors.
         """
         if not self.complaint_count:
             return

@@ -1,4 +1,4 @@
-"""A swap's next act follows from facts alone, and its gate lets nothing pass that it could not measure."""
+"""A swap's next action follows from facts alone, and its gate lets nothing pass that it could not measure."""
 
 from dataclasses import replace
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from memory_recall.embedding.address_policy import is_trusted_embedder_url
 from memory_recall.swap.gate import Scores, judge, not_measurable
-from memory_recall.swap.machine import OPEN_STAGES, TRANSITIONS, Act, Fill, Stage, SwapFacts, decide, path
+from memory_recall.swap.machine import OPEN_STAGES, TRANSITIONS, Action, Fill, Stage, SwapFacts, decide, path
 
 FULL = Fill(wanted=1000, pending=0, quarantined=0)
 DONE = SwapFacts(Stage.INDEXING, has_column=True, fill=FULL, index_valid=True, gated=True, passed=True)
@@ -26,30 +26,30 @@ facts = st.builds(
 
 
 @pytest.mark.parametrize(
-    ("changes", "act"),
+    ("changes", "action"),
     [
-        ({"has_column": False}, Act.ADD_COLUMN),
-        ({"fill": replace(FULL, pending=3)}, Act.FILL),
-        ({"fill": replace(FULL, quarantined=11)}, Act.REFUSE),
-        ({"index_valid": False}, Act.INDEX),
-        ({"passed": None}, Act.MEASURE),
-        ({"passed": False}, Act.REFUSE),
-        ({}, Act.FLIP),
-        ({"flip_wanted": False}, Act.REST),
-        ({"gated": False, "passed": None}, Act.FLIP),
-        ({"stage": Stage.REFUSED}, Act.REST),
-        ({"stage": Stage.FLIPPED}, Act.REST),
+        ({"has_column": False}, Action.ADD_COLUMN),
+        ({"fill": replace(FULL, pending=3)}, Action.FILL),
+        ({"fill": replace(FULL, quarantined=11)}, Action.REFUSE),
+        ({"index_valid": False}, Action.INDEX),
+        ({"passed": None}, Action.MEASURE),
+        ({"passed": False}, Action.REFUSE),
+        ({}, Action.FLIP),
+        ({"flip_wanted": False}, Action.REST),
+        ({"gated": False, "passed": None}, Action.FLIP),
+        ({"stage": Stage.REFUSED}, Action.REST),
+        ({"stage": Stage.FLIPPED}, Action.REST),
     ],
 )
-def test_the_first_thing_that_is_missing_is_done_next(changes: dict[str, object], act: Act) -> None:
+def test_the_first_thing_that_is_missing_is_done_next(changes: dict[str, object], action: Action) -> None:
     """Whatever was interrupted is seen to be missing and done again."""
-    assert decide(replace(DONE, **changes)) is act
+    assert decide(replace(DONE, **changes)) is action
 
 
 @given(facts)
 def test_nothing_flips_that_is_not_full_indexed_and_passed(given_facts: SwapFacts) -> None:
-    """The one act that recalls notice has every condition before it."""
-    if decide(given_facts) is Act.FLIP:
+    """The one action that recalls notice has every condition before it."""
+    if decide(given_facts) is Action.FLIP:
         assert given_facts.stage in OPEN_STAGES - {Stage.REFUSED}
         assert (given_facts.has_column, given_facts.index_valid, given_facts.fill.full) == (True, True, True)
         assert not given_facts.fill.refused

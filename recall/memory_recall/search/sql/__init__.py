@@ -1,1 +1,1 @@
-"""The statements of a recall: lexical leg, dense leg, fusion and filters."""
+"""The SQL statements of a recall: lexical leg, dense leg, fusion and filters."""

@@ -1,8 +1,8 @@
 """The lexical leg by BM25 over the lexemes in `search_vector`, with bounded work.
 
 `ts_rank` knows no document frequency and has to read every row that contains any term of the query, so it gets slower
-as the table grows. Here postings are read from the rarest term on until a budget is spent (ADR 16). From those and the
-rows' stored sizes, which tell which terms a row contains but not how often, the best few hundred are chosen; only these
+as the table grows. Here the rows of the rarest terms are read first, until a budget of rows is spent (ADR 16). They are
+ranked roughly, by the terms that they are known to contain and by their stored size. Only the best few hundred of them
 are scored exactly. In a table smaller than the budget the result is nearly always that of an unbounded BM25.
 
 Rows are joined one by one through LATERAL ... LIMIT 1, because the planner, which cannot know how few candidates there
@@ -31,7 +31,7 @@ _BYTES = "pg_column_size(m.search_vector)::float8"  # an integer would make the 
 
 @dataclass(frozen=True, slots=True)
 class CollectionStatistics:
-    """The collection's number of rows, and the mean row's length in words and stored size in bytes."""
+    """The number of rows, and the mean length of a row in words and its mean stored size in bytes."""
 
     rows: int
     mean_length: float
@@ -39,24 +39,24 @@ class CollectionStatistics:
 
     @property
     def rare_rows(self) -> int:
-        """How many rows are read of all terms together whose frequency is known, the rarest first.
+        """How many rows are read, at most, for the rarest terms of known frequency together.
 
-        The larger the table, the further below the best rows lie the ones that one more term brings in. With these
-        numbers (949 of 100,000 rows, 3,000 of a million) .998 and .987 of an unbounded BM25's top ten are given.
+        The larger the table, the further the rows that one more term would bring in rank below the best. With these
+        numbers (949 of 100,000 rows, 3,000 of a million) .998 and .987 of an unbounded BM25's top ten are found.
         """
         return max(_LEAST_RARE_ROWS, round(_RARE_ROWS_SCALE * math.sqrt(self.rows)))
 
     @property
     def small(self) -> bool:
-        """Whether document frequencies can be counted while recalling."""
+        """Whether the table is so small that each recall can count document frequencies itself."""
         return self.rows <= SMALL_TABLE
 
 
 def _known(table: MemoryTable, arguments: Arguments) -> str:
-    """The CTE `known(lexeme, share)`: the share of rows that contain a common term, by the last ANALYZE.
+    """Return the CTE `known(lexeme, share)`: common terms and the share of rows with each, by the last ANALYZE.
 
-    Both lists are unnested in step, at half the price of a function scan. The shares end with two or three of no
-    lexeme.
+    Both lists are unnested side by side, at half the price of a function scan. The list of shares ends with two or
+    three that belong to no lexeme.
     """
     schema, name = arguments.add(table.schema, "text"), arguments.add(table.name, "text")
     return f"""
@@ -67,7 +67,7 @@ known AS (
 
 
 def _terms(arguments: Arguments, query: str, *, known: bool) -> str:
-    """The CTE `terms(n, query, share)`: the query's distinct terms, with the share of rows where that is known."""
+    """Return the CTE `terms(n, query, share)`: the query's distinct terms, with the share of rows if it is known."""
     text = arguments.add(query, "text")
     share, join = ("k.share::float8", "LEFT JOIN known k ON k.lexeme = u.lexeme") if known else ("NULL::float8", "")
     return f"""
@@ -79,7 +79,7 @@ terms AS MATERIALIZED (
 
 
 def _matching(table: MemoryTable, where: str, query: str, limit: int) -> str:
-    """A subquery of the rows that match a tsquery, with what the first ranking needs of them."""
+    """Return a subquery of the rows that match a tsquery, with what the rough ranking needs of them."""
     return f"""
     SELECT m.id, {_BYTES} AS bytes, {frequency("m.search_vector", query)} AS times,
            {where} AS inside
@@ -87,7 +87,7 @@ def _matching(table: MemoryTable, where: str, query: str, limit: int) -> str:
 
 
 def _postings_of_all(table: MemoryTable, where: str) -> str:
-    """The CTEs `postings`, `vocabulary` and `combined` of a small table, with every row that contains any term."""
+    """Return the CTEs `postings`, `vocabulary` and `combined` for a small table: all rows that contain any term."""
     return f"""
 postings AS MATERIALIZED (
   SELECT w.n, p.* FROM terms w CROSS JOIN LATERAL ({_matching(table, where, "w.query", SMALL_TABLE * 2)}) p
@@ -100,13 +100,12 @@ combined AS (SELECT NULL::bigint AS id, NULL::float8 AS bytes, NULL::bigint AS t
 
 
 def _postings_of_rare(table: MemoryTable, where: str, *, budget: int, wanted: int, rows: str, rare_rows: str) -> str:
-    """The same CTEs of a large table: rows of rare terms, which of them have common terms too, rows of two common
-    terms.
+    """Return the CTEs `postings`, `vocabulary` and `combined` for a large table: rows of rare and of combined terms.
 
-    The index intersects terms by the shorter list, so a common term costs no more than what it is intersected with.
-    Rows of a single common term, or of rare terms beyond the budget, are read only where there are too few candidates,
-    as under a selective filter. Only these may be found through the filter's own index too, which would otherwise be
-    scanned anew for each intersection.
+    The index intersects terms by the shorter list, so a common term costs no more than the term that it is combined
+    with. Rows of a single common term, or of rare terms beyond the budget, are read only if there are too few
+    candidates, as under a selective filter. Only these rows may also be found through an index for the filter, which
+    each combination would otherwise scan anew.
     """
     both = f"{table.qualified} m WHERE m.deleted_at IS NULL AND m.search_vector @@ s.query LIMIT {budget}"
     one = f"{table.qualified} m WHERE {where} AND m.search_vector @@ s.query LIMIT {min(budget, _FILLED)}"
@@ -139,10 +138,10 @@ combined AS (SELECT * FROM paired UNION ALL SELECT * FROM filler),"""
 
 
 def _rare(found: str, rows: str, rare_rows: str) -> str:
-    """The CTEs `rare(n, query)`, which terms are rare, and `postings`, the rows that contain them.
+    """Return the CTEs `rare(n, query)`, which terms are rare, and `postings`, the rows that contain them.
 
-    Rare are the terms that ANALYZE does not list, and of the others the rarest, as long as the rows expected of them
-    and the rows found of the former stay below `rare_rows` together.
+    Rare are all terms that ANALYZE does not list as common. So are the rarest of the listed terms, as long as their
+    expected rows and the rows found for the unlisted terms stay below `rare_rows` together.
     """
     return f"""
 unlisted AS MATERIALIZED (SELECT s.n, p.* FROM terms s CROSS JOIN LATERAL ({found}) p WHERE s.share IS NULL),
@@ -158,10 +157,10 @@ postings AS MATERIALIZED (
 
 
 def _combinations(rows: str) -> str:
-    """The CTE `combinations(terms, query)`: each common term with all rare ones, and pairs of common terms.
+    """Return the CTE `combinations(terms, query)`: each common term with any rare one, and pairs of common terms.
 
-    Pairs come the rarest first. Terms that occur together by chance do so in the product of their shares; terms that
-    belong together do so more often, so that this errs on the side of looking up too many pairs.
+    The rarest pairs come first. Terms that occur together by chance do so in the product of their shares; terms that
+    belong together do so more often, so the estimate leads to too many pairs rather than too few.
     """
     rarest = f"(SELECT * FROM common LIMIT {_PAIRED})"
     before = "(ORDER BY a.share * b.share, a.n, b.n ROWS UNBOUNDED PRECEDING EXCLUDE CURRENT ROW)"
@@ -180,7 +179,7 @@ combinations AS MATERIALIZED (
 
 
 def _bit(number: str) -> str:
-    """The set of one term, as a bit mask; terms that a row is known to contain are added up in such masks."""
+    """Return a bit mask for one term; the masks of all terms that a row is known to contain are combined."""
     return f"(1::bigint << ({number} - 1)::integer)"
 
 
@@ -194,9 +193,9 @@ def bm25_leg(
     rows_per_term: int,
     statistics: CollectionStatistics,
 ) -> str:
-    """The leg's CTEs. They read the CTE `dense(id)`, whose rows get lexical scores too.
+    """Return the CTEs of the leg. They read the CTE `dense(id)`, whose rows get lexical scores too.
 
-    `lexical` contains every row that was scored; those that the leg would not give by itself have no rank.
+    `lexical` contains every row that was scored; a row that is not among the leg's own results has no rank.
     """
     rows = arguments.add(float(statistics.rows), "float8")
     mean = arguments.add(max(statistics.mean_length, 1.0), "float8")
@@ -219,7 +218,7 @@ weighted AS MATERIALIZED (
 
 
 def _chosen(stored: str, depth: int) -> str:
-    """The CTE `candidates(id)`: the rows worth an exact score, by the terms that they are known to contain."""
+    """Return the CTE `candidates(id)`: the rows worth an exact score, by the terms that they are known to contain."""
     return f"""found AS MATERIALIZED (
   SELECT id, min(bytes) AS bytes, sum(counted) AS counted, bit_or(terms) AS terms
     FROM (SELECT p.id, p.bytes,
@@ -242,12 +241,12 @@ candidates AS MATERIALIZED (
 
 
 def _scored_and_ranked(table: MemoryTable, mean: str, depth: int, rows: str) -> str:
-    """The CTEs of exact scores of the candidates and of the rows that the dense leg found, and of their ranks."""
+    """Return CTEs with the exact scores and ranks of the candidates and of the rows that the dense leg found."""
     return f"""{scored(table, mean, "SELECT id FROM candidates UNION SELECT id FROM dense")}
 ),
 {ranked(depth, rows)}"""
 
 
 def _quoted_lexeme(lexeme: str) -> str:
-    """A lexeme as the text of a tsquery; parsing it again would split compounds."""
+    """Return SQL for a lexeme as the text of a tsquery; parsing the lexeme again would split compound words."""
     return rf"""'''' || replace(replace({lexeme}, '\', '\\'), '''', '''''') || ''''"""

@@ -1,9 +1,9 @@
-"""Exact BM25 scores of chosen rows, from the lexemes that `search_vector` contains.
+"""SQL for exact BM25 scores of chosen rows, from the lexemes that `search_vector` contains.
 
-Neither how often a term occurs in a tsvector nor how many words there are can be read directly, short of unnesting it,
-which costs ten times everything else. But `ts_rank` tells both. For one term and equal weights it is
-`sum(1/j^2 for j in 1..n) / (pi^2/6)`, which can be inverted; and it can divide by the number of words, so that the
-quotient of two calls is that number.
+How often a term occurs in a tsvector, and how many words this has, cannot be read directly except by unnesting it,
+which costs ten times everything else. But both follow from `ts_rank`. For one term and equal weights it is `sum(1/j^2
+for j in 1..n) / (pi^2/6)`, which can be inverted. It can also divide by the number of words, so that the quotient of
+two calls is that number.
 
 A long tsvector is stored compressed, and every function that is given it would expand it again. The concatenation with
 an empty one does so once.
@@ -24,27 +24,30 @@ _RANK_SCALE = 1.64493406685  # the constant by which Postgres divides: the sum o
 
 
 def frequency(vector: str, term: str) -> str:
-    """How often a term occurs in a tsvector, from 0 to 255.
+    """Return SQL for how often a term occurs in a tsvector, from 0 to 255.
 
-    After n summands the sum of 1/j^2 falls short of its limit by 1/(n + 1/2), but for less than 1/(12 n^3): rounding
-    gives n exactly, up to the 255 positions of a term that Postgres keeps.
+    After n summands the sum of 1/j^2 falls short of its limit by 1/(n + 1/2), with an error below 1/(12 n^3). So
+    rounding gives n exactly, up to the 255 positions of a term that Postgres keeps.
     """
     return f"round({1 / _RANK_SCALE} / (1 - ts_rank({_EQUAL_WEIGHTS}, {vector}, {term})::float8) - 0.5)"
 
 
 def _length(vector: str) -> str:
-    """The number of words of a row that matches the query; NULL for any other row, whose score is zero anyway."""
+    """Return SQL for the number of words in a row that matches the query; NULL for other rows, which score zero."""
     plain, divided = (f"ts_rank({_EQUAL_WEIGHTS}, {vector}, a.query, {method})::float8" for method in (0, 2))
     return f"round({plain} / nullif({divided}, 0))"
 
 
 def damping(length: str, mean: str) -> str:
-    """BM25's length normalisation, to which a term's frequency in a row of that length is compared."""
+    """Return SQL for BM25's length normalisation, which is added to a term's frequency in the denominator."""
     return f"{K1} * ({1 - B} + {B} * {length} / {mean})"
 
 
 def scored(table: MemoryTable, mean: str, rows: str) -> str:
-    """The CTE `scored(id, lexical_score)` of the rows that a subquery gives, without its closing parenthesis."""
+    """Return the CTE `scored(id, lexical_score)` of the rows that a subquery gives.
+
+    Its closing parenthesis is left to the caller, who may append further rows.
+    """
     return f"""anything AS MATERIALIZED (SELECT string_agg(query::text, ' | ')::tsquery AS query FROM weighted),
 scored AS MATERIALIZED (
   SELECT m.id, (SELECT coalesce(sum(w.idf * t.times * {K1 + 1} / (t.times + d.damping)), 0)
@@ -57,12 +60,12 @@ scored AS MATERIALIZED (
 
 
 def idf(rows: str, df: str) -> str:
-    """Inverse document frequency of a term that `df` of the rows contain (Lucene's BM25, never negative)."""
+    """Return SQL for the inverse document frequency (Lucene's, never negative) of a term that `df` rows contain."""
     return f"ln(1 + (greatest({rows}, {df}) - {df} + 0.5) / ({df} + 0.5))"
 
 
 def ranked(depth: int, rows: str) -> str:
-    """The CTEs `lexical(id, lexical_score, lexical_rank)` and `reach(max_lexical_score)` over `scored`."""
+    """Return the CTEs `lexical(id, lexical_score, lexical_rank)` and `reach(max_lexical_score)` over `scored`."""
     return f"""lexical AS MATERIALIZED (
   SELECT id, lexical_score, CASE WHEN lexical_score > 0 AND place <= {depth} THEN place END AS lexical_rank
     FROM (SELECT *, row_number() OVER (ORDER BY lexical_score DESC, id) AS place FROM scored) ranked

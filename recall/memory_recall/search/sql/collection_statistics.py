@@ -1,8 +1,8 @@
-"""Measures what BM25 needs to know of the collection, in a few milliseconds whatever the table's size.
+"""Measures the statistics of the table that BM25 needs, in a few milliseconds whatever the table's size.
 
-Small tables are counted; of large ones a fixed share of pages is sampled, always the same pages, so that two processes
-agree. The length of a text in words is estimated from its number of distinct lexemes, which is cheap to read, and their
-ratio in a thousand rows.
+A small table is counted; of a large one some 20,000 rows are sampled, always from the same pages, so that two processes
+agree. The length of a text in words is estimated from its number of distinct lexemes, which is cheap to read, and the
+number of words for each lexeme in a thousand rows.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
@@ -16,7 +16,7 @@ _UNKNOWN = CollectionStatistics(rows=0, mean_length=1.0, mean_bytes=1.0)
 
 
 async def measure_collection(connection: AnyConnection, table: MemoryTable) -> CollectionStatistics:
-    """Count or sample the rows that are not deleted.
+    """Measure the rows that are not deleted, all or a sample of them.
 
     Raises:
         DatabaseUnreachable: the connection failed.

@@ -1,4 +1,4 @@
-"""Sends a recall's statement, or its parts on two connections, and measures its legs on request."""
+"""Sends the SQL statement of a recall, or its parts on two connections, and measures its legs on request."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ _LEGS = ("dense", "lexical")
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The rows of the recall statement, why the dense leg took no part if it was to, and what was sent."""
+    """The rows of a recall's statement, the statement, and why the dense leg took no part if it was asked for."""
 
     rows: Sequence[Any]
     reason: Degraded | None
@@ -30,13 +30,15 @@ class Answer:
 
     @property
     def active(self) -> ActiveModel | None:
-        """The model that the database says is active; None where it has no record of one."""
+        """The active model according to the database, or None if the database records none."""
         first = self.rows[0]
         return ActiveModel(first["active"], first["active_digest"], first["active_url"]) if first["active"] else None
 
 
 async def execute(connection: AnyConnection, plan: RecallPlan) -> Answer:
-    """Send one statement; send a lexical one after it only where it was refused or had no lexical leg to fall back on.
+    """Send the statement of a plan, and a lexical one if Postgres refuses it or it yields no answer.
+
+    A statement in mode dense yields no answer if its dense leg may not take part.
 
     Raises:
         DatabaseUnreachable: the connection failed.
@@ -58,7 +60,7 @@ async def execute(connection: AnyConnection, plan: RecallPlan) -> Answer:
 
 
 async def execute_parallel(connections: tuple[AnyConnection, AnyConnection], plan: RecallPlan) -> Answer:
-    """Send both legs at once, then their fusion; the lexical statement alone where the dense leg is refused.
+    """Send both legs at once, then their fusion; if Postgres refuses one of these, the lexical statement alone.
 
     Raises:
         DatabaseUnreachable: either connection failed.
@@ -80,7 +82,7 @@ async def execute_parallel(connections: tuple[AnyConnection, AnyConnection], pla
 
 
 async def measure_legs(connection: AnyConnection, sent: Statement, *, compiles: bool) -> dict[str, float]:
-    """Run the statement again under EXPLAIN ANALYZE; milliseconds by leg, and those of planning and of everything.
+    """Run the statement again under EXPLAIN ANALYZE; return the milliseconds of each leg, of planning and of execution.
 
     The legs share one statement, so only the executor can tell them apart. The executor's plan is read for the times of
     the legs' CTEs and is never shown, because it contains the query.
@@ -106,7 +108,7 @@ def _nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 async def _accepted(connection: AnyConnection, sent: Statement, plan: RecallPlan) -> Sequence[Any] | None:
-    """Send a statement; None where Postgres refuses it, as when the column of vectors is gone."""
+    """Send a statement and return its rows, or None if Postgres refuses it, as when the vector column is gone."""
     try:
         return await _fetch(connection, sent, plan)
     except DatabaseRejected:
@@ -123,12 +125,12 @@ async def _fetch(connection: AnyConnection, sent: Statement, plan: RecallPlan) -
 
 @asynccontextmanager
 async def _uncompiled(connection: AnyConnection, *, compiles: bool) -> AsyncIterator[None]:
-    """Keep Postgres from compiling the statements inside, by a transaction that also holds behind a pooler.
+    """Keep Postgres from compiling the statements of the block, with a setting that also holds behind a pooler.
 
-    A Postgres built with LLVM compiles by default what it estimates to be long (`jit_above_cost`). That is true of a
-    recall of more than some 300,000 rows, and takes 290 ms where running it takes 40 to 90. Whether to compile is
-    decided before a statement runs, so that ours cannot turn it off for itself. Where nothing would be compiled anyway
-    this does nothing, and spares three round trips.
+    A Postgres built with LLVM compiles by default each statement that it estimates to be long (`jit_above_cost`). A
+    recall of more than some 300,000 rows is one; its compilation takes 290 ms, its execution 40 to 90. Postgres decides
+    before a statement runs whether to compile it, so a recall's statement cannot turn that off for itself. With
+    `compiles` False this does nothing, and saves three round trips.
     """
     if not compiles:
         yield

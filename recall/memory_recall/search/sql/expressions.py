@@ -1,4 +1,4 @@
-"""SQL expressions that Postgres and SQLite mode share: a memory's columns, the mask of a sensitive one, the blend."""
+"""SQL that the Postgres and SQLite recalls share: a memory's columns, the mask of a sensitive one, a score."""
 
 from memory_recall.search.fusion import SortBy
 from memory_recall.search.result import MEMORY_FIELDS
@@ -9,7 +9,7 @@ _BLEND_BY_IMPORTANCE = (0.4, 0.6)
 
 
 def memory_columns(*, sensitive: str, owner: str, score: str) -> str:
-    """Select list of `MEMORY_FIELDS` for the row `m`; the content of a sensitive row does not leave the database."""
+    """Return the select list of `MEMORY_FIELDS` for the row `m`; the content of a sensitive row is masked."""
     computed = {
         "content": f"CASE WHEN {sensitive} THEN {_MASK} ELSE m.content END",
         "is_sensitive": sensitive,
@@ -20,6 +20,6 @@ def memory_columns(*, sensitive: str, owner: str, score: str) -> str:
 
 
 def blended(lexical_rank: str, sort_by: SortBy) -> str:
-    """Weighted sum of a lexical rank and the importance of the row `m`, by which the memory API orders."""
+    """Return SQL for the weighted sum of a lexical rank and row `m`'s importance, a memory server's usual order."""
     of_rank, of_importance = _BLEND_BY_IMPORTANCE if sort_by is SortBy.IMPORTANCE else _BLEND
     return f"({lexical_rank} * {of_rank} + coalesce(m.importance, 0) * {of_importance})"

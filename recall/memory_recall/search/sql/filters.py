@@ -1,7 +1,7 @@
 """The filters of a recall, each with its check, its help text and its SQL, in this one place.
 
-The library, the router, the command line and SQLite mode take their parameters from the fields of `Filters`. Conditions
-are written only for filters that are set, so that Postgres plans each shape of statement for itself instead of one
+The library, the router, the command line and the SQLite recall take their parameters from the fields of `Filters`.
+Conditions are written only for filters that are set, so that Postgres plans each combination for itself instead of one
 generic plan full of `OR $n IS NULL`.
 """
 
@@ -34,10 +34,10 @@ Text = Annotated[str, AfterValidator(_storable)]
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What a filter demands of the row `m`, in Postgres and in SQLite.
+    """What a filter demands of the row `m`: its column, its help text, and its SQL for Postgres and SQLite.
 
-    `{value}` stands for the filter's value and `{type}` for the type of `column` in this very table. Compared in double
-    precision, a column of type `real` that holds 0.7 would be less than 0.7.
+    `{value}` stands for the filter's value and `{type}` for the type of `column` in the table at hand. Compared in
+    double precision, a column of type `real` that holds 0.7 would be less than 0.7.
     """
 
     column: str
@@ -50,8 +50,9 @@ class Condition:
 class Filters:
     """Which memories may be recalled; deleted ones never are. A filter that is None or empty excludes nothing.
 
-    Raises: InvalidInput: a filter is of the wrong type, contains a character that no database stores, or is a time
-    without a time zone.
+    Raises:
+        InvalidInput: a filter is of the wrong type, contains a character that no database stores, or is a time without
+            a time zone.
     """
 
     category: Annotated[
@@ -97,11 +98,11 @@ class Filters:
 
     @property
     def selective(self) -> bool:
-        """Whether anything but deletion excludes memories."""
+        """Whether any filter is set."""
         return any(True for _ in self.conditions())
 
     def conditions(self) -> Iterator[tuple[Condition, object]]:
-        """The conditions of the filters that are set, each with the filter's value."""
+        """Yield the condition of each filter that is set, with the filter's value."""
         for field in fields(self):
             value = getattr(self, field.name)
             if value not in {None, ()}:
@@ -115,13 +116,13 @@ FILTER_TYPES = get_type_hints(Filters, include_extras=True)
 
 
 def filter_condition(name: str) -> Condition:
-    """The condition that a filter of that name carries in its annotation."""
+    """Return the condition in the annotation of the filter with this name."""
     found: Condition = next(one for one in FILTER_TYPES[name].__metadata__ if isinstance(one, Condition))
     return found
 
 
 class Arguments:
-    """Collects a statement's arguments; `add` gives the placeholder that stands for the value."""
+    """Collects the arguments of a statement, and gives a placeholder for each."""
 
     def __init__(self) -> None:
         self.values: list[object] = []
@@ -131,13 +132,13 @@ class Arguments:
         return f"{self.placeholder(value)}::{kind}"
 
     def placeholder(self, value: object) -> str:
-        """Append one argument and return its placeholder, which the caller has to cast."""
+        """Append one argument and return its placeholder without a cast, which the caller has to add."""
         self.values.append(value)
         return f"${len(self.values)}"
 
 
 def postgres_conditions(filters: Filters, arguments: Arguments, table: MemoryTable) -> str:
-    """The WHERE clause's text for rows aliased `m`.
+    """Return the Postgres condition that a row `m` must meet: not deleted, and all filters that are set.
 
     Raises:
         InvalidInput: the table lacks the column of a filter.
@@ -151,7 +152,7 @@ def postgres_conditions(filters: Filters, arguments: Arguments, table: MemoryTab
 
 
 def sqlite_conditions(filters: Filters, columns: Container[str]) -> tuple[str, list[object]]:
-    """The same for SQLite, with the values of its placeholders.
+    """Return the SQLite condition that a row `m` must meet, with the values of its placeholders.
 
     Raises:
         InvalidInput: the table lacks the column of a filter.

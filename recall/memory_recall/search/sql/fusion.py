@@ -1,11 +1,11 @@
-"""Fusion inside the recall statement; `search.fusion` describes the methods.
+"""SQL for the fusion inside the recall statement; `search.fusion` describes the methods.
 
 The CTE `pool` holds what the legs found, with the scores that a leg did not give filled in where they can be computed:
 a row that only the lexical leg found still has a cosine, and one that only the dense leg found may still contain a term
 of the query. Without that, a row would be ranked down for the leg's cut-off rather than for its content.
 
-A reference in Python (`memory_bench.reference_fusion`) gives the same order and scores, to the last bit: a property
-test compares them, so sums are written here in the order in which they are evaluated there.
+A reference in Python (`memory_bench.reference_fusion`) gives the same order and scores, to the last bit. A property
+test compares both, so sums are written here in the order in which the reference evaluates them.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
@@ -42,7 +42,7 @@ def _floor(fusion: Fusion, arguments: Arguments) -> str:
 
 
 def closeness(period: Period, arguments: Arguments, moment: str) -> str:
-    """How close a moment of the statement is to a period, from 0 to 1, as `Period.closeness` has it."""
+    """Return SQL for how close a moment is to a period, from 0 to 1, as `Period.closeness` computes it."""
     start, end = (arguments.add(one, "timestamptz") for one in (period.start, period.end))
     before, after = f"extract(epoch FROM {start} - {moment})", f"extract(epoch FROM {moment} - {end})"
     gap = f"greatest({before}::float8, {after}::float8, 0::float8)"
@@ -51,10 +51,10 @@ def closeness(period: Period, arguments: Arguments, moment: str) -> str:
 
 
 def fused(fusion: Fusion, arguments: Arguments, *, sort_by: SortBy, lexical_is_final: bool, timed: bool) -> str:
-    """The CTE `ordered(id, score, place)` over `pool` and `reach(max_lexical_score)`; `place` counts from one.
+    """Return the CTE `ordered(id, score, place)` over `pool` and `reach(max_lexical_score)`; `place` counts from one.
 
-    `lexical_is_final` says that the lexical order is to stand where no other leg found anything, `timed` that the pool
-    has a column `closeness`.
+    `lexical_is_final` keeps the lexical order if the dense leg found nothing. `timed` says that the pool has a column
+    `closeness`.
     """
     base = _reciprocal(fusion, arguments) if fusion.method == "rrf" else _convex(fusion, arguments)
     prior = _PRIOR if fusion.importance and sort_by is SortBy.RELEVANCE else "1::float8"

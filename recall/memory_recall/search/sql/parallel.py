@@ -1,9 +1,9 @@
 """The recall statement in three parts, for large tables: both legs at the same time, then their fusion.
 
-One statement runs in one process of Postgres, one leg after the other. In a large table they take long enough that two
-connections and a second round trip cost less. The lexical leg, as a rule the shorter one, also fetches the vectors of
-the rows that it ranks, which Postgres keeps apart from them. The last part reads every row again, so that what was
-deleted or stopped matching a filter meanwhile is left out and what became sensitive is masked, and it reads again which
+One statement runs in one process of Postgres, one leg after the other. In a large table the legs take so long that two
+connections and a second round trip cost less. The lexical leg, as a rule the shorter one, also computes the cosines of
+the rows that it ranks, for which it reads their vectors. The fusion reads every row again, so that rows are left out if
+they were deleted or stopped matching a filter meanwhile, and masked if they became sensitive; and it reads again which
 model is active. Everything else is what the one statement does, and gives the same answer.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
@@ -32,7 +32,7 @@ WORTH_SPLITTING = 100_000  # rows; with 5,000 the second round trip takes as lon
 
 @dataclass(frozen=True, slots=True)
 class DenseRows:
-    """What the dense leg found: ids, nearest first, with their cosines; `open` says whether it could take part."""
+    """What the dense leg found: ids, nearest first, with their cosines; `open` says whether it may take part."""
 
     open: bool
     ids: list[int]
@@ -43,7 +43,8 @@ class DenseRows:
 class LexicalRows:
     """What the lexical leg found: ids with their scores, and the query's terms (each a tsquery) with their weights.
 
-    Rows that the leg ranks have a cosine, too, unless they have no vector; `open` is whether these mean anything.
+    `open` says whether the dense leg may take part; then rows that the lexical leg ranks have a cosine if they have a
+    vector.
     """
 
     open: bool
@@ -55,13 +56,13 @@ class LexicalRows:
 
 
 def is_worth_splitting(plan: RecallPlan) -> bool:
-    """Whether the legs of this recall are worth two connections."""
+    """Return whether the legs of this recall take long enough to be worth two connections."""
     large = plan.statistics is not None and plan.statistics.rows >= WORTH_SPLITTING
     return large and plan.dense is not None and plan.query.mode == "hybrid" and not plan.lexical_is_final
 
 
 def dense_statement(plan: RecallPlan) -> Statement:
-    """The dense leg by itself; its one row is a `DenseRows`."""
+    """Return the statement of the dense leg alone; its one row is a `DenseRows`."""
     arguments = Arguments()
     where = postgres_conditions(plan.query.filters, arguments, plan.table)
     vector = query_vector(_dense_of(plan), arguments, plan.table)
@@ -75,7 +76,7 @@ SELECT (SELECT open FROM gate) AS open, coalesce(array_agg(id ORDER BY dense_ran
 
 
 def lexical_statement(plan: RecallPlan) -> Statement:
-    """The lexical leg by itself; its one row is a `LexicalRows`."""
+    """Return the statement of the lexical leg alone; its one row is a `LexicalRows`."""
     arguments, table, dense = Arguments(), plan.table, _dense_of(plan)
     where = postgres_conditions(plan.query.filters, arguments, table)
     cosine = cosine_similarity(dense, table, query_vector(dense, arguments, table))
@@ -96,7 +97,7 @@ SELECT (SELECT open FROM gate) AS open, coalesce(array_agg(id), '{{}}') AS ids,
 
 
 def fusion_statement(plan: RecallPlan, dense: DenseRows, lexical: LexicalRows) -> Statement:
-    """The fusion of both legs and the page of results; without the dense leg where it could not take part."""
+    """Return the statement that fuses both legs and selects the page; a dense leg that is not open is left out."""
     plan = plan if dense.open and lexical.open else plan.without_dense(Degraded.MODEL_MISMATCH)
     arguments = Arguments()
     where = postgres_conditions(plan.query.filters, arguments, plan.table)
@@ -126,7 +127,7 @@ dense AS MATERIALIZED (
 
 
 def _given_lexical(plan: RecallPlan, arguments: Arguments, found: LexicalRows) -> str:
-    """The lexical leg's CTEs; only what the dense leg found besides is left to score."""
+    """Return the lexical leg's CTEs from its rows; only rows that the dense leg alone found are still to be scored."""
     assert plan.statistics is not None  # noqa: S101  (see is_worth_splitting)
     rows = arguments.add(float(plan.statistics.rows), "float8")
     mean = arguments.add(max(plan.statistics.mean_length, 1.0), "float8")

@@ -17,8 +17,8 @@ DEFAULT_FUSION = Fusion()
 class DenseLeg:
     """How the dense leg searches: the query's vector, the column of vectors, and the index over it.
 
-    `check_column_model` compares the vector's model with what the column's own function says, too, which a database has
-    that knows model swaps: that follows the column's name even within an old snapshot.
+    In a database that knows model swaps, `check_column_model` also compares the active model with the one that an SQL
+    function names for the column, since that function is right even within an old snapshot.
     """
 
     embedded: EmbeddedQuery
@@ -33,8 +33,8 @@ class RecallPlan:
     """Everything that shapes one recall statement.
 
     `refusal` is why the dense leg takes no part although it was asked for. `has_state` says whether the table of the
-    active model exists, `compiles` whether Postgres might compile the statement (JIT). `statistics` None leaves the
-    lexical leg to `ts_rank`.
+    active model exists, `compiles` whether Postgres might compile the statement (JIT). With `statistics` None the
+    lexical leg ranks by `ts_rank`.
     """
 
     query: RecallQuery
@@ -51,15 +51,15 @@ class RecallPlan:
 
     @property
     def depth(self) -> int:
-        """How many rows each leg gives; BM25 as many without a dense leg, lest importance reorder another set."""
+        """How many rows each leg gives; BM25 gives as many without a dense leg, for importance to order the same."""
         wanted = self.query.limit + self.query.offset
         return wanted if self.lexical_is_final and self.dense is None else max(DENSE_DEPTH, wanted)
 
     @property
     def lexical_is_final(self) -> bool:
-        """Whether the lexical leg is the memory API's, whose order has importance in it already."""
+        """Whether the lexical leg ranks by `ts_rank`, whose order already includes importance."""
         return self.lexical == "ts_rank" or self.statistics is None or not self.query.ranked
 
     def without_dense(self, refusal: Degraded) -> "RecallPlan":
-        """The same plan with the lexical leg alone."""
+        """Return the same plan with the lexical leg alone, for the reason `refusal`."""
         return replace(self, dense=None, refusal=refusal)

@@ -1,8 +1,8 @@
-"""Reads from the catalog what the database offers a recall: whether the dense leg can take part, and if not why.
+"""Reads from the catalog what the database offers a recall: whether the dense leg can take part, and if not, why.
 
-A missing column or type would make the statement fail before it starts, so this is read beforehand and cached for a
-short while. Which model the vectors come from may change at any moment, so that is no part of it: the statement itself
-compares it.
+A missing column or type would make the recall statement fail before it starts, so the catalog is read beforehand, and
+the result is cached for a short while. Which model the vectors come from may change at any moment, so it is not read
+here: the statement itself compares it.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
@@ -23,7 +23,7 @@ _ITERATIVE_SCAN_SINCE = (0, 8)
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """The table as found, and the parts of the dense leg that exist."""
+    """The table as the catalog describes it, and which parts of the dense leg exist."""
 
     table: MemoryTable
     extension_version: str | None
@@ -36,17 +36,17 @@ class Readiness:
 
     @property
     def dimensions(self) -> int | None:
-        """Dimensions of the column that is to be searched; None where there is no such column."""
+        """The dimensions of the column that is searched, or None if there is no such column."""
         return self.table.embedding_dimensions if self.column is ACTIVE else self.table.standby_dimensions
 
     @property
     def iterative_scan(self) -> bool:
-        """Whether this pgvector can go on scanning until filters are satisfied."""
+        """Whether this version of pgvector can continue an index scan until enough rows match the filters."""
         parts = (self.extension_version or "0").split(".")[:2]
         return tuple(int(part) for part in parts if part.isdigit()) >= _ITERATIVE_SCAN_SINCE
 
     def refusal(self, *, require_index: bool) -> Degraded | None:
-        """Why the dense leg cannot take part; None where it can."""
+        """Return why the dense leg cannot take part, or None if it can."""
         if self.extension_version is None:
             return Degraded.EXTENSION_MISSING
         if self.dimensions is None or not self.has_state:
@@ -56,7 +56,7 @@ class Readiness:
         return None
 
     def dense_leg(self, embedded: EmbeddedQuery) -> DenseLeg:
-        """The dense leg that searches by this vector, which must have as many dimensions as the column."""
+        """Return the dense leg that searches by this vector, which must have as many dimensions as the column."""
         return DenseLeg(
             embedded,
             self.iterative_scan,

@@ -1,9 +1,9 @@
-"""The recall statement: both legs, their fusion and the page of results in one round trip.
+"""The SQL statement of a recall: both legs, their fusion and the page of results in one round trip.
 
 The CTE `gate` decides inside the same statement whether the dense leg may take part: the table's vectors must have been
-made by the model that embedded the query, or comparing them means nothing. It also sets what the HNSW index scan needs,
-for this transaction only, so that it holds behind a transaction pooler and on a replica. `gate` is evaluated before the
-scan begins, since the scan's one-time filter depends on it.
+made by the model that embedded the query, or comparing them means nothing. The CTE also sets the parameters of the HNSW
+index scan, for this transaction only, so that they hold behind a transaction pooler and on a replica. It is evaluated
+before the scan begins, since the scan's one-time filter depends on it.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
@@ -34,7 +34,7 @@ _FILTERED_SCAN = {"hnsw.max_scan_tuples": "50000", "hnsw.scan_mem_multiplier": "
 
 
 def statement(plan: RecallPlan) -> Statement:
-    """The recall statement of a plan. Its rows are the page, in order, each with the columns of the CTE `gate`."""
+    """Return the recall statement of a plan. Its rows are the page, in order, each with the columns of `gate`."""
     arguments = Arguments()
     where = postgres_conditions(plan.query.filters, arguments, plan.table)
     vector = "" if plan.dense is None else query_vector(plan.dense, arguments, plan.table)
@@ -53,14 +53,14 @@ def statement(plan: RecallPlan) -> Statement:
 
 
 def query_vector(dense: DenseLeg, arguments: Arguments, table: MemoryTable) -> str:
-    """The query's vector as an expression of type `halfvec`."""
+    """Return SQL for the query's vector, of type `halfvec`."""
     # An array needs no codec on the connection, which may belong to the API's own pool. As a subquery it is converted
     # once, where a generic plan would convert it for every row.
     return f"(SELECT ({arguments.add(dense.embedded.vector, 'real[]')})::{table.vector_type()})"
 
 
 def gate(plan: RecallPlan, arguments: Arguments) -> str:
-    """The CTE `gate` of one row: the active model, and `open`, whether the dense leg may take part."""
+    """Return the CTE `gate` of one row: the active model, and `open`, whether the dense leg may take part."""
     role = plan.dense.column.role if plan.dense is not None else ACTIVE.role
     state, models = plan.table.own("memory_index_state"), plan.table.own("memory_index_models")
     known = (
@@ -77,7 +77,7 @@ def gate(plan: RecallPlan, arguments: Arguments) -> str:
 
 
 def _may_take_part(plan: RecallPlan, dense: DenseLeg, arguments: Arguments) -> str:
-    """Whether the query's vector and the column's are of the same model; also sets what the index scan needs."""
+    """Return SQL for whether the query's and the column's vectors are of one model; it also sets scan parameters."""
     settings = {"hnsw.ef_search": str(dense.graph.ef_search(plan.depth))}
     if dense.iterative_scan and plan.query.filters.selective:
         # Without it the index gives ef_search neighbours and the filters then leave what they leave.
@@ -94,7 +94,7 @@ def _may_take_part(plan: RecallPlan, dense: DenseLeg, arguments: Arguments) -> s
 
 
 def dense_leg(plan: RecallPlan, where: str, vector: str) -> str:
-    """The CTE `dense(id, dense_rank, dense_score)`: the nearest rows, ranked from one, with their cosine similarity."""
+    """Return the CTE `dense(id, dense_rank, dense_score)`: the nearest rows, by rank from one, and their cosines."""
     if plan.dense is None:
         return NO_DENSE_LEG
     column, graph = plan.dense.column.name, plan.dense.graph
@@ -115,7 +115,7 @@ dense AS MATERIALIZED (
 
 
 def lexical_leg(plan: RecallPlan, arguments: Arguments, where: str) -> str:
-    """The leg's CTEs, ours or the memory API's, down to `lexical(id, lexical_rank, lexical_score)` and `reach`."""
+    """Return the CTEs of the lexical leg that end in `lexical(id, lexical_rank, lexical_score)` and `reach`."""
     if plan.query.mode == "dense" and plan.dense is not None:
         return _NO_LEXICAL_LEG
     text, depth = plan.query.text, plan.depth
@@ -133,7 +133,7 @@ def lexical_leg(plan: RecallPlan, arguments: Arguments, where: str) -> str:
 
 
 def cosine_similarity(dense: DenseLeg, table: MemoryTable, vector: str) -> str:
-    """Cosine similarity (-1 to 1) of the row `m` and the query's vector."""
+    """Return SQL for the cosine similarity (-1 to 1) of the row `m` and the query's vector."""
     return f"1 - (m.{dense.column.name} {_cosine_distance(table)} {vector})"
 
 
@@ -144,7 +144,7 @@ def _cosine_distance(table: MemoryTable) -> str:
 def pool(
     plan: RecallPlan, arguments: Arguments, dense_score: str, *, extra_scores_sql: str = "", row_filter: str = "true"
 ) -> str:
-    """The CTE `pool` of the rows that the legs found, with every score that can be computed.
+    """Return the CTE `pool` of the rows that the legs found, with every score that can be computed.
 
     `extra_scores_sql` adds rows of scores to those of the legs; `row_filter` is what must still hold of a row `m`.
     """
@@ -166,7 +166,7 @@ pool AS MATERIALIZED (
 
 
 def ordered(plan: RecallPlan, arguments: Arguments) -> str:
-    """The CTE `ordered(id, score, place)` of the plan's fusion."""
+    """Return the CTE `ordered(id, score, place)` of the plan's fusion."""
     return fused(
         plan.fusion,
         arguments,
@@ -177,9 +177,9 @@ def ordered(plan: RecallPlan, arguments: Arguments) -> str:
 
 
 def page(plan: RecallPlan) -> str:
-    """Select the memories of the page in order, each row with the readiness columns of the CTE `gate`.
+    """Return the SELECT of the page: its memories in order, each with the columns of the CTE `gate`.
 
-    Where no memory is found, one row has these columns alone.
+    If no memory is found, there is one row with these columns alone.
     """
     table, query = plan.table, plan.query
     owner = "m.user_id" if "user_id" in table.columns else "NULL::text"

@@ -1,12 +1,12 @@
-"""The lexical leg as the memory API has it: AND first, then OR-broadened, ranked by `ts_rank`.
+"""The lexical leg as memory servers usually rank: by `ts_rank`, rows with every term first, then rows with any term.
 
-Rows that contain every term come first, in the order of `ts_rank` blended with importance. Where they are too few, rows
+Rows that contain every term come first, in the order of `ts_rank` blended with importance. If they are too few, rows
 that contain any term and rank above a floor follow, by `ts_rank` alone. The OR query is made from the parsed AND query
-rather than from the raw words, so no punctuation in a prompt can make it a syntax error. Ties, which the API leaves to
-chance, go to the lower id.
+rather than from the raw words, so no punctuation in a prompt can make it a syntax error. Of equal rows the lower id
+comes first.
 
-A leg is some CTEs, among them `lexical(id, lexical_rank, lexical_score)` and `reach(max_lexical_score)`, the score of a
-row of mean length that contains every term of the query once.
+The leg consists of CTEs, among them `lexical(id, lexical_rank, lexical_score)` and `reach(max_lexical_score)`, the
+score of a row of mean length that contains every term of the query once.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
@@ -25,7 +25,7 @@ def _order(rank: str, sort_by: SortBy) -> str:
 
 
 def _all_rows(table: MemoryTable, where: str, sort_by: SortBy, depth: int) -> str:
-    """The leg of an empty query: all rows, in the order in which the API lists them."""
+    """Return the leg's CTEs for an empty query: all rows, by importance or by date."""
     return f"""
 lexical AS MATERIALIZED (
   SELECT id, row_number() OVER (ORDER BY key DESC, id) AS lexical_rank, 0::float8 AS lexical_score
@@ -40,8 +40,8 @@ def ts_rank_leg(
 ) -> str:
     """Return the CTEs of the leg; an empty query lists all rows.
 
-    Sorting by recency takes the newest rows that contain every term, fills up with rows that contain some, and then
-    orders all of them by date.
+    Sorting by recency takes the newest rows that contain every term, adds rows that contain some, and then orders all
+    of them by date.
     """
     if not query:
         return _all_rows(table, where, sort_by, depth)

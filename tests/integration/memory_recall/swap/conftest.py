@@ -18,7 +18,7 @@ from memory_recall.schema.migrate import MigrationRequest, migrate
 from memory_recall.schema.models_sql import Roles, read_roles
 from memory_recall.schema.revisions import require_schema
 from memory_recall.swap import state_sql
-from memory_recall.swap.process import Measure, SwapOrder, SwapProcess
+from memory_recall.swap.process import Measure, SwapProcess, SwapRequest
 from memory_recall.swap.state_sql import SwapRecord
 from tests.integration.conftest import Database
 from tests.integration.memory_recall.fake_embedder import FakeEmbedder, vector_of
@@ -58,7 +58,7 @@ class SwapBench:
         lock_seconds: float = 20,
     ) -> SwapRecord:
         configured = self.work.embedder if back or target else self.following
-        order = SwapOrder(
+        request = SwapRequest(
             target=None if back else target or self.target(),
             worker=self.work.plan,
             index=IndexParameters(),
@@ -76,7 +76,7 @@ class SwapBench:
             ) as directory,
         ):
             process = SwapProcess(
-                self.source, directory, order, measure=measure, progress=self.work.ear, stop=self.stop
+                self.source, directory, request, measure=measure, progress=self.work.ear, stop=self.stop
             )
             return await process.run()
 
