@@ -30,7 +30,7 @@ class BackgroundTasks:
             task.exception()  # marks it as retrieved
 
     async def close(self) -> None:
-        """Cancel the running tasks and wait until all have ended; those cancelled before are only awaited."""
+        """Cancel the running tasks and wait until all have ended. Tasks already being cancelled are only awaited."""
         for task in self._running:
             if not task.cancelling():
                 task.cancel()

@@ -88,7 +88,7 @@ def caused_by(*kinds: type[BaseException]) -> Callable[[BaseException], bool]:
 
 
 class OutageListener(Protocol):
-    """Is told when the database or the embedder becomes unavailable and when it is available again."""
+    """A listener that is told when the database or the embedder becomes unavailable, and when it is back."""
 
     def outage_began(self, what: str, error: MemoryIndexError) -> None:
         """Report the first failure of an outage, and each later failure that has another reason."""

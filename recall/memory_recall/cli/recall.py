@@ -1,4 +1,4 @@
-"""`memory recall`: recalls memories from the command line, with the SQL statement that serves programs."""
+"""`memory recall`: recalls memories from the command line, in the same way as for a memory server."""
 
 import dataclasses
 import functools

@@ -14,7 +14,7 @@ _SERVICE = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")  # RFC 1035: no digit first
 
 
 def is_trusted_embedder_url(configured: str, named: str, more_hosts: Iterable[str] = ()) -> bool:
-    """Return whether texts may go to the URL `named`, if they may go to `configured` and to the hosts `more_hosts`."""
+    """Return whether texts may go to the URL `named`, given the configured URL and further trusted hosts."""
     mine, other = _parts(configured), _parts(named)
     if other is None:
         return False

@@ -1,8 +1,8 @@
 """A blocking client of the embedding service, for a memory server that embeds memories and queries itself.
 
-The memory server calls these methods in a thread, so they may block. It embeds a memory when it writes it, and ignores
-every error while it recalls. A sensitive text is refused here before any request is made, whatever the caller has
-checked.
+The memory server calls these methods in a thread, so they may block. The server embeds each memory as it is written,
+and ignores every error while recalling. A sensitive text is refused here before any request is made, whatever the
+caller has checked.
 """
 
 from typing import Any

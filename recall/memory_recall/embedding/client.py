@@ -46,7 +46,7 @@ class AsyncEmbedder(ABC):
         return await self._embed(texts, "document")
 
     async def embed_queries(self, texts: Sequence[str]) -> EmbeddedBatch:
-        """Embed many queries, as an evaluation does."""
+        """Embed many queries at once."""
         return await self._embed(texts, "query")
 
     @abstractmethod
@@ -100,7 +100,7 @@ class EmbedderClient(AsyncEmbedder):
         return vector
 
     async def model_info(self) -> ServedModel:
-        """Ask the service which model it serves. Unless dimensions were given, later vectors must have this model's."""
+        """Ask the service for its model. If `dimensions` was None, later vectors must have this model's."""
         info = self._wire.model_info(await self._request("GET", MODELS_PATH))
         if not self._dimensions_given:
             self._wire = replace(self._wire, dimensions=info.dimensions)

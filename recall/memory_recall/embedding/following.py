@@ -25,10 +25,10 @@ class ActiveModel:
 
 
 class FollowingEmbedder:
-    """Embeds queries with the configured embedder first, and with the active model's after a swap. Close it at the end.
+    """Embeds queries with the configured embedder and, after a model swap, with the active model's. Must be closed.
 
     `connect` makes a client from a URL and a model's name. An address that the database names is used only if it is
-    near `base_url` (see `memory_recall.embedding.address_policy`) or its host is among `trusted_hosts`.
+    trusted: by its relation to `base_url` (see `memory_recall.embedding.address_policy`), or as one of `trusted_hosts`.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Measures recall on labelled questions, with the same SQL statement that serves programs.
+"""Measures recall on labelled questions, with the SQL statement that every recall uses.
 
 Questions are embedded in batches first, because a service embeds sixty of them together far faster than one by one;
 then they are recalled concurrently. If the dense leg takes no part in a question that should measure it, the evaluation

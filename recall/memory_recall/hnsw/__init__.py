@@ -1,1 +1,1 @@
-"""The HNSW index: its definition, build, check and repair, and how deep a search goes."""
+"""The HNSW index: its definition, build, check and repair, and how many candidates a search keeps."""

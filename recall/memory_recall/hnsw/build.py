@@ -41,7 +41,7 @@ class BuildSettings:
 
 
 def graph_kib(rows: int, dimensions: int, m: int) -> int:
-    """Estimate the KiB that hold the whole graph while it is built: a vector has 2 bytes a dimension and 2m links."""
+    """Estimate the memory in KiB to build the graph in: each vector has 2 bytes a dimension and 2m links."""
     return int(rows * (2 * dimensions + 2 * m * _NEIGHBOUR_BYTES + _ELEMENT_BYTES) * _SPARE / _KIB)
 
 

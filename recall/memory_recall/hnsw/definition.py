@@ -51,7 +51,7 @@ def hnsw_definition(table: MemoryTable, m: int, ef_construction: int, column: st
 
 
 def find_statement(table: MemoryTable, *, valid_only: bool = True, column: str = EMBEDDING_COLUMN) -> str:
-    """Return the SQL that finds an HNSW index with cosine operators over the whole column; ours wins over others."""
+    """Return SQL that finds an HNSW index with cosine operators over the whole column; our own index comes first."""
     relation = table.qualified.replace("'", "''")
     validity = "AND i.indisvalid AND i.indisready" if valid_only else ""
     ours = hnsw_name(table, column).replace("'", "''")

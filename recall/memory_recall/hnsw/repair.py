@@ -128,7 +128,7 @@ async def _create(connection: Connection, table: MemoryTable, name: str, paramet
 
 
 async def _rebuild(connection: Connection, table: MemoryTable, parameters: IndexParameters) -> None:
-    """Build a new index beside our present one, then replace the old one by it in one transaction."""
+    """Build a new index beside the one that serves, then replace the old one by it in one transaction."""
     ours, beside = hnsw_name(table), f"{hnsw_name(table)}{_BESIDE}"
     await _create(connection, table, beside, parameters)
     exchange = (
@@ -145,7 +145,7 @@ async def _rebuild(connection: Connection, table: MemoryTable, parameters: Index
 
 
 async def _drop_beside(connection: Connection, table: MemoryTable) -> None:
-    """Drop the new index, finished or not, that an interrupted rebuild left beside our present one."""
+    """Drop the new index, finished or not, that an interrupted rebuild left beside the one that serves."""
     await _run(connection, f"DROP INDEX CONCURRENTLY IF EXISTS {table.in_schema(hnsw_name(table) + _BESIDE)}")
 
 

@@ -29,7 +29,7 @@ _SPARSELY_LINKED = _Effort(margin=4, rows=6_250, filtered_rows=6_250)
 class SearchedGraph:
     """The index that will be searched: about how many rows it holds, and with which parameters it was built.
 
-    An unknown index is searched as one of few links, which costs time but finds no less.
+    An index with unknown parameters is searched like one with few links, which is slower but finds no less.
     """
 
     rows: float = 0.0
@@ -47,7 +47,7 @@ class SearchedGraph:
         return min(round(wanted), _MAX_EF_SEARCH)
 
     def filtered_depth(self, depth: int) -> int:
-        """Return how many rows a filtered scan has to find for the nearest `depth` to be taken from them.
+        """Return how many matching rows a filtered scan must find, of which the leg then takes the nearest `depth`.
 
         An iterative scan runs in rounds and ends as soon as it has found that many, although a later round might find
         nearer rows.

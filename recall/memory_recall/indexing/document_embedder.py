@@ -24,5 +24,5 @@ class RowEmbedder(Protocol):
     """An embedder outside the cluster, which sends the text of a row only if the row is still not sensitive."""
 
     async def embed_rows(self, rows: list[PendingRow], /) -> tuple[list[PendingRow], EmbeddedBatch | None]:
-        """Embed those rows that may still be sent; return them and their vectors, or no rows and None."""
+        """Embed those rows that may still be sent. Return them with their vectors, or an empty list and None."""
         ...

@@ -37,7 +37,7 @@ class RateLimits:
 
 
 class EgressFilter:
-    """Selects, by a look at the database, the rows whose texts may still leave the cluster."""
+    """Asks the database which rows have texts that may still leave the cluster."""
 
     def __init__(self, session: Session, table: str) -> None:
         self._session = session
@@ -45,7 +45,7 @@ class EgressFilter:
         self._one_at_a_time = asyncio.Lock()
 
     async def __call__(self, rows: Sequence[PendingRow]) -> list[PendingRow]:
-        """Return those rows that are still neither sensitive nor deleted and have the same text, in order."""
+        """Return those rows that are still neither sensitive nor deleted and whose text has not changed, in order."""
         async with self._one_at_a_time:
             return await self._session.run(partial(self._allowed, rows))
 
@@ -86,7 +86,7 @@ class HostedEmbedder:
         return await self._client.embed_documents(texts)
 
     async def embed_rows(self, rows: list[PendingRow]) -> tuple[list[PendingRow], EmbeddedBatch | None]:
-        """Embed those rows whose text may leave the cluster; return these rows and their vectors, or no rows and None.
+        """Embed those rows whose text may leave the cluster. Return them with their vectors, or an empty list and None.
 
         What may leave the cluster is checked anew before each attempt.
 

@@ -28,7 +28,7 @@ def next_threshold(threshold: float, report: IndexReport) -> float:
 
 @dataclass
 class IndexChecker:
-    """Repairs an index whose recall is below `threshold`. It looks every `every_seconds`; 0 disables it."""
+    """Checks the index every `every_seconds` (0: never) and repairs it if its recall is below `threshold`."""
 
     parameters: IndexParameters
     threshold: float

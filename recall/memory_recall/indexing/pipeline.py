@@ -31,7 +31,7 @@ _CHARACTERS_PER_TOKEN = 4  # of English prose; the embedder counts exactly, an e
 
 @dataclass(frozen=True)
 class BatchLimits:
-    """The most tokens (estimated) and rows of one request; a longer row is sent in a request of its own."""
+    """The limits of one request, in estimated tokens and in rows. A single row beyond them is sent alone."""
 
     tokens: int = 2048
     rows: int = 32

@@ -89,7 +89,7 @@ class WorkerMetrics:
 
 
 class Progress(OutageListener, Protocol):
-    """Is told how far the work is, and when the database or the embedder is unavailable."""
+    """A listener that is told how far the work is, and when the database or the embedder is unavailable."""
 
     def started(self, total: int) -> None:
         """Report the number of rows to embed."""

@@ -76,7 +76,7 @@ async def record_failures(
 
 
 async def forget_settled(connection: Connection, table: MemoryTable, column: VectorColumn = ACTIVE) -> None:
-    """Delete the failures of rows that have a vector now, have another text, or may not have a vector any more."""
+    """Delete failures that no longer count: the row has a vector, has another text, or may not have a vector."""
     with translated("clearing settled failures"):
         await connection.execute(
             f"DELETE FROM {table.own(column.failures)} f WHERE NOT EXISTS ("

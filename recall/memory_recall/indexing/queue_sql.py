@@ -100,7 +100,7 @@ class PendingQueue:
         )
 
     async def page(self, connection: Connection, after: int, partition: Partition, limit: int) -> Page:
-        """Read the due rows after the id `after`, in the order of ids; none if the column is another model's now."""
+        """Read the due rows after the id `after`, in the order of ids; none if the column has another model now."""
         with translated("reading pending rows"):
             rows = await connection.fetch(self._page, partition.index, partition.count, after, limit, self._model_id)
         due = [PendingRow(row["id"], row["content"], row["hash"]) for row in rows if row["content"] is not None]
@@ -170,7 +170,7 @@ def _sweep_statement(table: MemoryTable, column: VectorColumn) -> str:
 
 
 async def still_shareable(connection: Connection, table: MemoryTable, rows: Sequence[PendingRow]) -> list[PendingRow]:
-    """Return those rows that are still neither sensitive nor deleted and have the same text, in order."""
+    """Return those rows that are still neither sensitive nor deleted and whose text has not changed, in order."""
     with translated("checking rows before they are sent"):
         found = await connection.fetch(
             f"SELECT m.id FROM {table.qualified} m JOIN unnest($1::bigint[], $2::text[]) AS v(id, hash) "
@@ -184,7 +184,7 @@ async def still_shareable(connection: Connection, table: MemoryTable, rows: Sequ
 
 
 async def first_shareable(connection: Connection, table: MemoryTable, limit: int) -> list[PendingRow]:
-    """Read the first `limit` rows, by id, that may have a vector, whether they have one or not."""
+    """Read the first `limit` rows that are neither sensitive nor deleted, by id, with or without a vector."""
     with translated("reading texts"):
         records = await connection.fetch(
             f"SELECT id, content, {table.own('memory_index_text_hash')}(content) AS hash FROM {table.qualified} "

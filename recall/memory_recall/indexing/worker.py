@@ -97,8 +97,8 @@ def worker_session(
 ) -> Session:
     """Make a worker's database session, whose vectors the triggers of a model swap accept.
 
-    The statement that stores a vector compares the vector's model with the column's, in a transaction that reads what
-    is committed now. A setting of the session tells the triggers so.
+    A setting of the session tells these triggers that each vector's model is checked: the statement that stores a
+    vector compares its model with the column's, in a transaction that reads what is committed now.
     """
     return Session(
         source,
@@ -112,7 +112,7 @@ def worker_session(
 
 
 def writer_session(source: DsnSource, plan: WorkerPlan, progress: Progress) -> Session:
-    """Make a worker's database session that can also write vectors."""
+    """Make a worker's database session with which vectors can be written."""
 
     async def prepare(connection: Connection) -> None:
         table = await require_schema(connection, plan.table)

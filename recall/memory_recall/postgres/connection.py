@@ -122,7 +122,7 @@ async def connect(
 
 @asynccontextmanager
 async def opened(source: DsnSource, application_name: str) -> AsyncIterator[Connection]:
-    """Open one connection for the block, and cut it when the block ends.
+    """Open one connection, and drop it when the block ends.
 
     Raises:
         DatabaseUnreachable, InvalidConfiguration: see `connect`.

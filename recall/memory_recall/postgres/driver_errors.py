@@ -61,7 +61,7 @@ def _from_postgres(error: asyncpg.PostgresError, action: str) -> MemoryIndexErro
 
 
 def translate(error: BaseException, action: str) -> MemoryIndexError:
-    """Return our error for an error of the driver, and clear what the original error tells about data."""
+    """Return our error for an error of the driver, and clear everything in the original that may quote data."""
     if isinstance(error, asyncpg.PostgresError):
         result = _from_postgres(error, action)
     elif isinstance(error, asyncpg.ClientConfigurationError):

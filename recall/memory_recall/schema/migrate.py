@@ -139,7 +139,7 @@ class _Run:
         return table
 
     async def _begin_own_version_table(self, table: MemoryTable) -> None:
-        """Create the table's own version table, with the revision from the one that releases up to 0005 share."""
+        """Create the table's own version table; copy the revision from the shared one of releases up to 0005."""
         own, shared = await own_revision(self._connection, table), await shared_revision(self._connection, table)
         if own is None and shared is not None:
             await self._alembic(table, command.stamp, shared)
@@ -179,14 +179,14 @@ class _Run:
         await self._check_existing_vectors(table)
 
     async def _may_be_replaced(self, table: MemoryTable) -> bool:
-        """Return whether the column may get other dimensions: if so requested, without vectors and without a swap."""
+        """Return whether the embedding column may be replaced: on request, if it is empty and no swap is open."""
         if self._request.existing_vectors != "discard" or table.standby_dimensions is not None:
             return False
         empty = f"SELECT NOT EXISTS (SELECT FROM {table.qualified} WHERE {EMBEDDING_COLUMN} IS NOT NULL)"
         return await self._changes(table).value(empty) is True
 
     async def _drop_empty_column(self, table: MemoryTable) -> None:
-        """Drop the column and its triggers. If a vector was stored meanwhile, a constraint fails and all stays."""
+        """Drop the empty embedding column and its triggers. This fails if a vector was stored meanwhile."""
         state, models = table.own("memory_index_state"), table.own("memory_index_models")
         statements = [
             f"ALTER TABLE {table.qualified} ADD CONSTRAINT memory_index_replaced CHECK ({EMBEDDING_COLUMN} IS NULL)",
@@ -218,7 +218,7 @@ class _Run:
             )
 
     async def _adopt_model(self, table: MemoryTable) -> None:
-        """Make the requested model the active one, and refuse that if the table holds another model's vectors."""
+        """Make the requested model the active one. Refuse this if the table holds another model's vectors."""
         model = self._request.model
         state, models = table.own("memory_index_state"), table.own("memory_index_models")
         with translated("checking the active model"):

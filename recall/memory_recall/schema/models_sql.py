@@ -123,8 +123,7 @@ async def require_active(connection: AnyConnection, table: MemoryTable, model: R
 
 
 async def confirm_model(connection: AnyConnection, table: MemoryTable, served: ServedModel) -> RecordedModel:
-    """Return the active model after checking that the embedder serves it; record the digest of its weights if there is
-    none.
+    """Return the active model, provided that the embedder serves it; record the digest of its weights the first time.
 
     Raises:
         ModelMismatch, DimensionMismatch: the embedder does not serve the active model.

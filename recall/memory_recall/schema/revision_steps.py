@@ -1,4 +1,4 @@
-"""Runs the statements of the schema's revisions. It is not part of ddl.py, which must not import Alembic."""
+"""Runs the statements of the schema's revisions. This is not in ddl.py, which must not import Alembic."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""Reads the schema revision of a table. It is not part of migrate.py, because this must not import Alembic."""
+"""Reads the schema revision of a table. This is not in migrate.py, since reading must not import Alembic."""
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
 from memory_recall.errors import SchemaBehind

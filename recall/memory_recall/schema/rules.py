@@ -41,7 +41,7 @@ _BATCH = 2000  # rows that lose their vector in one statement
 
 @dataclass(frozen=True)
 class Function:
-    """The definition of a function of ours. `search_path` is empty if the body names everything in full."""
+    """The definition of one of our functions. `search_path` is empty if the body names everything in full."""
 
     name: str
     arguments: str
@@ -76,7 +76,7 @@ class Function:
 
 @dataclass(frozen=True)
 class Trigger:
-    """The definition of a trigger of ours. `firing` stands before the table's name, `each` after it."""
+    """The definition of one of our triggers; its SQL has `firing` before the table's name and `each` after it."""
 
     name: str
     firing: str
@@ -207,11 +207,12 @@ def standby_guard(table: MemoryTable) -> Function:
 
 
 def update_trigger(table: MemoryTable) -> Trigger:
-    """Return the trigger that applies the rules of the active column to updates.
+    """Return the trigger that enforces the rules of the active column on updates.
 
-    Its name sorts last, so that it runs after other triggers and sees their changes. Its condition spares the call of
-    the function when a vector is written back, by far the most frequent update. Postgres binds the condition to the
-    columns and not to their names, so a swap, which exchanges the names, makes the trigger again.
+    Its name sorts last, so that it runs after other triggers and sees their changes. Its condition is false when a
+    vector is written back, by far the most frequent update, so the function is not called then. The condition belongs
+    to columns, not to their names; a swap, which exchanges the names of the two vector columns, therefore creates the
+    trigger again.
     """
     condition = (
         f"((new.{ACTIVE.name} IS NULL) OR (NOT {table.shareable('new')}) OR (new.content IS DISTINCT FROM old.content))"
@@ -277,7 +278,7 @@ class Differences:
     another_table: bool = False
 
     def __bool__(self) -> bool:
-        """Whether anything differs."""
+        """Whether any rule differs."""
         return bool(self.functions or self.triggers or self.columns or self.indexes or self.another_table)
 
     def __str__(self) -> str:
@@ -369,7 +370,7 @@ async def describe_differences(connection: AnyConnection, table: MemoryTable) ->
 
 
 async def restore(changes: TableChanges, found: Differences) -> None:
-    """Restore the rules that differ, then clear vectors that were written against them meanwhile."""
+    """Restore the rules that differ, and clear the vectors of rows that may not have one."""
     table = changes.table
     for function in found.functions:
         await changes.run_together(_replace(table, function))

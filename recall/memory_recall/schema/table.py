@@ -1,14 +1,14 @@
-"""The table of memories as found in the catalog, and the SQL expressions that follow from it.
+"""The table of memories as found in the catalog, and the SQL expressions that depend on it.
 
-The table may be older than we are, so nothing about it is assumed: which schema it lives in (found once through the
-session's search_path, quoted in full afterwards), whether `is_sensitive` is a boolean or an integer, and in which
+The table may be older than this program, so nothing about it is assumed: which schema it lives in (found once through
+the session's search_path, quoted in full afterwards), whether `is_sensitive` is a boolean or an integer, and in which
 schema pgvector's types are. Every other module takes its predicates from here, so "sensitive" has a single definition.
 An unknown sensitivity (NULL) counts as sensitive: a vector that was not made can still be made later.
 
 Two columns may hold vectors. `embedding` is what recalls read. `embedding_standby` exists only from the start of a
 model swap until the swap is finished or aborted: before the flip it takes the next model's vectors, after the flip it
 keeps the previous model's for a rollback. The flip exchanges the names of both columns and of what belongs to them, so
-every other part of the program only ever says which of the two it means.
+a column's name always says which of these purposes it has.
 
 Our own tables and functions live in the schema of the memories. The first table of a schema that was migrated owns the
 plain names, which releases up to 0005 use for every table; any other table's names end in `__` and its own name.

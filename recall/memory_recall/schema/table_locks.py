@@ -32,7 +32,7 @@ def wait_for_maintenance(table: MemoryTable) -> list[str]:
 
 @asynccontextmanager
 async def locked_session(source: DsnSource, patience_seconds: float) -> AsyncIterator[Connection]:
-    """Open the only session of its database that may change the schema or build the vector index.
+    """Open a session that holds the database's one lock for changing the schema or building the vector index.
 
     Raises:
         LockNotAvailable: another session has held the lock for `patience_seconds`.

@@ -58,11 +58,11 @@ class _Attempt:
 class HybridRecall:
     """Recalls memories by a lexical and a dense leg. Safe for concurrent use; close it when the process ends.
 
-    `pool` (of asyncpg) and the embedder stay the caller's to close. `lexical` chooses the lexical leg: "bm25", or
-    "ts_rank" for a memory server's usual ranking. `time_budget` (seconds) covers all of a recall, `embedding_budget`
-    (seconds) the embedding of its query. `require_index` False searches without an HNSW index, too. `observe` is called
-    with every result, `temporal` finds the time that a query names, and `parallel_legs` False keeps every recall on one
-    connection.
+    `pool` (of asyncpg) and the embedder are closed by the caller. `lexical` chooses the lexical leg: "bm25", or
+    "ts_rank" to rank as the memory server itself does. `time_budget` (seconds) covers all of a recall,
+    `embedding_budget` (seconds) the embedding of its query. `require_index` False searches without an HNSW index, too.
+    `observe` is called with every result, `temporal` finds the time that a query names, and `parallel_legs` False keeps
+    every recall on one connection.
 
     Raises:
         InvalidInput: `lexical` is unknown, or `embedding_budget` is not below `time_budget`.
@@ -202,7 +202,7 @@ class HybridRecall:
         return answer
 
     def _may_use_two_connections(self, plan: RecallPlan) -> bool:
-        """Return whether the legs run in parallel, which they may as long as no other recall needs the processors.
+        """Return whether the legs run in parallel: in a large table, while no other recall needs the processors.
 
         A recall that has one connection never waits for a second one. An explained recall is one statement.
         """

@@ -29,7 +29,7 @@ def _cleaned(text: object) -> object:
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedQuery:
-    """A query's vector and the name of its model, which must be that of the table's vectors; None is not compared."""
+    """A query's vector and its model's name, which must be that of the table's vectors; None is not compared."""
 
     vector: list[float]
     model: str | None
@@ -37,7 +37,7 @@ class EmbeddedQuery:
 
 @dataclass(frozen=True, slots=True)
 class RecallQuery:
-    """The query of a recall, with all that may be chosen for it.
+    """What is searched for in a recall, and how.
 
     `text` is the query; NUL, lone surrogates and what exceeds 50,000 characters are taken out. The result is a page of
     at most `limit` memories (1 to 500) after the first `offset` (0 or more). A `sensitive` query is never sent to a
@@ -67,7 +67,7 @@ class RecallQuery:
 
     @property
     def ranked(self) -> bool:
-        """Whether the answer is ordered by scores, and not by dates or, without a text, by importance."""
+        """Whether the result is ordered by score. Otherwise it is ordered by date or importance."""
         return bool(self.text) and self.sort_by is not SortBy.RECENCY
 
 

@@ -74,7 +74,7 @@ class BudgetedQueryEmbedder:
         return outcome
 
     def follow(self, active: ActiveModel, embedder: QueryEmbedder | None, reason: Degraded) -> bool:
-        """Change to an embedder of the active model; return whether embedding the query again may cure the degradation.
+        """Change to an embedder of the active model; return whether embedding the query again may help.
 
         `embedder` is the one that the query went to; another recall may have changed the embedder meanwhile.
         """

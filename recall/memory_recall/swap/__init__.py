@@ -1,1 +1,1 @@
-"""Model swaps: replacing the embedding model while recalls go on, by one that passes a measurement."""
+"""Model swaps: the embedding model is replaced while recalls go on, if the next one passes a measurement."""

@@ -14,7 +14,7 @@ from enum import StrEnum
 
 
 class Stage(StrEnum):
-    """The stage of a swap."""
+    """The stages of a swap."""
 
     PLANNED = "planned"
     FILLING = "filling"
@@ -46,7 +46,7 @@ QUARANTINE_SHARE = 0.01  # of the rows; more of them without a vector of the nex
 
 
 class Action(StrEnum):
-    """The next action of a swap."""
+    """The actions of a swap."""
 
     ADD_COLUMN = "add column"
     FILL = "fill"
@@ -59,7 +59,7 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fill:
-    """How far the standby column is filled: counts of rows that may have a vector, still lack it, are quarantined."""
+    """How many rows should have a vector of the next model, how many still lack it, and how many are quarantined."""
 
     wanted: int
     pending: int
@@ -78,7 +78,7 @@ class Fill:
 
 @dataclass(frozen=True, slots=True)
 class SwapFacts:
-    """The facts of one decision.
+    """The facts from which the next action of a swap is decided.
 
     `gated` says that the next model must pass a measurement, `passed` whether it has (None: not yet measured in this
     run).

@@ -48,7 +48,7 @@ class SwapRequest:
     """The request for a swap.
 
     `target` None returns to the previous model. `flip` False stops before the flip. `lock_seconds` limits the attempts
-    to get the short lock of the table that adding the column and the flip need.
+    to lock the table for a moment, which is needed to add the column and to flip.
     """
 
     target: ServedModel | None
@@ -59,7 +59,7 @@ class SwapRequest:
 
 
 class SwapProcess:
-    """One run of one swap.
+    """One run of a swap, which a later run can continue.
 
     Args:
         source: where the connection string is read at each connect.
@@ -152,7 +152,7 @@ class SwapProcess:
         return found
 
     async def _open(self, connection: Connection) -> None:
-        """Continue the open swap, which must be the requested one; if no swap is open, open the requested one."""
+        """Continue the open swap, which must be the requested one, or open the requested one if no swap is open."""
         table = await self._table(connection)
         found = await state_sql.latest(connection, table)
         target = self._request.target

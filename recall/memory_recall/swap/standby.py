@@ -78,7 +78,7 @@ class _Filler:
     pipeline: tuple[tuple[int, bool], Pipeline] | None = None
 
     async def fill(self) -> float | None:
-        """Make one pass unless another process fills; return the seconds to pause, or None if no swap is open."""
+        """Make one pass unless another process fills. Return the seconds to pause, or None without an open swap."""
         table = await self.reader.run(lambda connection: require_schema(connection, self.plan.table))
         following = (await self.reader.run(lambda connection: read_roles(connection, table))).next
         if following is None or table.standby_dimensions != following.dimensions:

@@ -139,7 +139,7 @@ async def advance(
     message: str = "",
     gate: Mapping[str, Any] | None = None,
 ) -> None:
-    """Move the swap to another stage, from the stage in which it was read.
+    """Move the swap from the stage in which it was read to another one.
 
     Raises:
         SwapInProgress: another process has moved the swap meanwhile.
@@ -199,7 +199,7 @@ async def flip(connection: Connection, table: MemoryTable, swap: SwapRecord, *, 
     """In one transaction, make the next model the active one, and its column the one that recalls read.
 
     Raises:
-        SwapInProgress: the swap is not in the stage in which it was read.
+        SwapInProgress: another process has moved the swap meanwhile.
         LockNotAvailable: the table stayed in use by other sessions.
     """
     state, swaps = table.own("memory_index_state"), table.own("memory_index_swaps")
@@ -231,7 +231,7 @@ async def end(
     """Finish or abort the swap and drop the standby column, in one transaction.
 
     Raises:
-        SwapInProgress: the swap is not in the stage in which it was read.
+        SwapInProgress: another process has moved the swap meanwhile.
     """
     state, swaps = table.own("memory_index_state"), table.own("memory_index_swaps")
 
@@ -330,7 +330,7 @@ async def build_standby_index(connection: Connection, table: MemoryTable, parame
 
 
 async def count_shareable(connection: AnyConnection, table: MemoryTable) -> int:
-    """Count the rows that may have a vector."""
+    """Count the rows that may have a vector: those that are neither sensitive nor deleted."""
     with translated("counting rows"):
         count: int = await connection.fetchval(f"SELECT count(*) FROM {table.qualified} WHERE {table.shareable()}")
     return count

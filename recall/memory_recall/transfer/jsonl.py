@@ -1,7 +1,7 @@
 """Reads memories from JSON lines, checking every line before anything is stored.
 
-Each line is one memory, a `MemoryLine`; labelled sets name the memory's user `conv`. Error messages name the line and
-the field and never quote the value, which is somebody's memory.
+Each line is one memory, a `MemoryLine`; in a labelled set the field `conv` names the memory's user. Error messages name
+the line and the field and never quote the value, which is somebody's memory.
 """
 
 from collections.abc import Iterable, Iterator

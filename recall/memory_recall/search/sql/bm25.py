@@ -41,8 +41,8 @@ class CollectionStatistics:
     def rare_rows(self) -> int:
         """How many rows are read, at most, for the rarest terms of known frequency together.
 
-        The larger the table, the further the rows that one more term would bring in rank below the best. With these
-        numbers (949 of 100,000 rows, 3,000 of a million) .998 and .987 of an unbounded BM25's top ten are found.
+        In a larger table, the rows that one more term adds rank further below the best. With these numbers (949 of
+        100,000 rows, 3,000 of a million) .998 and .987 of an unbounded BM25's top ten are found.
         """
         return max(_LEAST_RARE_ROWS, round(_RARE_ROWS_SCALE * math.sqrt(self.rows)))
 
@@ -79,7 +79,7 @@ terms AS MATERIALIZED (
 
 
 def _matching(table: MemoryTable, where: str, query: str, limit: int) -> str:
-    """Return a subquery of the rows that match a tsquery, with what the rough ranking needs of them."""
+    """Return a subquery of the rows that match a tsquery: id, stored size, term frequency, and `inside` the filter."""
     return f"""
     SELECT m.id, {_BYTES} AS bytes, {frequency("m.search_vector", query)} AS times,
            {where} AS inside
@@ -138,7 +138,7 @@ combined AS (SELECT * FROM paired UNION ALL SELECT * FROM filler),"""
 
 
 def _rare(found: str, rows: str, rare_rows: str) -> str:
-    """Return the CTEs `rare(n, query)`, which terms are rare, and `postings`, the rows that contain them.
+    """Return the CTEs `rare(n, query)` of rare terms, and `postings` of the rows that contain them.
 
     Rare are all terms that ANALYZE does not list as common. So are the rarest of the listed terms, as long as their
     expected rows and the rows found for the unlisted terms stay below `rare_rows` together.

@@ -65,7 +65,7 @@ def idf(rows: str, df: str) -> str:
 
 
 def ranked(depth: int, rows: str) -> str:
-    """Return the CTEs `lexical(id, lexical_score, lexical_rank)` and `reach(max_lexical_score)` over `scored`."""
+    """Return the CTEs `lexical(id, lexical_score, lexical_rank)` and `reach(max_lexical_score)`, from `scored`."""
     return f"""lexical AS MATERIALIZED (
   SELECT id, lexical_score, CASE WHEN lexical_score > 0 AND place <= {depth} THEN place END AS lexical_rank
     FROM (SELECT *, row_number() OVER (ORDER BY lexical_score DESC, id) AS place FROM scored) ranked

@@ -60,7 +60,9 @@ async def execute(connection: AnyConnection, plan: RecallPlan) -> Answer:
 
 
 async def execute_parallel(connections: tuple[AnyConnection, AnyConnection], plan: RecallPlan) -> Answer:
-    """Send both legs at once, then their fusion; if Postgres refuses one of these, the lexical statement alone.
+    """Send the statements of both legs at once, then that of their fusion.
+
+    If Postgres refuses one of them, the lexical statement alone is sent.
 
     Raises:
         DatabaseUnreachable: either connection failed.

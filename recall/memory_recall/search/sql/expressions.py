@@ -1,4 +1,4 @@
-"""SQL that the Postgres and SQLite recalls share: a memory's columns, the mask of a sensitive one, a score."""
+"""SQL that the Postgres and SQLite recalls share: a memory's columns, the mask for sensitive text, and a score."""
 
 from memory_recall.search.fusion import SortBy
 from memory_recall.search.result import MEMORY_FIELDS
@@ -20,6 +20,6 @@ def memory_columns(*, sensitive: str, owner: str, score: str) -> str:
 
 
 def blended(lexical_rank: str, sort_by: SortBy) -> str:
-    """Return SQL for the weighted sum of a lexical rank and row `m`'s importance, a memory server's usual order."""
+    """Return SQL for a weighted sum of a lexical rank and row `m`'s importance, as the memory server orders rows."""
     of_rank, of_importance = _BLEND_BY_IMPORTANCE if sort_by is SortBy.IMPORTANCE else _BLEND
     return f"({lexical_rank} * {of_rank} + coalesce(m.importance, 0) * {of_importance})"

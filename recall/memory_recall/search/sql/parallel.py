@@ -43,8 +43,7 @@ class DenseRows:
 class LexicalRows:
     """What the lexical leg found: ids with their scores, and the query's terms (each a tsquery) with their weights.
 
-    `open` says whether the dense leg may take part; then rows that the lexical leg ranks have a cosine if they have a
-    vector.
+    `open` says whether the dense leg may take part. If so, each ranked row that has a vector also has a cosine.
     """
 
     open: bool
@@ -56,7 +55,7 @@ class LexicalRows:
 
 
 def is_worth_splitting(plan: RecallPlan) -> bool:
-    """Return whether the legs of this recall take long enough to be worth two connections."""
+    """Return whether the legs of this recall take so long that two connections save time."""
     large = plan.statistics is not None and plan.statistics.rows >= WORTH_SPLITTING
     return large and plan.dense is not None and plan.query.mode == "hybrid" and not plan.lexical_is_final
 
@@ -97,7 +96,7 @@ SELECT (SELECT open FROM gate) AS open, coalesce(array_agg(id), '{{}}') AS ids,
 
 
 def fusion_statement(plan: RecallPlan, dense: DenseRows, lexical: LexicalRows) -> Statement:
-    """Return the statement that fuses both legs and selects the page; a dense leg that is not open is left out."""
+    """Return the statement that fuses both legs and selects the page, without a dense leg that is not `open`."""
     plan = plan if dense.open and lexical.open else plan.without_dense(Degraded.MODEL_MISMATCH)
     arguments = Arguments()
     where = postgres_conditions(plan.query.filters, arguments, plan.table)
@@ -127,7 +126,7 @@ dense AS MATERIALIZED (
 
 
 def _given_lexical(plan: RecallPlan, arguments: Arguments, found: LexicalRows) -> str:
-    """Return the lexical leg's CTEs from its rows; only rows that the dense leg alone found are still to be scored."""
+    """Return the lexical leg's CTEs from its rows; only rows that the dense leg alone found are yet to be scored."""
     assert plan.statistics is not None  # noqa: S101  (see is_worth_splitting)
     rows = arguments.add(float(plan.statistics.rows), "float8")
     mean = arguments.add(max(plan.statistics.mean_length, 1.0), "float8")

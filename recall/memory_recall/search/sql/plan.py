@@ -51,13 +51,13 @@ class RecallPlan:
 
     @property
     def depth(self) -> int:
-        """How many rows each leg gives; BM25 gives as many without a dense leg, for importance to order the same."""
+        """How many rows each leg gives; BM25 as many without a dense leg, so that importance reorders the same rows."""
         wanted = self.query.limit + self.query.offset
         return wanted if self.lexical_is_final and self.dense is None else max(DENSE_DEPTH, wanted)
 
     @property
     def lexical_is_final(self) -> bool:
-        """Whether the lexical leg ranks by `ts_rank`, whose order already includes importance."""
+        """Whether the lexical order is final, as that of `ts_rank` is, since it includes importance."""
         return self.lexical == "ts_rank" or self.statistics is None or not self.query.ranked
 
     def without_dense(self, refusal: Degraded) -> "RecallPlan":

@@ -67,7 +67,7 @@ class Readiness:
 
 
 async def read_readiness(connection: AnyConnection, name: str, column: VectorColumn = ACTIVE) -> Readiness:
-    """Read the table's shape, its index, our state tables and pgvector's version from the catalog.
+    """Read the table's columns, its vector index, our tables beside it and pgvector's version from the catalog.
 
     Raises:
         DatabaseUnreachable: the connection failed.

@@ -94,7 +94,7 @@ def _may_take_part(plan: RecallPlan, dense: DenseLeg, arguments: Arguments) -> s
 
 
 def dense_leg(plan: RecallPlan, where: str, vector: str) -> str:
-    """Return the CTE `dense(id, dense_rank, dense_score)`: the nearest rows, by rank from one, and their cosines."""
+    """Return the CTE `dense(id, dense_rank, dense_score)`: the nearest rows, ranked from one, with their cosines."""
     if plan.dense is None:
         return NO_DENSE_LEG
     column, graph = plan.dense.column.name, plan.dense.graph
@@ -177,7 +177,7 @@ def ordered(plan: RecallPlan, arguments: Arguments) -> str:
 
 
 def page(plan: RecallPlan) -> str:
-    """Return the SELECT of the page: its memories in order, each with the columns of the CTE `gate`.
+    """Return the final SELECT: the memories of the page in order, each with the columns of the CTE `gate`.
 
     If no memory is found, there is one row with these columns alone.
     """

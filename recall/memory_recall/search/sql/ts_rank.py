@@ -1,4 +1,4 @@
-"""The lexical leg as memory servers usually rank: by `ts_rank`, rows with every term first, then rows with any term.
+"""The lexical leg as the memory server itself ranks: by `ts_rank`, rows with every term before rows with any term.
 
 Rows that contain every term come first, in the order of `ts_rank` blended with importance. If they are too few, rows
 that contain any term and rank above a floor follow, by `ts_rank` alone. The OR query is made from the parsed AND query
