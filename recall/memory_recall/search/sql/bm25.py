@@ -79,7 +79,7 @@ terms AS MATERIALIZED (
 
 
 def _matching(table: MemoryTable, where: str, query: str, limit: int) -> str:
-    """Return a subquery of the rows that match a tsquery: id, stored size, term frequency, and `inside` the filter."""
+    """Return a subquery of the rows that match a tsquery: id, size, term frequency, and whether the filters hold."""
     return f"""
     SELECT m.id, {_BYTES} AS bytes, {frequency("m.search_vector", query)} AS times,
            {where} AS inside

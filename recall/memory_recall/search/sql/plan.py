@@ -57,7 +57,7 @@ class RecallPlan:
 
     @property
     def lexical_is_final(self) -> bool:
-        """Whether the lexical order is final, as that of `ts_rank` is, since it includes importance."""
+        """Whether the order of the lexical leg is final: that of `ts_rank` includes importance already."""
         return self.lexical == "ts_rank" or self.statistics is None or not self.query.ranked
 
     def without_dense(self, refusal: Degraded) -> "RecallPlan":

@@ -67,7 +67,7 @@ class Readiness:
 
 
 async def read_readiness(connection: AnyConnection, name: str, column: VectorColumn = ACTIVE) -> Readiness:
-    """Read the table's columns, its vector index, our tables beside it and pgvector's version from the catalog.
+    """Read from the catalog the table's columns, its vector index, the tables of models, and pgvector's version.
 
     Raises:
         DatabaseUnreachable: the connection failed.
