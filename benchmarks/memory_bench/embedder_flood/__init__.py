@@ -1,1 +1,1 @@
-"""A flood of requests to a real server, 30 % of them malformed, during which it must stay up and not grow."""
+"""Sends a real embedder a flood of requests, 30 % of them malformed, under which its memory must not grow."""

@@ -1,4 +1,4 @@
-"""The requests: valid ones, malformed ones from a list, and malformed ones generated from the OpenAPI description."""
+"""Makes the requests of the flood: valid ones, malformed ones from a list, and ones that violate the OpenAPI schema."""
 
 import json
 import random
@@ -64,7 +64,7 @@ _NO_JSON = [
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One POST to /v1/embeddings."""
+    """One POST request to /v1/embeddings."""
 
     body: bytes
     content_type: str
@@ -86,7 +86,7 @@ def requests(count: int, openapi: dict[str, Any], number: int) -> Iterator[Reque
 
 
 def malformed_by_hand() -> list[bytes]:
-    """Return the malformed bodies of the list: mistakes of programs, and what only an attacker sends."""
+    """Return the malformed bodies that are listed in this module: mistakes of programs, and attacks."""
     return [json.dumps(value).encode() for value in _WRONG_VALUES] + _NO_JSON
 
 

@@ -23,7 +23,7 @@ SELECT {_COLUMNS}, 1 - (embedding <=> $1::real[]::halfvec) AS similarity
 
 
 async def recall(pool: Any, text: str, vector: list[float], limit: int) -> list[int]:  # noqa: ANN401  (asyncpg's pool)
-    """Return the ids of the first `limit` rows."""
+    """Return the ids of the first `limit` rows by the plain design, best first."""
     async with pool.acquire() as connection:
         lexical = await connection.fetch(_LEXICAL, text)
         dense = await connection.fetch(_DENSE, vector)

@@ -1,8 +1,9 @@
-"""The candidates and scores of both legs for every question of a set, gathered once so that any fusion can be tried.
+"""Gathers the candidates and scores of both legs for every question of a set once, so that any fusion can be tried.
 
-The lexical leg here is an unbounded BM25 by the `bm25s` library over the very lexemes that Postgres made; the dense leg
-compares with every vector. Both are cut off where the statement cuts them off, and a candidate that only one leg found
-gets its score in the other, as in the statement. So this evidence also shows what the statement's own budget costs.
+The lexical leg here is an unbounded BM25 by the `bm25s` library over the lexemes that Postgres made; the dense leg
+compares the query with every vector. Both legs end at the same depth as in the recall statement (the SQL of
+`memory_recall.search`), and a candidate that only one leg found gets its score in the other leg too. So this evidence
+also shows what the statement's candidate budget costs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,8 +28,9 @@ Scores = NDArray[np.float64]
 class Evidence:
     """The candidates of one question, and its unbounded lexical and dense rankings.
 
-    `max_lexical_score` is what the rarest words of the question could score at most, the scale of lexical scores.
-    `whole_query_score` is what all its words together could score. `complete` holds candidates with every word of it.
+    `max_lexical_score` is the score of a row with every word of the question, at most that of the few rarest
+    possible words; lexical scores are scaled by it. `whole_query_score` is the same without that limit. `complete`
+    holds the ids of candidates that contain every word of the question.
     """
 
     query: Query
@@ -43,7 +45,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Lexemes:
-    """The lexemes of a set's memories and questions, as Postgres' parser makes them."""
+    """The lexemes of a set's memories and questions, as Postgres parses them."""
 
     memories: tuple[tuple[str, ...], ...]  # with repetition, in the set's order
     queries: tuple[tuple[str, ...], ...]

@@ -35,7 +35,7 @@ _QUESTIONS = 100
 
 
 class SwapBench:
-    """The processes of one run, and the events that are noted of it."""
+    """The database, processes and event log of one run of the swap benchmark."""
 
     def __init__(self, server: MeasuredServer, directory: Path, rows: int) -> None:
         self.dsn = server.dsn(_DATABASE)
@@ -47,12 +47,12 @@ class SwapBench:
         self._queries = directory / "queries.jsonl"
 
     def event(self, name: str) -> None:
-        """Note an event with its time."""
+        """Record an event with the seconds since the start of the run, and print it."""
         self.events.append({"at": round(time.monotonic() - self.began, 3), "event": name})
         console.print(f"{self.events[-1]['at']:8.1f} s  {name}")
 
     async def memory(self, *arguments: str) -> tuple[int, str, str]:
-        """Run the `memory` command; returns its exit status, standard output and standard error."""
+        """Run the `memory` command; return its exit status, standard output and standard error."""
         process = await self._spawn(*arguments, output=asyncio.subprocess.PIPE)
         out, error = await process.communicate()
         return process.returncode or 0, out.decode(), error.decode()
@@ -73,7 +73,7 @@ class SwapBench:
 
     @asynccontextmanager
     async def sync(self) -> AsyncIterator[None]:
-        """Run a sync worker until the block ends."""
+        """Run `memory sync` until the block ends."""
         process = await self._spawn("sync", output=asyncio.subprocess.DEVNULL)
         try:
             yield
@@ -86,7 +86,7 @@ class SwapBench:
 
     @asynccontextmanager
     async def embedder(self, name: str) -> AsyncIterator[None]:
-        """Run a process that serves one of the light models until the block ends."""
+        """Run a process that serves the light model `name` until the block ends."""
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
@@ -103,7 +103,7 @@ class SwapBench:
             await process.wait()
 
     async def prepare(self) -> None:
-        """Fill the table, embed and index it with the first model, and write the labelled questions of the gate."""
+        """Fill, embed and index the table with the first model, and write labelled questions for the swap's gate."""
         model = bare_model("first", DIMENSIONS)
         await self.server.template(_DATABASE, model, self.texts)
         for command in (("backfill", "--json"), ("index", "build", "--json")):
@@ -119,7 +119,7 @@ class SwapBench:
         self._queries.write_text("\n".join(json.dumps(line) for line in lines), encoding="utf-8")
 
     async def watch(self) -> None:
-        """Note every change of a swap's stage until cancelled."""
+        """Record every change of a swap's stage as an event, until cancelled."""
         connection = await asyncpg.connect(self.dsn)
         seen = None
         try:
@@ -133,7 +133,7 @@ class SwapBench:
             await connection.close()
 
     async def swap(self, name: str) -> dict[str, Any]:
-        """Run `memory swap start` with the gate; returns its exit status, its result and its last message."""
+        """Run `memory swap start` with the gate; return exit status, result and, after a failure, the last message."""
         self.event(f"swap to {name} starts")
         code, out, error = await self.memory(
             "swap", "start", "--model", name, "--url", self.urls[name], "--queries", str(self._queries), "--json"
@@ -224,7 +224,9 @@ def swap(
     recalls: Annotated[float, typer.Option(help="Recalls a second.")] = 50,
     writes: Annotated[float, typer.Option(help="Writes a second.")] = 20,
 ) -> None:
-    """Swap models under load, first to one that the gate must refuse, then to a good one; ends with one line of JSON.
+    """Swap models under load, first to one that the gate must refuse, then to a good one.
+
+    The last line of output is JSON with the main figures.
 
     Example: python -m memory_bench swap --rows 20000
     """

@@ -1,4 +1,4 @@
-"""A process that recalls without a pause while a database is upgraded, and the faults in its answers."""
+"""Runs a process that recalls without a pause while a database is upgraded, and finds the faults in its answers."""
 
 import asyncio
 import json
@@ -18,7 +18,11 @@ _PATIENCE_SECONDS = 120
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One recall: which client asked, the exception if there was one, why meaning was left out, how many memories."""
+    """The answer to one recall.
+
+    `client` is "lasting" or "fresh", `error` the exception if there was one, `reason` why the answer was degraded
+    (None if it was not), `found` the number of memories.
+    """
 
     client: str
     error: str | None
@@ -27,9 +31,10 @@ class Answer:
 
 
 def faults(answers: Sequence[Answer]) -> list[str]:
-    """Return the exceptions, and the answers without meaning that follow one with meaning of the same kind of client.
+    """Return the exceptions, and the degraded answers that follow a complete answer of the same kind of client.
 
-    The kinds are judged apart because a lasting client may learn later than a fresh one that meaning can be searched.
+    The kinds are judged apart because a lasting client may learn later than a fresh one that the dense leg can be
+    searched.
     """
     complete: set[str] = set()
     found = []
@@ -44,7 +49,7 @@ def faults(answers: Sequence[Answer]) -> list[str]:
 
 
 class RecallLoop:
-    """Recalls with one library, named `former` or `present`, for as long as the block lasts."""
+    """A process that recalls until the block ends, with the library `which`: "former" or "present"."""
 
     def __init__(self, which: str, spawn: Callable[[], Awaitable[Process]], questions: Sequence[str]) -> None:
         self.which = which
@@ -88,14 +93,14 @@ class RecallLoop:
         return await self._process.stderr.read()
 
     def faults(self) -> list[str]:
-        """Return the faults so far, each with the library that it is of."""
+        """Return the faults so far, each with the name of the library."""
         return [f"{self.which} library: {fault}" for fault in faults(self.answers)]
 
-    async def more(self, count: int) -> Sequence[Answer]:
-        """Wait for so many further answers of each client and return the answers since the call.
+    async def wait_for_answers(self, count: int) -> Sequence[Answer]:
+        """Wait until each client has given `count` further answers, and return all answers since the call.
 
         Raises:
-            CommandFailed: the process ended before, or was too slow.
+            CommandFailed: the process ended, or two minutes passed.
         """
         start = len(self.answers)
 
@@ -114,15 +119,15 @@ class RecallLoop:
             raise CommandFailed(f"The {self.which} library's recalls ended by themselves: {said[-600:].strip()}")
         return self.answers[start:]
 
-    async def until_complete(self) -> None:
-        """Wait until a fresh client's answer has meaning in it.
+    async def wait_until_complete(self) -> None:
+        """Wait until a fresh client gives an answer that is not degraded.
 
         Raises:
-            CommandFailed: within the patience none had.
+            CommandFailed: no such answer came within two minutes.
         """
         try:
             async with asyncio.timeout(_PATIENCE_SECONDS):
-                while not any(map(_fresh_and_complete, await self.more(5))):
+                while not any(map(_fresh_and_complete, await self.wait_for_answers(5))):
                     pass
         except TimeoutError:
             last = self.answers[-1:]

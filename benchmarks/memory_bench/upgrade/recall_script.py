@@ -46,7 +46,7 @@ def library(which: str) -> dict[str, Any]:
 
 
 async def answer(recall: Any, question: str, client: str) -> dict[str, Any]:  # noqa: ANN401  (either library's)
-    """Recall once and return what became of it."""
+    """Recall once and return the outcome: client, error, reason of a degraded answer, and number of memories."""
     try:
         result = await recall.recall(question)
     except Exception as error:  # noqa: BLE001  (whatever it is, it counts as an error)
