@@ -132,8 +132,8 @@ class MeasuredServer:
 class BenchmarkDatabase:
     """One labelled set in one migrated database, filled once for all retrievers that search it.
 
-    The database is created on the server that `dsn` names, or else on a server that this object starts. The object
-    owns an event loop, so that retrievers, whose interface is not asynchronous, can wait for what Postgres returns.
+    The database is created on the server that `dsn` names, or else on a server that this object starts. The object owns
+    an event loop, so that retrievers, whose interface is not asynchronous, can wait for what Postgres returns.
     """
 
     def __init__(self, dsn: str | None = None) -> None:

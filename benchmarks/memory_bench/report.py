@@ -51,8 +51,8 @@ def markdown_table(rows: Iterable[Sequence[str]]) -> str:
 def chart(path: Path, *, rows: int = 1, columns: int = 1, size: tuple[float, float]) -> Iterator[Any]:
     """Yield the axes of a new matplotlib figure of `size` inches, and write it to `path` when the block ends.
 
-    With one row and one column the value is a single `Axes`, otherwise an array of them. Axes in one column share
-    their x axis.
+    With one row and one column the value is a single `Axes`, otherwise an array of them. Axes in one column share their
+    x axis.
     """
     import matplotlib as mpl
 

@@ -31,8 +31,7 @@ class CountingEmbedder:
     """An embedding service, as an ASGI application, that counts how often each text is sent.
 
     The number at the end of a text identifies it. The event `half_way` is set when half of the first worker's texts
-    have been sent, before the last request among them is answered, so that this worker is still at work at that
-    moment.
+    have been sent, before the last request among them is answered, so that this worker is still at work at that moment.
     """
 
     def __init__(self, rows: int) -> None:

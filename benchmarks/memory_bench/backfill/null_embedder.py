@@ -56,8 +56,7 @@ async def run_process(kind: str, dsn: str, argument: str) -> dict[str, Any]:
 async def measure(server: MeasuredServer, *, rows: int, small: int, seconds: float, most: int) -> dict[str, Any]:
     """Measure backfills and bare UPDATE loops over `rows` rows, and backfills over `small` rows to compare peak memory.
 
-    Rounds of these three are repeated while the next round would end within `seconds`: at least one, at most
-    `most`.
+    Rounds of these three are repeated while the next round would end within `seconds`: at least one, at most `most`.
     """
     for size in (small, rows):
         await server.template(f"null_{size}", null_model(), [f"{TEXT}{number}" for number in range(size)])

@@ -66,7 +66,7 @@ def embedder(  # noqa: PLR0917 -- options, all named
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """A writer of results: the output folder, and the facts about machine and extent that are written with them."""
+    """A writer of results into one folder; it adds which machine was used and how much was measured (`extent`)."""
 
     directory: Path
     machine: dict[str, object]

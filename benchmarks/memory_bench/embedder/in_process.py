@@ -29,8 +29,7 @@ class Layout:
 class RawLoop:
     """A loop over llama.cpp's encode call, on tokens in memory: an upper bound for every server.
 
-    A query is computed with one thread on each core, as in our server; `OneThread` computes it with a single
-    thread.
+    A query is computed with one thread on each core, as in our server; `OneThread` computes it with a single thread.
     """
 
     name = RAW

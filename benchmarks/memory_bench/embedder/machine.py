@@ -68,8 +68,8 @@ def gemm_flops(width: int, seconds: float) -> float:
 def text_flops(facts: GgufFacts, tokens: int) -> float:
     """Return the floating-point operations that a BERT model needs for one text of `tokens` tokens.
 
-    With T tokens and width h, each layer takes 24 h^2 operations per token for its matrices (four of h x h, two of
-    h x 4h), and 4 h T^2 for attention.
+    With T tokens and width h, each layer takes 24 h^2 operations per token for its matrices (four of h x h, two of h x
+    4h), and 4 h T^2 for attention.
     """
     width = facts.dimensions
     return facts.layers * (24.0 * width * width * tokens + 4.0 * width * tokens * tokens)

@@ -57,7 +57,7 @@ def _metric(text: str, name: str) -> float:
 
 
 def load_of(texts: Sequence[str], tokens: int, clients: int, texts_per_request: int) -> DocumentLoad:
-    """Divide the texts into requests of `texts_per_request` and return them as a load."""
+    """Divide the texts into requests of `texts_per_request` texts and return them as a `DocumentLoad`."""
     requests = tuple(
         tuple(texts[start : start + texts_per_request]) for start in range(0, len(texts), texts_per_request)
     )

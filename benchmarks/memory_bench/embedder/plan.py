@@ -22,8 +22,8 @@ class Extent(StrEnum):
 class DocumentPoint:
     """The measurements of documents of one length at one number of concurrent requests.
 
-    `target_seconds` is about how long one program is measured in each round. With `everyone`, the programs without
-    HTTP are measured as well.
+    `target_seconds` is about how long one program is measured in each round. With `everyone`, the programs without HTTP
+    are measured as well.
     """
 
     tokens: int
@@ -49,7 +49,7 @@ class MixedPlan:
 class ModelPlan:
     """The measurements of one model.
 
-    With `calibrate`, the fastest settings of llama-server and of the raw loop are searched for first.
+    With `calibrate`, the fastest settings of llama-server and of the raw loop are found first.
     """
 
     model: str

@@ -161,9 +161,9 @@ class ModelRun:
         number: int | None,
         rates: dict[str, float],
     ) -> None:
-        """Time one program on as many documents as its rate so far gets through in the point's `target_seconds`.
+        """Time one program on about as many documents as it embeds in `point.target_seconds` at its rate so far.
 
-        The result is recorded under the round `number`, or not at all if `number` is None, as for a warm-up.
+        The result is recorded under the round `number`; if that is None, as for a warm-up, nothing is recorded.
         """
         least = 4 if number is None else 8 if isinstance(subject, LlamaClass) else point.concurrency
         wanted = int(rates.get(subject.name, 0.0) * point.target_seconds)

@@ -48,7 +48,7 @@ class Subject(QuerySubject, Protocol):
         ...
 
     def vectors(self, texts: Sequence[str]) -> Vectors:
-        """Return the vectors of the texts, which are compared to check that all programs compute the same."""
+        """Return the vectors of the texts, which are compared to check that all programs compute the same vectors."""
         ...
 
 

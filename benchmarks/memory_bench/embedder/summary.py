@@ -18,7 +18,7 @@ from memory_bench.embedder.subject import median
 
 
 def summary(found: Measurements) -> dict[str, float | None]:
-    """Return the main figures: our throughput divided by each other program's, and its latency divided by ours."""
+    """Return the main figures: our throughput divided by that of others, and the latency of others divided by ours."""
     under_bulk = _pooled(found.mixed, LLAMA_SERVER, 50), _pooled(found.mixed, OURS, 50)
     return {
         "docs_vs_llama_server": document_ratio(found, LLAMA_SERVER),

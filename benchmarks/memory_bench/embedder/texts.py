@@ -1,4 +1,4 @@
-"""Makes texts with an exact number of tokens, so that every measured program computes the same amount."""
+"""Makes texts with an exact number of tokens, so that every measured program does the same amount of work."""
 
 import random
 from collections.abc import Callable

@@ -1,1 +1,1 @@
-"""Sends a real embedder a flood of requests, 30 % of them malformed, under which its memory must not grow."""
+"""Floods a real embedder with requests, 30 % of them malformed, and checks that it survives and uses no more memory."""

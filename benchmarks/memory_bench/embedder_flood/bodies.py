@@ -78,7 +78,7 @@ def requests(count: int, openapi: dict[str, Any], number: int) -> Iterator[Reque
     generated = malformed_by_schema(openapi, max(20, min(500, count // 10)))
     for _ in range(count):
         if rng.random() >= _MALFORMED_SHARE:
-            yield Request(_ordinary(rng), "application/json", malformed=False)
+            yield Request(_valid_body(rng), "application/json", malformed=False)
         elif rng.random() < 0.5:
             yield Request(rng.choice(by_hand), "application/json", malformed=True)
         else:
@@ -114,7 +114,7 @@ def malformed_by_schema(openapi: dict[str, Any], count: int) -> list[Request]:
     return found
 
 
-def _ordinary(rng: random.Random) -> bytes:
+def _valid_body(rng: random.Random) -> bytes:
     """Return a valid body: mostly short texts, rarely a long one, control characters or a megabyte in one line."""
     kind = rng.random()
     if kind < 0.002:

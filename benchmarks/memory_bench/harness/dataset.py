@@ -1,8 +1,8 @@
 """Reads and checks a labelled set: corpus, questions and relevance judgements.
 
 A broken set gives numbers that look as plausible as others. So every mistake that the three files can have is searched
-for and named by file and line. Sensitive memories are left out on reading: they are never embedded, so a question about
-one could not be answered by every retriever.
+for and named by file and line. Sensitive memories are left out on reading: they are never embedded, so not every
+retriever could answer a question about them.
 """
 
 import hashlib
@@ -36,8 +36,7 @@ class Memory:
 class Query:
     """One question; `scope` is the user whose memories are searched, None for the whole corpus.
 
-    `overlap` is the set's own label for how many of the question's words the answer contains, "" if it has no
-    label.
+    `overlap` is the set's own label for how many of the question's words the answer contains, "" if it has no label.
     """
 
     query_id: str

@@ -205,8 +205,7 @@ class _FtsIndex:
 class SqliteModeRetriever(_FtsIndex):
     """A retriever that runs the library's SQLite mode.
 
-    It returns rows that match all words, then rows that match any word, each ordered by bm25 blended with
-    importance.
+    It returns rows that match all words, then rows that match any word, each ordered by bm25 blended with importance.
     """
 
     name = "sqlite-fts5"

@@ -51,7 +51,7 @@ class SetScores:
 class Fold:
     """The setting that was chosen without the set `left_out`, and its gains over the better leg on that set.
 
-    `regret` is how much better the best setting on the set `left_out` would have been.
+    `regret` is how much worse it does on that set than the setting that is best there.
     """
 
     left_out: str

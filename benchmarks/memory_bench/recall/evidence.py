@@ -1,9 +1,9 @@
 """Gathers the candidates and scores of both legs for every question of a set once, so that any fusion can be tried.
 
 The lexical leg here is an unbounded BM25 by the `bm25s` library over the lexemes that Postgres made; the dense leg
-compares the query with every vector. Both legs end at the same depth as in the recall statement (the SQL of
-`memory_recall.search`), and a candidate that only one leg found gets its score in the other leg too. So this evidence
-also shows what the statement's candidate budget costs.
+compares the query with every vector. Both legs end at the same depth as in recall's SQL statement, and a candidate that
+only one leg found gets its score in the other leg too. So this evidence also shows what the candidate budget of the SQL
+statement costs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,9 +28,9 @@ Scores = NDArray[np.float64]
 class Evidence:
     """The candidates of one question, and its unbounded lexical and dense rankings.
 
-    `max_lexical_score` is the score of a row with every word of the question, at most that of the few rarest
-    possible words; lexical scores are scaled by it. `whole_query_score` is the same without that limit. `complete`
-    holds the ids of candidates that contain every word of the question.
+    `whole_query_score` is the lexical score that a row with every word of the question could reach. `max_lexical_score`
+    is the same with an upper limit for long questions; lexical scores are scaled by it. Both are None for a question
+    without lexemes. `complete` holds the ids of candidates that contain every word of the question.
     """
 
     query: Query

@@ -49,7 +49,7 @@ def compare_settings(name: str, alone: Sequence[Evidence], in_prompts: Sequence[
 
 
 def compared_settings() -> Mapping[str, Setting]:
-    """Return the default fusion setting, settings near it, and the default without its rules about lexical scores."""
+    """Return the default fusion setting and the settings that it is compared with, by name."""
     default = Fusion(importance=False)
     linear = replace(default, lexical_scale="linear")
     return {

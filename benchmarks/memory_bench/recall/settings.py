@@ -15,8 +15,7 @@ class Setting:
     """One fusion setting.
 
     `exact_bonus` is added, as a share of the best score, to rows that contain every word of the question. With
-    `whole_query` lexical scores are scaled by the score of a row with all words of the question, however long it
-    is.
+    `whole_query` lexical scores are scaled by the score of a row with all words of the question, even of a long one.
     """
 
     fusion: Fusion = field(default_factory=Fusion)

@@ -39,8 +39,8 @@ def question(text: str, generator: random.Random) -> str:
 class Recalled:
     """The time of one recall, why it was degraded (None if it was not), and the number of its negative cosines.
 
-    `at` is the end of the recall and `seconds` its duration. A negative cosine shows that vectors of different
-    models were compared.
+    `at` is the end of the recall and `seconds` its duration. A negative cosine shows that vectors of different models
+    were compared.
     """
 
     at: float
@@ -122,8 +122,7 @@ class Load:
 async def crossed_rows(dsn: str, *, active_sign: int) -> dict[str, int]:
     """Count the vectors that must not exist: those of the wrong model, and those of sensitive or deleted rows.
 
-    Returns the counts for both embedding columns (`active`, `standby`) and for sensitive or deleted rows
-    (`private`).
+    Returns the counts for both embedding columns (`active`, `standby`) and for sensitive or deleted rows (`private`).
     """
     connection = await asyncpg.connect(dsn)
     try:

@@ -18,8 +18,8 @@ SELECT json_build_object(
 class Contents:
     """The digests of a table at one moment.
 
-    `rows` holds pairs of a row's id and the digest of all its columns but the vectors. `vectors` holds triples of
-    the column's name, the row's id and the digest of the vector.
+    `rows` holds pairs of a row's id and the digest of all its columns but the vectors. `vectors` holds triples of the
+    column's name, the row's id and the digest of the vector.
     """
 
     rows: frozenset[tuple[int, str]]

@@ -222,9 +222,9 @@ def _settled(namespace: UpgradeNamespace, revision: str, *, without: str) -> boo
 
 
 async def upgrade_object(namespace: UpgradeNamespace, versions: Versions, start: str) -> Outcome:
-    """Bring a MemoryIndex to a starting state under the former operator, upgrade the operator, and downgrade it again.
+    """Upgrade the operator under a MemoryIndex in the state `start`, downgrade it again, and return the outcome.
 
-    Before and after the call the former operator is installed. The namespace must exist.
+    The former operator brings the MemoryIndex to that state. It must be installed before, and is installed afterwards.
     """
     outcome = Outcome(start, on_cluster=True)
     began = time.monotonic()
@@ -252,7 +252,7 @@ async def upgrade_object(namespace: UpgradeNamespace, versions: Versions, start:
 async def _upgrade_operator(
     namespace: UpgradeNamespace, versions: Versions, memories: list[str], outcome: Outcome, *, release: AsyncExitStack
 ) -> None:
-    """Install the present operator, close `release`, wait for head, and install the former one, all during recalls."""
+    """Install the present operator, close `release` so that the index build goes on, then install the former one."""
     generator = random.Random(3)  # noqa: S311  (a benchmark's data, the same in every run)
     questions = [question(text, generator) for text in generator.sample(memories, 20)]
     before = await asyncio.to_thread(namespace.contents)
@@ -283,7 +283,7 @@ async def _upgrade_operator(
 
 
 async def upgrade_objects(directory: Path, starts: list[str], report: Callable[[Outcome], None]) -> list[Outcome]:
-    """Start a cluster and upgrade one MemoryIndex from each of the named starting states on it."""
+    """Start a cluster, and on it upgrade one MemoryIndex from each of the named starting states."""
     outcomes = []
     with devcluster.start(f"bench-upgrade-{int(time.time())}") as cluster:
         devcluster.install_cnpg(cluster)

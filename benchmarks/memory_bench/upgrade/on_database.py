@@ -66,7 +66,7 @@ async def _contents(environment: UpgradeEnvironment, database: str) -> Contents:
 async def _problem(environment: UpgradeEnvironment, start: StartingState, database: str) -> str | None:
     """Check the database at head and return what is wrong, or None.
 
-    The former worker must still run, and the remaining commands of the starting state, such as the rest of a swap.
+    The check also runs the former worker, and the command with which the starting state continues, if it has one.
     """
     variables = environment.variables(database, model=start.active)
     status = json.loads(await PRESENT.memory("status", "--json", variables=variables))

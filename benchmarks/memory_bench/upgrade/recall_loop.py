@@ -20,8 +20,8 @@ _PATIENCE_SECONDS = 120
 class Answer:
     """The answer to one recall.
 
-    `client` is "lasting" or "fresh", `error` the exception if there was one, `reason` why the answer was degraded
-    (None if it was not), `found` the number of memories.
+    `client` is "lasting" or "fresh", `error` the exception if there was one, `reason` why the answer was degraded (None
+    if it was not), `found` the number of memories.
     """
 
     client: str

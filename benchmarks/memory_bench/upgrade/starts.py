@@ -19,9 +19,9 @@ class WrongStartingState(Exception):  # noqa: N818  (the name is the reason that
 class StartingState:
     """A state of a database from which an upgrade begins.
 
-    `make` brings a database to it from the state `after`, or from an empty database if `after` is None. `revision`
-    is what the version table then says, and `active` the model of the column `embedding`. `commands_at_head` are
-    the arguments of a `memory` command that must succeed after the upgrade, such as the rest of a swap.
+    `make` brings a database to it from the state `after`, or from an empty database if `after` is None. `revision` is
+    what the version table then says, and `active` the model of the column `embedding`. `commands_at_head` are the
+    arguments of a `memory` command that must succeed after the upgrade, such as the rest of a swap.
     """
 
     name: str
@@ -174,7 +174,9 @@ BY_NAME = {start.name: start for start in STARTING_STATES}
 
 
 async def make(environment: UpgradeEnvironment, start: StartingState) -> None:
-    """Make the database of a starting state, named after the state, unless it exists; the state `after` is made first.
+    """Make the database of a starting state, named after the state, unless it exists.
+
+    The database of the state `after` is made first.
 
     Raises:
         WrongStartingState: the version table does not contain the revision of the starting state.

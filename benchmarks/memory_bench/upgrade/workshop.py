@@ -30,7 +30,7 @@ _PATIENCE_SECONDS = 120
 
 @contextmanager
 def serving(model: str) -> Iterator[str]:
-    """Serve a light model from a thread and yield its base URL; requests before the start of the server wait."""
+    """Serve a light model from a thread and yield its base URL; early requests wait until the server has started."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         server = uvicorn.Server(uvicorn.Config(application(MODELS[model]), log_level="error"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
@@ -63,7 +63,7 @@ class UpgradeEnvironment:
         }
 
     def dsn(self, database: str) -> str:
-        """Return the database's connection string for the role that owns it, who is no superuser."""
+        """Return the database's connection string for its owner, a role without superuser rights."""
         return self.server.dsn(database).replace("postgres:@", f"{_OWNER}:@", 1)
 
     async def prepare(self) -> None:
