@@ -110,8 +110,8 @@ class Cluster(AbstractContextManager["Cluster"], ABC):
     def patch_extended_resource(self, name: str, quantity: int | None) -> None:
         """Offer `quantity` of an extended resource (such as `nvidia.com/gpu`) on the first node; None removes it.
 
-        Kubernetes documents this patch for resources that no device plugin manages: the scheduler counts them,
-        and nothing else.
+        Kubernetes documents this patch for resources that no device plugin manages: the scheduler counts them, and
+        nothing else.
         """
         value = None if quantity is None else str(quantity)
         patch = json.dumps({"status": {"capacity": {name: value}, "allocatable": {name: value}}})

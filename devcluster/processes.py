@@ -102,7 +102,7 @@ def stream(
 
 
 def tail(text: str, lines: int = _TAIL_LINES) -> str:
-    """Return the last lines of a text."""
+    """Return the last `lines` lines of a text."""
     return "\n".join(text.rstrip().splitlines()[-lines:])
 
 

@@ -1,4 +1,4 @@
-"""Shows the progress of long steps: on a terminal a live line with the elapsed time, elsewhere a line for each end."""
+"""Shows the progress of long steps: on a terminal a live line with the elapsed time, elsewhere a line at the end."""
 
 import time
 from collections.abc import Iterator

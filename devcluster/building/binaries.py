@@ -122,7 +122,7 @@ class Binaries:
         return tuple(tool for tool in self._tools if tool.name in wanted and not (self._root / tool.key).is_dir())
 
     def ensure(self, reporter: Reporter, names: Iterable[str] | None = None) -> None:
-        """Build the missing programs; if another session is building them, wait for it instead."""
+        """Build the missing programs; if another process is building them, wait for it instead."""
         names = None if names is None else tuple(names)
         if not self.missing(names):
             return

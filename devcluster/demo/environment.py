@@ -79,7 +79,7 @@ def memory(
 
 
 def last_object(text: str, having: str | None = None) -> dict[str, Any]:
-    """Return the last JSON object of a program's output, on one line or several, or an empty one if there is none.
+    """Return the last JSON object of a program's output, on one line or several, or {} if there is none.
 
     With `having`, return the last one that has this key: a pod's log contains JSON log lines beside the program's
     answer.

@@ -35,7 +35,7 @@ AFTER = COUNTS.format(
 
 
 class Record:
-    """A holder of the demo's outcome so far."""
+    """The outcome of the demo so far; the steps update it."""
 
     def __init__(self, outcome: Outcome) -> None:
         self.outcome = outcome

@@ -1,6 +1,6 @@
 """Watches one Kubernetes object with a single `kubectl get --watch`.
 
-Polling once a second would start a kubectl each second, which takes a tenth of the machine from what is watched.
+Polling once a second would start a kubectl each second, which took a tenth of the machine's processor time.
 """
 
 import json

@@ -63,8 +63,7 @@ class Choice:
 def choose(drivers: Sequence[Driver], wanted: DriverName | None) -> Choice:
     """Return the wanted driver, or else the first one that can run on this machine.
 
-    `current` is never chosen unless it is wanted: nobody wants a demo in whatever cluster their kubeconfig points
-    to.
+    `current` is never chosen unless it is wanted: nobody wants a demo in whatever cluster their kubeconfig points to.
     """
     if wanted is not None:
         return Choice(next(driver for driver in drivers if driver.name == wanted), "asked for")

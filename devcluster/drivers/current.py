@@ -78,7 +78,7 @@ class CurrentDriver(Driver):
         )
 
     def states(self) -> list[ClusterState]:
-        """Return the cluster of the present kubeconfig, or nothing if there is no kubeconfig."""
+        """Return the cluster of the present kubeconfig, or an empty list if there is no kubeconfig."""
         try:
             context = kubeconfig.current_context(self._path())
         except DevclusterError:

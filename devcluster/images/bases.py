@@ -40,7 +40,7 @@ _POSTGRES_UID = 26
 class BaseImage:
     """A base image of one layer.
 
-    `fill` writes the layer's files into a directory; `recipe` stands for everything that the layer depends on.
+    `fill` writes the layer's files into a directory. `recipe` is a text that changes whenever the layer would change.
     """
 
     key: str

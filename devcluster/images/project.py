@@ -156,7 +156,7 @@ def _remove_oldest(directory: Path, image: ProjectImage) -> None:
 
 
 def _base_name(builder: Builder, settings: Settings) -> str:
-    """Return the base image: the configured one, the public Python image if it can be pulled, or our own."""
+    """Return the name of the base image: the configured one, the public one if it can be pulled, or our own."""
     if settings.base_image:
         return settings.base_image
     if builder.can_pull and builder.has_image(versions.PUBLIC_PYTHON_IMAGE):

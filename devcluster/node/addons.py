@@ -11,7 +11,7 @@ _DNS_PORTS = [{"name": "dns", "port": 53, "protocol": "UDP"}, {"name": "dns-tcp"
 
 
 def dns() -> list[dict[str, Any]]:
-    """Return the Service of CoreDNS, and the ClusterRole that CoreDNS needs."""
+    """Return the Service of CoreDNS, and the rights that CoreDNS needs."""
     return [*_dns_rights(), *_dns_service()]
 
 

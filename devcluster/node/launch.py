@@ -31,7 +31,7 @@ CONTEXT_PREFIX = "devcluster-"
 
 @dataclass
 class RunningNode:
-    """A node that this process started; unless it is detached, it ends when the pipe `lifeline` is closed."""
+    """A node that this process started. It ends when the pipe `lifeline` is closed, unless it was detached."""
 
     layout: Layout
     keeper: "subprocess.Popen[bytes]"
@@ -169,7 +169,7 @@ def _update_pending(event: Event, pending: list[str]) -> bool:
 
 
 def is_running(layout: Layout) -> bool:
-    """Return whether any process of the cluster lives; each of them holds the cluster's lock."""
+    """Return whether any process of the cluster lives, which is as long as the cluster's lock is held."""
     descriptor = locks.try_lock(layout.lock) if layout.root.is_dir() else -1
     if descriptor is None:
         return True

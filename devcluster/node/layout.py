@@ -48,7 +48,7 @@ class Layout:
 
     @property
     def lock(self) -> Path:
-        """Path of the lock file that the cluster's processes hold."""
+        """Path of the lock file, which is locked as long as any process of the cluster lives."""
         return self.root / "lock"
 
     @property
