@@ -48,6 +48,21 @@ class DatabaseFacts:
     swap: SwapRecord | None = None
     schema_differences: str = ""
 
+    @property
+    def schema_current(self) -> bool:
+        """Whether the table is at the last revision and its rules are what they must be."""
+        return self.schema_revision == HEAD_REVISION and not self.schema_differences
+
+    @property
+    def schema_ahead(self) -> bool:
+        """Whether a later release has migrated the table."""
+        return (self.schema_revision or "") > HEAD_REVISION
+
+    @property
+    def active_name(self) -> str | None:
+        """The active model's name; None where no model is active."""
+        return self.active_model.name if self.active_model else None
+
 
 NO_ROWS = RowCounts()
 NO_INDEX = IndexFacts(None, exists=False, valid=False, progress=None)
