@@ -109,7 +109,7 @@ FAULTS = [
         {**LOADING, "embedder": replace(STARTING, failure="exceeded quota: gpu")},
         "EmbedderReady", "PodRejected", "exceeded quota",
     ),
-    Fault(LOADING, "Backfilled", "Waiting", "embedder", person=False),
+    Fault(LOADING, "Backfilled", "Waiting", "Rows are pending; waiting for the embedder", person=False),
 ]  # fmt: skip
 each_fault = pytest.mark.parametrize("fault", FAULTS, ids=[f"{fault.reason}-{i}" for i, fault in enumerate(FAULTS)])
 
