@@ -13,7 +13,7 @@ from typing import Self
 from memory_bench.upgrade.former import CommandFailed
 
 SCRIPT = Path(__file__).with_name("recall_script.py")
-_PATIENCE_SECONDS = 120
+_TIMEOUT_SECONDS = 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class RecallLoop:
         assert self._process.stdin is not None  # noqa: S101  (spawned with pipes)
         self._process.stdin.close()
         try:
-            async with asyncio.timeout(_PATIENCE_SECONDS):
+            async with asyncio.timeout(_TIMEOUT_SECONDS):
                 await self._reading
                 await self._process.wait()
         finally:
@@ -104,7 +104,7 @@ class RecallLoop:
             return all(sum(one.client == client for one in since) >= count for client in ("lasting", "fresh"))
 
         try:
-            async with asyncio.timeout(_PATIENCE_SECONDS), self._grown:
+            async with asyncio.timeout(_TIMEOUT_SECONDS), self._grown:
                 await self._grown.wait_for(lambda: enough() or self._reading.done())
         except TimeoutError:
             since = len(self.answers) - start
@@ -118,10 +118,10 @@ class RecallLoop:
         """Wait until a fresh client's answer has meaning in it.
 
         Raises:
-            CommandFailed: within the patience none had.
+            CommandFailed: none had within the timeout.
         """
         try:
-            async with asyncio.timeout(_PATIENCE_SECONDS):
+            async with asyncio.timeout(_TIMEOUT_SECONDS):
                 while not any(map(_fresh_and_complete, await self.more(5))):
                     pass
         except TimeoutError:

@@ -1,8 +1,8 @@
 """Embeds queries within a time budget, or says why there is no vector; it never raises.
 
 A recall sits on the path of every prompt, so an embedder that is slow or gone may cost one budget once. After the first
-failure the circuit is open: recalls are told so at once, while a background task probes the embedder again and again,
-each time a little later, until it answers within the budget. No recall is spent on finding out.
+failure the circuit is open: recalls go without a vector at once, while a background task probes the embedder again and
+again, each time a little later, until it answers within the budget.
 """
 
 import asyncio
