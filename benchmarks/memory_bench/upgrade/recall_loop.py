@@ -18,7 +18,7 @@ _TIMEOUT_SECONDS = 120
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One recall: which client asked, the exception if there was one, why meaning was left out, how many memories."""
+    """One recall: its client, the exception if there was one, why the dense leg took no part, how many memories."""
 
     client: str
     error: str | None
@@ -27,9 +27,9 @@ class Answer:
 
 
 def faults(answers: Sequence[Answer]) -> list[str]:
-    """Return the exceptions, and the answers without meaning that follow one with meaning of the same kind of client.
+    """Return the exceptions, and the degraded answers that follow a complete one of the same kind of client.
 
-    The kinds are judged apart because a lasting client may learn later than a fresh one that meaning can be searched.
+    The kinds are judged apart because a long-lived client may learn later than a fresh one that the dense leg is ready.
     """
     complete: set[str] = set()
     found = []
@@ -101,7 +101,7 @@ class RecallLoop:
 
         def enough() -> bool:
             since = self.answers[start:]
-            return all(sum(one.client == client for one in since) >= count for client in ("lasting", "fresh"))
+            return all(sum(one.client == client for one in since) >= count for client in ("long-lived", "fresh"))
 
         try:
             async with asyncio.timeout(_TIMEOUT_SECONDS), self._grown:
@@ -115,7 +115,7 @@ class RecallLoop:
         return self.answers[start:]
 
     async def until_complete(self) -> None:
-        """Wait until a fresh client's answer has meaning in it.
+        """Wait until a fresh client's answer is not degraded.
 
         Raises:
             CommandFailed: none had within the timeout.
@@ -126,7 +126,7 @@ class RecallLoop:
                     pass
         except TimeoutError:
             last = self.answers[-1:]
-            raise CommandFailed(f"Recalls with the {self.which} library stay without meaning: {last}.") from None
+            raise CommandFailed(f"Recalls with the {self.which} library stay degraded: {last}.") from None
 
 
 def _fresh_and_complete(answer: Answer) -> bool:

@@ -21,7 +21,7 @@ import asyncpg
 
 _PAUSE_SECONDS = 0.1  # between two recalls, so that the loop leaves the processors to what it watches
 _ANSWERS_PER_CLIENT = 5
-_EMBEDDING_BUDGET = 20.0  # seconds; an answer without meaning is then never due to a busy machine
+_EMBEDDING_BUDGET = 20.0  # seconds; a degraded answer is then never due to a busy machine
 
 
 def library(which: str) -> tuple[Any, Any, dict[str, float]]:
@@ -68,15 +68,15 @@ async def main(which: str) -> None:
     def client() -> Any:  # noqa: ANN401  (either library's)
         return hybrid_recall(pool, embedder, **budgets)
 
-    lasting = client()
+    long_lived = client()
     while not stopped.is_set():
         fresh = client()
         for question in itertools.islice(questions, _ANSWERS_PER_CLIENT):
-            for name, recall in (("lasting", lasting), ("fresh", fresh)):
+            for name, recall in (("long-lived", long_lived), ("fresh", fresh)):
                 print(json.dumps(await answer(recall, question, name)), flush=True)
                 await asyncio.sleep(_PAUSE_SECONDS)
         await fresh.close()
-    await lasting.close()
+    await long_lived.close()
     await embedder.close()
     await pool.close()
 
