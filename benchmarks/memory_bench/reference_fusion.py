@@ -8,7 +8,8 @@ differently. The methods and their parameters are described in `memory_recall.se
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from memory_recall.search.fusion import CLOSENESS_SHARE, IMPORTANCE_BASE, IMPORTANCE_SHARE, Fusion, SortBy
+from memory_recall import Fusion, SortBy
+from memory_recall.search.fusion import CLOSENESS_SHARE, IMPORTANCE_BASE, IMPORTANCE_SHARE
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from devcluster.demo.watch import Watch
 from devcluster.errors import CommandError
 from devcluster.postgres import Postgres, create_database
 
-PATIENCE_SECONDS = 5.0  # how late the deadline may be noticed while nothing changes
+POLL_SECONDS = 5.0  # how late the deadline may be noticed while nothing changes
 BASE_DEADLINE = 300.0
 ROWS_PER_SECOND_FLOOR = 8.0  # slower than any machine this is shown on; only the deadline depends on it
 
@@ -98,7 +98,7 @@ class ClusterEnvironment:
         seen: Mapping[str, Any] = {}
         with Watch(self._cluster.kubectl_command(*self._scope, "get", "memoryindex", self._names.index)) as watch:
             while step.elapsed < self._deadline:
-                seen = watch.next(PATIENCE_SECONDS) or seen
+                seen = watch.next(POLL_SECONDS) or seen
                 if not seen:
                     continue
                 now = follow.view(seen)

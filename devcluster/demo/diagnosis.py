@@ -20,9 +20,11 @@ def describe_index(cluster: Cluster, namespace: str, index: Mapping[str, Any]) -
     """Describe the conditions of a MemoryIndex, the pods of its namespace, and the last log lines of the operator."""
     seen = follow.view(index)
     conditions = ((kind, seen.condition(kind)) for kind in (*follow.CONDITIONS, "Stalled"))
-    told = [f"  {kind}={now.status} {now.reason} {now.message}".rstrip() for kind, now in conditions]
-    operator = _ask(cluster, "-n", OPERATOR_NAMESPACE, "logs", "deploy/memory-operator", "--tail", LOG_LINES)
-    return "\n".join(["Conditions:", *told, describe_pods(cluster, namespace), "Last lines of the operator:", operator])
+    described = [f"  {kind}={now.status} {now.reason} {now.message}".rstrip() for kind, now in conditions]
+    operator = _kubectl(cluster, "-n", OPERATOR_NAMESPACE, "logs", "deploy/memory-operator", "--tail", LOG_LINES)
+    return "\n".join(
+        ["Conditions:", *described, describe_pods(cluster, namespace), "Last lines of the operator:", operator]
+    )
 
 
 def describe_pods(cluster: Cluster, namespace: str) -> str:
@@ -32,17 +34,17 @@ def describe_pods(cluster: Cluster, namespace: str) -> str:
 
 def _pods(cluster: Cluster, namespace: str) -> Iterator[str]:
     yield f"Pods of {namespace}:"
-    yield _ask(cluster, "-n", namespace, "get", "pods", "-o", "wide")
-    pods = orjson.loads(_ask(cluster, "-n", namespace, "get", "pods", "-o", "json"))
-    for name in pods_in_trouble(pods):
+    yield _kubectl(cluster, "-n", namespace, "get", "pods", "-o", "wide")
+    pods = orjson.loads(_kubectl(cluster, "-n", namespace, "get", "pods", "-o", "json"))
+    for name in unhealthy_pods(pods):
         yield f"Last events of {name}:"
-        yield _ask(cluster, "-n", namespace, "events", "--for", f"pod/{name}", "--types=Warning")
+        yield _kubectl(cluster, "-n", namespace, "events", "--for", f"pod/{name}", "--types=Warning")
         for option in ("--previous=false", "--previous"):
             yield f"Last lines of {name} ({option}):"
-            yield _ask(cluster, "-n", namespace, "logs", name, "--all-containers", "--tail", LOG_LINES, option)
+            yield _kubectl(cluster, "-n", namespace, "logs", name, "--all-containers", "--tail", LOG_LINES, option)
 
 
-def pods_in_trouble(pods: Mapping[str, Any]) -> list[str]:
+def unhealthy_pods(pods: Mapping[str, Any]) -> list[str]:
     """Return the names of the pods that are neither ready nor completed."""
     return [pod["metadata"]["name"] for pod in pods.get("items", ()) if not _is_well(pod.get("status") or {})]
 
@@ -54,7 +56,7 @@ def _is_well(status: Mapping[str, Any]) -> bool:
     return bool(containers) and all(container.get("ready") for container in containers)
 
 
-def _ask(cluster: Cluster, *arguments: str) -> str:
+def _kubectl(cluster: Cluster, *arguments: str) -> str:
     try:
         return cluster.kubectl(*arguments).rstrip()
     except CommandError as error:

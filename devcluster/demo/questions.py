@@ -45,10 +45,10 @@ def candidates(dataset: Dataset, count: int = CANDIDATES) -> tuple[LabelledQuery
 
 
 def most_different(
-    asked: Sequence[LabelledQuery], difference: Mapping[str, float], count: int = SHOWN
+    candidates: Sequence[LabelledQuery], difference: Mapping[str, float], count: int = SHOWN
 ) -> tuple[LabelledQuery, ...]:
     """Return the `count` questions with the greatest absolute difference; ties keep the set's order."""
-    ordered = sorted(asked, key=lambda labelled: -abs(difference[labelled.query.query_id]))
+    ordered = sorted(candidates, key=lambda labelled: -abs(difference[labelled.query.query_id]))
     return tuple(ordered[:count])
 
 

@@ -97,14 +97,14 @@ def evaluate(environment: DemoEnvironment, console: DemoConsole, dataset: Datase
 
 def compare(environment: DemoEnvironment, console: DemoConsole, dataset: Dataset) -> None:
     """Show the lexical and the hybrid answers to the questions on which the two modes differ most."""
-    asked = questions.candidates(dataset)
-    with console.step(f"Show where the two differ most among {len(asked)} of them") as step:
-        lines = evaluation_lines(asked, one_by_one=True)
+    candidates = questions.candidates(dataset)
+    with console.step(f"Show where the two differ most among {len(candidates)} of them") as step:
+        lines = evaluation_lines(candidates, one_by_one=True)
         measured = memory(environment, "evaluate", "--queries", "-", "--modes", "lexical,hybrid", stdin=lines)["strata"]
-        chosen = questions.most_different(asked, {key: _gain(one[MEASURE]) for key, one in measured.items()})
+        chosen = questions.most_different(candidates, {key: _gain(one[MEASURE]) for key, one in measured.items()})
         comparisons = []
         for question in chosen:
-            comparisons.append(ask_both(environment, question))
+            comparisons.append(compare_modes(environment, question))
             step.note(f"{len(comparisons)} of {len(chosen)}", fraction=len(comparisons) / len(chosen))
     for comparison in comparisons:
         console.show(questions.table(comparison))
@@ -114,14 +114,14 @@ def _gain(by_mode: Mapping[str, float]) -> float:
     return by_mode["hybrid"] - by_mode["lexical"]
 
 
-def ask_both(environment: DemoEnvironment, question: LabelledQuery) -> Comparison:
+def compare_modes(environment: DemoEnvironment, question: LabelledQuery) -> Comparison:
     """Recall memories for a question in the lexical and in the hybrid mode."""
     return Comparison(
-        question, lexical=ask(environment, question, "lexical"), hybrid=ask(environment, question, "hybrid")
+        question, lexical=recall(environment, question, "lexical"), hybrid=recall(environment, question, "hybrid")
     )
 
 
-def ask(environment: DemoEnvironment, question: LabelledQuery, mode: str) -> tuple[Answer, ...]:
+def recall(environment: DemoEnvironment, question: LabelledQuery, mode: str) -> tuple[Answer, ...]:
     """Return the best memories for a question in one mode."""
     scope: Sequence[str] = ("--user", question.query.user) if question.query.user else ()
     limit = ("--limit", str(questions.DEPTH))

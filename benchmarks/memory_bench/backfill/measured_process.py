@@ -21,7 +21,7 @@ import numpy as np
 from pgvector import HalfVector
 from pgvector.asyncpg import register_vector
 
-from memory_recall.embedding.client import EmbedderClient
+from memory_recall import EmbedderClient
 from memory_recall.embedding.wire import EmbeddedBatch, ServedModel
 from memory_recall.indexing.backfill import backfill
 from memory_recall.indexing.document_embedder import DocumentEmbedder

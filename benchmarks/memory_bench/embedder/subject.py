@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-Taker = TypeVar("Taker", bound="QuerySubject")  # the 3.12 syntax would exclude Python 3.11
+AnySubject = TypeVar("AnySubject", bound="QuerySubject")  # the 3.12 syntax would exclude Python 3.11
 Vectors = npt.NDArray[np.float32]
 
 
@@ -52,7 +52,7 @@ class Subject(QuerySubject, Protocol):
         ...
 
 
-def paired_rounds(subjects: Sequence[Taker], rounds: int, measure: Callable[[Taker, int], None]) -> None:
+def paired_rounds(subjects: Sequence[AnySubject], rounds: int, measure: Callable[[AnySubject, int], None]) -> None:
     """Measure every subject once in each round; every second round has the reverse order."""
     for number in range(rounds):
         for subject in subjects if number % 2 == 0 else reversed(subjects):

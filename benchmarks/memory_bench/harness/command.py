@@ -15,7 +15,7 @@ from memory_bench.harness.set_report import compare_runs, write_results
 from memory_bench.harness.vectors import embed_dataset
 from memory_bench.postgres import BenchmarkDatabase
 from memory_bench.report import console
-from memory_recall.errors import MemoryIndexError
+from memory_recall import MemoryIndexError
 
 DATASET = Annotated[Path, typer.Argument(help="Directory with corpus.jsonl, queries.jsonl and qrels.jsonl.")]
 QRELS = Annotated[str, typer.Option(help="The judgements' file name.")]

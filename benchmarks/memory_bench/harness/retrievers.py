@@ -17,11 +17,7 @@ from memory_bench.harness.dataset import Dataset, Memory
 from memory_bench.harness.sqlite_schema import create_schema
 from memory_bench.harness.vectors import EmbeddedSet
 from memory_bench.postgres import BenchmarkDatabase
-from memory_recall.integrations.sqlite import SqliteRecall
-from memory_recall.search.fusion import Fusion
-from memory_recall.search.hybrid_recall import HybridRecall
-from memory_recall.search.query import EmbeddedQuery, Lexical, Mode, RecallQuery
-from memory_recall.search.sql.filters import Filters
+from memory_recall import EmbeddedQuery, Filters, Fusion, HybridRecall, Lexical, Mode, RecallQuery, SqliteRecall
 
 _TIME_BUDGET = 60.0  # seconds; what is measured here is quality
 _GIN, _HNSW = "idx_memories_search", "idx_memories_embedding"

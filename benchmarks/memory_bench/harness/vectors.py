@@ -15,7 +15,7 @@ from rich.progress import Progress
 from memory_bench.harness.dataset import Dataset
 from memory_bench.report import console
 from memory_bench.servers import CACHE
-from memory_recall.embedding.client import EmbedderClient
+from memory_recall import EmbedderClient
 from memory_recall.embedding.wire import Vectors
 
 _BATCH = 32

@@ -18,11 +18,7 @@ from memory_bench.latency import plain_design
 from memory_bench.latency.store import MODEL, Built
 from memory_bench.latency.synthetic import Questions, Synthetic
 from memory_bench.latency.unbounded_bm25 import UnboundedBm25
-from memory_recall.embedding.client import EmbedderClient
-from memory_recall.search.fusion import Fusion
-from memory_recall.search.hybrid_recall import HybridRecall
-from memory_recall.search.query import EmbeddedQuery, Mode, RecallQuery
-from memory_recall.search.sql.filters import Filters
+from memory_recall import EmbeddedQuery, EmbedderClient, Filters, Fusion, HybridRecall, Mode, RecallQuery
 
 _PAGE = 10
 _TIME_BUDGET = 60.0  # seconds; a slow recall is to be timed, not refused

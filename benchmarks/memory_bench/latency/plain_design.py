@@ -7,7 +7,7 @@ nearest-neighbour query with pgvector's defaults. Both are fused by reciprocal r
 from typing import Any
 
 from memory_bench.reference_fusion import Candidate, fuse
-from memory_recall.search.fusion import Fusion
+from memory_recall import Fusion
 
 _DEPTH = 50
 _FUSION = Fusion(method="rrf", k=60)

@@ -10,8 +10,8 @@ from dataclasses import replace
 from memory_bench.recall.entities import EntityLeg
 from memory_bench.recall.evidence import Evidence
 from memory_bench.reference_fusion import Candidate, fuse
+from memory_recall import Fusion
 from memory_recall.evaluation import measures
-from memory_recall.search.fusion import Fusion
 
 CONFIGURATIONS = {"A": "lexical, dense, entities", "B": "lexical, dense", "C": "dense", "D": "lexical"}
 ENTITY_SHARE = 0.2  # weight of the entity score beside a fused score of at most one

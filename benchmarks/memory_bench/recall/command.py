@@ -27,7 +27,7 @@ from memory_bench.recall.settings import settings
 from memory_bench.recall.tables import SetMeasurements, figures, write
 from memory_bench.report import console
 from memory_bench.servers import DEFAULT_MODEL_FILE, ServerDidNotStartError, memory_embedder
-from memory_recall.errors import MemoryIndexError
+from memory_recall import MemoryIndexError
 
 RETRIEVERS = (
     "sqlite-fts5",

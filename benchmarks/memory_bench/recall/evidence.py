@@ -82,8 +82,8 @@ def gather(dataset: Dataset, lexemes: Lexemes, embedded: EmbeddedSet) -> list[Ev
     index = bm25s.BM25(k1=K1, b=B, method="lucene")
     index.index([list(words) for words in lexemes.memories], show_progress=False)
     frequency: dict[str, int] = {}
-    for held in lexemes.memories:
-        for word in set(held):
+    for memory_lexemes in lexemes.memories:
+        for word in set(memory_lexemes):
             frequency[word] = frequency.get(word, 0) + 1
     similarities = embedded.queries @ embedded.memories.T
     gatherer = _Gatherer(dataset, [frozenset(words) for words in lexemes.memories], frequency)

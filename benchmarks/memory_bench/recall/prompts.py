@@ -14,7 +14,7 @@ from memory_bench.harness.dataset import Dataset, Memory, Query
 from memory_bench.recall.crossvalidation import SetScores, score_set
 from memory_bench.recall.evidence import Evidence
 from memory_bench.recall.settings import Setting
-from memory_recall.search.fusion import Fusion
+from memory_recall import Fusion
 
 WORDS_BEFORE = 25
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from memory_bench.recall.evidence import Evidence
 from memory_bench.reference_fusion import fuse
-from memory_recall.search.fusion import Fusion
+from memory_recall import Fusion
 
 DEFAULT = "query scale 0.7"
 

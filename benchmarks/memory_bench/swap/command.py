@@ -21,12 +21,14 @@ from memory_bench.report import console, machine
 from memory_bench.swap import results
 from memory_bench.swap.load import Load, crossed_rows, question, texts
 from memory_bench.swap.models import DIMENSIONS, MODELS
-from memory_recall.embedding.client import EmbedderClient
-from memory_recall.embedding.following import FollowingEmbedder
-from memory_recall.errors import EmbedderUnavailable
-from memory_recall.postgres.connection import DsnText, create_pool
-from memory_recall.search.hybrid_recall import HybridRecall
-from memory_recall.search.query import EmbeddedQuery, RecallQuery
+from memory_recall import (
+    EmbeddedQuery,
+    EmbedderClient,
+    EmbedderUnavailable,
+    FollowingEmbedder,
+    HybridRecall,
+    RecallQuery,
+)
 
 _DATABASE = "swap"
 _WARM_SECONDS = 5.0
@@ -164,7 +166,7 @@ async def _measure(rows: int, recalls: float, writes: float) -> dict[str, Any]:
         await server.execute("ALTER SYSTEM RESET autovacuum")
         await server.execute("SELECT pg_reload_conf()")
         await stack.enter_async_context(bench.sync())
-        pool = await create_pool(DsnText(bench.dsn), max_size=12)
+        pool = await asyncpg.create_pool(bench.dsn, min_size=1, max_size=12)
         stack.push_async_callback(pool.close)
         embedder = FollowingEmbedder(bench.urls["first"], "first")
         stack.push_async_callback(embedder.close)
@@ -206,8 +208,12 @@ async def _under_load(bench: SwapBench, load: Load, recalls: float, writes: floa
 
 
 async def _detects_wrong_model(bench: SwapBench) -> bool:
-    """Whether a deliberate comparison across models is detected: a query vector of the first model without its name."""
-    pool = await create_pool(DsnText(bench.dsn), max_size=1)
+    """Search the second model's vectors with a vector of the first; return whether all cosines are negative.
+
+    The query carries no model name, so recall does not refuse it. This shows that a comparison across models is
+    noticed.
+    """
+    pool = await asyncpg.create_pool(bench.dsn, min_size=1, max_size=1)
     recall = HybridRecall(pool)
     text = bench.texts[0]
     vector = EmbeddedQuery(MODELS["first"].vector(text).tolist(), None)

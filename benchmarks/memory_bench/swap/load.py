@@ -8,9 +8,7 @@ from dataclasses import dataclass, field
 
 import asyncpg
 
-from memory_recall.postgres.connection import Pool
-from memory_recall.search.hybrid_recall import HybridRecall
-from memory_recall.search.query import RecallQuery
+from memory_recall import HybridRecall, RecallQuery
 
 _WORDS = 8000
 _TEXT_WORDS = 14
@@ -61,7 +59,9 @@ class Record:
 class Load:
     """A load on one table; all times are counted from `began`, a value of `time.monotonic`."""
 
-    def __init__(self, recall: HybridRecall, pool: Pool, known: list[str], *, began: float) -> None:
+    def __init__(
+        self, recall: HybridRecall, pool: "asyncpg.Pool[asyncpg.Record]", known: list[str], *, began: float
+    ) -> None:
         self._recall = recall
         self._pool = pool
         self._known = known

@@ -31,7 +31,7 @@ ROWS = 60
 OBJECT_STARTING_STATES = ("object-ready", "object-index-unbuilt")
 _INDEX, _SECRET, _KEY = "mi", "dsn", "uri"
 _POLL_SECONDS = 0.5
-_PATIENCE_SECONDS = 240
+_TIMEOUT_SECONDS = 240
 _ANSWERS = 10  # of each client, before and after the upgrade
 _INDEX_IS_BUILT = (
     "SELECT EXISTS (SELECT FROM pg_index WHERE indexrelid = to_regclass('idx_memories_embedding') AND indisready)"
@@ -177,10 +177,10 @@ async def _until(what: str, holds: Callable[[], bool]) -> None:
     Raises:
         CommandFailed: the condition does not hold after four minutes.
     """
-    deadline = time.monotonic() + _PATIENCE_SECONDS
+    deadline = time.monotonic() + _TIMEOUT_SECONDS
     while not await asyncio.to_thread(holds):
         if time.monotonic() > deadline:
-            raise CommandFailed(f"After {_PATIENCE_SECONDS} s still not: {what}.")
+            raise CommandFailed(f"After {_TIMEOUT_SECONDS} s still not: {what}.")
         await asyncio.sleep(_POLL_SECONDS)
 
 

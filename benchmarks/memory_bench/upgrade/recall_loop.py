@@ -13,7 +13,7 @@ from typing import Self
 from memory_bench.upgrade.former import CommandFailed
 
 SCRIPT = Path(__file__).with_name("recall_script.py")
-_PATIENCE_SECONDS = 120
+_TIMEOUT_SECONDS = 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,7 @@ class Answer:
 def faults(answers: Sequence[Answer]) -> list[str]:
     """Return the exceptions, and the degraded answers that follow a complete answer of the same kind of client.
 
-    The kinds are judged apart because a lasting client may learn later than a fresh one that the dense leg can be
-    searched.
+    The kinds are judged apart because a lasting client may learn later than a fresh one that the dense leg is ready.
     """
     complete: set[str] = set()
     found = []
@@ -72,7 +71,7 @@ class RecallLoop:
         assert self._process.stdin is not None  # noqa: S101  (spawned with pipes)
         self._process.stdin.close()
         try:
-            async with asyncio.timeout(_PATIENCE_SECONDS):
+            async with asyncio.timeout(_TIMEOUT_SECONDS):
                 await self._reading
                 await self._process.wait()
         finally:
@@ -106,10 +105,10 @@ class RecallLoop:
 
         def enough() -> bool:
             since = self.answers[start:]
-            return all(sum(one.client == client for one in since) >= count for client in ("lasting", "fresh"))
+            return all(sum(one.client == client for one in since) >= count for client in ("long-lived", "fresh"))
 
         try:
-            async with asyncio.timeout(_PATIENCE_SECONDS), self._grown:
+            async with asyncio.timeout(_TIMEOUT_SECONDS), self._grown:
                 await self._grown.wait_for(lambda: enough() or self._reading.done())
         except TimeoutError:
             since = len(self.answers) - start
@@ -126,12 +125,12 @@ class RecallLoop:
             CommandFailed: no such answer came within two minutes.
         """
         try:
-            async with asyncio.timeout(_PATIENCE_SECONDS):
+            async with asyncio.timeout(_TIMEOUT_SECONDS):
                 while not any(map(_fresh_and_complete, await self.wait_for_answers(5))):
                     pass
         except TimeoutError:
             last = self.answers[-1:]
-            raise CommandFailed(f"Recalls with the {self.which} library stay without meaning: {last}.") from None
+            raise CommandFailed(f"Recalls with the {self.which} library stay degraded: {last}.") from None
 
 
 def _fresh_and_complete(answer: Answer) -> bool:

@@ -25,7 +25,7 @@ _END_SESSIONS = (
     "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity "
     "WHERE application_name LIKE 'memory-%' AND datname = current_database()"
 )
-_PATIENCE_SECONDS = 120
+_TIMEOUT_SECONDS = 120
 
 
 @contextmanager
@@ -142,7 +142,7 @@ class UpgradeEnvironment:
             CommandFailed: the process ended before the query returned true.
         """
         ending = asyncio.create_task(process.communicate())
-        async with self.connection(database) as connection, asyncio.timeout(_PATIENCE_SECONDS):
+        async with self.connection(database) as connection, asyncio.timeout(_TIMEOUT_SECONDS):
             while not await connection.fetchval(when, *values):
                 if ending.done():
                     raise CommandFailed(f"It ended before it could be killed: {ending.result()[1].decode()[-600:]}")
