@@ -114,7 +114,7 @@ def _request(settings: Settings, existing_vectors: ExistingVectorsChoice | None 
         model=known or ModelProfile(settings.model, dimensions),
         migrations=MIGRATIONS,
         existing_vectors=existing_vectors or "refuse",
-        lock_patience_seconds=LOCK_SECONDS,
+        lock_seconds=LOCK_SECONDS,
     )
 
 
@@ -136,7 +136,7 @@ def _parameters(settings: Settings) -> IndexParameters:
 async def _build(settings: Settings) -> dict[str, Any]:
     watcher = asyncio.create_task(_watch(settings))
     try:
-        facts = await build_index(settings.dsn(), settings.table, _parameters(settings), patience_seconds=LOCK_SECONDS)
+        facts = await build_index(settings.dsn(), settings.table, _parameters(settings), lock_seconds=LOCK_SECONDS)
     finally:
         watcher.cancel()
         with suppress(asyncio.CancelledError, MemoryIndexError):

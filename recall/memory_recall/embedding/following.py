@@ -6,21 +6,11 @@ another model has become active, or where the embedder has gone, the recall turn
 
 import asyncio
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 from memory_recall.embedding.address_policy import is_trusted_embedder_url
 from memory_recall.embedding.client import EmbedderClient
 
 Connect = Callable[[str, str], EmbedderClient]
-
-
-@dataclass(frozen=True, slots=True)
-class ActiveSeen:
-    """The active model as a recall statement returned it."""
-
-    name: str
-    digest: str | None
-    url: str | None
 
 
 class FollowingEmbedder:
@@ -57,26 +47,27 @@ class FollowingEmbedder:
         vector: list[float] = (await self.current.embed_query(text)).tolist()
         return vector
 
-    def follow(self, active: ActiveSeen, asked: object, *, failed: bool) -> bool:
-        """Turn to another embedder of the active model than `asked`; return whether there is one.
+    def follow(self, model: str, url: str | None, used: object, *, failed: bool) -> bool:
+        """Turn to another embedder of the active model than the `used` one; return whether there is one.
 
-        `failed` says that `asked` returned no vector; otherwise its vector was of another model.
+        `model` is the active model's name and `url` the recorded address of its embedder. `failed` says that the used
+        embedder returned no vector; otherwise its vector was of another model.
         """
-        choices = self._choices(active)
-        if self.current is not asked and self.current in choices:
+        choices = self._choices(model, url)
+        if self.current is not used and self.current in choices:
             return True  # another recall has turned to it already
-        others = [client for client in choices if client is not asked]
-        if not others or (asked in choices and not failed):
+        others = [client for client in choices if client is not used]
+        if not others or (used in choices and not failed):
             return False
         self.current = others[0]
         return True
 
-    def _choices(self, active: ActiveSeen) -> list[EmbedderClient]:
+    def _choices(self, model: str, url: str | None) -> list[EmbedderClient]:
         found = []
         near = self._configured.base_url
-        if active.url is not None and is_trusted_embedder_url(near, active.url, self._trusted_hosts):
-            found.append(self._opened_for(active.url.rstrip("/"), active.name))
-        if self._configured.model in {None, active.name} and self._configured not in found:
+        if url is not None and is_trusted_embedder_url(near, url, self._trusted_hosts):
+            found.append(self._opened_for(url.rstrip("/"), model))
+        if self._configured.model in {None, model} and self._configured not in found:
             found.append(self._configured)
         return found
 

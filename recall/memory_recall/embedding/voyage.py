@@ -58,7 +58,7 @@ class VoyageClient(AsyncEmbedder):
         super().__init__(wire, http)
 
     async def model_info(self) -> ServedModel:
-        """Return the configured model; a hosted one has no digest, and asking would cost a request."""
+        """Return the configured model, without a request; a hosted one has no digest."""
         return ServedModel(str(self.model), self._dimensions)
 
     async def embed_query(self, text: str) -> Vectors:

@@ -96,7 +96,7 @@ async def vacuum_analyze(connection: Connection, table: MemoryTable) -> None:
         await connection.execute(f"VACUUM (ANALYZE) {table.qualified}")
 
 
-async def merge_pending_words(connection: Connection, table: MemoryTable) -> int:
+async def merge_pending_entries(connection: Connection, table: MemoryTable) -> int:
     """Merge the pending lists of the GIN indexes, which every search reads entry by entry; return the pages merged.
 
     Writes leave entries there until a vacuum comes by, and updates that only stored a vector leave as many as edits.

@@ -1,6 +1,6 @@
 """Embed a batch in spite of failures: wait for an absent embedder, and find the rows that make a batch fail.
 
-Failures are of three kinds. A busy embedder names the time after which to ask again. An absent or crashing one is
+Failures are of three kinds. A busy embedder names the time after which to try again. An absent or crashing one is
 probed with a text of our own until it answers; only a batch that fails repeatedly although the embedder recovers each
 time is halved, since a text in it may be what crashes the embedder. A refused or malformed answer halves the batch at
 once. A single row is reported as failed only while the embedder handles our own text: a broken embedder must never
@@ -50,7 +50,7 @@ class RetryingEmbedder:
     """Embeds batches with an embedder that may be busy, absent, broken, or crashed by a text.
 
     Args:
-        embedder: the embedder that is asked.
+        embedder: the embedder that computes the vectors.
         listener: hears when the embedder goes away and when it is back.
         verify: awaited before each self-test; raises where the embedder now serves another model.
         outage_timeout: seconds after which an outage raises its error.

@@ -97,7 +97,7 @@ def worker_session(
     """Make a worker's session.
 
     Its writes compare the model in the statement that stores the vector, in a transaction that reads what is committed
-    now. So it may tell the triggers of a swap that its writes name the model of their vectors.
+    now. So it may declare to the triggers of a swap that its writes name the model of their vectors.
     """
     return Session(
         source,

@@ -60,7 +60,7 @@ def _from_postgres(error: asyncpg.PostgresError, action: str) -> MemoryIndexErro
 
 
 def translate(error: BaseException, action: str) -> MemoryIndexError:
-    """Our error for an error of the driver; the original no longer tells anything afterwards."""
+    """Our error for an error of the driver; the original holds no details afterwards."""
     if isinstance(error, asyncpg.PostgresError):
         result = _from_postgres(error, action)
     elif isinstance(error, asyncpg.ClientConfigurationError):

@@ -24,13 +24,13 @@ class TableChanges:
 
     connection: Connection
     table: MemoryTable
-    patience_seconds: float
+    lock_seconds: float
 
     async def run(self, statement: str) -> int:
         """Run one statement that needs its lock only for a moment; returns how many rows it changed.
 
         Raises:
-            LockNotAvailable: the lock was not free within `patience_seconds`.
+            LockNotAvailable: the lock was not free within `lock_seconds`.
         """
 
         async def attempt() -> int:
@@ -39,25 +39,25 @@ class TableChanges:
             except LockNotAvailable:
                 with suppress(LockNotAvailable):
                     if self.table.exists:
-                        await self._execute(together(wait_for_maintenance(self.table)))
+                        await self._execute(in_one_transaction(wait_for_maintenance(self.table)))
                 raise
 
         try:
             return await retry(
                 attempt,
                 on=caused_by(LockNotAvailable),
-                give_up_after=self.patience_seconds,
+                give_up_after=self.lock_seconds,
                 backoff=TABLE_LOCK_BACKOFF,
             )
         except LockNotAvailable:
             raise LockNotAvailable(
-                f"Table {self.table.name} stayed locked by other sessions for {self.patience_seconds:.0f} s.",
+                f"Table {self.table.name} stayed locked by other sessions for {self.lock_seconds:.0f} s.",
                 "Look for a long transaction in pg_stat_activity, end it, and run this again.",
             ) from None
 
     async def run_together(self, statements: list[str]) -> None:
         """Run statements that need their lock only for a moment, all of them or none."""
-        await self.run(together(statements))
+        await self.run(in_one_transaction(statements))
 
     async def value(self, query: str) -> object:
         """Return the first column of the first row, None without rows."""
@@ -108,7 +108,7 @@ class TableChanges:
         return int(count) if count.isdigit() else 0
 
 
-def together(statements: list[str]) -> str:
+def in_one_transaction(statements: list[str]) -> str:
     """Return one statement that runs several in one transaction."""
     body = " ".join(f"EXECUTE {literal(statement)};" for statement in statements)
     return f"DO LANGUAGE plpgsql {literal(f'BEGIN {body} END')}"

@@ -52,7 +52,7 @@ class MigrationRequest:
     model: ModelProfile
     migrations: Path
     existing_vectors: Literal["refuse", "keep", "discard"] = "refuse"
-    lock_patience_seconds: float = 600
+    lock_seconds: float = 600
 
 
 @dataclass(frozen=True)
@@ -70,13 +70,13 @@ async def migrate(source: DsnSource, request: MigrationRequest) -> MigrationResu
         ExtensionMissing: pgvector is absent; what does not need it has been done.
         SchemaUnsupported, DimensionMismatch, ModelMismatch, ExistingVectors: a person has to decide.
     """
-    async with locked_session(source, request.lock_patience_seconds) as connection:
+    async with locked_session(source, request.lock_seconds) as connection:
         return await _Run(connection, request).up()
 
 
 async def remove(source: DsnSource, request: MigrationRequest) -> MigrationResult:
     """Remove what the migrations added, in reverse; memories and what was there before stay."""
-    async with locked_session(source, request.lock_patience_seconds) as connection:
+    async with locked_session(source, request.lock_seconds) as connection:
         return await _Run(connection, request).down()
 
 
@@ -179,7 +179,7 @@ class _Run:
         await self._check_existing_vectors(table)
 
     async def _may_be_replaced(self, table: MemoryTable) -> bool:
-        """Whether the column may be made again with other dimensions: when asked, without a vector or a swap."""
+        """Whether the column may be made again with other dimensions: on request, without a vector or a swap."""
         if self._request.existing_vectors != "discard" or table.standby_dimensions is not None:
             return False
         empty = f"SELECT NOT EXISTS (SELECT FROM {table.qualified} WHERE {EMBEDDING_COLUMN} IS NOT NULL)"
@@ -247,7 +247,7 @@ class _Run:
             )
 
     def _changes(self, table: MemoryTable) -> TableChanges:
-        return TableChanges(self._connection, table, self._request.lock_patience_seconds)
+        return TableChanges(self._connection, table, self._request.lock_seconds)
 
     def _names(self, table: MemoryTable) -> dict[str, str]:
         """Return the values of the revisions' placeholders, which migrations/env.py lists."""

@@ -357,7 +357,7 @@ def _holds(column: VectorColumn, table: MemoryTable, found: dict[str, Any]) -> b
 async def describe_differences(connection: AnyConnection, table: MemoryTable) -> str:
     """Return the names of the rules that differ.
 
-    A swap may change the table while it is looked at, so only what is found twice in a row counts.
+    A swap may change the table meanwhile, so only differences that are found twice in a row count.
     """
     before = ""
     while (found := str(await differences(connection, table))) != before:

@@ -31,27 +31,27 @@ def wait_for_maintenance(table: MemoryTable) -> list[str]:
 
 
 @asynccontextmanager
-async def locked_session(source: DsnSource, patience_seconds: float) -> AsyncIterator[Connection]:
+async def locked_session(source: DsnSource, lock_seconds: float) -> AsyncIterator[Connection]:
     """A session that alone in its database may change the schema or build the vector index.
 
     Raises:
-        LockNotAvailable: another session has been at it for `patience_seconds`.
+        LockNotAvailable: another session has been at it for `lock_seconds`.
     """
     async with opened(source, "memory-migrate") as connection:
         await require_session(connection)
-        await _take_lock(connection, patience_seconds)
+        await _take_lock(connection, lock_seconds)
         yield connection
 
 
-async def _take_lock(connection: Connection, patience: float) -> None:
+async def _take_lock(connection: Connection, lock_seconds: float) -> None:
     """Try, rather than wait inside Postgres: a waiting statement would hold back CREATE INDEX CONCURRENTLY."""
-    deadline = time.monotonic() + patience
+    deadline = time.monotonic() + lock_seconds
     while True:
         with translated("taking the migration lock"):
             if await connection.fetchval("SELECT pg_try_advisory_lock($1)", _LOCK_KEY):
                 return
         if time.monotonic() >= deadline:
             raise LockNotAvailable(
-                f"Another migration has been running for {patience:.0f} s.", "Let it end, or end its session."
+                f"Another migration has been running for {lock_seconds:.0f} s.", "Let it end, or end its session."
             )
         await asyncio.sleep(0.25)

@@ -176,7 +176,7 @@ class HybridRecall:
         return _Attempt(plan, await self._execute(plan), embedder, embedding_seconds)
 
     async def _embed(self, query: RecallQuery, readiness: Readiness) -> EmbeddedQuery | Degraded | None:
-        """The query's vector, or why the dense leg cannot take part; None where it was not asked for."""
+        """The query's vector, or why the dense leg cannot take part; None where it was not requested."""
         if query.mode == "lexical" or not query.ranked:
             return None
         if query.sensitive and query.vector is None and self._embedder.hosted:

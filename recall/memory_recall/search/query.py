@@ -1,4 +1,4 @@
-"""What a recall is asked: one frozen value that checks itself.
+"""The request of a recall: one frozen value that checks itself.
 
 The library, the router, the command line, SQLite mode and the benchmarks all pass it on as it is.
 """
@@ -37,13 +37,13 @@ class EmbeddedQuery:
 
 @dataclass(frozen=True, slots=True)
 class RecallQuery:
-    """What is asked of a recall.
+    """The request of a recall.
 
     `text` is the query; NUL, lone surrogates and what exceeds 50,000 characters are taken out. `limit` (1 to 500) and
     `offset` (0 or more) count memories. A `sensitive` query is never sent to a hosted embedder; where there is no other
-    it is answered by the lexical leg. `now` is when the query is asked, for the times that it names, by default the
-    present. `vector` is the query's embedding where the caller has it already, `fusion` replaces that of the
-    `HybridRecall`, and `explain` also measures the legs.
+    it is answered by the lexical leg. `now` is the moment to which the times that the query names are relative, by
+    default the present. `vector` is the query's embedding where the caller has it already, `fusion` replaces the one of
+    the `HybridRecall`, and `explain` also measures the legs.
 
     Raises:
         InvalidInput: a field is of the wrong type or out of range, or a time has no time zone.

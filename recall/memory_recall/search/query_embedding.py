@@ -1,8 +1,8 @@
 """Embeds queries within a time budget, or says why there is no vector; it never raises.
 
 A recall sits on the path of every prompt, so an embedder that is slow or gone may cost one budget once. After the first
-failure the circuit is open: recalls are told so at once, while a background task probes the embedder again and again,
-each time a little later, until it answers within the budget. No recall is spent on finding out.
+failure the circuit is open: recalls go without a vector at once, while a background task probes the embedder again and
+again, each time a little later, until it answers within the budget.
 """
 
 import asyncio
@@ -10,8 +10,9 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from memory_recall.background import BackgroundTasks
-from memory_recall.embedding.following import ActiveSeen, FollowingEmbedder
+from memory_recall.embedding.following import FollowingEmbedder
 from memory_recall.errors import EmbedderRejected, ModelMismatch
+from memory_recall.schema.models_sql import RecordedModel
 from memory_recall.search.query import EmbeddedQuery
 from memory_recall.search.result import Degraded
 
@@ -73,14 +74,14 @@ class BudgetedQueryEmbedder:
             self._probe = self._tasks.start(self._recover())
         return outcome
 
-    def follow(self, active: ActiveSeen, embedder: QueryEmbedder | None, reason: Degraded) -> bool:
+    def follow(self, active: RecordedModel, embedder: QueryEmbedder | None, reason: Degraded) -> bool:
         """Turn to where the active model is served; whether embedding once more may cure the degraded recall.
 
         `embedder` is the one that the recall's query went to, which another recall may have left meanwhile.
         """
         if self._following is None or reason not in _CURED_BY_FOLLOWING:
             return False
-        moved = self._following.follow(active, embedder, failed=reason in _FAILURES)
+        moved = self._following.follow(active.name, active.embedder_url, embedder, failed=reason in _FAILURES)
         if moved and self._probe is not None:
             self._probe.cancel()  # it probes the embedder that we have left
             self._probe = None

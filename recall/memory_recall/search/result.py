@@ -10,7 +10,7 @@ from memory_recall.search.query import Mode
 
 
 class Degraded(StrEnum):
-    """Why the dense leg took no part in a recall that asked for it."""
+    """Why the dense leg took no part in a recall that requested it."""
 
     NO_EMBEDDER = "NoEmbedder"
     SENSITIVE_QUERY = "SensitiveQuery"
@@ -87,7 +87,7 @@ class RecallResult:
 
     @property
     def degraded(self) -> bool:
-        """Whether the answer is that of the lexical leg although more was asked for."""
+        """Whether the answer is that of the lexical leg although more was requested."""
         return self.reason is not None
 
     @property

@@ -1,1 +1,1 @@
-"""Replacing the embedding model without a moment in which meaning is off, and only by one that proves itself."""
+"""Replacing the embedding model without a moment without the dense leg, and only by one that passes a quality gate."""

@@ -41,8 +41,8 @@ TRANSITIONS: Mapping[Stage, frozenset[Stage]] = {
     Stage.ABORTED: frozenset(),
 }
 
-TRICKLE_SHARE = 0.002  # of the rows; those written in the last moments, which are still being filled
-QUARANTINE_SHARE = 0.01  # of the rows; more of them without a vector of the next model refuse it
+MAX_PENDING_SHARE = 0.002  # of the rows; those that were written in the last moments are always pending
+MAX_QUARANTINED_SHARE = 0.01  # of the rows; more of them without a vector of the next model refuse it
 
 
 class Act(StrEnum):
@@ -68,12 +68,12 @@ class Fill:
     @property
     def full(self) -> bool:
         """Whether no more is missing than rows of the last moments."""
-        return self.pending <= self.wanted * TRICKLE_SHARE
+        return self.pending <= self.wanted * MAX_PENDING_SHARE
 
     @property
     def refused(self) -> bool:
         """Whether more rows are quarantined than the next model may lose."""
-        return self.quarantined > self.wanted * QUARANTINE_SHARE
+        return self.quarantined > self.wanted * MAX_QUARANTINED_SHARE
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,20 +105,20 @@ def decide(facts: SwapFacts) -> Act:
 
 
 def path(stage: Stage, goal: Stage) -> tuple[Stage, ...]:
-    """Return the stages from one to the other by the fewest permitted transitions; empty where there is no way.
+    """Return the stages from one to the other by the fewest permitted transitions; empty where there is none.
 
     No path passes through `aborted` or `refused`.
     """
-    ways: list[tuple[Stage, ...]] = [()]
+    paths: list[tuple[Stage, ...]] = [()]
     seen = {stage}
-    while ways:
-        way = ways.pop(0)
-        here = way[-1] if way else stage
-        if here is goal:
-            return way
-        if way and here in {Stage.REFUSED, Stage.ABORTED}:
+    while paths:
+        found = paths.pop(0)
+        last = found[-1] if found else stage
+        if last is goal:
+            return found
+        if found and last in {Stage.REFUSED, Stage.ABORTED}:
             continue
-        for following in sorted(TRANSITIONS[here] - seen):
+        for following in sorted(TRANSITIONS[last] - seen):
             seen.add(following)
-            ways.append((*way, following))
+            paths.append((*found, following))
     return ()

@@ -9,7 +9,7 @@ import pytest
 from pgvector.asyncpg import register_vector
 
 from memory_recall.errors import LockNotAvailable
-from memory_recall.hnsw.build import merge_pending_words, read_resources
+from memory_recall.hnsw.build import merge_pending_entries, read_resources
 from memory_recall.hnsw.definition import IndexFacts, inspect_index
 from memory_recall.hnsw.repair import IndexParameters, check_and_repair
 from memory_recall.hnsw.search_effort import SearchedGraph
@@ -130,7 +130,7 @@ async def test_a_build_leaves_no_dead_rows_and_no_words_to_be_merged(
     await filled.execute("UPDATE memories SET importance = 0.9")
     await migrate_and_index(DsnText(database.dsn), request_for())
     table = await require_schema(filled, "memories")
-    assert await merge_pending_words(filled, table) == 0
+    assert await merge_pending_entries(filled, table) == 0
     visible, pages, known = await filled.fetchrow(
         "SELECT relallvisible, relpages, reltuples FROM pg_class WHERE relname = 'memories'"
     )
@@ -146,7 +146,7 @@ async def test_words_that_were_written_aside_are_merged_by_the_next_build(
     await migrate_and_index(source, request_for())
     await filled.execute("INSERT INTO memories (content) SELECT 'another text ' || n FROM generate_series(1, 400) n")
     await migrate_and_index(source, request_for())
-    assert await merge_pending_words(filled, await require_schema(filled, "memories")) == 0
+    assert await merge_pending_entries(filled, await require_schema(filled, "memories")) == 0
 
 
 async def test_a_machine_with_less_memory_than_its_settings_promise_gets_a_serial_build(

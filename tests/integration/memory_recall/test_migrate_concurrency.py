@@ -48,7 +48,7 @@ async def test_a_migrator_that_finds_the_lock_taken_gives_up_in_words(
     async with database.connection() as other:
         await other.execute("SELECT pg_advisory_lock($1)", 0x6D656D6F_72796978)
         with pytest.raises(LockNotAvailable, match="Another migration"):
-            await migrate(DsnText(database.dsn), request_for(lock_patience_seconds=0))
+            await migrate(DsnText(database.dsn), request_for(lock_seconds=0))
 
 
 async def test_an_index_left_invalid_by_an_interrupted_build_is_rebuilt(
@@ -148,7 +148,7 @@ async def test_no_writer_waits_long_while_a_migration_waits_for_its_lock(
         transaction = reader.transaction()
         await transaction.start()
         await reader.fetch("SELECT * FROM memories")
-        migration = asyncio.create_task(migrate(source, request_for(lock_patience_seconds=60)))
+        migration = asyncio.create_task(migrate(source, request_for(lock_seconds=60)))
         await _until(lambda: _someone_waits_for_a_lock(database))
         for number in range(20):  # would wait for the reader to end if the migration stayed in the lock's queue
             await writer.execute("INSERT INTO memories (content) VALUES ($1)", f"text {number}")

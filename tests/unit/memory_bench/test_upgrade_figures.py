@@ -23,7 +23,7 @@ def test_an_answer_without_meaning_is_a_fault_only_after_one_with_meaning() -> N
 
 
 def test_a_client_that_learns_of_the_index_later_than_another_is_no_fault() -> None:
-    assert faults([COMPLETE, Answer("lasting", None, "IndexMissing", 5), COMPLETE]) == []
+    assert faults([COMPLETE, Answer("long-lived", None, "IndexMissing", 5), COMPLETE]) == []
 
 
 def test_a_changed_row_and_a_vector_in_another_column_are_lost_but_new_ones_are_not() -> None:

@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from memory_recall.embedding.following import ActiveSeen
 from memory_recall.errors import DatabaseRejected
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
+from memory_recall.schema.models_sql import RecordedModel
 from memory_recall.search.result import Degraded
 from memory_recall.search.sql import parallel
 from memory_recall.search.sql.parallel import DenseRows, LexicalRows
@@ -29,10 +29,10 @@ class Answer:
     sent: Statement
 
     @property
-    def active(self) -> ActiveSeen | None:
+    def active(self) -> RecordedModel | None:
         """The model that the database says is active; None where it has no record of one."""
-        first = self.rows[0]
-        return ActiveSeen(first["active"], first["active_digest"], first["active_url"]) if first["active"] else None
+        active = self.rows[0]["active"]
+        return RecordedModel.from_row(json.loads(active)) if active else None
 
 
 async def execute(connection: AnyConnection, plan: RecallPlan) -> Answer:
