@@ -90,7 +90,7 @@ async def test_a_clock_that_jumps_neither_loses_a_delayed_row_nor_quarantines_it
     assert await bench.problems() == []
 
 
-async def test_a_row_whose_delay_ends_between_two_looks_is_still_waited_for(bench: Workbench) -> None:
+async def test_a_row_whose_delay_has_just_ended_is_due_now(bench: Workbench) -> None:
     """The pass saw it delayed; when the worker asks how long, it is due already, and that is not the same as none."""
     await bench.insert("shaky")
     await bench.execute(

@@ -53,7 +53,9 @@ async def test_without_an_embedder_there_is_a_reason_and_no_error() -> None:
         (None, Degraded.EMBEDDER_TIMEOUT),
     ],
 )
-async def test_after_the_first_failure_recalls_do_not_ask(step: Exception | None, reason: Degraded) -> None:
+async def test_after_the_first_failure_recalls_do_not_call_the_embedder(
+    step: Exception | None, reason: Degraded
+) -> None:
     """Only the first recall pays; those after it are told at once."""
     embedder = Scripted(step)
     semantics = BudgetedQueryEmbedder(embedder, budget=0.02, probe_delays=(3600.0,))
@@ -63,7 +65,7 @@ async def test_after_the_first_failure_recalls_do_not_ask(step: Exception | None
     await semantics.close()
 
 
-async def test_a_recovered_embedder_is_used_again_without_a_recall_finding_out() -> None:
+async def test_a_recovered_embedder_is_detected_by_probes_alone() -> None:
     """A background task asks, with a text of its own; users' queries are not its probes."""
     embedder = Scripted(EmbedderUnavailable("gone"), EmbedderUnavailable("gone"), [1.0])
     semantics = BudgetedQueryEmbedder(embedder, probe_delays=SOON)
@@ -75,7 +77,7 @@ async def test_a_recovered_embedder_is_used_again_without_a_recall_finding_out()
     assert await semantics.embed("later") == EmbeddedQuery([1.0], "tiny")
 
 
-async def test_a_refused_query_does_not_condemn_the_embedder() -> None:
+async def test_a_refused_query_does_not_open_the_circuit() -> None:
     """What is wrong with one text says nothing about the next."""
     semantics = BudgetedQueryEmbedder(Scripted(EmbedderRejected("too long"), [1.0]))
     assert await semantics.embed("bad") is Degraded.EMBEDDER_REFUSED
