@@ -155,7 +155,7 @@ async def test_missing_rules_are_restored(database: Database, request_for: Reque
 async def test_the_statistics_target_is_raised_unless_somebody_has_set_one(
     database: Database, request_for: Requests, own: int | None, kept: str
 ) -> None:
-    """The target of the words' statistics is raised and filled at once, and goes with us; a person's own one stays."""
+    """The target is raised, the table is analysed at once, and removal resets the target; one set by a person stays."""
     source = DsnText(database.dsn)
     await migrate(source, request_for())
     await remove(source, request_for())

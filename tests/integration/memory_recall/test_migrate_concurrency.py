@@ -141,7 +141,7 @@ async def test_a_migration_killed_at_any_stage_succeeds_when_run_again(
 async def test_writers_are_not_blocked_while_a_migration_waits_for_its_lock(
     database: Database, request_for: Requests
 ) -> None:
-    """A long transaction blocks the ALTER TABLE; everybody else must still get through beside it."""
+    """A long transaction blocks the ALTER TABLE; other sessions must still be able to write."""
     source = DsnText(database.dsn)
     await migrate_to_first(database, request_for)
     async with database.connection() as reader, database.connection() as writer:
@@ -161,7 +161,7 @@ async def test_writers_are_not_blocked_while_a_migration_waits_for_its_lock(
 async def test_a_migration_waits_for_a_vacuum_without_blocking_other_sessions(
     database: Database, request_for: Requests
 ) -> None:
-    """By the weak lock, after which Postgres ends an autovacuum, and not by asking for the whole table again."""
+    """It waits for the weak lock, after which Postgres ends an autovacuum, and does not lock the whole table again."""
     await migrate_to_first(database, request_for)
     async with database.connection() as vacuum:
         await vacuum.execute("BEGIN")

@@ -1,4 +1,4 @@
-"""Behind a real PgBouncer recalls work, and what needs a session of its own is refused in words."""
+"""Behind a real PgBouncer recalls work, and what needs a session of its own is refused with a clear error."""
 
 import asyncio
 from collections.abc import Callable

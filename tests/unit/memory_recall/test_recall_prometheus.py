@@ -1,4 +1,4 @@
-"""What a process tells Prometheus about the recalls that it served."""
+"""The metrics of the recalls that a process has served."""
 
 from prometheus_client import CollectorRegistry, generate_latest
 

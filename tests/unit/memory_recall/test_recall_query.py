@@ -1,4 +1,4 @@
-"""What is asked of a recall checks itself, so that a wrong argument is refused alike everywhere."""
+"""The request of a recall checks itself, so that a wrong argument is refused in the same way everywhere."""
 
 import sqlite3
 from datetime import UTC, datetime
@@ -45,7 +45,7 @@ CANARY = "zebra-7731"
     ids=str,
 )
 def test_a_wrong_argument_is_refused_by_its_name(arguments: dict[str, Any]) -> None:
-    """The message names the argument and quotes nothing of what was given."""
+    """The message names the argument and does not quote its value."""
     with pytest.raises(InvalidInput, match=f"^`{next(iter(arguments))}` cannot be used") as caught:
         RecallQuery(**{"text": "x", **arguments})
     assert CANARY not in str(caught.value)

@@ -1,4 +1,4 @@
-"""What a caller sends, and what memories say, shows nowhere when a recall goes wrong inside somebody's API."""
+"""Neither the caller's input nor the text of memories is shown anywhere when a recall fails inside an API."""
 
 import logging
 import traceback
@@ -59,7 +59,7 @@ class BodyReader(SpanProcessor):
 
 @dataclass
 class Host:
-    """Somebody's API: its own error handlers, telemetry that records everything, and our router."""
+    """An API with its own error handlers, telemetry that records everything, and our router."""
 
     telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
     app: FastAPI = field(init=False)

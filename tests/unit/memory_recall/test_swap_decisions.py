@@ -42,7 +42,7 @@ facts = st.builds(
     ],
 )
 def test_the_next_action_is_the_first_one_that_is_missing(changes: dict[str, object], act: Act) -> None:
-    """Whatever was interrupted is seen to be missing and done again."""
+    """An interrupted step is found missing and done again."""
     assert decide(replace(DONE, **changes)) is act
 
 

@@ -83,14 +83,14 @@ def test_only_the_beginning_of_a_text_is_searched_for_times() -> None:
 
 @given(st.text(alphabet=st.sampled_from("0123456789 -/,.inoflastweekmaymonthyearago'ſİ"), max_size=80), MOMENTS)
 def test_any_text_yields_a_period_or_none(text: str, now: datetime) -> None:
-    """Whatever the text, there is a period or none."""
+    """No text raises an exception."""
     found = find_period(text, now)
     assert found is None or found.start < found.end
 
 
 @given(st.integers(0, 999), st.sampled_from(["day", "week", "month", "year"]), MOMENTS)
 def test_any_number_of_units_yields_a_period_or_none(count: int, unit: str, now: datetime) -> None:
-    """Even years before the calendar began."""
+    """This holds for years before the first one of the calendar, too."""
     found = find_period(f"{count} {unit}s ago", now)
     assert found is None or found.start <= now
 

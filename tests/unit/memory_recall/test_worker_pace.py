@@ -34,7 +34,7 @@ def test_scattering_keeps_every_row(rows: int) -> None:
 
 
 def test_a_statement_of_scattered_writes_holds_no_adjacent_rows() -> None:
-    """Neighbours share a block, and only a statement that has ended leaves room in it."""
+    """Adjacent rows share a block, and only a statement that has ended leaves room in it."""
     arranged = [row.id for row in BACKGROUND.arranged(_page(BACKGROUND.page_rows))]
     for first in range(0, len(arranged), BACKGROUND.rows):
         statement = sorted(arranged[first : first + BACKGROUND.rows])

@@ -66,7 +66,7 @@ async def test_questions_are_scoped_to_their_user(bench: Any) -> None:
 
 
 async def test_a_degraded_recall_is_an_error_of_the_evaluation(bench: Any) -> None:
-    """Without an index recall degrades to words; passing that off as hybrid would be a lie."""
+    """Without an index recall degrades to the lexical leg, whose measures are not those of the hybrid mode."""
     code, out, err = await run(bench.environment(), "evaluate", "--json", stdin=questions())
     assert (code, out) == (1, "")
     assert json.loads(err.splitlines()[-1])["reason"] == "RecallDegraded"

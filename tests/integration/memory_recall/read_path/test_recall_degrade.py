@@ -1,4 +1,4 @@
-"""Whatever keeps meaning out leaves exactly the lexical order, with a reason and without an error."""
+"""A recall without the dense leg has exactly the lexical order, a reason and no error."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -75,7 +75,7 @@ async def test_a_degraded_answer_has_the_lexical_order_and_a_reason(  # noqa: PL
 
 
 async def test_a_recall_is_degraded_when_the_column_is_dropped_while_it_is_in_use(memories: Any, embedder: Any) -> None:
-    """What was known of the schema a moment ago may be wrong by now; the recall finds out and answers."""
+    """What a recall has cached of the schema may be outdated; it notices this and answers."""
     await fill(memories)
     recall = memories.recalling(embedder)
     assert not (await recall.recall("zfs pool")).degraded
@@ -103,7 +103,7 @@ async def test_no_connection_is_held_while_the_query_is_embedded(memories: Any) 
 
 
 async def test_a_slow_embedder_delays_a_recall_by_at_most_its_budget(memories: Any) -> None:
-    """Past the budget the words answer."""
+    """Past the budget the answer is lexical."""
 
     class Silent:
         model = "tiny"

@@ -122,7 +122,7 @@ def test_a_page_out_of_range_is_refused(limit: int, offset: int) -> None:
 
 
 async def test_importance_multiplies_relevance_after_fusion(memories: Any, embedder: Any) -> None:
-    """Of two memories that the legs cannot tell apart, the important one comes first."""
+    """Of two memories with equal scores in both legs, the important one comes first."""
     plain = await memories.add("renew the certificate", vector=axis(1.0), importance=0.1)
     vital = await memories.add("renew the certificate", vector=axis(1.0), importance=0.9)
     await memories.add("feed the cat", vector=axis(0.0, 1.0))
@@ -134,7 +134,7 @@ async def test_importance_multiplies_relevance_after_fusion(memories: Any, embed
 
 
 async def test_sorting_by_recency_uses_the_date_alone(memories: Any, embedder: Any) -> None:
-    """The embedder is not even asked, and a better match does not overtake a newer one."""
+    """The embedder is not called, and a better match does not come before a newer one."""
     days = [3, 1, 2]
     ids = {
         day: await memories.add(f"plumber {'plumber ' * day}", created_at=NOW - timedelta(days=day), vector=axis(1.0))
@@ -150,7 +150,7 @@ async def test_sorting_by_recency_uses_the_date_alone(memories: Any, embedder: A
 async def test_the_time_that_a_query_names_decides_between_equal_matches(
     memories: Any, embedder: Any, mode: str
 ) -> None:
-    """It is a boost and no filter: what is near comes next, then what is far off or has no date at all."""
+    """It is a boost and no filter: memories near the time come next, then those far from it or without a date."""
     when = {"inside": -3, "just after": 10, "far off": 200}
     rows = {
         name: await memories.add("the boiler was serviced", vector=axis(1.0), created_at=NOW + timedelta(days=days))
@@ -214,7 +214,7 @@ async def test_no_query_text_causes_a_syntax_error(memories: Any, embedder: Any,
 
 
 async def test_legs_are_timed_on_request(memories: Any, embedder: Any) -> None:
-    """Asking for an explanation yields each leg's share of the statement."""
+    """An explained recall has each leg's share of the statement."""
     await memories.add("boil the kettle", vector=axis(1.0))
     recall = memories.recalling(embedder)
     assert (await recall.recall("kettle")).timings.legs == {}

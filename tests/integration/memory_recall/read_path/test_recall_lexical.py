@@ -103,7 +103,7 @@ async def reference_bm25(memories: Any, query: str) -> dict[int, float]:
 
 @pytest.mark.parametrize("query", QUERIES)
 async def test_bm25_scores_equal_the_textbook_formula_within_the_row_budget(memories: Any, query: str) -> None:
-    """Scores and order equal an unbounded BM25 over the same lexemes, repeated words included."""
+    """Scores and order equal an unbounded BM25 over the same lexemes, repeated terms included."""
     await fill(memories)
     expected = await reference_bm25(memories, query)
 
@@ -145,7 +145,7 @@ async def test_a_small_row_budget_is_spent_on_the_rarest_term(memories: Any) -> 
 async def test_bm25_scores_of_a_large_table_equal_the_textbook_formula(
     memories: Any, monkeypatch: pytest.MonkeyPatch, query: str, user: str | None, rare_rows: int
 ) -> None:
-    """Whether words that ANALYZE knows are read or intersected with others: the same best rows, filtered too."""
+    """Terms in the statistics are read or intersected with others; the best rows are the same, also with filters."""
     monkeypatch.setattr(bm25, "SMALL_TABLE", 0)
     monkeypatch.setattr(bm25, "_LEAST_RARE_ROWS", rare_rows)
     monkeypatch.setattr(bm25, "_RARE_ROWS_SCALE", 0)
@@ -165,7 +165,7 @@ async def test_bm25_scores_of_a_large_table_equal_the_textbook_formula(
 
 
 async def test_a_large_table_takes_frequencies_from_the_last_analyze(memories: Any) -> None:
-    """Where counting would be too dear, common words are known from Postgres's own statistics."""
+    """Where counting would take too long, the common terms are those of Postgres's own statistics."""
     await fill(memories)
     await memories.pool.execute("ANALYZE memories")
     query, statistics = RecallQuery("zfs dongle kettle", mode="lexical"), CollectionStatistics(1_000_000, 22.0, 2.0)
@@ -180,7 +180,7 @@ async def test_a_large_table_takes_frequencies_from_the_last_analyze(memories: A
 async def test_rows_are_read_by_the_rarest_terms_first_and_by_pairs_until_enough_are_expected(
     memories: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a question costs is bounded by what ANALYZE says of its words, not by how many words it has."""
+    """The cost of a query is bounded by the statistics of its terms, whatever their number."""
     monkeypatch.setattr(bm25, "SMALL_TABLE", 0)
     for word, every in (("xylophone", 100), ("kettle", 20), ("dongle", 4), ("relay", 3), ("garden", 2)):
         await memories.pool.execute(
@@ -199,7 +199,7 @@ async def test_rows_are_read_by_the_rarest_terms_first_and_by_pairs_until_enough
 async def test_rows_of_terms_without_statistics_reduce_the_budget_of_terms_with_statistics(
     memories: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Several words that are all new or rather rare cannot make a question cost a multiple of what it may."""
+    """Several terms that are all new or rather rare cannot make a query cost a multiple of its budget."""
     monkeypatch.setattr(bm25, "SMALL_TABLE", 0)
     monkeypatch.setattr(bm25, "_LEAST_RARE_ROWS", 500)
     add = "INSERT INTO memories (content) SELECT $1 || ' ' || n FROM generate_series(1, $2::integer) n"
@@ -239,7 +239,7 @@ async def _rows_of(memories: Any, question: str, *parts: str) -> tuple[int, ...]
 
 
 async def test_an_or_query_is_made_from_the_parsed_terms(memories: Any) -> None:
-    """Raw words would be a syntax error here; parsed ones find the row."""
+    """The raw text would be a syntax error here; the parsed terms find the row."""
     wanted = await memories.add("it doesn't boot: grub & uefi")
     result = await memories.recalling(lexical="ts_rank").recall(
         RecallQuery("grub | doesn't ! teapot:*", mode="lexical")

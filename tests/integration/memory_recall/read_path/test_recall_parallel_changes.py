@@ -20,7 +20,7 @@ MASKED = "[SENSITIVE - use secret_get(id={})]"
 async def test_memories_that_stop_matching_between_legs_and_fusion_are_left_out(
     filled: Any, embedder: Any, fetched: Fetched, change: str
 ) -> None:
-    """The last part does not trust what it was given."""
+    """The fusion statement checks the filters and the deletion of each row again."""
     gone = await filled.add("zfs scrub", vector=axis(1.0), user_id="ana", importance=1.0)
     recall = filled.recalling(embedder)
     assert (await recall.recall(RecallQuery("zfs scrub", filters=Filters(user_id="ana")))).ids[0] == gone
@@ -91,7 +91,7 @@ async def test_cosines_of_another_model_s_vectors_take_no_part(filled: Any, embe
 async def test_a_refused_dense_leg_leaves_the_lexical_order(
     filled: Any, embedder: Any, fetched: Fetched, before: str
 ) -> None:
-    """The schema changed under a recall that had looked at it before."""
+    """The schema changes after the recall has read it."""
     recall = filled.recalling(embedder)
     lexical = (await recall.recall(RecallQuery("zfs scrub", mode="lexical"))).ids
 

@@ -1,4 +1,4 @@
-"""The route: the API's request and response, byte for byte where its clients look."""
+"""The route has the API's request and response, byte for byte in the fields that its clients read."""
 
 from typing import Any
 
@@ -73,7 +73,7 @@ async def test_a_malformed_request_is_answered_with_422(memories: Any, body: dic
 
 
 async def test_a_failing_embedder_does_not_change_the_form_of_the_answer(memories: Any, embedder: Any) -> None:
-    """The caller gets memories by their words, and no field that it does not know."""
+    """The caller gets the memories of the lexical leg, and no field that it does not know."""
     embedder.vectors["zigbee"] = RuntimeError("any")
     await memories.add("zigbee dongle", user_id="ana")
     async with client(memories.recalling(embedder)) as http:

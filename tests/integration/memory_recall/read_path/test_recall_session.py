@@ -18,7 +18,7 @@ UNCOMPILED = ["BEGIN READ ONLY", JIT, "recall", "COMMIT"]
 
 
 class Sent:
-    """What the sessions of a pool were asked, in order."""
+    """The statements that the sessions of a pool sent, in order."""
 
     def __init__(self) -> None:
         self.queries: list[str] = []
@@ -35,7 +35,7 @@ class Sent:
 
 @pytest.fixture
 async def compiling(database: Any, memories: Any) -> str:
-    """The address of a database that says that it compiles, for sessions that ask our function first."""
+    """The address of a database that reports JIT, for sessions whose search path finds our function first."""
     await memories.pool.execute(
         "CREATE FUNCTION public.pg_jit_available() RETURNS boolean LANGUAGE sql AS 'SELECT true'"
     )
@@ -63,7 +63,7 @@ async def test_a_recall_is_not_compiled_where_postgres_has_jit(
 async def test_the_measurement_of_legs_is_not_compiled_where_postgres_has_jit(
     compiling: str, memories: Any, embedder: Any
 ) -> None:
-    """Otherwise an explained recall would tell the times of another execution than the usual one."""
+    """Otherwise an explained recall would report the times of another execution than the usual one."""
     await memories.add("the kettle boils", vector=axis(1.0))
     sent = Sent()
     async with asyncpg.create_pool(

@@ -85,7 +85,7 @@ async def test_a_rollback_embeds_only_what_changed_since_the_flip(swaps: SwapBen
 
 
 async def test_a_swap_to_the_previous_model_is_a_rollback(swaps: SwapBench) -> None:
-    """As where somebody sets the specification back."""
+    """This happens when a person sets the specification back."""
     await swaps.swap()
     swaps.work.embedder.received.clear()
     tiny = swaps.target(name="tiny", digest="sha256:aa")

@@ -79,7 +79,7 @@ async def test_recalls_follow_when_the_old_embedder_is_gone(swaps: SwapBench) ->
 
 
 async def test_an_untrusted_embedder_address_is_not_followed(swaps: SwapBench) -> None:
-    """Whoever can write to the database must not be able to have queries sent anywhere."""
+    """A person who can write to the database must not be able to redirect queries to any address."""
     await swaps.swap()
     connection = await asyncpg.connect(swaps.work.database.dsn)
     active = (await swaps.roles()).active

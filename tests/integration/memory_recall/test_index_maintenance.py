@@ -193,7 +193,7 @@ async def test_an_index_below_the_threshold_is_built_anew_and_measured_again(
 async def test_an_index_that_misses_neighbours_is_repaired(
     filled: Connection, database: Database, request_for: Requests
 ) -> None:
-    """Half of the rows get a new version while the index looks away."""
+    """Half of the rows get a new version that the index does not receive."""
     await migrate_and_index(DsnText(database.dsn), request_for())
     admin = await asyncpg.connect(database.superuser_dsn)
     await admin.execute("UPDATE pg_index SET indisready = false WHERE indexrelid = 'idx_memories_embedding'::regclass")

@@ -1,4 +1,4 @@
-"""Errors of the driver become the right kind of our own, and say nothing of what they quoted."""
+"""Each error of the driver becomes the right error of ours and quotes nothing."""
 
 import asyncpg
 import pytest
