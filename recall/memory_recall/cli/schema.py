@@ -13,7 +13,8 @@ from memory_recall.embedding.profiles import PROFILES, ModelProfile
 from memory_recall.errors import DimensionMismatch, InvalidConfiguration, MemoryIndexError
 from memory_recall.hnsw.definition import inspect_index
 from memory_recall.hnsw.repair import IndexParameters, build_index, check_and_repair
-from memory_recall.postgres.connection import opened, require_session
+from memory_recall.postgres.connection import opened
+from memory_recall.postgres.session_sql import require_session
 from memory_recall.schema.revisions import require_schema
 from memory_recall.schema.table import describe
 from memory_recall.settings import LOCK_SECONDS, MIGRATIONS, Settings

@@ -12,8 +12,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from memory_recall.errors import LockNotAvailable
-from memory_recall.postgres.connection import Connection, DsnSource, opened, require_session
+from memory_recall.postgres.connection import Connection, DsnSource, opened
 from memory_recall.postgres.driver_errors import translated
+from memory_recall.postgres.session_sql import require_session
 from memory_recall.schema.table import MemoryTable
 
 LOCK_TIMEOUT_MS = 100  # nobody waits longer behind a change of the table

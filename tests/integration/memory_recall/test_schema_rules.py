@@ -215,7 +215,7 @@ _FAILED = (
         "DELETE FROM memories",
     ],
 )
-async def test_a_failure_is_forgotten_at_once_with_its_text(bench: Workbench, change: str) -> None:
+async def test_a_recorded_failure_is_deleted_with_the_text_that_caused_it(bench: Workbench, change: str) -> None:
     """L1: nothing is kept of a text that was edited, or whose row was deleted or has turned sensitive."""
     await bench.insert("PIN 4711")
     await bench.execute(_FAILED)
