@@ -5,8 +5,8 @@
         postgres = devcluster.create_postgres(cluster, instances=2)
         dsn = devcluster.create_database(cluster, postgres, "memories")
 
-The names below are loaded when they are first used: the node's own small processes live in this package too, and must
-not carry all of it.
+Each name below is imported when it is first used: the small processes of a node are modules of this package too, and
+must not import all of it.
 """
 
 from importlib import import_module
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from devcluster.sessions import choose_driver, connect, find, prepare, start, stop
     from devcluster.settings import DriverName, Settings
 
-_HOMES = {
+_MODULES = {
     "Cluster": "cluster",
     "install_cnpg": "install",
     "CommandError": "errors",
@@ -74,6 +74,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever the name stands for
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -1,4 +1,4 @@
-"""`python -m devcluster`."""
+"""Entry point of `python -m devcluster`."""
 
 from devcluster.cli import main
 

@@ -1,4 +1,4 @@
-"""The command line: `python -m devcluster COMMAND`."""
+"""The command line of the development cluster: `python -m devcluster COMMAND`."""
 
 import json
 import os
@@ -45,7 +45,7 @@ def up(
     cnpg: Annotated[bool, typer.Option(help="Install CloudNativePG as well")] = True,
     postgres: Annotated[int, typer.Option(help="Make a Postgres cluster dbaas/pg-cluster of that many instances")] = 0,
 ) -> None:
-    """Start a cluster that keeps running, and print the line that makes kubectl use it."""
+    """Start a cluster that keeps running, and print the shell command that makes kubectl use it."""
     settings, reporter = _settings(name, driver), ConsoleReporter()
     cluster = sessions.start(settings=settings, reporter=reporter, detached=True)
     if cnpg or postgres:
@@ -79,7 +79,7 @@ def status(as_json: Annotated[bool, typer.Option("--json", help="For programs")]
 def kubectl(context: typer.Context, name: Name = None) -> None:
     """Run kubectl against the cluster: `devcluster kubectl -- get pods -A`."""
     cluster = sessions.connect(settings=_settings(name))
-    _become(cluster.kubectl_command(*context.args))
+    _replace_process(cluster.kubectl_command(*context.args))
 
 
 @app.command(name="exec", context_settings=_PASS_ON)
@@ -87,7 +87,7 @@ def execute(context: typer.Context, name: Name = None) -> None:
     """Run a command of this machine inside the cluster's network: `devcluster exec -- psql ...`."""
     if not context.args:
         raise DevclusterError("no command was given", remedy="devcluster exec -- COMMAND [ARGUMENT...]")
-    _become(sessions.connect(settings=_settings(name)).exec_command(context.args))
+    _replace_process(sessions.connect(settings=_settings(name)).exec_command(context.args))
 
 
 @app.command()
@@ -101,7 +101,7 @@ def load(archives: list[Path], name: Name = None) -> None:
 
 @app.command()
 def logs(component: Annotated[str | None, typer.Argument()] = None, name: Name = None) -> None:
-    """Print a component's log, or list the logs that there are."""
+    """Print the log of a component, or the names of all components that have a log."""
     settings = _settings(name)
     directory = settings.state_dir / settings.name / "logs"
     if component is None:
@@ -131,19 +131,19 @@ def binaries() -> None:
 
 @app.command()
 def prepare() -> None:
-    """Build everything that a cluster needs and that is not built yet, so that a start takes seconds."""
+    """Build all missing programs and images, so that a cluster starts in seconds."""
     sessions.prepare(settings=_settings())
 
 
 @app.command()
 def wheel() -> None:
-    """Build llama-cpp-python's portable wheel if it is not built yet, and print its path."""
+    """Build the wheel of llama-cpp-python if it is missing, and print its path."""
     typer.echo(build_llama_wheel(_settings(), ConsoleReporter()))
 
 
 @app.command()
 def images() -> None:
-    """Build our two images if the sources changed, and print their archives."""
+    """Build the operator's and the embedder's image if the sources changed, and print the paths of their archives."""
     for name, archive in build_images(_settings(), ConsoleReporter()).items():
         typer.echo(f"{name}\t{archive}")
 
@@ -152,7 +152,7 @@ def images() -> None:
 def check(
     install: Annotated[bool, typer.Option("--install", help="Install the missing packages with apt")] = False,
 ) -> None:
-    """Say which drivers can run here, and what the others lack."""
+    """Print which drivers can run on this machine, and what the others lack."""
     settings = _settings()
     if install:
         problems = [
@@ -173,7 +173,7 @@ def check(
 
 
 def main() -> None:
-    """Run, and turn errors into a message and an exit status."""
+    """Run the command line; an error becomes a message on stderr and exit status 1."""
     try:
         app()
     except DevclusterError as error:
@@ -181,6 +181,6 @@ def main() -> None:
         raise SystemExit(1) from None
 
 
-def _become(command: list[str]) -> None:
-    """Replace this process, so that signals and the exit status are the command's own."""
+def _replace_process(command: list[str]) -> None:
+    """Replace this process by the command, so that signals reach the command and its exit status is returned."""
     os.execvp(command[0], command)  # noqa: S606 - the command is the user's

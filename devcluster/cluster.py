@@ -1,6 +1,6 @@
-"""A running cluster as its users see it: kubectl, helm, images, and processes inside its network.
+"""A running cluster as its users see it: kubectl, helm, images, and commands inside its network.
 
-What differs between drivers is the few abstract methods; everything else goes through the API server.
+The abstract methods differ between drivers; everything else goes through the Kubernetes API server.
 """
 
 import json
@@ -23,7 +23,7 @@ Manifest = Mapping[str, Any]
 
 
 class Cluster(AbstractContextManager["Cluster"], ABC):
-    """A handle of a cluster; as a context manager it ends the cluster if it was started for this block only."""
+    """A handle of a running cluster; used as a context manager it calls `close` at the end of the block."""
 
     driver: DriverName
     postgres_image: str
@@ -44,7 +44,7 @@ class Cluster(AbstractContextManager["Cluster"], ABC):
         self.close()
 
     def close(self) -> None:
-        """End the cluster if it was started for one block only."""
+        """End the cluster if it was started for one block only; a cluster that keeps running is left alone."""
 
     @property
     def audit_log(self) -> Path:
@@ -60,11 +60,11 @@ class Cluster(AbstractContextManager["Cluster"], ABC):
         return json.loads(self.kubectl(*args, "-o", "json", timeout=timeout))
 
     def kubectl_command(self, *args: str) -> list[str]:
-        """Return the command line of kubectl for callers that run it themselves, to stream or to attach."""
+        """Return a command line of kubectl, for callers that run it themselves."""
         return [self._kubectl, f"--kubeconfig={self.kubeconfig}", *args]
 
     def apply(self, *manifests: Manifest) -> None:
-        """Apply objects on the server side."""
+        """Apply Kubernetes objects with server-side apply."""
         text = yaml.safe_dump_all([dict(manifest) for manifest in manifests], sort_keys=False)
         self.kubectl("apply", "--server-side", "--force-conflicts", "--filename=-", input=text)
 
@@ -74,19 +74,19 @@ class Cluster(AbstractContextManager["Cluster"], ABC):
 
     @property
     def environment(self) -> dict[str, str]:
-        """Return the variables that make other programs use this cluster."""
+        """The environment variables that make other programs use this cluster."""
         return {"KUBECONFIG": str(self.kubeconfig)}
 
     @abstractmethod
     def load(self, archive: Path) -> None:
-        """Bring the images of an archive onto the nodes."""
+        """Import all images of an image archive into the nodes."""
 
     def await_image(self, name: str) -> None:
-        """Wait until one of the images that come with the driver (`cnpg`, `postgresql`) is on the nodes."""
+        """Wait until the nodes have one of the images that the driver provides, `cnpg` or `postgresql`."""
 
     @abstractmethod
     def exec_command(self, argv: Sequence[str]) -> list[str]:
-        """Return a command line that runs `argv` inside the cluster's network, where service names resolve."""
+        """Return a command line that runs `argv` inside the cluster's network, where names of Services resolve."""
 
     def exec_in_network(
         self,
@@ -104,11 +104,11 @@ class Cluster(AbstractContextManager["Cluster"], ABC):
         return subprocess.Popen(self.exec_command(argv), **options)
 
     def nodes(self) -> list[str]:
-        """List the names of the nodes."""
+        """Return the names of the nodes."""
         return [node["metadata"]["name"] for node in self.kubectl_json("get", "nodes")["items"]]
 
     def patch_extended_resource(self, name: str, quantity: int | None) -> None:
-        """Offer an extended resource (`nvidia.com/gpu`) on the first node, or take it away with None.
+        """Offer `quantity` of an extended resource (such as `nvidia.com/gpu`) on the first node; None removes it.
 
         Kubernetes documents this patch for resources that no device plugin manages: the scheduler counts them, and
         nothing else.
@@ -118,5 +118,5 @@ class Cluster(AbstractContextManager["Cluster"], ABC):
         self.kubectl("patch", "node", self.nodes()[0], "--subresource=status", "--type=merge", f"--patch={patch}")
 
     def shell_environment(self) -> dict[str, str]:
-        """Return the whole environment of a child process that uses this cluster."""
+        """Return this process's environment with the variables that make programs use this cluster."""
         return {**os.environ, **self.environment}

@@ -1,8 +1,8 @@
-"""Exceptions of the development cluster: what went wrong, and what to do about it."""
+"""Exceptions of the development cluster; each says what went wrong and what to do about it."""
 
 
 class DevclusterError(Exception):
-    """A failure that a person can act on."""
+    """A failure that a person can act on; the message ends with the remedy."""
 
     def __init__(self, message: str, *, remedy: str = "", detail: str = "") -> None:
         super().__init__(message)
@@ -20,7 +20,7 @@ class DevclusterError(Exception):
 
 
 class CommandError(DevclusterError):
-    """A program that was started here ended with an error."""
+    """A program that devcluster started ended with an error."""
 
     def __init__(self, message: str, *, returncode: int, output: str, remedy: str = "") -> None:
         super().__init__(message, detail=output, remedy=remedy)
@@ -29,4 +29,4 @@ class CommandError(DevclusterError):
 
 
 class UnsupportedError(DevclusterError):
-    """This driver cannot do what was asked, but another one can."""
+    """The chosen driver does not support an operation that another driver supports."""

@@ -21,10 +21,10 @@ _DEPLOYMENT = "cnpg-controller-manager"
 
 
 def install_cnpg(cluster: Cluster, *, settings: Settings | None = None, reporter: Reporter | None = None) -> None:
-    """Install the operator and wait until it answers; an installed operator is left as it is."""
+    """Install CloudNativePG and wait until its webhook answers."""
     reporter, built = reporter or SilentReporter(), Binaries(settings or Settings())
     built.ensure(reporter, ("cnpg",))
-    manifest = adapted((built.directory("cnpg") / "cnpg.yaml").read_text(encoding="utf-8"))
+    manifest = adapt_manifest((built.directory("cnpg") / "cnpg.yaml").read_text(encoding="utf-8"))
     with reporter.step("Install CloudNativePG"):
         cluster.await_image("cnpg")
         cluster.kubectl("apply", "--server-side", "--force-conflicts", "--filename=-", input=manifest)
@@ -33,19 +33,19 @@ def install_cnpg(cluster: Cluster, *, settings: Settings | None = None, reporter
         until("CloudNativePG's webhook answers", lambda: _webhook_answers(cluster), seconds=60)
 
 
-def adapted(manifest: str) -> str:
-    """Adapt the release manifest to a cluster that cannot pull images and to machines with few processors.
+def adapt_manifest(manifest: str) -> str:
+    """Adapt CloudNativePG's release manifest to clusters that pull no images and to machines with few processors.
 
-    Only the Deployment is parsed: the resource definitions are a megabyte, and take seconds.
+    Only the Deployment is parsed: the custom resource definitions are a megabyte, and take seconds.
     """
     documents = re.split(r"^---$", manifest, flags=re.MULTILINE)
     return "---".join(
-        _adapted_deployment(text) if re.search(r"^kind: Deployment$", text, flags=re.MULTILINE) else text
+        _adapt_deployment(text) if re.search(r"^kind: Deployment$", text, flags=re.MULTILINE) else text
         for text in documents
     )
 
 
-def _adapted_deployment(text: str) -> str:
+def _adapt_deployment(text: str) -> str:
     deployment = yaml.safe_load(text)
     for container in deployment["spec"]["template"]["spec"]["containers"]:
         container["imagePullPolicy"] = "IfNotPresent"
@@ -69,7 +69,7 @@ def _webhook_answers(cluster: Cluster) -> bool:
 
 
 def install_operator(cluster: Cluster, *, operator_image: str, embedder_image: str, chart: Path = CHART) -> None:
-    """Install or upgrade the release and wait until the operator is ready."""
+    """Install or upgrade the Helm release of our operator, and wait until the operator is ready."""
     # helm never updates a definition that exists, so a cluster that was kept would go on with an older checkout's
     cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(chart / "crds"))
     cluster.helm(

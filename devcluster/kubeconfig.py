@@ -1,4 +1,4 @@
-"""Writing and reading kubeconfig files; everything is embedded, so that a file can be moved."""
+"""Writes and reads kubeconfig files; certificates and keys are embedded, so that a file can be moved."""
 
 import base64
 import os
@@ -11,7 +11,7 @@ from devcluster.errors import DevclusterError
 
 
 def render(*, context: str, server: str, authority: bytes, certificate: bytes, key: bytes) -> str:
-    """Write a kubeconfig with one cluster, one user and one context."""
+    """Return the text of a kubeconfig with one cluster, one user and one context."""
     return yaml.safe_dump(
         {
             "apiVersion": "v1",
@@ -41,7 +41,7 @@ def write_private(path: Path, text: str) -> None:
 
 
 def current_context(path: Path) -> str:
-    """Return the name of the context that a kubeconfig uses."""
+    """Return the name of a kubeconfig's current context."""
     try:
         content: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, yaml.YAMLError) as error:

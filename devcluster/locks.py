@@ -1,4 +1,4 @@
-"""Locks between processes. The kernel drops them when the holder ends, however it ends."""
+"""Locks between processes, on files. The kernel releases a lock when its holder ends, however it ends."""
 
 import fcntl
 import os
@@ -8,7 +8,10 @@ from pathlib import Path
 
 
 def try_lock(path: Path) -> int | None:
-    """Take the lock without waiting; the descriptor holds it until every copy of it is closed."""
+    """Take the lock without waiting; return a descriptor, or None if another process holds the lock.
+
+    The lock is held until every copy of the descriptor is closed.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -21,7 +24,7 @@ def try_lock(path: Path) -> int | None:
 
 @contextmanager
 def locked(path: Path, on_wait: Callable[[], None] | None = None) -> Iterator[None]:
-    """Hold the lock for a block; `on_wait` is called once if another process holds it."""
+    """Hold the lock until the block ends; if another process holds it, call `on_wait` once and wait."""
     descriptor = try_lock(path)
     if descriptor is None:
         if on_wait is not None:

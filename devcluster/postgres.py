@@ -1,4 +1,4 @@
-"""Postgres clusters of CloudNativePG, and databases in them with an owner of their own."""
+"""Creates Postgres clusters of CloudNativePG, and databases in them that a role of the same name owns."""
 
 import re
 import secrets
@@ -17,7 +17,7 @@ _READY_SECONDS = 600
 
 @dataclass(frozen=True)
 class Postgres:
-    """A Postgres cluster, in which SQL is run as its superuser."""
+    """A handle of a CloudNativePG Postgres cluster."""
 
     cluster: Cluster
     namespace: str
@@ -25,11 +25,11 @@ class Postgres:
 
     @property
     def host(self) -> str:
-        """Address of the primary inside the Kubernetes cluster."""
+        """DNS name of the primary inside the Kubernetes cluster."""
         return f"{self.name}-rw.{self.namespace}.svc"
 
     def primary(self) -> str:
-        """Return the name of the present primary's pod."""
+        """Return the name of the pod that is the primary now."""
         status = self._resource().get("status", {})
         primary = status.get("currentPrimary")
         if not primary:
@@ -37,7 +37,7 @@ class Postgres:
         return str(primary)
 
     def is_ready(self) -> bool:
-        """Return whether all instances are ready and agree on the primary."""
+        """Return whether all instances are ready and no switch of the primary is under way."""
         resource = self._resource()
         status = resource.get("status", {})
         return (
@@ -47,13 +47,14 @@ class Postgres:
         )
 
     def wait_ready(self, seconds: float = _READY_SECONDS) -> None:
-        """Wait until all instances are ready."""
+        """Wait until all instances are ready, at most `seconds`."""
         what = f"the Postgres cluster {self.namespace}/{self.name} is ready"
         until(what, self.is_ready, seconds=seconds, remedy=f"kubectl -n {self.namespace} describe cluster {self.name}")
 
     def psql(self, sql: str, database: str = "postgres") -> str:
-        """Run SQL on the primary as superuser and return the rows, unaligned. SQL goes by standard input, so that a
-        password in it appears in no argument list.
+        """Run SQL on the primary as superuser and return the rows as unaligned text.
+
+        The SQL is passed on standard input, so that a password in it appears in no argument list.
         """
         command = (
             "psql",
@@ -85,7 +86,7 @@ def create_postgres(
     parameters: Mapping[str, str] | None = None,
     reporter: Reporter | None = None,
 ) -> Postgres:
-    """Make a Postgres cluster and wait until all its instances are ready."""
+    """Create a Postgres cluster and wait until all its instances are ready."""
     spec = {
         "instances": instances,
         "imageName": image or cluster.postgres_image,
@@ -112,7 +113,7 @@ def create_postgres(
 
 
 def create_database(cluster: Cluster, postgres: Postgres, name: str) -> str:
-    """Make a login role and a database that it owns, both called `name`; returns the DSN for use inside the cluster."""
+    """Create a login role and a database that it owns, both called `name`; return the DSN to use inside the cluster."""
     if not _IDENTIFIER.fullmatch(name):
         raise DevclusterError(
             f"{name!r} is no plain identifier", remedy="use lower-case letters, digits and underscores"

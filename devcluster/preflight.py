@@ -1,6 +1,6 @@
 """Checks what each driver needs of the machine, and names the command that installs what is missing.
 
-The facts are gathered in one place and judged by a pure function, so that every verdict can be tested anywhere.
+The facts are gathered in one place and judged by pure functions, so that every finding can be tested on any machine.
 """
 
 import os
@@ -37,7 +37,7 @@ _NAMESPACES_TRIAL = ("unshare", "--net", "--mount", "--pid", "--ipc", "--uts", "
 
 @dataclass(frozen=True)
 class Problem:
-    """A missing requirement, and its remedy."""
+    """A missing requirement and its remedy; `packages` are the Debian packages that provide it, if any do."""
 
     what: str
     remedy: str
@@ -46,7 +46,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Facts:
-    """Facts about this machine."""
+    """What is present on this machine."""
 
     linux: bool = True
     root: bool = True
@@ -61,7 +61,7 @@ class Facts:
 
 
 def gather(*, binaries_built: bool, bases_built: bool) -> Facts:
-    """Gather the facts about this machine."""
+    """Find out what is present on this machine."""
     names = {*NODE_PROGRAMS, *BUILD_PROGRAMS, *TEST_PROGRAMS, *IMAGE_BUILDERS, "kind", "kubectl", "helm", "go"}
     programs = frozenset(name for name in names if shutil.which(name, path=search_path()))
     root = os.geteuid() == 0 if hasattr(os, "geteuid") else False
@@ -80,7 +80,7 @@ def gather(*, binaries_built: bool, bases_built: bool) -> Facts:
 
 
 def engine_answers(name: str) -> bool:
-    """Return whether Docker or Podman works here; some machines have the client without a daemon."""
+    """Return whether Docker or Podman works here; some machines have the client program without a daemon."""
     if not processes.exists(name):
         return False
     try:
@@ -90,12 +90,12 @@ def engine_answers(name: str) -> bool:
 
 
 def search_path() -> str:
-    """Return PATH with the directories of administrative programs, which a user's shell often lacks."""
+    """Return PATH extended by the directories of administrative programs, which a user's shell often lacks."""
     return os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
 
 
 def node_problems(facts: Facts) -> tuple[Problem, ...]:
-    """List what keeps the `node` driver from running."""
+    """Return what prevents the `node` driver from running."""
     if not facts.linux:
         return (Problem("this machine does not run Linux", "use the kind driver with Docker or Podman"),)
     problems: list[Problem] = []
@@ -125,29 +125,29 @@ def node_problems(facts: Facts) -> tuple[Problem, ...]:
 
 
 def build_problems(facts: Facts) -> tuple[Problem, ...]:
-    """List what keeps the project's images from being built."""
+    """Return what prevents the project's images from being built."""
     if facts.engines or "buildah" in facts.programs:
         return ()
     return (_missing("neither Docker nor Podman answers, and buildah", "buildah"),)
 
 
 def problems_of_tests(facts: Facts) -> tuple[Problem, ...]:
-    """List what the tests need and lack, besides a cluster."""
+    """Return what is missing for the tests, besides a cluster."""
     return tuple(_missing_programs(TEST_PROGRAMS, facts))
 
 
 def packages_of(problems: Iterable[Problem]) -> tuple[str, ...]:
-    """List the packages that solve the problems, as far as packages can."""
+    """Return the Debian packages that solve these problems; some problems have no package."""
     return tuple(sorted({package for problem in problems for package in problem.packages}))
 
 
 def install_command(packages: Iterable[str]) -> list[str]:
-    """Return the command that installs packages."""
+    """Return the apt-get command that installs these packages."""
     return ["apt-get", "install", "--yes", "--no-install-recommends", *packages]
 
 
 def install(problems: Iterable[Problem]) -> None:
-    """Install the missing packages."""
+    """Install the packages that solve these problems, with apt-get."""
     packages = packages_of(problems)
     if not packages:
         return
@@ -159,7 +159,7 @@ def install(problems: Iterable[Problem]) -> None:
 
 
 def check(problems: tuple[Problem, ...], purpose: str) -> None:
-    """Raise one error that names every problem at once."""
+    """Raise one error that names all problems and their remedies, if there are any."""
     if not problems:
         return
     packages = packages_of(problems)
@@ -182,7 +182,7 @@ def _namespaces_work() -> bool:
 
 
 def client_problems(kubectl: bool, helm: bool) -> tuple[Problem, ...]:
-    """List the missing client programs; those built here count."""
+    """Return a problem for each of kubectl and helm that is neither built here nor installed."""
     missing = [name for name, there in (("kubectl", kubectl), ("helm", helm)) if not there]
     return tuple(
         Problem(f"{name} is not installed", f"install {name}, or run `python -m devcluster binaries`")
@@ -191,7 +191,7 @@ def client_problems(kubectl: bool, helm: bool) -> tuple[Problem, ...]:
 
 
 def kind_problems(*, has_kind: bool, engine_answers: bool, clients: tuple[Problem, ...]) -> tuple[Problem, ...]:
-    """List what keeps the `kind` driver from running."""
+    """Return what prevents the `kind` driver from running."""
     problems: list[Problem] = []
     if not has_kind:
         problems.append(Problem("`kind` is not installed", "install kind: https://kind.sigs.k8s.io"))

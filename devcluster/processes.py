@@ -1,4 +1,4 @@
-"""Starts other programs, and converts their failures into errors with the end of their output."""
+"""Runs other programs, and converts their failures into errors that contain the end of their output."""
 
 import os
 import shutil
@@ -24,8 +24,8 @@ def run(
     """Run a program and return its standard output.
 
     Raises:
-        CommandError: it failed; the error has the end of its output.
-        DevclusterError: it does not exist or did not end in time.
+        CommandError: the program failed; the error contains the end of its output.
+        DevclusterError: the program does not exist or did not end in time.
     """
     command = [str(argument) for argument in argv]
     try:
@@ -66,8 +66,8 @@ def stream(
     """Run a program and pass each line of its output to `on_line` as it arrives.
 
     Raises:
-        CommandError: it failed; the error has the end of its output.
-        DevclusterError: it does not exist.
+        CommandError: the program failed; the error contains the end of its output.
+        DevclusterError: the program does not exist.
     """
     command = [str(argument) for argument in argv]
     last: deque[str] = deque(maxlen=_TAIL_LINES)
@@ -102,12 +102,12 @@ def stream(
 
 
 def tail(text: str, lines: int = _TAIL_LINES) -> str:
-    """Return the last lines of a text."""
+    """Return the last `lines` lines of a text."""
     return "\n".join(text.rstrip().splitlines()[-lines:])
 
 
 def describe(command: Sequence[str]) -> str:
-    """Name a command by its program and first words, never by its whole argument list."""
+    """Return the program and at most three arguments of a command, without long ones, for messages."""
     return " ".join([Path(command[0]).name, *(word for word in command[1:4] if len(word) < 60)])
 
 

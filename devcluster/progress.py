@@ -1,4 +1,4 @@
-"""Progress of long steps: a live line with the elapsed time on a terminal, one finished line each elsewhere."""
+"""Shows the progress of long steps: on a terminal a live line with the elapsed time, elsewhere a line at the end."""
 
 import time
 from collections.abc import Iterator
@@ -12,20 +12,20 @@ from rich.text import Text
 
 
 class Step(Protocol):
-    """A running step with a note of what it is doing."""
+    """A running step, with a note about what it is doing."""
 
     def note(self, text: str) -> None:
         """Replace the step's note."""
 
 
 class Reporter(Protocol):
-    """A display of the steps of a command."""
+    """The interface of a display of a command's steps."""
 
     def step(self, title: str) -> AbstractContextManager[Step]:
-        """Show a step for as long as the block runs."""
+        """Show a step until the block ends."""
 
     def say(self, text: str) -> None:
-        """Show a line."""
+        """Show a line of text."""
 
 
 class _Line:
@@ -47,14 +47,14 @@ class _Line:
 
 
 class ConsoleReporter:
-    """A reporter on standard error; standard output is for results."""
+    """A reporter that writes to standard error, since standard output is for results."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(stderr=True, highlight=False)
 
     @contextmanager
     def step(self, title: str) -> Iterator[Step]:
-        """Show a step while it runs, and its duration when it has ended."""
+        """Show a step while the block runs, and its duration when the block has ended."""
         line = _Line(title)
         try:
             if self._console.is_terminal:
@@ -68,7 +68,7 @@ class ConsoleReporter:
         self._console.print(Text(f"  ✓ {title}  {line.elapsed:.1f} s  {line.remark}".rstrip()))
 
     def say(self, text: str) -> None:
-        """Show a line."""
+        """Show a line of text."""
         self._console.print(Text(text))
 
 
@@ -77,11 +77,11 @@ class SilentReporter:
 
     @contextmanager
     def step(self, title: str) -> Iterator[Step]:
-        """Run the block without a display."""
+        """Run the block without showing anything."""
         yield _Line(title)
 
     def say(self, text: str) -> None:
-        """Drop the line."""
+        """Show nothing."""
 
 
 class _Spinning:

@@ -1,4 +1,4 @@
-"""Waits for a named condition of the outside world, with a deadline."""
+"""Waits with a deadline until a condition outside this process holds."""
 
 import time
 from collections.abc import Callable
@@ -7,10 +7,10 @@ from devcluster.errors import DevclusterError
 
 
 def until(what: str, condition: Callable[[], bool], *, seconds: float, every: float = 0.3, remedy: str = "") -> None:
-    """Wait until the condition holds.
+    """Call `condition` every `every` seconds until it returns True.
 
     Raises:
-        DevclusterError: it does not hold at the deadline; the message names it.
+        DevclusterError: the condition does not hold after `seconds`; the message contains `what`.
     """
     deadline = time.monotonic() + seconds
     while not condition():

@@ -1,4 +1,4 @@
-"""Starts, finds and ends clusters of any driver."""
+"""Starts, finds and ends clusters, with whichever driver fits."""
 
 from devcluster.building.binaries import Binaries
 from devcluster.building.programs import Programs
@@ -14,19 +14,19 @@ from devcluster.settings import Settings
 
 
 def drivers(settings: Settings) -> tuple[Driver, ...]:
-    """List all drivers in the order in which they are tried."""
+    """Return all drivers, in the order in which they are tried."""
     programs = Programs(Binaries(settings))
     return (KindDriver(settings, programs), NodeDriver(settings), CurrentDriver(programs))
 
 
 def choose_driver(settings: Settings | None = None) -> Choice:
-    """Choose the driver to use here, and say why."""
+    """Choose the driver to use on this machine; the result includes the reason."""
     settings = settings or Settings()
     return choose(drivers(settings), settings.driver)
 
 
 def prepare(*, settings: Settings | None = None, reporter: Reporter | None = None) -> None:
-    """Build everything that a cluster and our images need and that is not built yet, so that a start takes seconds."""
+    """Build all missing programs and images, so that a cluster starts in seconds."""
     settings, reporter = settings or Settings(), reporter or ConsoleReporter()
     choose_driver(settings).driver.prepare(reporter)
     Binaries(settings).ensure(reporter, ("cnpg",))
@@ -40,9 +40,9 @@ def start(
     reporter: Reporter | None = None,
     detached: bool = False,
 ) -> Cluster:
-    """Start a cluster. Used as a context manager, or closed, it ends; it also ends when this process is killed.
+    """Start a cluster, which ends when its handle is closed; a `detached` one keeps running until `stop`.
 
-    A detached one stays until `down`.
+    With the `node` driver a cluster that is not detached also ends when this process is killed.
     """
     settings, reporter = settings or Settings(), reporter or ConsoleReporter()
     choice = choose_driver(settings)
@@ -51,7 +51,7 @@ def start(
 
 
 def find(name: str | None = None, *, settings: Settings | None = None) -> Cluster | None:
-    """Find the running cluster of a name, whichever driver made it."""
+    """Return the running cluster of this name from any driver, or None if there is none."""
     settings = settings or Settings()
     wanted = [driver for driver in drivers(settings) if settings.driver in (None, driver.name)]
     for driver in wanted:
@@ -64,10 +64,10 @@ def find(name: str | None = None, *, settings: Settings | None = None) -> Cluste
 
 
 def connect(name: str | None = None, *, settings: Settings | None = None) -> Cluster:
-    """Find the running cluster of a name.
+    """Return the running cluster of this name.
 
     Raises:
-        DevclusterError: there is none; the error says how to start one.
+        DevclusterError: no such cluster is running; the message says how to start one.
     """
     settings = settings or Settings()
     cluster = find(name, settings=settings)
@@ -79,7 +79,7 @@ def connect(name: str | None = None, *, settings: Settings | None = None) -> Clu
 
 
 def stop(name: str | None = None, *, settings: Settings | None = None) -> bool:
-    """End a cluster and remove what it leaves; return False if there was none."""
+    """End the cluster of this name and remove what it leaves behind; return False if there was none."""
     settings = settings or Settings()
     wanted = [
         driver

@@ -1,7 +1,7 @@
-"""Settings of the development cluster, read once from the environment and passed along.
+"""Settings of the development cluster, read once from environment variables and passed along.
 
-Everything that is built goes below `cache_dir`, which outlives clones; everything that belongs to one cluster goes
-below `state_dir`/NAME, of which only the logs outlive the cluster.
+Everything that is built goes below `cache_dir`, which all clones share. Everything that belongs to one cluster goes
+below `state_dir`/NAME; only the logs stay there after the cluster's end.
 """
 
 from enum import StrEnum
@@ -17,7 +17,7 @@ ClusterName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9]{0,3
 
 
 class DriverName(StrEnum):
-    """Name of a driver."""
+    """The name of a driver."""
 
     KIND = "kind"
     NODE = "node"
@@ -25,7 +25,7 @@ class DriverName(StrEnum):
 
 
 class Settings(BaseSettings):
-    """Directories, the wanted driver, and the seconds that a start may take."""
+    """Directories, the wanted driver, the cluster's name, and the most seconds that a start may take."""
 
     model_config = SettingsConfigDict(env_prefix="DEVCLUSTER_", frozen=True, populate_by_name=True)
 
@@ -45,5 +45,5 @@ class Settings(BaseSettings):
 
     @property
     def state_dir(self) -> Path:
-        """Directory with one directory per cluster of the `node` driver."""
+        """Directory that contains one directory for each cluster of the `node` driver."""
         return self.xdg_state_home.absolute() / "memory-index" / "devcluster"

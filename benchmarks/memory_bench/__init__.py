@@ -1,1 +1,1 @@
-"""Benchmarks: recall on labelled sets, latency, backfill, swap, the shared table, and the embedder."""
+"""Benchmarks of recall on labelled sets, latency, backfill, model swap, upgrade, shared tables and the embedder."""

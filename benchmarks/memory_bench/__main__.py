@@ -1,7 +1,7 @@
-"""`python -m memory_bench NAME` starts every benchmark.
+"""The entry point `python -m memory_bench NAME`, which runs one benchmark.
 
 A benchmark is a folder with a module `command.py`; the table below names the function in it that becomes the
-sub-command. The last line that a benchmark prints on standard output is a JSON object with the figures that are judged.
+sub-command. The last line that a benchmark prints on standard output is a JSON object with its main figures.
 """
 
 from importlib import import_module
@@ -31,11 +31,11 @@ class BenchmarkGroup(TyperGroup):
     """A group that imports a sub-command when it is named, so that no benchmark loads the libraries of another."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401, ARG002  (a class that typer keeps private)
-        """Return the names in the order of the table above."""
+        """Return the names of all sub-commands in the order of `COMMANDS`."""
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> TyperCommand | None:  # noqa: ANN401, ARG002  (the same)
-        """Import the sub-command of that name; None where there is none."""
+        """Import and return the sub-command `cmd_name`, or return None if there is no such sub-command."""
         if cmd_name not in COMMANDS:
             return None
         module, _, function = COMMANDS[cmd_name].partition(":")

@@ -34,24 +34,24 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8::real[]::halfvec)"""
 
 
 def bare_model(name: str, dimensions: int) -> ModelProfile:
-    """A model without pooling, token limit or prefixes."""
+    """Return the profile of a model without pooling, token limit or prefixes."""
     return ModelProfile(name, dimensions)
 
 
 async def migrate_schema(dsn: str, model: ModelProfile) -> None:
-    """Give the table `memories` everything but the vector index."""
+    """Run all migrations on the table `memories`; the HNSW index is not built."""
     await migrate(DsnText(dsn), MigrationRequest("memories", model, MIGRATIONS))
 
 
 async def build_index(dsn: str) -> None:
-    """Build the vector index of a migrated table."""
+    """Build the HNSW index of the migrated table `memories`."""
     await repair.build_index(DsnText(dsn), "memories", IndexParameters())
 
 
 class MeasuredServer:
-    """A server for one benchmark alone, with these settings; it runs until `close`.
+    """A Postgres server for one benchmark alone, with the given settings; it runs until `close`.
 
-    Its data are kept where a directory is given, and removed with the server otherwise.
+    Its data are kept in `directory` if one is given; otherwise `close` removes them.
     """
 
     def __init__(self, settings: Mapping[str, str] = STEADY, directory: Path | None = None) -> None:
@@ -68,7 +68,7 @@ class MeasuredServer:
         self._process = psutil.Process(self._server.get_pid())
 
     def close(self) -> None:
-        """Stop the server."""
+        """Stop the server, and remove its data unless a directory was given for them."""
         self._server.cleanup()
         if self._temporary is not None:
             shutil.rmtree(self._temporary, ignore_errors=True)
@@ -82,16 +82,16 @@ class MeasuredServer:
         self.close()
 
     def dsn(self, database: str = "postgres") -> str:
-        """The superuser's connection string for one database."""
+        """Return the superuser's connection string for one database."""
         return str(self._server.get_uri(database=database))
 
     def cpu_seconds(self) -> float:
-        """The processor time of all sessions that have ended so far, in seconds."""
+        """Return the processor time of all database sessions that have ended so far, in seconds."""
         times = self._process.cpu_times()
         return float(times.children_user + times.children_system)
 
     async def execute(self, statement: str, *, database: str = "postgres") -> None:
-        """Run one statement in a session of its own."""
+        """Open a connection, run one SQL statement and close the connection."""
         connection = await asyncpg.connect(self.dsn(database))
         try:
             await connection.execute(statement)
@@ -99,7 +99,7 @@ class MeasuredServer:
             await connection.close()
 
     async def create(self, name: str) -> str:
-        """Create a database with the extension `vector` unless it exists; returns its connection string."""
+        """Create a database with the extension `vector` unless it exists, and return its connection string."""
         connection = await asyncpg.connect(self.dsn())
         try:
             if not await connection.fetchval("SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)", name):
@@ -110,7 +110,7 @@ class MeasuredServer:
         return self.dsn(name)
 
     async def template(self, name: str, model: ModelProfile, texts: Sequence[str]) -> None:
-        """Create a migrated database that holds the texts, none of them embedded, for `copy` to start from."""
+        """Create a migrated database that holds the texts without embeddings, as a template for `copy`."""
         dsn = await self.create(name)
         await migrate_schema(dsn, model)
         connection = await asyncpg.connect(dsn)
@@ -122,7 +122,7 @@ class MeasuredServer:
             await connection.close()
 
     async def copy(self, template: str, name: str) -> str:
-        """Copy a database byte for byte, in place of any former copy; returns the copy's connection string."""
+        """Create the database `name` as a copy of `template`, replacing a former one; return its connection string."""
         await self.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
         await self.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}" STRATEGY FILE_COPY')
         await self.execute("CHECKPOINT")
@@ -132,8 +132,8 @@ class MeasuredServer:
 class BenchmarkDatabase:
     """One labelled set in one migrated database, filled once for all retrievers that search it.
 
-    The database is created on the server of `dsn`, or on a server of its own. The object owns an event loop, so that
-    retrievers, whose interface is not asynchronous, can wait for what Postgres returns.
+    The database is created on the server that `dsn` names, or else on a server that this object starts. The object owns
+    an event loop, so that retrievers, whose interface is not asynchronous, can wait for what Postgres returns.
     """
 
     def __init__(self, dsn: str | None = None) -> None:
@@ -145,28 +145,28 @@ class BenchmarkDatabase:
         self._pools: dict[str, Pool] = {}
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine to its end."""
+        """Run a coroutine to its end and return its result."""
         return self._runner.run(work)
 
     def fill(self, corpus: Sequence[Memory], embedded: EmbeddedSet | None) -> None:
-        """Migrate, insert and index; a second call changes nothing."""
+        """Create and migrate the database, insert the corpus and build the index; a second call changes nothing."""
         if not self._filled:
             self.wait(self._fill(corpus, embedded))
             self._filled = True
 
     def pool(self, kind: str, **settings: str) -> Pool:
-        """The pool of that kind; the first call opens it, with these settings in each of its sessions."""
+        """Return the connection pool called `kind`; the first call opens it with these settings for its sessions."""
         if kind not in self._pools:
             self._pools[kind] = self.wait(self._open(settings))
         return self._pools[kind]
 
     def size_of(self, *relations: str) -> int:
-        """The bytes of these relations together."""
+        """Return the total size of these tables and indexes, in bytes."""
         query = "SELECT sum(pg_relation_size(to_regclass(name))) FROM unnest($1::text[]) AS name"
         return int(self.wait(self.pool("plain").fetchval(query, list(relations))) or 0)
 
     def close(self) -> None:
-        """Drop the database, and stop the server if it is its own."""
+        """Drop the database, and stop the server if this object started it."""
         for pool in self._pools.values():
             self.wait(pool.close())
         if self._filled:

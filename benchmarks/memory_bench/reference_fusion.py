@@ -1,19 +1,23 @@
-"""Fusion as pure functions: the reference that the fusion inside the recall statement is tested against.
+"""Fusion as pure functions: the reference against which the fusion in recall's SQL statement is tested.
 
-A property test keeps both in the same order, with the same scores. So every expression here is written in the order in
-which the SQL evaluates it: both sides are IEEE doubles, and sums in another order would break ties differently. The
-methods and their parameters are described in `memory_recall.search.fusion`.
+A property test compares the order and the scores of the two. So every expression here is evaluated in the order in
+which the SQL statement evaluates it: both compute with IEEE doubles, and sums in another order would break ties
+differently. The methods and their parameters are described in `memory_recall.search.fusion`.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from memory_recall.search.fusion import CLOSENESS_SHARE, IMPORTANCE_BASE, IMPORTANCE_SHARE, Fusion, SortBy
+from memory_recall import Fusion, SortBy
+from memory_recall.search.fusion import CLOSENESS_SHARE, IMPORTANCE_BASE, IMPORTANCE_SHARE
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A document that at least one leg found; `closeness` (0 to 1) is that to the time that the query names."""
+    """A document that at least one leg found.
+
+    `closeness` (0 to 1) says how near the document's time is to the time that the query names.
+    """
 
     id: int
     importance: float = 0.5
@@ -26,7 +30,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Fused:
-    """A document with the score that put it where it is."""
+    """The id of a document and its fused score, which decides its place in the result."""
 
     id: int
     score: float
@@ -40,13 +44,14 @@ def fuse(
     lexical_is_final: bool = False,
     max_lexical_score: float | None = None,
 ) -> list[Fused]:
-    """All candidates, best first.
+    """Return all candidates with their fused scores, best first.
 
-    `max_lexical_score` is the lexical score of a row of mean length that contains every term of the query once, or as
-    much of a long query as counts for all of it (`ENOUGH_RARE_TERMS` of `memory_recall.search.sql.bm25_scoring`).
+    `max_lexical_score` is the lexical score of a row of mean length that contains every term of the query once, or, if
+    that is less, of a row that contains `ENOUGH_RARE_TERMS` (`memory_recall.search.sql.bm25_scoring`) of the rarest
+    possible terms.
 
-    `lexical_is_final` says that the lexical leg's order already has importance in it (the API's `ts_rank` blend) and is
-    to be left alone where no other leg found anything.
+    `lexical_is_final` says that the order of the lexical leg already includes importance (the memory API's blend with
+    `ts_rank`). That order is then kept if no other leg found anything.
     """
     prior = _prior(fusion, sort_by)
     if all(one.dense_rank is None for one in candidates):

@@ -1,7 +1,7 @@
-"""What the results of all benchmarks share: tables, charts, JSON files and the machine they were made on.
+"""Functions that all benchmarks use for their results: tables, charts, JSON files, and facts about the machine.
 
-Results have two parts. Summaries, reports and charts are kept in the repository. Everything by question or by single
-measurement goes to a folder `raw` beside them, which git ignores; the benchmark's command makes it again.
+Results have two parts. Summaries, reports and charts are kept in the repository. The results of single questions and
+single measurements go to a folder `raw` beside them, which git ignores; the benchmark's command makes it again.
 """
 
 import json
@@ -20,7 +20,7 @@ RAW = "raw"
 
 
 def machine() -> dict[str, object]:
-    """The machine and the interpreter of a run."""
+    """Return the operating system, processor count, architecture and Python version of this machine."""
     return {
         "system": platform.platform(),
         "processors": os.cpu_count(),
@@ -30,18 +30,18 @@ def machine() -> dict[str, object]:
 
 
 def now() -> str:
-    """The present time in UTC, to the second."""
+    """Return the present time in UTC as ISO 8601 text, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def write_json(path: Path, value: object) -> None:
-    """Write a file of JSON, with the folders that lead to it."""
+    """Write a value to a JSON file, and create the file's parent directories."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
 
 
 def markdown_table(rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table whose first row is the heading; all columns but the first are aligned to the right."""
+    """Return a Markdown table whose first row is the heading; all columns but the first are aligned to the right."""
     heading, *others = rows
     ruler = ["---", *["---:"] * (len(heading) - 1)]
     return "".join(f"| {' | '.join(cells)} |\n" for cells in (heading, ruler, *others))
@@ -49,9 +49,10 @@ def markdown_table(rows: Iterable[Sequence[str]]) -> str:
 
 @contextmanager
 def chart(path: Path, *, rows: int = 1, columns: int = 1, size: tuple[float, float]) -> Iterator[Any]:
-    """The axes of a new figure of `size` inches, which is written to `path` when the block ends.
+    """Yield the axes of a new matplotlib figure of `size` inches, and write it to `path` when the block ends.
 
-    One cell gives one object of axes, more cells give an array of them. Axes below each other share their x axis.
+    With one row and one column the value is a single `Axes`, otherwise an array of them. Axes in one column share their
+    x axis.
     """
     import matplotlib as mpl
 

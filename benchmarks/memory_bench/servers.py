@@ -30,7 +30,7 @@ class LlamaServerSettings:
     flash_attention: str
 
     def options(self, threads: int, gpu_layers: int) -> list[str]:
-        """The command-line options; each slot holds the longest text that is measured, 512 tokens."""
+        """Return the command-line options; each slot holds the longest text that is measured, 512 tokens."""
         return [
             *("--n-gpu-layers", str(999 if gpu_layers < 0 else gpu_layers)),
             *("--parallel", str(self.slots), "--ctx-size", str(512 * self.slots)),
@@ -47,14 +47,14 @@ class ServerDidNotStartError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A running server."""
+    """A running server: its port on 127.0.0.1 and its process id."""
 
     port: int
     pid: int
 
     @property
     def url(self) -> str:
-        """The base URL."""
+        """The server's base URL."""
         return f"http://127.0.0.1:{self.port}"
 
 
@@ -68,10 +68,10 @@ LLAMA_SERVER_CANDIDATES = (
 
 @contextmanager
 def memory_embedder(model: Path, log: Path, options: Sequence[str] = ()) -> Iterator[Server]:
-    """Run `memory-embedder serve` as users start it; the block gets its address.
+    """Run `memory-embedder serve` as users start it, and yield the server once it is ready.
 
     Raises:
-        ServerDidNotStartError: it ended or did not become ready; the end of its log is in the message.
+        ServerDidNotStartError: the server ended or did not become ready; the message contains the end of its log.
     """
     command = [sys.executable, "-m", "memory_embedder", "serve", "--host", "127.0.0.1", "--model-file", str(model)]
     with _running("memory-embedder", [*command, *options], "/readyz", log) as server:
@@ -80,10 +80,10 @@ def memory_embedder(model: Path, log: Path, options: Sequence[str] = ()) -> Iter
 
 @contextmanager
 def llama_server(program: Path, model: Path, log: Path, options: Sequence[str]) -> Iterator[Server]:
-    """Run llama.cpp's own server; the block gets its address.
+    """Run llama.cpp's own server, and yield it once it is ready.
 
     Raises:
-        ServerDidNotStartError: it ended or did not become ready; the end of its log is in the message.
+        ServerDidNotStartError: the server ended or did not become ready; the message contains the end of its log.
     """
     command = [str(program), "--host", "127.0.0.1", "--model", str(model), "--embedding", "--no-webui"]
     with _running("llama-server", [*command, *options], "/health", log) as server:

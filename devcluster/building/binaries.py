@@ -1,4 +1,4 @@
-"""Builds the real, unmodified programs of a cluster from the Go modules pinned below `tools/`.
+"""Builds the programs of a cluster, unmodified, from the Go modules pinned below `tools/`.
 
 Each module's programs are kept in one directory named by the digest of go.mod, go.sum, tools.go and the flags; a
 directory appears under its final name only when it is complete. The builds are static and independent of the machine,
@@ -26,7 +26,7 @@ _GO_REMEDY = "install Go 1.24 or newer (https://go.dev/dl), and check that the G
 
 @dataclass(frozen=True)
 class Tool:
-    """A Go module below `tools/`, and the programs built from it as a map from name to package."""
+    """A Go module below `tools/`; `programs` maps the name of each program built from it to its Go package."""
 
     name: str
     programs: dict[str, str]
@@ -34,17 +34,17 @@ class Tool:
 
     @property
     def directory(self) -> Path:
-        """Directory of its go.mod."""
+        """Directory of the module's go.mod."""
         return REPOSITORY / "tools" / self.name
 
     @property
     def ldflags(self) -> str:
-        """Linker flags, which leave out debug information and set the version that the program reports."""
+        """Linker flags, which leave out debug information and set the version that each program reports."""
         return " ".join(["-s", "-w", *(f"-X {name}={value}" for name, value in self.variables.items())])
 
     @property
     def key(self) -> str:
-        """Directory name of the built programs."""
+        """Name of the directory that holds the built programs."""
         extra = {
             "flags": " ".join(_FLAGS),
             "ldflags": self.ldflags,
@@ -97,14 +97,14 @@ def tools() -> tuple[Tool, ...]:
 
 
 class Binaries:
-    """The built programs by name."""
+    """A cache of the programs that were built from the pinned Go modules."""
 
     def __init__(self, settings: Settings) -> None:
         self._root = settings.cache_dir / "bin"
         self._tools = tools()
 
     def directory(self, tool: str) -> Path:
-        """Return the directory of one tool's programs, built or not."""
+        """Return the directory of one tool's programs, whether they are built or not."""
         return self._root / next(entry.key for entry in self._tools if entry.name == tool)
 
     def path(self, program: str) -> Path:
@@ -117,12 +117,12 @@ class Binaries:
         raise DevclusterError(f"{program} has not been built", remedy="run `python -m devcluster binaries`")
 
     def missing(self, names: Iterable[str] | None = None) -> tuple[Tool, ...]:
-        """List the tools that have to be built."""
+        """List the tools whose programs are not built yet, among `names` or all."""
         wanted = set(names) if names is not None else {tool.name for tool in self._tools}
         return tuple(tool for tool in self._tools if tool.name in wanted and not (self._root / tool.key).is_dir())
 
     def ensure(self, reporter: Reporter, names: Iterable[str] | None = None) -> None:
-        """Build what is missing; a second session waits for the first instead of building twice."""
+        """Build the missing programs; if another process is building them, wait for it instead."""
         names = None if names is None else tuple(names)
         if not self.missing(names):
             return

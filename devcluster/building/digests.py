@@ -1,4 +1,4 @@
-"""Digests of build inputs: unchanged inputs give the same key, so that nothing is built twice."""
+"""Computes digests of build inputs: unchanged inputs give the same key, so that nothing is built twice."""
 
 import hashlib
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,4 @@
-"""Finds kubectl and helm: the programs built here first, then those of the machine."""
+"""Finds kubectl and helm: first among the programs built here, then in PATH."""
 
 import shutil
 
@@ -7,13 +7,13 @@ from devcluster.errors import DevclusterError
 
 
 class Programs:
-    """A finder of programs among those built here and in PATH."""
+    """A finder of programs, first among those built here, then in PATH."""
 
     def __init__(self, binaries: Binaries) -> None:
         self._binaries = binaries
 
     def find(self, name: str) -> str:
-        """Return the path of a program."""
+        """Return the path of a program; if it is found nowhere, the error says how to build it."""
         try:
             return str(self._binaries.path(name))
         except DevclusterError:

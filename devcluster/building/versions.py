@@ -1,7 +1,7 @@
-"""Every pinned version, in one place.
+"""All pinned versions of what devcluster builds and runs.
 
 What is built from Go modules is pinned by the go.mod files in `tools/`, which also hold the checksums; those versions
-are read from there instead of being repeated. The rest is written down here.
+are read from there instead of being repeated. The other versions are constants in this module.
 """
 
 import re

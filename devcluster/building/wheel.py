@@ -1,7 +1,7 @@
-"""The engine's wheel, built once per recipe from the locked source and kept outside the clone.
+"""Builds the wheel of llama-cpp-python once for each version of its recipe, and keeps it in the cache.
 
-The recipe is embedder-service/build-llama-wheel with the patches beside it, which the Dockerfile uses as well. Both
-build with this project's kernels (`--kernels`).
+The recipe is embedder-service/build-llama-wheel with the patches beside it; the Dockerfile of the embedder uses it too.
+Both build with this project's kernels (`--kernels`).
 """
 
 import shutil
@@ -30,22 +30,22 @@ _REMEDY = "apt-get install --yes --no-install-recommends g++ patch python3-venv"
 
 
 def wheel_key() -> str:
-    """Compute the digest of the recipe and its locked inputs."""
+    """Compute the digest of the build recipe and its locked inputs."""
     return digest_of_files(REPOSITORY, _INPUTS, {"architecture": go_architecture()})
 
 
 def wheel_path(settings: Settings) -> Path | None:
-    """Return the path of the wheel, if it has been built."""
+    """Return the path of the wheel, or None if it is not built yet."""
     return next(_directory(settings).glob("llama_cpp_python-*.whl"), None)
 
 
-def for_tests(settings: Settings) -> Path:
-    """Return the directory of what tests need beside the wheel: released sources, a CPU backend without kernels."""
+def directory_for_tests(settings: Settings) -> Path:
+    """Return the directory of files that only tests need: released sources, and a CPU backend without our kernels."""
     return _directory(settings) / "for-tests"
 
 
 def build_llama_wheel(settings: Settings, reporter: Reporter) -> Path:
-    """Build the wheel unless it exists, in about ten minutes on two processors, and return its path."""
+    """Return the path of the wheel; if it is missing it is built, in about ten minutes on two processors."""
     directory = _directory(settings)
     with locked(directory.parent / ".lock", lambda: reporter.say("Another session is building the wheel; waiting.")):
         built = wheel_path(settings)

@@ -1,7 +1,7 @@
-"""The command line of the demo: options, where it runs, and the verdict.
+"""The command line of the demo: its options, the choice of environment, and the exit status.
 
-People read stderr, programs read the last line of stdout and the exit status: 0 all held, 1 something did not, 2 the
-options or the data set cannot be used, 130 interrupted.
+People read stderr. Programs read the last line of stdout and the exit status: 0 if all promises held, 1 if one did not,
+2 if the options or the data set cannot be used, 130 if the demo was interrupted.
 """
 
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ from devcluster.demo import scenario, verdict
 from devcluster.demo.console import DemoConsole
 from devcluster.demo.dataset import Dataset, DatasetError, load
 from devcluster.demo.environment import DemoError
-from devcluster.demo.places import on_a_cluster, on_this_machine
+from devcluster.demo.places import run_on_cluster, run_on_this_machine
 from devcluster.demo.scenario import Record
 from devcluster.demo.verdict import Outcome
 from devcluster.errors import DevclusterError, UnsupportedError
@@ -28,7 +28,7 @@ EXIT_BROKEN, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
 
 @dataclass(frozen=True)
 class Options:
-    """Options of the command line."""
+    """Options of the demo's command line."""
 
     keep: bool
     driver: DriverName | None
@@ -47,7 +47,7 @@ def demo(
         bool, typer.Option("--local", envvar="LOCAL", help="No cluster: processes of this machine only.")
     ] = False,
 ) -> None:
-    """From nothing to answers by meaning: a store of memories gets its index, before your eyes."""
+    """Show how a store of memories gets its index, from nothing to answers by meaning."""
     console = DemoConsole(_console())
     try:
         dataset = load(data)
@@ -61,19 +61,19 @@ def demo(
     for problem in broken:
         console.say(f"Not as promised: {problem}.")
     if code == 0 and not broken:
-        console.say(scenario.closing(outcome))
+        console.say(scenario.closing_line(outcome))
     typer.echo(verdict.as_json(outcome))
     raise typer.Exit(code or (EXIT_BROKEN if broken else 0))
 
 
 def _console() -> Console:
-    """Make the console on stderr; a log has no width of its own, and eighty columns would break most lines."""
+    """Return a console on stderr; without a terminal it is 140 columns wide, since 80 would break most lines."""
     console = Console(stderr=True)
     return console if console.is_terminal else Console(stderr=True, width=LOG_WIDTH)
 
 
 def _run(console: DemoConsole, dataset: Dataset, options: Options, record: Record) -> int:
-    """Run the scenario in the environment that is available, and return its exit status."""
+    """Run the demo on a cluster, or on this machine if no driver can start one, and return the exit status."""
     try:
         try:
             _run_anywhere(console, dataset, options, record)
@@ -81,7 +81,7 @@ def _run(console: DemoConsole, dataset: Dataset, options: Options, record: Recor
             if options.driver is not None:
                 raise
             console.say(f"No driver can start a cluster here: {error}")
-            on_this_machine(console, dataset, record)
+            run_on_this_machine(console, dataset, record)
     except (DemoError, DevclusterError) as error:
         console.say(f"\nThe demo stopped: {error}")
         return EXIT_BROKEN
@@ -93,13 +93,13 @@ def _run(console: DemoConsole, dataset: Dataset, options: Options, record: Recor
 
 def _run_anywhere(console: DemoConsole, dataset: Dataset, options: Options, record: Record) -> None:
     if options.local:
-        on_this_machine(console, dataset, record)
+        run_on_this_machine(console, dataset, record)
     else:
-        on_a_cluster(console, dataset, record, driver=options.driver, keep=options.keep)
+        run_on_cluster(console, dataset, record, driver=options.driver, keep=options.keep)
 
 
 def main() -> None:
-    """Run the demo as a program."""
+    """Run the demo's command line."""
     app = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
     app.command()(demo)
     app()

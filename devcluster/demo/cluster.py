@@ -1,7 +1,7 @@
-"""The demo's environment on a cluster: the store's parts are created here, and the operator makes the index.
+"""The demo's environment on a cluster: this module creates what a user brings, and the operator makes the index.
 
-The tools are a user's: `helm install`, a Secret, one YAML file, and a watch of the conditions. Facts about the data are
-read with `psql` on the primary, never with our own software.
+It uses only what a user has: `helm install`, a Secret, one YAML file, and a watch of the conditions. Facts about the
+data are read with `psql` on the primary, never with our own software.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,20 +11,20 @@ from typing import Any
 
 from devcluster.demo import follow, objects
 from devcluster.demo.console import DemoConsole, Step
-from devcluster.demo.diagnosis import of_index
+from devcluster.demo.diagnosis import describe_index
 from devcluster.demo.environment import Completed, DemoError, Speed, last_object
 from devcluster.demo.watch import Watch
 from devcluster.errors import CommandError
 from devcluster.postgres import Postgres, create_database
 
-PATIENCE_SECONDS = 5.0  # how late the deadline may be noticed while nothing changes
+POLL_SECONDS = 5.0  # how late the deadline may be noticed while nothing changes
 BASE_DEADLINE = 300.0
 ROWS_PER_SECOND_FLOOR = 8.0  # slower than any machine this is shown on; only the deadline depends on it
 
 
 @dataclass(frozen=True)
 class Names:
-    """Names that `examples/demo.yaml` uses."""
+    """Names of the objects in `examples/demo.yaml`."""
 
     namespace: str = "claude-memory"
     index: str = "claude-memory"
@@ -34,12 +34,12 @@ class Names:
 
     @property
     def embedder_url(self) -> str:
-        """Address of the embedder that the operator will run."""
+        """Address of the embedder that the operator runs for the MemoryIndex."""
         return f"http://{self.index}-embedder:8080"
 
 
 class ClusterEnvironment:
-    """A store of memories in a cluster, and a toolbox pod beside it."""
+    """A store of memories in a cluster, and a toolbox pod in which the `memory` program runs."""
 
     def __init__(self, postgres: Postgres, manifest: Path, rows: int, names: Names | None = None) -> None:
         self.driver: str | None = str(postgres.cluster.driver)
@@ -50,7 +50,7 @@ class ClusterEnvironment:
         self._deadline = BASE_DEADLINE + rows / ROWS_PER_SECOND_FLOOR
 
     def prepare(self, image: str) -> None:
-        """Create database, namespace, Secret and toolbox pod, and wait until the pod runs."""
+        """Create the database, namespace, Secret and toolbox pod, and wait until the pod is ready."""
         names = self._names
         dsn = create_database(self._cluster, self._postgres, names.database)
         self._cluster.apply(objects.namespace(names.namespace))
@@ -75,11 +75,11 @@ class ClusterEnvironment:
         return Completed(0, output, "")
 
     def sql(self, statement: str) -> str:
-        """Run a query on the primary with psql."""
+        """Run an SQL query on the primary with psql and return its output."""
         return self._postgres.psql(statement, self._names.database)
 
-    def bring_index(self, console: DemoConsole) -> None:
-        """Apply the YAML file and follow the operator until the index is ready."""
+    def create_index(self, console: DemoConsole) -> None:
+        """Apply the MemoryIndex from the YAML file, and show the operator's progress until it is ready."""
         console.say(f"  $ kubectl apply -f {self._manifest.name}")
         self._cluster.kubectl("apply", "-f", str(self._manifest))
         with console.step("The operator brings the index") as step:
@@ -88,17 +88,17 @@ class ClusterEnvironment:
         console.show(self._kubectl("get", "memoryindexes", "-o", "wide").rstrip())
 
     def backfill_speed(self) -> Speed | None:
-        """Read the speed from the report that the backfill Job's pod printed at its end."""
+        """Return the speed from the report at the end of the backfill pod's log, or None if there is no report."""
         label = f"app.kubernetes.io/instance={self._names.index},app.kubernetes.io/component=backfill"
         report = last_object(self._kubectl("logs", "-l", label, "--tail=50"), having="rows_per_second")
-        return Speed.of(report, rows="embedded") if report else None
+        return Speed.from_report(report, rows="embedded") if report else None
 
     def _follow(self, step: Step) -> follow.View:
         before: follow.View | None = None
         seen: Mapping[str, Any] = {}
         with Watch(self._cluster.kubectl_command(*self._scope, "get", "memoryindex", self._names.index)) as watch:
             while step.elapsed < self._deadline:
-                seen = watch.next(PATIENCE_SECONDS) or seen
+                seen = watch.next(POLL_SECONDS) or seen
                 if not seen:
                     continue
                 now = follow.view(seen)
@@ -111,7 +111,7 @@ class ClusterEnvironment:
                 before = now
         raise DemoError(
             f"MemoryIndex {self._names.index} was not ready after {self._deadline:.0f} s\n"
-            + of_index(self._cluster, self._names.namespace, seen or self._index())
+            + describe_index(self._cluster, self._names.namespace, seen or self._index())
         )
 
     def _index(self) -> Mapping[str, Any]:

@@ -1,8 +1,8 @@
-"""Progress of the demo on stderr: named steps with the time they took, on a terminal and in a log.
+"""Shows the progress of the demo on stderr: named steps with the time they took, on a terminal and in a log.
 
-On a terminal a running step is one line that is updated; in a log it is a line when it begins, a line when its note has
-changed and some seconds have passed, and a line when it ends. stdout belongs to the final JSON object. A console
-is also a `devcluster.progress.Reporter`, so that the steps of starting a cluster appear in the same voice.
+On a terminal a running step is one line that is updated. In a log it is a line when it begins, a line when its note has
+changed and some seconds have passed, and a line when it ends. Only the final JSON object goes to stdout. A console is
+also a `devcluster.progress.Reporter`, so that the steps of starting a cluster look the same.
 """
 
 import time
@@ -20,8 +20,8 @@ LOG_INTERVAL = 10.0
 Clock = Callable[[], float]
 
 
-def clock_text(seconds: float) -> str:
-    """Write seconds as text: 4.2 s, 1 min 05 s."""
+def duration_text(seconds: float) -> str:
+    """Format a duration in seconds as text, such as "4.2 s" or "1 min 05 s"."""
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
@@ -29,7 +29,7 @@ def clock_text(seconds: float) -> str:
 
 
 class Step:
-    """A running step with its present note and its result."""
+    """A running step of the demo, with a note about its progress and, at the end, its result."""
 
     def __init__(self, title: str, console: Console, clock: Clock) -> None:
         self.title = title
@@ -49,7 +49,7 @@ class Step:
         return self._clock() - self._began
 
     def note(self, text: str, *, fraction: float | None = None, now: bool = False) -> None:
-        """Set the step's note; `now` writes it to a log at once instead of after some seconds."""
+        """Set the step's note; with `now` it is written to a log at once instead of after some seconds."""
         changed, self._note, self._fraction = text != self._note, text, fraction
         due = now or self._clock() - self._logged_at >= LOG_INTERVAL
         if changed and due and not self._console.is_terminal:
@@ -57,9 +57,9 @@ class Step:
             self._console.print(f"    {text}", markup=False, highlight=False)
 
     def __rich__(self) -> RenderableType:
-        """Render the step on a terminal."""
+        """Return what a terminal shows of the step."""
         line = Table.grid(padding=(0, 1))
-        cells: list[RenderableType] = [self._spinner, escape(self.title), f"[dim]{clock_text(self.elapsed)}[/]"]
+        cells: list[RenderableType] = [self._spinner, escape(self.title), f"[dim]{duration_text(self.elapsed)}[/]"]
         if self._fraction is not None:
             cells.append(ProgressBar(total=1.0, completed=min(1.0, self._fraction), width=30))
         line.add_row(*cells, f"[dim]{escape(self._note)}[/]")
@@ -72,7 +72,7 @@ class Step:
 
 
 class DemoConsole:
-    """A writer of progress on one console."""
+    """The console on which the demo shows its steps."""
 
     def __init__(self, console: Console, clock: Clock = time.monotonic) -> None:
         self.console = console
@@ -94,7 +94,7 @@ class DemoConsole:
 
     @contextmanager
     def step(self, title: str) -> Iterator[Step]:
-        """Run a named step and report its end or failure with the time it took."""
+        """Show a step while the block runs, then its success or failure and its duration."""
         step = Step(title, self.console, self._clock)
         if not self.console.is_terminal:
             self.console.print(f"  … {title}", markup=False, highlight=False)
@@ -111,5 +111,5 @@ class DemoConsole:
 
     def _ended(self, mark: str, step: Step) -> None:
         result = f"  [dim]{escape(step.result)}[/]" if step.result else ""
-        elapsed = f"[cyan]{clock_text(step.elapsed)}[/]"
+        elapsed = f"[cyan]{duration_text(step.elapsed)}[/]"
         self.console.print(f"  {mark} {escape(step.title)}  {elapsed}{result}", highlight=False)

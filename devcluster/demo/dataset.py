@@ -1,8 +1,8 @@
-"""A labelled set of memories in the evaluation harness's form, checked before anything is started.
+"""Reads and checks the labelled set of the demo, in the files of the evaluation harness, before anything is started.
 
-Three files of one JSON object a line: `corpus.jsonl` (memories), `queries.jsonl` (questions) and `qrels.jsonl` (which
-memories answer which question; authoritative). A cluster takes a minute to start, so every mistake is found first, all
-of them at once, each by file and line. The values of a memory are never part of a complaint: a set may be private.
+A set has three files with one JSON object in each line: `corpus.jsonl` (memories), `queries.jsonl` (questions) and
+`qrels.jsonl` (which memories answer which question). A cluster takes a minute to start, so all mistakes are found first
+and reported together, each by file and line. A report never contains the values of a memory: a set may be private.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -21,11 +21,11 @@ Text = Annotated[str, StringConstraints(min_length=1, pattern=r"\S")]
 
 
 class DatasetError(Exception):
-    """The data set cannot be used; the message lists the problems, one per line."""
+    """The labelled set cannot be used; the message lists the problems, one per line."""
 
 
 class Memory(BaseModel):
-    """One line of `corpus.jsonl`; fields that the store does not know are dropped."""
+    """One line of `corpus.jsonl`; fields that the store does not have are ignored."""
 
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
     id: Annotated[int, Field(gt=0)]
@@ -41,7 +41,7 @@ class Memory(BaseModel):
 
 
 class Query(BaseModel):
-    """One line of `queries.jsonl`."""
+    """One line of `queries.jsonl`: a question."""
 
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
     query_id: Text
@@ -51,12 +51,12 @@ class Query(BaseModel):
 
     @property
     def user(self) -> str | None:
-        """User whose memories are searched; None searches all memories."""
+        """User whose memories are searched, or None if the memories of all users are searched."""
         return None if self.conv in {None, EVERYONE} else self.conv
 
 
 class Judgement(BaseModel):
-    """One line of `qrels.jsonl`."""
+    """One line of `qrels.jsonl`: the memories that answer one question."""
 
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
     query_id: Text
@@ -65,7 +65,7 @@ class Judgement(BaseModel):
 
 @dataclass(frozen=True)
 class LabelledQuery:
-    """A question with the memories that answer it."""
+    """A question, and the ids of the memories that answer it."""
 
     query: Query
     relevant_ids: tuple[int, ...]
@@ -73,7 +73,7 @@ class LabelledQuery:
 
 @dataclass(frozen=True)
 class Dataset:
-    """A checked set: ids are unique, every question is judged, and every judgement names a memory."""
+    """A checked labelled set: ids are unique, every question is judged, and every judgement names a memory."""
 
     name: str
     memories: tuple[Memory, ...]
@@ -81,18 +81,18 @@ class Dataset:
 
     @property
     def sensitive(self) -> int:
-        """Number of memories that must never get a vector."""
+        """Number of sensitive memories, which must never get a vector."""
         return sum(bool(memory.is_sensitive) for memory in self.memories)
 
     def corpus_lines(self) -> str:
-        """Write the memories as lines that `memory import` reads."""
+        """Return the memories as the JSON lines that `memory import` reads."""
         return _lines(memory.model_dump(exclude_none=True) for memory in self.memories)
 
 
 def evaluation_lines(queries: Iterable[LabelledQuery], *, one_by_one: bool = False) -> str:
-    """Write questions with their judgements as lines that `memory evaluate` reads.
+    """Return questions with their judgements as the JSON lines that `memory evaluate` reads.
 
-    With `one_by_one` each is a stratum of its own, so that the measures of each come back.
+    With `one_by_one` each question is a stratum of its own, so that `memory evaluate` reports each question's measures.
     """
     return _lines(
         {
@@ -107,10 +107,10 @@ def evaluation_lines(queries: Iterable[LabelledQuery], *, one_by_one: bool = Fal
 
 
 def load(directory: Path) -> Dataset:
-    """Read and check the set in `directory`.
+    """Read and check the labelled set in `directory`.
 
     Raises:
-        DatasetError: the set cannot be used; the message names every problem.
+        DatasetError: the set cannot be used; the message lists the problems.
     """
     files = {name: directory / f"{name}.jsonl" for name in ("corpus", "queries", "qrels")}
     missing = [str(path) for path in files.values() if not path.is_file()]

@@ -1,6 +1,6 @@
-"""Explains why an index is not ready: conditions, pods, and the last log lines of what failed.
+"""Explains why an index is not ready: conditions, pods, and the last log lines of pods that failed.
 
-Our programs never log memory text, so their logs may be shown whole.
+Our programs never log memory text, so all of their log lines may be shown.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,34 +16,36 @@ LOG_LINES = "8"
 OPERATOR_NAMESPACE = "memory-index-system"
 
 
-def of_index(cluster: Cluster, namespace: str, index: Mapping[str, Any]) -> str:
-    """Describe conditions and pods, with the last log lines of pods in trouble."""
+def describe_index(cluster: Cluster, namespace: str, index: Mapping[str, Any]) -> str:
+    """Describe the conditions of a MemoryIndex, the pods of its namespace, and the last log lines of the operator."""
     seen = follow.view(index)
     conditions = ((kind, seen.condition(kind)) for kind in (*follow.CONDITIONS, "Stalled"))
-    told = [f"  {kind}={now.status} {now.reason} {now.message}".rstrip() for kind, now in conditions]
-    operator = _ask(cluster, "-n", OPERATOR_NAMESPACE, "logs", "deploy/memory-operator", "--tail", LOG_LINES)
-    return "\n".join(["Conditions:", *told, of_pods(cluster, namespace), "Last lines of the operator:", operator])
+    described = [f"  {kind}={now.status} {now.reason} {now.message}".rstrip() for kind, now in conditions]
+    operator = _kubectl(cluster, "-n", OPERATOR_NAMESPACE, "logs", "deploy/memory-operator", "--tail", LOG_LINES)
+    return "\n".join(
+        ["Conditions:", *described, describe_pods(cluster, namespace), "Last lines of the operator:", operator]
+    )
 
 
-def of_pods(cluster: Cluster, namespace: str) -> str:
+def describe_pods(cluster: Cluster, namespace: str) -> str:
     """Describe the pods of a namespace, with the last log lines of those in trouble."""
     return "\n".join(_pods(cluster, namespace))
 
 
 def _pods(cluster: Cluster, namespace: str) -> Iterator[str]:
     yield f"Pods of {namespace}:"
-    yield _ask(cluster, "-n", namespace, "get", "pods", "-o", "wide")
-    pods = orjson.loads(_ask(cluster, "-n", namespace, "get", "pods", "-o", "json"))
-    for name in troubled(pods):
+    yield _kubectl(cluster, "-n", namespace, "get", "pods", "-o", "wide")
+    pods = orjson.loads(_kubectl(cluster, "-n", namespace, "get", "pods", "-o", "json"))
+    for name in unhealthy_pods(pods):
         yield f"Last events of {name}:"
-        yield _ask(cluster, "-n", namespace, "events", "--for", f"pod/{name}", "--types=Warning")
+        yield _kubectl(cluster, "-n", namespace, "events", "--for", f"pod/{name}", "--types=Warning")
         for option in ("--previous=false", "--previous"):
             yield f"Last lines of {name} ({option}):"
-            yield _ask(cluster, "-n", namespace, "logs", name, "--all-containers", "--tail", LOG_LINES, option)
+            yield _kubectl(cluster, "-n", namespace, "logs", name, "--all-containers", "--tail", LOG_LINES, option)
 
 
-def troubled(pods: Mapping[str, Any]) -> list[str]:
-    """Select the pods that neither run well nor have completed."""
+def unhealthy_pods(pods: Mapping[str, Any]) -> list[str]:
+    """Return the names of the pods that are neither ready nor completed."""
     return [pod["metadata"]["name"] for pod in pods.get("items", ()) if not _is_well(pod.get("status") or {})]
 
 
@@ -54,7 +56,7 @@ def _is_well(status: Mapping[str, Any]) -> bool:
     return bool(containers) and all(container.get("ready") for container in containers)
 
 
-def _ask(cluster: Cluster, *arguments: str) -> str:
+def _kubectl(cluster: Cluster, *arguments: str) -> str:
     try:
         return cluster.kubectl(*arguments).rstrip()
     except CommandError as error:

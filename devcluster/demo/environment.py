@@ -1,7 +1,7 @@
 """The interface of an environment in which the demo runs.
 
-An environment can run the `memory` program against its store, ask the database directly (so that a claim about the data
-is never checked with the software that makes it), and bring an index to the store in its own way.
+An environment can run the `memory` program against its store, query the database directly (so that a claim about the
+data is not checked with the software that makes it), and create the index of the store.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -19,12 +19,12 @@ ERROR_LINES = 12
 
 
 class DemoError(Exception):
-    """The demo cannot go on; the message names what failed and, where known, what to do."""
+    """The demo cannot continue; the message names what failed and, where known, the remedy."""
 
 
 @dataclass(frozen=True)
 class Completed:
-    """Exit status and output of a program."""
+    """Exit status and output of a program that has ended."""
 
     code: int
     stdout: str
@@ -33,43 +33,43 @@ class Completed:
 
 @dataclass(frozen=True)
 class Speed:
-    """Rows and tokens per second; speeds are compared by tokens, since rows differ in length."""
+    """A speed in rows and in tokens per second; speeds are compared by tokens, since rows differ in length."""
 
     rows: float
     tokens: float
 
     @classmethod
-    def of(cls, report: Mapping[str, Any], rows: str) -> "Speed":
-        """Read the speed from a report of `memory backfill`; `rows` is the key of its number of rows."""
+    def from_report(cls, report: Mapping[str, Any], rows: str) -> "Speed":
+        """Compute the speed from a report of `memory backfill`; `rows` is the report's key for the number of rows."""
         seconds = float(report["seconds"])
         return cls(float(report[rows]) / seconds, float(report["tokens"]) / seconds)
 
 
 class DemoEnvironment(Protocol):
-    """An environment with a store of memories that can get an index."""
+    """A store of memories without an index, and the means to create the index."""
 
     driver: str | None
 
     def run(self, arguments: Sequence[str], stdin: str | None = None) -> Completed:
-        """Run a program of the operator image beside the store."""
+        """Run a program of the operator image against the store, with `stdin` as its input."""
 
     def sql(self, statement: str) -> str:
-        """Run a query on the database and return its rows unaligned, without headings."""
+        """Run an SQL query on the database and return its rows as unaligned text, without headings."""
 
-    def bring_index(self, console: DemoConsole) -> None:
-        """Give every row that may have a vector one, build the index, and report the progress."""
+    def create_index(self, console: DemoConsole) -> None:
+        """Embed every row that may have a vector, build the HNSW index, and show the progress."""
 
     def backfill_speed(self) -> Speed | None:
-        """Return the speed that the backfill reported at its end, if it did."""
+        """Return the speed that the backfill reported at its end, or None if it reported none."""
 
 
 def memory(
     environment: DemoEnvironment, *arguments: str, stdin: str | None = None, accept: Collection[int] = (0,)
 ) -> dict[str, Any]:
-    """Run `memory ... --json` and return its answer.
+    """Run `memory ... --json` and return the JSON object that it prints.
 
     Raises:
-        DemoError: its exit status is not one of `accept`; the message has the end of its output.
+        DemoError: the exit status is not in `accept`; the message contains the end of the program's output.
     """
     done = environment.run(("memory", *arguments, "--json"), stdin)
     if done.code not in accept:
@@ -79,9 +79,10 @@ def memory(
 
 
 def last_object(text: str, having: str | None = None) -> dict[str, Any]:
-    """Return the last JSON object of a program's output, on one line or several; empty if there is none.
+    """Return the last JSON object of a program's output, on one line or several, or {} if there is none.
 
-    With `having`, the last one that has this key: a pod's log carries JSON log lines beside the program's answer.
+    With `having`, return the last one that has this key: a pod's log contains JSON log lines beside the program's
+    answer.
     """
     lines = text.strip().splitlines()
     for start in range(len(lines) - 1, -1, -1):

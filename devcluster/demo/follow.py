@@ -1,7 +1,6 @@
-"""A `MemoryIndex` object as a person wants to watch it: conditions, rows, remaining time.
+"""Turns the status of a `MemoryIndex` object into what a person watches: conditions, rows, remaining time.
 
-Pure: the object as the API server returns it goes in, a view and the differences to the last one come out. Polling and
-printing are the caller's.
+These are pure functions of the object as the Kubernetes API server returns it. The caller polls and prints.
 """
 
 from collections.abc import Mapping
@@ -25,7 +24,7 @@ STYLES = {"True": "green", "False": "yellow", "Unknown": "dim"}
 
 @dataclass(frozen=True)
 class Condition:
-    """One condition of the object."""
+    """One condition of a MemoryIndex."""
 
     status: str = "Unknown"
     reason: str = ""
@@ -34,7 +33,7 @@ class Condition:
 
 @dataclass(frozen=True)
 class View:
-    """Status of the object at one moment."""
+    """The status of a MemoryIndex at one moment."""
 
     observed: bool
     conditions: Mapping[str, Condition]
@@ -46,29 +45,29 @@ class View:
     eta_seconds: float | None
 
     def condition(self, kind: str) -> Condition:
-        """Return the condition of a type; its status is Unknown while the operator has not written it."""
+        """Return the condition of type `kind`; its status is Unknown if the operator has not written it yet."""
         return self.conditions.get(kind, Condition())
 
     @property
     def ready(self) -> bool:
-        """Whether the object is Ready in its present generation."""
+        """Whether the MemoryIndex is Ready in its present generation."""
         return self.observed and self.condition("Ready").status == "True"
 
     @property
     def stalled(self) -> Condition | None:
-        """Condition Stalled, if it is true: a person must act."""
+        """The condition Stalled if it is true, which means that a person must act; otherwise None."""
         stalled = self.condition("Stalled")
         return stalled if stalled.status == "True" else None
 
     @property
     def fraction(self) -> float | None:
-        """Share of the rows that have their vector, from 0 to 1."""
+        """Share of the rows that have their vector, from 0 to 1, or None if no row is to have one."""
         due = self.embedded + self.pending
         return self.embedded / due if due else None
 
 
 def view(obj: Mapping[str, Any]) -> View:
-    """Read an object, of whose status every part may be missing."""
+    """Parse the status of a MemoryIndex; every part of the status may be missing."""
     status = obj.get("status") or {}
     rows, backfill = status.get("rows") or {}, status.get("backfill") or {}
     return View(
@@ -91,7 +90,7 @@ def _number(value: object) -> float | None:
 
 
 def changes(before: View | None, after: View) -> list[str]:
-    """List the conditions that changed their status or reason, as lines of a log."""
+    """Return a log line for each condition whose status or reason changed between two views."""
     lines = []
     for kind in CONDITIONS:
         now = after.condition(kind)
@@ -102,7 +101,7 @@ def changes(before: View | None, after: View) -> list[str]:
 
 
 def summary(seen: View) -> str:
-    """Describe the progress in one line."""
+    """Describe the progress of the MemoryIndex in one line."""
     if not seen.total:
         return "waiting for the operator" if not seen.conditions else _blocker(seen)
     parts = [f"{seen.embedded} of {seen.embedded + seen.pending} rows"]
@@ -122,7 +121,7 @@ def _blocker(seen: View) -> str:
 
 
 def table(seen: View) -> Table:
-    """Make a table of the conditions for a terminal."""
+    """Return a table of the conditions for a terminal."""
     grid = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 4))
     for kind in CONDITIONS:
         now = seen.condition(kind)

@@ -1,7 +1,7 @@
-"""The demo's environment without a cluster: embedded Postgres, embedder and command line as local processes.
+"""The demo's environment without a cluster: Postgres, embedder and the `memory` program as local processes.
 
 It shows the data path (memories, vectors, answers) with the same programs and the same migrations. It does not show
-Kubernetes, CloudNativePG or the operator, and says so.
+Kubernetes, CloudNativePG or the operator, and tells the user so.
 """
 
 import os
@@ -30,7 +30,7 @@ STOP_SECONDS = 20.0
 
 
 class LocalEnvironment:
-    """Programs of this virtual environment with an embedded Postgres."""
+    """A store of memories in an embedded Postgres, and the programs of this virtual environment."""
 
     driver: str | None = None
 
@@ -49,7 +49,7 @@ class LocalEnvironment:
         }
 
     def run(self, arguments: Sequence[str], stdin: str | None = None) -> Completed:
-        """Run a program of the virtual environment."""
+        """Run a program of this virtual environment against the store."""
         done = subprocess.run(
             self._command(arguments),
             env=self._environment,
@@ -61,7 +61,7 @@ class LocalEnvironment:
         return Completed(done.returncode, done.stdout, done.stderr)
 
     def sql(self, statement: str) -> str:
-        """Run a query on the embedded Postgres with its own psql."""
+        """Run an SQL query on the embedded Postgres with its own psql."""
         done = subprocess.run(
             [self._server.bin_path / "psql", self._server.get_uri(), "-AtX", "-v", "ON_ERROR_STOP=1", "-c", statement],
             capture_output=True,
@@ -72,8 +72,8 @@ class LocalEnvironment:
             raise DemoError(f"the embedded Postgres refused a statement: {done.stderr.strip()}")
         return done.stdout.strip()
 
-    def bring_index(self, console: DemoConsole) -> None:
-        """Run the steps that the operator takes on a cluster, in their order."""
+    def create_index(self, console: DemoConsole) -> None:
+        """Run the steps that the operator would take on a cluster, in the operator's order."""
         with console.step("Create the extension pgvector") as step:
             self.sql("CREATE EXTENSION IF NOT EXISTS vector")
             step.result = f"version {self.sql(_EXTENSION_VERSION)}"
@@ -85,7 +85,7 @@ class LocalEnvironment:
             memory(self, "index", "build")
 
     def backfill_speed(self) -> Speed | None:
-        """Return the speed that the backfill reported."""
+        """Return the speed that the backfill reported, or None if there was no backfill yet."""
         return self._speed
 
     def _backfill(self, step: Step) -> None:
@@ -106,7 +106,7 @@ class LocalEnvironment:
             report = last_object(process.communicate()[0])
         if process.returncode:
             raise DemoError(f"the backfill ended with status {process.returncode}:\n{_tail(log)}")
-        self._speed = Speed.of(report, rows="embedded")
+        self._speed = Speed.from_report(report, rows="embedded")
         step.result = f"{report['embedded']} rows, {self._speed.rows:.1f} a second"
 
     @staticmethod
@@ -120,7 +120,7 @@ _PROGRESS = "SELECT count(embedding), count(*) FILTER (WHERE is_sensitive::int =
 
 @contextmanager
 def local_environment(console: DemoConsole, model_file: Path) -> Iterator[LocalEnvironment]:
-    """Run Postgres and the embedder for the length of the block."""
+    """Run an embedded Postgres and the embedder until the block ends."""
     if not model_file.is_file():
         raise DemoError(f"the default model is not at {model_file}: run `make setup`")
     with ExitStack() as stack:

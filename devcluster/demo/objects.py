@@ -1,8 +1,8 @@
-"""The Kubernetes objects that a user of MemoryIndex brings along: namespace, Secret with the DSN, a toolbox pod.
+"""The Kubernetes objects that the demo's user creates: namespace, Secret with the DSN, and a toolbox pod.
 
-The toolbox is a pod of the operator image that sleeps; `kubectl exec` runs the `memory` program in it, beside the
-database, with the DSN mounted as a file as the operator's own workers have it. It runs under the restricted Pod
-Security Standard, so the namespace can demand that.
+The toolbox is a pod of the operator image that sleeps. `kubectl exec` runs the `memory` program in it, inside the
+cluster's network, with the DSN mounted as a file like in the operator's own workers. The pod satisfies the restricted
+Pod Security Standard, so the namespace can enforce it.
 """
 
 from typing import Any
@@ -21,13 +21,13 @@ RESTRICTED = {
 
 
 def namespace(name: str) -> Object:
-    """Make a namespace that enforces the restricted Pod Security Standard."""
+    """Return a Namespace that enforces the restricted Pod Security Standard."""
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
 
 
 def dsn_secret(namespace: str, name: str, key: str, dsn: str) -> Object:
-    """Make a Secret with the DSN, as an application has it."""
+    """Return a Secret with the DSN under `key`."""
     return {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -37,7 +37,7 @@ def dsn_secret(namespace: str, name: str, key: str, dsn: str) -> Object:
 
 
 def toolbox(namespace: str, *, image: str, secret: str, key: str, embedder_url: str, name: str = TOOLBOX) -> Object:
-    """Make a pod in which the `memory` program can be run."""
+    """Return a Pod in which the `memory` program can be run with `kubectl exec`."""
     environment = {
         "MEMORY_DATABASE_URL_FILE": f"{SECRET_MOUNT}/dsn",
         "MEMORY_MODEL": MODEL,

@@ -1,4 +1,4 @@
-"""Sets up and removes the two environments of the demo: this machine and a cluster."""
+"""Sets up and removes the two environments of the demo: local processes, and a cluster."""
 
 import os
 from pathlib import Path
@@ -9,7 +9,7 @@ from devcluster.demo import scenario
 from devcluster.demo.cluster import ClusterEnvironment, Names
 from devcluster.demo.console import DemoConsole
 from devcluster.demo.dataset import Dataset
-from devcluster.demo.diagnosis import of_pods
+from devcluster.demo.diagnosis import describe_pods
 from devcluster.demo.environment import DemoError
 from devcluster.demo.local import local_environment
 from devcluster.demo.scenario import Record
@@ -23,8 +23,8 @@ INSTANCES = 2
 KEPT_NAME = "demo"
 
 
-def on_this_machine(console: DemoConsole, dataset: Dataset, record: Record) -> None:
-    """Run the demo without a cluster, which it says before anything else."""
+def run_on_this_machine(console: DemoConsole, dataset: Dataset, record: Record) -> None:
+    """Run the demo with local processes, and say first that no cluster is shown."""
     console.say(
         "Without a cluster: Postgres, embedder and command line run as processes of this machine. The path of the data"
         " is the real one; Kubernetes, CloudNativePG and the operator are not shown."
@@ -33,10 +33,10 @@ def on_this_machine(console: DemoConsole, dataset: Dataset, record: Record) -> N
         scenario.run(environment, console, dataset, record)
 
 
-def on_a_cluster(
+def run_on_cluster(
     console: DemoConsole, dataset: Dataset, record: Record, *, driver: DriverName | None, keep: bool
 ) -> None:
-    """Run the demo on a cluster of its own, with CloudNativePG, Postgres and the operator from its chart."""
+    """Run the demo on a new cluster with CloudNativePG, Postgres and the operator from its chart."""
     settings = Settings().model_copy(update={"driver": driver} if driver else {})
     try:
         devcluster.choose_driver(settings)
@@ -44,7 +44,7 @@ def on_a_cluster(
         raise UnsupportedError(error.message, detail=error.detail, remedy=error.remedy) from error
     name = KEPT_NAME if keep else f"{KEPT_NAME}-{os.getpid()}"
     with devcluster.start(name, settings=settings, reporter=console, detached=keep) as cluster:
-        record.learn(cluster=str(cluster.driver))
+        record.update(cluster=str(cluster.driver))
         try:
             scenario.run(_prepared(cluster, console, dataset, settings), console, dataset, record)
         finally:
@@ -60,7 +60,7 @@ def _prepared(cluster: Cluster, console: DemoConsole, dataset: Dataset, settings
         try:
             install_operator(cluster, operator_image=images.operator, embedder_image=images.embedder)
         except DevclusterError as error:
-            raise DemoError(f"{error}\n{of_pods(cluster, OPERATOR_NAMESPACE)}") from error
+            raise DemoError(f"{error}\n{describe_pods(cluster, OPERATOR_NAMESPACE)}") from error
         step.result = "the operator is ready"
     environment = ClusterEnvironment(postgres, MANIFEST, rows=len(dataset.memories))
     with console.step("A user's namespace, Secret and toolbox pod"):

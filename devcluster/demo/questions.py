@@ -1,7 +1,7 @@
 """Chooses questions that show the difference between lexical and hybrid recall, and shows both answers.
 
-A fair choice: the questions are taken in the set's own order, restatements first, and one is shown because the two ways
-of asking *differ* on it; the table marks what was right on either side.
+The choice is fair: questions are taken in the set's own order, paraphrases first, and those are shown on which the two
+modes differ most, whichever is better. The table marks the correct memories in both answers.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ PREFERRED_STRATA = ("paraphrase", "open", "multihop")
 
 @dataclass(frozen=True)
 class Answer:
-    """One recalled memory."""
+    """One recalled memory: its id and its text."""
 
     id: int
     content: str
@@ -28,7 +28,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A question with both answers, best memories first."""
+    """A question with its lexical and its hybrid answer, best memories first."""
 
     question: LabelledQuery
     lexical: tuple[Answer, ...]
@@ -36,7 +36,7 @@ class Comparison:
 
 
 def candidates(dataset: Dataset, count: int = CANDIDATES) -> tuple[LabelledQuery, ...]:
-    """Select questions to answer in both modes: restatements where the set has them, spread evenly over the set."""
+    """Select questions spread evenly over the set, from its paraphrase questions if it has any."""
     present = {labelled.query.stratum for labelled in dataset.queries}
     stratum = next((name for name in PREFERRED_STRATA if name in present), None)
     pool = [labelled for labelled in dataset.queries if stratum in {None, labelled.query.stratum}]
@@ -45,15 +45,15 @@ def candidates(dataset: Dataset, count: int = CANDIDATES) -> tuple[LabelledQuery
 
 
 def most_different(
-    asked: Sequence[LabelledQuery], difference: Mapping[str, float], count: int = SHOWN
+    candidates: Sequence[LabelledQuery], difference: Mapping[str, float], count: int = SHOWN
 ) -> tuple[LabelledQuery, ...]:
-    """Select the questions on which the two modes differ most, in either direction; ties keep the set's order."""
-    ordered = sorted(asked, key=lambda labelled: -abs(difference[labelled.query.query_id]))
+    """Return the `count` questions with the greatest absolute difference; ties keep the set's order."""
+    ordered = sorted(candidates, key=lambda labelled: -abs(difference[labelled.query.query_id]))
     return tuple(ordered[:count])
 
 
 def table(comparison: Comparison, width: int = 60) -> Table:
-    """Make a table of a question with both answers."""
+    """Return a table that shows both answers to a question side by side."""
     grid = Table(
         title=f"“{escape(comparison.question.query.text)}”", title_justify="left", title_style="bold", expand=False
     )

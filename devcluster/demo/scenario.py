@@ -1,8 +1,7 @@
 """The steps of the demo, the same on a cluster and on this machine.
 
-An existing store gets an index: memories first, vectors afterwards. The database counts what is
-claimed about the data. Facts from before a failure stay in the record, so that the last line of output says how far the
-run came.
+An existing store gets an index: memories first, vectors afterwards. What is claimed about the data is counted by the
+database. The record keeps the facts from before a failure, so that the last line of output says how far the run came.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +10,7 @@ from dataclasses import replace
 import orjson
 
 from devcluster.demo import questions
-from devcluster.demo.console import DemoConsole, clock_text
+from devcluster.demo.console import DemoConsole, duration_text
 from devcluster.demo.dataset import Dataset, LabelledQuery, evaluation_lines
 from devcluster.demo.environment import EXTENSION_MISSING, DemoEnvironment, DemoError, Speed, memory
 from devcluster.demo.questions import Answer, Comparison
@@ -36,21 +35,21 @@ AFTER = COUNTS.format(
 
 
 class Record:
-    """The facts established so far."""
+    """The outcome of the demo so far; the steps update it."""
 
     def __init__(self, outcome: Outcome) -> None:
         self.outcome = outcome
 
-    def learn(self, **facts: bool | str | Counts | Recall) -> None:
-        """Add facts to the outcome."""
+    def update(self, **facts: bool | str | Counts | Recall) -> None:
+        """Set fields of the outcome."""
         self.outcome = replace(self.outcome, **facts)  # type: ignore[arg-type]  # each fact names its field
 
 
 def run(environment: DemoEnvironment, console: DemoConsole, dataset: Dataset, record: Record) -> None:
-    """Run all steps, from memories without an index to measured hybrid recall."""
+    """Run all steps of the demo, from memories without an index to measured hybrid recall."""
     store(environment, console, dataset)
-    environment.bring_index(console)
-    record.learn(ready=True)
+    environment.create_index(console)
+    record.update(ready=True)
     check_rows(environment, console, record)
     evaluate(environment, console, dataset, record)
     compare(environment, console, dataset)
@@ -58,7 +57,7 @@ def run(environment: DemoEnvironment, console: DemoConsole, dataset: Dataset, re
 
 
 def store(environment: DemoEnvironment, console: DemoConsole, dataset: Dataset) -> None:
-    """Create a table of memories without vectors."""
+    """Create the table and import the memories, still without vectors."""
     with console.step("Create the table of memories") as step:
         answer = memory(environment, "migrate", accept=(0, EXTENSION_MISSING))
         step.result = f"schema revision {answer.get('revision', '0001')}; the vectors' part waits for pgvector"
@@ -71,41 +70,41 @@ def store(environment: DemoEnvironment, console: DemoConsole, dataset: Dataset) 
 
 
 def counts(environment: DemoEnvironment, statement: str = AFTER) -> Counts:
-    """Count rows in the database."""
+    """Count the rows of the table by SQL: all, embedded, sensitive, deleted."""
     return Counts(**orjson.loads(environment.sql(" ".join(statement.split()))))
 
 
 def check_rows(environment: DemoEnvironment, console: DemoConsole, record: Record) -> None:
-    """Count in the database which rows have a vector, the sensitive ones apart."""
+    """Count the rows that have a vector, and record the counts in the outcome."""
     with console.step("Ask Postgres which rows have a vector") as step:
         counted = counts(environment)
         step.result = (
             f"{counted.embedded} of {counted.expected} that may; "
             f"{counted.sensitive_embedded} of {counted.sensitive} sensitive ones"
         )
-    record.learn(counts=counted)
+    record.update(counts=counted)
 
 
 def evaluate(environment: DemoEnvironment, console: DemoConsole, dataset: Dataset, record: Record) -> None:
-    """Measure recall@10 of the lexical, the dense and the hybrid mode."""
+    """Measure recall@10 of the lexical, the dense and the hybrid mode on all questions."""
     with console.step(f"Ask {len(dataset.queries)} labelled questions") as step:
         lines = evaluation_lines(dataset.queries)
         answer = memory(environment, "evaluate", "--queries", "-", "--modes", ",".join(MODES), stdin=lines)
         measured = Recall(**{mode: float(answer["recall@10"][mode]) for mode in MODES})
         step.result = "recall@10 " + ", ".join(f"{mode} {getattr(measured, mode):.3f}" for mode in MODES)
-    record.learn(recall=measured)
+    record.update(recall=measured)
 
 
 def compare(environment: DemoEnvironment, console: DemoConsole, dataset: Dataset) -> None:
-    """Show the lexical and the hybrid answers to a few questions side by side."""
-    asked = questions.candidates(dataset)
-    with console.step(f"Show where the two differ most among {len(asked)} of them") as step:
-        lines = evaluation_lines(asked, one_by_one=True)
+    """Show the lexical and the hybrid answers to the questions on which the two modes differ most."""
+    candidates = questions.candidates(dataset)
+    with console.step(f"Show where the two differ most among {len(candidates)} of them") as step:
+        lines = evaluation_lines(candidates, one_by_one=True)
         measured = memory(environment, "evaluate", "--queries", "-", "--modes", "lexical,hybrid", stdin=lines)["strata"]
-        chosen = questions.most_different(asked, {key: _gain(one[MEASURE]) for key, one in measured.items()})
+        chosen = questions.most_different(candidates, {key: _gain(one[MEASURE]) for key, one in measured.items()})
         comparisons = []
         for question in chosen:
-            comparisons.append(ask_both(environment, question))
+            comparisons.append(compare_modes(environment, question))
             step.note(f"{len(comparisons)} of {len(chosen)}", fraction=len(comparisons) / len(chosen))
     for comparison in comparisons:
         console.show(questions.table(comparison))
@@ -115,15 +114,15 @@ def _gain(by_mode: Mapping[str, float]) -> float:
     return by_mode["hybrid"] - by_mode["lexical"]
 
 
-def ask_both(environment: DemoEnvironment, question: LabelledQuery) -> Comparison:
-    """Answer a question in the lexical and in the hybrid mode."""
+def compare_modes(environment: DemoEnvironment, question: LabelledQuery) -> Comparison:
+    """Recall memories for a question in the lexical and in the hybrid mode."""
     return Comparison(
-        question, lexical=ask(environment, question, "lexical"), hybrid=ask(environment, question, "hybrid")
+        question, lexical=recall(environment, question, "lexical"), hybrid=recall(environment, question, "hybrid")
     )
 
 
-def ask(environment: DemoEnvironment, question: LabelledQuery, mode: str) -> tuple[Answer, ...]:
-    """Recall the best memories for a question in one mode."""
+def recall(environment: DemoEnvironment, question: LabelledQuery, mode: str) -> tuple[Answer, ...]:
+    """Return the best memories for a question in one mode."""
     scope: Sequence[str] = ("--user", question.query.user) if question.query.user else ()
     limit = ("--limit", str(questions.DEPTH))
     answer = memory(environment, "recall", question.query.text, "--mode", mode, *limit, *scope)
@@ -131,10 +130,10 @@ def ask(environment: DemoEnvironment, question: LabelledQuery, mode: str) -> tup
 
 
 def measure_throughput(environment: DemoEnvironment, console: DemoConsole) -> None:
-    """Compare the backfill's speed with the embedder's own."""
+    """Compare the speed of the backfill with the speed of the embedder alone."""
     with console.step("Compare the backfill with the embedder's own speed") as step:
         report = memory(environment, "backfill", "--dry-run", "--limit", str(THROUGHPUT_ROWS))
-        alone, backfill = Speed.of(report, rows="documents"), environment.backfill_speed()
+        alone, backfill = Speed.from_report(report, rows="documents"), environment.backfill_speed()
         said = f"embedder alone {_speed_text(alone, 'documents')}"
         if backfill is None:
             step.result = f"{said}; the backfill reported nothing"
@@ -148,7 +147,7 @@ def _speed_text(speed: Speed, documents: str) -> str:
     return f"{speed.rows:.1f} {documents}/s, {speed.tokens:,.0f} tokens/s"
 
 
-def closing(outcome: Outcome) -> str:
-    """Write the last line for people."""
+def closing_line(outcome: Outcome) -> str:
+    """Return the last line that the demo writes for people."""
     where = f"on a real cluster (driver {outcome.cluster})" if outcome.cluster else "on this machine, without a cluster"
-    return f"All of it held, {where}, in {clock_text(outcome.seconds)}."
+    return f"All of it held, {where}, in {duration_text(outcome.seconds)}."

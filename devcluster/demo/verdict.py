@@ -1,7 +1,7 @@
-"""The outcome of the demo, the check of its promises, and its JSON form.
+"""The outcome of the demo, the check of its promises, and the outcome as JSON.
 
-The object is the last line of stdout and the interface for scripts: its keys are stable and a value that was not
-reached is null, so that a failed run can be read by the same program as a good one.
+The JSON object is the last line of stdout and the interface for scripts: its keys are stable, and a value that the demo
+did not reach is null, so that a failed run can be read by the same program as a good one.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ MODES = ("lexical", "dense", "hybrid")
 
 @dataclass(frozen=True)
 class Counts:
-    """Rows as the database itself counts them."""
+    """Numbers of rows, counted by the database."""
 
     rows: int
     embedded: int
@@ -39,7 +39,7 @@ class Recall:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The facts that the run established; what it did not reach is None."""
+    """What the demo has established; a fact that was not reached is None."""
 
     cluster: str | None
     seconds: float
@@ -49,7 +49,7 @@ class Outcome:
 
 
 def problems(outcome: Outcome) -> tuple[str, ...]:
-    """List the promises that were not kept, as sentences; empty if the demo succeeded."""
+    """Return the promises that the demo did not keep, as sentences; empty if it succeeded."""
     return (*_of_index(outcome.ready, outcome.counts), *_of_recall(outcome.recall))
 
 
@@ -73,7 +73,7 @@ def _of_recall(recall: Recall | None) -> list[str]:
 
 
 def as_json(outcome: Outcome) -> str:
-    """Write the last line of stdout."""
+    """Return the outcome as one line of JSON, the last line of stdout."""
     counts, recall = outcome.counts, outcome.recall
     return orjson.dumps(
         {

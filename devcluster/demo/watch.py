@@ -1,6 +1,6 @@
-"""Reads the states of one object as the API server sends them, through one kubectl.
+"""Watches one Kubernetes object with a single `kubectl get --watch`.
 
-Asking anew each second starts a program each second, which took a tenth of the machine from the work that was watched.
+Polling once a second would start a kubectl each second, which took a tenth of the machine's processor time.
 """
 
 import json
@@ -15,7 +15,7 @@ Object = Mapping[str, Any]
 
 
 class Watch:
-    """A context manager around `kubectl get NAME --watch -o json`, which is started again if it ends early."""
+    """A running `kubectl get NAME --watch -o json`; it is started again if it ends before the block does."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self._command = [*command, "--watch", "--output=json"]
@@ -37,7 +37,7 @@ class Watch:
         self._reader.join()
 
     def next(self, timeout: float) -> Object | None:
-        """Return the latest state, or None if none came within `timeout` seconds."""
+        """Wait for a new state of the object and return the latest one, or None after `timeout` seconds without any."""
         try:
             state = self._states.get(timeout=timeout)
         except queue.Empty:
@@ -60,7 +60,7 @@ class Watch:
 
 
 def documents(lines: Iterable[str]) -> Iterator[Object]:
-    """Split a stream into objects, each of which spans several lines and ends with a brace on a line of its own."""
+    """Parse a stream of JSON objects, each of which ends with a closing brace on a line of its own."""
     collected: list[str] = []
     for line in lines:
         collected.append(line)

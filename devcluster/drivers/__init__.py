@@ -1,1 +1,1 @@
-"""The three drivers of clusters, behind one interface."""
+"""The three drivers that start clusters (kind, node, current), behind one interface."""

@@ -1,4 +1,4 @@
-"""The interface of a driver, and the choice between them."""
+"""The interface of a driver, which starts and ends clusters of one kind, and the choice of a driver."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from devcluster.settings import DriverName
 
 @dataclass(frozen=True)
 class ClusterState:
-    """One cluster in the output of `status`."""
+    """The state of one cluster, as the command `status` shows it."""
 
     name: str
     driver: DriverName
@@ -22,34 +22,34 @@ class ClusterState:
 
 
 class Driver(ABC):
-    """A driver: it makes, finds and ends clusters of one kind."""
+    """The interface of a driver, which starts, finds and ends clusters of one kind."""
 
     name: DriverName
     title: str
 
     @abstractmethod
     def problems(self) -> tuple[Problem, ...]:
-        """List what keeps this driver from running here; empty if it can run."""
+        """Return what prevents this driver from running on this machine; empty if it can run."""
 
     @abstractmethod
     def prepare(self, reporter: Reporter) -> None:
-        """Build what a start needs and does not find, so that starting takes seconds."""
+        """Build the missing programs and images that a start needs, so that starting takes seconds."""
 
     @abstractmethod
     def up(self, name: str, reporter: Reporter, *, attached: bool) -> Cluster:
-        """Start a cluster; an attached one ends with this process."""
+        """Start a cluster; with `attached`, closing its handle ends the cluster."""
 
     @abstractmethod
     def find(self, name: str) -> Cluster | None:
-        """Find the running cluster of a name, if there is one."""
+        """Return the running cluster of this name, or None if there is none."""
 
     @abstractmethod
     def down(self, name: str) -> bool:
-        """End a cluster and remove what it leaves; return False if there was none."""
+        """End the cluster of this name and remove what it leaves behind; return False if there was none."""
 
     @abstractmethod
     def states(self) -> list[ClusterState]:
-        """List the clusters of this kind."""
+        """Return the states of all clusters of this driver."""
 
 
 @dataclass(frozen=True)
@@ -61,9 +61,9 @@ class Choice:
 
 
 def choose(drivers: Sequence[Driver], wanted: DriverName | None) -> Choice:
-    """Choose the requested driver, else the first that can run here.
+    """Return the wanted driver, or else the first one that can run on this machine.
 
-    `current` is never taken by itself: nobody wants a demo in whatever cluster their kubeconfig points to.
+    `current` is never chosen unless it is wanted: nobody wants a demo in whatever cluster their kubeconfig points to.
     """
     if wanted is not None:
         return Choice(next(driver for driver in drivers if driver.name == wanted), "asked for")

@@ -1,4 +1,4 @@
-"""The `current` driver: the cluster that the present kubeconfig points to. It makes and ends nothing."""
+"""The `current` driver, which uses the cluster of the present kubeconfig. It starts and ends no cluster."""
 
 import os
 from collections.abc import Sequence
@@ -16,27 +16,27 @@ from devcluster.settings import DriverName
 
 
 class CurrentCluster(Cluster):
-    """A cluster that somebody else made and ends."""
+    """The cluster of the present kubeconfig, which devcluster neither starts nor ends."""
 
     driver = DriverName.CURRENT
     postgres_image = versions.PUBLIC_POSTGRES_IMAGE
 
     def load(self, archive: Path) -> None:
-        """Refuse: this machine has no access to the nodes."""
+        """Raise an error: this machine has no access to the nodes."""
         raise UnsupportedError(
             f"{archive.name} cannot be loaded into the cluster of context {self.name}",
             remedy="push the image to a registry that the cluster pulls from, and set the chart's image values",
         )
 
     def exec_command(self, argv: Sequence[str]) -> list[str]:
-        """Refuse: this machine has no access to the nodes."""
+        """Raise an error: this machine has no access to the nodes."""
         raise UnsupportedError(
             f"{argv[0]} cannot run inside the network of {self.name}", remedy="use kubectl port-forward"
         )
 
 
 class CurrentDriver(Driver):
-    """The driver that uses the present kubeconfig."""
+    """The driver that uses the cluster of the present kubeconfig."""
 
     name = DriverName.CURRENT
     title = "the cluster of the present kubeconfig"
@@ -45,7 +45,7 @@ class CurrentDriver(Driver):
         self._programs = programs
 
     def problems(self) -> tuple[Problem, ...]:
-        """List what is missing on this machine."""
+        """Return what is missing on this machine: kubectl, helm or a kubeconfig."""
         problems = list(
             preflight.client_problems(self._programs.available("kubectl"), self._programs.available("helm"))
         )
@@ -56,10 +56,10 @@ class CurrentDriver(Driver):
         return tuple(problems)
 
     def prepare(self, reporter: Reporter) -> None:
-        """Do nothing: nothing has to be built."""
+        """Do nothing: this driver needs no builds."""
 
     def up(self, name: str, reporter: Reporter, *, attached: bool) -> Cluster:  # noqa: ARG002 - the context names it
-        """Check that the cluster answers."""
+        """Check that the cluster's API server answers, and return the cluster."""
         preflight.check(self.problems(), "the current driver")
         cluster = self._cluster()
         with reporter.step(f"Reach the cluster of context {cluster.name}"):
@@ -67,18 +67,18 @@ class CurrentDriver(Driver):
         return cluster
 
     def find(self, name: str) -> Cluster | None:  # noqa: ARG002 - there is only one
-        """Return the present cluster."""
+        """Return the cluster of the present kubeconfig, whatever its name; None if this machine lacks a tool for it."""
         return self._cluster() if not self.problems() else None
 
     def down(self, name: str) -> bool:
-        """Refuse: the cluster is not ours."""
+        """Raise an error: devcluster did not start this cluster."""
         raise UnsupportedError(
             f"{name} was not started by devcluster and is left running",
             remedy="remove what you installed with helm uninstall",
         )
 
     def states(self) -> list[ClusterState]:
-        """List the present cluster, if there is a kubeconfig."""
+        """Return the cluster of the present kubeconfig, or an empty list if there is no kubeconfig."""
         try:
             context = kubeconfig.current_context(self._path())
         except DevclusterError:

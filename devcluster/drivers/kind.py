@@ -1,4 +1,4 @@
-"""The `kind` driver: Kubernetes in Docker or Podman containers, by the program of that name."""
+"""The `kind` driver, which runs Kubernetes in Docker or Podman containers with the program kind."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +17,7 @@ CONFIGURATION = Path(__file__).resolve().parents[1] / "kind.yaml"
 
 
 class KindCluster(Cluster):
-    """A cluster made by kind."""
+    """A cluster that the program kind created."""
 
     driver = DriverName.KIND
     postgres_image = versions.PUBLIC_POSTGRES_IMAGE
@@ -29,25 +29,25 @@ class KindCluster(Cluster):
         self._owner = owner
 
     def load(self, archive: Path) -> None:
-        """Import the images of an archive into the nodes."""
+        """Import all images of an image archive into the nodes."""
         processes.run(["kind", "load", "image-archive", archive, "--name", self.name])
 
     def exec_command(self, argv: Sequence[str]) -> list[str]:
-        """Refuse: the nodes are containers that lack this machine's programs."""
+        """Raise an error: the nodes are containers that lack this machine's programs."""
         raise UnsupportedError(
             f"{argv[0]} cannot run inside the network of a kind cluster",
             remedy="use kubectl port-forward, or the node driver (DEVCLUSTER_DRIVER=node)",
         )
 
     def close(self) -> None:
-        """Delete the cluster if it is bound to this process."""
+        """Delete the cluster if it was started for this process only."""
         if self._owner is not None:
             self._owner.down(self.name)
             self._owner = None
 
 
 class KindDriver(Driver):
-    """The driver that runs kind."""
+    """The driver that creates clusters with the program kind."""
 
     name = DriverName.KIND
     title = "kind, with a container engine that answers"
@@ -57,7 +57,7 @@ class KindDriver(Driver):
         self._programs = programs
 
     def problems(self) -> tuple[Problem, ...]:
-        """List what is missing on this machine."""
+        """Return what is missing on this machine: kind, a container engine, kubectl or helm."""
         return preflight.kind_problems(
             has_kind=processes.exists("kind"),
             engine_answers=any(map(preflight.engine_answers, preflight.ENGINES)),
@@ -65,10 +65,10 @@ class KindDriver(Driver):
         )
 
     def prepare(self, reporter: Reporter) -> None:
-        """Do nothing: nothing has to be built."""
+        """Do nothing: this driver needs no builds."""
 
     def up(self, name: str, reporter: Reporter, *, attached: bool) -> Cluster:
-        """Create a cluster; one that is bound to this process is deleted at its ordinary end."""
+        """Create a cluster; with `attached`, closing the returned cluster deletes it."""
         preflight.check(self.problems(), "the kind driver")
         kubeconfig = self._kubeconfig(name)
         kubeconfig.parent.mkdir(parents=True, exist_ok=True)
@@ -90,11 +90,11 @@ class KindDriver(Driver):
         return self._cluster(name, owner=self if attached else None)
 
     def find(self, name: str) -> Cluster | None:
-        """Find the cluster of a name, if there is one."""
+        """Return the cluster of this name, or None if there is none."""
         return self._cluster(name, owner=None) if name in self._names() else None
 
     def down(self, name: str) -> bool:
-        """Delete a cluster."""
+        """Delete the cluster of this name; return False if there was none."""
         if name not in self._names():
             return False
         processes.run(["kind", "delete", "cluster", "--name", name, "--kubeconfig", self._kubeconfig(name)])
@@ -102,7 +102,7 @@ class KindDriver(Driver):
         return True
 
     def states(self) -> list[ClusterState]:
-        """List all clusters that kind knows."""
+        """Return the states of all clusters that kind knows."""
         return [
             ClusterState(name, self.name, "running", f"KUBECONFIG={self._kubeconfig(name)}") for name in self._names()
         ]

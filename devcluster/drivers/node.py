@@ -1,4 +1,4 @@
-"""The `node` driver: a real node in namespaces of this machine, without Docker."""
+"""The `node` driver, which runs a real Kubernetes node in Linux namespaces of this machine, without Docker."""
 
 import os
 import shutil
@@ -45,7 +45,9 @@ class NodeCluster(Cluster):
     postgres_image = versions.POSTGRES_IMAGE
     storage_class = addons.STORAGE_CLASS
 
-    def __init__(self, name: str, layout: Layout, binaries: Binaries, running: launch.Running | None = None) -> None:
+    def __init__(
+        self, name: str, layout: Layout, binaries: Binaries, running: launch.RunningNode | None = None
+    ) -> None:
         super().__init__(name, layout.kubeconfig, kubectl=binaries.path("kubectl"), helm=binaries.path("helm"))
         self.layout = layout
         self._running = running
@@ -57,11 +59,11 @@ class NodeCluster(Cluster):
 
     @property
     def logs(self) -> Path:
-        """Directory of all logs."""
+        """Directory of the logs of all components."""
         return self.layout.logs
 
     def load(self, archive: Path) -> None:
-        """Import the images of an archive into the node's containerd."""
+        """Import all images of an image archive into the node's containerd."""
         command = [
             "ctr",
             "--address",
@@ -75,18 +77,18 @@ class NodeCluster(Cluster):
         processes.run(self.exec_command(command))
 
     def await_image(self, name: str) -> None:
-        """Wait for an import that still runs in the background."""
+        """Wait until the background import of the image `name` has ended."""
         launch.wait_until_ready(self.layout, f"image-{name}")
 
     def exec_command(self, argv: Sequence[str]) -> list[str]:
-        """Return a command line that runs `argv` inside the node's namespaces, with KUBECONFIG set for them."""
-        init = launch.record_of(self.layout)["init"]
+        """Return a command line that runs `argv` inside the node's namespaces, with a KUBECONFIG that works there."""
+        init = launch.process_ids_of(self.layout)["init"]
         inner = ["env", f"KUBECONFIG={Layout(INSIDE).internal_kubeconfig('admin')}", *argv]
         enter = ["nsenter", f"--target={init}", "--net", "--mount", "--pid", "--ipc", "--uts"]
         return [*enter, "sh", "-c", _ENTER, "sh", str(Path.cwd()), *inner]
 
     def close(self) -> None:
-        """End the cluster if it is bound to this process."""
+        """End the cluster if it was started for this process only."""
         if self._running is not None:
             os.close(self._running.lifeline)
             launch.end(self.name, self.layout)
@@ -95,7 +97,7 @@ class NodeCluster(Cluster):
 
 
 class NodeDriver(Driver):
-    """The driver that builds missing programs and starts nodes."""
+    """The driver that starts nodes in Linux namespaces, and builds the programs and images that they need."""
 
     name = DriverName.NODE
     title = "Linux with root, one real node in its own namespaces"
@@ -106,20 +108,20 @@ class NodeDriver(Driver):
         self._bases = BaseImages(settings, self._binaries)
 
     def problems(self) -> tuple[Problem, ...]:
-        """List what is missing on this machine."""
+        """Return what is missing on this machine to run or build a node."""
         facts = preflight.gather(
             binaries_built=not self._binaries.missing(_TOOLS), bases_built=self._bases.are_made(_IMAGES)
         )
         return preflight.node_problems(facts)
 
     def prepare(self, reporter: Reporter) -> None:
-        """Build the node's programs and its images."""
+        """Build the missing programs and images of the node."""
         preflight.check(self.problems(), "the node driver")
         self._binaries.ensure(reporter, _TOOLS)
         self._bases.ensure(_IMAGES, reporter)
 
     def up(self, name: str, reporter: Reporter, *, attached: bool) -> Cluster:
-        """Start a node and wait until pods can be scheduled on it."""
+        """Start a node and wait until it is Ready, so that pods can be scheduled on it."""
         self.prepare(reporter)
         images = self._bases.ensure(_IMAGES, reporter)
         launch.prune_logs(self._settings.state_dir, keep=_KEPT_LOGS)
@@ -143,16 +145,16 @@ class NodeDriver(Driver):
         return NodeCluster(name, layout, self._binaries)
 
     def find(self, name: str) -> NodeCluster | None:
-        """Find the running node of a name, if there is one."""
+        """Return the running cluster of this name, or None if there is none."""
         layout = self._layout(name)
         return NodeCluster(name, layout, self._binaries) if launch.is_running(layout) else None
 
     def down(self, name: str) -> bool:
-        """End a node and remove everything but its logs."""
+        """End the node of this name and remove everything but its logs; return False if there was none."""
         return launch.end(name, self._layout(name))
 
     def states(self) -> list[ClusterState]:
-        """List all nodes that have a state directory."""
+        """Return the states of all clusters that have a state directory, running or ended."""
         if not self._settings.state_dir.is_dir():
             return []
         return [self._state(Layout(root)) for root in sorted(self._settings.state_dir.iterdir()) if root.is_dir()]

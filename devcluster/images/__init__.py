@@ -1,1 +1,1 @@
-"""Container images: base images made without a registry, and the project's own from its Dockerfiles."""
+"""Container images: base images made without a registry, and this project's images built from its Dockerfiles."""

@@ -16,7 +16,7 @@ _CHUNK = 1 << 20
 
 @dataclass(frozen=True)
 class ImageConfig:
-    """Configuration of the image's containers."""
+    """The settings that an image gives to its containers."""
 
     entrypoint: tuple[str, ...] = ()
     user: str = ""
@@ -25,7 +25,7 @@ class ImageConfig:
 
 
 def write_archive(target: Path, name: str, layer: Path, config: ImageConfig) -> None:
-    """Write an archive with one layer atomically."""
+    """Write an archive of one image with one layer; it appears under its name only when it is complete."""
     digest = _sha256(layer)
     document = json.dumps(_document(config, digest), sort_keys=True).encode()
     config_name = f"{hashlib.sha256(document).hexdigest()}.json"
@@ -43,7 +43,7 @@ def write_archive(target: Path, name: str, layer: Path, config: ImageConfig) -> 
 
 
 def image_names(archive: Path) -> tuple[str, ...]:
-    """List the names of the images in an archive."""
+    """Return the names of the images in an archive."""
     with tarfile.open(archive) as content:
         manifest = content.extractfile("manifest.json")
         entries = json.load(manifest) if manifest is not None else []

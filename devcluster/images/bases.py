@@ -1,6 +1,6 @@
-"""Base images from Debian's packages and from the programs built here, for machines that can pull no image.
+"""Makes base images from Debian's packages and the programs built here, for machines that can pull no image.
 
-Archives are kept by the digest of their recipe. The package mirror is whatever this machine's own apt uses.
+Archives are named by the digest of their recipe. The package mirror is the one that this machine's apt uses.
 """
 
 import re
@@ -38,7 +38,10 @@ _POSTGRES_UID = 26
 
 @dataclass(frozen=True)
 class BaseImage:
-    """A base image: its name, the content of its only layer, and everything that the result depends on."""
+    """A base image of one layer.
+
+    `fill` writes the layer's files into a directory. `recipe` is a text that changes whenever the layer would change.
+    """
 
     key: str
     name: str
@@ -48,7 +51,7 @@ class BaseImage:
 
 
 class BaseImages:
-    """A builder of missing archives."""
+    """A cache of base image archives; missing ones are made."""
 
     def __init__(self, settings: Settings, binaries: Binaries) -> None:
         self._directory = settings.cache_dir / "images"
@@ -56,12 +59,12 @@ class BaseImages:
         self._settings = settings
 
     def are_made(self, keys: Iterable[str]) -> bool:
-        """Return whether the archives exist."""
+        """Return whether the archives of these images exist."""
         wanted = set(keys)
         return all(self._path(image).exists() for image in self._all() if image.key in wanted)
 
     def ensure(self, keys: Iterable[str], reporter: Reporter) -> dict[str, Path]:
-        """Make the missing archives and return all by key."""
+        """Make the missing archives of these images, and return the paths of all by key."""
         images = {image.key: image for image in self._all() if image.key in set(keys)}
         paths = {key: self._path(image) for key, image in images.items()}
         if all(path.exists() for path in paths.values()):
@@ -155,12 +158,12 @@ class BaseImages:
 
 
 def cnpg_image() -> str:
-    """Return the name of CloudNativePG's image in its manifest."""
+    """Return the image name that CloudNativePG's release manifest uses."""
     return f"ghcr.io/cloudnative-pg/cloudnative-pg:{versions.tool_version('cnpg').removeprefix('v')}"
 
 
 def debian_mirror() -> str:
-    """Return the Debian mirror of this machine's apt configuration."""
+    """Return the URL of the Debian mirror that this machine's apt uses."""
     targets = processes.run(
         ["apt-get", "indextargets", "--format", "$(ORIGIN)|$(LABEL)|$(REPO_URI)", "Created-By: Packages"]
     )
@@ -168,7 +171,7 @@ def debian_mirror() -> str:
 
 
 def mirror_from(targets: str) -> str:
-    """Return the first address of Debian's main archive in apt's list of sources."""
+    """Return the URL of Debian's main archive from the output of `apt-get indextargets`."""
     found = re.search(r"^Debian\|Debian\|(\S+?)/?$", targets, flags=re.MULTILINE)
     if found is None:
         raise DevclusterError("apt has no Debian mirror configured", remedy=_MIRROR_REMEDY)

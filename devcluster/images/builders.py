@@ -1,7 +1,7 @@
-"""docker, podman or buildah behind one interface: build a Dockerfile into an archive.
+"""Builds a Dockerfile into an image archive with docker, podman or buildah, behind one interface.
 
 The command lines are made by pure functions. buildah keeps its storage below our cache directory, so that it neither
-needs nor touches the machine's own.
+needs nor touches the machine's own storage.
 """
 
 import os
@@ -22,7 +22,7 @@ _CERTIFICATES = Path("/etc/ssl/certs")
 
 @dataclass(frozen=True)
 class Build:
-    """One image to build."""
+    """The parameters of one image build."""
 
     name: str
     dockerfile: str
@@ -33,14 +33,14 @@ class Build:
 
 
 class Builder(ABC):
-    """A program that builds images."""
+    """The interface of a program that builds images."""
 
     name: str
     can_pull: bool
 
     @abstractmethod
     def build(self, build: Build, target: Path, step: Step) -> None:
-        """Build an image and write its archive."""
+        """Build an image and write it to the archive `target`."""
 
     @abstractmethod
     def has_image(self, name: str) -> bool:
@@ -48,11 +48,11 @@ class Builder(ABC):
 
     @abstractmethod
     def import_archive(self, archive: Path) -> None:
-        """Import an archive's image into the builder's storage."""
+        """Import the image of an archive into the builder's storage."""
 
 
 class Buildah(Builder):
-    """buildah with chroot isolation, which needs neither user namespaces nor a daemon."""
+    """The builder buildah, with chroot isolation, which needs neither user namespaces nor a daemon."""
 
     name = "buildah"
     can_pull = False
@@ -62,7 +62,7 @@ class Buildah(Builder):
         self._environment = {"TMPDIR": str(directory / "tmp"), "PATH": search_path()}
 
     def build(self, build: Build, target: Path, step: Step) -> None:
-        """Build an image with cached layers and write its archive."""
+        """Build an image with cached layers and write it to the archive `target`."""
         (self._directory / "tmp").mkdir(parents=True, exist_ok=True)
         certificates = _CERTIFICATES if _CERTIFICATES.is_dir() else None
         processes.stream(
@@ -77,7 +77,7 @@ class Buildah(Builder):
         )
 
     def has_image(self, name: str) -> bool:
-        """Return whether the image is in buildah's storage here; nothing is pulled."""
+        """Return whether the image is in our buildah storage; nothing is pulled."""
         try:
             self._run("inspect", "--type", "image", name)
         except CommandError:
@@ -85,7 +85,7 @@ class Buildah(Builder):
         return True
 
     def import_archive(self, archive: Path) -> None:
-        """Import an archive's image into buildah's storage."""
+        """Import the image of an archive into our buildah storage."""
         (self._directory / "tmp").mkdir(parents=True, exist_ok=True)
         self._run("pull", "--quiet", f"docker-archive:{archive}")
 
@@ -97,7 +97,7 @@ class Buildah(Builder):
 
 
 class Engine(Builder):
-    """docker or podman."""
+    """The builder docker or podman, as `name` says."""
 
     can_pull = True
 
@@ -105,7 +105,7 @@ class Engine(Builder):
         self.name = name
 
     def build(self, build: Build, target: Path, step: Step) -> None:
-        """Build an image and write its archive."""
+        """Build an image and write it to the archive `target`."""
         processes.stream(
             [self.name, *engine_arguments(self.name, build)], step.note, env={"DOCKER_BUILDKIT": "1"}, cwd=build.sources
         )
@@ -113,7 +113,7 @@ class Engine(Builder):
         _replace(target, lambda partial: processes.run([self.name, "save", "--output", str(partial), build.name]))
 
     def has_image(self, name: str) -> bool:
-        """Return whether the image is in the engine's storage or can be pulled."""
+        """Return whether the image is in the engine's storage or can be pulled into it."""
         for command in (["image", "inspect", name], ["pull", "--quiet", name]):
             try:
                 processes.run([self.name, *command], timeout=300)
@@ -123,12 +123,12 @@ class Engine(Builder):
         return False
 
     def import_archive(self, archive: Path) -> None:
-        """Import an archive's image into the engine's storage."""
+        """Import the image of an archive into the engine's storage."""
         processes.run([self.name, "load", "--input", str(archive)])
 
 
 def buildah_arguments(build: Build, certificates: Path | None) -> list[str]:
-    """Return the arguments of buildah; the machine's certificate authorities are trusted inside as well."""
+    """Return the arguments of buildah; inside the build this machine's certificate authorities are trusted."""
     volume = [f"--volume={certificates}:{certificates}:ro"] if certificates is not None else []
     return [
         "build",
@@ -160,7 +160,7 @@ def _common_arguments(build: Build) -> list[str]:
 
 
 def choose_builder(settings: Settings) -> Builder:
-    """Choose the first builder that works here."""
+    """Return the first builder that works on this machine: docker, podman, then buildah."""
     for name in filter(engine_answers, ENGINES):
         return Engine(name)
     if os.geteuid() == 0 and shutil.which("buildah", path=search_path()):

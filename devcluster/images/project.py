@@ -1,4 +1,4 @@
-"""The project's own images: built from the two Dockerfiles, kept by the digest of everything that goes into them."""
+"""Builds this project's images from its two Dockerfiles, and caches them by the digest of everything they depend on."""
 
 import hashlib
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ _MODEL = "all-MiniLM-L6-v2.gguf"
 
 @dataclass(frozen=True)
 class ProjectImage:
-    """One of this project's images, and the files of the repository that go into it."""
+    """One of this project's images; `inputs` are the files of the repository that it depends on."""
 
     key: str
     name: str
@@ -33,7 +33,7 @@ class ProjectImage:
 
 @dataclass(frozen=True)
 class ProjectImages:
-    """Names of this project's images in a cluster."""
+    """The names under which this project's images are in a cluster."""
 
     operator: str
     embedder: str
@@ -73,7 +73,7 @@ EMBEDDER = ProjectImage(
 
 
 def build_images(settings: Settings | None = None, reporter: Reporter | None = None) -> dict[str, Path]:
-    """Build the images that are not built yet from the present sources; return the archives by image name."""
+    """Build this project's images from the present sources unless they are cached; return archives by image name."""
     settings, reporter = settings or Settings(), reporter or ConsoleReporter()
     directory = settings.cache_dir / "images"
     with locked(directory / ".build-lock", lambda: _say_waiting(reporter)):
@@ -83,7 +83,7 @@ def build_images(settings: Settings | None = None, reporter: Reporter | None = N
 def build_former_operator(
     sources: Path, version: str, *, settings: Settings | None = None, reporter: Reporter | None = None
 ) -> tuple[str, Path]:
-    """Build the operator image of a former version from a tree of its sources; its name and its archive."""
+    """Build the operator image of a former version from its sources; return the image's name and its archive."""
     settings, reporter = settings or Settings(), reporter or ConsoleReporter()
     directory = settings.cache_dir / "images"
     image = replace(OPERATOR, key="former-operator", name=f"localhost/memory-operator:{version}")
@@ -94,7 +94,7 @@ def build_former_operator(
 def load_images(
     cluster: Cluster, *, settings: Settings | None = None, reporter: Reporter | None = None
 ) -> ProjectImages:
-    """Build our images where needed and bring them into a cluster."""
+    """Build this project's images unless they are cached, and import them into a cluster."""
     reporter = reporter or ConsoleReporter()
     for name, archive in build_images(settings, reporter).items():
         with reporter.step(f"Load image {name}"):
@@ -103,7 +103,7 @@ def load_images(
 
 
 def contexts_of(image: ProjectImage, settings: Settings) -> dict[str, Path]:
-    """Return the build contexts that spare long steps, if they exist: the engine's wheel and the converted model."""
+    """Return the build contexts that save time if they exist: the wheel of llama-cpp-python and the converted model."""
     if image is not EMBEDDER:
         return {}
     candidates = {"wheelhouse": wheel_path(settings), "models": settings.cache_dir / "models" / _MODEL}
@@ -111,12 +111,12 @@ def contexts_of(image: ProjectImage, settings: Settings) -> dict[str, Path]:
 
 
 def key_of(image: ProjectImage, *, base: str, contexts: Mapping[str, Path], sources: Path = REPOSITORY) -> str:
-    """Compute the digest of everything that goes into an image."""
+    """Compute the digest of everything that an image depends on."""
     return digest_of_files(sources, image.inputs, {"base": base, **arguments_of(contexts)})
 
 
 def arguments_of(contexts: Mapping[str, Path]) -> dict[str, str]:
-    """Return build arguments that change with the contexts' content, which buildah does not check itself."""
+    """Return build arguments with the digests of the build contexts, since buildah does not notice changes in them."""
     return {f"{name.upper()}_DIGEST": _digest_of_directory(path) for name, path in contexts.items()}
 
 
@@ -149,14 +149,14 @@ def _ensure(
 
 
 def _remove_oldest(directory: Path, image: ProjectImage) -> None:
-    """Remove the oldest archives except a few, since another session may be about to load one."""
+    """Remove all archives of an image but the newest four, since another session may be about to load one."""
     archives = sorted(directory.glob(f"{image.key}-*.tar"), key=lambda path: path.stat().st_mtime, reverse=True)
     for old in archives[_KEPT_ARCHIVES:]:
         old.unlink(missing_ok=True)
 
 
 def _base_name(builder: Builder, settings: Settings) -> str:
-    """Choose the public Python image if the builder can pull it, else one made from Debian's packages."""
+    """Return the name of the base image: the configured one, the public one if it can be pulled, or our own."""
     if settings.base_image:
         return settings.base_image
     if builder.can_pull and builder.has_image(versions.PUBLIC_PYTHON_IMAGE):

@@ -1,4 +1,4 @@
-"""What a cluster needs beyond its components: name service, storage, and the rights of CoreDNS."""
+"""The Kubernetes objects that a new cluster needs: the DNS Service with CoreDNS's rights, and storage."""
 
 from typing import Any
 
@@ -11,17 +11,17 @@ _DNS_PORTS = [{"name": "dns", "port": 53, "protocol": "UDP"}, {"name": "dns-tcp"
 
 
 def dns() -> list[dict[str, Any]]:
-    """Make the Service of CoreDNS and its rights."""
+    """Return the Service of CoreDNS, and the rights that CoreDNS needs."""
     return [*_dns_rights(), *_dns_service()]
 
 
 def storage(volumes: int) -> list[dict[str, Any]]:
-    """Make the default storage class and volumes for it."""
+    """Return the default StorageClass and `volumes` PersistentVolumes of it."""
     return [_storage_class(), *(_volume(index) for index in range(volumes))]
 
 
 def as_list(objects: list[dict[str, Any]]) -> dict[str, Any]:
-    """Combine objects into one document for kubectl."""
+    """Combine Kubernetes objects into one List object for kubectl."""
     return {"apiVersion": "v1", "kind": "List", "items": objects}
 
 
@@ -46,7 +46,7 @@ def _dns_rights() -> list[dict[str, Any]]:
 
 
 def _dns_service() -> list[dict[str, Any]]:
-    """Make a Service without a selector and its endpoint, since CoreDNS runs as a process of the node."""
+    """Return a Service without a selector, and its EndpointSlice, since CoreDNS runs as a process of the node."""
     return [
         {
             "apiVersion": "v1",
@@ -80,7 +80,7 @@ def _storage_class() -> dict[str, Any]:
 
 
 def _volume(index: int) -> dict[str, Any]:
-    """Make a `local` volume: kubelet applies a pod's file group to it, unlike hostPath, as Postgres needs."""
+    """Return a `local` PersistentVolume; kubelet applies a pod's fsGroup to it, unlike hostPath, as Postgres needs."""
     here = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [NODE_NAME]}]}
     return {
         "apiVersion": "v1",

@@ -1,7 +1,7 @@
-"""The control group that one cluster's pods live in: made before kubelet starts, removed when everything has ended.
+"""Creates the control group of a cluster's pods before kubelet starts, and removes it when the cluster has ended.
 
-Works for both versions of the interface: with version 1 there is one directory per controller, with version 2 one in
-all.
+It works with both versions of control groups: with version 1 a group has one directory in each controller's hierarchy,
+with version 2 a single directory.
 """
 
 import os
@@ -15,14 +15,17 @@ _RETRY_SECONDS = 0.1
 
 
 def hierarchies(root: Path = ROOT) -> list[Path]:
-    """List the directories in which a group is made: the root (version 2) or every controller mounted below it."""
+    """Return the directories in which a control group is created.
+
+    With version 2 that is `root` alone, with version 1 every controller mounted below it.
+    """
     if (root / "cgroup.controllers").exists():
         return [root]
     return sorted(entry for entry in root.iterdir() if entry.is_dir() and not entry.is_symlink() and entry.is_mount())
 
 
 def create(name: str, root: Path = ROOT) -> None:
-    """Make the group."""
+    """Create a control group in every hierarchy."""
     for hierarchy in hierarchies(root):
         _delegate(hierarchy)
         group = hierarchy / name
@@ -34,12 +37,15 @@ def create(name: str, root: Path = ROOT) -> None:
 
 
 def existing(name: str, root: Path = ROOT) -> list[Path]:
-    """List the group's directories that exist."""
+    """Return the directories of a control group that exist."""
     return [hierarchy / name for hierarchy in hierarchies(root) if (hierarchy / name).is_dir()]
 
 
 def remove(name: str, *, seconds: float = 20.0, root: Path = ROOT) -> bool:
-    """Remove the group and all below it, with retries until the kernel has released ended processes."""
+    """Remove a control group and all groups in it within `seconds`; return whether it is gone.
+
+    Removal is retried, because the kernel releases ended processes after a delay.
+    """
     deadline = time.monotonic() + seconds
     while left := existing(name, root):
         for group in left:

@@ -1,4 +1,4 @@
-"""Removes what a node leaves on the machine once its processes have ended. Logs stay."""
+"""Removes what a node leaves on the machine after its processes have ended; logs are kept."""
 
 import shutil
 from pathlib import Path
@@ -8,7 +8,7 @@ from devcluster.node.layout import Layout
 
 
 def clean(root: Path, cgroup: str) -> bool:
-    """Remove control groups, data and kubeconfig, and return whether nothing is left."""
+    """Remove the node's control group, data and kubeconfig; return whether all are gone."""
     layout = Layout(root)
     gone = cgroups.remove(cgroup)
     layout.kubeconfig.unlink(missing_ok=True)

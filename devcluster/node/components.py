@@ -1,6 +1,7 @@
-"""The components of a node as data: command line, what must be ready before, and how readiness shows.
+"""The components of a node as data: command line, required components, and readiness probe.
 
-Flags that are defaults are not repeated. Only the standard library is imported, since init uses this module.
+Flags that have their default value are left out. Only the standard library is imported, since the init process uses
+this module.
 """
 
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ _ETCD = "http://127.0.0.1:2379"
 
 @dataclass(frozen=True)
 class Probe:
-    """A readiness probe: an URL that answers 200, a Unix socket that accepts, or a task that ends with success."""
+    """A readiness probe: a URL that answers 200, a Unix socket that accepts, or a task that exits with 0."""
 
     kind: Literal["http", "socket", "exit"]
     target: str = ""
@@ -34,7 +35,7 @@ class Probe:
 
 @dataclass(frozen=True)
 class Component:
-    """A process that init starts once all components in `needs` are ready."""
+    """A process that the init process starts once all components in `needs` are ready."""
 
     name: str
     argv: tuple[str, ...]
@@ -46,12 +47,12 @@ class Component:
 
     @property
     def is_task(self) -> bool:
-        """Whether the component is a task, which is meant to end."""
+        """Whether the component is a task, which ends by itself, and not a service."""
         return self.ready.kind == "exit"
 
 
 def components(programs: dict[str, str], images: dict[str, str], listener: int) -> tuple[Component, ...]:
-    """List the components of the node."""
+    """Return all components of a node."""
     return (
         _etcd(programs["etcd"]),
         _apiserver(programs["kube-apiserver"]),
@@ -141,7 +142,7 @@ def _containerd(program: str) -> Component:
 
 
 def _image_imports(ctr: str, images: dict[str, str]) -> list[Component]:
-    """List the imports of images, each after the one before, since two at once compete for the disk."""
+    """Return a task for each image import; each needs the one before it, since two at once compete for the disk."""
     tasks: list[Component] = []
     for name, archive in images.items():
         needs = (tasks[-1].name,) if tasks else ("containerd",)
@@ -186,5 +187,5 @@ def _kubelet(program: str) -> Component:
 
 
 def log_file(component: str) -> Path:
-    """Return the path of a component's log."""
+    """Return the path of a component's log inside the node's namespaces."""
     return _LAYOUT.logs / f"{component}.log"

@@ -1,6 +1,6 @@
-"""Configuration files of the components, as data.
+"""The configuration files of the node's components, as text.
 
-Each departure from a default has its reason beside it. JSON is YAML, so no YAML writer is needed where these are made.
+Each value that differs from a default has its reason beside it. JSON is YAML, so no YAML library is needed here.
 """
 
 import json
@@ -22,7 +22,7 @@ CNI_PLUGIN_DIRECTORIES = ("/usr/lib/cni", "/opt/cni/bin")
 
 
 def files(*, cgroup: str, pause_image: str, snapshotter: str, cni_plugins: str, volumes: int) -> dict[str, str]:
-    """Return the content of each configuration file, by its path below the configuration directory."""
+    """Return the text of each configuration file, by its path below the configuration directory."""
     layout = Layout(INSIDE)
     return {
         "containerd.toml": containerd(layout, pause_image, snapshotter, cni_plugins),
@@ -39,7 +39,7 @@ def files(*, cgroup: str, pause_image: str, snapshotter: str, cni_plugins: str, 
 
 
 def containerd(layout: Layout, pause_image: str, snapshotter: str, cni_plugins: str) -> str:
-    """Make containerd's configuration, which 1.6 reads as it is and 2.x after its own migration."""
+    """Return containerd's configuration; containerd 1.6 reads it as it is, and 2.x converts it."""
     # Without CAP_SYS_RESOURCE nobody may lower a score, so containerd must not ask for it.
     return f"""version = 2
 root = "{layout.data}/containerd"
@@ -58,9 +58,9 @@ state = "/run/containerd"
 
 
 def corefile(layout: Layout) -> str:
-    """Make CoreDNS's configuration: names of the cluster resolve, all others do not exist.
+    """Return CoreDNS's configuration: names of the cluster resolve, all other names do not exist.
 
-    In one block of plugins `template` would come before `kubernetes`, whatever the order here; hence two.
+    It has two server blocks, because in one block the plugin `template` would always come before `kubernetes`.
     """
     return f"""cluster.local:53 {{
   bind {NODE_ADDRESS}

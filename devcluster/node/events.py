@@ -1,4 +1,4 @@
-"""What init reports about the start, as JSON lines that the waiting process follows."""
+"""The events of a node's start: the init process writes them as JSON lines, and the launching process reads them."""
 
 import json
 import time
@@ -11,7 +11,7 @@ Kind = Literal["started", "ready", "died", "restarted", "failed", "up"]
 
 @dataclass(frozen=True)
 class Event:
-    """An event of a component or, without a name, of the node."""
+    """An event of one component or, if `component` is empty, of the whole node."""
 
     kind: Kind
     component: str = ""
@@ -20,21 +20,21 @@ class Event:
 
 
 class EventLog:
-    """A file of events; each is appended with one write, so that a reader never sees half a line."""
+    """A file of events; each event is appended with one write, so that a reader never sees half a line."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._started = time.monotonic()
 
     def add(self, kind: Kind, component: str = "", detail: str = "") -> None:
-        """Record an event now."""
+        """Append an event with the seconds since this log was opened."""
         event = Event(kind, component, round(time.monotonic() - self._started, 2), detail)
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(asdict(event)) + "\n")
 
 
 def read(path: Path, offset: int) -> tuple[list[Event], int]:
-    """Read the events after a byte offset, and return the next offset with them."""
+    """Read the events after a byte offset; return them and the offset after the last one."""
     try:
         with path.open("rb") as file:
             file.seek(offset)
@@ -46,7 +46,7 @@ def read(path: Path, offset: int) -> tuple[list[Event], int]:
 
 
 def log_tail(path: Path, lines: int = 20) -> str:
-    """Return the end of a component's log."""
+    """Return the last lines of a log, or "" if it cannot be read."""
     try:
         return "\n".join(path.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
     except OSError:

@@ -1,7 +1,7 @@
-"""Carries connections from the host's loopback port to the API server.
+"""Forwards connections from a loopback port of the host to the cluster's API server.
 
-The listening socket was made outside, in the host's network namespace, and is inherited: a socket stays in the
-namespace that it was made in. So the host reaches this one port and the cluster reaches nothing.
+The listening socket is created in the host's network namespace and inherited by this process: a socket stays in the
+namespace in which it was created. So the host reaches this one port of the cluster, and the cluster reaches nothing.
 """
 
 import asyncio

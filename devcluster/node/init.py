@@ -1,6 +1,7 @@
-"""The first process inside a node's namespaces: builds them up, then supervises the components.
+"""The init process, the first one inside a node's namespaces: it sets them up, then supervises the components.
 
-`python -m devcluster.node.init PLAN`, started by the keeper. Its end, however it comes, is the end of the whole node.
+The keeper starts it with `python -m devcluster.node.init PLAN`. When it ends, for whatever reason, the kernel ends the
+whole node.
 """
 
 import signal
@@ -16,7 +17,7 @@ from devcluster.node.supervisor import ComponentFailedError, Supervisor
 
 
 def main(plan_file: str) -> int:
-    """Build the node and run it."""
+    """Set up the node and supervise its components until the node ends."""
     signal.signal(signal.SIGTERM, _end)
     plan = Plan.read(Path(plan_file))
     events = EventLog(Layout(Path(plan.root)).events)

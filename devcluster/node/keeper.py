@@ -1,11 +1,11 @@
-"""The outer process of a node: starts the namespaces, ends them when told to, and has their remains removed.
+"""The keeper, the outer process of a node: it starts the namespaces and ends them, and has the node's files removed.
 
 Three things end a node: a signal to the keeper, the end of the process that asked for an attached node (seen as the end
-of a pipe, so that even `kill -9` of it counts), and the end of init. If the keeper itself is killed, the kernel kills
-init; the janitor, a process of its own session that only waits for the keeper's end, then removes what is left. The
-lock that both hold is free when nothing is left.
+of a pipe, so that even `kill -9` of it counts), and the end of the init process. If the keeper itself is killed, the
+kernel kills init. Then the janitor, a process in a session of its own that only waits for the keeper's end, removes
+what is left. Keeper and janitor hold the cluster's lock; it is free when nothing is left.
 
-Only the standard library is imported, to be small and to start at once.
+Only the standard library is imported, so that the process is small and starts at once.
 """
 
 import ctypes
@@ -29,7 +29,7 @@ _END_MILLISECONDS = 30_000
 
 
 def main(plan_file: str) -> int:
-    """Run a node until its end."""
+    """Start a node, and wait until it ends."""
     plan = Plan.read(Path(plan_file))
     signals = _signals_as_descriptor()
     announce = _start_janitor(plan)
@@ -55,7 +55,7 @@ def main(plan_file: str) -> int:
 
 
 def _wait(pid: int, parent: int | None, signals: int) -> None:
-    """Wait until the node should end or has ended."""
+    """Wait until the node ends by itself or is to be ended."""
     poller = select.poll()
     for descriptor in (os.pidfd_open(pid), signals, *(() if parent is None else (parent,))):
         poller.register(descriptor, select.POLLIN)
@@ -80,7 +80,7 @@ def _die_with_parent() -> None:
 
 
 def _child_of(parent: int) -> int | None:
-    """Return the first child of a process, after a short wait; the fourth field of `stat` in /proc is the parent."""
+    """Return the process id of the first child of `parent`, or None if none appears within ten seconds."""
     deadline = time.monotonic() + _INIT_SECONDS
     while time.monotonic() < deadline and Path(f"/proc/{parent}").exists():
         for entry in Path("/proc").glob("[0-9]*/stat"):
@@ -92,7 +92,7 @@ def _child_of(parent: int) -> int | None:
 
 
 def _start_janitor(plan: Plan) -> int:
-    """Fork the process that cleans up, and return the descriptor whose closing starts it, at the keeper's end."""
+    """Fork the janitor process; return a descriptor that closes at the keeper's end, which makes it clean up."""
     reader, writer = os.pipe()
     if os.fork() > 0:
         os.close(reader)

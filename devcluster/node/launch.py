@@ -1,4 +1,4 @@
-"""Starts and ends a node from the user's process: it prepares the files, starts the keeper and follows the start."""
+"""Starts and ends a node from the user's process: prepares files, starts the keeper process, and follows the start."""
 
 import json
 import os
@@ -30,15 +30,15 @@ CONTEXT_PREFIX = "devcluster-"
 
 
 @dataclass
-class Running:
-    """A node that this process started; it ends when `lifeline` is closed, unless it was detached."""
+class RunningNode:
+    """A node that this process started. It ends when the pipe `lifeline` is closed, unless it was detached."""
 
     layout: Layout
     keeper: "subprocess.Popen[bytes]"
     lifeline: int
 
     def detach(self) -> None:
-        """Let the node outlive this process."""
+        """Let the node keep running after this process ends."""
         os.write(self.lifeline, DETACH)
         os.close(self.lifeline)
         # Not waited for by anyone here; init of the machine will.
@@ -47,8 +47,8 @@ class Running:
 
 def launch(
     name: str, root: Path, *, programs: dict[str, Path], images: dict[str, Path], ready_seconds: float
-) -> Running:
-    """Prepare everything and start the keeper; does not wait for the node to be ready."""
+) -> RunningNode:
+    """Prepare the node's files and start its keeper process, without waiting until the node is ready."""
     layout = Layout(root)
     lock = locks.try_lock(layout.lock)
     if lock is None:
@@ -82,7 +82,7 @@ def launch(
         os.close(reader)
         os.close(lock)
         listener.close()
-    return Running(layout, keeper, writer)
+    return RunningNode(layout, keeper, writer)
 
 
 def _prepare_directories(layout: Layout, name: str) -> None:
@@ -128,14 +128,14 @@ def _start_keeper(plan: Plan, layout: Layout) -> "subprocess.Popen[bytes]":
         )
 
 
-def wait_until_up(running: Running, steps: Step) -> None:
-    """Follow the start; an error names the component that failed, with the end of its log."""
+def wait_until_up(running: RunningNode, steps: Step) -> None:
+    """Wait until the node is up; an error names the component that failed and contains the end of its log."""
     offset = 0
     pending: list[str] = []
     while True:
         events, offset = read(running.layout.events, offset)
         for event in events:
-            if _apply(event, pending):
+            if _update_pending(event, pending):
                 return
             steps.note(f"waiting for {', '.join(pending)}")
         if running.keeper.poll() is not None and not events:
@@ -145,7 +145,7 @@ def wait_until_up(running: Running, steps: Step) -> None:
 
 
 def wait_until_ready(layout: Layout, component: str) -> None:
-    """Wait for a background component of a node that is up."""
+    """Wait until a background component of a running node is ready."""
     offset = 0
     while True:
         events, offset = read(layout.events, offset)
@@ -157,8 +157,8 @@ def wait_until_ready(layout: Layout, component: str) -> None:
         time.sleep(_POLL_SECONDS)
 
 
-def _apply(event: Event, pending: list[str]) -> bool:
-    """Update the list of awaited components from an event, and return whether the node is up."""
+def _update_pending(event: Event, pending: list[str]) -> bool:
+    """Update the list of components that are not ready yet from an event; return whether the node is up."""
     if event.kind == "started":
         pending.append(event.component)
     elif event.kind == "ready" and event.component in pending:
@@ -169,7 +169,7 @@ def _apply(event: Event, pending: list[str]) -> bool:
 
 
 def is_running(layout: Layout) -> bool:
-    """Return whether anything of the cluster is left; the lock is held as long as any of its processes lives."""
+    """Return whether any process of the cluster lives, which is as long as the cluster's lock is held."""
     descriptor = locks.try_lock(layout.lock) if layout.root.is_dir() else -1
     if descriptor is None:
         return True
@@ -178,8 +178,8 @@ def is_running(layout: Layout) -> bool:
     return False
 
 
-def record_of(layout: Layout) -> dict[str, int]:
-    """Return the process ids of a running node."""
+def process_ids_of(layout: Layout) -> dict[str, int]:
+    """Return the process ids of a running node's keeper and init."""
     try:
         record: dict[str, int] = json.loads(layout.record.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -188,7 +188,7 @@ def record_of(layout: Layout) -> dict[str, int]:
 
 
 def prune_logs(state_dir: Path, *, keep: int) -> None:
-    """Remove the state directories of ended clusters, except the newest."""
+    """Remove the state directories of all ended clusters but the `keep` newest."""
     if not state_dir.is_dir():
         return
     ended = [root for root in state_dir.iterdir() if root.is_dir() and not is_running(Layout(root))]
@@ -197,7 +197,7 @@ def prune_logs(state_dir: Path, *, keep: int) -> None:
 
 
 def end(name: str, layout: Layout) -> bool:
-    """End a node, or remove what a killed one left; return False if there was nothing."""
+    """End a node, or remove what a killed node left; return False if there was nothing."""
     if not layout.root.is_dir():
         return False
     descriptor = locks.try_lock(layout.lock)
@@ -218,7 +218,7 @@ def end(name: str, layout: Layout) -> bool:
 
 def _signal_keeper(layout: Layout) -> None:
     try:
-        os.kill(record_of(layout)["keeper"], signal.SIGTERM)
+        os.kill(process_ids_of(layout)["keeper"], signal.SIGTERM)
     except (DevclusterError, ProcessLookupError):
         # Not started yet, or ended and being cleaned up: the caller's loop waits for the lock.
         return

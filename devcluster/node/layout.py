@@ -1,6 +1,6 @@
-"""Paths of the files of one cluster, from outside and from inside its namespaces.
+"""The paths of one cluster's files, seen from outside and from inside its namespaces.
 
-Only the standard library is imported here: keeper and init are to be small and to start at once.
+Only the standard library is imported, so that the keeper and init processes are small and start at once.
 """
 
 import json
@@ -22,53 +22,53 @@ CONTAINERD_SOCKET = Path("/run/containerd.sock")
 
 @dataclass(frozen=True)
 class Layout:
-    """Paths below one root: the state directory outside, `INSIDE` inside."""
+    """The paths below `root`, which is the state directory outside the namespaces and `INSIDE` inside them."""
 
     root: Path
 
     @property
     def data(self) -> Path:
-        """Directory that is removed with the cluster."""
+        """Directory of everything that is removed when the cluster ends."""
         return self.root / "data"
 
     @property
     def logs(self) -> Path:
-        """Directory that is kept after the end."""
+        """Directory of logs, which are kept when the cluster ends."""
         return self.root / "logs"
 
     @property
     def audit_log(self) -> Path:
-        """Path of the API server's audit log."""
+        """Path of the Kubernetes API server's audit log."""
         return self.logs / "audit.log"
 
     @property
     def events(self) -> Path:
-        """Path of the start's events, which init writes, one JSON object per line."""
+        """Path of the events of the node's start, one JSON object per line."""
         return self.logs / "events.jsonl"
 
     @property
     def lock(self) -> Path:
-        """Path of the lock that is held while anything of the cluster is left."""
+        """Path of the lock file, which is locked as long as any process of the cluster lives."""
         return self.root / "lock"
 
     @property
     def plan(self) -> Path:
-        """Path of the plan for keeper and init."""
+        """Path of the cluster's `Plan` as JSON."""
         return self.data / "plan.json"
 
     @property
     def record(self) -> Path:
-        """Path of the keeper's record of process ids and the port."""
+        """Path of the JSON file with the process ids of keeper and init."""
         return self.data / "record.json"
 
     @property
     def kubeconfig(self) -> Path:
-        """Path of the kubeconfig for the host."""
+        """Path of the kubeconfig for use on the host."""
         return self.root / "kubeconfig"
 
     @property
     def pki(self) -> Path:
-        """Directory of keys and certificates."""
+        """Directory of the cluster's keys and certificates."""
         return self.data / "pki"
 
     @property
@@ -77,18 +77,18 @@ class Layout:
         return self.data / "config"
 
     def internal_kubeconfig(self, who: str) -> Path:
-        """Return the path of a user's kubeconfig for use inside the namespaces."""
+        """Return the path of the kubeconfig of the client `who`, for use inside the namespaces."""
         return self.config / f"{who}.kubeconfig"
 
     @property
     def volumes(self) -> Path:
-        """Directory of the prepared persistent volumes."""
+        """Directory of the directories that serve as PersistentVolumes."""
         return self.data / "volumes"
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Properties of a cluster, which keeper and init read as JSON."""
+    """The parameters of a cluster, which the keeper and init processes read from a JSON file."""
 
     name: str
     root: str
@@ -103,19 +103,19 @@ class Plan:
 
     @property
     def cgroup(self) -> str:
-        """Name of the node's own control group, so that clusters do not share one."""
+        """Name of the cluster's control group; each cluster has its own."""
         return self.cgroup_of(self.name)
 
     @staticmethod
     def cgroup_of(name: str) -> str:
-        """Return the control group of a node."""
+        """Return the name of the control group of the cluster `name`."""
         return f"memory-index-{name}"
 
     def write(self, path: Path) -> None:
-        """Save the plan for keeper and init."""
+        """Write the plan to a JSON file."""
         path.write_text(json.dumps(asdict(self)), encoding="utf-8")
 
     @classmethod
     def read(cls, path: Path) -> "Plan":
-        """Load a plan that `write` saved."""
+        """Read a plan from a JSON file that `write` wrote."""
         return cls(**json.loads(path.read_text(encoding="utf-8")))

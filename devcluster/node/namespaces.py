@@ -1,4 +1,4 @@
-"""Builds what the node sees: mounts, name resolution and the bridge. Runs as the first process of new namespaces."""
+"""Sets up a node's namespaces (mounts, name resolution, network) in their first process, the init process."""
 
 import shutil
 import socket
@@ -12,7 +12,7 @@ _WRITTEN_DIRECTORIES = ("/var/lib", "/var/log")
 
 
 def mount_private(root: Path) -> None:
-    """Mount a /run for the node alone, with the cluster's state directory at a fixed path in it."""
+    """Mount a private /run with the cluster's state directory at a fixed path in it."""
     _run("mount", "--make-rprivate", "/")
     # Bound aside first, so that a state directory below /run is still reachable when /run is covered.
     _run("mount", "--bind", str(root), "/mnt")
@@ -20,11 +20,11 @@ def mount_private(root: Path) -> None:
     INSIDE.mkdir()
     _run("mount", "--move", "/mnt", str(INSIDE))
     for directory in _WRITTEN_DIRECTORIES:
-        _cover(directory)
+        _mount_overlay(directory)
 
 
-def _cover(directory: str) -> None:
-    """Mount an overlay that shows a directory's content and keeps writes in memory."""
+def _mount_overlay(directory: str) -> None:
+    """Mount an overlay over a directory that shows its content and keeps all writes in memory."""
     upper, work = (INSIDE.parent / "covers" / directory.strip("/") / part for part in ("upper", "work"))
     upper.mkdir(parents=True)
     work.mkdir()
@@ -32,7 +32,7 @@ def _cover(directory: str) -> None:
 
 
 def mount_name_resolution(layout: Layout) -> None:
-    """Let programs in these namespaces resolve service names like pods do."""
+    """Mount resolv.conf and hosts, so that programs in these namespaces resolve names of Services as pods do."""
     for name in ("resolv.conf", "hosts"):
         target = Path("/etc", name).resolve()
         if not target.exists():
@@ -43,7 +43,7 @@ def mount_name_resolution(layout: Layout) -> None:
 
 
 def snapshotter(directory: Path) -> str:
-    """Choose the snapshotter: `overlayfs` if this file system supports an overlay, else `native`."""
+    """Return the containerd snapshotter to use: `overlayfs` if the file system supports overlays, else `native`."""
     scratch = directory / "overlay-trial"
     for name in ("lower", "upper", "work", "merged"):
         (scratch / name).mkdir(parents=True, exist_ok=True)
@@ -58,7 +58,7 @@ def snapshotter(directory: Path) -> str:
 
 
 def build_network() -> None:
-    """Create the bridge with the node's address, and the route that keeps service addresses inside."""
+    """Create the bridge with the node's address, and a route that keeps traffic to Services inside the namespaces."""
     socket.sethostname(NODE_NAME)
     _run("ip", "link", "set", "lo", "up")
     _run("ip", "link", "add", "cni0", "type", "bridge")
@@ -69,7 +69,7 @@ def build_network() -> None:
 
 
 def prepare_volumes(directory: Path, count: int) -> None:
-    """Create the directories of the node's persistent volumes, to which kubelet applies a pod's file group."""
+    """Create `count` directories for the node's PersistentVolumes."""
     for index in range(count):
         (directory / f"pv-{index:02}").mkdir(parents=True, exist_ok=True)
 

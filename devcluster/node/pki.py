@@ -1,7 +1,7 @@
-"""Certificates of one cluster: an authority that lives as long as the cluster, and one pair per client.
+"""Issues the certificates of one cluster: an authority that lives as long as the cluster, and one pair per client.
 
-Clients are told apart by certificate (common name = user, organization = group), as in an ordinary installation, so
-that the Node authorizer and RBAC see real identities. P-256 keys are made in a millisecond.
+Clients are identified by certificate (common name = user, organization = group), as in an ordinary installation, so
+that the Node authorizer and RBAC see real identities. A P-256 key takes a millisecond to make.
 """
 
 import datetime
@@ -41,14 +41,14 @@ CLIENTS = {
 
 @dataclass(frozen=True)
 class Pair:
-    """A certificate and its key, in PEM."""
+    """A certificate and its private key, in PEM."""
 
     certificate: bytes
     key: bytes
 
 
 class Authority:
-    """A self-signed certificate authority."""
+    """A self-signed certificate authority, which issues the certificates of one cluster."""
 
     def __init__(self, now: datetime.datetime | None = None) -> None:
         self._now = now or datetime.datetime.now(datetime.UTC)
@@ -60,15 +60,15 @@ class Authority:
 
     @property
     def certificate(self) -> bytes:
-        """Certificate of the authority, in PEM."""
+        """Certificate of the authority itself, in PEM."""
         return self._certificate.public_bytes(serialization.Encoding.PEM)
 
     def client(self, user: str, group: str) -> Pair:
-        """Issue a client certificate."""
+        """Issue a client certificate for a user in a group; the group may be empty."""
         return self._issue(_name(user, group), ExtendedKeyUsageOID.CLIENT_AUTH, ())
 
     def server(self, name: str) -> Pair:
-        """Issue a serving certificate for the names and addresses of the node and the API server."""
+        """Issue a serving certificate for `name`, valid for all names and addresses of the node and the API server."""
         names: list[x509.GeneralName] = [x509.DNSName(entry) for entry in (name, NODE_NAME, *_SERVER_NAMES)]
         names += [x509.IPAddress(ipaddress.ip_address(entry)) for entry in _SERVER_ADDRESSES]
         return self._issue(_name(name, ""), ExtendedKeyUsageOID.SERVER_AUTH, names)
@@ -98,14 +98,14 @@ class Authority:
 
 
 def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    """Write a key in PEM, unencrypted, since its directory is private."""
+    """Return a private key as unencrypted PEM; only its owner can read the directory that it is kept in."""
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
 
 
 def write(directory: Path) -> dict[str, Pair]:
-    """Make and save the keys and certificates that components read, and return the clients' pairs by name."""
+    """Issue all keys and certificates, write those that components read, and return the client certificates by name."""
     directory.mkdir(parents=True, mode=0o700)
     authority = Authority()
     clients = {who: authority.client(user, group) for who, (user, group) in CLIENTS.items()}

@@ -1,4 +1,4 @@
-"""Probes components for readiness; every answer but success means that they are not ready yet."""
+"""Probes components for readiness; only a success counts as ready, every error counts as not ready yet."""
 
 import http.client
 import socket
@@ -11,7 +11,7 @@ _TIMEOUT = 2.0
 
 
 def is_ready(probe: Probe) -> bool:
-    """Probe once; a task is never ready here, since only its parent sees its end."""
+    """Probe once, and return whether the component is ready; False for a task, whose end only its parent sees."""
     try:
         if probe.kind == "socket":
             return _accepts(probe.target)

@@ -1,8 +1,8 @@
 """Starts components in the order of their needs, waits for each with a deadline, and keeps them running.
 
-It is the first process of its PID namespace: it also reaps what containers leave behind, and when it ends the kernel
-ends everything else. A component that dies while the node starts fails the start; one that dies later is started again,
-a few times, as a service manager would.
+It runs in the first process of a PID namespace: so it also reaps what containers leave behind, and when it ends the
+kernel ends everything else. A component that dies while the node starts fails the start. One that dies later is started
+again, at most three times, as a service manager would.
 """
 
 import os
@@ -20,11 +20,11 @@ _MAX_RESTARTS = 3
 
 
 class ComponentFailedError(Exception):
-    """A component died or did not become ready in time."""
+    """A component died, or did not become ready in time."""
 
 
 class Supervisor:
-    """A supervisor that runs components until one of them cannot be kept running."""
+    """A supervisor of a node's components, which runs until one of them cannot be kept running."""
 
     def __init__(
         self, components: Sequence[Component], log_file: Callable[[str], Path], events: EventLog, ready_seconds: float
@@ -41,7 +41,7 @@ class Supervisor:
         self._up = False
 
     def run(self) -> None:
-        """Supervise until a component fails for good.
+        """Start, probe and restart components until one of them fails for good.
 
         Raises:
             ComponentFailedError: a component died too often or did not become ready in time.

@@ -1,4 +1,4 @@
-"""The table of memories, in the memory API's shape, where there is none yet."""
+"""Creates the table of memories as the memory API defines it, unless it exists."""
 
 from alembic import context
 
@@ -9,7 +9,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Create `memories` unless it exists; the API's own table is left exactly as it is."""
+    """Create the table unless it exists; an existing table, such as the memory API's own, is not changed."""
     with context.config.attributes["steps"]() as steps:
         if steps.value("SELECT to_regclass({table_literal}) IS NOT NULL") is True:
             return
@@ -42,4 +42,4 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Keep the table: whoever created it, its rows are the user's."""
+    """Keep the table, because its rows belong to the user, whoever created it."""

@@ -1,8 +1,8 @@
-"""The embedding column, the rules that the database itself keeps about it, and our own tables.
+"""Adds the embedding column, the triggers and the constraint that protect sensitive rows, and our own tables.
 
-The order matters while others write: the trigger and the constraint guard new writes before old violations are
-cleared, so nothing slips in between. Every step may be repeated, because a killed migration starts this revision
-again.
+The order matters while other sessions write: the trigger and the constraint check new writes before vectors that break
+the rules are removed, so no such vector slips in between. Every step may be repeated, because a killed migration runs
+this revision again.
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Add column, rules, queue index and bookkeeping."""
+    """Add the embedding column, triggers, constraint, indexes of pending rows, and our own tables."""
     with context.config.attributes["steps"]() as steps:
         _create_own_tables(steps)
         _record_state(steps)
@@ -35,7 +35,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Remove what this revision added and the vector index; a column that was there before us stays."""
+    """Remove what this revision added, and the HNSW index; an embedding column that existed before stays."""
     with context.config.attributes["steps"]() as steps:
         adopted = steps.value('SELECT column_adopted FROM {schema}."memory_index_state{suffix}"')
         steps.run("DROP TRIGGER IF EXISTS zz_memory_index_insert ON {table}")
@@ -97,7 +97,7 @@ def _create_own_tables(steps: Any) -> None:  # noqa: ANN401  (revisions import n
 
 
 def _record_state(steps: Any) -> None:  # noqa: ANN401  (as above)
-    """Write down model and decisions before the first change, so that a repeated run takes the same ones."""
+    """Store the model and the decisions before the first change, so that a repeated run uses the same ones."""
     if steps.value('SELECT count(*) FROM {schema}."memory_index_state{suffix}"') != 0:
         return
     steps.run(
@@ -141,7 +141,7 @@ def _create_functions(steps: Any) -> None:  # noqa: ANN401  (as above)
 
 
 def _create_triggers(steps: Any) -> None:  # noqa: ANN401  (as above)
-    """Create the triggers, last by name, so that they judge what other triggers made."""
+    """Create the triggers with names that sort last, so that they see the changes of all other triggers."""
     steps.run(
         "CREATE OR REPLACE TRIGGER zz_memory_index_insert BEFORE INSERT ON {table} "
         'FOR EACH ROW EXECUTE FUNCTION {schema}."memory_index_guard{suffix}"()'

@@ -1,6 +1,6 @@
-"""Nothing: this revision built the HNSW index, which has since become state that is reconciled beside the schema.
+"""Does nothing: this revision once built the HNSW index, which is now built and repaired outside the migrations.
 
-It stays in the chain because databases are stamped with it.
+It stays because the version tables of existing databases refer to it.
 """
 
 revision = "0003"
@@ -10,8 +10,8 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Change nothing."""
+    """Do nothing."""
 
 
 def downgrade() -> None:
-    """Change nothing."""
+    """Do nothing."""

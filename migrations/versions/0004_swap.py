@@ -1,7 +1,7 @@
-"""What a model swap needs to be remembered by: its own table, where each model is served, and what it could not embed.
+"""Adds what a model swap stores: its own table, the address of each model's embedder, and rows it could not embed.
 
-The second column itself is no part of any revision, because only a swap knows its dimensions: `memory swap start`
-adds it with its rules, `memory swap finish` and `abort` take it away, and so does this revision's downgrade.
+The standby column itself is part of no revision, because only a swap knows its dimensions: `memory swap start` adds the
+column with its triggers and constraint, `memory swap finish` and `abort` remove it, and so does this downgrade.
 """
 
 from alembic import context
@@ -40,7 +40,7 @@ STANDBY_GUARD = (
 
 
 def upgrade() -> None:
-    """Add the swaps' table, the models' addresses and the standby column's bookkeeping."""
+    """Add the table of swaps, the addresses of embedders, and the table of rows that a swap could not embed."""
     with context.config.attributes["steps"]() as steps:
         steps.run('ALTER TABLE {schema}."memory_index_models{suffix}" ADD COLUMN IF NOT EXISTS embedder_url text')
         steps.run(
@@ -79,7 +79,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Remove it again, with the standby column and its vectors if a swap left one."""
+    """Remove what this revision added, and the standby column with its vectors if a swap left one."""
     with context.config.attributes["steps"]() as steps:
         steps.run_together(
             [

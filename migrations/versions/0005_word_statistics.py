@@ -1,8 +1,9 @@
-"""Has ANALYZE learn of more words how many rows hold them: BM25's leg reads the rows of the rarest words of a question.
+"""Raises the statistics target of `search_vector`, so that ANALYZE records the frequency of more words.
 
-By default Postgres keeps the shares of a thousand lexemes. The thousandth of a million rows' is held by five thousand
-of them, so which of a question's words is the rarest would mostly be unknown. The target of 300 is ten lexemes each;
-ANALYZE then reads 90,000 rows, and a recall reads 3,000 words instead of 1,000.
+The lexical leg reads the rows of the rarest words of a question. By default Postgres keeps the frequencies of a
+thousand lexemes. In a million rows the thousandth most frequent lexeme occurs in five thousand rows, so it would mostly
+be unknown which of a question's words is the rarest. With the target 300 Postgres keeps 3,000 frequencies. ANALYZE then
+reads 90,000 rows, and a recall reads 3,000 frequencies instead of 1,000.
 """
 
 from alembic import context
@@ -19,7 +20,7 @@ TARGET = (
 
 
 def upgrade() -> None:
-    """Raise the column's statistics target and look at the rows, unless somebody has set a target already."""
+    """Set the statistics target to 300 and run ANALYZE, unless somebody has set another target."""
     with context.config.attributes["steps"]() as steps:
         if steps.value(TARGET) in {-1, 300}:  # 300: a run that was killed before it had looked at the rows
             steps.run("ALTER TABLE {table} ALTER COLUMN search_vector SET STATISTICS 300")
@@ -27,7 +28,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Set our target back; another one is somebody's own."""
+    """Reset the statistics target if it is still ours, 300; another target is kept."""
     with context.config.attributes["steps"]() as steps:
         if steps.value(TARGET) == 300:
             steps.run("ALTER TABLE {table} ALTER COLUMN search_vector SET STATISTICS -1")

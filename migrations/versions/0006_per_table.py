@@ -1,7 +1,7 @@
-"""Record the OID of the indexed table in its state, so that several tables of one schema can be indexed.
+"""Records the OID of the indexed table in its state, so that several tables of one schema can be indexed.
 
 From this revision on, each table has a version table of its own. The version table of earlier releases,
-`memory_index_alembic_version`, stays at 0005, because their operator refuses a later revision.
+`memory_index_alembic_version`, stays at 0005, because the operator of those releases refuses a later revision.
 """
 
 from alembic import context
@@ -13,7 +13,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Add the column for the OID, and set the version table of earlier releases to 0005."""
+    """Add the column for the table's OID, and set the version table of earlier releases to 0005."""
     with context.config.attributes["steps"]() as steps:
         steps.run('ALTER TABLE {schema}."memory_index_state{suffix}" ADD COLUMN IF NOT EXISTS table_oid regclass')
         if steps.names["suffix"]:
@@ -31,6 +31,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Remove the table's OID; the runner drops version tables."""
+    """Remove the column for the table's OID; whoever runs the migrations drops the version tables."""
     with context.config.attributes["steps"]() as steps:
         steps.run('ALTER TABLE {schema}."memory_index_state{suffix}" DROP COLUMN IF EXISTS table_oid')

@@ -1,19 +1,14 @@
-"""Reads what the operator and `memory status` report about a database: counts and catalog entries, never text.
-
-The operator reads it every half minute, from databases of any size. The counts come from the two small partial indexes
-(pending rows; rows that are sensitive or deleted); only the total needs a scan, which an index on the key serves.
-"""
-# ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
+"""Reads what the operator and `memory status` report about a database: counts and catalog entries, never text."""
 
 from dataclasses import dataclass
 
 from memory_recall.errors import SchemaUnsupported
 from memory_recall.hnsw.definition import IndexFacts, inspect_index
 from memory_recall.postgres.connection import AnyConnection
-from memory_recall.postgres.driver_errors import translated
 from memory_recall.schema.models_sql import RecordedModel, Roles, read_roles
 from memory_recall.schema.revisions import HEAD_REVISION, current_revision
 from memory_recall.schema.rules import describe_differences, has_own_tables
+from memory_recall.schema.status_sql import count_rows, read_server
 from memory_recall.schema.table import MemoryTable, describe
 from memory_recall.swap import state_sql
 from memory_recall.swap.state_sql import SwapRecord
@@ -54,13 +49,22 @@ class DatabaseFacts:
     swap: SwapRecord | None = None
     schema_differences: str = ""
 
+    @property
+    def schema_current(self) -> bool:
+        """Whether the table is at the last revision and its rules are what they must be."""
+        return self.schema_revision == HEAD_REVISION and not self.schema_differences
 
-_SERVER = """
-SELECT current_setting('server_version') AS version, pg_is_in_recovery() AS in_recovery,
-       (SELECT pg_get_userbyid(datdba) FROM pg_database WHERE datname = current_database()) AS owner,
-       (SELECT extversion FROM pg_extension WHERE extname = 'vector') AS extension,
-       (SELECT default_version FROM pg_available_extensions WHERE name = 'vector') AS available
-"""
+    @property
+    def schema_ahead(self) -> bool:
+        """Whether a later release has migrated the table."""
+        return (self.schema_revision or "") > HEAD_REVISION
+
+    @property
+    def active_name(self) -> str | None:
+        """The active model's name; None where no model is active."""
+        return self.active_model.name if self.active_model else None
+
+
 NO_ROWS = RowCounts()
 NO_INDEX = IndexFacts(None, exists=False, valid=False, progress=None)
 
@@ -71,19 +75,13 @@ async def inspect(connection: AnyConnection, table: str) -> DatabaseFacts:
     Raises:
         DatabaseUnreachable: the connection was lost.
     """
-    with translated("looking at the server"):
-        server = await connection.fetchrow(_SERVER)
-    assert server is not None  # noqa: S101  (a SELECT without FROM yields one row)
+    server = await read_server(connection)
     memories = await describe(connection, table)
     revision = await current_revision(connection, memories)
     has_state = revision is not None and await has_own_tables(connection, memories, revision)
     roles = await read_roles(connection, memories) if has_state else Roles(None, None)
     return DatabaseFacts(
-        server_version=server["version"].split()[0],
-        in_recovery=server["in_recovery"],
-        database_owner=server["owner"],
-        extension_version=server["extension"],
-        extension_available=server["available"],
+        **server,
         extension_schema=memories.vector_schema,
         schema_revision=revision,
         table_exists=memories.exists,
@@ -111,44 +109,4 @@ async def _count(connection: AnyConnection, table: MemoryTable, *, with_queue: b
     if not table.exists:
         return NO_ROWS
     table.require_supported()
-    if not with_queue:
-        return await _count_without_column(connection, table)
-    withheld, pending = f"NOT {table.shareable()}", table.pending()
-    with translated("counting rows"):
-        row = await connection.fetchrow(
-            f"""
-            SELECT (SELECT count(*) FROM {table.qualified}) AS all_rows,
-                   (SELECT count(*) FROM {table.qualified} WHERE {withheld} AND deleted_at IS NOT NULL) AS deleted,
-                   (SELECT count(*) FROM {table.qualified} WHERE {withheld} AND deleted_at IS NULL) AS sensitive,
-                   (SELECT count(*) FROM {table.qualified} WHERE {pending}) AS unembedded,
-                   (SELECT count(*) FROM {table.own("memory_embedding_failures")} f
-                      JOIN {table.qualified} m ON m.id = f.id
-                     WHERE f.next_attempt = 'infinity' AND {table.pending("m")}
-                       AND f.text_hash = {table.own("memory_index_text_hash")}(m.content)) AS quarantined
-            """
-        )
-    assert row is not None  # noqa: S101  (a SELECT without FROM yields one row)
-    total = row["all_rows"] - row["deleted"]
-    return RowCounts(
-        total=total,
-        embedded=total - row["sensitive"] - row["unembedded"],
-        pending=row["unembedded"] - row["quarantined"],
-        sensitive=row["sensitive"],
-        quarantined=row["quarantined"],
-    )
-
-
-async def _count_without_column(connection: AnyConnection, table: MemoryTable) -> RowCounts:
-    with translated("counting rows"):
-        row = await connection.fetchrow(
-            f"SELECT count(*) AS total, count(*) FILTER (WHERE {table.sensitive()}) AS sensitive "
-            f"FROM {table.qualified} WHERE deleted_at IS NULL"
-        )
-    assert row is not None  # noqa: S101  (an aggregate yields one row)
-    return RowCounts(
-        total=row["total"],
-        embedded=0,
-        pending=row["total"] - row["sensitive"],
-        sensitive=row["sensitive"],
-        quarantined=0,
-    )
+    return RowCounts(**await count_rows(connection, table, with_queue=with_queue))

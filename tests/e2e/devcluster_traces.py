@@ -52,7 +52,7 @@ class Traces:
 def traces_of(name: str) -> Traces:
     """Collect the traces of a running cluster."""
     layout = Layout(Settings().state_dir / name)
-    record = launch.record_of(layout)
+    record = launch.process_ids_of(layout)
     return Traces(name, layout, record["keeper"], _network(record["init"]))
 
 

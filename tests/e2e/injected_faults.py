@@ -4,16 +4,13 @@ from collections.abc import Sequence
 
 from tests.e2e.tenants import Tenant
 from tests.e2e.texts import Row, sensitive
-from tests.e2e.waiting import eventually
 
 RECOVERY_SECONDS = 240.0
 
 
 def wait_until_under_way(tenant: Tenant, due: int) -> None:
     """Wait until between a tenth and four fifths of the rows that may have a vector have one."""
-    done = eventually(
-        tenant.embedded, lambda count: count >= due // 10, what="a tenth of the rows embedded", seconds=150
-    )
+    done = tenant.wait_embedded(due // 10)
     assert done <= due * 8 // 10, "the backfill was too fast to be disturbed: give it more rows"
 
 

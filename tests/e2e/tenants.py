@@ -46,6 +46,22 @@ CREATE TABLE memories (
 CREATE INDEX idx_memories_search ON memories USING gin (search_vector);
 """
 
+# Each iteration is a transaction of its own: an open one would stop the migration that adds the column.
+WAIT_EMBEDDED = """
+DO $$ DECLARE embedded bigint := 0; started timestamptz := clock_timestamp(); BEGIN LOOP
+    IF EXISTS (SELECT FROM pg_attribute WHERE attrelid = 'memories'::regclass AND attname = 'embedding') THEN
+        EXECUTE 'SELECT count(embedding) FROM memories' INTO embedded;
+    END IF;
+    COMMIT;
+    EXIT WHEN embedded >= {least};
+    IF clock_timestamp() > started + {seconds} * interval '1 second' THEN
+        RAISE EXCEPTION '% rows have a vector after {seconds} s', embedded;
+    END IF;
+    PERFORM pg_sleep(0.02);
+END LOOP; END $$;
+SELECT count(embedding) FROM memories;
+"""
+
 
 @dataclass
 class Tenant:
@@ -145,6 +161,10 @@ class Tenant:
         """Count the rows with a vector; 0 while there is no such column."""
         has_column = "SELECT 1 FROM pg_attribute WHERE attrelid = 'memories'::regclass AND attname = 'embedding'"
         return int(self.sql("SELECT count(embedding) FROM memories")) if self.sql(has_column) else 0
+
+    def wait_embedded(self, least: int, seconds: float = 150) -> int:
+        """Wait in the database itself until this many rows have a vector, so that no poll comes late; count them."""
+        return int(self.sql(WAIT_EMBEDDED.format(least=least, seconds=seconds)))
 
     def wait_ready(self, seconds: float = READY_SECONDS) -> follow.View:
         """Wait until the object is ready."""

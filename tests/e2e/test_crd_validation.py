@@ -196,7 +196,7 @@ def test_kubectl_explain_describes_every_field(api: Api) -> None:
     assert "<no description>" not in page
 
 
-def test_columns_show_what_a_person_asks_first(api: Api) -> None:
+def test_the_columns_are_the_documented_ones(api: Api) -> None:
     api.store(GOOD)
     try:
         heading = api.kubectl("get", "mi", "good", "-n", "default", "-o", "wide").splitlines()[0].split()

@@ -133,7 +133,7 @@ def test_a_command_inside_ends_with_the_process_that_stands_for_it(cluster: Clus
 
 
 def test_writes_are_in_the_audit_log_and_reads_are_not(cluster: Cluster) -> None:
-    """Counting an operator's writes rests on this."""
+    """The tests that count an operator's writes depend on this."""
     cluster.kubectl("create", "configmap", "audited", "-n", "default")
     cluster.kubectl("get", "configmap", "audited", "-n", "default")
     lines = [line for line in cluster.audit_log.read_text(encoding="utf-8").splitlines() if '"audited"' in line]

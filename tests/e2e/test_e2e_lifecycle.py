@@ -74,7 +74,7 @@ def test_the_columns_of_kubectl_get_show_the_state(ready: Tenant) -> None:
     assert wide[-2:] == ["REASON", "MESSAGE"]
 
 
-def test_the_fields_are_explained_where_the_user_looks(ready: Tenant) -> None:
+def test_kubectl_explain_describes_the_fields_of_the_embedding(ready: Tenant) -> None:
     page = ready.kubectl("explain", "memoryindex.spec.embedding")
     for field in ("model", "dimensions", "provider", "source"):
         assert f"  {field}\t<" in page

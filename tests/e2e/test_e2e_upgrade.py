@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from memory_bench.upgrade.on_cluster import (
-    Home,
+    UpgradeNamespace,
     Versions,
     install_former,
     install_present,
@@ -32,7 +32,7 @@ def former_operator(platform: Platform, tmp_path: Path) -> Iterator[Versions]:
 async def test_an_object_that_was_ready_under_the_former_operator_reaches_head_without_a_failing_recall(
     former_operator: Versions, tenant: Tenant
 ) -> None:
-    outcome = await upgrade_object(Home(tenant.postgres, tenant.name), former_operator, "object-ready")
+    outcome = await upgrade_object(UpgradeNamespace(tenant.postgres, tenant.name), former_operator, "object-ready")
     assert outcome.problem is None
     assert (outcome.recall_errors, outcome.rows_lost, outcome.vectors_lost) == (0, 0, 0), outcome.faults
     assert outcome.recalls > 0

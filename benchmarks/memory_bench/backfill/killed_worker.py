@@ -1,4 +1,4 @@
-"""Counts rows that are embedded twice when one of four workers is killed with SIGKILL half way and started again.
+"""Counts the rows that are embedded twice when one of four workers is killed with SIGKILL half way and started again.
 
 The embedder is a real HTTP server that counts how often each text was sent. Rows that the killed worker had sent but
 not stored must be sent again, so they are counted separately.
@@ -30,8 +30,8 @@ _VECTOR = b64encode(np.full(NULL_DIMENSIONS, 0.05, dtype="<f4").tobytes()).decod
 class CountingEmbedder:
     """An embedding service, as an ASGI application, that counts how often each text is sent.
 
-    The number at the end of a text identifies it. `half_way` is set when half of the first worker's texts have arrived,
-    before the last of them is answered, so that the worker is still at work at that moment.
+    The number at the end of a text identifies it. The event `half_way` is set when half of the first worker's texts
+    have been sent, before the last request among them is answered, so that this worker is still at work at that moment.
     """
 
     def __init__(self, rows: int) -> None:
@@ -132,7 +132,7 @@ async def _worker(number: int, dsn: str, url: str) -> asyncio.subprocess.Process
 
 
 async def _rows_lost_by_first_worker(dsn: str, embedder: CountingEmbedder) -> set[int]:
-    """Return the rows that the killed worker had sent and not stored, after Postgres has ended its session."""
+    """Wait until the killed worker's database session ends; return the ids of rows that it sent but did not store."""
     connection = await asyncpg.connect(dsn)
     try:
         sessions = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = $1"

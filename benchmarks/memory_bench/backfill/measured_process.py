@@ -1,11 +1,11 @@
-"""One measured run in a process of its own, so that its peak memory can be measured.
+"""Runs one measurement in a process of its own, so that its peak memory can be measured.
 
     python -m memory_bench.backfill.measured_process null-backfill DSN ROWS
     python -m memory_bench.backfill.measured_process bare-update DSN ROWS
     python -m memory_bench.backfill.measured_process backfill DSN EMBEDDER_URL
 
-Times last from before the first connection to the last stored row, without the start of Python. The last line on
-standard output is one JSON object.
+The time is measured from before the first connection to after the last stored row; the start of Python is not included.
+The last line on standard output is one JSON object.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ import numpy as np
 from pgvector import HalfVector
 from pgvector.asyncpg import register_vector
 
-from memory_recall.embedding.client import EmbedderClient
+from memory_recall import EmbedderClient
 from memory_recall.embedding.wire import EmbeddedBatch, ServedModel
 from memory_recall.indexing.backfill import backfill
 from memory_recall.indexing.document_embedder import DocumentEmbedder
@@ -42,7 +42,7 @@ class NullEmbedder:
     """An embedder that returns the same vector for each text at once, so that only the backfill itself costs time."""
 
     async def model_info(self) -> ServedModel:
-        """Return the null model."""
+        """Return the name and dimensions of the null embedder's model."""
         return ServedModel(NULL_MODEL, NULL_DIMENSIONS)
 
     async def embed_documents(self, texts: Sequence[str]) -> EmbeddedBatch:
@@ -51,7 +51,7 @@ class NullEmbedder:
 
 
 async def measure_backfill(dsn: str, embedder: DocumentEmbedder) -> tuple[int, float]:
-    """Run a backfill with its default options; returns the number of rows and the seconds."""
+    """Run a backfill with its default options; return the number of embedded rows and the seconds."""
     plan = WorkerPlan("memories", PipelineOptions())
     progress = LogProgress(WorkerMetrics(), worker="backfill")
     began = time.perf_counter()
@@ -60,7 +60,7 @@ async def measure_backfill(dsn: str, embedder: DocumentEmbedder) -> tuple[int, f
 
 
 async def measure_bare_update(dsn: str, rows: int) -> tuple[int, float]:
-    """Store vectors for the same rows by one UPDATE after another: nothing is read, hashed or checked.
+    """Store a vector in each of the rows with plain UPDATE statements: nothing is read, hashed or checked.
 
     Returns the number of rows and the seconds.
     """
@@ -82,13 +82,13 @@ async def _measure_over_http(dsn: str, url: str) -> tuple[int, float]:
 
 
 def _peak_rss_kib() -> int:
-    """The peak memory of this process; the figure of getrusage would include the parent that it was forked from."""
+    """Return the peak memory of this process in KiB; getrusage would include the parent that it was forked from."""
     status = Path("/proc/self/status").read_text(encoding="ascii")
     return int(status.split("VmHWM:")[1].split()[0])
 
 
 def main() -> None:
-    """Run the measurement that the arguments name, and print its figures."""
+    """Run the measurement that the command-line arguments name, and print its figures as JSON."""
     kind, dsn, argument = sys.argv[1:4]
     kinds: dict[str, Callable[[], Coroutine[Any, Any, tuple[int, float]]]] = {
         "null-backfill": lambda: measure_backfill(dsn, NullEmbedder()),

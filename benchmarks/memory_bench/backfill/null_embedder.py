@@ -1,4 +1,4 @@
-"""The cost of a backfill without embedding: a backfill whose embedder costs nothing, against a bare update loop.
+"""Measures the cost of a backfill without embedding: a backfill whose embedder costs nothing, against bare UPDATEs.
 
 The null embedder is an object inside the worker's process. As an HTTP server it would use the processors that the
 measured worker needs.
@@ -21,7 +21,7 @@ TEXT = "some words of a memory, as long as people write them, " * 5
 
 @dataclass(frozen=True)
 class Run:
-    """One run of one side; `peak_rss_kib` is the peak memory of its process."""
+    """One measured run; `side` is "null-backfill" or "bare-update", `peak_rss_kib` the peak memory of its process."""
 
     side: str
     rows: int
@@ -32,12 +32,12 @@ class Run:
 
 
 def null_model() -> ModelProfile:
-    """The model of the null embedder."""
+    """Return the profile of the null embedder's model."""
     return bare_model(NULL_MODEL, NULL_DIMENSIONS)
 
 
 async def run_process(kind: str, dsn: str, argument: str) -> dict[str, Any]:
-    """Run one measurement in a process of its own and return the figures that it prints.
+    """Run one measurement in a process of its own and return the figures that the process prints.
 
     Raises:
         RuntimeError: the process ended with an error; the end of its output is in the message.
@@ -54,9 +54,9 @@ async def run_process(kind: str, dsn: str, argument: str) -> dict[str, Any]:
 
 
 async def measure(server: MeasuredServer, *, rows: int, small: int, seconds: float, most: int) -> dict[str, Any]:
-    """Measure both sides over the same rows in turn, and the backfill over `small` rows too, whose memory is compared.
+    """Measure backfills and bare UPDATE loops over `rows` rows, and backfills over `small` rows to compare peak memory.
 
-    Rounds are repeated until the next one would end after `seconds`: at least one, at most `most`.
+    Rounds of these three are repeated while the next round would end within `seconds`: at least one, at most `most`.
     """
     for size in (small, rows):
         await server.template(f"null_{size}", null_model(), [f"{TEXT}{number}" for number in range(size)])

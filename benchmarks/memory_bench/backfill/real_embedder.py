@@ -1,4 +1,4 @@
-"""A backfill with the real embedder, against a client that only sends the texts to the same embedder.
+"""Measures a backfill with the real embedder, against a client that only sends the texts to the same embedder.
 
 That client sends the same texts in the same order over the same HTTP interface, 32 in a request and four requests at
 once as a backfill does. It has no database and does not decode the vectors, so a backfill cannot be faster.
@@ -28,7 +28,10 @@ _REQUEST_TEXTS, _CONCURRENT = 32, 4
 
 @dataclass(frozen=True)
 class Run:
-    """One run of one side; `embedder_cpu_seconds` shows which share of the machine the embedder got."""
+    """One measured run; `side` is "backfill" or "embedder", the client that only sends the texts.
+
+    `embedder_cpu_seconds` shows which share of the machine the embedder got.
+    """
 
     side: str
     seconds: float
@@ -45,14 +48,14 @@ class Embedder:
     process: psutil.Process
 
     def cpu_seconds(self) -> float:
-        """Return the processor time that the process has used so far, in seconds."""
+        """Return the processor time that the embedder has used so far, in seconds."""
         times = self.process.cpu_times()
         return float(times.user + times.system)
 
 
 @contextmanager
 def running_embedder(model: str, file: Path) -> Iterator[Embedder]:
-    """Run the real embedder, ready to embed, for as long as the block lasts."""
+    """Run the real embedder for as long as the block lasts, and yield it once it is ready."""
     options = ("--model", model)
     with (
         tempfile.TemporaryDirectory(prefix="memory-bench-backfill-") as scratch,
@@ -64,9 +67,9 @@ def running_embedder(model: str, file: Path) -> Iterator[Embedder]:
 async def measure(
     server: MeasuredServer, texts: Sequence[str], *, model: str, file: Path, seconds: float, most: int
 ) -> dict[str, Any]:
-    """Run both sides in turn, in alternating order.
+    """Run pairs of a backfill and a client that only sends the texts; every second pair runs in reverse order.
 
-    Pairs are repeated until the next one would end after `seconds`: at least one, at most `most`.
+    Pairs are repeated while the next pair would end within `seconds`: at least one, at most `most`.
     """
     await server.template("real", profile(model), texts)
     runs: list[Run] = []
@@ -106,7 +109,7 @@ async def _run(side: str, server: MeasuredServer, embedder: Embedder, texts: Seq
 
 
 async def _send_all(url: str, model: str, texts: Sequence[str]) -> None:
-    """Send all texts and ignore the responses."""
+    """Send all texts to the embedder and ignore its responses."""
     requests = (texts[first : first + _REQUEST_TEXTS] for first in range(0, len(texts), _REQUEST_TEXTS))
     async with httpx.AsyncClient(base_url=url, timeout=120) as client:
 

@@ -1,4 +1,4 @@
-"""The results of the backfill benchmark: the figures as JSON, and a chart of each beside its upper bound."""
+"""Writes the results of the backfill benchmark: the figures as JSON, and a chart of each beside its upper bound."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,7 +8,7 @@ from memory_bench.report import chart, write_json
 
 
 def headline(results: Mapping[str, Any]) -> dict[str, float | int]:
-    """Return the four figures that are judged; `rss_growth` is a share: 0.02 is two per cent more."""
+    """Return the benchmark's four main figures; `rss_growth` is a share: 0.02 is two per cent more."""
     return {
         "vs_embedder": round(results["embedder"]["vs_embedder"], 3),
         "null_vs_bare_update": round(results["null"]["null_vs_bare_update"], 3),

@@ -1,6 +1,6 @@
-"""The speed of the embedder over HTTP, beside other programs and this machine's limits in the same run.
+"""Measures the speed of the embedder over HTTP, beside other programs and the limits of the machine.
 
-What is measured is called a subject: our server, llama-server, the raw loop, the `Llama` class. In each round every
-subject takes its turn, in an order that is reversed from one round to the next. The result is the median of the rounds'
-ratios, so that a machine that slows down for a while slows both sides of a ratio.
+A measured program is called a subject: our server, llama-server, the raw loop over llama.cpp's encode call, the `Llama`
+class. In each round every subject is measured once, and every second round has the reverse order. The result is the
+median of the rounds' ratios, so that a machine that slows down for a while slows both sides of a ratio.
 """

@@ -1,4 +1,4 @@
-"""The chart of one model: throughput by length of text, latency of a lone query, latency while documents are sent."""
+"""Draws the chart of one model: throughput by length of text, latency of queries alone and during bulk documents."""
 
 from pathlib import Path
 
@@ -33,7 +33,7 @@ _COLOURS = {
 def draw(found: Measurements, machine: str, path: Path) -> None:
     """Write the chart as PNG; `machine` is named in its title."""
     compared = any(one.subject == LLAMA_SERVER for one in found.documents)
-    panels = [_documents, *([_shapes] if compared else []), _idle] + ([_under_bulk] if found.mixed else [])
+    panels = [_documents, *([_throughput_ratio] if compared else []), _idle] + ([_under_bulk] if found.mixed else [])
     with chart(path, columns=len(panels), size=(5.2 * len(panels), 5.0)) as axes:
         for panel, ax in zip(panels, axes, strict=True):
             panel(ax, found)
@@ -60,8 +60,8 @@ def _documents(ax: Axes, found: Measurements) -> None:
     _legend(ax)
 
 
-def _shapes(ax: Axes, found: Measurements) -> None:
-    """Plot our throughput over llama-server's at every length and concurrency; above one, ours is faster."""
+def _throughput_ratio(ax: Axes, found: Measurements) -> None:
+    """Plot our throughput divided by llama-server's for every text length and concurrency; above 1, ours is faster."""
     lengths = sorted({one.tokens for one in found.documents})
     concurrencies = sorted({one.concurrency for one in found.documents})
     for concurrency, marker in zip(concurrencies, "osD^", strict=False):

@@ -46,8 +46,9 @@ def embedder(  # noqa: PLR0917 -- options, all named
 ) -> None:
     """Measure the embedder over HTTP beside llama-server, the Llama class, the raw loop and the machine's limit.
 
-    It takes about nine minutes on two processors, and ten more at the first run, when llama-server is compiled. Results
-    and one chart for each model go to the output folder; the last line on standard output is the summary as JSON.
+    This takes about nine minutes on two processors, and ten more at the first run, when llama-server is compiled.
+    Results and one chart for each model go to the output folder; the last line on standard output is the summary as
+    JSON.
 
     Example: python -m memory_bench embedder --quick --output /tmp/results
     """
@@ -65,14 +66,14 @@ def embedder(  # noqa: PLR0917 -- options, all named
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """The folder of the results, and the machine and extent of the run."""
+    """A writer of results into one folder; it adds which machine was used and how much was measured (`extent`)."""
 
     directory: Path
     machine: dict[str, object]
     extent: Extent
 
     def keep(self, found: Measurements) -> None:
-        """Write what has been measured so far, so that a run that is stopped keeps it."""
+        """Write the measurements made so far, so that a run that is stopped leaves its results."""
         kept = {
             "made_at": now(),
             "extent": self.extent,
@@ -85,7 +86,7 @@ class Results:
         write_json(self.directory / RAW / f"{found.model}.json", found.as_dict())
 
     def draw(self, found: Measurements) -> None:
-        """Draw the chart beside the results."""
+        """Draw the model's chart into the output folder."""
         title = f"{self.machine['processor']}, {self.machine['threads']} threads"
         draw(found, title, self.directory / f"{found.model}.png")
 
@@ -105,7 +106,7 @@ def _measure(models: tuple[ModelPlan, ...], program: Path | None, results: Resul
         Progress(*columns, TimeElapsedColumn(), console=console) as progress,
     ):
         for one in models:
-            task = progress.add_task(f"{one.model}: starting", total=one.turns)
+            task = progress.add_task(f"{one.model}: starting", total=one.measurement_count)
             run = ModelRun(
                 plan=one,
                 model=_model_file(one.model, cache),
@@ -117,7 +118,7 @@ def _measure(models: tuple[ModelPlan, ...], program: Path | None, results: Resul
                 gpu_layers=-1 if gpu else 0,
             )
             measured.append(run.measure())
-            progress.update(task, completed=one.turns)  # without a peer there were fewer turns
+            progress.update(task, completed=one.measurement_count)  # fewer were made without llama-server
             results.draw(measured[-1])
             sys.stderr.write(f"{one.model}: {json.dumps(details(measured[-1]))}\n")
     return measured

@@ -1,4 +1,4 @@
-"""Subjects without HTTP: a raw loop over llama.cpp's encode call, and the `Llama` class of its Python package."""
+"""Measured programs without HTTP: a raw loop over llama.cpp's encode call, and llama-cpp-python's `Llama` class."""
 
 import itertools
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ _USUAL_BATCH = 256  # tokens in a batch where no layout was calibrated
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How texts are computed: the number of parallel contexts, of threads in each, and of texts in a batch."""
+    """How a load of texts is computed: parallel contexts, threads in each context, and texts in each batch."""
 
     contexts: int
     threads: int
@@ -27,7 +27,7 @@ class Layout:
 
 
 class RawLoop:
-    """llama.cpp's encode call over batches of one size, on tokens in memory: an upper bound for every server.
+    """A loop over llama.cpp's encode call, on tokens in memory: an upper bound for every server.
 
     A query is computed with one thread on each core, as in our server; `OneThread` computes it with a single thread.
     """
@@ -46,13 +46,13 @@ class RawLoop:
         return len(self._engine.encode(text).tokens)
 
     def layouts(self, tokens: int) -> list[Layout]:
-        """Return the layouts to try for texts of that many tokens."""
+        """Return the layouts that `calibrate` tries for texts of `tokens` tokens."""
         fitting = [texts for texts in (1, 2, 4, 8, 16) if texts == 1 or texts * tokens <= self._capacity()]
         shapes = dict.fromkeys([(self._cores, 1), (1, self._cores)])
         return [Layout(contexts, threads, texts) for contexts, threads in shapes for texts in fitting]
 
     def calibrate(self, tokens: int, texts: Sequence[str]) -> dict[str, object]:
-        """Find the fastest layout for documents of that many tokens; returns the rate of every layout."""
+        """Find the fastest layout for documents of `tokens` tokens; return the documents per second of every layout."""
         encoded = [self._engine.encode(text).tokens for text in texts]
         tried = {layout: len(encoded) / self._run(encoded, layout) for layout in self.layouts(tokens)}
         self._layouts[tokens] = max(tried, key=lambda layout: tried[layout])
@@ -70,28 +70,28 @@ class RawLoop:
         }
 
     def run_documents(self, load: DocumentLoad) -> float:
-        """Return the seconds of all texts in the fastest layout, without tokenising."""
+        """Embed all documents in the fastest layout; return the seconds, tokenising not included."""
         encoded = [self._engine.encode(text).tokens for request in load.requests for text in request]
         usual = Layout(self._cores, 1, max(1, _USUAL_BATCH // load.tokens))
         return self._run(encoded, self._layouts.get(load.tokens, usual))
 
     def run_query(self, text: str) -> float:
-        """Return the seconds of one query on every core, without tokenising."""
+        """Embed one query with a thread on every core; return the seconds, tokenising not included."""
         return self.time_query(text, threads=self._cores)
 
     def time_query(self, text: str, *, threads: int) -> float:
-        """Return the seconds of one query, without tokenising."""
+        """Embed one query with `threads` threads; return the seconds, tokenising not included."""
         tokens = self._engine.encode(text).tokens
         computer = self._context(threads)
         return timed(lambda: computer.embed([tokens]))
 
     def vectors(self, texts: Sequence[str]) -> Vectors:
-        """Return the vectors, computed one text at a time."""
+        """Return the vectors of the texts, computed one text at a time."""
         encoded = [self._engine.encode(text).tokens for text in texts]
         return np.vstack([self._multi_threaded.embed([tokens]) for tokens in encoded])
 
     def close(self) -> None:
-        """Free every context and the model."""
+        """Free the model and all contexts."""
         for computer in {id(one): one for one in (*self._single_threaded, self._multi_threaded)}.values():
             computer.close()
         self._engine.close()
@@ -116,7 +116,7 @@ class RawLoop:
 
 
 class OneThread:
-    """The queries of the raw loop, computed with one thread."""
+    """The raw loop with one thread, for queries."""
 
     name = RAW_ONE_THREAD
 
@@ -124,14 +124,14 @@ class OneThread:
         self._raw = raw
 
     def run_query(self, text: str) -> float:
-        """Return the seconds of one query, without tokenising."""
+        """Embed one query with a single thread; return the seconds, tokenising not included."""
         return self._raw.time_query(text, threads=1)
 
 
 class LlamaClass:
-    """`llama_cpp.Llama(embedding=True).embed(list)`, the call that its documentation shows.
+    """The `Llama` class of llama-cpp-python, used as its documentation shows: `Llama(embedding=True).embed(list)`.
 
-    `window` is its context and batch size in tokens; a larger one lets it compute more texts at once.
+    `window` is the context and batch size in tokens; with a larger one the class computes more texts at once.
     """
 
     def __init__(self, name: str, model: Path, window: int, threads: int, gpu_layers: int) -> None:
@@ -149,16 +149,16 @@ class LlamaClass:
         )
 
     def run_documents(self, load: DocumentLoad) -> float:
-        """Return the seconds of one call with all texts; the class has no concurrency."""
+        """Embed all documents in one call, since the class has no concurrency; return the seconds."""
         texts = [text for request in load.requests for text in request]
         return timed(lambda: self._llama.embed(texts, normalize=True))
 
     def run_query(self, text: str) -> float:
-        """Return the seconds of a call with one text."""
+        """Embed one query; return the seconds."""
         return timed(lambda: self._llama.embed(text, normalize=True))
 
     def vectors(self, texts: Sequence[str]) -> Vectors:
-        """Return the vectors, scaled to unit length by the class itself."""
+        """Return the vectors of the texts, scaled to unit length by the class itself."""
         return np.array(self._llama.embed(list(texts), normalize=True), dtype=np.float32)
 
     def close(self) -> None:

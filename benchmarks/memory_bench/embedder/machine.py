@@ -1,4 +1,4 @@
-"""The machine of a run, and the rate at which it multiplies matrices."""
+"""Describes the machine of a run, and measures the rate at which it multiplies matrices."""
 
 import importlib.metadata
 import platform
@@ -17,7 +17,7 @@ _GEMM_ROWS = 512
 
 
 def describe_machine() -> dict[str, object]:
-    """Return processor, the features that decide which kernels run, threads and versions."""
+    """Return the processor, its features that decide which kernels run, the number of threads and software versions."""
     facts = _processor()
     flags = facts.get("flags", "").split()
     return {
@@ -33,10 +33,10 @@ def describe_machine() -> dict[str, object]:
 
 
 def require_gpu() -> dict[str, object]:
-    """Return the GPU that llama.cpp finds.
+    """Return name, description and memory of the first GPU that llama.cpp finds.
 
     Raises:
-        ValueError: the wheel has no GPU backend or the backend finds no device; nothing is measured on a CPU instead.
+        ValueError: the wheel has no GPU backend or finds no device; the benchmark does not fall back to the CPU.
     """
     found = load_backends(avoid_amx=False, gpu=True).gpus
     if not found:
@@ -49,9 +49,9 @@ def require_gpu() -> dict[str, object]:
 
 
 def gemm_flops(width: int, seconds: float) -> float:
-    """Return the floating-point operations per second of numpy's F32 product in the shape of a feed-forward layer.
+    """Return the floating-point operations per second of numpy's F32 matrix product, in a feed-forward layer's shape.
 
-    This bounds the arithmetic on all cores: attention, norms and memory access are left out.
+    This is an upper bound of the arithmetic on all cores: attention, norms and memory access are left out.
     """
     rng = np.random.default_rng(0)
     left = rng.standard_normal((_GEMM_ROWS, width), dtype=np.float32)
@@ -66,9 +66,10 @@ def gemm_flops(width: int, seconds: float) -> float:
 
 
 def text_flops(facts: GgufFacts, tokens: int) -> float:
-    """Return the floating-point operations of one text of T tokens in a BERT of width h.
+    """Return the floating-point operations that a BERT model needs for one text of `tokens` tokens.
 
-    In each layer the matrices (four of h x h, two of h x 4h) take 24 h^2 operations per token, attention 4 h T^2.
+    With T tokens and width h, each layer takes 24 h^2 operations per token for its matrices (four of h x h, two of h x
+    4h), and 4 h T^2 for attention.
     """
     width = facts.dimensions
     return facts.layers * (24.0 * width * width * tokens + 4.0 * width * tokens * tokens)

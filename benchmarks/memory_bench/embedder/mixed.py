@@ -1,4 +1,4 @@
-"""Queries while documents are sent in bulk: how long a prompt waits during a backfill."""
+"""Measures queries while documents are sent in bulk: how long a query waits during a backfill."""
 
 import re
 import time
@@ -15,14 +15,14 @@ _SATURATED_AFTER_SECONDS = 0.3  # by then both clients have documents in the que
 
 
 def bulk_alone(subject: HttpSubject, load: DocumentLoad, number: int) -> MixedRecord:
-    """Send the documents without any query."""
+    """Time the documents without any query beside them."""
     return MixedRecord(subject.name, number, load.texts, subject.run_documents(load), with_queries=False, queries=())
 
 
 def bulk_with_queries(
     subject: HttpSubject, load: DocumentLoad, queries: Iterator[str], plan: MixedPlan, number: int
 ) -> MixedRecord:
-    """Send the documents and one query after another; queries that outlast the documents are left out."""
+    """Time the documents and, meanwhile, one query after another; a query that outlasts the documents is left out."""
     with ThreadPoolExecutor(1) as pool:
         bulk = pool.submit(subject.run_documents, load)
         time.sleep(_SATURATED_AFTER_SECONDS)
@@ -40,7 +40,10 @@ def _run_queries(subject: HttpSubject, queries: Iterator[str], bulk: Future[floa
 
 
 def batch_seconds(port: int, before: tuple[float, float] | None = None) -> tuple[float, float]:
-    """Return the seconds and the number of our document batches so far, minus an earlier reading."""
+    """Read from our server's metrics how many document batches it has computed, and in how many seconds.
+
+    Returns (seconds, batches) since the start of the server, or since the earlier reading `before`.
+    """
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
         text = answer.read().decode()
     found = [_metric(text, f'memory_embedder_batch_seconds_{part}{{lane="document"}}') for part in ("sum", "count")]
@@ -54,7 +57,7 @@ def _metric(text: str, name: str) -> float:
 
 
 def load_of(texts: Sequence[str], tokens: int, clients: int, texts_per_request: int) -> DocumentLoad:
-    """Return a load of these texts, divided into requests."""
+    """Divide the texts into requests of `texts_per_request` texts and return them as a `DocumentLoad`."""
     requests = tuple(
         tuple(texts[start : start + texts_per_request]) for start in range(0, len(texts), texts_per_request)
     )

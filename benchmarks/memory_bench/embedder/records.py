@@ -1,4 +1,4 @@
-"""The records of a run, in the form in which they are written to a file."""
+"""The records of a run of the embedder benchmark, in the form in which they are written to a file."""
 
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -13,7 +13,7 @@ LLAMA_CLASS_SMALL = "Llama.embed (512)"
 
 @dataclass(frozen=True, slots=True)
 class DocumentRecord:
-    """One subject's turn with documents; `concurrency` is the number of requests at once."""
+    """The time that one program took for documents in one round; `concurrency` is the number of requests at once."""
 
     subject: str
     tokens: int
@@ -25,13 +25,13 @@ class DocumentRecord:
 
     @property
     def rate(self) -> float:
-        """Texts per second."""
+        """Documents per second."""
         return self.texts / self.seconds
 
 
 @dataclass(frozen=True, slots=True)
 class QueryRecord:
-    """One subject's turn with queries, sent one at a time while nothing else runs."""
+    """The times of one program's queries in one round, sent one at a time while nothing else runs."""
 
     subject: str
     tokens: int
@@ -41,7 +41,7 @@ class QueryRecord:
 
 @dataclass(frozen=True, slots=True)
 class MixedRecord:
-    """A turn with bulk documents, alone or with queries at the same time.
+    """The time that one server took for bulk documents in one round, alone or with queries beside them.
 
     `queries` holds the seconds of the queries that ended before the documents did.
     """
@@ -56,7 +56,7 @@ class MixedRecord:
 
 @dataclass(slots=True)
 class Measurements:
-    """All measurements of one model; the `flops` are floating-point operations, per second or per text."""
+    """All measurements of one model; `gemm_flops` is in operations per second, `text_flops` in operations per text."""
 
     model: str
     least_cosine: float
@@ -71,5 +71,5 @@ class Measurements:
     document_batch_seconds: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the fields, for JSON."""
+        """Return the measurements as a dictionary that JSON can represent."""
         return asdict(self)

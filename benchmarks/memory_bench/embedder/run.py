@@ -1,4 +1,4 @@
-"""The measurements of one model, from the start of its subjects to the last turn."""
+"""Runs the measurements of one model, from the start of the measured programs to the last round."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
@@ -44,7 +44,7 @@ Advance = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Subjects:
-    """The subjects that take part, all of them started."""
+    """The measured programs of a run, all of them started; `theirs` is llama-server, None if it is left out."""
 
     ours: HttpSubject
     theirs: HttpSubject | None
@@ -52,20 +52,20 @@ class Subjects:
 
     @property
     def servers(self) -> list[HttpSubject]:
-        """The subjects over HTTP."""
+        """The measured programs that are called over HTTP."""
         return [self.ours, *([self.theirs] if self.theirs else [])]
 
     @property
     def everyone(self) -> list[Subject]:
-        """All subjects."""
+        """All measured programs."""
         return [*self.servers, *self.in_process]
 
 
 @dataclass(slots=True)
 class ModelRun:
-    """One run of a model's plan.
+    """A run of one model's plan.
 
-    `advance` is called after every turn with what was done, `keep` with the measurements so far.
+    `advance` is called after every measurement with a description of it, `keep` with all measurements so far.
     """
 
     plan: ModelPlan
@@ -79,7 +79,7 @@ class ModelRun:
     seeds: Iterator[int] = field(default_factory=lambda: count(1))
 
     def measure(self) -> Measurements:
-        """Start the subjects and measure everything in the plan."""
+        """Start the measured programs, carry out the plan, and return the measurements."""
         with ExitStack() as stack:
             raw = RawLoop(LlamaEngine(self._options()), self.cores)
             stack.callback(raw.close)
@@ -143,16 +143,16 @@ class ModelRun:
             subjects: list[Subject] = [ours, *all_.servers[1:], *(all_.in_process if point.everyone else ())]
             rates: dict[str, float] = {}
             for subject in subjects:
-                self._turn(found, subject, point, number=None, rates=rates)
+                self._time_documents(found, subject, point, number=None, rates=rates)
 
             def turn(subject: Subject, number: int) -> None:
-                self._turn(found, subject, point, number=number, rates=rates)
+                self._time_documents(found, subject, point, number=number, rates=rates)
                 self.advance(f"{subject.name}: documents of {point.tokens} tokens, {point.concurrency} at once")
 
             paired_rounds(subjects, point.rounds, turn)
         found.gemm_flops.append(machine.gemm_flops(width, 0.2))
 
-    def _turn(
+    def _time_documents(
         self,
         found: Measurements,
         subject: Subject,
@@ -161,9 +161,12 @@ class ModelRun:
         number: int | None,
         rates: dict[str, float],
     ) -> None:
-        """Run a turn with as many texts as fill a slice at the rate so far; a turn without a number is not recorded."""
+        """Time one program on about as many documents as it embeds in `point.target_seconds` at its rate so far.
+
+        The result is recorded under the round `number`; if that is None, as for a warm-up, nothing is recorded.
+        """
         least = 4 if number is None else 8 if isinstance(subject, LlamaClass) else point.concurrency
-        wanted = int(rates.get(subject.name, 0.0) * point.slice_seconds)
+        wanted = int(rates.get(subject.name, 0.0) * point.target_seconds)
         size = point.texts_per_request
         requests = max(1, -(-max(least, wanted) // size))
         texts = self._texts(point.tokens, requests * size)

@@ -1,4 +1,4 @@
-"""The interface of a subject, which is anything that turns texts into vectors, and how subjects take turns."""
+"""The interface of a subject, a measured program that turns texts into vectors, and the order of measuring subjects."""
 
 import statistics
 import time
@@ -9,13 +9,13 @@ from typing import Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-Taker = TypeVar("Taker", bound="QuerySubject")  # the 3.12 syntax would exclude Python 3.11
+AnySubject = TypeVar("AnySubject", bound="QuerySubject")  # the 3.12 syntax would exclude Python 3.11
 Vectors = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentLoad:
-    """Requests of equal size, of which `concurrency` are sent at once; `tokens` is the length of each text."""
+    """Documents in requests of equal size, `concurrency` requests at once; `tokens` is the length of each text."""
 
     tokens: int
     concurrency: int
@@ -28,39 +28,39 @@ class DocumentLoad:
 
 
 class QuerySubject(Protocol):
-    """A way to embed a query."""
+    """The interface of a measured program that embeds queries."""
 
     @property
     def name(self) -> str:
-        """The name in tables and charts."""
+        """The program's name in tables and charts."""
         ...
 
     def run_query(self, text: str) -> float:
-        """Return the seconds of one query while nothing else runs."""
+        """Embed one query while nothing else runs; return the seconds."""
         ...
 
 
 class Subject(QuerySubject, Protocol):
-    """A way to embed documents and queries."""
+    """The interface of a measured program that embeds documents and queries."""
 
     def run_documents(self, load: DocumentLoad) -> float:
-        """Return the seconds from the first request to the last response."""
+        """Embed all documents of the load; return the seconds from the first request to the last response."""
         ...
 
     def vectors(self, texts: Sequence[str]) -> Vectors:
-        """Return the vectors, which show that all subjects compute the same."""
+        """Return the vectors of the texts, which are compared to check that all programs compute the same vectors."""
         ...
 
 
-def paired_rounds(subjects: Sequence[Taker], rounds: int, measure: Callable[[Taker, int], None]) -> None:
-    """Give every subject its turn in each round; every second round has the reverse order."""
+def paired_rounds(subjects: Sequence[AnySubject], rounds: int, measure: Callable[[AnySubject, int], None]) -> None:
+    """Measure every subject once in each round; every second round has the reverse order."""
     for number in range(rounds):
         for subject in subjects if number % 2 == 0 else reversed(subjects):
             measure(subject, number)
 
 
 def check_agreement(subjects: Sequence[Subject], texts: Sequence[str], least: float = 0.995) -> float:
-    """Return the least cosine between the vectors of any subject and those of the first.
+    """Return the least cosine between the vectors of any subject and those of the first subject.
 
     Raises:
         ValueError: a cosine is below `least`, so comparing that subject's speed would mean nothing.
@@ -76,14 +76,14 @@ def check_agreement(subjects: Sequence[Subject], texts: Sequence[str], least: fl
 
 
 def timed(action: Callable[[], object]) -> float:
-    """Return the seconds of a call."""
+    """Call `action` and return the seconds that it takes."""
     started = time.perf_counter()
     action()
     return time.perf_counter() - started
 
 
 def median(values: Sequence[float]) -> float:
-    """Return the median."""
+    """Return the median as a float."""
     return float(statistics.median(values))
 
 

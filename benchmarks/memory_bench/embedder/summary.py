@@ -1,4 +1,4 @@
-"""The figures that are judged, computed from the measurements: ratios within a round, and their median."""
+"""Computes the main figures of the embedder benchmark: ratios within each round, and the median of the rounds."""
 
 from collections.abc import Iterable
 
@@ -18,7 +18,7 @@ from memory_bench.embedder.subject import median
 
 
 def summary(found: Measurements) -> dict[str, float | None]:
-    """Return the figures of the last line: our throughput over the other's, and the other's latency over ours."""
+    """Return the main figures: our throughput divided by that of others, and the latency of others divided by ours."""
     under_bulk = _pooled(found.mixed, LLAMA_SERVER, 50), _pooled(found.mixed, OURS, 50)
     return {
         "docs_vs_llama_server": document_ratio(found, LLAMA_SERVER),
@@ -31,7 +31,7 @@ def summary(found: Measurements) -> dict[str, float | None]:
 
 
 def details(found: Measurements) -> dict[str, float | None]:
-    """Return further figures, in milliseconds and ratios."""
+    """Return further figures: latencies in milliseconds, and ratios."""
     batch = found.document_batch_seconds
     return {
         "query_idle_vs_raw_at_12_tokens": query_ratio(found, RAW, QUERY_TOKENS),
@@ -59,7 +59,7 @@ def document_ratio(
     tokens: int = ACCEPTANCE_TOKENS,
     concurrency: int = ACCEPTANCE_CONCURRENCY,
 ) -> float | None:
-    """Return our texts per second over the other's, as the median of the rounds of both."""
+    """Return our texts per second divided by those of `other`, the median of the rounds; None without measurements."""
     rates = {
         (one.subject, one.round): one.rate
         for one in found.documents
@@ -70,14 +70,14 @@ def document_ratio(
 
 
 def query_ratio(found: Measurements, other: str, tokens: int) -> float | None:
-    """Return the other's median query time over ours, as the median of the rounds."""
+    """Return the query time of `other` divided by ours, the median of the rounds; None without measurements."""
     middle = {(one.subject, one.round): median(one.seconds) for one in found.queries if one.tokens == tokens}
     rounds = [number for subject, number in middle if subject == OURS and (other, number) in middle]
     return _rounded(median([middle[other, n] / middle[OURS, n] for n in rounds])) if rounds else None
 
 
 def bulk_loss(found: Measurements) -> float | None:
-    """Return the share of the documents' rate that is lost while queries are sent, as the median of the rounds."""
+    """Return the share of our document throughput that is lost while queries are sent; None without measurements."""
     alone = {one.round: one for one in found.mixed if one.subject == OURS and not one.with_queries}
     shared = {one.round: one for one in found.mixed if one.subject == OURS and one.with_queries}
     rounds = sorted(alone.keys() & shared.keys())
@@ -86,7 +86,7 @@ def bulk_loss(found: Measurements) -> float | None:
 
 
 def document_rates(found: Measurements, tokens: int, concurrency: int) -> dict[str, list[float]]:
-    """Return the texts per second of every subject at one length and concurrency, by round."""
+    """Return the documents per second of every program, one for each round, at one text length and concurrency."""
     rates: dict[str, list[float]] = {}
     for one in found.documents:
         if one.tokens == tokens and one.concurrency == concurrency:
@@ -95,7 +95,7 @@ def document_rates(found: Measurements, tokens: int, concurrency: int) -> dict[s
 
 
 def queries_under_bulk(records: Iterable[MixedRecord], subject: str) -> list[float]:
-    """Return the seconds of every query that was sent while documents were."""
+    """Return the seconds of every query that one server answered while documents were sent to it."""
     return [value for one in records if one.subject == subject for value in one.queries]
 
 

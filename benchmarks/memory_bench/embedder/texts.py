@@ -1,4 +1,4 @@
-"""Texts with an exact number of tokens, so that every subject computes the same amount."""
+"""Makes texts with an exact number of tokens, so that every measured program does the same amount of work."""
 
 import random
 from collections.abc import Callable
@@ -17,13 +17,13 @@ _SPECIAL = 2  # the sequence's first and last token
 
 
 def texts_of(tokens: int, count: int, seed: int) -> list[str]:
-    """Return `count` different texts of `tokens` tokens, the model's own first and last token included."""
+    """Return `count` different texts of `tokens` tokens each, including the two tokens that the model adds."""
     rng = random.Random(f"{seed}-{tokens}")  # noqa: S311 -- a fixed choice, not a secret
     return [" ".join(rng.choices(WORDS, k=tokens - _SPECIAL)) for _ in range(count)]
 
 
 def check_lengths(count_tokens: Callable[[str], int], lengths: set[int]) -> None:
-    """Check the texts' lengths with the model's own tokenizer.
+    """Check with the model's own tokenizer that generated texts have the wanted numbers of tokens.
 
     Raises:
         ValueError: the tokenizer splits the words differently, so lengths in the results would be wrong.

@@ -1,1 +1,1 @@
-"""A flood of requests to a real server, 30 % of them malformed, during which it must stay up and not grow."""
+"""Floods a real embedder with requests, 30 % of them malformed, and checks that it survives and uses no more memory."""

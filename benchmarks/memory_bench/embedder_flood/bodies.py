@@ -1,4 +1,4 @@
-"""The requests: valid ones, malformed ones from a list, and malformed ones generated from the OpenAPI description."""
+"""Makes the requests of the flood: valid ones, malformed ones from a list, and ones that violate the OpenAPI schema."""
 
 import json
 import random
@@ -64,7 +64,7 @@ _NO_JSON = [
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One POST to /v1/embeddings."""
+    """One POST request to /v1/embeddings."""
 
     body: bytes
     content_type: str
@@ -78,7 +78,7 @@ def requests(count: int, openapi: dict[str, Any], number: int) -> Iterator[Reque
     generated = malformed_by_schema(openapi, max(20, min(500, count // 10)))
     for _ in range(count):
         if rng.random() >= _MALFORMED_SHARE:
-            yield Request(_ordinary(rng), "application/json", malformed=False)
+            yield Request(_valid_body(rng), "application/json", malformed=False)
         elif rng.random() < 0.5:
             yield Request(rng.choice(by_hand), "application/json", malformed=True)
         else:
@@ -86,7 +86,7 @@ def requests(count: int, openapi: dict[str, Any], number: int) -> Iterator[Reque
 
 
 def malformed_by_hand() -> list[bytes]:
-    """Return the malformed bodies of the list: mistakes of programs, and what only an attacker sends."""
+    """Return the malformed bodies that are listed in this module: mistakes of programs, and attacks."""
     return [json.dumps(value).encode() for value in _WRONG_VALUES] + _NO_JSON
 
 
@@ -114,7 +114,7 @@ def malformed_by_schema(openapi: dict[str, Any], count: int) -> list[Request]:
     return found
 
 
-def _ordinary(rng: random.Random) -> bytes:
+def _valid_body(rng: random.Random) -> bytes:
     """Return a valid body: mostly short texts, rarely a long one, control characters or a megabyte in one line."""
     kind = rng.random()
     if kind < 0.002:

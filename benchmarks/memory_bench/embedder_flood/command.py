@@ -24,7 +24,7 @@ def embedder_flood(
     model: Annotated[Path, typer.Option(help="The model file to serve.")] = DEFAULT_MODEL_FILE,
     output: Annotated[Path | None, typer.Option(help="The file that the outcome is written to, as JSON.")] = None,
 ) -> None:
-    """Send requests, 30 % of them malformed, to a server process; exit status 1 if it fails, dies or grows.
+    """Send valid and malformed requests to an embedder; exit status 1 if it fails, dies or uses ever more memory.
 
     Example: python -m memory_bench embedder-flood --count 1000
     """

@@ -1,4 +1,4 @@
-"""Sends the requests and watches the memory of the server process."""
+"""Sends the requests of the flood and measures the memory of the server process before and after."""
 
 import asyncio
 import time
@@ -36,16 +36,16 @@ class Outcome:
 
     @property
     def passed(self) -> bool:
-        """Whether no status was 5xx except 503, every request was answered, and memory changed by at most 5 %."""
+        """Whether every request was answered, none with a 5xx status except 503, and memory changed by at most 5 %."""
         return not self.server_errors and not self.unanswered and abs(self.rss_change) <= _ALLOWED_GROWTH
 
     def as_dict(self) -> dict[str, object]:
-        """Return the fields, the growth and the verdict, for JSON."""
+        """Return all fields, the growth of memory and whether the flood passed, as a dictionary for JSON."""
         return asdict(self) | {"rss_change": round(self.rss_change, 4), "passed": self.passed}
 
 
 async def flood(url: str, pid: int, warm_up: Sequence[Request], measured: Sequence[Request]) -> Outcome:
-    """Send the warm-up, which fills pools and caches, then the measured requests, and compare memory after both."""
+    """Send the warm-up, which fills pools and caches, then the measured requests, and compare the memory after each."""
     process = psutil.Process(pid)
     await _send(url, warm_up)
     before = process.memory_info().rss
@@ -88,7 +88,7 @@ async def _work(client: httpx.AsyncClient, waiting: Iterator[Request], statuses:
 
 
 def _resident(process: psutil.Process) -> int:
-    """Return the resident bytes, or 0 where the process has died, so that the flood fails."""
+    """Return the resident memory in bytes, or 0 if the process has died, so that the flood does not pass."""
     try:
         return int(process.memory_info().rss)
     except psutil.NoSuchProcess:

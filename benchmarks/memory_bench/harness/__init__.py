@@ -1,1 +1,1 @@
-"""The harness: labelled sets, vectors, retrievers, runs over a set, and a report of each run."""
+"""The evaluation harness: labelled sets, vectors, retrievers, runs over a set, and a report of each run."""

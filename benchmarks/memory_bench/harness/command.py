@@ -15,7 +15,7 @@ from memory_bench.harness.set_report import compare_runs, write_results
 from memory_bench.harness.vectors import embed_dataset
 from memory_bench.postgres import BenchmarkDatabase
 from memory_bench.report import console
-from memory_recall.errors import MemoryIndexError
+from memory_recall import MemoryIndexError
 
 DATASET = Annotated[Path, typer.Argument(help="Directory with corpus.jsonl, queries.jsonl and qrels.jsonl.")]
 QRELS = Annotated[str, typer.Option(help="The judgements' file name.")]
@@ -31,7 +31,7 @@ def _load(directory: Path, qrels: str) -> Dataset:
 
 
 def validate(dataset: DATASET, qrels: QRELS = "qrels.jsonl") -> None:
-    """Check a set; the first problem is named by file and line.
+    """Check a labelled set; the first problem is named by file and line.
 
     Example: python -m memory_bench validate examples/homelab
     """
@@ -40,7 +40,7 @@ def validate(dataset: DATASET, qrels: QRELS = "qrels.jsonl") -> None:
 
 
 def stats(dataset: DATASET, qrels: QRELS = "qrels.jsonl") -> None:
-    """Describe a set in aggregate numbers, without a word of its text.
+    """Describe a labelled set in aggregate numbers, without a word of its text.
 
     Example: python -m memory_bench stats examples/homelab
     """
@@ -73,7 +73,9 @@ def run_retrievers(  # noqa: PLR0917  (typer makes options of them; nobody calls
     seed: Annotated[int, typer.Option(help="The seed of the resampling.")] = 0,
     qrels: QRELS = "qrels.jsonl",
 ) -> None:
-    """Run retrievers over a set; writes summaries, a report and results by question, ends with one line of JSON.
+    """Run retrievers over a labelled set; write summaries, a report and the results of each question.
+
+    The last line of output is JSON with recall@10 of each retriever.
 
     Example: python -m memory_bench run examples/homelab --retriever pg-bm25 --retriever sqlite-fts5
     """
@@ -101,7 +103,7 @@ def compare(
     measure: Annotated[str, typer.Option(help="The measure to compare.")] = "recall@10",
     seed: Annotated[int, typer.Option(help="The seed of the resampling.")] = 0,
 ) -> None:
-    """Say whether the second retriever is better than the first.
+    """Print by how much the second retriever is better than the first, with a confidence interval and a p value.
 
     Example: python -m memory_bench compare results/homelab/raw/pg-bm25.json results/homelab/raw/hybrid.json
     """

@@ -1,8 +1,8 @@
-"""A labelled set: corpus, questions and judgements, and the checks on reading it.
+"""Reads and checks a labelled set: corpus, questions and relevance judgements.
 
 A broken set gives numbers that look as plausible as others. So every mistake that the three files can have is searched
-for and named by file and line. Sensitive memories are left out on reading: they are never embedded, so a question about
-one could not be answered by every retriever.
+for and named by file and line. Sensitive memories are left out on reading: they are never embedded, so not every
+retriever could answer a question about them.
 """
 
 import hashlib
@@ -16,12 +16,12 @@ EVERYONE = "all"
 
 
 class DatasetError(Exception):
-    """A mistake in a file of the set; the message names file and line."""
+    """A file of the labelled set contains a mistake; the message names file and line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """One document of the corpus."""
+    """One document of the corpus; `scope` is the user whose memory it is, None if it names no user."""
 
     id: int
     content: str
@@ -36,7 +36,7 @@ class Memory:
 class Query:
     """One question; `scope` is the user whose memories are searched, None for the whole corpus.
 
-    `overlap` is the set's own label for how many of the question's words the answer contains, "" where it has none.
+    `overlap` is the set's own label for how many of the question's words the answer contains, "" if it has no label.
     """
 
     query_id: str
@@ -49,7 +49,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """A set that has been checked; `digest` is the SHA-256 of its three files."""
+    """A labelled set that has been checked; `digest` is the SHA-256 of its three files."""
 
     name: str
     memories: tuple[Memory, ...]
@@ -59,12 +59,12 @@ class Dataset:
 
     @property
     def strata(self) -> list[str]:
-        """The strata's names."""
+        """The names of the set's strata, sorted."""
         return sorted({query.stratum for query in self.queries})
 
 
 def load_dataset(directory: Path, *, judgements: str = "qrels.jsonl") -> Dataset:
-    """Read `corpus.jsonl`, `queries.jsonl` and the judgements.
+    """Read and check `corpus.jsonl`, `queries.jsonl` and the file of relevance judgements.
 
     Raises:
         DatasetError: a file is missing or malformed, or the three do not fit together.

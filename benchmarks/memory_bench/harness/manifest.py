@@ -1,4 +1,4 @@
-"""What a result depends on, written beside it, so that a table can be made again or a difference explained."""
+"""Records what a benchmark result depends on, so that it can be reproduced or a difference be explained."""
 
 import importlib.metadata
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ _DISTRIBUTIONS = ("memory-recall", "numpy", "asyncpg", "pgvector", "pixeltable-p
 
 
 def manifest(dataset: Dataset, *, seed: int, options: Mapping[str, object]) -> dict[str, object]:
-    """Versions, digests, seed and options of a run."""
+    """Return the versions, digests, seed and options of a run, as a dictionary for JSON."""
     return {
         "made_at": now(),
         "dataset": {

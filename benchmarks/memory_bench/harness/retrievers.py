@@ -1,8 +1,8 @@
-"""Retrievers: what the harness expects of one, and those that come with it.
+"""Retrievers: the interface that the harness expects, and the built-in ones.
 
-A retriever is anything with `retrieve(query, k)`, or a plain function of the same arguments. If it also has
-`retrieve_in(query, k, scope)`, questions with a scope go there. Otherwise it ranks the whole corpus and the harness
-keeps the rows of the scope, which is fair to its ranking though not to its speed.
+A retriever is an object with a method `retrieve(query, k)`, or a plain function of the same arguments. If it also has
+`retrieve_in(query, k, scope)`, the harness calls that for questions with a scope. Otherwise the retriever ranks the
+whole corpus and the harness keeps the rows of the scope, which is fair to its ranking though not to its speed.
 """
 
 import importlib
@@ -17,11 +17,7 @@ from memory_bench.harness.dataset import Dataset, Memory
 from memory_bench.harness.sqlite_schema import create_schema
 from memory_bench.harness.vectors import EmbeddedSet
 from memory_bench.postgres import BenchmarkDatabase
-from memory_recall.integrations.sqlite import SqliteRecall
-from memory_recall.search.fusion import Fusion
-from memory_recall.search.hybrid_recall import HybridRecall
-from memory_recall.search.query import EmbeddedQuery, Lexical, Mode, RecallQuery
-from memory_recall.search.sql.filters import Filters
+from memory_recall import EmbeddedQuery, Filters, Fusion, HybridRecall, Lexical, Mode, RecallQuery, SqliteRecall
 
 _TIME_BUDGET = 60.0  # seconds; what is measured here is quality
 _GIN, _HNSW = "idx_memories_search", "idx_memories_embedding"
@@ -30,15 +26,15 @@ _SQLITE_COLUMNS = "id, content, category, tags, expanded_keywords, importance, u
 
 @runtime_checkable
 class Retriever(Protocol):
-    """The one method that every retriever has."""
+    """The interface of a retriever; `retrieve` is the only method that every retriever has."""
 
     def retrieve(self, query: str, k: int) -> list[int]:
-        """Return at most `k` ids, best first."""
+        """Return the ids of at most `k` memories, best first."""
         ...
 
 
 class RetrieverAdapter:
-    """Gives any retriever the whole interface that the harness calls."""
+    """A wrapper that gives any retriever the whole interface that the harness calls."""
 
     def __init__(self, wrapped: Retriever | Callable[[str, int], list[int]], *, name: str | None = None) -> None:
         self._wrapped: Any = wrapped
@@ -49,18 +45,18 @@ class RetrieverAdapter:
         self._scopes: dict[int, str | None] = {}
 
     def build_index(self, corpus: Sequence[Memory]) -> None:
-        """Let the retriever index the corpus, if it can."""
+        """Let the retriever index the corpus, if it has a method for that."""
         self._scopes = {memory.id: memory.scope for memory in corpus}
         if hasattr(self._wrapped, "build_index"):
             self._wrapped.build_index(corpus)
 
     def index_size_bytes(self) -> int | None:
-        """Return the size of the index in bytes, None where the retriever does not know it."""
+        """Return the size of the retriever's index in bytes, or None if the retriever does not report it."""
         size = getattr(self._wrapped, "index_size_bytes", None)
         return None if size is None else int(size())
 
     def retrieve(self, query: str, k: int, scope: str | None) -> list[int]:
-        """Return at most `k` ids of the scope, best first; None stands for the whole corpus."""
+        """Return the ids of at most `k` memories of the scope, best first; the scope None is the whole corpus."""
         if scope is None:
             return self._retrieve(query, k)[:k]
         if hasattr(self._wrapped, "retrieve_in"):
@@ -69,16 +65,16 @@ class RetrieverAdapter:
         return [one for one in everything if self._scopes.get(one) == scope][:k]
 
     def close(self) -> None:
-        """Close the retriever, if it can be closed."""
+        """Close the retriever, if it has a method for that."""
         if hasattr(self._wrapped, "close"):
             self._wrapped.close()
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One setting of the recall library: which legs take part, and how they are fused.
+    """One setting of the recall library: which legs take part, and how their results are fused.
 
-    `exact` compares the query with every vector instead of searching the HNSW index.
+    With `exact` the query is compared with every vector instead of searching the HNSW index.
     """
 
     mode: Mode
@@ -113,9 +109,9 @@ VARIANTS: Mapping[str, Variant] = {
 
 
 class PostgresRetriever:
-    """The recall library in one of its settings, over a database that all settings share.
+    """A retriever that runs the recall library in one setting, on a database that all settings share.
 
-    `vectors` holds the embedded query of each question's text.
+    `vectors` maps the text of each question to its embedding.
     """
 
     def __init__(
@@ -146,11 +142,11 @@ class PostgresRetriever:
         return self._database.size_of(*self._variant.indexes) if self._variant.indexes else 0
 
     def retrieve(self, query: str, k: int) -> list[int]:
-        """Return at most `k` ids, best first."""
+        """Return the ids of at most `k` memories of the whole corpus, best first."""
         return self._search(query, k, None)
 
     def retrieve_in(self, query: str, k: int, scope: str) -> list[int]:
-        """Return at most `k` ids of one user's memories, best first."""
+        """Return the ids of at most `k` memories of one user, best first."""
         return self._search(query, k, scope)
 
     def _search(self, query: str, k: int, scope: str | None) -> list[int]:
@@ -169,20 +165,20 @@ class PostgresRetriever:
         return result.ids
 
     def close(self) -> None:
-        """End the recall's background work; the shared database stays open."""
+        """End the background work of the recall library; the shared database stays open."""
         if self._recall is not None:
             self._database.wait(self._recall.close())
 
 
 class _FtsIndex:
-    """A full-text index of SQLite in memory."""
+    """A SQLite database in memory with a full-text index of the corpus."""
 
     def __init__(self) -> None:
         self._connection = sqlite3.connect(":memory:")
         create_schema(self._connection)
 
     def build_index(self, corpus: Sequence[Memory]) -> None:
-        """Fill the table, whose triggers fill the index."""
+        """Insert the corpus into the table, whose triggers fill the full-text index."""
         self._connection.executemany(
             f"INSERT INTO memories ({_SQLITE_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)",  # noqa: S608  (our own column list)
             [
@@ -193,40 +189,46 @@ class _FtsIndex:
         self._connection.commit()
 
     def index_size_bytes(self) -> int:
-        """Return the size of table and index in bytes; SQLite stores both in one file."""
+        """Return the size of table and index together in bytes; SQLite stores both in one file."""
         pages, size = (self._connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("page_count", "page_size"))
         return int(pages * size)
 
     def close(self) -> None:
-        """Close the database, which deletes the index."""
+        """Close the in-memory database, which deletes it."""
         self._connection.close()
 
 
 class SqliteModeRetriever(_FtsIndex):
-    """What SQLite mode does: rows that match all words, then rows that match any, by bm25 blended with importance."""
+    """A retriever that runs the library's SQLite mode.
+
+    It returns rows that match all words, then rows that match any word, each ordered by bm25 blended with importance.
+    """
 
     name = "sqlite-fts5"
 
     def retrieve(self, query: str, k: int) -> list[int]:
-        """Return at most `k` ids, best first."""
+        """Return the ids of at most `k` memories of the whole corpus, best first."""
         return SqliteRecall(self._connection).recall(RecallQuery(query, limit=k)).ids
 
     def retrieve_in(self, query: str, k: int, scope: str) -> list[int]:
-        """Return at most `k` ids of one user's memories, best first."""
+        """Return the ids of at most `k` memories of one user, best first."""
         return SqliteRecall(self._connection).recall(RecallQuery(query, filters=Filters(user_id=scope), limit=k)).ids
 
 
 class SqliteOrRetriever(_FtsIndex):
-    """Rows that match any word, by bm25 alone: how the documentation of SQLite mode once described it."""
+    """A retriever of rows that match any word of the question, ordered by SQLite's bm25 alone.
+
+    The documentation of SQLite mode once described that mode so.
+    """
 
     name = "sqlite-fts5-or"
 
     def retrieve(self, query: str, k: int) -> list[int]:
-        """Return at most `k` ids, best first."""
+        """Return the ids of at most `k` memories of the whole corpus, best first."""
         return self._matching(query, k, None)
 
     def retrieve_in(self, query: str, k: int, scope: str) -> list[int]:
-        """Return at most `k` ids of one user's memories, best first."""
+        """Return the ids of at most `k` memories of one user, best first."""
         return self._matching(query, k, scope)
 
     def _matching(self, query: str, k: int, scope: str | None) -> list[int]:
@@ -252,10 +254,10 @@ BUILT_IN = (*_SQLITE, *VARIANTS)
 def make_retriever(
     name: str, dataset: Dataset, database: BenchmarkDatabase, embedded: EmbeddedSet | None
 ) -> RetrieverAdapter:
-    """Make a retriever from its built-in name, or from `package.module:Attribute`.
+    """Make a retriever from the name of a built-in one, or from `package.module:Attribute`.
 
     Raises:
-        typer.BadParameter: nothing has that name, or the retriever needs vectors and `embedded` is None.
+        typer.BadParameter: there is no such retriever, or it needs vectors and `embedded` is None.
     """
     if name in _SQLITE:
         return RetrieverAdapter(_SQLITE[name]())

@@ -1,4 +1,4 @@
-"""Runs one retriever over one set and measures it: scores by question, latency, build time and index size."""
+"""Runs one retriever over one labelled set and measures scores of each question, latency, build time and index size."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """One retriever's results on one set."""
+    """The results of one retriever on one labelled set."""
 
     retriever: str
     dataset: str
@@ -37,21 +37,21 @@ class RunResult:
     index_bytes: int | None
 
     def means(self, stratum: str | None = None) -> dict[str, float]:
-        """Return each measure's mean over all questions, or over those of one stratum."""
+        """Return the mean of each measure over all questions, or over the questions of one stratum."""
         chosen = [answer.scores for answer in self.answers if stratum in {None, answer.stratum}]
         return {name: float(np.mean([scores[name] for scores in chosen])) for name in measures.MEASURES}
 
     def latency(self) -> dict[str, float]:
-        """Return the median and the 95th percentile of a question's time, in milliseconds."""
+        """Return the median and the 95th percentile of the time of a question, in milliseconds."""
         times = [answer.milliseconds for answer in self.answers]
         return {"p50": float(np.percentile(times, 50)), "p95": float(np.percentile(times, 95))}
 
     def scores(self, measure: str, stratum: str | None = None) -> dict[str, float]:
-        """Return one measure by question, over all questions or those of one stratum."""
+        """Return one measure of each question, by question id, for all questions or for those of one stratum."""
         return {answer.query_id: answer.scores[measure] for answer in self.answers if stratum in {None, answer.stratum}}
 
     def summary(self) -> dict[str, object]:
-        """Return everything that is not by question, for a file."""
+        """Return means, latency, build time and index size, as a dictionary for JSON."""
         strata = sorted({answer.stratum for answer in self.answers})
         return {
             "retriever": self.retriever,
@@ -64,12 +64,12 @@ class RunResult:
         }
 
     def by_question(self) -> dict[str, object]:
-        """Return the summary and every question's result, ids and scores without any text, for a file."""
+        """Return the summary and the ids and scores of every question, without any text, as a dictionary for JSON."""
         return {**self.summary(), "answers": [asdict(answer) for answer in self.answers]}
 
 
 def run(retriever: RetrieverAdapter, dataset: Dataset) -> RunResult:
-    """Build the index, search for every question once, and close the retriever; a progress bar shows how far it is."""
+    """Build the index, search once for every question, and close the retriever; a progress bar shows the progress."""
     try:
         started = time.perf_counter()
         retriever.build_index(dataset.memories)

@@ -1,4 +1,4 @@
-"""The report of the runs over one set: tables with significance, two charts, and the files that hold them."""
+"""Writes the report of the runs over one labelled set: tables with significance, two charts, and JSON files."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +14,7 @@ _PLOTTED = "recall@10"
 def write_results(
     directory: Path, results: Sequence[RunResult], manifest: dict[str, object], *, baseline: str, seed: int
 ) -> None:
-    """Write summary, manifest, report and charts, and the results by question to a folder that git ignores."""
+    """Write summary, manifest, report and charts; the results of each question go to a folder that git ignores."""
     for result in results:
         write_json(directory / RAW / f"{result.retriever.replace(':', '.')}.json", result.by_question())
     write_json(directory / "summary.json", [result.summary() for result in results])
@@ -27,10 +27,10 @@ def write_results(
 def compare_runs(
     first: RunResult, second: RunResult, measure: str, *, seed: int, stratum: str | None = None
 ) -> Comparison:
-    """Compare the second retriever with the first on all questions, or on those of one stratum.
+    """Compare the second run with the first in one measure, on all questions or on those of one stratum.
 
     Raises:
-        ValueError: they did not answer the same questions.
+        ValueError: the two runs did not answer the same questions.
     """
     before, after = first.scores(measure, stratum), second.scores(measure, stratum)
     if before.keys() != after.keys():
@@ -40,7 +40,7 @@ def compare_runs(
 
 
 def markdown(results: Sequence[RunResult], *, baseline: str, seed: int) -> str:
-    """Return the report: all questions, each stratum, and each retriever against the baseline."""
+    """Return the report as Markdown: all questions, each stratum, and each retriever against the baseline."""
     sections = {
         "All questions": _overall(results),
         f"{_PLOTTED} by stratum": _strata(results),
@@ -90,7 +90,7 @@ def _significance(results: Sequence[RunResult], baseline: str, seed: int) -> lis
 
 
 def plots(results: Sequence[RunResult], directory: Path) -> list[Path]:
-    """Draw quality against latency, and quality by stratum; returns the paths of both charts."""
+    """Draw a chart of quality against latency and one of quality by stratum; return the paths of both."""
     paths = [directory / "quality-latency.svg", directory / "strata.svg"]
     with chart(paths[0], size=(6, 4)) as axes:
         for result in results:

@@ -1,10 +1,10 @@
-"""Tables of a local SQLite store in the memory API's shape, for benchmarks and tests; the library only reads them."""
+"""Creates the tables of a local SQLite store as the memory API lays them out, for benchmarks and tests."""
 
 import sqlite3
 
 
 def create_schema(connection: sqlite3.Connection) -> None:
-    """Create the table and its FTS5 index where there are none."""
+    """Create the table `memories`, its FTS5 index and triggers, unless they exist."""
     connection.executescript(
         """
         CREATE TABLE IF NOT EXISTS memories (

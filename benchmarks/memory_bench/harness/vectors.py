@@ -1,7 +1,7 @@
-"""Vectors of a set's texts from an embedder, kept on disk, since embedding takes most of a run's time.
+"""Embeds the texts of a labelled set and caches the vectors on disk, since embedding takes most of a run's time.
 
-The cache's key is made of the model file's digest (its name where the service knows no digest), the kind of text and
-the texts themselves, so a vector is never taken for another model's.
+The cache key is made of the digest of the model file (or the model's name if the embedder reports no digest), the kind
+of text and the texts themselves, so a vector is never taken for another model's.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from rich.progress import Progress
 from memory_bench.harness.dataset import Dataset
 from memory_bench.report import console
 from memory_bench.servers import CACHE
-from memory_recall.embedding.client import EmbedderClient
+from memory_recall import EmbedderClient
 from memory_recall.embedding.wire import Vectors
 
 _BATCH = 32
@@ -24,7 +24,7 @@ _SHARD = 512  # texts in one file of the cache: what a run that is stopped loses
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedSet:
-    """The vectors of a set's memories and queries, each (count, dimensions), in the set's order."""
+    """The vectors of a set's memories and queries: arrays of shape (count, dimensions), in the set's order."""
 
     model: str
     memories: Vectors
@@ -32,7 +32,7 @@ class EmbeddedSet:
 
 
 class VectorCache:
-    """Embeds a text once and finds its vector on disk from then on."""
+    """A cache of vectors on disk; texts whose vectors are not in it are embedded."""
 
     def __init__(self, client: EmbedderClient, directory: Path, progress: Callable[[int], None]) -> None:
         self._client = client
@@ -40,7 +40,7 @@ class VectorCache:
         self._progress = progress
 
     async def embed(self, memories: Sequence[str], queries: Sequence[str]) -> EmbeddedSet:
-        """Return the vectors of both, from disk where they are known.
+        """Return the vectors of memories and queries, from disk if they are cached.
 
         Raises:
             MemoryIndexError: the embedder returned no vectors.
@@ -80,7 +80,7 @@ class VectorCache:
 
 
 async def embed_dataset(dataset: Dataset, url: str) -> EmbeddedSet:
-    """Return the vectors of a set, with a progress bar.
+    """Return the vectors of a labelled set, from the cache or the embedder at `url`; a progress bar is shown.
 
     Raises:
         MemoryIndexError: the embedder at `url` returned no vectors.

@@ -1,1 +1,1 @@
-"""Latency of the read path as the table grows, beside the plain design that it replaces."""
+"""Measures the latency of recall as the table grows, beside the plain design that recall replaces."""

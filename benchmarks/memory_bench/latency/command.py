@@ -1,4 +1,4 @@
-"""The command `latency`: times recall beside the plain design as the table grows."""
+"""The command `latency`: times recall and the plain design at several table sizes."""
 
 import asyncio
 import json
@@ -28,7 +28,7 @@ def latency(  # noqa: PLR0917  (typer makes options of them; nobody calls this b
     cache: Annotated[Path, typer.Option(help="Where the databases are kept between runs.")] = CACHE / "latency",
     build_only: Annotated[bool, typer.Option("--build-only", help="Only fill the databases.")] = False,
 ) -> None:
-    """Time recall beside the plain design as the table grows; ends with one line of JSON.
+    """Time recall and the plain design at several table sizes; the last line of output is JSON.
 
     All three sizes need 12 GB of disk, and half an hour at the first run.
 

@@ -1,7 +1,8 @@
 """Times our recall and the plain design on the same questions, in blocks and in alternating order.
 
-In production a server runs one design only. If both took turns at every question, each would lose what the other had
-just displaced from the processor caches and from the buffers of Postgres. So each design gets a block of questions.
+In production a server runs one design only. If the designs alternated after each question, each would lose what the
+other had just displaced from the processor caches and from the buffers of Postgres. So each design gets a block of
+questions.
 """
 
 import time
@@ -17,11 +18,7 @@ from memory_bench.latency import plain_design
 from memory_bench.latency.store import MODEL, Built
 from memory_bench.latency.synthetic import Questions, Synthetic
 from memory_bench.latency.unbounded_bm25 import UnboundedBm25
-from memory_recall.embedding.client import EmbedderClient
-from memory_recall.search.fusion import Fusion
-from memory_recall.search.hybrid_recall import HybridRecall
-from memory_recall.search.query import EmbeddedQuery, Mode, RecallQuery
-from memory_recall.search.sql.filters import Filters
+from memory_recall import EmbeddedQuery, EmbedderClient, Filters, Fusion, HybridRecall, Mode, RecallQuery
 
 _PAGE = 10
 _TIME_BUDGET = 60.0  # seconds; a slow recall is to be timed, not refused
@@ -35,7 +32,7 @@ ONE_CONNECTION = "ours, one connection"
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The milliseconds of one arm, by question."""
+    """The times of one compared configuration (`arm`) in milliseconds, one for each question."""
 
     arm: str
     milliseconds: tuple[float, ...]
@@ -46,7 +43,7 @@ class Measured:
 
 
 async def measure(built: Built, count: int) -> list[Measured]:
-    """Time every arm on `count` questions; a block of questions goes to all arms before the next block."""
+    """Time every configuration on `count` questions; each block of questions goes to all configurations in turn."""
     questions = Synthetic().questions(built.rows, count + _BLOCK)
     async with AsyncExitStack() as stack:
         pool: Any = await stack.enter_async_context(asyncpg.create_pool(built.dsn, min_size=2, max_size=2))
@@ -79,7 +76,7 @@ async def _timed(arm: Callable[[int], Awaitable[object]], number: int) -> float:
 
 
 async def _warm_up(recall: HybridRecall, questions: Questions) -> None:
-    """Recall untimed questions; the plain design profits as much, since it reads the same index and table."""
+    """Recall questions without timing them, which fills caches for recall and for the plain design alike."""
     for text, vector in zip(questions.texts, questions.vectors, strict=True):
         await recall.recall(RecallQuery(text, limit=_PAGE, vector=EmbeddedQuery(vector.tolist(), MODEL)))
 
@@ -128,7 +125,7 @@ def _arms(
 
 
 async def index_recall(built: Built, count: int) -> dict[str, float]:
-    """Return the mean share of the fifty nearest rows that the dense leg finds, over all rows and within one user's."""
+    """Return the mean recall@50 of the dense leg against exact search, over all rows and over one user's rows."""
     questions = Synthetic().questions(built.rows, count, stream=1)
     pool: Any = await asyncpg.create_pool(built.dsn, min_size=1, max_size=1)
     recall = HybridRecall(pool, time_budget=_TIME_BUDGET)
@@ -162,7 +159,7 @@ async def _exact(pool: Any, vector: Sequence[float], user: str | None) -> list[i
 
 
 async def lexical_overlap(built: Built, count: int) -> float:
-    """Return the mean share of the ten best rows of an unbounded BM25 that the bounded lexical leg returns."""
+    """Return the mean share of the ten best rows by an unbounded BM25 that the bounded lexical leg returns."""
     questions = Synthetic().questions(built.rows, count, stream=1)
     unbounded = UnboundedBm25(built.rows)
     pool: Any = await asyncpg.create_pool(built.dsn, min_size=1, max_size=1)

@@ -7,7 +7,7 @@ nearest-neighbour query with pgvector's defaults. Both are fused by reciprocal r
 from typing import Any
 
 from memory_bench.reference_fusion import Candidate, fuse
-from memory_recall.search.fusion import Fusion
+from memory_recall import Fusion
 
 _DEPTH = 50
 _FUSION = Fusion(method="rrf", k=60)
@@ -23,7 +23,7 @@ SELECT {_COLUMNS}, 1 - (embedding <=> $1::real[]::halfvec) AS similarity
 
 
 async def recall(pool: Any, text: str, vector: list[float], limit: int) -> list[int]:  # noqa: ANN401  (asyncpg's pool)
-    """Return the ids of the first `limit` rows."""
+    """Return the ids of the first `limit` rows by the plain design, best first."""
     async with pool.acquire() as connection:
         lexical = await connection.fetch(_LEXICAL, text)
         dense = await connection.fetch(_DENSE, vector)

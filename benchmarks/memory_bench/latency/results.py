@@ -1,4 +1,4 @@
-"""The results of the latency benchmark: percentiles, a table, a chart of growth, and one line of figures."""
+"""Writes the results of the latency benchmark: percentiles, a table, a chart of growth, and the main figures."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -14,9 +14,10 @@ _SHOWN = ("ours", "plain")
 
 @dataclass(frozen=True, slots=True)
 class SizeResult:
-    """The measurements of one size.
+    """The measurements at one table size; `arms` holds the times of the compared configurations.
 
-    `ann_recall` is the index's recall@50 by filter, `or_overlap` the share of an unbounded BM25's ten best rows.
+    `ann_recall` is recall@50 of the HNSW index by filter. `or_overlap` is the share of the ten best rows by an
+    unbounded BM25 that the lexical leg returns.
     """
 
     rows: int
@@ -26,17 +27,17 @@ class SizeResult:
     build_seconds: Mapping[str, float]
 
     def p(self, arm: str, percent: float) -> float:
-        """Return a percentile of one arm's times in milliseconds; `percent` is from 0 to 100."""
+        """Return a percentile of one configuration's times in milliseconds; `percent` is from 0 to 100."""
         return self._arm(arm).percentile(percent)
 
     @property
     def stopped_adds(self) -> float:
-        """The milliseconds that a stopped embedder adds to a lexical recall, as the median over the same questions."""
+        """The milliseconds that a stopped embedder adds to a lexical recall: the median over the same questions."""
         pairs = zip(self._arm(EMBEDDER_STOPPED).milliseconds, self._arm(LEXICAL_ONLY).milliseconds, strict=True)
         return median(stopped - lexical for stopped, lexical in pairs)
 
     def summary(self) -> dict[str, object]:
-        """Return percentiles of the times in milliseconds, and everything else, for a file."""
+        """Return all fields as a dictionary for JSON, with percentiles in place of the single times."""
         arms = [
             {"arm": one.arm, **{f"p{percent}": round(one.percentile(percent), 3) for percent in (50, 95, 99)}}
             for one in self.arms
@@ -48,7 +49,7 @@ class SizeResult:
 
 
 def figures(results: Sequence[SizeResult]) -> dict[str, float]:
-    """Return the figures that are judged; ratios are ours over the other."""
+    """Return the benchmark's main figures; a ratio is our time divided by the plain design's."""
     by_rows = {one.rows: one for one in results}
     found = {}
     if LARGE in by_rows:
@@ -65,7 +66,7 @@ def figures(results: Sequence[SizeResult]) -> dict[str, float]:
 
 
 def table(results: Sequence[SizeResult]) -> str:
-    """Return a Markdown table of medians and 95th percentiles."""
+    """Return a Markdown table of the median and 95th percentile of every configuration at every table size."""
     arms = [one.arm for one in results[0].arms]
     rows = [["rows", *(f"{arm}: p50 / p95 ms" for arm in arms), "index recall@50", "BM25 top-10 overlap"]]
     for one in results:
@@ -76,7 +77,7 @@ def table(results: Sequence[SizeResult]) -> str:
 
 
 def write(results: Sequence[SizeResult], directory: Path) -> None:
-    """Write percentiles, table and chart, and every time to a folder that git ignores."""
+    """Write figures, table and chart; the single times go to a folder that git ignores."""
     kept = {
         "made_at": now(),
         "machine": machine(),
@@ -90,7 +91,7 @@ def write(results: Sequence[SizeResult], directory: Path) -> None:
 
 
 def plot(results: Sequence[SizeResult], path: Path) -> None:
-    """Draw milliseconds against rows, both logarithmic."""
+    """Draw the times against the number of rows, both on logarithmic axes."""
     rows = [one.rows for one in results]
     with chart(path, size=(6.4, 4.2)) as axes:
         for arm, colour in zip(_SHOWN, ("tab:blue", "tab:orange"), strict=True):

@@ -1,4 +1,4 @@
-"""The databases of the latency benchmark, one for each size, which are kept in the cache between runs.
+"""Fills the databases of the latency benchmark, one for each table size, and keeps them in the cache between runs.
 
 Each is migrated by our own migrations and filled by COPY. A million rows take about twenty minutes on two cores, most
 of them for the HNSW index. A run that was interrupted is continued.
@@ -38,7 +38,7 @@ _COLUMNS = ["id", "content", "category", "importance", "user_id", "embedding"]
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A filled database, and the seconds of each step of filling it."""
+    """A filled database, and the seconds that each step of filling it took."""
 
     rows: int
     dsn: str
@@ -46,7 +46,7 @@ class Built:
 
 
 async def build(server: MeasuredServer, rows: int, say: Callable[[str], None]) -> Built:
-    """Fill the database of this many rows, or continue where an earlier run ended.
+    """Fill the database of `rows` rows, or continue where an earlier run was interrupted.
 
     Raises:
         ValueError: `rows` is no multiple of the block size, 5,000.

@@ -1,12 +1,12 @@
-"""Synthetic memories of any number with the statistics of real ones, the same for the same seed.
+"""Makes any number of synthetic memories with the statistics of real ones, reproducibly from a fixed seed.
 
 The cost of recall depends on how often words occur and on how crowded the vectors are, so these two are modelled.
 
-Words follow the Zipf-Mandelbrot law; the commonest ranks are English stop words, as in English, so Postgres drops about
-half of the words of a text and its lexemes have the long tail of real ones. The other words are made up of consonants,
-so that the stemmer leaves them alone and every word is one lexeme.
+Word frequencies follow the Zipf-Mandelbrot law. The commonest words are English stop words, so Postgres drops about
+half of the words of a text, as it does in English, and the lexemes have the long tail of real ones. The other words are
+made up of consonants, so that the stemmer leaves them alone and every word is one lexeme.
 
-Vectors lie around topics, with variances that fall off with a power of the dimension's number. The exponent is chosen
+Vectors lie around topics, and their variance falls off with a power of the dimension's number. The exponent is chosen
 so that the local dimensionality (maximum likelihood over fifty neighbours) of a few thousand of them is that of the
 all-MiniLM-L6-v2 vectors of the public sets. Independent random vectors would not do: in 1,024 dimensions they are all
 equally far from each other.
@@ -46,17 +46,17 @@ _STOP_WORDS = (  # noqa: SIM905  (as a list it would fill a page)
 
 @dataclass(frozen=True, slots=True)
 class Questions:
-    """Texts and unit vectors (count, 1024) of questions, each drawn from one row."""
+    """The texts and unit vectors of questions, each made from one row; vectors have the shape (count, 1024)."""
 
     texts: list[str]
     vectors: Floats
 
 
 class Synthetic:
-    """The texts, vectors and importance of rows by block, and questions about them."""
+    """A generator of the texts, vectors and importance of rows, block by block, and of questions about them."""
 
     def words(self, block: int) -> Integers:
-        """Return the frequency ranks of the words of one block's texts, shape (BLOCK, WORDS_PER_TEXT)."""
+        """Return the words of one block's texts as frequency ranks from 0, shape (BLOCK, WORDS_PER_TEXT)."""
         chance = np.random.default_rng([SEED, 1, block])
         drawn: Integers = np.searchsorted(self._cumulative, chance.random((BLOCK, WORDS_PER_TEXT)))
         return drawn
@@ -73,13 +73,13 @@ class Synthetic:
         return _unit(np.sqrt(_TOPIC_SHARE) * self._centres[topics] + np.sqrt(1 - _TOPIC_SHARE) * noise)
 
     def lexemes(self, block: int) -> Integers:
-        """Return the words of one block's texts as numbers, -1 for stop words, shape (BLOCK, WORDS_PER_TEXT)."""
+        """Return the words of one block's texts as word numbers, -1 for stop words, shape (BLOCK, WORDS_PER_TEXT)."""
         numbers: Integers = np.maximum(self.words(block) - len(_STOP_WORDS), -1)
         return numbers
 
     @property
     def numbers(self) -> dict[str, int]:
-        """The number of every word that is not a stop word."""
+        """The word number of every word that is not a stop word, as `lexemes` uses it."""
         return {word: number for number, word in enumerate(self._spelt[len(_STOP_WORDS) :])}
 
     def importance(self, block: int) -> Floats:
@@ -87,7 +87,7 @@ class Synthetic:
         return np.random.default_rng([SEED, 3, block]).random(BLOCK, dtype=np.float32)
 
     def questions(self, rows: int, count: int, *, stream: int = 0) -> Questions:
-        """Return `count` questions about the first `rows` rows: ten words of a row, and a vector near its own."""
+        """Return `count` questions about the first `rows` rows: ten words of one row, and a vector near that row's."""
         chance = np.random.default_rng([SEED, 4, stream])
         blocks = chance.choice(rows // BLOCK, min(rows // BLOCK, _QUESTION_BLOCKS), replace=False).tolist()
         words = {block: self.words(block) for block in blocks}

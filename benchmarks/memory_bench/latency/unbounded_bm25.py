@@ -1,7 +1,7 @@
-"""BM25 over all synthetic rows, which shows what the candidate budget of the lexical leg costs.
+"""Computes BM25 over all synthetic rows, to measure what the candidate budget of the lexical leg costs.
 
 The texts are made again from their seed, so nothing is read from the database. A row that the bounded leg returns
-counts as right when its exact score reaches that of the tenth best row, because rows of equal score are as good.
+counts as right if its exact score is at least that of the tenth best row, because rows of equal score are as good.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ _TOP = 10
 
 
 class UnboundedBm25:
-    """BM25 scores of every synthetic row; rows are numbered from one as in the database."""
+    """The BM25 scores of every synthetic row; rows are numbered from one, as their ids in the database are."""
 
     def __init__(self, rows: int) -> None:
         synthetic = Synthetic()
@@ -30,7 +30,7 @@ class UnboundedBm25:
         self._damping: Scores = K1 * (1 - B + B * lengths / lengths.mean())
 
     def overlap(self, text: str, given: Sequence[int]) -> float:
-        """Return the share of the ten best rows that are among the first ten of `given`."""
+        """Return the share of the ten best rows that are among the first ten ids of `given`."""
         scores = self.scores(text)
         wanted = min(_TOP, int(np.count_nonzero(scores)))
         if not wanted:
@@ -40,7 +40,7 @@ class UnboundedBm25:
         return right / wanted
 
     def scores(self, text: str) -> Scores:
-        """Return the score of every row, shape (rows,)."""
+        """Return the BM25 score of every row for a question; the shape is (rows,)."""
         rows = len(self._words)
         total: Scores = np.zeros(rows)
         for word in {self._numbers[one] for one in text.split() if one in self._numbers}:

@@ -1,1 +1,1 @@
-"""Recall on every labelled set: every leg, every way of fusing, on evidence that is gathered once."""
+"""Measures recall on every labelled set, for each leg and many ways of fusion, on evidence that is gathered once."""

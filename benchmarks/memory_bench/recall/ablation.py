@@ -1,4 +1,4 @@
-"""An ablation of hybrid recall: recall with and without each of its legs.
+"""An ablation of hybrid recall: ranks the memories for each question with and without each leg.
 
 Configuration A has the lexical, the dense and an entity leg, B the lexical and the dense leg, C the dense leg alone, D
 the lexical leg alone, each with and without the importance prior. In A the entity leg adds a fifth to the fused score.
@@ -10,15 +10,15 @@ from dataclasses import replace
 from memory_bench.recall.entities import EntityLeg
 from memory_bench.recall.evidence import Evidence
 from memory_bench.reference_fusion import Candidate, fuse
+from memory_recall import Fusion
 from memory_recall.evaluation import measures
-from memory_recall.search.fusion import Fusion
 
 CONFIGURATIONS = {"A": "lexical, dense, entities", "B": "lexical, dense", "C": "dense", "D": "lexical"}
 ENTITY_SHARE = 0.2  # weight of the entity score beside a fused score of at most one
 
 
 def rankings(evidence: Sequence[Evidence], entities: EntityLeg, *, importance: bool) -> Mapping[str, list[list[int]]]:
-    """Return the first ten ids of every question under every configuration."""
+    """Return, for every configuration, the first ten ids of every question."""
     fusion = Fusion(importance=importance)
     found: dict[str, list[list[int]]] = {name: [] for name in CONFIGURATIONS}
     for one in evidence:

@@ -1,4 +1,4 @@
-"""The command `recall`: every set and every table of the recall report."""
+"""The command `recall`: measures every labelled set and writes the recall report."""
 
 import json
 import tempfile
@@ -27,7 +27,7 @@ from memory_bench.recall.settings import settings
 from memory_bench.recall.tables import SetMeasurements, figures, write
 from memory_bench.report import console
 from memory_bench.servers import DEFAULT_MODEL_FILE, ServerDidNotStartError, memory_embedder
-from memory_recall.errors import MemoryIndexError
+from memory_recall import MemoryIndexError
 
 RETRIEVERS = (
     "sqlite-fts5",
@@ -53,7 +53,7 @@ def recall(
     model_file: Annotated[Path, typer.Option(help="GGUF file of all-MiniLM-L6-v2.")] = DEFAULT_MODEL_FILE,
     seed: Annotated[int, typer.Option(help="The seed of the resampling.")] = 0,
 ) -> None:
-    """Measure recall on every set below a directory and on examples/homelab; ends with one line of JSON.
+    """Measure recall on every labelled set below a directory and on examples/homelab; the last line of output is JSON.
 
     Vectors are computed once and kept in the cache; without them a run takes about 13 minutes on two processors.
 

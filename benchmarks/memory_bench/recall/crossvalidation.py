@@ -1,8 +1,8 @@
-"""Nested cross-validation over sets: the gain of a fusion that was chosen on other sets than it is measured on.
+"""Nested cross-validation over labelled sets: measures a fusion setting on a set that had no part in its choice.
 
-The outer loop leaves one set out. On the others the setting is chosen by its advantage over the better of its own two
-legs, since fusing is of no use where it loses to a leg. Then the setting is measured on the set that was left out. Two
-rules of choice are compared: the best mean over the sets, and the best minimum over the sets.
+The outer loop leaves one set out. On the other sets the setting is chosen by its advantage over the better of the two
+legs on that set, since fusion is of no use where a leg alone is better. Then the setting is measured on the set that
+was left out. Two rules of choice are compared: the best mean over the sets, and the best minimum over the sets.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ MEASURES = ("recall@10", "ndcg@10")
 
 @dataclass(frozen=True, slots=True)
 class SetScores:
-    """The scores of every setting and of both legs on one set, arrays of shape (measures, questions)."""
+    """The scores of every fusion setting and of both legs on one set, as arrays of shape (measures, questions)."""
 
     name: str
     strata: tuple[str, ...]
@@ -33,15 +33,15 @@ class SetScores:
 
     @property
     def better_leg(self) -> str:
-        """The leg with the greater mean over both measures."""
+        """The name of the leg with the greater mean over all measures and questions."""
         return max(self.legs, key=lambda name: float(self.legs[name].mean()))
 
     def advantage(self, setting: str) -> float:
-        """Return the setting's mean over both measures, minus that of the better leg."""
+        """Return the mean of a setting over all measures and questions, minus that of the better leg."""
         return float(self.settings[setting].mean() - self.legs[self.better_leg].mean())
 
     def against_better_leg(self, setting: str, measure: str, *, seed: int) -> Comparison:
-        """Compare the setting, question by question, with the leg that is better in this measure."""
+        """Compare a setting, question by question, with the leg whose mean in this measure is greater."""
         row = MEASURES.index(measure)
         leg = max(self.legs.values(), key=lambda one: float(one[row].mean()))
         return compare(leg[row].tolist(), self.settings[setting][row].tolist(), seed=seed)
@@ -49,9 +49,9 @@ class SetScores:
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """The setting that was chosen without one set, and its gains over the better leg on that set.
+    """The setting that was chosen without the set `left_out`, and its gains over the better leg on that set.
 
-    `regret` is its distance from the setting that is best on that very set.
+    `regret` is how much worse it does on that set than the setting that is best there.
     """
 
     left_out: str
@@ -76,13 +76,13 @@ def score_set(name: str, evidence: Sequence[Evidence], settings: Mapping[str, Se
 
 
 def score_rankings(rankings: Sequence[Sequence[int]], evidence: Sequence[Evidence]) -> NDArray[np.float64]:
-    """Return recall@10 and nDCG@10 of each question's ranking, shape (2, questions)."""
+    """Return recall@10 and nDCG@10 of the ranking for each question, shape (2, questions)."""
     scores = [measures.score(one, found.query.relevant).named() for one, found in zip(rankings, evidence, strict=True)]
     return np.array([[one[measure] for one in scores] for measure in MEASURES])
 
 
 def cross_validate(sets: Sequence[SetScores], *, seed: int) -> list[Fold]:
-    """Leave each set out once, under both rules of choice."""
+    """Return a fold for each set left out, under each of the two rules of choice."""
     folds = []
     for rule in RULES:
         for held_out in sets:
@@ -94,6 +94,6 @@ def cross_validate(sets: Sequence[SetScores], *, seed: int) -> list[Fold]:
 
 
 def choose(sets: Sequence[SetScores], rule: Rule) -> str:
-    """Return the setting that the rule prefers on these sets."""
+    """Return the name of the setting whose advantage on these sets has the best mean or minimum, as the rule says."""
     summarise = np.mean if rule == "mean" else np.min
     return max(sets[0].settings, key=lambda setting: float(summarise([one.advantage(setting) for one in sets])))

@@ -1,9 +1,9 @@
-"""An entity leg: rows that share entities with the question, or with rows that do.
+"""An entity leg: finds rows that share entities with the question, and rows that share entities with those rows.
 
-It is measured in the ablation and is not part of the product (ADR 3). Entities are found by spaCy's small English model
-where it is installed, else by regular expressions: paths, addresses, mentions, code in backticks, and runs of
-capitalised words that do not begin a sentence. A row scores by the rarity of what it shares with the question; rows one
-step away, which share another entity with such a row, score half as much.
+It is measured in the ablation and is not part of the product (ADR 3). Entities are found by regular expressions (paths,
+addresses, mentions, code in backticks, and runs of capitalised words that do not begin a sentence) and, if it is
+installed, by spaCy's small English model. A row scores by the rarity of the entities that it shares with the question;
+a row that shares an entity only with such a row scores half as much.
 """
 
 import re
@@ -34,7 +34,7 @@ _OPENING = re.compile(r"(?:^|[.!?:]\s+)([A-Z][\w'-]*)")
 
 
 def by_pattern(text: str) -> frozenset[str]:
-    """Return the entities that regular expressions find, in lower case."""
+    """Return the entities that the regular expressions find in a text, in lower case."""
     found = {match.group(match.lastindex or 0) for pattern in _PATTERNS for match in pattern.finditer(text)}
     openings = {match.start(1) for match in _OPENING.finditer(text)}
     for match in _CAPITALISED.finditer(text):
@@ -48,7 +48,7 @@ def by_pattern(text: str) -> frozenset[str]:
 
 
 def extractor() -> tuple[Kind, Extractor]:
-    """Return the extractor that uses spaCy if it is installed, else the one with regular expressions alone."""
+    """Return the extractor that adds spaCy's entities if spaCy is installed, else regular expressions alone."""
     try:
         import spacy
 
@@ -81,7 +81,7 @@ class EntityLeg:
         }
 
     def scores(self, query: Query) -> Mapping[int, float]:
-        """Return at most fifty rows and their scores, from 0 to 1; the best row has 1."""
+        """Return the ids of at most fifty rows with their scores, from 0 to 1; the best row has the score 1."""
         direct = self._sharing(self._extract(query.text), query.scope)
         total: dict[int, float] = dict(direct)
         nearest = sorted(direct, key=lambda row: (-direct[row], row))[:_EXPANDED]

@@ -1,8 +1,9 @@
-"""The candidates and scores of both legs for every question of a set, gathered once so that any fusion can be tried.
+"""Gathers the candidates and scores of both legs for every question of a set once, so that any fusion can be tried.
 
-The lexical leg here is an unbounded BM25 by the `bm25s` library over the very lexemes that Postgres made; the dense leg
-compares with every vector. Both are cut off where the statement cuts them off, and a candidate that only one leg found
-gets its score in the other, as in the statement. So this evidence also shows what the statement's own budget costs.
+The lexical leg here is an unbounded BM25 by the `bm25s` library over the lexemes that Postgres made; the dense leg
+compares the query with every vector. Both legs end at the same depth as in recall's SQL statement, and a candidate that
+only one leg found gets its score in the other leg too. So this evidence also shows what the candidate budget of the SQL
+statement costs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,8 +28,9 @@ Scores = NDArray[np.float64]
 class Evidence:
     """The candidates of one question, and its unbounded lexical and dense rankings.
 
-    `max_lexical_score` is what the rarest words of the question could score at most, the scale of lexical scores.
-    `whole_query_score` is what all its words together could score. `complete` holds candidates with every word of it.
+    `whole_query_score` is the lexical score that a row with every word of the question could reach. `max_lexical_score`
+    is the same with an upper limit for long questions; lexical scores are scaled by it. Both are None for a question
+    without lexemes. `complete` holds the ids of candidates that contain every word of the question.
     """
 
     query: Query
@@ -43,7 +45,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Lexemes:
-    """The lexemes of a set's memories and questions, as Postgres' parser makes them."""
+    """The lexemes of a set's memories and questions, as Postgres parses them."""
 
     memories: tuple[tuple[str, ...], ...]  # with repetition, in the set's order
     queries: tuple[tuple[str, ...], ...]
@@ -80,8 +82,8 @@ def gather(dataset: Dataset, lexemes: Lexemes, embedded: EmbeddedSet) -> list[Ev
     index = bm25s.BM25(k1=K1, b=B, method="lucene")
     index.index([list(words) for words in lexemes.memories], show_progress=False)
     frequency: dict[str, int] = {}
-    for held in lexemes.memories:
-        for word in set(held):
+    for memory_lexemes in lexemes.memories:
+        for word in set(memory_lexemes):
             frequency[word] = frequency.get(word, 0) + 1
     similarities = embedded.queries @ embedded.memories.T
     gatherer = _Gatherer(dataset, [frozenset(words) for words in lexemes.memories], frequency)

@@ -1,4 +1,4 @@
-"""The cost of the candidate budget of the lexical leg: BM25 with it against BM25 without."""
+"""Measures what the candidate budget of the lexical leg costs: BM25 with the budget against BM25 without it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,10 @@ _TOLERANCE = 1e-4  # single precision on one side
 
 @dataclass(frozen=True, slots=True)
 class LexicalCheck:
-    """recall@10 of three lexical legs, and the share of the unbounded top ten that the bounded leg returns."""
+    """The recall@10 of three lexical legs, and the overlap of bounded and unbounded BM25.
+
+    `overlap` is the share of the ten best rows by unbounded BM25 that the bounded leg returns.
+    """
 
     bounded: float
     unbounded: float
@@ -23,7 +26,7 @@ class LexicalCheck:
 
 
 def check(evidence: Sequence[Evidence], bounded: RunResult, ts_rank: RunResult) -> LexicalCheck:
-    """Compare the lexical legs on one set."""
+    """Compare bounded BM25, unbounded BM25 and `ts_rank` on one set."""
     given = {answer.query_id: answer.retrieved for answer in bounded.answers}
     found = [_overlap(one, given[one.query.query_id]) for one in evidence]
     unbounded = [measures.recall_at(one.lexical, one.query.relevant, measures.DEPTH) for one in evidence]
@@ -36,7 +39,7 @@ def check(evidence: Sequence[Evidence], bounded: RunResult, ts_rank: RunResult) 
 
 
 def _overlap(evidence: Evidence, given: Sequence[int]) -> float:
-    """The share of the first ten rows that score as high as the unbounded top ten."""
+    """Return the share of the first ten given rows whose scores reach that of the tenth best row by unbounded BM25."""
     best = evidence.lexical[: measures.DEPTH]
     if not best:
         return 1.0 if not given else 0.0

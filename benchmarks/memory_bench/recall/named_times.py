@@ -1,4 +1,4 @@
-"""The gain of boosting rows from the time that a question names.
+"""Measures what recall gains by boosting rows from the time that a question names.
 
 Only sets whose rows begin with their own time can be measured ("[1:56 pm on 8 May, 2023] ...", as in LoCoMo). Both legs
 see that text too, so this is the gain that remains after the lexical and the dense leg have used the date.
@@ -16,11 +16,9 @@ from memory_bench.harness.dataset import Memory
 from memory_bench.recall.crossvalidation import MEASURES, score_rankings
 from memory_bench.recall.evidence import Evidence
 from memory_bench.reference_fusion import fuse
+from memory_recall import Fusion, Period, find_period
 from memory_recall.evaluation import measures
 from memory_recall.evaluation.significance import Comparison, compare
-from memory_recall.search.dates import find_period
-from memory_recall.search.fusion import Fusion
-from memory_recall.search.period import Period
 
 STAMP = re.compile(r"\[(\d{1,2}:\d\d [ap]m on \d{1,2} \w+, \d{4})\] ")
 _QUESTIONS_AFTER = timedelta(days=7)  # after the last row of a conversation; only dates without a year depend on it
@@ -32,7 +30,7 @@ Scores = NDArray[np.float64]
 class TimedQuestions:
     """The scores of the questions that name a time, without the boost and with it, shape (2, questions).
 
-    `overall` compares both over all questions of the set, by measure.
+    `overall` compares the two over all questions of the set, by measure.
     """
 
     count: int
@@ -42,7 +40,7 @@ class TimedQuestions:
 
 
 def written_times(memories: Sequence[Memory]) -> Mapping[int, datetime]:
-    """Return the time at the beginning of each row's text, by id; rows without one are left out."""
+    """Return the time with which each row's text begins, by row id; rows without a time are left out."""
     found = ((memory.id, STAMP.match(memory.content)) for memory in memories)
     return {
         row: datetime.strptime(stamp[1], "%I:%M %p on %d %B, %Y").replace(tzinfo=UTC) for row, stamp in found if stamp
@@ -50,7 +48,7 @@ def written_times(memories: Sequence[Memory]) -> Mapping[int, datetime]:
 
 
 def compare_boost(memories: Sequence[Memory], evidence: Sequence[Evidence], *, seed: int) -> TimedQuestions | None:
-    """Compare the default fusion without and with the boost; None where no row begins with its time."""
+    """Compare the default fusion without and with the boost, or return None if no row begins with its time."""
     written = written_times(memories)
     if not written:
         return None
@@ -69,7 +67,7 @@ def compare_boost(memories: Sequence[Memory], evidence: Sequence[Evidence], *, s
 
 
 def _latest(memories: Sequence[Memory], written: Mapping[int, datetime]) -> Mapping[str | None, datetime]:
-    """Return the time at which the questions of each scope are supposed to be asked, a week after its last row."""
+    """Return the assumed time of asking for each scope: one week after the last row of the scope."""
     found: dict[str | None, datetime] = {}
     for memory in memories:
         if memory.id in written:

@@ -1,8 +1,8 @@
-"""The questions inside prompts, as a hook sends them that recalls before every prompt.
+"""Measures questions inside prompts, as an agent's hook that recalls before every prompt sends them.
 
-The sets contain questions alone, but a prompt is seldom just a question. Here the first words of a memory that does not
-answer the question precede it. The memory is of another scope where the set has scopes; otherwise it is found itself
-and takes one of the ten places. So only the comparison of the ways of fusing is of interest, not the figures as such.
+The sets contain questions alone, but a prompt is seldom just a question. Here the question follows the first words of a
+memory that does not answer it. If the set has scopes, that memory is of another scope; otherwise that memory itself is
+found and takes one of the ten places. So only the differences between ways of fusion count, not the scores themselves.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,21 +14,21 @@ from memory_bench.harness.dataset import Dataset, Memory, Query
 from memory_bench.recall.crossvalidation import SetScores, score_set
 from memory_bench.recall.evidence import Evidence
 from memory_bench.recall.settings import Setting
-from memory_recall.search.fusion import Fusion
+from memory_recall import Fusion
 
 WORDS_BEFORE = 25
 
 
 @dataclass(frozen=True, slots=True)
 class PromptScores:
-    """The scores of some ways of fusing on the questions alone and inside prompts."""
+    """The scores of several fusion settings on the questions alone and on the same questions inside prompts."""
 
     alone: SetScores
     in_prompts: SetScores
 
 
 def in_prompts(dataset: Dataset, *, seed: int) -> Dataset:
-    """Return the set with each question at the end of a prompt."""
+    """Return the set with each question put behind the first words of an unrelated memory."""
     drawn = np.random.default_rng(seed)
     written = [replace(one, text=f"{_opening(dataset.memories, one, drawn)}. {one.text}") for one in dataset.queries]
     return replace(dataset, queries=tuple(written))
@@ -44,12 +44,12 @@ def _opening(memories: Sequence[Memory], query: Query, drawn: np.random.Generato
 
 
 def compare_settings(name: str, alone: Sequence[Evidence], in_prompts: Sequence[Evidence]) -> PromptScores:
-    """Score both kinds of questions, fused by each of `compared_settings`."""
+    """Score the questions alone and inside prompts with each fusion setting of `compared_settings`."""
     return PromptScores(score_set(name, alone, compared_settings()), score_set(name, in_prompts, compared_settings()))
 
 
 def compared_settings() -> Mapping[str, Setting]:
-    """Return the default, its neighbours, and the default without one or both of its rules about lexical scores."""
+    """Return the default fusion setting and the settings that it is compared with, by name."""
     default = Fusion(importance=False)
     linear = replace(default, lexical_scale="linear")
     return {

@@ -1,14 +1,15 @@
-"""Our dense leg beside published figures of the same model on LoCoMo.
+"""Compares our dense leg with published figures of the same model on the LoCoMo set.
 
-The figures are those of LMEB's LoCoMo as MTEB runs it: the same 5,882 turns and strata, searched within the question's
-conversation, with 840 / 280 / 321 / 89 questions of our 841 / 282 / 321 / 92. Their documents have another wording than
-our rows. This model is sensitive to that: with the time before each turn it answers .46 to .57 of the single questions,
-depending on nothing but order and punctuation.
+The published figures are those of LMEB's LoCoMo as MTEB runs it: the same 5,882 conversation turns and strata, searched
+within the question's conversation, with 840 / 280 / 321 / 89 questions of our 841 / 282 / 321 / 92. Their documents are
+worded differently from our rows, and the model is sensitive to that: with the time written before each turn it answers
+.46 to .57 of the single questions, depending on nothing but order and punctuation.
 
-Known of their wording is a title with session, turn and "Data time: 01:56 PM on Monday 08 May, 2023", then speaker and
-text without the captions of pictures, 1,169,144 characters in all, 74 in the shortest document and 532 in the longest
-(MTEB's statistics, and a derived set that keeps the fields). The separators are not known. `reword_as_published` is the
-one of 20 wordings tried that agrees best, and was chosen for that; with round brackets it is within .015.
+This much is known of their wording: a title with session, turn and "Data time: 01:56 PM on Monday 08 May, 2023", then
+speaker and text without the captions of pictures; 1,169,144 characters in all, 74 in the shortest document and 532 in
+the longest (from MTEB's statistics, and a derived set that keeps the fields). The separators are not known.
+`reword_as_published` uses the one of 20 tried wordings that agrees best, and was chosen for that; with round brackets
+the result is within .015.
 """
 
 import csv
@@ -33,7 +34,7 @@ _CAPTION = re.compile(r" ?\[shares [^\]]*\]$")
 
 
 def read_published(path: Path) -> dict[str, float]:
-    """Read the published recall@10, by our names of the strata."""
+    """Read the published recall@10 from a TSV file; return it by our names of the strata."""
     with path.open(encoding="utf-8", newline="") as file:
         rows = {
             row["subset"]: float(row["recall@10"])
@@ -44,7 +45,7 @@ def read_published(path: Path) -> dict[str, float]:
 
 
 def reword_as_published(dataset: Dataset) -> Dataset | None:
-    """Return the set with its turns in the published wording; None where rows name no session or time."""
+    """Return the set with its rows in the published wording, or None if a row names no session or time."""
     written = written_times(dataset.memories)
     turns: Counter[tuple[str | None, str]] = Counter()
     memories = []
@@ -67,7 +68,7 @@ def _said(memory: Memory) -> str:
 
 
 def exact_recall_by_stratum(dataset: Dataset, embedded: EmbeddedSet) -> Mapping[str, float]:
-    """Return recall@10 of an exact dense search within each question's scope, by stratum."""
+    """Return the recall@10 of exact dense search within each question's scope, by stratum."""
     rows: dict[str | None, list[int]] = {}
     for place, memory in enumerate(dataset.memories):
         rows.setdefault(memory.scope, []).append(place)

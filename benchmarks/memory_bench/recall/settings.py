@@ -1,21 +1,21 @@
-"""The ways of fusing that are compared, by name."""
+"""The fusion settings that the recall benchmark compares, by name."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from memory_bench.recall.evidence import Evidence
 from memory_bench.reference_fusion import fuse
-from memory_recall.search.fusion import Fusion
+from memory_recall import Fusion
 
 DEFAULT = "query scale 0.7"
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One way of fusing.
+    """One fusion setting.
 
     `exact_bonus` is added, as a share of the best score, to rows that contain every word of the question. With
-    `whole_query` lexical scores are scaled by what all words of the question could score, however long it is.
+    `whole_query` lexical scores are scaled by the score of a row with all words of the question, even of a long one.
     """
 
     fusion: Fusion = field(default_factory=Fusion)
@@ -23,7 +23,7 @@ class Setting:
     whole_query: bool = False
 
     def rank(self, evidence: Evidence, depth: int) -> list[int]:
-        """Return the first `depth` ids."""
+        """Fuse the candidates of one question and return the first `depth` ids, best first."""
         scale = evidence.whole_query_score if self.whole_query else evidence.max_lexical_score
         fused = fuse(evidence.candidates, self.fusion, max_lexical_score=scale)
         if self.exact_bonus and fused:
@@ -33,7 +33,7 @@ class Setting:
 
 
 def settings(*, importance: bool = False) -> Mapping[str, Setting]:
-    """Return every setting, the default among them."""
+    """Return all compared fusion settings by name, including the default."""
     tried: dict[str, Setting] = {}
     for k in (1, 5, 10, 20, 60):
         tried[f"RRF k={k}"] = Setting(Fusion(method="rrf", k=k, importance=importance))

@@ -1,4 +1,4 @@
-"""The tables and the chart of the recall report, and the figures of the last line."""
+"""Writes the tables and the chart of the recall report, and computes the benchmark's main figures."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -25,9 +25,9 @@ _HYBRID = "hybrid"
 
 @dataclass(frozen=True, slots=True)
 class SetMeasurements:
-    """All measurements of one set.
+    """All measurements of one labelled set.
 
-    `overlaps` is the set's own label, by question, for how many of the question's words its answer contains.
+    `overlaps` maps a question's id to the set's own label for how many of the question's words the answer contains.
     `reworded_recall` is recall@10 by stratum with the rows in the published wording.
     """
 
@@ -44,15 +44,15 @@ class SetMeasurements:
     reworded_recall: Mapping[str, float] = field(default_factory=dict)
 
     def better_leg(self, measure: str, stratum: str | None = None) -> str:
-        """Return the retriever of the leg that is better in this measure."""
+        """Return the name of the lexical or the dense retriever, whichever has the greater mean in this measure."""
         return max(_LEGS, key=lambda name: self.results[name].means(stratum)[measure])
 
     def hybrid_against_better_leg(self, measure: str, *, seed: int, stratum: str | None = None) -> Comparison:
-        """Compare the default fusion with the better of its own legs."""
+        """Compare hybrid recall in its default fusion with the leg that is better in this measure."""
         return self.hybrid_against(self.better_leg(measure, stratum), measure, seed=seed, stratum=stratum)
 
     def hybrid_against(self, leg: str, measure: str, *, seed: int, stratum: str | None = None) -> Comparison:
-        """Compare the default fusion with one leg."""
+        """Compare hybrid recall in its default fusion with the retriever `leg`."""
         return compare_runs(self.results[leg], self.results[_HYBRID], measure, seed=seed, stratum=stratum)
 
     def questions_of(self, stratum: str) -> set[str]:
@@ -60,7 +60,10 @@ class SetMeasurements:
         return {answer.query_id for answer in self.results[_HYBRID].answers if answer.stratum == stratum}
 
     def better_leg_by_question(self, measure: str, *, seed: int, stratum: str) -> Comparison:
-        """Compare choosing the better leg for each question with the better leg overall: an upper bound of choosing."""
+        """Compare an ideal choice of leg for each question with the leg that is better over all questions.
+
+        This is an upper bound of what any choice of leg by question could gain.
+        """
         questions = self.questions_of(stratum)
         pairs = [_of(self.results[name], questions, measure) for name in _LEGS]
         leg = _of(self.results[self.better_leg(measure, stratum)], questions, measure)
@@ -68,7 +71,7 @@ class SetMeasurements:
 
 
 def figures(measured: Sequence[SetMeasurements], *, seed: int) -> dict[str, dict[str, float]]:
-    """Return recall@10 by set, and the p value of the hybrid's difference from the better leg."""
+    """Return each set's recall@10, and the p value of the difference between hybrid recall and the better leg."""
     found = {}
     for one in measured:
         means = {name: one.results[name].means()["recall@10"] for name in (*_LEGS, _HYBRID)}
@@ -90,7 +93,7 @@ def write(
     *,
     seed: int,
 ) -> None:
-    """Write the report, its chart, and the tables as JSON."""
+    """Write the recall report, its chart, and its tables as JSON."""
     directory.mkdir(parents=True, exist_ok=True)
     sections = [
         "# Recall on every set\n\nall-MiniLM-L6-v2; recall@10 / nDCG@10 unless said otherwise. See `docs/recall.md`.\n",

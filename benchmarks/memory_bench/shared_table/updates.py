@@ -1,7 +1,7 @@
-"""The cost of an update that changes no vector, with and without the vector index, and with free space in the pages.
+"""Measures an update that changes no vector, with and without the HNSW index, and with free space in the pages.
 
-Postgres adds no index entries (a HOT update) where no indexed column changes and the page has room for the row's new
-version. Otherwise every index gets an entry, and an entry in an HNSW graph costs a search.
+If no indexed column changes and the page has room for the new version of the row, Postgres adds no index entries (a HOT
+update). Otherwise every index gets an entry, and an entry in an HNSW graph costs a search.
 """
 
 import random
@@ -26,7 +26,7 @@ _FILL = (
 
 @dataclass(frozen=True)
 class Case:
-    """One state of the table and one kind of update."""
+    """One state of the table, and the UPDATE statement that is measured in it."""
 
     name: str
     indexed: bool
@@ -43,7 +43,7 @@ CASES = (
 
 
 async def measure(server: MeasuredServer, *, rows: int, updates: int) -> list[dict[str, Any]]:
-    """Measure each case on a table of its own: the median in microseconds, and the share of HOT updates."""
+    """Measure each case on a table of its own; return the median time in microseconds and the share of HOT updates."""
     return [await _measure_case(server, case, number, rows, updates) for number, case in enumerate(CASES)]
 
 

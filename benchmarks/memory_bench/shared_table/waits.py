@@ -1,7 +1,8 @@
-"""How long statements of other users take while the schema is migrated and the index is built, and without either.
+"""Times the statements of other users while the schema is migrated, while the index is built, and undisturbed.
 
-Three users read and write the table as an API does, one statement after another. A fourth session holds a transaction
-open for one second again and again; behind such a transaction an `ALTER TABLE` without a lock timeout blocks everybody.
+Three users read and write the table as an application does, one statement after another. A fourth session repeatedly
+holds a transaction open for one second; behind such a transaction an `ALTER TABLE` without a lock timeout blocks
+everybody.
 """
 
 import asyncio
@@ -38,7 +39,7 @@ _STATEMENTS = (
 
 @dataclass
 class Times:
-    """The seconds of each statement of the users."""
+    """The duration of each statement of the other users, in seconds."""
 
     seconds: list[float] = field(default_factory=list)
 
@@ -53,7 +54,7 @@ _SHARES = {"p50_ms": 0.5, "p99_ms": 0.99, "longest_ms": 1.0}
 
 
 async def measure(server: MeasuredServer, *, rows: int, seconds: float) -> dict[str, Any]:
-    """Time the users' statements before a migration, during it, and during the index build."""
+    """Time the other users' statements undisturbed, during a migration, and during the index build."""
     dsn = await _prepared(server, rows)
     found: dict[str, Any] = {"rows": rows, "users": USERS}
     async with _other_users(dsn, rows) as times:
@@ -89,7 +90,7 @@ async def _prepared(server: MeasuredServer, rows: int) -> str:
 
 @asynccontextmanager
 async def _other_users(dsn: str, rows: int) -> AsyncIterator[Times]:
-    """Run the other users of the table until the block ends."""
+    """Run the other users of the table until the block ends; yield the durations of their statements."""
     times = Times()
     tasks = [asyncio.create_task(_user(dsn, rows, times, seed)) for seed in range(USERS)]
     tasks.append(asyncio.create_task(_long_transactions(dsn)))

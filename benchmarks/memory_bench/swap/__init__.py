@@ -1,1 +1,1 @@
-"""A model swap under load: recalls and writes go on while the model changes beneath them."""
+"""Measures a model swap under load: recalls and writes go on while the model is replaced."""

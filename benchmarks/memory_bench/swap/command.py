@@ -21,12 +21,14 @@ from memory_bench.report import console, machine
 from memory_bench.swap import results
 from memory_bench.swap.load import Load, crossed_rows, question, texts
 from memory_bench.swap.models import DIMENSIONS, MODELS
-from memory_recall.embedding.client import EmbedderClient
-from memory_recall.embedding.following import FollowingEmbedder
-from memory_recall.errors import EmbedderUnavailable
-from memory_recall.postgres.connection import DsnText, create_pool
-from memory_recall.search.hybrid_recall import HybridRecall
-from memory_recall.search.query import EmbeddedQuery, RecallQuery
+from memory_recall import (
+    EmbeddedQuery,
+    EmbedderClient,
+    EmbedderUnavailable,
+    FollowingEmbedder,
+    HybridRecall,
+    RecallQuery,
+)
 
 _DATABASE = "swap"
 _WARM_SECONDS = 5.0
@@ -35,7 +37,7 @@ _QUESTIONS = 100
 
 
 class SwapBench:
-    """The processes of one run, and the events that are noted of it."""
+    """The database, processes and event log of one run of the swap benchmark."""
 
     def __init__(self, server: MeasuredServer, directory: Path, rows: int) -> None:
         self.dsn = server.dsn(_DATABASE)
@@ -47,12 +49,12 @@ class SwapBench:
         self._queries = directory / "queries.jsonl"
 
     def event(self, name: str) -> None:
-        """Note an event with its time."""
+        """Record an event with the seconds since the start of the run, and print it."""
         self.events.append({"at": round(time.monotonic() - self.began, 3), "event": name})
         console.print(f"{self.events[-1]['at']:8.1f} s  {name}")
 
     async def memory(self, *arguments: str) -> tuple[int, str, str]:
-        """Run the `memory` command; returns its exit status, standard output and standard error."""
+        """Run the `memory` command; return its exit status, standard output and standard error."""
         process = await self._spawn(*arguments, output=asyncio.subprocess.PIPE)
         out, error = await process.communicate()
         return process.returncode or 0, out.decode(), error.decode()
@@ -73,7 +75,7 @@ class SwapBench:
 
     @asynccontextmanager
     async def sync(self) -> AsyncIterator[None]:
-        """Run a sync worker until the block ends."""
+        """Run `memory sync` until the block ends."""
         process = await self._spawn("sync", output=asyncio.subprocess.DEVNULL)
         try:
             yield
@@ -86,7 +88,7 @@ class SwapBench:
 
     @asynccontextmanager
     async def embedder(self, name: str) -> AsyncIterator[None]:
-        """Run a process that serves one of the light models until the block ends."""
+        """Run a process that serves the light model `name` until the block ends."""
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
@@ -103,7 +105,7 @@ class SwapBench:
             await process.wait()
 
     async def prepare(self) -> None:
-        """Fill the table, embed and index it with the first model, and write the labelled questions of the gate."""
+        """Fill, embed and index the table with the first model, and write labelled questions for the swap's gate."""
         model = bare_model("first", DIMENSIONS)
         await self.server.template(_DATABASE, model, self.texts)
         for command in (("backfill", "--json"), ("index", "build", "--json")):
@@ -119,7 +121,7 @@ class SwapBench:
         self._queries.write_text("\n".join(json.dumps(line) for line in lines), encoding="utf-8")
 
     async def watch(self) -> None:
-        """Note every change of a swap's stage until cancelled."""
+        """Record every change of a swap's stage as an event, until cancelled."""
         connection = await asyncpg.connect(self.dsn)
         seen = None
         try:
@@ -133,7 +135,7 @@ class SwapBench:
             await connection.close()
 
     async def swap(self, name: str) -> dict[str, Any]:
-        """Run `memory swap start` with the gate; returns its exit status, its result and its last message."""
+        """Run `memory swap start` with the gate; return exit status, result and, after a failure, the last message."""
         self.event(f"swap to {name} starts")
         code, out, error = await self.memory(
             "swap", "start", "--model", name, "--url", self.urls[name], "--queries", str(self._queries), "--json"
@@ -164,7 +166,7 @@ async def _measure(rows: int, recalls: float, writes: float) -> dict[str, Any]:
         await server.execute("ALTER SYSTEM RESET autovacuum")
         await server.execute("SELECT pg_reload_conf()")
         await stack.enter_async_context(bench.sync())
-        pool = await create_pool(DsnText(bench.dsn), max_size=12)
+        pool = await asyncpg.create_pool(bench.dsn, min_size=1, max_size=12)
         stack.push_async_callback(pool.close)
         embedder = FollowingEmbedder(bench.urls["first"], "first")
         stack.push_async_callback(embedder.close)
@@ -206,8 +208,12 @@ async def _under_load(bench: SwapBench, load: Load, recalls: float, writes: floa
 
 
 async def _detects_wrong_model(bench: SwapBench) -> bool:
-    """Whether a deliberate comparison across models is detected: a query vector of the first model without its name."""
-    pool = await create_pool(DsnText(bench.dsn), max_size=1)
+    """Search the second model's vectors with a vector of the first; return whether all cosines are negative.
+
+    The query carries no model name, so recall does not refuse it. This shows that a comparison across models is
+    noticed.
+    """
+    pool = await asyncpg.create_pool(bench.dsn, min_size=1, max_size=1)
     recall = HybridRecall(pool)
     text = bench.texts[0]
     vector = EmbeddedQuery(MODELS["first"].vector(text).tolist(), None)
@@ -224,7 +230,9 @@ def swap(
     recalls: Annotated[float, typer.Option(help="Recalls a second.")] = 50,
     writes: Annotated[float, typer.Option(help="Writes a second.")] = 20,
 ) -> None:
-    """Swap models under load, first to one that the gate must refuse, then to a good one; ends with one line of JSON.
+    """Swap models under load, first to one that the gate must refuse, then to a good one.
+
+    The last line of output is JSON with the main figures.
 
     Example: python -m memory_bench swap --rows 20000
     """

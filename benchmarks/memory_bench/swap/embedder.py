@@ -1,4 +1,4 @@
-"""Serves one of the light models over HTTP as the embedder does: `python -m memory_bench.swap.embedder NAME PORT`."""
+"""An embedding server for one of the light models: `python -m memory_bench.swap.embedder NAME PORT`."""
 
 import base64
 import sys
@@ -11,7 +11,7 @@ from memory_bench.swap.models import DIMENSIONS, MODELS, LightModel
 
 
 def application(model: LightModel) -> FastAPI:
-    """Return an application with `POST /v1/embeddings` and `GET /v1/models`."""
+    """Return an ASGI application that serves the model on `POST /v1/embeddings` and `GET /v1/models`."""
     app = FastAPI()
 
     @app.get("/v1/models")

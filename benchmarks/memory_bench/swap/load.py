@@ -1,4 +1,4 @@
-"""A load of recalls and writes that start at fixed times however long they take, and a record of each."""
+"""A load of recalls and writes that start at fixed times, however long each takes, and a record of each."""
 
 import asyncio
 import random
@@ -8,9 +8,7 @@ from dataclasses import dataclass, field
 
 import asyncpg
 
-from memory_recall.postgres.connection import Pool
-from memory_recall.search.hybrid_recall import HybridRecall
-from memory_recall.search.query import RecallQuery
+from memory_recall import HybridRecall, RecallQuery
 
 _WORDS = 8000
 _TEXT_WORDS = 14
@@ -25,21 +23,22 @@ def vocabulary() -> list[str]:
 
 
 def texts(count: int) -> list[str]:
-    """Return that many invented memories, the same in each run."""
+    """Return `count` invented memory texts, the same in each run."""
     generator, words = random.Random(8), vocabulary()  # noqa: S311  (as above)
     return [" ".join(generator.choices(words, k=_TEXT_WORDS)) for _ in range(count)]
 
 
 def question(text: str, generator: random.Random) -> str:
-    """Return five words of a memory in random order, as a question about it."""
+    """Return five words of a memory's text in random order, as a question about that memory."""
     return " ".join(generator.sample(text.split(), 5))
 
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """One recall: its end, its duration, why it was degraded if it was, and the number of its negative cosines.
+    """The time of one recall, why it was degraded (None if it was not), and the number of its negative cosines.
 
-    Times are in seconds. A negative cosine shows a comparison of vectors of different models.
+    `at` is the end of the recall and `seconds` its duration. A negative cosine shows that vectors of different models
+    were compared.
     """
 
     at: float
@@ -50,7 +49,7 @@ class Recalled:
 
 @dataclass
 class Record:
-    """All recalls, all writes as pairs of end and duration in seconds, and all errors."""
+    """All recalls, writes and errors of a load; a write is a pair of its end and its duration in seconds."""
 
     recalls: list[Recalled] = field(default_factory=list)
     writes: list[tuple[float, float]] = field(default_factory=list)
@@ -58,9 +57,11 @@ class Record:
 
 
 class Load:
-    """The load on one table; times are counted from `began`, a value of `time.monotonic`."""
+    """A load on one table; all times are counted from `began`, a value of `time.monotonic`."""
 
-    def __init__(self, recall: HybridRecall, pool: Pool, known: list[str], *, began: float) -> None:
+    def __init__(
+        self, recall: HybridRecall, pool: "asyncpg.Pool[asyncpg.Record]", known: list[str], *, began: float
+    ) -> None:
         self._recall = recall
         self._pool = pool
         self._known = known
@@ -70,12 +71,12 @@ class Load:
         self.record = Record()
 
     async def run(self, *, recalls: float, writes: float, stop: asyncio.Event) -> None:
-        """Start recalls and writes at these rates per second until `stop` is set, and wait for those under way."""
+        """Start recalls and writes at these rates per second until `stop` is set, then wait until all have ended."""
         await asyncio.gather(self._pace(self._recall_one, recalls, stop), self._pace(self._write, writes, stop))
         await asyncio.gather(*self._running)
 
     async def recall_once(self) -> None:
-        """Run one recall of the load, which warms connections and caches."""
+        """Run one recall of the load at once, to warm up connections and caches."""
         await self._recall_one()
 
     async def _pace(self, act: Callable[[], Awaitable[None]], rate: float, stop: asyncio.Event) -> None:
@@ -119,7 +120,10 @@ class Load:
 
 
 async def crossed_rows(dsn: str, *, active_sign: int) -> dict[str, int]:
-    """Count vectors of another model than their column's, and vectors of sensitive or deleted rows; none may exist."""
+    """Count the vectors that must not exist: those of the wrong model, and those of sensitive or deleted rows.
+
+    Returns the counts for both embedding columns (`active`, `standby`) and for sensitive or deleted rows (`private`).
+    """
     connection = await asyncpg.connect(dsn)
     try:
         row = await connection.fetchrow(

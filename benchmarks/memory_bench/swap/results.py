@@ -1,4 +1,4 @@
-"""The results of the swap benchmark: four figures, the course in steps of half a second, and a chart of it."""
+"""Writes the results of the swap benchmark: four main figures, the course of the run in half seconds, and a chart."""
 
 from collections.abc import Mapping
 from itertools import pairwise
@@ -13,7 +13,7 @@ _BIN = 0.5
 
 
 def aggregate(record: Record) -> dict[str, Any]:
-    """Return counts, the longest time between two recalls with a dense leg, and the course of the run by bins."""
+    """Return counts, the longest time between two recalls with a dense leg, and the run's course in half seconds."""
     recalls = sorted(record.recalls, key=lambda one: one.at)
     semantic = [one.at for one in recalls if one.reason is None]
     gaps = [later - earlier for earlier, later in pairwise(semantic)]
@@ -59,7 +59,7 @@ def _milliseconds(of: Any, seconds: list[float]) -> float | None:  # noqa: ANN40
 
 
 def headline(results: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the four figures that are judged."""
+    """Return the benchmark's four main figures."""
     wrong = results["wrong_rows"]
     refused = results["swaps"]["bad"]["status"] == 4 and "SwapRefused" in results["swaps"]["bad"]["said"]
     flipped = results["swaps"]["second"]["status"] == 0 and results["instrument_sees_crossing"]
@@ -78,7 +78,7 @@ def write(directory: Path, results: Mapping[str, Any]) -> None:
 
 
 def _stages(events: list[dict[str, Any]]) -> list[tuple[float, str]]:
-    """Return when a swap entered which stage, without stages of less than a second, whose labels would overlap."""
+    """Return the time and name of each stage of the swaps; stages shorter than a second are left out."""
     stages = [(one["at"], one["event"].split()[-1]) for one in events if " is " in one["event"]]
     return [one for one, following in pairwise([*stages, (float("inf"), "")]) if following[0] - one[0] > 1]
 

@@ -1,1 +1,1 @@
-"""Upgrades databases and objects of every former revision to head while recalls go on, and counts what was lost."""
+"""Upgrades databases and MemoryIndex objects of all former revisions to head while recalls go on; counts losses."""

@@ -1,4 +1,4 @@
-"""`python -m memory_bench upgrade`: upgrades every start while recalls go on, ends with one line of JSON."""
+"""The command `upgrade`: upgrades databases in every starting state to head while recalls go on."""
 
 import asyncio
 import json
@@ -11,15 +11,15 @@ import typer
 
 from memory_bench.report import console, machine, write_json
 from memory_bench.upgrade.former import HistoryMissing, former_sources
-from memory_bench.upgrade.on_cluster import OBJECT_STARTS, upgrade_objects
+from memory_bench.upgrade.on_cluster import OBJECT_STARTING_STATES, upgrade_objects
 from memory_bench.upgrade.on_database import upgrade_database
 from memory_bench.upgrade.outcome import Outcome, head_revision
-from memory_bench.upgrade.starts import BY_NAME, STARTS, Start
-from memory_bench.upgrade.workshop import opened
+from memory_bench.upgrade.starts import BY_NAME, STARTING_STATES, StartingState
+from memory_bench.upgrade.workshop import running_environment
 
 
 def headline(outcomes: list[Outcome]) -> dict[str, int]:
-    """Return the figures that are judged."""
+    """Return the benchmark's main figures: how many states were upgraded, and how many errors and losses there were."""
     return {
         "starts": len(outcomes),
         "on_cluster": sum(one.on_cluster for one in outcomes),
@@ -30,13 +30,13 @@ def headline(outcomes: list[Outcome]) -> dict[str, int]:
     }
 
 
-async def _upgrade_all(databases: list[Start], objects: list[str]) -> list[Outcome]:
+async def _upgrade_all(databases: list[StartingState], objects: list[str]) -> list[Outcome]:
     outcomes = []
     with tempfile.TemporaryDirectory(prefix="memory-bench-upgrade-") as directory:
         if databases:
-            async with opened(former_sources(Path(directory) / "libraries")) as workshop:
+            async with running_environment(former_sources(Path(directory) / "libraries")) as environment:
                 for start in databases:
-                    outcomes.append(await upgrade_database(workshop, start))
+                    outcomes.append(await upgrade_database(environment, start))
                     _report(outcomes[-1])
         if objects:
             outcomes += await upgrade_objects(Path(directory), objects, _report)
@@ -63,12 +63,12 @@ def upgrade(
         python -m memory_bench upgrade --only 0003-vectors --only 0005-swap-ready
         python -m memory_bench upgrade --only object-ready --json upgrade.json
     """
-    names = [*BY_NAME, *OBJECT_STARTS]
+    names = [*BY_NAME, *OBJECT_STARTING_STATES]
     unknown = set(only or ()) - set(names)
     if unknown:
         raise typer.BadParameter(f"There is no start {', '.join(sorted(unknown))}; there are {', '.join(names)}.")
-    databases = [start for start in STARTS if not only or start.name in only]
-    objects = [name for name in OBJECT_STARTS if (cluster and not only) or name in (only or ())]
+    databases = [start for start in STARTING_STATES if not only or start.name in only]
+    objects = [name for name in OBJECT_STARTING_STATES if (cluster and not only) or name in (only or ())]
     try:
         outcomes = asyncio.run(_upgrade_all(databases, objects))
     except HistoryMissing as error:

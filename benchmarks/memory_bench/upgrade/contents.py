@@ -1,4 +1,4 @@
-"""Digests of everything that an upgrade must not lose: rows, and the vectors of both columns."""
+"""Computes digests of everything that an upgrade must not lose: the rows, and the vectors of both embedding columns."""
 
 import json
 from dataclasses import dataclass
@@ -16,21 +16,25 @@ SELECT json_build_object(
 
 @dataclass(frozen=True)
 class Contents:
-    """Pairs of (id, digest of all but the vectors), and triples of (column, id, digest of the vector)."""
+    """The digests of a table at one moment.
+
+    `rows` holds pairs of a row's id and the digest of all its columns but the vectors. `vectors` holds triples of the
+    column's name, the row's id and the digest of the vector.
+    """
 
     rows: frozenset[tuple[int, str]]
     vectors: frozenset[tuple[str, int, str]]
 
     def rows_lost_in(self, later: "Contents") -> int:
-        """Count the rows that are gone or changed."""
+        """Count the rows of these contents that are changed or missing in `later`."""
         return len(self.rows - later.rows)
 
     def vectors_lost_in(self, later: "Contents") -> int:
-        """Count the vectors that are gone or changed, or are not in their column any more."""
+        """Count the vectors of these contents that are changed, missing or in another column in `later`."""
         return len(self.vectors - later.vectors)
 
 
-def contents_of(answer: str) -> Contents:
-    """Return what `QUERY` answered."""
+def parse_contents(answer: str) -> Contents:
+    """Parse the JSON that the SQL query `QUERY` returns."""
     found = json.loads(answer)
     return Contents(*(frozenset(tuple(entry) for entry in found[part]) for part in ("rows", "vectors")))

@@ -1,4 +1,4 @@
-"""Former commits of this project: their sources, taken from git's history, and their `memory` command."""
+"""Provides former commits of this project: their sources, taken from git's history, and their `memory` command."""
 
 import asyncio
 import io
@@ -22,30 +22,30 @@ _ENTRY = "from memory_recall.cli.app import main; main()"
 
 
 class HistoryMissing(Exception):  # noqa: N818  (the name is the reason that users read)
-    """A former commit cannot be had from this checkout."""
+    """The git history of this checkout does not contain a former commit that is needed."""
 
 
 class CommandFailed(Exception):  # noqa: N818  (the name is the reason that users read)
-    """A `memory` command ended with another exit status than it should have."""
+    """A command ended with an unexpected exit status, or an expected state did not come in time."""
 
 
 @dataclass(frozen=True)
 class Sources:
-    """A tree with `recall/` and `migrations/`: this checkout, or a former commit's archive."""
+    """A directory with `recall/` and `migrations/`: this checkout, or the unpacked files of a former commit."""
 
     directory: Path
 
     def environment_for(self, variables: Mapping[str, str]) -> dict[str, str]:
-        """Return the environment of a process that uses this tree's library; no setting is inherited."""
+        """Return the environment variables of a process that uses this library; no MEMORY_ variable is inherited."""
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("MEMORY_")}
         return {**inherited, "PYTHONPATH": str(self.directory / "recall"), **variables}
 
     async def spawn(self, *arguments: str, variables: Mapping[str, str]) -> asyncio.subprocess.Process:
-        """Start this tree's `memory` command."""
+        """Start the `memory` command of these sources."""
         return await self.python("-c", _ENTRY, *arguments, variables=variables)
 
     async def python(self, *arguments: str, variables: Mapping[str, str]) -> asyncio.subprocess.Process:
-        """Start Python with this tree's library and pipes for input, output and errors."""
+        """Start Python with the library of these sources, and with pipes for input, output and errors."""
         return await asyncio.create_subprocess_exec(
             sys.executable,
             "-P",
@@ -58,20 +58,20 @@ class Sources:
         )
 
     async def memory(self, *arguments: str, variables: Mapping[str, str], expected: int = 0) -> str:
-        """Run this tree's `memory` command to its end and return what it printed.
+        """Run the `memory` command of these sources to its end and return its standard output.
 
         Raises:
-            CommandFailed: it ended with another exit status.
+            CommandFailed: the command ended with another exit status than `expected`.
         """
         process = await self.spawn(*arguments, variables=variables)
-        return await finished(process, f"memory {' '.join(arguments)}", expected=expected)
+        return await output_of(process, f"memory {' '.join(arguments)}", expected=expected)
 
 
-async def finished(process: asyncio.subprocess.Process, name: str, *, expected: int = 0) -> str:
-    """Wait for a process and return its standard output.
+async def output_of(process: asyncio.subprocess.Process, name: str, *, expected: int = 0) -> str:
+    """Wait until a process ends and return its standard output; `name` names the process in the error.
 
     Raises:
-        CommandFailed: its exit status is not the expected one.
+        CommandFailed: the exit status is not the expected one.
     """
     out, error = await process.communicate()
     if process.returncode != expected:
@@ -83,10 +83,10 @@ PRESENT = Sources(ROOT)
 
 
 def archive(commit: str, directory: Path, *paths: str) -> Path:
-    """Write a commit's files into a directory of its own below `directory`, and return it; all paths by default.
+    """Write a commit's files, or those below `paths`, into a folder of its name in `directory`; return the folder.
 
     Raises:
-        HistoryMissing: this checkout has no git history that holds the commit.
+        HistoryMissing: the git history of this checkout does not contain the commit.
     """
     target = directory / commit
     try:
@@ -105,9 +105,9 @@ def archive(commit: str, directory: Path, *paths: str) -> Path:
 
 
 def former_sources(directory: Path) -> dict[str, Sources]:
-    """Return the library and migrations of every former commit, written below `directory`.
+    """Write the library and migrations of every former commit below `directory`, and return them by commit.
 
     Raises:
-        HistoryMissing: this checkout has no git history that holds them.
+        HistoryMissing: the git history of this checkout does not contain a former commit.
     """
     return {commit: Sources(archive(commit, directory, "recall", "migrations")) for commit in COMMITS}

@@ -1,4 +1,4 @@
-"""Objects of 5ed9431's operator on a real cluster, which the present operator brings to head by itself."""
+"""Upgrades the operator on a real cluster from commit 5ed9431 to this checkout while recalls go on."""
 
 import asyncio
 import json
@@ -22,16 +22,16 @@ from devcluster.install import install_operator
 from devcluster.postgres import Postgres, create_database
 from memory_bench.report import console
 from memory_bench.swap.load import question, texts
-from memory_bench.upgrade.contents import QUERY, Contents, contents_of
+from memory_bench.upgrade.contents import QUERY, Contents, parse_contents
 from memory_bench.upgrade.former import COMMITS, LAST_COMMIT, CommandFailed, archive
 from memory_bench.upgrade.outcome import Outcome, head_revision
 from memory_bench.upgrade.recall_loop import SCRIPT, RecallLoop
 
 ROWS = 60
-OBJECT_STARTS = ("object-ready", "object-index-unbuilt")
+OBJECT_STARTING_STATES = ("object-ready", "object-index-unbuilt")
 _INDEX, _SECRET, _KEY = "mi", "dsn", "uri"
 _POLL_SECONDS = 0.5
-_PATIENCE_SECONDS = 240
+_TIMEOUT_SECONDS = 240
 _ANSWERS = 10  # of each client, before and after the upgrade
 _INDEX_IS_BUILT = (
     "SELECT EXISTS (SELECT FROM pg_index WHERE indexrelid = to_regclass('idx_memories_embedding') AND indisready)"
@@ -40,7 +40,7 @@ _INDEX_IS_BUILT = (
 
 @dataclass(frozen=True)
 class Versions:
-    """The images of both operators, the embedder's image, and the former chart."""
+    """The image names of the former and the present operator and of the embedder, and the path of the former chart."""
 
     former: str
     present: str
@@ -49,10 +49,10 @@ class Versions:
 
 
 def load_versions(cluster: Cluster, directory: Path) -> Versions:
-    """Build the images where needed and bring them into a cluster; the former sources lie below `directory`.
+    """Build the missing images and load them into a cluster; the former sources are written below `directory`.
 
     Raises:
-        HistoryMissing: this checkout has no git history that holds the former commit.
+        HistoryMissing: the git history of this checkout does not contain the former commit.
     """
     sources = archive(LAST_COMMIT, directory)
     former, packed = build_former_operator(sources, LAST_COMMIT)
@@ -62,53 +62,53 @@ def load_versions(cluster: Cluster, directory: Path) -> Versions:
 
 
 def install_former(cluster: Cluster, versions: Versions) -> None:
-    """Install 5ed9431's operator with its own chart, in the place of another one."""
+    """Install the operator of commit 5ed9431 with its own chart; it replaces an installed operator."""
     install_operator(
         cluster, operator_image=versions.former, embedder_image=versions.embedder, chart=versions.former_chart
     )
 
 
 def install_present(cluster: Cluster, versions: Versions) -> None:
-    """Install or upgrade to this checkout's operator."""
+    """Install this checkout's operator with its chart; it replaces an installed operator."""
     install_operator(cluster, operator_image=versions.present, embedder_image=versions.embedder)
 
 
 @dataclass(frozen=True)
-class Home:
+class UpgradeNamespace:
     """A namespace with a database, the Secret `dsn` with its connection string, and the MemoryIndex `mi`."""
 
     postgres: Postgres
-    namespace: str
+    name: str
 
     @property
     def cluster(self) -> Cluster:
-        """The cluster that it is in."""
+        """The Kubernetes cluster of this namespace."""
         return self.postgres.cluster
 
     @property
     def database(self) -> str:
-        """The name of database and role."""
-        return self.namespace.replace("-", "_")
+        """The name of the database and of the role that owns it."""
+        return self.name.replace("-", "_")
 
     def create(self) -> None:
-        """Create namespace, database and Secret."""
+        """Create the namespace, its database and the Secret with the connection string."""
         dsn = create_database(self.cluster, self.postgres, self.database)
-        self.cluster.apply(objects.namespace(self.namespace))
-        self.cluster.apply(objects.dsn_secret(self.namespace, _SECRET, _KEY, dsn))
+        self.cluster.apply(objects.namespace(self.name))
+        self.cluster.apply(objects.dsn_secret(self.name, _SECRET, _KEY, dsn))
 
     def kubectl(self, *arguments: str) -> str:
-        """Run kubectl in the namespace."""
-        return self.cluster.kubectl("-n", self.namespace, *arguments)
+        """Run kubectl in this namespace and return its output."""
+        return self.cluster.kubectl("-n", self.name, *arguments)
 
     def sql(self, statement: str) -> str:
-        """Ask the database as its superuser."""
+        """Run an SQL statement in the database as superuser and return its output."""
         return self.postgres.psql(statement, self.database)
 
     def start_toolboxes(self, versions: Versions) -> None:
-        """Start a pod of each operator's image, in which recalls run with its library."""
+        """Start one pod of each operator image, in which recalls run with that image's library."""
         for name, image in (("former", versions.former), ("present", versions.present)):
             pod = objects.toolbox(
-                self.namespace,
+                self.name,
                 name=name,
                 image=image,
                 secret=_SECRET,
@@ -119,7 +119,7 @@ class Home:
         self.kubectl("wait", "--for=condition=Ready", "pod/former", "pod/present", "--timeout=120s")
 
     def fill(self, memories: list[str]) -> None:
-        """Create the table with the former `memory migrate`, which then waits for pgvector, and write memories."""
+        """Create the table with the former `memory migrate`, which may fail for lack of pgvector; insert memories."""
         try:
             self.kubectl("exec", "former", "--", "memory", "migrate", "--json")
         except CommandError as error:
@@ -130,14 +130,14 @@ class Home:
         self.sql(f"SET ROLE {self.database}; {insert}")
 
     def apply_object(self) -> None:
-        """Apply the MemoryIndex."""
+        """Apply the MemoryIndex `mi`."""
         cluster = {"name": self.postgres.name, "namespace": self.postgres.namespace}
         credentials = {"secretName": _SECRET, "key": _KEY}
         self.cluster.apply(
             {
                 "apiVersion": "memory-index.dev/v1alpha1",
                 "kind": "MemoryIndex",
-                "metadata": {"name": _INDEX, "namespace": self.namespace},
+                "metadata": {"name": _INDEX, "namespace": self.name},
                 "spec": {
                     "database": {"cluster": cluster, "name": self.database, "credentials": credentials},
                     "embedding": {"model": MODEL, "dimensions": DIMENSIONS},
@@ -147,23 +147,23 @@ class Home:
         )
 
     def object(self) -> dict[str, Any]:
-        """Return the MemoryIndex."""
+        """Return the MemoryIndex `mi` as the Kubernetes API server returns it."""
         return dict(json.loads(self.kubectl("get", "memoryindex", _INDEX, "-o", "json")))
 
     def contents(self) -> Contents:
-        """Read the digests of the table."""
-        return contents_of(self.sql(QUERY))
+        """Return the digests of the table's rows and vectors."""
+        return parse_contents(self.sql(QUERY))
 
     def worker_images(self) -> set[str]:
-        """Return the images of all Deployments of the namespace."""
+        """Return the images of all Deployments in this namespace."""
         listed = json.loads(self.kubectl("get", "deployments", "-o", "json"))["items"]
         return {one["image"] for item in listed for one in item["spec"]["template"]["spec"]["containers"]}
 
     async def spawn_recalls(self, which: str) -> Process:
-        """Start the recall loop in the toolbox of that version."""
+        """Start the recall loop in the toolbox pod `which`, "former" or "present"."""
         command = ("exec", "-i", which, "--", "python", "-c", SCRIPT.read_text(encoding="utf-8"), which)
         return await asyncio.create_subprocess_exec(
-            *self.cluster.kubectl_command("-n", self.namespace, *command), stdin=PIPE, stdout=PIPE, stderr=PIPE
+            *self.cluster.kubectl_command("-n", self.name, *command), stdin=PIPE, stdout=PIPE, stderr=PIPE
         )
 
 
@@ -172,77 +172,77 @@ def _condition(index: Mapping[str, Any], kind: str) -> bool:
 
 
 async def _until(what: str, holds: Callable[[], bool]) -> None:
-    """Wait until something is so.
+    """Wait until the condition `holds` returns True; `what` names it in the error.
 
     Raises:
-        CommandFailed: it was not so within the patience.
+        CommandFailed: the condition does not hold after four minutes.
     """
-    deadline = time.monotonic() + _PATIENCE_SECONDS
+    deadline = time.monotonic() + _TIMEOUT_SECONDS
     while not await asyncio.to_thread(holds):
         if time.monotonic() > deadline:
-            raise CommandFailed(f"After {_PATIENCE_SECONDS} s still not: {what}.")
+            raise CommandFailed(f"After {_TIMEOUT_SECONDS} s still not: {what}.")
         await asyncio.sleep(_POLL_SECONDS)
 
 
 @asynccontextmanager
-async def _older_snapshot(home: Home) -> AsyncIterator[None]:
-    """Hold a snapshot open in a session of the server, which an index that is built CONCURRENTLY waits for."""
+async def _older_snapshot(namespace: UpgradeNamespace) -> AsyncIterator[None]:
+    """Hold a database snapshot until the block ends; CREATE INDEX CONCURRENTLY waits for its end."""
     session = "FROM pg_stat_activity WHERE query = 'SELECT pg_sleep(600)'"
-    asleep = asyncio.create_task(asyncio.to_thread(_sleep, home))
+    asleep = asyncio.create_task(asyncio.to_thread(_sleep, namespace))
     try:
-        await _until("a snapshot is held", lambda: home.sql(f"SELECT count(*) {session}") == "1")
+        await _until("a snapshot is held", lambda: namespace.sql(f"SELECT count(*) {session}") == "1")
         yield
     finally:
-        await asyncio.to_thread(home.sql, f"SELECT pg_terminate_backend(pid) {session}")
+        await asyncio.to_thread(namespace.sql, f"SELECT pg_terminate_backend(pid) {session}")
         await asleep
 
 
-def _sleep(home: Home) -> None:
+def _sleep(namespace: UpgradeNamespace) -> None:
     try:
-        home.sql("SELECT pg_sleep(600)")
+        namespace.sql("SELECT pg_sleep(600)")
     except CommandError as error:
         if "terminating connection" not in str(error):
             raise
 
 
-async def _until_ready(home: Home) -> None:
-    await _until(f"{home.namespace} is Ready", lambda: follow.view(home.object()).ready)
+async def _until_ready(namespace: UpgradeNamespace) -> None:
+    await _until(f"{namespace.name} is Ready", lambda: follow.view(namespace.object()).ready)
 
 
-async def _until_index_is_being_built(home: Home) -> None:
-    await _until("rows are embedded", lambda: _condition(home.object(), "Backfilled"))
-    await _until("the index is being built", lambda: home.sql(_INDEX_IS_BUILT) == "t")
+async def _until_index_is_being_built(namespace: UpgradeNamespace) -> None:
+    await _until("rows are embedded", lambda: _condition(namespace.object(), "Backfilled"))
+    await _until("the index is being built", lambda: namespace.sql(_INDEX_IS_BUILT) == "t")
 
 
-def _settled(home: Home, revision: str, *, without: str) -> bool:
-    """Return whether the object is Ready, its schema at the revision, and no worker of that image is left."""
-    index = home.object()
+def _settled(namespace: UpgradeNamespace, revision: str, *, without: str) -> bool:
+    """Return whether the MemoryIndex is Ready at the schema `revision` and no Deployment uses the image `without`."""
+    index = namespace.object()
     found = (index["status"].get("database") or {}).get("schemaRevision")
-    return found == revision and follow.view(index).ready and without not in home.worker_images()
+    return found == revision and follow.view(index).ready and without not in namespace.worker_images()
 
 
-async def upgrade_object(home: Home, versions: Versions, start: str) -> Outcome:
-    """Bring an object to the start under the former operator, upgrade the operator, wait for head, and go back.
+async def upgrade_object(namespace: UpgradeNamespace, versions: Versions, start: str) -> Outcome:
+    """Upgrade the operator under a MemoryIndex in the state `start`, downgrade it again, and return the outcome.
 
-    The former operator runs at the call and at the end. `home` has been created.
+    The former operator brings the MemoryIndex to that state. It must be installed before, and is installed afterwards.
     """
     outcome = Outcome(start, on_cluster=True)
     began = time.monotonic()
     memories = texts(ROWS)
     try:
         console.print(f"{start}: {ROWS} memories and an object under {LAST_COMMIT}'s operator")
-        await asyncio.to_thread(home.start_toolboxes, versions)
-        await asyncio.to_thread(home.fill, memories)
-        await asyncio.to_thread(home.apply_object)
+        await asyncio.to_thread(namespace.start_toolboxes, versions)
+        await asyncio.to_thread(namespace.fill, memories)
+        await asyncio.to_thread(namespace.apply_object)
         async with AsyncExitStack() as stack:
             if start == "object-ready":
-                await _until_ready(home)
+                await _until_ready(namespace)
             else:
-                await _until("the schema is ready", lambda: _condition(home.object(), "SchemaReady"))
-                await stack.enter_async_context(_older_snapshot(home))
-                await _until_index_is_being_built(home)
+                await _until("the schema is ready", lambda: _condition(namespace.object(), "SchemaReady"))
+                await stack.enter_async_context(_older_snapshot(namespace))
+                await _until_index_is_being_built(namespace)
             console.print(f"{start}: the state is reached; the operator is upgraded under recalls")
-            await _upgrade_operator(home, versions, memories, outcome, release=stack)
+            await _upgrade_operator(namespace, versions, memories, outcome, release=stack)
     except CommandFailed as error:
         outcome.problem = str(error)
     outcome.seconds = round(time.monotonic() - began, 1)
@@ -250,38 +250,40 @@ async def upgrade_object(home: Home, versions: Versions, start: str) -> Outcome:
 
 
 async def _upgrade_operator(
-    home: Home, versions: Versions, memories: list[str], outcome: Outcome, *, release: AsyncExitStack
+    namespace: UpgradeNamespace, versions: Versions, memories: list[str], outcome: Outcome, *, release: AsyncExitStack
 ) -> None:
-    """Exchange the operator under recalls, and take it back; `release` lets an index build go on that was held."""
+    """Install the present operator, close `release` so that the index build goes on, then install the former one."""
     generator = random.Random(3)  # noqa: S311  (a benchmark's data, the same in every run)
     questions = [question(text, generator) for text in generator.sample(memories, 20)]
-    before = await asyncio.to_thread(home.contents)
+    before = await asyncio.to_thread(namespace.contents)
     async with AsyncExitStack() as stack:
         loops = [
-            await stack.enter_async_context(RecallLoop(which, partial(home.spawn_recalls, which), questions))
+            await stack.enter_async_context(RecallLoop(which, partial(namespace.spawn_recalls, which), questions))
             for which in ("former", "present")
         ]
         try:
             for loop in loops:
-                await loop.more(_ANSWERS)
-            await asyncio.to_thread(install_present, home.cluster, versions)
+                await loop.wait_for_answers(_ANSWERS)
+            await asyncio.to_thread(install_present, namespace.cluster, versions)
             await release.aclose()
-            await _until("Ready at head", lambda: _settled(home, head_revision(), without=versions.former))
+            await _until("Ready at head", lambda: _settled(namespace, head_revision(), without=versions.former))
             for loop in loops:
-                await loop.until_complete()
-                await loop.more(_ANSWERS)
+                await loop.wait_until_complete()
+                await loop.wait_for_answers(_ANSWERS)
             console.print(f"{outcome.start}: it is at head; the former operator takes over again")
-            await asyncio.to_thread(install_former, home.cluster, versions)
+            await asyncio.to_thread(install_former, namespace.cluster, versions)
             revision = COMMITS[LAST_COMMIT]
-            await _until("Ready under the former operator", lambda: _settled(home, revision, without=versions.present))
+            await _until(
+                "Ready under the former operator", lambda: _settled(namespace, revision, without=versions.present)
+            )
             for loop in loops:
-                await loop.more(_ANSWERS)
+                await loop.wait_for_answers(_ANSWERS)
         finally:
-            outcome.count(loops, before, await asyncio.to_thread(home.contents))
+            outcome.count(loops, before, await asyncio.to_thread(namespace.contents))
 
 
 async def upgrade_objects(directory: Path, starts: list[str], report: Callable[[Outcome], None]) -> list[Outcome]:
-    """Start a cluster of its own and upgrade an object from each start there."""
+    """Start a cluster, and on it upgrade one MemoryIndex from each of the named starting states."""
     outcomes = []
     with devcluster.start(f"bench-upgrade-{int(time.time())}") as cluster:
         devcluster.install_cnpg(cluster)
@@ -289,9 +291,9 @@ async def upgrade_objects(directory: Path, starts: list[str], report: Callable[[
         postgres = devcluster.create_postgres(cluster, reporter=devcluster.ConsoleReporter())
         install_former(cluster, versions)
         for start in starts:
-            home = Home(postgres, start)
-            home.create()
-            outcomes.append(await upgrade_object(home, versions, start))
+            namespace = UpgradeNamespace(postgres, start)
+            namespace.create()
+            outcomes.append(await upgrade_object(namespace, versions, start))
             report(outcomes[-1])
-            home.kubectl("delete", "memoryindex", _INDEX, "--wait", "--timeout=60s")
+            namespace.kubectl("delete", "memoryindex", _INDEX, "--wait", "--timeout=60s")
     return outcomes

@@ -1,4 +1,4 @@
-"""What became of one start, and the revision that it was to reach."""
+"""The outcome of the upgrade from one starting state, and the revision that it must reach."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ _SHOWN_FAULTS = 5
 
 @dataclass
 class Outcome:
-    """What became of one start; `problem` says why it did not reach head."""
+    """The outcome of the upgrade from the starting state `start`; `problem` says why it failed, None if it did not."""
 
     start: str
     on_cluster: bool = False
@@ -30,11 +30,11 @@ class Outcome:
 
     @property
     def reached_head(self) -> bool:
-        """Whether the schema is at head and everything works there."""
+        """Whether the schema reached head and everything works there."""
         return self.problem is None
 
     def count(self, loops: Sequence[RecallLoop], before: Contents, after: Contents) -> None:
-        """Take over the faults of recalls, and what is gone of the contents."""
+        """Count the recalls and their faults, and the rows and vectors lost between `before` and `after`."""
         found = [fault for loop in loops for fault in loop.faults()]
         self.recalls, self.recall_errors = sum(len(loop.answers) for loop in loops), len(found)
         self.faults = found[:_SHOWN_FAULTS]
@@ -42,7 +42,7 @@ class Outcome:
 
 
 def head_revision(migrations: Path = PRESENT.directory / "migrations") -> str:
-    """Return the last revision of this checkout."""
+    """Return the latest migration revision of this checkout."""
     config = Config()
     config.set_main_option("script_location", str(migrations).replace("%", "%%"))
     return str(ScriptDirectory.from_config(config).get_current_head())

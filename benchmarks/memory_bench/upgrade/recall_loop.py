@@ -1,4 +1,4 @@
-"""A process that recalls without a pause while a database is upgraded, and the faults in its answers."""
+"""Runs a process that recalls without a pause while a database is upgraded, and finds the faults in its answers."""
 
 import asyncio
 import json
@@ -13,12 +13,16 @@ from typing import Self
 from memory_bench.upgrade.former import CommandFailed
 
 SCRIPT = Path(__file__).with_name("recall_script.py")
-_PATIENCE_SECONDS = 120
+_TIMEOUT_SECONDS = 120
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One recall: which client asked, the exception if there was one, why meaning was left out, how many memories."""
+    """The answer to one recall.
+
+    `client` is "lasting" or "fresh", `error` the exception if there was one, `reason` why the answer was degraded (None
+    if it was not), `found` the number of memories.
+    """
 
     client: str
     error: str | None
@@ -27,9 +31,9 @@ class Answer:
 
 
 def faults(answers: Sequence[Answer]) -> list[str]:
-    """Return the exceptions, and the answers without meaning that follow one with meaning of the same kind of client.
+    """Return the exceptions, and the degraded answers that follow a complete answer of the same kind of client.
 
-    The kinds are judged apart because a lasting client may learn later than a fresh one that meaning can be searched.
+    The kinds are judged apart because a lasting client may learn later than a fresh one that the dense leg is ready.
     """
     complete: set[str] = set()
     found = []
@@ -44,7 +48,7 @@ def faults(answers: Sequence[Answer]) -> list[str]:
 
 
 class RecallLoop:
-    """Recalls with one library, named `former` or `present`, for as long as the block lasts."""
+    """A process that recalls until the block ends, with the library `which`: "former" or "present"."""
 
     def __init__(self, which: str, spawn: Callable[[], Awaitable[Process]], questions: Sequence[str]) -> None:
         self.which = which
@@ -67,7 +71,7 @@ class RecallLoop:
         assert self._process.stdin is not None  # noqa: S101  (spawned with pipes)
         self._process.stdin.close()
         try:
-            async with asyncio.timeout(_PATIENCE_SECONDS):
+            async with asyncio.timeout(_TIMEOUT_SECONDS):
                 await self._reading
                 await self._process.wait()
         finally:
@@ -88,23 +92,23 @@ class RecallLoop:
         return await self._process.stderr.read()
 
     def faults(self) -> list[str]:
-        """Return the faults so far, each with the library that it is of."""
+        """Return the faults so far, each with the name of the library."""
         return [f"{self.which} library: {fault}" for fault in faults(self.answers)]
 
-    async def more(self, count: int) -> Sequence[Answer]:
-        """Wait for so many further answers of each client and return the answers since the call.
+    async def wait_for_answers(self, count: int) -> Sequence[Answer]:
+        """Wait until each client has given `count` further answers, and return all answers since the call.
 
         Raises:
-            CommandFailed: the process ended before, or was too slow.
+            CommandFailed: the process ended, or two minutes passed.
         """
         start = len(self.answers)
 
         def enough() -> bool:
             since = self.answers[start:]
-            return all(sum(one.client == client for one in since) >= count for client in ("lasting", "fresh"))
+            return all(sum(one.client == client for one in since) >= count for client in ("long-lived", "fresh"))
 
         try:
-            async with asyncio.timeout(_PATIENCE_SECONDS), self._grown:
+            async with asyncio.timeout(_TIMEOUT_SECONDS), self._grown:
                 await self._grown.wait_for(lambda: enough() or self._reading.done())
         except TimeoutError:
             since = len(self.answers) - start
@@ -114,19 +118,19 @@ class RecallLoop:
             raise CommandFailed(f"The {self.which} library's recalls ended by themselves: {said[-600:].strip()}")
         return self.answers[start:]
 
-    async def until_complete(self) -> None:
-        """Wait until a fresh client's answer has meaning in it.
+    async def wait_until_complete(self) -> None:
+        """Wait until a fresh client gives an answer that is not degraded.
 
         Raises:
-            CommandFailed: within the patience none had.
+            CommandFailed: no such answer came within two minutes.
         """
         try:
-            async with asyncio.timeout(_PATIENCE_SECONDS):
-                while not any(map(_fresh_and_complete, await self.more(5))):
+            async with asyncio.timeout(_TIMEOUT_SECONDS):
+                while not any(map(_fresh_and_complete, await self.wait_for_answers(5))):
                     pass
         except TimeoutError:
             last = self.answers[-1:]
-            raise CommandFailed(f"Recalls with the {self.which} library stay without meaning: {last}.") from None
+            raise CommandFailed(f"Recalls with the {self.which} library stay degraded: {last}.") from None
 
 
 def _fresh_and_complete(answer: Answer) -> bool:

@@ -1,9 +1,10 @@
 """Recalls in a loop until standard input ends, and prints each answer as one line of JSON.
 
-It runs by itself, with whichever library is on PYTHONPATH: this checkout's, or that of commit 5ed9431 (argument
-`former`); the settings are those of the `memory` command. The questions are the first line of standard input, a list in
-JSON. Two clients ask in turn, one that lives as long as the loop and one that is made anew for every few answers: the
-first keeps what it has learnt of the schema, the second sees it as it is.
+The script runs with the library that is on PYTHONPATH: this checkout's, or that of commit 5ed9431 (argument `former`),
+whose package has no public names at its top. Database, embedder and model come from the environment variables of the
+`memory` command. The first line of standard input is a JSON list of questions. Two clients recall alternately: one
+lives as long as the loop and keeps what it has learnt of the schema; the other is replaced after every few answers and
+reads the schema anew.
 """
 
 import asyncio
@@ -13,40 +14,35 @@ import json
 import os
 import sys
 import threading
+from pathlib import Path
 from typing import Any
+
+import asyncpg
 
 _PAUSE_SECONDS = 0.1  # between two recalls, so that the loop leaves the processors to what it watches
 _ANSWERS_PER_CLIENT = 5
-_EMBEDDING_BUDGET = 20.0  # seconds; an answer without meaning is then never due to a busy machine
-_FORMER = {
-    "HybridRecall": "memory_recall.recall",
-    "EmbedderClient": "memory_recall.embedder",
-    "create_pool": "memory_recall.store.connection",
-    "Settings": "memory_recall.settings",
-}
+_EMBEDDING_BUDGET = 20.0  # seconds; a degraded answer is then never due to a busy machine
 
 
-def library(which: str) -> dict[str, Any]:
-    """Return what the loop uses of the library, by name."""
+def library(which: str) -> tuple[Any, Any, dict[str, float]]:
+    """Return the library's recall class, the class of its embedder client, and a recall's time budgets in seconds."""
     if which == "former":
-        former = {name: getattr(importlib.import_module(module), name) for name, module in _FORMER.items()}
-        return {**former, "budgets": {"embedding_budget": _EMBEDDING_BUDGET}}
-    from memory_recall.embedding.client import EmbedderClient
-    from memory_recall.postgres.connection import create_pool
-    from memory_recall.search.hybrid_recall import HybridRecall
-    from memory_recall.settings import Settings
+        recall = importlib.import_module("memory_recall.recall").HybridRecall
+        embedder = importlib.import_module("memory_recall.embedder").EmbedderClient
+        return recall, embedder, {"embedding_budget": _EMBEDDING_BUDGET}
+    from memory_recall import EmbedderClient, HybridRecall
 
-    return {
-        "HybridRecall": HybridRecall,
-        "EmbedderClient": EmbedderClient,
-        "create_pool": create_pool,
-        "Settings": Settings,
-        "budgets": {"embedding_budget": _EMBEDDING_BUDGET, "time_budget": 2 * _EMBEDDING_BUDGET},
-    }
+    return HybridRecall, EmbedderClient, {"embedding_budget": _EMBEDDING_BUDGET, "time_budget": 2 * _EMBEDDING_BUDGET}
+
+
+def connection_string() -> str:
+    """Return the database's connection string from MEMORY_DATABASE_URL_FILE, or else from MEMORY_DATABASE_URL."""
+    file = os.environ.get("MEMORY_DATABASE_URL_FILE")
+    return Path(file).read_text(encoding="utf-8").strip() if file else os.environ["MEMORY_DATABASE_URL"]
 
 
 async def answer(recall: Any, question: str, client: str) -> dict[str, Any]:  # noqa: ANN401  (either library's)
-    """Recall once and return what became of it."""
+    """Recall once and return the outcome: client, error, reason of a degraded answer, and number of memories."""
     try:
         result = await recall.recall(question)
     except Exception as error:  # noqa: BLE001  (whatever it is, it counts as an error)
@@ -60,28 +56,27 @@ def _set_at_end_of_input(stopped: threading.Event) -> None:
 
 
 async def main(which: str) -> None:
-    """Ask until standard input ends."""
-    used = library(which)
+    """Recall with both clients until standard input ends; `which` is "former" or "present"."""
+    hybrid_recall, embedder_client, budgets = library(which)
     questions = itertools.cycle(json.loads(sys.stdin.readline()))
     stopped = threading.Event()
     # A daemon, so that a failure of ours ends the process although standard input stays open.
     threading.Thread(target=_set_at_end_of_input, args=[stopped], daemon=True).start()
-    settings = used["Settings"]()
-    pool = await used["create_pool"](settings.dsn(), max_size=4)
-    embedder = used["EmbedderClient"](os.environ["MEMORY_EMBEDDER_URL"], settings.model)
+    pool = await asyncpg.create_pool(connection_string(), min_size=1, max_size=4)
+    embedder = embedder_client(os.environ["MEMORY_EMBEDDER_URL"], os.environ["MEMORY_MODEL"])
 
     def client() -> Any:  # noqa: ANN401  (either library's)
-        return used["HybridRecall"](pool, embedder, **used["budgets"])
+        return hybrid_recall(pool, embedder, **budgets)
 
-    lasting = client()
+    long_lived = client()
     while not stopped.is_set():
         fresh = client()
         for question in itertools.islice(questions, _ANSWERS_PER_CLIENT):
-            for name, recall in (("lasting", lasting), ("fresh", fresh)):
+            for name, recall in (("long-lived", long_lived), ("fresh", fresh)):
                 print(json.dumps(await answer(recall, question, name)), flush=True)
                 await asyncio.sleep(_PAUSE_SECONDS)
         await fresh.close()
-    await lasting.close()
+    await long_lived.close()
     await embedder.close()
     await pool.close()
 

@@ -1,4 +1,4 @@
-"""Where the starts are made: one Postgres with template databases, the embedders, the former commits' commands."""
+"""The environment in which starting states are made: a Postgres server, embedders, and commands of former commits."""
 
 import asyncio
 import socket
@@ -15,7 +15,7 @@ from memory_bench.postgres import MeasuredServer
 from memory_bench.swap.embedder import application
 from memory_bench.swap.load import texts
 from memory_bench.swap.models import DIMENSIONS, MODELS
-from memory_bench.upgrade.former import CommandFailed, Sources, finished
+from memory_bench.upgrade.former import CommandFailed, Sources, output_of
 
 ROWS = 300
 _OWNER = "app"
@@ -25,12 +25,12 @@ _END_SESSIONS = (
     "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity "
     "WHERE application_name LIKE 'memory-%' AND datname = current_database()"
 )
-_PATIENCE_SECONDS = 120
+_TIMEOUT_SECONDS = 120
 
 
 @contextmanager
 def serving(model: str) -> Iterator[str]:
-    """Serve a light model from a thread and yield its address; requests that come before it has started wait."""
+    """Serve a light model from a thread and yield its base URL; early requests wait until the server has started."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         server = uvicorn.Server(uvicorn.Config(application(MODELS[model]), log_level="error"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
@@ -42,8 +42,8 @@ def serving(model: str) -> Iterator[str]:
             thread.join()
 
 
-class Workshop:
-    """One server, the addresses of the embedders by model, and the former commits' sources by commit."""
+class UpgradeEnvironment:
+    """A Postgres server, the base URLs of the embedders by model, and the sources of the former commits by commit."""
 
     def __init__(self, server: MeasuredServer, urls: Mapping[str, str], former: Mapping[str, Sources]) -> None:
         self.server = server
@@ -52,7 +52,7 @@ class Workshop:
         self.texts = texts(ROWS)
 
     def variables(self, database: str, *, model: str = "first") -> dict[str, str]:
-        """Return the settings of a process that works on a database with a model."""
+        """Return the environment variables of a `memory` command that works on `database` with `model`."""
         return {
             "MEMORY_DATABASE_URL": self.dsn(database),
             "MEMORY_MODEL": model,
@@ -63,36 +63,36 @@ class Workshop:
         }
 
     def dsn(self, database: str) -> str:
-        """Return the connection string of the ordinary owner, as an application has it."""
+        """Return the database's connection string for its owner, a role without superuser rights."""
         return self.server.dsn(database).replace("postgres:@", f"{_OWNER}:@", 1)
 
     async def prepare(self) -> None:
-        """Create the role that owns the databases."""
+        """Create the role that owns all databases."""
         await self.server.execute(f"CREATE ROLE {_OWNER} LOGIN")
 
     async def create(self, database: str, *, template: str | None) -> None:
-        """Create a database, empty or as a copy of a template; a former one of that name is dropped."""
+        """Create a database, empty or as a copy of `template`; a database of the same name is dropped first."""
         await self.drop(database)
         source = f'TEMPLATE "{template}"' if template else ""
         await self.server.execute(f'CREATE DATABASE "{database}" OWNER {_OWNER} {source}')
 
     async def drop(self, database: str) -> None:
-        """Drop a database if it is there."""
+        """Drop a database if it exists."""
         await self.server.execute(f'DROP DATABASE IF EXISTS "{database}" WITH (FORCE)')
 
     async def exists(self, database: str) -> bool:
-        """Return whether a database of that name is there."""
+        """Return whether a database of this name exists."""
         async with self.connection("postgres") as connection:
             return bool(
                 await connection.fetchval("SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)", database)
             )
 
     async def create_extension(self, database: str) -> None:
-        """Create pgvector, as CloudNativePG does on the operator's behalf."""
+        """Create the extension pgvector as superuser, as CloudNativePG does on the operator's behalf."""
         await self.server.execute("CREATE EXTENSION IF NOT EXISTS vector", database=database)
 
     async def insert(self, database: str) -> None:
-        """Write the memories; of every twenty one is sensitive and one deleted."""
+        """Insert the memories; one row in twenty is sensitive, and another one in twenty is deleted."""
         await self.execute(
             database,
             "INSERT INTO memories (content, is_sensitive, deleted_at) "
@@ -102,13 +102,13 @@ class Workshop:
         )
 
     async def execute(self, database: str, statement: str, *values: object) -> None:
-        """Run one statement as the owner."""
+        """Run one SQL statement as the database's owner."""
         async with self.connection(database) as connection:
             await connection.execute(statement, *values)
 
     @asynccontextmanager
     async def connection(self, database: str) -> AsyncIterator["asyncpg.Connection[asyncpg.Record]"]:
-        """Open a connection as the owner."""
+        """Open a connection as the database's owner, until the block ends."""
         connection = await asyncpg.connect(self.dsn(database))
         try:
             yield connection
@@ -116,33 +116,33 @@ class Workshop:
             await connection.close()
 
     async def memory(self, commit: str, database: str, *arguments: str, model: str = "first", expected: int = 0) -> str:
-        """Run a former commit's `memory` command to its end."""
+        """Run the `memory` command of a former commit to its end, and return its standard output."""
         variables = self.variables(database, model=model)
         return await self.former[commit].memory(*arguments, variables=variables, expected=expected)
 
     async def spawn(self, commit: str, database: str, *arguments: str, **settings: str) -> Process:
-        """Start a former commit's `memory` command, with more settings if need be."""
+        """Start the `memory` command of a former commit; `settings` are additional environment variables."""
         variables = {**self.variables(database), **settings}
         return await self.former[commit].spawn(*arguments, variables=variables)
 
     async def spawn_script(self, commit: str, database: str, name: str, *arguments: str) -> Process:
-        """Start a script of `former_scripts` with a former commit's library, in place of a command that it lacks."""
+        """Start a script of `former_scripts` with the library of a former commit."""
         path = str(_SCRIPTS / f"{name}.py")
         return await self.former[commit].python(path, *arguments, variables=self.variables(database))
 
     async def script(self, commit: str, database: str, name: str, *arguments: str, expected: int = 0) -> None:
-        """Run one of our scripts with a former commit's library to its end."""
+        """Run a script of `former_scripts` to its end with the library of a former commit."""
         process = await self.spawn_script(commit, database, name, *arguments)
-        await finished(process, name, expected=expected)
+        await output_of(process, name, expected=expected)
 
     async def kill(self, process: Process, database: str, when: str, *values: str) -> None:
-        """Kill a process and its sessions once the query `when` yields true.
+        """Wait until the SQL query `when` returns true, then kill a process and its database sessions.
 
         Raises:
-            CommandFailed: it ended before.
+            CommandFailed: the process ended before the query returned true.
         """
         ending = asyncio.create_task(process.communicate())
-        async with self.connection(database) as connection, asyncio.timeout(_PATIENCE_SECONDS):
+        async with self.connection(database) as connection, asyncio.timeout(_TIMEOUT_SECONDS):
             while not await connection.fetchval(when, *values):
                 if ending.done():
                     raise CommandFailed(f"It ended before it could be killed: {ending.result()[1].decode()[-600:]}")
@@ -155,13 +155,13 @@ class Workshop:
 
 
 @asynccontextmanager
-async def opened(former: Mapping[str, Sources]) -> AsyncIterator[Workshop]:
-    """Start the server and the embedders for as long as the block lasts."""
+async def running_environment(former: Mapping[str, Sources]) -> AsyncIterator[UpgradeEnvironment]:
+    """Run the Postgres server and the embedders until the block ends."""
     with serving("first") as first, serving("second") as second:
         async with MeasuredServer() as server:
-            workshop = Workshop(server, {"first": first, "second": second}, former)
-            await workshop.prepare()
-            yield workshop
+            environment = UpgradeEnvironment(server, {"first": first, "second": second}, former)
+            await environment.prepare()
+            yield environment
 
 
-Make = Callable[[Workshop, str], Awaitable[None]]
+Make = Callable[[UpgradeEnvironment, str], Awaitable[None]]

@@ -183,5 +183,5 @@ def _plugin_directory() -> Path:
     # The wheel's install rules put run-time libraries into site-packages/bin; a build from source may keep them
     # beside the others.
     package = _package()
-    beside = package.parent / "bin"
-    return beside if any(beside.glob("libggml-cpu*.so")) else package / "lib"
+    installed = package.parent / "bin"
+    return installed if any(installed.glob("libggml-cpu*.so")) else package / "lib"

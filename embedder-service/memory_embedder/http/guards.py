@@ -68,12 +68,12 @@ class ApiKey:
 class BodyReader:
     """A reader of request bodies within bounds; used from the event loop only.
 
-    `one` and `together` are bytes of one body and of all bodies in memory, `seconds` the time that a body may take.
+    `body_bytes` limits one body and `bodies_bytes` all bodies in memory; `seconds` is the time that a body may take.
     """
 
-    def __init__(self, *, one: int, together: int, seconds: float) -> None:
-        self._one = one
-        self._together = together
+    def __init__(self, *, body_bytes: int, bodies_bytes: int, seconds: float) -> None:
+        self._body_bytes = body_bytes
+        self._bodies_bytes = bodies_bytes
         self._seconds = seconds
         self._in_memory = 0
 
@@ -85,7 +85,7 @@ class BodyReader:
             EmbedderError: the body or all bodies together are too large, or it did not arrive in time or at all.
         """
         declared = request.headers.get("content-length", "")
-        if declared.isdigit() and len(declared) < 20 and int(declared) > self._one:
+        if declared.isdigit() and len(declared) < 20 and int(declared) > self._body_bytes:
             raise self._too_large()
         chunks: list[bytes] = []
         size = 0
@@ -105,9 +105,9 @@ class BodyReader:
             self._in_memory -= size
 
     def _check(self, size: int) -> None:
-        if size > self._one:
+        if size > self._body_bytes:
             raise self._too_large()
-        if self._in_memory > self._together:
+        if self._in_memory > self._bodies_bytes:
             raise EmbedderError(
                 ErrorKind.OVERLOADED,
                 "Too many large requests at once; send the request again in 1 s.",
@@ -116,7 +116,7 @@ class BodyReader:
 
     def _too_large(self) -> EmbedderError:
         return EmbedderError(
-            ErrorKind.TOO_LARGE, f"The body is larger than {self._one} bytes; split it into smaller requests."
+            ErrorKind.TOO_LARGE, f"The body is larger than {self._body_bytes} bytes; split it into smaller requests."
         )
 
 

@@ -73,7 +73,7 @@ def build_router(service: EmbeddingService) -> APIRouter:
 
 def _add_embeddings(router: APIRouter, service: EmbeddingService, api_key: ApiKey) -> None:
     limits = service.limits
-    reader = BodyReader(one=limits.body_bytes, together=limits.bodies_bytes, seconds=limits.body_seconds)
+    reader = BodyReader(body_bytes=limits.body_bytes, bodies_bytes=limits.bodies_bytes, seconds=limits.body_seconds)
 
     @router.post(
         "/v1/embeddings",

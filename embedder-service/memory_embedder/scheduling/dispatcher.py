@@ -92,7 +92,7 @@ class Dispatcher:
         self._logger = structlog.get_logger("memory_embedder.scheduling.dispatcher")
 
     def start(self, tokens_per_second: Callable[[], float]) -> None:
-        """Make the contexts and start their threads; `tokens_per_second` is asked for the initial rate in between.
+        """Make the contexts and start their threads; `tokens_per_second` returns the initial rate between both.
 
         Raises:
             EmbedderError: a context cannot be made; nothing is served then.

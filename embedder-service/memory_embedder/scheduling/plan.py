@@ -13,8 +13,8 @@ from memory_embedder.settings import EmbedderSettings
 
 _CPU_BATCH_TOKENS = 128  # as fast as 256 on F16 weights, faster on quantised ones, and the wait is half
 _GPU_BATCH_TOKENS = 2048  # enough to fill a GPU, short enough for a query to wait for
-_MOST_CONTEXTS = 8  # each has buffers of its own; beyond this, threads are shared out inside the contexts
-_MOST_QUERY_THREADS = 8  # the most that are tried at start: a query's matrices are too small to share out among many
+_MAX_CONTEXTS = 8  # each has buffers of its own; beyond this, threads are shared out inside the contexts
+_MAX_QUERY_THREADS = 8  # the most that are tried at start: a query's matrices are too small to share out among many
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ def _choices(settings: EmbedderSettings, cores: int) -> list[tuple[int, int]]:
     well. On a GPU only smaller batches are tried, which need no more memory.
     """
     gpu = settings.gpu_layers != 0
-    contexts = settings.contexts or (1 if gpu else min(cores, _MOST_CONTEXTS))
+    contexts = settings.contexts or (1 if gpu else min(cores, _MAX_CONTEXTS))
     batch = settings.batch_tokens or (_GPU_BATCH_TOKENS if gpu else _CPU_BATCH_TOKENS)
     sizes = () if settings.batch_tokens else (batch // 2, batch // 4) if gpu else (batch // 2, batch * 2)
     layouts = () if settings.contexts or gpu else (1,)
@@ -82,7 +82,7 @@ def _choices(settings: EmbedderSettings, cores: int) -> list[tuple[int, int]]:
 
 def _workers(cores: int, contexts: int) -> WorkerPlan:
     each = max(1, cores // contexts)
-    return WorkerPlan(general=contexts, threads=each, express_threads=min(cores, _MOST_QUERY_THREADS))
+    return WorkerPlan(general=contexts, threads=each, express_threads=min(cores, _MAX_QUERY_THREADS))
 
 
 def check_offload(settings: EmbedderSettings, facts: EngineFacts) -> None:

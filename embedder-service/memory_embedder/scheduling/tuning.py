@@ -25,7 +25,7 @@ from memory_embedder.scheduling.plan import ComputePlan
 _TEXT_TOKENS = 128  # documents are about that long, and it divides every batch that is tried
 _QUERY_TOKENS = 16
 _TRIAL_SECONDS = 0.2  # a few batches, or a few dozen queries
-_CLEARLY = 1.1
+_WORTHWHILE_SPEEDUP = 1.1
 _SENTENCE = "the quick brown fox jumps over a lazy dog while memories of networks fade "
 
 _logger = structlog.get_logger("memory_embedder.scheduling.tuning")
@@ -111,7 +111,7 @@ class WarmComputers:
 
     def __init__(self, engine: Engine, batch_tokens: int) -> None:
         self._engine = engine
-        self._usual = _full_batch(engine, batch_tokens)
+        self._typical = _full_batch(engine, batch_tokens)
         self._largest = _full_batch(engine, engine.facts.batch_capacity)
         self._rates: list[float] = []
 
@@ -124,9 +124,9 @@ class WarmComputers:
         computer = self._engine.computer(threads)
         computer.embed(self._largest)
         started = time.monotonic()
-        vectors = computer.embed(self._usual)
-        self._rates.append(sum(map(len, self._usual)) / max(1e-6, time.monotonic() - started))
-        if vectors.shape != (len(self._usual), self._engine.facts.dimensions):
+        vectors = computer.embed(self._typical)
+        self._rates.append(sum(map(len, self._typical)) / max(1e-6, time.monotonic() - started))
+        if vectors.shape != (len(self._typical), self._engine.facts.dimensions):
             raise EmbedderError(ErrorKind.CONFIGURATION, "The model yields vectors of another size than it declares.")
         return computer
 
@@ -175,14 +175,14 @@ def choose(rates: Mapping[ComputePlan, float], default: ComputePlan) -> ComputeP
     if default not in rates:
         return default
     fastest = max(rates, key=lambda plan: rates[plan])
-    return fastest if rates[fastest] >= _CLEARLY * rates[default] else default
+    return fastest if rates[fastest] >= _WORTHWHILE_SPEEDUP * rates[default] else default
 
 
 def choose_query_threads(milliseconds: Mapping[int, float]) -> int:
     """Return the largest number of threads that was tried, unless a query takes a tenth less time with fewer."""
     most = max(milliseconds)
     fastest = min(milliseconds, key=lambda threads: milliseconds[threads])
-    return fastest if milliseconds[most] >= _CLEARLY * milliseconds[fastest] else most
+    return fastest if milliseconds[most] >= _WORTHWHILE_SPEEDUP * milliseconds[fastest] else most
 
 
 def _trials(engine: Engine, candidates: Sequence[ComputePlan], deadline: float) -> dict[ComputePlan, float]:

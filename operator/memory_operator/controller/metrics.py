@@ -35,7 +35,7 @@ class Metrics:
             registry=self.registry,
         )
         self._rows = Gauge(
-            "memory_operator_object_rows", "RowCounts by state.", ["namespace", "name", "state"], registry=self.registry
+            "memory_operator_object_rows", "Rows by state.", ["namespace", "name", "state"], registry=self.registry
         )
 
     def count_write(self, kind: str, verb: str) -> None:

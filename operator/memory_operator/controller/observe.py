@@ -13,10 +13,11 @@ from memory_operator.api.spec import Manifest, MemoryIndex
 from memory_operator.clients import object_facts
 from memory_operator.clients.embedder import EmbedderProbe
 from memory_operator.clients.kube import KindMissingError, Kube
-from memory_operator.reconcile.facts import ClusterFacts, DatabaseFacts, Observed, Problem
+from memory_operator.reconcile.facts import ClusterFacts, Observed, Problem
 from memory_operator.resources.cnpg import DatabaseObject
 from memory_operator.resources.common import LABEL_INSTANCE, LABEL_MANAGED_BY, MANAGER
 from memory_operator.resources.embedder import COMPONENT, NEXT_COMPONENT
+from memory_recall.status import DatabaseFacts
 
 Inspect = Callable[[str, str], Awaitable[DatabaseFacts | Problem]]
 

@@ -10,12 +10,12 @@ from datetime import datetime
 from memory_operator.api.conditions import Verdict
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import MemoryIndex
-from memory_operator.reconcile.facts import DatabaseFacts, JobState, Observed
+from memory_operator.reconcile.facts import JobState, Observed
 from memory_operator.reconcile.jobs import JobRequest, active_job, plan_job
 from memory_operator.reconcile.plan import Step, apply_drifted, waiting_for
 from memory_operator.resources import workers
 from memory_operator.resources.common import Images
-from memory_recall.status import RowCounts
+from memory_recall.status import DatabaseFacts, RowCounts
 
 BACKFILL_MIN_ROWS = 200
 
@@ -34,7 +34,7 @@ def plan_backfill(
         request = JobRequest("backfill", workers.backfill_job, Reason.BACKFILLING, "embeds the pending rows")
         step = plan_job(index, observed, images, now, request)
     else:
-        step = Step(Verdict.no(Reason.WAITING, "RowCounts are pending; waiting for the embedder."))
+        step = Step(Verdict.no(Reason.WAITING, "Rows are pending; waiting for the embedder."))
     sync = workers.sync_deployment(index, images, replicas=0 if bulk else 1)
     return Step(step.verdict, (*apply_drifted(observed, sync), *step.actions))
 
@@ -61,4 +61,4 @@ def _needs_bulk(index: MemoryIndex, observed: Observed, images: Images, facts: D
         return True
     same_config = [job.state for job in runs if job.config == config]
     last_run = same_config[-1] if same_config else None
-    return needs_backfill_job(facts.rows, index_valid=facts.index_valid, last_run=last_run)
+    return needs_backfill_job(facts.rows, index_valid=facts.index.valid, last_run=last_run)

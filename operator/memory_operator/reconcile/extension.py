@@ -7,10 +7,11 @@ hand until its Database object changes. The operator then toggles the object's p
 from memory_operator.api.conditions import Verdict
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import MemoryIndex
-from memory_operator.reconcile.facts import ClusterFacts, Credentials, DatabaseFacts, Observed
+from memory_operator.reconcile.facts import ClusterFacts, Credentials, Observed
 from memory_operator.reconcile.plan import Apply, Step, waiting_for
 from memory_operator.resources import cnpg
 from memory_operator.resources.common import LABEL_MANAGED_BY, MANAGER
+from memory_recall.status import DatabaseFacts
 
 
 def plan_extension(index: MemoryIndex, observed: Observed) -> Step:
@@ -97,7 +98,7 @@ def _create(
 ) -> Step:
     user = observed.credentials.user if isinstance(observed.credentials, Credentials) else ""
     # The database's present owner is named: CloudNativePG would give the database to any other that the object names.
-    owner, target = facts.owner or user, (cluster.namespace, cluster.name)
+    owner, target = facts.database_owner or user, (cluster.namespace, cluster.name)
     manifest = cnpg.new_database_object(index, cluster=target, owner=owner, version=pinned)
     message = f"Asked for pgvector through Database {cluster.namespace}/{manifest['metadata']['name']}."
     return Step(Verdict.no(Reason.INSTALLING, message), (Apply(manifest),))

@@ -13,7 +13,7 @@ from enum import StrEnum
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import Manifest
 from memory_operator.resources.cnpg import DatabaseObject
-from memory_recall.status import NO_ROWS, RowCounts
+from memory_recall.status import DatabaseFacts
 
 
 @dataclass(frozen=True)
@@ -46,29 +46,6 @@ class ClusterFacts:
 
     def __str__(self) -> str:
         return f"Cluster {self.namespace}/{self.name}"
-
-
-@dataclass(frozen=True)
-class DatabaseFacts:
-    """What the database's catalog says; `index_parameters` is (m, efConstruction) of an index that we built."""
-
-    extension_version: str | None = None
-    extension_available: str | None = None
-    schema_revision: str | None = None
-    schema_current: bool = False
-    schema_ahead: bool = False
-    schema_differences: str = ""
-    column_dimensions: int | None = None
-    active_model: str | None = None
-    active_url: str | None = None
-    next_model: str | None = None
-    swap_stage: str | None = None
-    swap_message: str = ""
-    rows: RowCounts = NO_ROWS
-    index_valid: bool = False
-    index_progress: float | None = None
-    index_parameters: tuple[int, int] | None = None
-    owner: str | None = None
 
 
 class JobState(StrEnum):

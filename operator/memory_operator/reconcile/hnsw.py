@@ -24,15 +24,16 @@ def plan_index(index: MemoryIndex, observed: Observed, images: Images, now: date
     if facts is None:
         return waiting_for("the database")
     wanted = (index.spec.index.m, index.spec.index.ef_construction)
-    outdated = facts.index_valid and facts.index_parameters not in {None, wanted}
-    if facts.index_valid and not outdated:
+    outdated = facts.index.differs(*wanted)
+    if facts.index.valid and not outdated:
         return Step(VALID_INDEX)
     if not backfill.holds:
         return Step(Verdict.no(Reason.WAITING, "The HNSW index is built after the backfill."))
     activity = "builds the HNSW index"
     if outdated:
         activity += " anew with m {} and efConstruction {}; the old one serves meanwhile".format(*wanted)
-    if facts.index_progress is not None:
-        activity += f" ({facts.index_progress:.0%})"
+    progress = facts.index.progress
+    if progress is not None and progress.fraction is not None:
+        activity += f" ({progress.fraction:.0%})"
     request = JobRequest("index", workers.index_job, Reason.BUILDING, activity)
     return plan_job(index, observed, images, now, request)

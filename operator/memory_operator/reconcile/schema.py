@@ -21,15 +21,15 @@ def plan_schema(index: MemoryIndex, observed: Observed, images: Images, now: dat
     if facts.schema_ahead:
         message = f"Revision {facts.schema_revision} is unknown to this operator."
         return Step(Verdict.no(Reason.SCHEMA_AHEAD, message))
-    embedding, dimensions = index.spec.embedding, facts.column_dimensions
-    if facts.active_model == embedding.model and dimensions:
+    embedding, dimensions = index.spec.embedding, facts.embedding_dimensions
+    if facts.active_name == embedding.model and dimensions:
         dimensions = embedding.dimensions  # another length has been validated: the column is empty and may be replaced
-    if facts.schema_current and dimensions == facts.column_dimensions:
+    if facts.schema_current and dimensions == facts.embedding_dimensions:
         return Step(Verdict.yes(Reason.MIGRATED, f"The schema is at revision {facts.schema_revision}."))
     if not extension.holds:
         return waiting_for("pgvector")
     activity = "migrates the schema"
     if facts.schema_differences:
         activity = f"restores the rules; these are not what they must be: {facts.schema_differences}"
-    build = partial(workers.migrate_job, active=facts.active_model, dimensions=dimensions)
+    build = partial(workers.migrate_job, active=facts.active_name, dimensions=dimensions)
     return plan_job(index, observed, images, now, JobRequest("migrate", build, Reason.MIGRATING, activity))

@@ -13,11 +13,11 @@ from typing import Any
 from memory_operator.api.conditions import ConditionStatus, ConditionType, Verdict, render
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import Manifest, MemoryIndex
-from memory_operator.reconcile.facts import DatabaseFacts, EmbedderLoad, Observed
+from memory_operator.reconcile.facts import EmbedderLoad, Observed
 from memory_operator.reconcile.jobs import active_job
 from memory_operator.resources.common import selector
 from memory_operator.resources.embedder import COMPONENT, embedder_url
-from memory_recall.status import RowCounts
+from memory_recall.status import DatabaseFacts, RowCounts
 
 NOT_STALLED = Verdict.no(Reason.NOT_STALLED, "Nobody needs to act.")
 
@@ -129,12 +129,14 @@ def _database(index: MemoryIndex, facts: DatabaseFacts | None) -> dict[str, Any]
             "quarantined": rows.quarantined,
             "embeddedPercent": embedded_percent(rows),
         },
-        "model": _without_none({"active": facts.active_model, "next": facts.next_model}),
+        "model": _without_none(
+            {"active": facts.active_name, "next": facts.next_model.name if facts.next_model else None}
+        ),
         "database": _without_none(
             {
                 "extensionVersion": facts.extension_version,
                 "schemaRevision": facts.schema_revision,
-                "indexValid": facts.index_valid,
+                "indexValid": facts.index.valid,
             }
         ),
     }

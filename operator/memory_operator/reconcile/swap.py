@@ -16,7 +16,7 @@ from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import MemoryIndex
 from memory_operator.reconcile.backfill import sync_verdict
 from memory_operator.reconcile.embedder import delete_embedder
-from memory_operator.reconcile.facts import DatabaseFacts, JobState, Observed
+from memory_operator.reconcile.facts import JobState, Observed
 from memory_operator.reconcile.hnsw import VALID_INDEX
 from memory_operator.reconcile.jobs import JobRequest, active_job, plan_job
 from memory_operator.reconcile.plan import Action, Apply, Delete, Step, apply_drifted, failed_step, waiting_for
@@ -25,6 +25,8 @@ from memory_operator.resources import embedder as resources
 from memory_operator.resources import workers
 from memory_operator.resources.common import Images
 from memory_recall.embedding.profiles import PROFILES
+from memory_recall.schema.models_sql import RecordedModel
+from memory_recall.status import DatabaseFacts
 from memory_recall.swap.machine import OPEN_STAGES, Stage
 
 Steps = dict[ConditionType, Step]
@@ -32,7 +34,7 @@ Steps = dict[ConditionType, Step]
 
 def needs_swap(index: MemoryIndex, facts: DatabaseFacts) -> bool:
     """Return whether the active model is to be replaced by one that can be served beside it."""
-    active = facts.active_model
+    active = facts.active_name
     if active is None or index.hosted or active == index.spec.embedding.model:
         return False
     return active in PROFILES or active == "custom"
@@ -52,7 +54,7 @@ def plan_swap(index: MemoryIndex, observed: Observed, images: Images, now: datet
         ConditionType.SCHEMA_READY: schema,
         ConditionType.EMBEDDER_READY: Step(_active_embedder(index, observed, facts)),
         ConditionType.BACKFILLED: Step(sync_verdict(facts.rows)),
-        ConditionType.INDEX_READY: Step(VALID_INDEX if facts.index_valid else Verdict.no(Reason.WAITING, no_index)),
+        ConditionType.INDEX_READY: Step(VALID_INDEX if facts.index.valid else Verdict.no(Reason.WAITING, no_index)),
         ConditionType.MODEL_ACTIVE: swap,
     }
 
@@ -60,14 +62,15 @@ def plan_swap(index: MemoryIndex, observed: Observed, images: Images, now: datet
 def plan_model(index: MemoryIndex, observed: Observed, images: Images, now: datetime, *, steps: Steps) -> Steps:
     """Return the ordinary steps, with what a swap that was abandoned or has just flipped still needs."""
     facts, wanted = observed.database_facts, index.spec.embedding.model
-    if facts is None or facts.active_model is None:
+    active = facts.active_model if facts else None
+    if facts is None or active is None:
         step = waiting_for("the database" if facts is None else "the schema")
-    elif facts.active_model != wanted:
-        step = Step(Verdict.no(Reason.MODEL_CHANGE_NEEDS_SWAP, f"The vectors are of {facts.active_model}."))
-    elif facts.swap_stage in OPEN_STAGES:
+    elif active.name != wanted:
+        step = Step(Verdict.no(Reason.MODEL_CHANGE_NEEDS_SWAP, f"The vectors are of {active.name}."))
+    elif facts.swap and facts.swap.stage in OPEN_STAGES:
         step = _abort(index, observed, images, now)
     elif ("Deployment", f"{index.name}-{resources.NEXT_COMPONENT}") in observed.children:
-        return _hand_over(index, observed, facts, steps)
+        return _hand_over(index, observed, active, steps)
     else:
         step = Step(Verdict.yes(Reason.ACTIVE, f"Recalls use {wanted}."))
     return {**steps, ConditionType.MODEL_ACTIVE: step}
@@ -76,16 +79,16 @@ def plan_model(index: MemoryIndex, observed: Observed, images: Images, now: date
 def _active_embedder(index: MemoryIndex, observed: Observed, facts: DatabaseFacts) -> Verdict:
     name = f"Deployment {index.namespace}/{index.name}-embedder"
     if index.spec.embedder.external:
-        return Verdict.yes(Reason.AVAILABLE, f"Recalls use the embedder of {facts.active_model}.")
+        return Verdict.yes(Reason.AVAILABLE, f"Recalls use the embedder of {facts.active_name}.")
     if observed.embedder is not None and (observed.embedder.ready > 0 or observed.embedder.replicas == 0):
-        return Verdict.yes(Reason.AVAILABLE, f"{name} serves {facts.active_model}.")
+        return Verdict.yes(Reason.AVAILABLE, f"{name} serves {facts.active_name}.")
     return Verdict.no(
         Reason.EMBEDDER_UNAVAILABLE, f"{name} has no ready pod; recalls are by words alone until it has or the flip."
     )
 
 
 def _swap(index: MemoryIndex, observed: Observed, images: Images, now: datetime, facts: DatabaseFacts) -> Step:
-    active, model = facts.active_model or "", index.spec.embedding.model
+    active, model = facts.active_name or "", index.spec.embedding.model
     objects = resources.objects(index, images, replicas=1, component=resources.NEXT_COMPONENT)
     writes = () if index.spec.embedder.external else apply_drifted(observed, *objects)
     obstacle = _next_embedder_obstacle(index, observed)
@@ -93,11 +96,11 @@ def _swap(index: MemoryIndex, observed: Observed, images: Images, now: datetime,
         return replace(obstacle, actions=writes)
     runs, config = observed.jobs_of("swap"), workers.config_fingerprint(index, images, "swap")
     same_config = [job for job in runs if job.config == config]
-    if facts.swap_stage == Stage.REFUSED and same_config and same_config[-1].state is JobState.FAILED:
+    if facts.swap and facts.swap.stage == Stage.REFUSED and same_config and same_config[-1].state is JobState.FAILED:
         # Another run of the same configuration would measure the same numbers.
-        return Step(Verdict.no(Reason.SWAP_REFUSED, f"{model} was refused: {facts.swap_message}"), writes)
-    stage = f" ({facts.swap_stage})" if facts.next_model else ""
-    build = partial(workers.swap_job, active=active, dimensions=facts.column_dimensions or 0)
+        return Step(Verdict.no(Reason.SWAP_REFUSED, f"{model} was refused: {facts.swap.message}"), writes)
+    stage = f" ({facts.swap.stage})" if facts.swap and facts.next_model else ""
+    build = partial(workers.swap_job, active=active, dimensions=facts.embedding_dimensions or 0)
     activity = f"swaps {active} for {model}{stage}; recalls go on with {active}"
     step = plan_job(index, observed, images, now, JobRequest("swap", build, Reason.SWAPPING, activity))
     return replace(step, actions=(*writes, *step.actions))
@@ -131,7 +134,7 @@ def _abort(index: MemoryIndex, observed: Observed, images: Images, now: datetime
     return replace(step, actions=(*deletions, *step.actions))
 
 
-def _hand_over(index: MemoryIndex, observed: Observed, facts: DatabaseFacts, steps: Steps) -> Steps:
+def _hand_over(index: MemoryIndex, observed: Observed, active: RecordedModel, steps: Steps) -> Steps:
     """Move the new model to the ordinary embedder, then update the sync worker, then delete the second embedder."""
     model, url = index.spec.embedding.model, resources.embedder_url(index)
     if not _rolled_over(observed, steps[ConditionType.EMBEDDER_READY].actions):
@@ -140,7 +143,7 @@ def _hand_over(index: MemoryIndex, observed: Observed, facts: DatabaseFacts, ste
         actions = tuple(action for action in backfill.actions if not _applies_sync(index, action))
         steps = {**steps, ConditionType.BACKFILLED: replace(backfill, actions=actions)}
         step = Step(Verdict.no(Reason.SWAPPING, message))
-    elif facts.active_url != url:
+    elif active.embedder_url != url:
         message = f"{model} is active; waiting for the sync worker to write down that {url} serves it."
         step = Step(Verdict.no(Reason.SWAPPING, message))
     else:

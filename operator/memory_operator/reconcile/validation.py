@@ -8,9 +8,9 @@ nothing.
 from memory_operator.api.conditions import Verdict
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import MemoryIndex
-from memory_operator.reconcile.facts import DatabaseFacts
 from memory_operator.reconcile.swap import needs_swap
 from memory_recall.embedding.profiles import PROFILES
+from memory_recall.status import DatabaseFacts
 
 
 def blocking_verdict(index: MemoryIndex, facts: DatabaseFacts | None) -> Verdict | None:
@@ -56,17 +56,17 @@ def _against_database(index: MemoryIndex, facts: DatabaseFacts) -> Verdict | Non
     embedding, database = index.spec.embedding, index.spec.database
     if needs_swap(index, facts):
         return None
-    if facts.active_model and facts.active_model != embedding.model:
+    if facts.active_name and facts.active_name != embedding.model:
         return Verdict.no(
             Reason.MODEL_CHANGE_NEEDS_SWAP,
-            f"The vectors in {database.name}.{database.table} are of {facts.active_model}, "
+            f"The vectors in {database.name}.{database.table} are of {facts.active_name}, "
             f"spec.embedding.model is {embedding.model}.",
         )
     replaceable = database.existing_vectors == "Discard" and not facts.rows.embedded
-    if facts.column_dimensions and facts.column_dimensions != embedding.dimensions and not replaceable:
+    if facts.embedding_dimensions and facts.embedding_dimensions != embedding.dimensions and not replaceable:
         return Verdict.no(
             Reason.DIMENSION_MISMATCH,
             f"spec.embedding.dimensions is {embedding.dimensions}, but column {database.table}.embedding of "
-            f"{database.name} has {facts.column_dimensions}.",
+            f"{database.name} has {facts.embedding_dimensions}.",
         )
     return None

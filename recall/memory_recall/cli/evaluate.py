@@ -47,14 +47,14 @@ def evaluate(
 
         chosen = [mode_named(name.strip()) for name in modes.split(",")]
         questions = parse_questions(question_lines(queries))
-        semantic = any(mode != "lexical" for mode in chosen)
-        if semantic and not settings.has_embedder:
+        dense = any(mode != "lexical" for mode in chosen)
+        if dense and not settings.has_embedder:
             raise EmbedderUnavailable(
                 "Only the mode lexical can be measured without an embedder.",
                 "Set MEMORY_EMBEDDER_URL, or use --modes lexical.",
             )
         async with opened_recall(
-            settings, semantic=semantic, embedding_budget=_EMBEDDING_BUDGET, connections=concurrency
+            settings, dense=dense, embedding_budget=_EMBEDDING_BUDGET, connections=concurrency
         ) as opened:
             recall, embedder = opened
             vectors = await embed_questions(questions, embedder) if embedder else {}

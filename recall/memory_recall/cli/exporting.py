@@ -41,7 +41,7 @@ def export_command(
     """
     result = execute(lambda settings: _export(settings, file), as_json=json)
     # Where the memories themselves go to standard output, what is said about them may not.
-    emit(result, as_json=json, title="Export", aside=file == _STANDARD_OUTPUT)
+    emit(result, as_json=json, title="Export", to_stderr=file == _STANDARD_OUTPUT)
 
 
 @contextmanager

@@ -12,7 +12,8 @@ from rich.console import Console
 
 from memory_recall.cli.output import JsonOption, emit, execute
 from memory_recall.errors import InvalidInput
-from memory_recall.postgres.connection import opened, require_session
+from memory_recall.postgres.connection import opened
+from memory_recall.postgres.session_sql import require_session
 from memory_recall.schema.table import describe
 from memory_recall.settings import Settings
 from memory_recall.transfer.import_jsonl import import_memories

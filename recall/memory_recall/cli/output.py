@@ -45,9 +45,9 @@ def load_settings() -> Settings:
     raise InvalidConfiguration(f"Settings are malformed ({problems}).", "Correct the MEMORY_ variables.")
 
 
-def emit(result: Mapping[str, Any], *, as_json: bool, title: str = "", aside: bool = False) -> None:
-    """Print a command's result. `aside` prints to standard error, for commands that write data to standard output."""
-    stream = sys.stderr if aside else sys.stdout
+def emit(result: Mapping[str, Any], *, as_json: bool, title: str = "", to_stderr: bool = False) -> None:
+    """Print a command's result, to standard error if `to_stderr`, for commands that write data to standard output."""
+    stream = sys.stderr if to_stderr else sys.stdout
     if as_json:
         stream.write(orjson.dumps(result, option=orjson.OPT_NON_STR_KEYS).decode() + "\n")
         stream.flush()
@@ -55,7 +55,7 @@ def emit(result: Mapping[str, Any], *, as_json: bool, title: str = "", aside: bo
     table = Table(title=title or None, show_header=False, box=None, title_justify="left")
     for name, value in _flat(result):
         table.add_row(name.replace("_", " "), _shown(value))
-    Console(stderr=aside).print(table)
+    Console(stderr=to_stderr).print(table)
 
 
 def _flat(result: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:

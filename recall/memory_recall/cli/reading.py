@@ -15,13 +15,13 @@ _DATABASE_SECONDS = 30.0  # nobody's prompt waits for a command
 
 @asynccontextmanager
 async def opened_recall(
-    settings: Settings, *, semantic: bool, embedding_budget: float, connections: int = 1
+    settings: Settings, *, dense: bool, embedding_budget: float, connections: int = 1
 ) -> AsyncIterator[tuple[HybridRecall, EmbedderClient | VoyageClient | None]]:
-    """Open a HybridRecall, with the configured embedder if `semantic`. Both are closed when the block ends."""
+    """Open a HybridRecall, with the configured embedder if `dense`. Both are closed when the block ends."""
     async with AsyncExitStack() as opened:
         pool = await create_pool(settings.dsn(), min_size=1, max_size=connections, application_name="memory-cli")
         opened.push_async_callback(pool.close)
-        embedder = query_embedder(settings) if semantic else None
+        embedder = query_embedder(settings) if dense else None
         if embedder is not None:
             opened.push_async_callback(embedder.close)
         hybrid = HybridRecall(

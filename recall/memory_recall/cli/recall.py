@@ -83,7 +83,7 @@ def recall(
     async def action(settings: Settings) -> RecallResult:
         from memory_recall.cli.reading import opened_recall
 
-        asked = RecallQuery(
+        request = RecallQuery(
             query,
             filters=parse_fields(Filters, filters),
             limit=limit,
@@ -92,9 +92,9 @@ def recall(
             sensitive=sensitive,
             explain=explain,
         )
-        opened = opened_recall(settings, semantic=asked.mode != "lexical", embedding_budget=_EMBEDDING_BUDGET)
+        opened = opened_recall(settings, dense=request.mode != "lexical", embedding_budget=_EMBEDDING_BUDGET)
         async with opened as (hybrid, _):
-            return await hybrid.recall(asked)
+            return await hybrid.recall(request)
 
     result = execute(action, as_json=as_json)
     if as_json:

@@ -13,7 +13,8 @@ from memory_recall.embedding.profiles import PROFILES, ModelProfile
 from memory_recall.errors import DimensionMismatch, InvalidConfiguration, MemoryIndexError
 from memory_recall.hnsw.definition import inspect_index
 from memory_recall.hnsw.repair import IndexParameters, build_index, check_and_repair
-from memory_recall.postgres.connection import opened, require_session
+from memory_recall.postgres.connection import opened
+from memory_recall.postgres.session_sql import require_session
 from memory_recall.schema.revisions import require_schema
 from memory_recall.schema.table import describe
 from memory_recall.settings import LOCK_SECONDS, MIGRATIONS, Settings
@@ -115,7 +116,7 @@ def _request(settings: Settings, existing_vectors: ExistingVectorsChoice | None 
         model=known or ModelProfile(settings.model, dimensions),
         migrations=MIGRATIONS,
         existing_vectors=existing_vectors or "refuse",
-        lock_patience_seconds=LOCK_SECONDS,
+        lock_seconds=LOCK_SECONDS,
     )
 
 
@@ -137,7 +138,7 @@ def _parameters(settings: Settings) -> IndexParameters:
 async def _build(settings: Settings) -> dict[str, Any]:
     watcher = asyncio.create_task(_watch(settings))
     try:
-        facts = await build_index(settings.dsn(), settings.table, _parameters(settings), patience_seconds=LOCK_SECONDS)
+        facts = await build_index(settings.dsn(), settings.table, _parameters(settings), lock_seconds=LOCK_SECONDS)
     finally:
         watcher.cancel()
         with suppress(asyncio.CancelledError, MemoryIndexError):

@@ -52,7 +52,7 @@ def tune(
         require_enough(len(questions))
         if not given.has_embedder:
             raise EmbedderUnavailable("Fusion needs a dense leg, and there is no embedder.", "Set MEMORY_EMBEDDER_URL.")
-        async with opened_recall(given, semantic=True, embedding_budget=_EMBEDDING_BUDGET, connections=concurrency) as (
+        async with opened_recall(given, dense=True, embedding_budget=_EMBEDDING_BUDGET, connections=concurrency) as (
             recall,
             embedder,
         ):

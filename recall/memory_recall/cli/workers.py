@@ -107,7 +107,7 @@ async def _sync(settings: Settings) -> dict[str, Any]:
     async with document_embedder(settings, progress) as embedder, directory_of(settings, embedder) as directory:
 
         async def work(stop: asyncio.Event) -> Tally:
-            caring = asyncio.create_task(checker.run(source, plan.table, metrics))
+            index_checks = asyncio.create_task(checker.run(source, plan.table, metrics))
             try:
                 return await sync(
                     source,
@@ -119,8 +119,8 @@ async def _sync(settings: Settings) -> dict[str, Any]:
                     companions=(partial(maintain_standby, source, directory, plan, progress),),
                 )
             finally:
-                caring.cancel()
-                await asyncio.wait([caring])
+                index_checks.cancel()
+                await asyncio.wait([index_checks])
 
         tally = await run_until_stopped(work)
     return {"embedded": tally.embedded, "truncated": tally.truncated, "quarantined": tally.quarantined}

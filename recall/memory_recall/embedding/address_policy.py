@@ -15,15 +15,15 @@ _SERVICE = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")  # RFC 1035: no digit first
 
 def is_trusted_embedder_url(configured: str, named: str, more_hosts: Iterable[str] = ()) -> bool:
     """Return whether texts may go to the URL `named`, given the configured URL and further trusted hosts."""
-    mine, other = _parts(configured), _parts(named)
-    if other is None:
+    ours, theirs = _parts(configured), _parts(named)
+    if theirs is None:
         return False
-    scheme, host = other
+    scheme, host = theirs
     if host in more_hosts:
         return True
-    if mine is None or (mine[0] == "https" and scheme != "https"):
+    if ours is None or (ours[0] == "https" and scheme != "https"):
         return False
-    return host == mine[1] or _namespace(host) == _namespace(mine[1]) is not None
+    return host == ours[1] or _namespace(host) == _namespace(ours[1]) is not None
 
 
 def _parts(url: str) -> tuple[str, str] | None:

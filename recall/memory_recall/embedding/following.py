@@ -7,21 +7,11 @@ more.
 
 import asyncio
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 from memory_recall.embedding.address_policy import is_trusted_embedder_url
 from memory_recall.embedding.client import EmbedderClient
 
 Connect = Callable[[str, str], EmbedderClient]
-
-
-@dataclass(frozen=True, slots=True)
-class ActiveModel:
-    """The active model's name, digest of weights and embedder's address, as a recall statement returned them."""
-
-    name: str
-    digest: str | None
-    url: str | None
 
 
 class FollowingEmbedder:
@@ -58,27 +48,27 @@ class FollowingEmbedder:
         vector: list[float] = (await self.current.embed_query(text)).tolist()
         return vector
 
-    def follow(self, active: ActiveModel, asked: object, *, failed: bool) -> bool:
-        """Change to an embedder of the active model other than `asked`; return whether there is one.
+    def follow(self, model: str, url: str | None, used: object, *, failed: bool) -> bool:
+        """Change to an embedder of the active model other than the `used` one; return whether there is one.
 
-        `asked` is the embedder that got the query. `failed` says that it returned no vector; otherwise its vector was
-        of another model.
+        `model` is the active model's name and `url` the recorded address of its embedder. `used` is the embedder that
+        got the query. `failed` says that it returned no vector; otherwise its vector was of another model.
         """
-        choices = self._choices(active)
-        if self.current is not asked and self.current in choices:
+        choices = self._choices(model, url)
+        if self.current is not used and self.current in choices:
             return True  # another recall has turned to it already
-        others = [client for client in choices if client is not asked]
-        if not others or (asked in choices and not failed):
+        others = [client for client in choices if client is not used]
+        if not others or (used in choices and not failed):
             return False
         self.current = others[0]
         return True
 
-    def _choices(self, active: ActiveModel) -> list[EmbedderClient]:
+    def _choices(self, model: str, url: str | None) -> list[EmbedderClient]:
         found = []
         near = self._configured.base_url
-        if active.url is not None and is_trusted_embedder_url(near, active.url, self._trusted_hosts):
-            found.append(self._opened_for(active.url.rstrip("/"), active.name))
-        if self._configured.model in {None, active.name} and self._configured not in found:
+        if url is not None and is_trusted_embedder_url(near, url, self._trusted_hosts):
+            found.append(self._opened_for(url.rstrip("/"), model))
+        if self._configured.model in {None, model} and self._configured not in found:
             found.append(self._configured)
         return found
 

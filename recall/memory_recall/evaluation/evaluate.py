@@ -137,14 +137,14 @@ async def embed_questions(questions: Sequence[Question], embedder: BatchEmbedder
     found: dict[str, EmbeddedQuery] = {}
     for batch in (texts[start : start + _EMBEDDING_BATCH] for start in range(0, len(texts), _EMBEDDING_BATCH)):
         embedded = await retry(
-            partial(embedder.embed_queries, batch), on=_asked_to_wait, give_up_after=_EMBEDDING_SECONDS
+            partial(embedder.embed_queries, batch), on=_retry_delay, give_up_after=_EMBEDDING_SECONDS
         )
         for text, vector in zip(batch, embedded.vectors, strict=True):
             found[text] = EmbeddedQuery(vector.tolist(), embedder.model)
     return found
 
 
-def _asked_to_wait(error: BaseException) -> bool | float:
+def _retry_delay(error: BaseException) -> bool | float:
     return isinstance(error, EmbedderUnavailable) and (error.retry_after or True)
 
 

@@ -99,7 +99,7 @@ async def vacuum_analyze(connection: Connection, table: MemoryTable) -> None:
         await connection.execute(f"VACUUM (ANALYZE) {table.qualified}")
 
 
-async def merge_pending_lists(connection: Connection, table: MemoryTable) -> int:
+async def merge_pending_entries(connection: Connection, table: MemoryTable) -> int:
     """Merge the pending list of each GIN index of the table into that index; return the number of pages merged.
 
     Every search reads the whole pending list. Each write adds entries to it, even one that only stores a vector, and

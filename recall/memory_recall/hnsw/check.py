@@ -18,10 +18,10 @@ _ROUNDING = 1e-6
 async def measure_index(connection: Connection, table: MemoryTable, facts: IndexFacts, *, sample: int) -> float | None:
     """Return the mean recall@10 over a random sample of stored vectors, or None if no vectors are stored."""
     distance = f"OPERATOR({quoted(table.vector_schema or 'public')}.<=>)"
-    to_it = f"{EMBEDDING_COLUMN} {distance} (SELECT {EMBEDDING_COLUMN} FROM {table.qualified} WHERE id = $1)"
+    distance_to_row = f"{EMBEDDING_COLUMN} {distance} (SELECT {EMBEDDING_COLUMN} FROM {table.qualified} WHERE id = $1)"
     nearest = (
-        f"SELECT array_agg(distance) FROM (SELECT {to_it} AS distance FROM {table.qualified} "
-        f"WHERE {EMBEDDING_COLUMN} IS NOT NULL ORDER BY {to_it} LIMIT {_DEPTH}) nearest"
+        f"SELECT array_agg(distance) FROM (SELECT {distance_to_row} AS distance FROM {table.qualified} "
+        f"WHERE {EMBEDDING_COLUMN} IS NOT NULL ORDER BY {distance_to_row} LIMIT {_DEPTH}) nearest"
     )
     with translated("measuring the vector index"):
         ids = await connection.fetch(

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from memory_recall.errors import DatabaseUnreachable, LockNotAvailable
-from memory_recall.hnsw.build import merge_pending_lists, prepare_build, use_least, vacuum_analyze
+from memory_recall.hnsw.build import merge_pending_entries, prepare_build, use_least, vacuum_analyze
 from memory_recall.hnsw.check import measure_index
 from memory_recall.hnsw.definition import (
     DEFAULT_EF_CONSTRUCTION,
@@ -27,7 +27,7 @@ from memory_recall.schema.table import MemoryTable, quoted
 from memory_recall.schema.table_locks import locked_session
 
 _LOCK_KEY = 0x6D656D6F_72796963  # "memoryic"; one rebuild per database
-_BESIDE = "_rebuilt"
+_REPLACEMENT_SUFFIX = "_rebuilt"
 _EXCHANGE_LOCK_MS, _EXCHANGE_TRIES = 100, 200
 DEFAULT_SAMPLE = 50
 
@@ -56,7 +56,7 @@ def needs_repair(recall: float | None, threshold: float) -> bool:
 
 
 async def build_index(
-    source: DsnSource, table: str, parameters: IndexParameters, *, patience_seconds: float = 600
+    source: DsnSource, table: str, parameters: IndexParameters, *, lock_seconds: float = 600
 ) -> IndexFacts:
     """Build the vector index without blocking anybody, unless a valid one with these parameters serves already.
 
@@ -65,13 +65,13 @@ async def build_index(
 
     Raises:
         SchemaBehind: the migrations have not run.
-        LockNotAvailable: another session migrates or builds for longer than `patience_seconds`.
+        LockNotAvailable: another session migrates or builds for longer than `lock_seconds`.
     """
-    async with locked_session(source, patience_seconds) as connection:
+    async with locked_session(source, lock_seconds) as connection:
         memories = await require_schema(connection, table)
         await _run(connection, "SET lock_timeout = 0")  # what follows waits for others without making anybody wait
         await drop_invalid(connection, memories)
-        await _drop_beside(connection, memories)
+        await _drop_replacement(connection, memories)
         facts = await inspect_index(connection, memories)
         if not facts.valid:
             await vacuum_analyze(connection, memories)
@@ -80,7 +80,7 @@ async def build_index(
             await with_less_memory(connection, lambda: _rebuild(connection, memories, parameters))
         elif not facts.valid:
             await with_less_memory(connection, lambda: _create(connection, memories, hnsw_name(memories), parameters))
-        await merge_pending_lists(connection, memories)  # the lexical index is to be as quick to read as the new one
+        await merge_pending_entries(connection, memories)  # the lexical index is to be as quick to read as the new one
         return await inspect_index(connection, memories)
 
 
@@ -129,11 +129,11 @@ async def _create(connection: Connection, table: MemoryTable, name: str, paramet
 
 async def _rebuild(connection: Connection, table: MemoryTable, parameters: IndexParameters) -> None:
     """Build a new index beside the one that serves, then replace the old one by it in one transaction."""
-    ours, beside = hnsw_name(table), f"{hnsw_name(table)}{_BESIDE}"
-    await _create(connection, table, beside, parameters)
+    ours, replacement = hnsw_name(table), f"{hnsw_name(table)}{_REPLACEMENT_SUFFIX}"
+    await _create(connection, table, replacement, parameters)
     exchange = (
         f"SET LOCAL lock_timeout = {_EXCHANGE_LOCK_MS}; DROP INDEX {table.in_schema(ours)}; "
-        f"ALTER INDEX {table.in_schema(beside)} RENAME TO {quoted(ours)}"
+        f"ALTER INDEX {table.in_schema(replacement)} RENAME TO {quoted(ours)}"
     )
     await retry(
         lambda: _run(connection, exchange),  # statements sent together are one transaction
@@ -144,9 +144,10 @@ async def _rebuild(connection: Connection, table: MemoryTable, parameters: Index
     )
 
 
-async def _drop_beside(connection: Connection, table: MemoryTable) -> None:
+async def _drop_replacement(connection: Connection, table: MemoryTable) -> None:
     """Drop the new index, finished or not, that an interrupted rebuild left beside the one that serves."""
-    await _run(connection, f"DROP INDEX CONCURRENTLY IF EXISTS {table.in_schema(hnsw_name(table) + _BESIDE)}")
+    replacement = table.in_schema(hnsw_name(table) + _REPLACEMENT_SUFFIX)
+    await _run(connection, f"DROP INDEX CONCURRENTLY IF EXISTS {replacement}")
 
 
 async def _run(connection: Connection, statement: str) -> None:

@@ -12,7 +12,8 @@ import structlog
 from memory_recall.errors import MemoryIndexError
 from memory_recall.hnsw.repair import DEFAULT_SAMPLE, IndexParameters, IndexReport, check_and_repair
 from memory_recall.indexing.progress import WorkerMetrics
-from memory_recall.postgres.connection import DsnSource, opened, require_session
+from memory_recall.postgres.connection import DsnSource, opened
+from memory_recall.postgres.session_sql import require_session
 from memory_recall.schema.revisions import require_schema
 
 _FIRST_CHECK_SECONDS = 300.0  # short enough for a worker that restarts often, long enough for one that just started

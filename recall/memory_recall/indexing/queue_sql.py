@@ -76,7 +76,7 @@ class PendingQueue:
         pending, vector = table.pending("m", column.name), column.name
         failures, text_hash = table.own(column.failures), table.own("memory_index_text_hash")
         state = table.own("memory_index_state")
-        self._page = _page_statement(table, column) if indexed else _sweep_statement(table, column)
+        self._page = _page_statement(table, column) if indexed else _key_range_statement(table, column)
         self._state = (
             f"SELECT (SELECT min(CASE WHEN {_NOT_YET} THEN extract(epoch FROM f.next_attempt - now()) ELSE 0 END) "
             f"FROM {failures} f JOIN {table.qualified} m ON m.id = f.id WHERE {pending} AND {_SHARE} "
@@ -160,7 +160,7 @@ def _page_statement(table: MemoryTable, column: VectorColumn) -> str:
     )
 
 
-def _sweep_statement(table: MemoryTable, column: VectorColumn) -> str:
+def _key_range_statement(table: MemoryTable, column: VectorColumn) -> str:
     # The due rows are picked from a fixed number of rows: a plan over all of them would sort the table for each page.
     return (
         f"SELECT m.id, d.content, {table.own('memory_index_text_hash')}(d.content) AS hash "

@@ -1,6 +1,6 @@
 """Embeds a batch in spite of failures: waits for an unavailable embedder, and finds the rows that make a batch fail.
 
-Failures are of three kinds. A busy embedder names the time after which to ask again. An unavailable or crashing
+Failures are of three kinds. A busy embedder names the time after which to try again. An unavailable or crashing
 embedder is probed with a test text of our own until it answers; only if the same batch fails repeatedly, although the
 embedder recovers each time, is the batch halved, since one of its texts may be what crashes the embedder. A refused or
 malformed answer halves the batch at once. A single row is reported as failed only while the embedder handles the test
@@ -50,7 +50,7 @@ class RetryingEmbedder:
     """Embeds batches with an embedder that may be busy, unavailable, broken, or crashed by a text.
 
     Args:
-        embedder: the embedder that is asked.
+        embedder: the embedder that computes the vectors.
         listener: is told when the embedder becomes unavailable and when it is available again.
         verify: awaited before each self-test; raises if the embedder now serves another model.
         outage_timeout: seconds after which an outage raises its error.

@@ -5,9 +5,10 @@ during a reconnect, delays a row but does not lose it. The worker pauses while a
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from memory_recall.errors import first_of
 from memory_recall.indexing import leases_sql
@@ -25,7 +26,7 @@ from memory_recall.schema.table import NOTIFY_CHANNEL, describe
 
 _BACKFILL_POLL_SECONDS = 1.0
 
-Companion = Callable[[asyncio.Event], Awaitable[None]]
+Companion = Callable[[asyncio.Event], Coroutine[Any, Any, None]]
 
 
 class Wakeup:
@@ -84,14 +85,11 @@ async def sync(
         finally:
             stop.set()
 
-    async def accompany(companion: Companion) -> None:
-        await companion(stop)
-
     try:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(work())
             for companion in companions:
-                tasks.create_task(accompany(companion))
+                tasks.create_task(companion(stop))
     except BaseExceptionGroup as group:
         raise first_of(group) from None
     return worker.tally

@@ -11,8 +11,8 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from memory_recall.errors import DatabaseUnreachable, LockNotAvailable
-from memory_recall.postgres.connection import Connection, DsnSource, connect, require_session
-from memory_recall.postgres.driver_errors import translated
+from memory_recall.postgres.connection import Connection, DsnSource, connect
+from memory_recall.postgres.session_sql import apply_settings, require_session
 from memory_recall.retrying import Backoff, OutageListener, caused_by, retry_outage
 
 T = TypeVar("T")
@@ -96,9 +96,7 @@ class Session:
         try:
             await require_session(connection)
             # not at connect: a pooler refuses settings that it does not know, before we can say why
-            with translated("preparing the session"):
-                for setting, value in self._settings.items():
-                    await connection.execute("SELECT set_config($1, $2, false)", setting, value)
+            await apply_settings(connection, self._settings)
             if self._prepare is not None:
                 await self._prepare(connection)
         except BaseException:

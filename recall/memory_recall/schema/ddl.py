@@ -25,13 +25,13 @@ class TableChanges:
 
     connection: Connection
     table: MemoryTable
-    patience_seconds: float
+    lock_seconds: float
 
     async def run(self, statement: str) -> int:
         """Run one statement that holds its lock only for a moment; return how many rows it changed.
 
         Raises:
-            LockNotAvailable: the lock was not free within `patience_seconds`.
+            LockNotAvailable: the lock was not free within `lock_seconds`.
         """
 
         async def attempt() -> int:
@@ -40,25 +40,25 @@ class TableChanges:
             except LockNotAvailable:
                 with suppress(LockNotAvailable):
                     if self.table.exists:
-                        await self._execute(together(wait_for_maintenance(self.table)))
+                        await self._execute(in_one_transaction(wait_for_maintenance(self.table)))
                 raise
 
         try:
             return await retry(
                 attempt,
                 on=caused_by(LockNotAvailable),
-                give_up_after=self.patience_seconds,
+                give_up_after=self.lock_seconds,
                 backoff=TABLE_LOCK_BACKOFF,
             )
         except LockNotAvailable:
             raise LockNotAvailable(
-                f"Table {self.table.name} stayed locked by other sessions for {self.patience_seconds:.0f} s.",
+                f"Table {self.table.name} stayed locked by other sessions for {self.lock_seconds:.0f} s.",
                 "Look for a long transaction in pg_stat_activity, end it, and run this again.",
             ) from None
 
     async def run_together(self, statements: list[str]) -> None:
         """Run statements that hold their locks only for a moment, all of them in one transaction."""
-        await self.run(together(statements))
+        await self.run(in_one_transaction(statements))
 
     async def value(self, query: str) -> object:
         """Run a query; return the first column of its first row, or None if there are no rows."""
@@ -109,7 +109,7 @@ class TableChanges:
         return int(count) if count.isdigit() else 0
 
 
-def together(statements: list[str]) -> str:
+def in_one_transaction(statements: list[str]) -> str:
     """Return one SQL statement that runs the given statements in one transaction."""
     body = " ".join(f"EXECUTE {literal(statement)};" for statement in statements)
     return f"DO LANGUAGE plpgsql {literal(f'BEGIN {body} END')}"

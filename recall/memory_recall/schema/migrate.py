@@ -52,7 +52,7 @@ class MigrationRequest:
     model: ModelProfile
     migrations: Path
     existing_vectors: Literal["refuse", "keep", "discard"] = "refuse"
-    lock_patience_seconds: float = 600
+    lock_seconds: float = 600
 
 
 @dataclass(frozen=True)
@@ -70,13 +70,13 @@ async def migrate(source: DsnSource, request: MigrationRequest) -> MigrationResu
         ExtensionMissing: pgvector is absent; what does not need it has been done.
         SchemaUnsupported, DimensionMismatch, ModelMismatch, ExistingVectors: a person has to decide.
     """
-    async with locked_session(source, request.lock_patience_seconds) as connection:
+    async with locked_session(source, request.lock_seconds) as connection:
         return await _Run(connection, request).up()
 
 
 async def remove(source: DsnSource, request: MigrationRequest) -> MigrationResult:
     """Undo the migrations in reverse order; memories stay, and so does everything that was there before."""
-    async with locked_session(source, request.lock_patience_seconds) as connection:
+    async with locked_session(source, request.lock_seconds) as connection:
         return await _Run(connection, request).down()
 
 
@@ -247,7 +247,7 @@ class _Run:
             )
 
     def _changes(self, table: MemoryTable) -> TableChanges:
-        return TableChanges(self._connection, table, self._request.lock_patience_seconds)
+        return TableChanges(self._connection, table, self._request.lock_seconds)
 
     def _placeholders(self, table: MemoryTable) -> dict[str, str]:
         """Return the values of the placeholders in the revisions' SQL, which migrations/env.py lists."""

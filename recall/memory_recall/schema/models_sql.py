@@ -11,6 +11,9 @@ from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.schema.table import MemoryTable
 
+RECORDED_COLUMNS = "m.id, m.name, m.digest, m.dimensions, to_jsonb(m) ->> 'embedder_url' AS embedder_url"
+"""The columns of a row `m` of memory_index_models; a schema older than swaps has no `embedder_url`."""
+
 
 @dataclass(frozen=True)
 class RecordedModel:
@@ -24,7 +27,7 @@ class RecordedModel:
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Self:
-        """Make a model from a row of `memory_index_models`; `embedder_url` is None in a schema older than swaps."""
+        """Make a model from a row with the values of RECORDED_COLUMNS."""
         return cls(row["id"], row["name"], row["digest"], row["dimensions"], row["embedder_url"])
 
     def served_by(self, served: ServedModel) -> bool:
@@ -71,8 +74,7 @@ async def read_roles(connection: AnyConnection, table: MemoryTable) -> Roles:
     """Read the active and the next model in one statement."""
     with translated("reading the models' roles"):
         rows = await connection.fetch(
-            "SELECT m.id = s.active_model AS active, m.id, m.name, m.digest, m.dimensions, "
-            f"to_jsonb(m) ->> 'embedder_url' AS embedder_url FROM {table.own('memory_index_state')} s "
+            f"SELECT m.id = s.active_model AS active, {RECORDED_COLUMNS} FROM {table.own('memory_index_state')} s "
             f"JOIN {table.own('memory_index_models')} m ON m.id IN (s.active_model, s.next_model)"
         )
     found = {row["active"]: RecordedModel.from_row(dict(row)) for row in rows}

@@ -12,8 +12,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from memory_recall.errors import LockNotAvailable
-from memory_recall.postgres.connection import Connection, DsnSource, opened, require_session
+from memory_recall.postgres.connection import Connection, DsnSource, opened
 from memory_recall.postgres.driver_errors import translated
+from memory_recall.postgres.session_sql import require_session
 from memory_recall.schema.table import MemoryTable
 
 LOCK_TIMEOUT_MS = 100  # nobody waits longer behind a change of the table
@@ -31,27 +32,27 @@ def wait_for_maintenance(table: MemoryTable) -> list[str]:
 
 
 @asynccontextmanager
-async def locked_session(source: DsnSource, patience_seconds: float) -> AsyncIterator[Connection]:
+async def locked_session(source: DsnSource, lock_seconds: float) -> AsyncIterator[Connection]:
     """Open a session that holds the database's one lock for changing the schema or building the vector index.
 
     Raises:
-        LockNotAvailable: another session has held the lock for `patience_seconds`.
+        LockNotAvailable: another session has held the lock for `lock_seconds`.
     """
     async with opened(source, "memory-migrate") as connection:
         await require_session(connection)
-        await _take_lock(connection, patience_seconds)
+        await _take_lock(connection, lock_seconds)
         yield connection
 
 
-async def _take_lock(connection: Connection, patience: float) -> None:
+async def _take_lock(connection: Connection, lock_seconds: float) -> None:
     """Take the lock by trying at intervals; a statement that waits for it would hold back CREATE INDEX CONCURRENTLY."""
-    deadline = time.monotonic() + patience
+    deadline = time.monotonic() + lock_seconds
     while True:
         with translated("taking the migration lock"):
             if await connection.fetchval("SELECT pg_try_advisory_lock($1)", _LOCK_KEY):
                 return
         if time.monotonic() >= deadline:
             raise LockNotAvailable(
-                f"Another migration has been running for {patience:.0f} s.", "Let it end, or end its session."
+                f"Another migration has been running for {lock_seconds:.0f} s.", "Let it end, or end its session."
             )
         await asyncio.sleep(0.25)

@@ -46,11 +46,11 @@ def find_period(text: str, now: datetime) -> Period | None:
 
     A date without a year is the latest past one. `now` must have a time zone, in which days begin.
     """
-    periods = [_meaning(found, now) for found in islice(_EXPRESSION.finditer(text[:SEARCHED]), UNDERSTOOD)]
+    periods = [_period(found, now) for found in islice(_EXPRESSION.finditer(text[:SEARCHED]), UNDERSTOOD)]
     return min((period for period in periods if period), key=lambda period: period.seconds, default=None)
 
 
-def _meaning(found: re.Match[str], now: datetime) -> Period | None:
+def _period(found: re.Match[str], now: datetime) -> Period | None:
     if found["this"]:
         return _around(now, found["this"].lower())
     settings = {"RELATIVE_BASE": now.replace(tzinfo=None), "PREFER_DATES_FROM": "past"}

@@ -176,7 +176,7 @@ class HybridRecall:
         return _Attempt(plan, await self._execute(plan), embedder, embedding_seconds)
 
     async def _embed(self, query: RecallQuery, readiness: Readiness) -> EmbeddedQuery | Degraded | None:
-        """Return the query's vector, or why the dense leg cannot take part, or None if it was not asked for."""
+        """Return the query's vector, or why the dense leg cannot take part, or None if it was not requested."""
         if query.mode == "lexical" or not query.ranked:
             return None
         if query.sensitive and query.vector is None and self._embedder.hosted:

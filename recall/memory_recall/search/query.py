@@ -41,8 +41,8 @@ class RecallQuery:
 
     `text` is the query; NUL, lone surrogates and what exceeds 50,000 characters are taken out. The result is a page of
     at most `limit` memories (1 to 500) after the first `offset` (0 or more). A `sensitive` query is never sent to a
-    hosted embedder; if there is no other, only the lexical leg answers it. `now` is when the query is asked, for
-    expressions such as "last week"; None is the present. `vector` is the query's embedding if the caller has it
+    hosted embedder; if there is no other, only the lexical leg answers it. `now` is the moment to which expressions
+    such as "last week" are relative; None is the present. `vector` is the query's embedding if the caller has it
     already, `fusion` replaces that of the `HybridRecall`, and `explain` also measures the legs.
 
     Raises:

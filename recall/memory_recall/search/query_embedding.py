@@ -10,8 +10,9 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from memory_recall.background import BackgroundTasks
-from memory_recall.embedding.following import ActiveModel, FollowingEmbedder
+from memory_recall.embedding.following import FollowingEmbedder
 from memory_recall.errors import EmbedderRejected, ModelMismatch
+from memory_recall.schema.models_sql import RecordedModel
 from memory_recall.search.query import EmbeddedQuery
 from memory_recall.search.result import Degraded
 
@@ -73,14 +74,14 @@ class BudgetedQueryEmbedder:
             self._probe = self._tasks.start(self._recover())
         return outcome
 
-    def follow(self, active: ActiveModel, embedder: QueryEmbedder | None, reason: Degraded) -> bool:
+    def follow(self, active: RecordedModel, embedder: QueryEmbedder | None, reason: Degraded) -> bool:
         """Change to an embedder of the active model; return whether embedding the query again may help.
 
         `embedder` is the one that the query went to; another recall may have changed the embedder meanwhile.
         """
         if self._following is None or reason not in _CURED_BY_FOLLOWING:
             return False
-        moved = self._following.follow(active, embedder, failed=reason in _FAILURES)
+        moved = self._following.follow(active.name, active.embedder_url, embedder, failed=reason in _FAILURES)
         if moved and self._probe is not None:
             self._probe.cancel()  # it probes the embedder that we have left
             self._probe = None

@@ -10,7 +10,7 @@ from memory_recall.search.query import Mode
 
 
 class Degraded(StrEnum):
-    """The reason why the dense leg took no part in a recall that asked for it."""
+    """The reason why the dense leg took no part in a recall that requested it."""
 
     NO_EMBEDDER = "NoEmbedder"
     SENSITIVE_QUERY = "SensitiveQuery"
@@ -78,7 +78,7 @@ class Timings:
 
 @dataclass(frozen=True, slots=True)
 class RecallResult:
-    """The page of memories, best first; `reason` says why the dense leg took no part if it was asked for."""
+    """The page of memories, best first; `reason` says why the dense leg took no part if it was requested."""
 
     memories: tuple[RecalledMemory, ...]
     mode: Mode
@@ -87,7 +87,7 @@ class RecallResult:
 
     @property
     def degraded(self) -> bool:
-        """Whether the lexical leg alone answered although the dense leg was asked for."""
+        """Whether the lexical leg alone answered although the dense leg was requested."""
         return self.reason is not None
 
     @property

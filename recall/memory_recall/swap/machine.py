@@ -41,8 +41,8 @@ TRANSITIONS: Mapping[Stage, frozenset[Stage]] = {
     Stage.ABORTED: frozenset(),
 }
 
-TRICKLE_SHARE = 0.002  # of the rows; those written in the last moments, which are still being filled
-QUARANTINE_SHARE = 0.01  # of the rows; more of them without a vector of the next model refuse it
+MAX_PENDING_SHARE = 0.002  # of the rows; those that were written in the last moments are always pending
+MAX_QUARANTINED_SHARE = 0.01  # of the rows; more of them without a vector of the next model refuse it
 
 
 class Action(StrEnum):
@@ -68,12 +68,12 @@ class Fill:
     @property
     def full(self) -> bool:
         """Whether the column lacks no more vectors than those of rows that have just been written."""
-        return self.pending <= self.wanted * TRICKLE_SHARE
+        return self.pending <= self.wanted * MAX_PENDING_SHARE
 
     @property
     def refused(self) -> bool:
         """Whether so many rows are quarantined that the next model is refused."""
-        return self.quarantined > self.wanted * QUARANTINE_SHARE
+        return self.quarantined > self.wanted * MAX_QUARANTINED_SHARE
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,16 +113,16 @@ def path(stage: Stage, goal: Stage) -> tuple[Stage, ...]:
 
     No path passes through `aborted` or `refused`.
     """
-    ways: list[tuple[Stage, ...]] = [()]
+    paths: list[tuple[Stage, ...]] = [()]
     seen = {stage}
-    while ways:
-        way = ways.pop(0)
-        here = way[-1] if way else stage
-        if here is goal:
-            return way
-        if way and here in {Stage.REFUSED, Stage.ABORTED}:
+    while paths:
+        found = paths.pop(0)
+        last = found[-1] if found else stage
+        if last is goal:
+            return found
+        if found and last in {Stage.REFUSED, Stage.ABORTED}:
             continue
-        for following in sorted(TRANSITIONS[here] - seen):
+        for following in sorted(TRANSITIONS[last] - seen):
             seen.add(following)
-            ways.append((*way, following))
+            paths.append((*found, following))
     return ()

@@ -20,7 +20,8 @@ from memory_recall.indexing.backfill import backfill
 from memory_recall.indexing.embedders import EmbedderDirectory, connector
 from memory_recall.indexing.progress import WorkerMetrics
 from memory_recall.indexing.worker import WorkerPlan, run_until_stopped
-from memory_recall.postgres.connection import Connection, opened, require_session
+from memory_recall.postgres.connection import Connection, opened
+from memory_recall.postgres.session_sql import require_session
 from memory_recall.schema.models_sql import active_model, read_roles
 from memory_recall.schema.revisions import require_schema
 from memory_recall.schema.table import MemoryTable

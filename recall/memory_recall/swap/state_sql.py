@@ -261,7 +261,7 @@ async def _wait_for_maintenance(connection: Connection, table: MemoryTable) -> N
 async def read_fill(connection: AnyConnection, table: MemoryTable, *, wanted: int | None = None) -> Fill:
     """Count the rows that may have a vector, those that lack the next model's, and the quarantined ones.
 
-    Counting the first takes a scan, so a caller that asks often may pass an earlier count as `wanted`.
+    Counting the first takes a scan, so a frequent caller may pass an earlier count as `wanted`.
     """
     if table.standby_dimensions is None:
         return Fill(0, 0, 0)

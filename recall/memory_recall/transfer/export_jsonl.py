@@ -5,7 +5,6 @@ transaction writes meanwhile is in the export either completely or not at all. A
 only rows that are not sensitive are written, and an import of an old export must not make a row public that has become
 sensitive since.
 """
-# ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,9 +15,8 @@ from typing import Any
 from memory_recall.postgres.connection import Connection
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.schema.table import MemoryTable
-from memory_recall.transfer.jsonl import MemoryLine
+from memory_recall.transfer.rows_sql import count_statement, export_statement
 
-_FIELDS = [name for name in MemoryLine.model_fields if name not in {"is_sensitive", "conv"}]
 _PREFETCH_ROWS = 500
 
 
@@ -46,23 +44,13 @@ class Export:
 
         A row without text, which an import would refuse, is only counted.
         """
-        query = (
-            f"SELECT {', '.join(self._selected())} FROM {self._table.qualified} "
-            f"WHERE {self._table.shareable()} ORDER BY id"
-        )
         with translated("exporting memories"):
-            async for row in self._connection.cursor(query, prefetch=_PREFETCH_ROWS):
+            async for row in self._connection.cursor(export_statement(self._table), prefetch=_PREFETCH_ROWS):
                 if not row["content"].strip():
                     self.blank += 1
                     continue
                 self.exported += 1
                 yield {name: _plain(value) for name, value in row.items() if value is not None}
-
-    def _selected(self) -> list[str]:
-        # Through text, single precision keeps its short form: 0.3, not 0.30000001192092896.
-        columns = self._table.columns
-        short = {name: f"{name}::text::float8 AS {name}" for name, kind in columns.items() if kind == "real"}
-        return [short.get(name, name) for name in _FIELDS if name in columns]
 
 
 @asynccontextmanager
@@ -71,14 +59,10 @@ async def exporting(connection: Connection, table: MemoryTable) -> AsyncIterator
     with translated("exporting memories"):
         snapshot = connection.transaction(isolation="repeatable_read", readonly=True)
         await snapshot.start()
-        row = await connection.fetchrow(
-            f"SELECT count(*) FILTER (WHERE {table.shareable()}) AS shareable, "
-            f"count(*) FILTER (WHERE deleted_at IS NULL AND {table.sensitive()}) AS sensitive, "
-            f"count(*) FILTER (WHERE deleted_at IS NOT NULL) AS deleted FROM {table.qualified}"
-        )
+        row = await connection.fetchrow(count_statement(table))
     assert row is not None  # noqa: S101  (an aggregate yields one row)
     try:
-        yield Export(connection, table, ExportCounts(row["shareable"], row["sensitive"], row["deleted"]))
+        yield Export(connection, table, ExportCounts(**row))
     finally:
         with translated("exporting memories"):
             await snapshot.rollback()

@@ -39,7 +39,7 @@ def _with_zone(value: datetime) -> datetime:
     return value if value.tzinfo else value.replace(tzinfo=UTC)
 
 
-Words = Annotated[StrictStr, BeforeValidator(_joined)]
+JoinedText = Annotated[StrictStr, BeforeValidator(_joined)]
 
 
 class MemoryLine(BaseModel):
@@ -50,8 +50,8 @@ class MemoryLine(BaseModel):
     id: int = Field(strict=True, ge=1, lt=2**63)
     content: StrictStr
     category: StrictStr | None = Field(default=None, max_length=50)
-    tags: Words | None = None
-    expanded_keywords: Words | None = None
+    tags: JoinedText | None = None
+    expanded_keywords: JoinedText | None = None
     importance: float | None = Field(default=None, ge=0, le=1, allow_inf_nan=False)
     is_sensitive: Annotated[StrictBool | None, BeforeValidator(_flag)] = None
     user_id: StrictStr | None = Field(default=None, max_length=100)

@@ -42,7 +42,7 @@ def _cache() -> Path:
 @pytest.fixture(scope="session")
 def for_tests() -> Path:
     """The released sources that the patches change, and a CPU backend without this project's kernels."""
-    directory = wheel.for_tests(Settings())
+    directory = wheel.directory_for_tests(Settings())
     if not directory.is_dir():
         pytest.fail(f"{directory} does not exist: run `make setup`, which builds the engine")
     return directory

@@ -19,7 +19,7 @@ CURLS = [
 PYTHON = re.findall(r"^```python\n(.*?)^```", DOCUMENT, re.MULTILINE | re.DOTALL)
 
 
-def test_there_are_calls_to_try() -> None:
+def test_the_documentation_contains_calls() -> None:
     assert len(CURLS) >= 3
     assert len(PYTHON) >= 2
 

@@ -90,7 +90,7 @@ def test_a_texts_vector_does_not_depend_on_the_other_texts_of_its_batch(f32_engi
     assert np.abs(together - alone).max() < 1e-3
 
 
-def test_a_truncated_text_keeps_the_separator_and_says_so(f32_engine: LlamaEngine) -> None:
+def test_a_truncated_text_keeps_the_separator_and_is_reported(f32_engine: LlamaEngine) -> None:
     encoded = f32_engine.encode(TEXTS["beyond the window"])
     assert encoded.truncated
     assert len(encoded.tokens) == MINILM.max_tokens

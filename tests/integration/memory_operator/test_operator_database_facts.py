@@ -8,10 +8,11 @@ import pytest
 
 from memory_operator.api.reasons import Reason
 from memory_operator.clients.database import inspect
-from memory_operator.reconcile.facts import DatabaseFacts, Problem
+from memory_operator.reconcile.facts import Problem
 from memory_recall.embedding.profiles import ModelProfile
 from memory_recall.postgres.connection import DsnText
 from memory_recall.schema.migrate import MigrationRequest, migrate
+from memory_recall.status import DatabaseFacts
 from tests.integration.memory_recall.workbench import migrate_and_index
 
 MIGRATIONS = Path(__file__).resolve().parents[3] / "migrations"
@@ -28,7 +29,7 @@ async def test_an_empty_database_offers_the_extension_and_has_no_schema(bare_dat
     found = await facts(bare_database.dsn)
     assert found.extension_version is None
     assert found.extension_available is not None
-    assert (found.schema_current, found.schema_revision, found.active_model) == (False, None, None)
+    assert (found.schema_current, found.schema_revision, found.active_name) == (False, None, None)
 
 
 async def test_a_migrated_database_is_current_and_has_its_model(database: Any) -> None:
@@ -38,18 +39,18 @@ async def test_a_migrated_database_is_current_and_has_its_model(database: Any) -
     found = await facts(database.dsn)
     assert found.schema_current
     assert not found.schema_ahead
-    assert (found.column_dimensions, found.active_model, found.index_valid) == (8, "tiny", False)
+    assert (found.embedding_dimensions, found.active_name, found.index.valid) == (8, "tiny", False)
     assert (found.rows.total, found.rows.pending, found.rows.sensitive) == (2, 1, 1)
 
 
 async def test_a_dropped_extension_makes_the_schema_outdated(database: Any) -> None:
     await migrate_and_index(DsnText(database.dsn), REQUEST)
-    assert (await facts(database.dsn)).index_valid
+    assert (await facts(database.dsn)).index.valid
     await database_superuser(database, "DROP EXTENSION vector CASCADE")
     found = await facts(database.dsn)
     assert found.extension_version is None
     assert not found.schema_current
-    assert not found.index_valid
+    assert not found.index.valid
 
 
 async def test_the_owner_of_the_database_is_read_from_any_role(database: Any) -> None:
@@ -57,7 +58,7 @@ async def test_the_owner_of_the_database_is_read_from_any_role(database: Any) ->
     name = urlsplit(database.dsn).path.removeprefix("/")
     await database_superuser(database, f'CREATE ROLE "{name}_landlord"')
     await database_superuser(database, f'ALTER DATABASE "{name}" OWNER TO "{name}_landlord"')
-    assert (await facts(database.dsn)).owner == f"{name}_landlord"
+    assert (await facts(database.dsn)).database_owner == f"{name}_landlord"
 
 
 async def test_a_revision_of_a_newer_operator_is_recognised(database: Any) -> None:

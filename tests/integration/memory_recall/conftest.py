@@ -25,7 +25,7 @@ def request_for() -> Callable[..., MigrationRequest]:
                 "table": "memories",
                 "model": ModelProfile(model, dimensions, 256, "mean"),
                 "migrations": REPOSITORY / "migrations",
-                "lock_patience_seconds": 20,
+                "lock_seconds": 20,
                 **changes,
             }
         )

@@ -86,7 +86,7 @@ async def test_an_embedder_of_another_model_is_refused_before_any_text_is_sent(b
     assert not bench.embedder.received
 
 
-async def test_the_weights_of_the_first_backfill_are_the_ones_of_every_later_one(bench: Workbench) -> None:
+async def test_a_backfill_with_other_weights_than_the_first_is_refused(bench: Workbench) -> None:
     await bench.insert("text")
     await bench.backfill()
     async with bench.database.connection() as connection:
@@ -138,7 +138,7 @@ async def test_a_rate_ceiling_spaces_the_batches(bench: Workbench) -> None:
     assert result.seconds >= 16 / 40, "the second and third batch of eight wait for their turn"
 
 
-async def test_counts_add_up(bench: Workbench) -> None:
+async def test_the_counts_of_rows_add_up_to_their_total(bench: Workbench) -> None:
     await bench.insert("a", "b", "c", " ")
     await bench.execute("INSERT INTO memories (content, is_sensitive) VALUES ('s', true)")
     await bench.execute("INSERT INTO memories (content, is_sensitive, deleted_at) VALUES ('d', true, now())")

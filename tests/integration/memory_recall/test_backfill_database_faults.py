@@ -34,7 +34,7 @@ async def test_a_database_that_restarts_is_connected_again(own_bench: Workbench,
     assert result.tally.embedded == 200
 
 
-async def test_connections_cut_by_the_administrator_cost_nothing(bench: Workbench) -> None:
+async def test_terminated_connections_lose_no_row_and_repeat_none(bench: Workbench) -> None:
     await bench.insert(*(f"text {number}" for number in range(600)))
     bench.embedder.hold_after(2)
     task = asyncio.create_task(bench.backfill())
@@ -79,7 +79,9 @@ async def test_a_rotated_password_is_read_at_the_next_connect(own_bench: Workben
 
 
 @pytest.mark.parametrize("change", ["content = 'edited'", "is_sensitive = true", "deleted_at = now()"])
-async def test_a_row_that_changes_while_its_vector_is_in_flight_keeps_none_of_it(bench: Workbench, change: str) -> None:
+async def test_a_row_that_changes_while_it_is_embedded_does_not_get_the_old_vector(
+    bench: Workbench, change: str
+) -> None:
     await bench.insert("original", "neighbour")
     asked, changed = asyncio.Event(), asyncio.Event()
     embed = bench.client()
@@ -106,7 +108,7 @@ async def test_a_row_that_changes_while_its_vector_is_in_flight_keeps_none_of_it
     assert await bench.problems() == []
 
 
-async def test_a_row_locked_by_a_long_transaction_does_not_hold_up_its_neighbours(bench: Workbench) -> None:
+async def test_a_row_locked_by_a_long_transaction_does_not_delay_other_rows(bench: Workbench) -> None:
     await bench.insert(*(f"text {number}" for number in range(16)))
     async with bench.database.connection() as other:
         transaction = other.transaction()
@@ -120,7 +122,7 @@ async def test_a_row_locked_by_a_long_transaction_does_not_hold_up_its_neighbour
     assert await bench.problems() == []
 
 
-async def test_a_killed_worker_is_started_again_and_repeats_next_to_nothing(bench: Workbench) -> None:
+async def test_a_killed_backfill_continues_when_started_again(bench: Workbench) -> None:
     await bench.insert(*(f"text {number}" for number in range(300)))
     environment = {**os.environ, **bench.environment(MEMORY_BACKFILL_BATCH_SIZE="8")}
     for goal in (16, 64):

@@ -49,7 +49,9 @@ async def _failures(bench: Workbench) -> list[tuple[int, int, str, bool]]:
     ],
     ids=["422", "400", "garbage", "too few vectors", "NaN"],
 )
-async def test_a_poison_row_costs_only_itself(bench: Workbench, behaviour: object, error_class: str) -> None:
+async def test_only_the_row_that_cannot_be_embedded_is_quarantined(
+    bench: Workbench, behaviour: object, error_class: str
+) -> None:
     await bench.insert(*(f"text {number}" for number in range(30)), POISON, *(f"more {number}" for number in range(9)))
     bench.embedder.behaviour = behaviour  # type: ignore[assignment]
     result = await bench.backfill()
@@ -66,7 +68,7 @@ async def test_a_row_that_crashes_the_embedder_is_found_although_the_embedder_re
     assert [row[2] for row in await _failures(bench)] == ["EmbedderUnavailable"]
 
 
-async def test_quarantined_rows_rest_until_they_are_released_or_edited(bench: Workbench) -> None:
+async def test_quarantined_rows_are_not_embedded_until_they_are_released_or_edited(bench: Workbench) -> None:
     await bench.insert(POISON, "fine")
     bench.embedder.behaviour = lambda texts: _error(422) if POISON in texts else None
     await bench.backfill()
@@ -81,7 +83,7 @@ async def test_quarantined_rows_rest_until_they_are_released_or_edited(bench: Wo
     assert await _failures(bench) == []
 
 
-async def test_an_edit_gives_a_quarantined_row_a_fresh_start(bench: Workbench) -> None:
+async def test_an_edited_quarantined_row_is_tried_again(bench: Workbench) -> None:
     await bench.insert(POISON)
     bench.embedder.behaviour = lambda texts: _error(422) if POISON in texts else None
     await bench.backfill()
@@ -101,7 +103,7 @@ async def test_a_broken_embedder_quarantines_nothing(bench: Workbench) -> None:
 
 
 @pytest.mark.parametrize("status", [429, 503])
-async def test_a_busy_embedder_is_waited_for_and_no_row_is_blamed(bench: Workbench, status: int) -> None:
+async def test_a_busy_embedder_is_waited_for_and_no_row_is_quarantined(bench: Workbench, status: int) -> None:
     await bench.insert(*(f"text {number}" for number in range(20)))
     answers = iter([_error(status, **{"retry-after": "0.05"})] * 6)
     bench.embedder.behaviour = lambda _texts: next(answers, None)
@@ -110,7 +112,7 @@ async def test_a_busy_embedder_is_waited_for_and_no_row_is_blamed(bench: Workben
     assert max(bench.embedder.received[f"text {number}"] for number in range(20)) == 1
 
 
-async def test_a_hanging_request_is_given_up_and_repeated(bench: Workbench) -> None:
+async def test_a_hanging_request_is_cancelled_and_repeated(bench: Workbench) -> None:
     await bench.insert(*(f"text {number}" for number in range(10)))
     bench.client_timeout = 0.5
     hangs = iter([30.0])
@@ -148,7 +150,7 @@ async def test_an_embedder_that_vanishes_and_returns_is_waited_for(bench: Workbe
     assert await bench.problems() == []
 
 
-async def test_an_embedder_that_never_comes_back_ends_the_backfill_in_words(bench: Workbench) -> None:
+async def test_an_embedder_that_never_returns_ends_the_backfill_with_a_clear_error(bench: Workbench) -> None:
     await bench.insert("text")
     await bench.embedder.stop()
     bench.plan = type(bench.plan)(table="memories", options=bench.plan.options, outage_timeout=0.3)

@@ -123,7 +123,7 @@ async def test_standard_output_carries_memories_alone(bench: Workbench) -> None:
 
 
 @pytest.mark.parametrize("place", ["missing/memories.jsonl", "."])
-async def test_a_place_that_cannot_be_written_is_named(bench: Workbench, tmp_path: Path, place: str) -> None:
+async def test_a_path_that_cannot_be_written_is_named(bench: Workbench, tmp_path: Path, place: str) -> None:
     code, _output, errors = await export(bench, str(tmp_path / place))
     assert code == 1
     assert str(tmp_path / place) in json.loads(errors)["message"]

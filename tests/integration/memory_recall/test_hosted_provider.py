@@ -72,7 +72,7 @@ async def store_canaries(bench: Workbench) -> None:
     )
 
 
-async def test_exactly_the_texts_that_may_leave_are_sent_and_nothing_of_their_rows(bench: Workbench) -> None:
+async def test_only_texts_that_may_be_sent_are_sent_without_other_fields_of_their_rows(bench: Workbench) -> None:
     await store_canaries(bench)
     result = await fill(bench)
     assert result.tally.embedded == 2
@@ -134,7 +134,7 @@ async def test_a_row_that_becomes_sensitive_while_the_provider_is_busy_is_not_se
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
-async def test_a_refusal_is_repeated_after_the_time_that_was_asked_for(bench: Workbench, status: int) -> None:
+async def test_a_refused_request_is_repeated_after_the_requested_delay(bench: Workbench, status: int) -> None:
     await bench.insert("one", "two")
     left = iter([True, True, True])
     provider(bench).behaviour = lambda _texts: (status, {"retry-after": "0.01"}, b"{}") if next(left, False) else None
@@ -211,7 +211,7 @@ async def test_without_consent_or_key_nothing_is_sent(
     assert provider(bench).heard == b""
 
 
-async def test_the_command_embeds_through_the_provider_and_keeps_key_and_text_to_itself(bench: Workbench) -> None:
+async def test_the_command_embeds_through_the_provider_and_prints_neither_key_nor_text(bench: Workbench) -> None:
     await store_canaries(bench)
     code, output, errors = await command(settings(bench), "backfill")
     assert code == 0, errors
@@ -238,7 +238,7 @@ async def asking(bench: Workbench) -> AsyncIterator[HybridRecall]:
         yield recall
 
 
-async def test_a_sensitive_query_never_leaves_and_is_answered_by_words(bench: Workbench) -> None:
+async def test_a_sensitive_query_is_never_sent_and_is_answered_lexically(bench: Workbench) -> None:
     await bench.insert("the kettle is descaled with vinegar", "the kettle stands in the kitchen", "unrelated")
     await fill(bench)
     provider(bench).heard = b""
@@ -254,7 +254,7 @@ async def test_a_sensitive_query_never_leaves_and_is_answered_by_words(bench: Wo
     ]
 
 
-async def test_an_embedder_of_our_own_embeds_a_sensitive_query(bench: Workbench) -> None:
+async def test_a_local_embedder_embeds_a_sensitive_query(bench: Workbench) -> None:
     await bench.insert("the kettle is descaled with vinegar")
     await fill(bench)
 
@@ -268,7 +268,7 @@ async def test_an_embedder_of_our_own_embeds_a_sensitive_query(bench: Workbench)
         assert (await recall.recall(RecallQuery("kettle", sensitive=True))).reason is None
 
 
-async def test_the_recall_command_and_the_route_know_sensitive_queries(bench: Workbench) -> None:
+async def test_the_recall_command_and_the_route_accept_sensitive_queries(bench: Workbench) -> None:
     from fastapi import FastAPI
     from httpx import ASGITransport, AsyncClient
 

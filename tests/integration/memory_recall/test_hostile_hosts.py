@@ -74,7 +74,7 @@ async def test_a_clock_that_jumps_neither_loses_a_delayed_row_nor_quarantines_it
     alone = iter([True])
 
     def behaviour(texts: list[str]) -> tuple[int, dict[str, str], bytes] | None:
-        """Refuse the row once when it is alone, which is when it is blamed."""
+        """Refuse the row once when it is alone, which is when its failure is recorded."""
         refuse = "shaky" in texts and (len(texts) > 1 or next(alone, False))
         return (422, {}, b"{}") if refuse else None
 
@@ -90,8 +90,8 @@ async def test_a_clock_that_jumps_neither_loses_a_delayed_row_nor_quarantines_it
     assert await bench.problems() == []
 
 
-async def test_a_row_whose_delay_ends_between_two_looks_is_still_waited_for(bench: Workbench) -> None:
-    """The pass saw it delayed; when the worker asks how long, it is due already, and that is not the same as none."""
+async def test_a_row_whose_delay_has_just_ended_is_due_now(bench: Workbench) -> None:
+    """The pass finds it delayed; when the worker reads the remaining delay, it is 0 seconds rather than none."""
     await bench.insert("shaky")
     await bench.execute(
         "INSERT INTO memory_embedding_failures (id, text_hash, attempts, error_class, next_attempt) "

@@ -116,7 +116,7 @@ async def test_many_bad_lines_are_counted_and_the_first_ones_listed(bench: Workb
         await load(bench, [b"nonsense\n"] * 50)
 
 
-async def test_a_table_whose_sensitivity_is_an_integer_takes_the_same_file(bench: Workbench) -> None:
+async def test_a_table_with_an_integer_is_sensitive_takes_the_same_file(bench: Workbench) -> None:
     await bench.execute("ALTER TABLE memories DROP CONSTRAINT memory_index_no_private_embedding")
     await bench.execute("DROP TABLE memories CASCADE")
     await bench.execute(

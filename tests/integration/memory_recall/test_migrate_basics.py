@@ -100,7 +100,7 @@ async def test_up_down_up_ends_with_the_same_objects_and_keeps_the_rows(
         assert await connection.fetchval("SELECT content FROM memories") == "kept"
 
 
-async def test_without_the_extension_the_rest_waits_and_is_not_stamped_as_done(
+async def test_without_the_extension_only_the_first_revision_is_applied(
     bare_database: Database, request_for: Requests
 ) -> None:
     source = DsnText(bare_database.dsn)
@@ -140,7 +140,7 @@ async def test_a_database_whose_extension_was_dropped_is_migrated_again(
         "DROP INDEX idx_memories_embedding_pending",
     ],
 )
-async def test_missing_rules_are_put_back(database: Database, request_for: Requests, damage: str) -> None:
+async def test_missing_rules_are_restored(database: Database, request_for: Requests, damage: str) -> None:
     source = DsnText(database.dsn)
     await migrate(source, request_for())
     before = await _objects(database)
@@ -152,10 +152,10 @@ async def test_missing_rules_are_put_back(database: Database, request_for: Reque
 
 
 @pytest.mark.parametrize(("own", "kept"), [(None, "300"), (50, "50")])
-async def test_words_are_known_finely_unless_somebody_has_decided_otherwise(
+async def test_the_statistics_target_is_raised_unless_somebody_has_set_one(
     database: Database, request_for: Requests, own: int | None, kept: str
 ) -> None:
-    """The target of the words' statistics is raised and filled at once, and goes with us; a person's own one stays."""
+    """The target is raised, the table is analysed at once, and removal resets the target; one set by a person stays."""
     source = DsnText(database.dsn)
     await migrate(source, request_for())
     await remove(source, request_for())

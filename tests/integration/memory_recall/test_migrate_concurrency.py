@@ -42,13 +42,13 @@ async def test_two_migrators_at_once_both_succeed_and_one_does_the_work(
     assert sorted(len(result.applied) for result in results) == [0, 0, 6]
 
 
-async def test_a_migrator_that_finds_the_lock_taken_gives_up_in_words(
+async def test_a_migration_that_cannot_take_the_lock_fails_with_a_clear_error(
     database: Database, request_for: Requests
 ) -> None:
     async with database.connection() as other:
         await other.execute("SELECT pg_advisory_lock($1)", 0x6D656D6F_72796978)
         with pytest.raises(LockNotAvailable, match="Another migration"):
-            await migrate(DsnText(database.dsn), request_for(lock_patience_seconds=0))
+            await migrate(DsnText(database.dsn), request_for(lock_seconds=0))
 
 
 async def test_an_index_left_invalid_by_an_interrupted_build_is_rebuilt(
@@ -90,7 +90,7 @@ _INDEX_STAGE = "USING hnsw"
 
 
 @pytest.mark.parametrize("stage", ["ADD COLUMN", "TRIGGER", "VALIDATE CONSTRAINT", "embedding_pending", _INDEX_STAGE])
-async def test_a_migrator_killed_at_any_stage_is_simply_run_again(
+async def test_a_migration_killed_at_any_stage_succeeds_when_run_again(
     database: Database, request_for: Requests, stage: str
 ) -> None:
     """Each stage is held up by an event trigger's lock, so the kill hits exactly there."""
@@ -138,17 +138,17 @@ async def test_a_migrator_killed_at_any_stage_is_simply_run_again(
         assert await connection.fetchval("SELECT count(*) FROM pg_index WHERE NOT indisvalid") == 0
 
 
-async def test_no_writer_waits_long_while_a_migration_waits_for_its_lock(
+async def test_writers_are_not_blocked_while_a_migration_waits_for_its_lock(
     database: Database, request_for: Requests
 ) -> None:
-    """A long transaction blocks the ALTER TABLE; everybody else must still get through beside it."""
+    """A long transaction blocks the ALTER TABLE; other sessions must still be able to write."""
     source = DsnText(database.dsn)
     await migrate_to_first(database, request_for)
     async with database.connection() as reader, database.connection() as writer:
         transaction = reader.transaction()
         await transaction.start()
         await reader.fetch("SELECT * FROM memories")
-        migration = asyncio.create_task(migrate(source, request_for(lock_patience_seconds=60)))
+        migration = asyncio.create_task(migrate(source, request_for(lock_seconds=60)))
         await _until(lambda: _someone_waits_for_a_lock(database))
         for number in range(20):  # would wait for the reader to end if the migration stayed in the lock's queue
             await writer.execute("INSERT INTO memories (content) VALUES ($1)", f"text {number}")
@@ -158,10 +158,10 @@ async def test_no_writer_waits_long_while_a_migration_waits_for_its_lock(
     assert LOCK_TIMEOUT_MS <= 200
 
 
-async def test_a_migration_waits_for_a_vacuum_where_nobody_waits_behind_it(
+async def test_a_migration_waits_for_a_vacuum_without_blocking_other_sessions(
     database: Database, request_for: Requests
 ) -> None:
-    """By the weak lock, after which Postgres ends an autovacuum, and not by asking for the whole table again."""
+    """It waits for the weak lock, after which Postgres ends an autovacuum, and does not lock the whole table again."""
     await migrate_to_first(database, request_for)
     async with database.connection() as vacuum:
         await vacuum.execute("BEGIN")

@@ -143,7 +143,7 @@ async def test_the_apis_own_index_serves_and_its_column_survives_removal(
         ("ALTER TABLE memories ALTER id DROP DEFAULT, ALTER id TYPE text", SchemaUnsupported, "integer"),
     ],
 )
-async def test_what_only_a_person_can_settle_is_refused_before_anything_changes(
+async def test_what_only_a_person_can_decide_is_refused_before_anything_changes(
     database: Database, request_for: Requests, prepare: str, refusal: type[Exception], remedy: str
 ) -> None:
     await _execute(database, API_TABLE.format(name="memories", sensitive="boolean DEFAULT false"), prepare)
@@ -154,7 +154,7 @@ async def test_what_only_a_person_can_settle_is_refused_before_anything_changes(
 
 
 @pytest.mark.parametrize("migrated", [False, True])
-async def test_an_empty_column_of_other_dimensions_is_made_again_when_asked(
+async def test_an_empty_column_of_other_dimensions_is_replaced_on_request(
     database: Database, request_for: Requests, migrated: bool
 ) -> None:
     """Whether it was there before us or is our own; as soon as it holds a vector it is refused and left as it is."""

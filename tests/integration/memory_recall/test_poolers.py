@@ -1,4 +1,4 @@
-"""Behind a real PgBouncer recalls work, and what needs a session of its own is refused in words."""
+"""Behind a real PgBouncer recalls work, and what needs a session of its own is refused with a clear error."""
 
 import asyncio
 from collections.abc import Callable
@@ -52,7 +52,7 @@ class Exact:
         return vector
 
 
-async def test_recalls_share_sessions_in_transaction_mode_and_find_by_meaning(
+async def test_recalls_behind_a_pooler_in_transaction_mode_have_both_legs(
     bench: Workbench, request_for: Callable[..., MigrationRequest]
 ) -> None:
     """More callers than sessions, so each transaction may get another one."""

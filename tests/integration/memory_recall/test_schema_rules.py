@@ -8,7 +8,6 @@ from functools import partial
 
 import pytest
 
-from memory_operator.clients.database import to_database_facts
 from memory_recall.errors import SchemaBehind, SchemaUnsupported
 from memory_recall.indexing.leases_sql import backfill_runs, lease_partition, lease_sync
 from memory_recall.indexing.queue_sql import Partition
@@ -74,11 +73,11 @@ async def test_rules_that_differ_are_noticed_stop_vectors_and_are_restored(
         await bench.backfill()
     assert await bench.embedded() == 0
     async with bench.database.connection() as connection:
-        facts = to_database_facts(await inspect(connection, "memories"))
+        facts = await inspect(connection, "memories")
         assert not facts.schema_current
         assert facts.schema_differences
         await migrate(DsnText(bench.database.dsn), request_for())
-        assert to_database_facts(await inspect(connection, "memories")).schema_current
+        assert (await inspect(connection, "memories")).schema_current
         sensitive = "true" if facts.schema_differences and "re-typed" not in damage else "1"
         await connection.execute(f"INSERT INTO memories (content, embedding) VALUES ('two', {VECTOR})")
         await connection.execute(f"UPDATE memories SET is_sensitive = {sensitive} WHERE content = 'two'")
@@ -113,7 +112,7 @@ async def test_a_second_table_of_the_schema_is_not_taken_for_migrated(bench: Wor
     """H1: the first table's revision says nothing of another table, which has no rules."""
     await _second_table(bench.database)
     async with bench.database.connection() as connection:
-        facts = to_database_facts(await inspect(connection, "notes"))
+        facts = await inspect(connection, "notes")
         assert (facts.schema_revision, facts.schema_current) == (None, False)
         with pytest.raises(SchemaBehind, match="notes is at revision none"):
             await require_schema(connection, "notes")
@@ -135,22 +134,22 @@ async def test_two_tables_of_one_schema_are_indexed_and_neither_touches_the_othe
     await bench.backfill()
     async with bench.database.connection() as connection:
         for table, model in (("memories", "tiny"), ("notes", "another")):
-            facts = to_database_facts(await inspect(connection, table))
-            assert (facts.schema_current, facts.active_model, facts.rows.embedded) == (True, model, 1)
+            facts = await inspect(connection, table)
+            assert (facts.schema_current, facts.active_name, facts.rows.embedded) == (True, model, 1)
         await remove(source, notes)
-        assert to_database_facts(await inspect(connection, "memories")).schema_current
+        assert (await inspect(connection, "memories")).schema_current
         assert await connection.fetchval("SELECT count(embedding) FROM notes") == 1, "the column was the user's own"
         left = "SELECT count(*) FROM pg_class WHERE relname LIKE '%__notes' OR relname LIKE 'idx_notes_embedding%'"
         assert await connection.fetchval(left) == 0
         await migrate(source, notes_again := replace(notes, existing_vectors="keep"))
         await remove(source, request_for())
-        assert to_database_facts(await inspect(connection, "notes")).schema_current
+        assert (await inspect(connection, "notes")).schema_current
         await connection.execute("UPDATE notes SET content = 'edited'")
         assert await connection.fetchval("SELECT count(embedding) FROM notes") == 0
         await migrate(source, request_for())
         await migrate(source, notes_again)
         for table in ("memories", "notes"):
-            assert to_database_facts(await inspect(connection, table)).schema_current
+            assert (await inspect(connection, table)).schema_current
 
 
 async def test_the_workers_of_two_tables_do_not_wait_for_each_other(bench: Workbench, request_for: Requests) -> None:
@@ -181,7 +180,7 @@ async def test_a_table_with_children_is_refused_by_name(bench: Workbench, reques
     with pytest.raises(SchemaUnsupported, match="inherit from public"):
         await migrate(DsnText(bench.database.dsn), request_for())
     async with bench.database.connection() as connection:
-        facts = to_database_facts(await inspect(connection, "memories"))
+        facts = await inspect(connection, "memories")
     assert (facts.schema_current, "inherit" in facts.schema_differences) == (False, True)
     assert await bench.embedded() == 0
 
@@ -216,7 +215,7 @@ _FAILED = (
         "DELETE FROM memories",
     ],
 )
-async def test_a_failure_is_forgotten_at_once_with_its_text(bench: Workbench, change: str) -> None:
+async def test_a_recorded_failure_is_deleted_with_the_text_that_caused_it(bench: Workbench, change: str) -> None:
     """L1: nothing is kept of a text that was edited, or whose row was deleted or has turned sensitive."""
     await bench.insert("PIN 4711")
     await bench.execute(_FAILED)

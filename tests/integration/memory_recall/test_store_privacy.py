@@ -87,7 +87,7 @@ async def test_a_bad_connection_string_is_refused_without_being_repeated(dsn: st
     assert record["message"]
 
 
-async def test_a_wrong_password_is_called_that_and_not_repeated(database: Database) -> None:
+async def test_a_wrong_password_is_an_authentication_failure_and_is_not_quoted(database: Database) -> None:
     dsn = database.dsn.replace(APP_PASSWORD, CANARY)
     code, output = await _memory("status", "--json", MEMORY_DATABASE_URL=dsn)
     assert code == 1
@@ -123,7 +123,7 @@ async def test_a_backfill_full_of_failures_logs_no_text(bench: Workbench) -> Non
     assert "EmbedderRejected" in output
 
 
-async def test_a_bug_tells_where_it_is_and_nothing_else() -> None:
+async def test_the_report_of_a_bug_names_the_exception_without_its_message() -> None:
     program = (
         "import memory_recall.cli.app as app\n"
         f"def broken(): raise ValueError('{CANARY}')\n"
@@ -139,7 +139,7 @@ async def test_a_bug_tells_where_it_is_and_nothing_else() -> None:
     assert CANARY.encode() not in output
 
 
-async def test_the_translation_leaves_our_own_errors_alone() -> None:
+async def test_errors_of_our_own_are_not_translated() -> None:
     error = MemoryIndexError("ours")
     with pytest.raises(MemoryIndexError) as caught, translated("testing"):
         raise error

@@ -194,7 +194,7 @@ async def player_parts(database: Database, request_for: Callable[..., MigrationR
         ("commit", 1),
     ]
 )
-async def test_no_history_leaves_a_private_or_stale_vector(player_parts: Any, history: list[Step]) -> None:
+async def test_no_sequence_of_writes_leaves_a_sensitive_or_stale_vector(player_parts: Any, history: list[Step]) -> None:
     connections, queue = player_parts
     await connections[0].execute("TRUNCATE memories")
     await Player(connections, queue).play(history)

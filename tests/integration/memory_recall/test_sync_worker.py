@@ -61,7 +61,7 @@ async def test_a_write_wakes_sync_without_waiting_for_the_poll(bench: Workbench)
     assert await bench.problems() == []
 
 
-async def test_a_lost_notification_only_delays(bench: Workbench) -> None:
+async def test_a_lost_notification_only_delays_a_row(bench: Workbench) -> None:
     async with running(bench, poll_seconds=0.2):
         await bench.insert("heard")
         await embedded(bench, 1)
@@ -84,7 +84,7 @@ async def test_sync_listens_again_after_its_connection_was_cut(bench: Workbench)
         await embedded(bench, 2)
 
 
-async def test_sync_stands_aside_while_a_backfill_runs(bench: Workbench) -> None:
+async def test_sync_pauses_while_a_backfill_runs(bench: Workbench) -> None:
     await bench.insert(*(f"text {number}" for number in range(60)))
     bench.embedder.hold_after(2)
     backfill = asyncio.create_task(bench.backfill())

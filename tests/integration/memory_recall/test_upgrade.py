@@ -10,47 +10,47 @@ from pathlib import Path
 
 import pytest
 
-from memory_bench.upgrade.contents import QUERY, contents_of
+from memory_bench.upgrade.contents import QUERY, parse_contents
 from memory_bench.upgrade.former import LAST_COMMIT, former_sources
 from memory_bench.upgrade.on_database import upgrade_database
 from memory_bench.upgrade.recall_loop import SCRIPT, RecallLoop
 from memory_bench.upgrade.starts import BY_NAME, HNSW, make
-from memory_bench.upgrade.workshop import Workshop, opened
+from memory_bench.upgrade.workshop import UpgradeEnvironment, running_environment
 
 LOST_ROWS, LOST_VECTORS = 3, 10
 
 
 @pytest.fixture
-async def workshop(tmp_path: Path) -> AsyncIterator[Workshop]:
+async def environment(tmp_path: Path) -> AsyncIterator[UpgradeEnvironment]:
     """A server, embedders, and the former commits; it fails where this checkout has no history."""
-    async with opened(former_sources(tmp_path)) as made:
+    async with running_environment(former_sources(tmp_path)) as made:
         yield made
 
 
 @pytest.mark.parametrize("name", ["0001-killed-in-index", "0004-swap-ready"])
 async def test_a_database_of_a_former_revision_reaches_head_while_both_libraries_recall(
-    workshop: Workshop, name: str
+    environment: UpgradeEnvironment, name: str
 ) -> None:
-    outcome = await upgrade_database(workshop, BY_NAME[name])
+    outcome = await upgrade_database(environment, BY_NAME[name])
     assert outcome.problem is None
     assert (outcome.recall_errors, outcome.rows_lost, outcome.vectors_lost) == (0, 0, 0), outcome.faults
     assert outcome.recalls > 0
 
 
-async def test_lost_rows_lost_vectors_and_a_lost_index_are_counted(workshop: Workshop) -> None:
+async def test_lost_rows_lost_vectors_and_a_lost_index_are_counted(environment: UpgradeEnvironment) -> None:
     start = BY_NAME["0003-vectors"]
-    await make(workshop, start)
-    variables = workshop.variables(start.name)
-    spawn = partial(workshop.former[LAST_COMMIT].python, str(SCRIPT), "former", variables=variables)
-    async with workshop.connection(start.name) as connection, RecallLoop("former", spawn, ["a word"]) as loop:
-        await loop.until_complete()
-        before = contents_of(await connection.fetchval(QUERY))
+    await make(environment, start)
+    variables = environment.variables(start.name)
+    spawn = partial(environment.former[LAST_COMMIT].python, str(SCRIPT), "former", variables=variables)
+    async with environment.connection(start.name) as connection, RecallLoop("former", spawn, ["a word"]) as loop:
+        await loop.wait_until_complete()
+        before = parse_contents(await connection.fetchval(QUERY))
         assert loop.faults() == []
         await connection.execute(f"DROP INDEX {HNSW}")
         await connection.execute("UPDATE memories SET embedding = NULL WHERE id <= $1", LOST_VECTORS)
         await connection.execute("UPDATE memories SET tags = 'changed' WHERE id <= $1", LOST_ROWS)
-        await loop.more(10)
-        after = contents_of(await connection.fetchval(QUERY))
+        await loop.wait_for_answers(10)
+        after = parse_contents(await connection.fetchval(QUERY))
     assert before.rows_lost_in(after) == LOST_ROWS
     assert before.vectors_lost_in(after) == LOST_VECTORS - 1  # row 7 is sensitive and had none
     assert "former library: degraded: IndexMissing" in loop.faults()

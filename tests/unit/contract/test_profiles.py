@@ -1,5 +1,7 @@
 """The library and the embedder never import each other; these tests keep what they share the same."""
 
+from dataclasses import fields
+
 from memory_embedder.models import profiles as served
 from memory_recall.embedding import profiles as known
 
@@ -10,8 +12,7 @@ def test_both_sides_know_the_same_models() -> None:
 
 
 def test_both_sides_agree_on_every_model() -> None:
-    """Dimensions, limits, pooling, prefixes and licence of a model are the same on both sides."""
+    """Every field of the library's profile, such as dimensions, pooling and prefixes, is the same on both sides."""
     for name, profile in known.PROFILES.items():
-        other = served.PROFILES[name]
-        for field in ("dimensions", "max_tokens", "pooling", "query_prefix", "document_prefix", "licence"):
-            assert str(getattr(profile, field)) == str(getattr(other, field)), (name, field)
+        for field in fields(known.ModelProfile):
+            assert getattr(profile, field.name) == getattr(served.PROFILES[name], field.name), (name, field.name)

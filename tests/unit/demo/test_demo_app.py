@@ -33,10 +33,10 @@ def places(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         plan["visited"].append(place)
         if isinstance(plan[place], BaseException):
             raise plan[place]
-        record.learn(**plan[place])
+        record.update(**plan[place])
 
-    monkeypatch.setattr(app, "on_a_cluster", lambda _narrator, _dataset, record, **_: visit("cluster", record))
-    monkeypatch.setattr(app, "on_this_machine", lambda _narrator, _dataset, record: visit("local", record))
+    monkeypatch.setattr(app, "run_on_cluster", lambda _narrator, _dataset, record, **_: visit("cluster", record))
+    monkeypatch.setattr(app, "run_on_this_machine", lambda _narrator, _dataset, record: visit("local", record))
     return plan
 
 

@@ -5,7 +5,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from devcluster.demo.console import DemoConsole, clock_text
+from devcluster.demo.console import DemoConsole, duration_text
 
 
 class Clock:
@@ -54,4 +54,4 @@ def test_progress_notes_are_logged_at_intervals(console: DemoConsole, clock: Clo
 
 @pytest.mark.parametrize(("seconds", "text"), [(4.25, "4.2 s"), (59.9, "59.9 s"), (65, "1 min 05 s")])
 def test_durations_are_formatted_for_people(seconds: float, text: str) -> None:
-    assert clock_text(seconds) == text
+    assert duration_text(seconds) == text

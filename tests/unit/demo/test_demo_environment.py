@@ -22,7 +22,7 @@ class Scripted:
     def sql(self, statement: str) -> str:
         raise NotImplementedError
 
-    def bring_index(self, console: object) -> None:
+    def create_index(self, console: object) -> None:
         raise NotImplementedError
 
     def backfill_speed(self) -> Speed | None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from devcluster.demo.diagnosis import troubled
+from devcluster.demo.diagnosis import unhealthy_pods
 from devcluster.demo.objects import toolbox
 
 
@@ -35,4 +35,4 @@ def test_the_toolbox_meets_the_restricted_pod_security_standard_and_reads_the_ds
     ],
 )
 def test_pods_that_neither_run_nor_succeeded_are_listed(status: dict[str, Any], expected: list[str]) -> None:
-    assert troubled({"items": [{"metadata": {"name": "pod"}, "status": status}]}) == expected
+    assert unhealthy_pods({"items": [{"metadata": {"name": "pod"}, "status": status}]}) == expected

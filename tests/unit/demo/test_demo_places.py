@@ -16,7 +16,7 @@ DATASET = Dataset("set", (), ())
 
 def visit(*, keep: bool = False) -> None:
     console, record = DemoConsole(Console(quiet=True)), Record(Outcome(None, 0))
-    places.on_a_cluster(console, DATASET, record, driver=None, keep=keep)
+    places.run_on_cluster(console, DATASET, record, driver=None, keep=keep)
 
 
 def failing(message: str) -> object:

@@ -49,7 +49,7 @@ class FakeEnvironment:
         self.log.append("sql")
         return json.dumps(self.rows)
 
-    def bring_index(self, console: DemoConsole) -> None:  # noqa: ARG002 - the protocol's own
+    def create_index(self, console: DemoConsole) -> None:  # noqa: ARG002 - the protocol's own
         self.log.append("index")
 
     def backfill_speed(self) -> Speed | None:

@@ -146,7 +146,7 @@ spec:
         imagePullPolicy: Always
         resources: {limits: {cpu: 100m, memory: 200Mi}}
 """
-    adapted = install.adapted(manifest)
+    adapted = install.adapt_manifest(manifest)
     assert "kind: Namespace" in adapted
     assert "IfNotPresent" in adapted
     assert "cpu" not in adapted

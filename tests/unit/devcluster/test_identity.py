@@ -30,7 +30,7 @@ def test_the_server_is_known_by_the_address_that_the_host_uses_and_by_the_servic
     assert "kubernetes.default.svc" in names.get_values_for_type(x509.DNSName)
 
 
-def test_all_that_components_read_is_written(tmp_path: Path) -> None:
+def test_every_file_that_components_read_is_written(tmp_path: Path) -> None:
     clients = pki.write(tmp_path / "pki")
     written = {path.name for path in (tmp_path / "pki").iterdir()}
     assert {"ca.crt", "api.crt", "api.key", "kubelet-server.crt", "kubelet-client.key", "sa.key", "sa.pub"} <= written

@@ -28,7 +28,7 @@ def test_containerd_reads_its_file_as_toml_with_our_pause_image(files: dict[str,
     assert cri["cni"]["bin_dir"] == "/opt/cni/bin"
 
 
-def test_kubelet_has_its_own_control_group_and_asks_the_api_server_who_may_talk_to_it(files: dict[str, str]) -> None:
+def test_kubelet_has_its_own_control_group_and_authorises_callers_through_the_api_server(files: dict[str, str]) -> None:
     kubelet = json.loads(files["kubelet.yaml"])
     assert kubelet["cgroupRoot"] == "/memory-index-x"
     assert kubelet["authentication"]["anonymous"] == {"enabled": False}
@@ -48,7 +48,7 @@ def test_names_outside_the_cluster_are_answered_in_a_block_of_their_own(files: d
     assert "NXDOMAIN" in outside
 
 
-def test_as_many_volumes_as_asked_for_have_distinct_directories(files: dict[str, str]) -> None:
+def test_the_requested_number_of_volumes_have_distinct_directories(files: dict[str, str]) -> None:
     items = json.loads(files["addon-storage.json"])["items"]
     paths = {item["spec"]["local"]["path"] for item in items if item["kind"] == "PersistentVolume"}
     assert len(paths) == 3
@@ -56,7 +56,7 @@ def test_as_many_volumes_as_asked_for_have_distinct_directories(files: dict[str,
     assert storage(3) == items
 
 
-def test_a_plan_survives_its_file(tmp_path: "object") -> None:
+def test_a_plan_is_read_from_its_file_as_it_was_written(tmp_path: "object") -> None:
     from pathlib import Path
 
     path = Path(str(tmp_path)) / "plan.json"

@@ -73,7 +73,7 @@ def test_the_default_is_among_the_settings_that_are_compared() -> None:
 
 
 def test_lexical_scores_are_scaled_by_the_whole_query_only_where_a_setting_says_so() -> None:
-    """By default they are scaled by three rare words, however long the query is."""
+    """By default they are scaled by three rare terms, however long the query is."""
     nearer, matching = Candidate(1, dense_rank=1, dense_score=0.6), Candidate(2, dense_rank=2, dense_score=0.5)
     given = (nearer, replace(matching, lexical_rank=1, lexical_score=20.0), Candidate(3, dense_rank=3, dense_score=0.3))
     asked = Query("q", "x", "all", None, frozenset({1}))

@@ -15,7 +15,7 @@ def ids(candidates: list[Candidate], fusion: Fusion = PLAIN, **options: object) 
     return [one.id for one in fuse(candidates, fusion, **options)]  # type: ignore[arg-type]
 
 
-def test_nothing_to_fuse_leaves_a_final_lexical_order_alone() -> None:
+def test_a_final_lexical_order_is_kept_where_there_is_nothing_to_fuse() -> None:
     """Where the lexical order already has importance in it, importance is not applied again."""
     candidates = [
         Candidate(1, importance=0.0, lexical_rank=1, lexical_score=0.2),
@@ -25,7 +25,7 @@ def test_nothing_to_fuse_leaves_a_final_lexical_order_alone() -> None:
         assert ids(candidates, Fusion(), sort_by=sort_by, lexical_is_final=True) == [1, 2]
 
 
-def test_nothing_at_all_is_nothing() -> None:
+def test_without_candidates_the_fused_list_is_empty() -> None:
     """No candidates, no error."""
     assert fuse([], Fusion()) == []
 
@@ -81,7 +81,7 @@ def test_importance_cannot_lift_the_last_of_the_list_over_the_first() -> None:
 
 
 @pytest.mark.parametrize("method", ["convex", "rrf"])
-def test_the_time_that_a_query_names_lifts_what_is_of_it_and_drops_nothing(method: str) -> None:
+def test_a_time_that_the_query_names_raises_memories_near_it_and_drops_none(method: str) -> None:
     """By half its score and no more, and only where relevance decides."""
     candidates = [Candidate(number, dense_rank=number, dense_score=0.9 - number / 10) for number in (1, 2, 3, 4)]
     timed = [replace(one, closeness=1.0 if one.id in {2, 4} else 0.0) for one in candidates]

@@ -76,7 +76,7 @@ def test_a_plain_function_is_a_retriever() -> None:
 
 
 def test_every_optional_method_of_a_retriever_is_called() -> None:
-    """The harness lets it index the corpus, asks for its size, passes the scope on and closes it."""
+    """The harness lets it index the corpus, reads its size, passes the scope on and closes it."""
     complete = CompleteRetriever()
     adapted = RetrieverAdapter(complete)
     result = run(adapted, DATASET)

@@ -17,13 +17,13 @@ def test_an_exception_is_a_fault_at_any_time() -> None:
     assert faults([failed, DEGRADED, failed]) == ["DatabaseRejected: refused"] * 2
 
 
-def test_an_answer_without_meaning_is_a_fault_only_after_one_with_meaning() -> None:
+def test_a_degraded_answer_is_a_fault_only_after_a_complete_one() -> None:
     assert faults([DEGRADED, DEGRADED, COMPLETE]) == []
     assert faults([DEGRADED, COMPLETE, DEGRADED]) == ["degraded: IndexMissing"]
 
 
 def test_a_client_that_learns_of_the_index_later_than_another_is_no_fault() -> None:
-    assert faults([COMPLETE, Answer("lasting", None, "IndexMissing", 5), COMPLETE]) == []
+    assert faults([COMPLETE, Answer("long-lived", None, "IndexMissing", 5), COMPLETE]) == []
 
 
 def test_a_changed_row_and_a_vector_in_another_column_are_lost_but_new_ones_are_not() -> None:
@@ -33,7 +33,7 @@ def test_a_changed_row_and_a_vector_in_another_column_are_lost_but_new_ones_are_
     assert (before.rows_lost_in(before), before.vectors_lost_in(before)) == (0, 0)
 
 
-def test_without_history_the_remedy_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_git_history_the_error_names_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(former, "ROOT", tmp_path)
     with pytest.raises(former.HistoryMissing, match=r"12668a9 is not in this checkout.*git fetch --unshallow"):
         former.former_sources(tmp_path / "trees")

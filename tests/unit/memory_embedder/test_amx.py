@@ -27,7 +27,7 @@ def test_a_program_that_is_not_there_does_not_survive() -> None:
     assert not amx.survives(["/nowhere/python"], 1.0)
 
 
-def test_a_model_that_kills_the_trial_is_kept_from_amx_and_the_log_says_so(
+def test_a_model_that_kills_the_trial_does_not_use_amx_and_the_log_says_so(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(amx, "amx_possible", lambda: True)

@@ -94,7 +94,7 @@ async def test_one_request_of_many_texts_wakes_every_document_context(run: Any, 
     assert len(engine.seen) == 6
 
 
-async def test_no_request_is_forgotten_when_both_lanes_are_busy_from_many_sides(run: Any) -> None:
+async def test_no_request_is_forgotten_when_many_callers_use_both_lanes(run: Any) -> None:
     async with run(cores=3) as running, asyncio.timeout(60), asyncio.TaskGroup() as asked:
         for number in range(300):
             lane = Lane.QUERY if number % 3 else Lane.DOCUMENT

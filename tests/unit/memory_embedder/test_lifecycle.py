@@ -18,7 +18,7 @@ from tests.unit.memory_embedder.conftest import Connect, until
 from tests.unit.memory_embedder.conftest import MakeService as Make
 
 
-async def test_while_loading_the_service_is_alive_but_not_ready_and_says_when_to_try_again(
+async def test_while_loading_the_service_is_alive_but_not_ready_and_names_the_delay_of_the_next_attempt(
     make_service: Make, connect: Connect
 ) -> None:
     async with connect(make_service()) as client:

@@ -1,4 +1,4 @@
-"""Traces are off unless asked for, say where the time went, and never hold a caller's words."""
+"""Traces are off unless configured, show where the time was spent, and never hold a caller's text."""
 
 from __future__ import annotations
 

@@ -18,7 +18,6 @@ from memory_operator.reconcile.core import RequeueIntervals, acknowledge, reconc
 from memory_operator.reconcile.facts import (
     ClusterFacts,
     Credentials,
-    DatabaseFacts,
     DeploymentFacts,
     JobFacts,
     JobState,
@@ -28,22 +27,35 @@ from memory_operator.reconcile.facts import (
 from memory_operator.reconcile.plan import Apply, Delete, Plan, SetFinalizer
 from memory_operator.resources.cnpg import DatabaseObject
 from memory_operator.resources.common import Images
+from memory_recall.hnsw.definition import IndexFacts
+from memory_recall.schema.models_sql import RecordedModel
 from memory_recall.schema.revisions import HEAD_REVISION
-from memory_recall.status import RowCounts
+from memory_recall.status import NO_INDEX, DatabaseFacts, RowCounts
+from memory_recall.swap.state_sql import SwapRecord
 
 START = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
 PASSWORD = "s3cret-pa55word"
-FULL = DatabaseFacts(
+MODEL = RecordedModel(1, "all-MiniLM-L6-v2", None, 384)
+NEXT_MODEL = RecordedModel(2, "bge-small-en-v1.5", None, 384)
+VALID_INDEX = IndexFacts("idx_memories_embedding_hnsw", exists=True, valid=True, progress=None)
+EMPTY = DatabaseFacts(
+    server_version="18.0", in_recovery=False, database_owner="owner", extension_version=None,
+    extension_available="0.8.7", extension_schema=None, schema_revision=None, table_exists=False,
+    embedding_dimensions=None, rows=RowCounts(), index=NO_INDEX, active_model=None, next_model=None,
+)  # fmt: skip
+FULL = replace(
+    EMPTY,
     extension_version="0.8.7",
-    extension_available="0.8.7",
     schema_revision=HEAD_REVISION,
-    schema_current=True,
-    column_dimensions=384,
-    active_model="all-MiniLM-L6-v2",
+    embedding_dimensions=384,
+    active_model=MODEL,
     rows=RowCounts(total=100, embedded=90, pending=0, sensitive=10),
-    index_valid=True,
+    index=VALID_INDEX,
 )
-EMPTY = DatabaseFacts(extension_available="0.8.7", rows=RowCounts())
+
+
+def swap_record(stage: str, message: str = "") -> SwapRecord:
+    return SwapRecord(1, stage, MODEL, NEXT_MODEL, None, message, START, START, None)
 
 
 def deep_update(base: Manifest, changes: Manifest) -> Manifest:
@@ -155,7 +167,7 @@ class Cluster:
         """End the migration Job as a successful one ends."""
         self.finish("migrate")
         self.change(
-            schema_revision=HEAD_REVISION, schema_current=True, column_dimensions=384, active_model="all-MiniLM-L6-v2",
+            schema_revision=HEAD_REVISION, embedding_dimensions=384, active_model=MODEL,
             rows=RowCounts(total=500, pending=480, sensitive=20),
         )  # fmt: skip
 
@@ -167,7 +179,7 @@ class Cluster:
     def build(self) -> None:
         """End the index Job as a successful one ends."""
         self.finish("index")
-        self.change(index_valid=True)
+        self.change(index=VALID_INDEX)
 
     def until_ready(self) -> None:
         """Reconcile and end Jobs until the object is ready."""

@@ -16,9 +16,9 @@ from memory_operator.controller.controller import MAX_OBSERVE_DUTY_CYCLE, Contro
 from memory_operator.controller.metrics import Metrics
 from memory_operator.controller.observe import Observer
 from memory_operator.controller.queue import WorkQueue
-from memory_operator.reconcile.facts import DatabaseFacts, Problem
-from memory_recall.status import RowCounts
-from tests.unit.memory_operator.conftest import World
+from memory_operator.reconcile.facts import Problem
+from memory_recall.status import NO_INDEX, DatabaseFacts, RowCounts
+from tests.unit.memory_operator.conftest import EMPTY, FULL, World
 
 KEY = ("team", "mem")
 PASSWORD = "s3cret-pa55word"
@@ -75,7 +75,7 @@ class Bench:
 
     def __init__(self, world: World, http: httpx.AsyncClient) -> None:
         self.api = Api(world.manifest())
-        self.database: DatabaseFacts | Problem = DatabaseFacts(extension_available="0.8.7")
+        self.database: DatabaseFacts | Problem = EMPTY
         self.dsns: list[str] = []
         self.metrics = Metrics()
         self.queue = WorkQueue(lambda: 0.0)
@@ -220,10 +220,7 @@ async def test_a_deleted_object_is_forgotten_with_its_series(bench: Bench) -> No
 
 
 async def test_the_rate_of_a_backfill_and_its_end_are_reported(bench: Bench, world: World) -> None:
-    full = DatabaseFacts(
-        extension_version="0.8.7", schema_current=True, schema_revision="0002", column_dimensions=384,
-        active_model="all-MiniLM-L6-v2", rows=RowCounts(total=100, embedded=10, pending=90),
-    )  # fmt: skip
+    full = replace(FULL, rows=RowCounts(total=100, embedded=10, pending=90), index=NO_INDEX)
     bench.database = full
     await bench.reconcile()
     deployment = bench.api.objects["Deployment", "team", "mem-embedder"]

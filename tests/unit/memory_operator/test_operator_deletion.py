@@ -26,7 +26,7 @@ def test_policy_delete_stops_the_workers_undoes_the_migrations_and_removes_the_f
     cluster.reconcile()
     assert cluster.running() == ["uninstall"]
     cluster.finish("uninstall")
-    cluster.change(schema_revision=None, schema_current=False)
+    cluster.change(schema_revision=None)
     cluster.reconcile()
     assert cluster.gone
 

@@ -9,7 +9,6 @@ from memory_operator.api.reasons import Reason
 from memory_operator.clients import object_facts
 from memory_operator.reconcile.facts import (
     ClusterFacts,
-    DatabaseFacts,
     DeploymentFacts,
     EmbedderLoad,
     PodFacts,
@@ -17,15 +16,14 @@ from memory_operator.reconcile.facts import (
 )
 from memory_operator.reconcile.plan import Apply, Plan
 from memory_operator.resources.cnpg import DatabaseObject
-from memory_recall.status import RowCounts
-from tests.unit.memory_operator.conftest import World
+from memory_recall.status import NO_INDEX, RowCounts
+from tests.unit.memory_operator.conftest import EMPTY, FULL, MODEL, VALID_INDEX, World
 
 HEALTHY = ClusterFacts("dbaas", "pg", phase=object_facts.HEALTHY_PHASE)
-MIGRATED = DatabaseFacts(
-    extension_version="0.8.7", extension_available="0.8.7", schema_revision="0002", schema_current=True,
-    column_dimensions=384, active_model="all-MiniLM-L6-v2", rows=RowCounts(total=10, pending=10),
-)  # fmt: skip
-NO_EXTENSION = DatabaseFacts(extension_available="0.8.7")
+MIGRATED = replace(FULL, rows=RowCounts(total=10, pending=10), index=NO_INDEX)
+AHEAD = replace(MIGRATED, schema_revision="9999")
+HOSTED = replace(MIGRATED, active_model=replace(MODEL, name="voyage-3.5"))
+NO_EXTENSION = EMPTY
 STARTING = DeploymentFacts(replicas=1, ready=0, current=True)
 
 
@@ -100,7 +98,7 @@ FAULTS = [
         {"database": NO_EXTENSION, "cluster": replace(HEALTHY, reconciliation_disabled=True)},
         "ExtensionReady", "ClusterReconciliationDisabled", "cnpg.io/reconciliationLoop",
     ),
-    Fault({"database": replace(MIGRATED, schema_ahead=True)}, "SchemaReady", "SchemaAhead", "Upgrade the operator"),
+    Fault({"database": AHEAD}, "SchemaReady", "SchemaAhead", "Upgrade the operator"),
     Fault(LOADING, "EmbedderReady", "Starting", "mem-embedder", person=False),
     Fault({**LOADING, "pods": NO_GPU}, "EmbedderReady", "Unschedulable", "nvidia.com/gpu"),
     Fault(
@@ -111,7 +109,7 @@ FAULTS = [
         {**LOADING, "embedder": replace(STARTING, failure="exceeded quota: gpu")},
         "EmbedderReady", "PodRejected", "exceeded quota",
     ),
-    Fault(LOADING, "Backfilled", "Waiting", "embedder", person=False),
+    Fault(LOADING, "Backfilled", "Waiting", "Rows are pending; waiting for the embedder", person=False),
 ]  # fmt: skip
 each_fault = pytest.mark.parametrize("fault", FAULTS, ids=[f"{fault.reason}-{i}" for i, fault in enumerate(FAULTS)])
 
@@ -139,8 +137,8 @@ BLOCKED = [
     ({"embedding": {"model": "other-1", "provider": "Other"}}, {}, "ProviderUnsupported", "Local or Voyage"),
     ({"embedding": VOYAGE}, {}, "InvalidSpec", "queryEgress to Allowed"),
     ({"embedding": {**VOYAGE, "queryEgress": "Allowed"}}, {}, "InvalidSpec", "apiKey"),
-    ({}, {"database": replace(MIGRATED, column_dimensions=1024)}, "DimensionMismatch", "1024"),
-    ({}, {"database": replace(MIGRATED, active_model="voyage-3.5")}, "ModelChangeNeedsSwap", "voyage-3.5"),
+    ({}, {"database": replace(MIGRATED, embedding_dimensions=1024)}, "DimensionMismatch", "1024"),
+    ({}, {"database": HOSTED}, "ModelChangeNeedsSwap", "voyage-3.5"),
 ]  # fmt: skip
 
 
@@ -224,7 +222,7 @@ def test_an_old_extension_is_updated_where_the_image_has_a_newer_one(world: Worl
 
 
 def test_the_database_object_names_the_present_owner_of_the_database(world: World) -> None:
-    plan = world.decide(database=replace(NO_EXTENSION, owner="dba"))
+    plan = world.decide(database=replace(NO_EXTENSION, database_owner="dba"))
     applied = next(a.manifest for a in plan.actions if isinstance(a, Apply) and a.manifest["kind"] == "Database")
     assert applied["spec"]["owner"] == "dba"
 
@@ -275,7 +273,7 @@ def test_a_suspended_object_that_was_ready_stays_ready(world: World) -> None:
 
 
 def test_quarantined_rows_are_reported_although_the_object_is_ready(world: World) -> None:
-    full = replace(MIGRATED, rows=RowCounts(total=10, embedded=9, quarantined=1), index_valid=True)
+    full = replace(MIGRATED, rows=RowCounts(total=10, embedded=9, quarantined=1), index=VALID_INDEX)
     plan = world.decide(database=full, embedder=DeploymentFacts(1, 1, current=True))
     assert condition(plan, "Backfilled")["reason"] == "QuarantinedRows"
     assert "memory quarantine list" in condition(plan, "Backfilled")["message"]

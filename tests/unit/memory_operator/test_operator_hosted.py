@@ -11,9 +11,11 @@ from memory_operator.api.spec import parse
 from memory_operator.controller.observe import Observer
 from memory_operator.reconcile.facts import Problem
 from memory_operator.resources import workers
-from memory_recall.status import RowCounts
+from memory_recall.schema.models_sql import RecordedModel
+from memory_recall.status import NO_INDEX, RowCounts
 from tests.unit.memory_operator.conftest import World
 
+VOYAGE = RecordedModel(1, "voyage-3.5", None, 1024)
 HOSTED: dict[str, Any] = {
     "embedding": {
         "provider": "Voyage",
@@ -35,7 +37,7 @@ def condition(plan: Any, kind: str) -> Any:
 
 def full(world: World, **changes: Any) -> Any:
     observed = world.observed()
-    return replace(observed.database_facts, column_dimensions=1024, active_model="voyage-3.5", **changes)
+    return replace(observed.database_facts, embedding_dimensions=1024, active_model=VOYAGE, **changes)
 
 
 def test_a_hosted_index_runs_workers_and_no_embedder(world: World) -> None:
@@ -49,7 +51,7 @@ def test_a_hosted_index_runs_workers_and_no_embedder(world: World) -> None:
 
 def test_pending_rows_are_backfilled_without_waiting_for_a_pod(world: World) -> None:
     rows = RowCounts(total=5000, pending=5000)
-    plan = world.decide(world.index(**HOSTED), database=full(world, rows=rows, index_valid=False))
+    plan = world.decide(world.index(**HOSTED), database=full(world, rows=rows, index=NO_INDEX))
     assert "Job" in kinds(plan)
 
 

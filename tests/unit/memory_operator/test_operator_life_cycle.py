@@ -5,14 +5,10 @@ from dataclasses import replace
 import pytest
 
 from memory_operator.api.reasons import Reason
-from memory_operator.clients.database import to_database_facts
-from memory_operator.reconcile.facts import DatabaseFacts, JobState, PodFacts, Problem
+from memory_operator.reconcile.facts import JobState, PodFacts, Problem
 from memory_operator.resources.common import Images
-from memory_recall import status
-from memory_recall.hnsw.definition import IndexFacts
-from memory_recall.schema.revisions import HEAD_REVISION
-from memory_recall.status import RowCounts
-from tests.unit.memory_operator.conftest import Cluster, World
+from memory_recall.status import NO_INDEX, RowCounts
+from tests.unit.memory_operator.conftest import EMPTY, VALID_INDEX, Cluster, World
 
 
 def test_a_new_object_gets_the_finalizer_and_status_unknown_before_anything_else(cluster: Cluster) -> None:
@@ -107,7 +103,7 @@ def test_many_new_rows_start_the_backfill_job_and_pause_the_sync_worker(cluster:
 
 def test_a_change_of_the_index_parameters_builds_the_index_anew(world: World) -> None:
     index, observed, _ = world.settled()
-    built = replace(observed.database_facts, index_parameters=(24, 128))
+    built = replace(observed.database_facts, index=replace(VALID_INDEX, ours=True, m=24, ef_construction=128))
     assert world.decide(index, **{**vars(observed), "database": built}).actions == ()
     changed = index.model_copy(update={"spec": world.index(index={"m": 32}).spec})
     plan = world.decide(changed, **{**vars(observed), "database": built})
@@ -121,14 +117,15 @@ def test_a_change_of_the_index_parameters_builds_the_index_anew(world: World) ->
 
 def test_an_index_of_the_apis_own_is_never_built_anew_for_its_parameters(world: World) -> None:
     index, observed, _ = world.settled(index={"m": 32})
-    assert observed.database_facts.index_parameters is None, "the client reports only those of an index that is ours"
+    foreign = replace(VALID_INDEX, ours=False, m=24, ef_construction=128)
+    observed = replace(observed, database=replace(observed.database_facts, index=foreign))
     assert world.decide(index, **vars(observed)).actions == ()
 
 
 def test_an_invalid_index_is_rebuilt(cluster: Cluster) -> None:
     cluster.until_ready()
     cluster.jobs.clear()
-    cluster.change(index_valid=False)
+    cluster.change(index=NO_INDEX)
     cluster.reconcile()
     assert cluster.running() == ["index"]
 
@@ -136,7 +133,7 @@ def test_an_invalid_index_is_rebuilt(cluster: Cluster) -> None:
 def test_a_schema_that_fell_behind_is_migrated_again(cluster: Cluster) -> None:
     cluster.until_ready()
     cluster.jobs.clear()
-    cluster.change(schema_current=False, schema_revision="0001")
+    cluster.change(schema_revision="0001")
     cluster.reconcile()
     assert cluster.running() == ["migrate"]
 
@@ -145,22 +142,14 @@ def test_a_schema_that_fell_behind_is_migrated_again(cluster: Cluster) -> None:
 def test_an_operator_upgrade_migrates_a_ready_object(world: World, cluster: Cluster, older: str) -> None:
     """The new operator finds an older revision, migrates by itself, and the index is neither missed nor built again."""
     cluster.until_ready()
-    counts = status.RowCounts(total=500, embedded=480, pending=0, sensitive=20, quarantined=0)
-    index = IndexFacts("idx_memories_embedding", exists=True, valid=True, progress=None)
-    found = status.DatabaseFacts(
-        server_version="18.0", in_recovery=False, database_owner="owner", extension_version="0.8.7",
-        extension_available="0.8.7", extension_schema="public", schema_revision=older, table_exists=True,
-        embedding_dimensions=384, rows=counts, index=index, active_model=None, next_model=None,
-    )  # fmt: skip
-    cluster.change(schema_current=to_database_facts(found).schema_current, schema_revision=older)
+    counts = cluster.database.rows
+    cluster.change(schema_revision=older)
     world.images = Images(operator="op:2", embedder="emb:1")
     cluster.reconcile()
     assert cluster.running() == ["migrate"]
     assert cluster.condition("SchemaReady")["status"] == "False"
-    at_head = to_database_facts(replace(found, schema_revision=HEAD_REVISION, index=status.NO_INDEX))
-    assert at_head.schema_current, "the schema is current at any stage of the index's life"
     cluster.migrate()
-    cluster.change(rows=to_database_facts(found).rows)
+    cluster.change(rows=counts)
     cluster.reconcile()
     assert cluster.running() == []
     assert cluster.condition("Ready")["status"] == "True"
@@ -258,7 +247,7 @@ def test_an_extension_dropped_by_hand_is_requested_again(cluster: Cluster) -> No
     item = cluster.cnpg["team-mem"]
     item["status"] = {"applied": True, "observedGeneration": 1}
     before = item["spec"]["extensions"]
-    cluster.change(extension_version=None, column_dimensions=None, schema_current=False, index_valid=False)
+    cluster.change(extension_version=None, embedding_dimensions=None, schema_differences="no vectors", index=NO_INDEX)
     cluster.reconcile()
     after = cluster.cnpg["team-mem"]["spec"]["extensions"]
     assert after != before, "CloudNativePG acts only when its object changes"
@@ -270,6 +259,6 @@ def test_an_extension_dropped_by_hand_is_requested_again(cluster: Cluster) -> No
 
 def test_the_facts_of_another_database_are_ignored(world: World, cluster: Cluster) -> None:
     index = world.index(database={"name": "elsewhere"})
-    plan = world.decide(index, database=replace(DatabaseFacts(), rows=RowCounts(pending=9999)))
+    plan = world.decide(index, database=replace(EMPTY, rows=RowCounts(pending=9999)))
     assert plan.actions == ()
     assert "rows" not in plan.status

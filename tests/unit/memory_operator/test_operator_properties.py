@@ -10,25 +10,29 @@ from hypothesis import strategies as st
 from memory_operator.api.conditions import ConditionType
 from memory_operator.api.reasons import Reason
 from memory_operator.clients import object_facts
-from memory_operator.reconcile.facts import Credentials, DatabaseFacts, Problem
+from memory_operator.reconcile.facts import Credentials, Problem
 from memory_operator.reconcile.plan import Apply
+from memory_recall.hnsw.definition import IndexProgress
+from memory_recall.schema.revisions import HEAD_REVISION
 from memory_recall.status import RowCounts
-from tests.unit.memory_operator.conftest import World
+from tests.unit.memory_operator.conftest import EMPTY, MODEL, NEXT_MODEL, VALID_INDEX, World
 
 SECRET = "s3cret-pa55word"
 counts = st.integers(min_value=0, max_value=10_000)
 rows = st.builds(RowCounts, total=counts, embedded=counts, pending=counts, sensitive=counts, quarantined=counts)
+progress = st.builds(IndexProgress, phase=st.just("building index"), fraction=st.none() | st.floats(0, 1))
+indexes = st.builds(replace, st.just(VALID_INDEX), valid=st.booleans(), progress=st.none() | progress)
 facts = st.builds(
-    DatabaseFacts,
+    replace,
+    st.just(EMPTY),
     extension_version=st.sampled_from([None, "0.8.7", "0.7.0"]),
     extension_available=st.sampled_from([None, "0.8.7", "0.8.1"]),
-    schema_revision=st.sampled_from([None, "0001", "0002"]),
-    schema_current=st.booleans(),
-    column_dimensions=st.sampled_from([None, 384]),
-    active_model=st.sampled_from([None, "all-MiniLM-L6-v2", "bge-small-en-v1.5"]),
+    schema_revision=st.sampled_from([None, "0001", HEAD_REVISION]),
+    schema_differences=st.sampled_from(["", "a trigger is gone"]),
+    embedding_dimensions=st.sampled_from([None, 384]),
+    active_model=st.sampled_from([None, MODEL, NEXT_MODEL]),
     rows=rows,
-    index_valid=st.booleans(),
-    index_progress=st.none() | st.floats(0, 1),
+    index=indexes,
 )
 problems = st.builds(Problem, reason=st.sampled_from(Reason), message=st.text(max_size=40), remedy=st.text(max_size=20))
 relaxed = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=150)

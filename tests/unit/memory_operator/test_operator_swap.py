@@ -10,7 +10,7 @@ from memory_operator.api.spec import Manifest
 from memory_operator.reconcile.facts import JobState, Problem
 from memory_operator.reconcile.plan import Apply
 from memory_recall.status import RowCounts
-from tests.unit.memory_operator.conftest import FULL, Cluster, World
+from tests.unit.memory_operator.conftest import FULL, MODEL, NEXT_MODEL, Cluster, World, swap_record
 
 NEXT = {"model": "bge-small-en-v1.5", "dimensions": 384}
 HOME = "http://mem-embedder.team.svc:8080"
@@ -32,7 +32,7 @@ def arguments(cluster: Cluster, name: str) -> list[str]:
 def swap(world: World) -> Cluster:
     """A settled cluster whose specification has just been changed to another model."""
     cluster = Cluster(world, world.manifest())
-    cluster.database = replace(FULL, active_url=HOME)
+    cluster.database = replace(FULL, active_model=replace(MODEL, embedder_url=HOME))
     for _ in range(5):
         cluster.reconcile()
     change(cluster, embedding=NEXT)
@@ -41,7 +41,8 @@ def swap(world: World) -> Cluster:
 
 def flip(cluster: Cluster) -> None:
     cluster.finish("swap")
-    cluster.change(active_model="bge-small-en-v1.5", next_model=None, swap_stage="flipped", active_url=f"{HOME[:-8]}x")
+    served_beside = replace(NEXT_MODEL, embedder_url="http://mem-embedder-next.team.svc:8080")
+    cluster.change(active_model=served_beside, next_model=None, swap=swap_record("flipped"))
 
 
 def test_a_swap_leaves_the_active_models_objects_and_adds_the_next_models(swap: Cluster) -> None:
@@ -61,7 +62,7 @@ def test_the_swap_job_starts_once_the_next_embedder_serves(swap: Cluster) -> Non
     assert swap.running() == []
     swap.reconcile()
     assert swap.running() == ["swap"]
-    swap.change(next_model="bge-small-en-v1.5", swap_stage="filling")
+    swap.change(next_model=NEXT_MODEL, swap=swap_record("filling"))
     swap.reconcile()
     found = swap.condition("ModelActive")
     assert (found["status"], found["reason"]) == ("False", "Swapping")
@@ -73,7 +74,7 @@ def test_the_swap_job_starts_once_the_next_embedder_serves(swap: Cluster) -> Non
 
 def test_a_schema_that_is_newer_than_the_operator_stops_the_swap(swap: Cluster) -> None:
     """A worker of this operator does not know what the newer schema demands."""
-    swap.change(schema_ahead=True)
+    swap.change(schema_revision="9999")
     swap.reconcile()
     swap.reconcile()
     assert swap.running() == []
@@ -84,7 +85,7 @@ def test_a_schema_that_is_newer_than_the_operator_stops_the_swap(swap: Cluster) 
 def test_an_operator_upgrade_migrates_the_schema_during_a_swap(swap: Cluster) -> None:
     """The migration Job gets the active model, whose vectors the column holds; the swap continues after it."""
     change(swap, embedding={"model": "bge-large-en-v1.5", "dimensions": 1024})
-    swap.change(schema_current=False, schema_revision="0005")
+    swap.change(schema_revision="0005")
     applied = [action.manifest for action in swap.reconcile().actions if isinstance(action, Apply)]
     (job,) = [manifest for manifest in applied if manifest["kind"] == "Job"]
     (container,) = job["spec"]["template"]["spec"]["containers"]
@@ -92,7 +93,7 @@ def test_an_operator_upgrade_migrates_the_schema_during_a_swap(swap: Cluster) ->
     assert container["command"][:2] == ["memory", "migrate"]
     assert (values["MEMORY_MODEL"], values["MEMORY_DIMENSIONS"]) == ("all-MiniLM-L6-v2", "384")
     swap.finish("migrate")
-    swap.change(schema_current=True, schema_revision="0006")
+    swap.change(schema_revision="0006")
     swap.reconcile()
     swap.reconcile()
     assert swap.running() == ["swap"]
@@ -120,7 +121,7 @@ def test_the_second_embedder_is_deleted_only_after_the_ordinary_one_serves_the_n
     assert _sync_model(swap) == "bge-small-en-v1.5"
     assert ("Deployment", "mem-embedder-next") in swap.children
     assert swap.condition("ModelActive")["status"] == "False"
-    swap.change(active_url=HOME)
+    swap.change(active_model=replace(NEXT_MODEL, embedder_url=HOME))
     swap.reconcile()
     assert ("Deployment", "mem-embedder-next") not in swap.children
     assert ("Service", "mem-embedder-next") not in swap.children
@@ -138,7 +139,7 @@ def test_a_refused_model_stalls_with_the_measures_and_is_not_measured_again(swap
     swap.reconcile()
     swap.reconcile()
     swap.finish("swap", JobState.FAILED, Problem(Reason.SWAP_REFUSED, "active 0.800, next 0.500"))
-    swap.change(swap_stage="refused", swap_message="active 0.800, next 0.500", next_model="bge-small-en-v1.5")
+    swap.change(swap=swap_record("refused", "active 0.800, next 0.500"), next_model=NEXT_MODEL)
     for _ in range(200):
         swap.reconcile()
     assert swap.running() == []
@@ -159,14 +160,14 @@ def test_naming_the_active_model_again_aborts_the_swap(swap: Cluster) -> None:
     """The Job is stopped first, then the second column is dropped, and nothing of the swap is left."""
     swap.reconcile()
     swap.reconcile()
-    swap.change(next_model="bge-small-en-v1.5", swap_stage="filling")
+    swap.change(next_model=NEXT_MODEL, swap=swap_record("filling"))
     change(swap)
     swap.reconcile()
     swap.reconcile()
     assert swap.running() == ["swap-abort"]
     assert ("Deployment", "mem-embedder-next") not in swap.children
     swap.finish("swap-abort")
-    swap.change(next_model=None, swap_stage="aborted")
+    swap.change(next_model=None, swap=swap_record("aborted"))
     swap.reconcile()
     assert swap.condition("Ready")["status"] == "True"
 

@@ -16,7 +16,7 @@ from memory_recall.indexing.hosted_embedder import HostedEmbedder, RateLimits
         (RateLimits(requests=6000, tokens=60_000), 2000, 2.0),
     ],
 )
-async def test_the_stricter_ceiling_decides_how_far_apart_requests_are(
+async def test_the_stricter_rate_limit_decides_the_interval_of_requests(
     monkeypatch: pytest.MonkeyPatch, limits: RateLimits, tokens: int, apart: float
 ) -> None:
     slept: list[float] = []
@@ -39,7 +39,7 @@ async def test_the_stricter_ceiling_decides_how_far_apart_requests_are(
     assert slept == pytest.approx([apart, 2 * apart]), "the first goes at once"
 
 
-def test_only_what_passes_by_itself_is_repeated_and_no_longer_than_allowed() -> None:
+def test_only_transient_failures_are_retried_after_a_bounded_delay() -> None:
     assert hosted_embedder._retry_delay(EmbedderBusy("busy", retry_after=7), longest=60) == 7
     assert hosted_embedder._retry_delay(EmbedderBusy("busy", retry_after=3600), longest=60) == 60
     assert hosted_embedder._retry_delay(EmbedderUnavailable("gone"), longest=60) is True

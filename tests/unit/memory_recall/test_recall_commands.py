@@ -15,7 +15,7 @@ from memory_recall.search.result import Evidence, RecalledMemory, RecallResult, 
 
 
 class OneMemory:
-    """A recall that finds one memory, whatever is asked."""
+    """A recall that finds one memory for any query."""
 
     def __init__(self, content: str, category: str) -> None:
         self._memory = RecalledMemory(

@@ -42,7 +42,7 @@ def client(handler: Callable[[httpx.Request], httpx.Response], **options: Any) -
     return EmbedderClient("http://embedder:8080/", transport=httpx.MockTransport(handler), **options)
 
 
-async def test_callers_that_give_up_leave_every_connection_usable() -> None:
+async def test_cancelled_calls_leave_every_connection_usable() -> None:
     """Far more recalls than connections run out of time at once, as under load; the next one is answered."""
     body = json.dumps(answer(encode(VECTORS[0]))).encode()
     answering = asyncio.Event()
@@ -160,7 +160,7 @@ async def test_a_lost_connection_is_an_unavailable_embedder(failure: type[httpx.
 
 
 @pytest.mark.parametrize(("header", "seconds"), [({"retry-after": "7"}, 7.0), ({}, 1.0), ({"retry-after": "x"}, 1.0)])
-async def test_a_busy_embedder_says_when_to_come_back(header: dict[str, str], seconds: float) -> None:
+async def test_a_busy_embedder_names_the_delay_of_the_next_attempt(header: dict[str, str], seconds: float) -> None:
     """Retry-After reaches whoever decides about the retry."""
     async with client(lambda _: httpx.Response(429, headers=header)) as embedder:
         with pytest.raises(EmbedderBusy) as caught:

@@ -1,4 +1,4 @@
-"""What a process tells Prometheus about the recalls that it served."""
+"""The metrics of the recalls that a process has served."""
 
 from prometheus_client import CollectorRegistry, generate_latest
 
@@ -39,7 +39,7 @@ def test_the_parts_of_a_recall_are_timed_in_seconds() -> None:
     assert sums == {"embedding": 0.02, "database": 0.01, "total": 0.03}
 
 
-def test_no_memory_s_text_nor_its_owner_is_told_and_all_names_are_ours() -> None:
+def test_metrics_name_no_text_and_no_owner_and_have_our_prefix() -> None:
     registry = CollectorRegistry()
     RecallMetrics(registry)(result("lexical", None, content="hunter2"))
     shown = generate_latest(registry).decode()

@@ -1,4 +1,4 @@
-"""What is asked of a recall checks itself, so that a wrong argument is refused alike everywhere."""
+"""The request of a recall checks itself, so that a wrong argument is refused in the same way everywhere."""
 
 import sqlite3
 from datetime import UTC, datetime
@@ -45,7 +45,7 @@ CANARY = "zebra-7731"
     ids=str,
 )
 def test_a_wrong_argument_is_refused_by_its_name(arguments: dict[str, Any]) -> None:
-    """The message names the argument and quotes nothing of what was given."""
+    """The message names the argument and does not quote its value."""
     with pytest.raises(InvalidInput, match=f"^`{next(iter(arguments))}` cannot be used") as caught:
         RecallQuery(**{"text": "x", **arguments})
     assert CANARY not in str(caught.value)
@@ -86,7 +86,7 @@ def test_a_wrong_parameter_of_the_recall_itself_is_refused() -> None:
         Period(NAIVE, NAIVE)
 
 
-async def test_library_and_sqlite_refuse_a_text_that_is_none() -> None:
+async def test_library_and_sqlite_refuse_none_as_a_text() -> None:
     """Where a text stands for a query with every default."""
     pool: Any = None
     no_text: Any = None
@@ -135,7 +135,7 @@ async def test_the_router_answers_a_user_that_is_no_text_with_422() -> None:
     ("option", "value"),
     [("--since", "2026-01-01T00:00:00"), ("--category", f"{CANARY}\x01\x00"), ("--limit", "501"), ("--mode", "x")],
 )
-def test_the_command_line_refuses_it_too(option: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_line_refuses_a_wrong_option(option: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before it connects to anything."""
     monkeypatch.delenv("MEMORY_DATABASE_URL", raising=False)
     answered = CliRunner().invoke(create_app(), ["recall", "x", option, value, "--json"])

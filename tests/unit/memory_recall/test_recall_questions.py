@@ -14,7 +14,7 @@ GOOD = '{"query_id": "a", "text": "what", "stratum": "exact", "conv": "c1", "rel
 
 
 def test_a_question_is_read_with_its_scope() -> None:
-    """The field `conv` names the user, and "all" names nobody."""
+    """The field `conv` names the user; "all" means no user."""
     first, second, third = parse_questions(
         [
             GOOD,

@@ -1,4 +1,4 @@
-"""What a caller sends, and what memories say, shows nowhere when a recall goes wrong inside somebody's API."""
+"""Neither the caller's input nor the text of memories is shown anywhere when a recall fails inside an API."""
 
 import logging
 import traceback
@@ -59,7 +59,7 @@ class BodyReader(SpanProcessor):
 
 @dataclass
 class Host:
-    """Somebody's API: its own error handlers, telemetry that records everything, and our router."""
+    """An API with its own error handlers, telemetry that records everything, and our router."""
 
     telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
     app: FastAPI = field(init=False)
@@ -155,7 +155,7 @@ async def test_a_malformed_request_is_explained_without_being_quoted(
     assert PATH in host.everything()
 
 
-async def test_what_the_caller_s_identity_lacks_is_said_too() -> None:
+async def test_a_missing_header_of_the_callers_identity_is_named() -> None:
     """The dependency that yields the user may refuse a request as well, by its own error or by a missing parameter."""
     pool: Any = BrokenPool(RuntimeError("not to be reached"))
     async with Host().client(HybridRecall(pool)) as http:
@@ -177,7 +177,7 @@ async def test_what_the_caller_s_identity_lacks_is_said_too() -> None:
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else None,
 )
-async def test_a_broken_database_is_named_without_its_words(
+async def test_a_failure_of_the_database_is_reported_without_its_message(
     error: Exception, status: int, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A reason for the caller; what waiting does not cure is in the log, by class and place."""
@@ -193,7 +193,7 @@ async def test_a_broken_database_is_named_without_its_words(
     assert all(type(error).__name__ in line for line in logged)
 
 
-async def test_rows_that_the_answer_cannot_hold_are_not_quoted(caplog: pytest.LogCaptureFixture) -> None:
+async def test_rows_that_do_not_fit_the_answer_are_not_quoted(caplog: pytest.LogCaptureFixture) -> None:
     """An error of validation quotes the value, here a memory's."""
     caplog.set_level(logging.DEBUG)
     host = Host()

@@ -59,7 +59,7 @@ def test_the_order_is_that_of_plain_fts5(connection: sqlite3.Connection) -> None
     )
 
 
-def test_one_statement_fetches_all_memories_and_its_time_is_told(connection: sqlite3.Connection) -> None:
+def test_one_statement_fetches_all_memories_and_its_time_is_reported(connection: sqlite3.Connection) -> None:
     """The number of statements does not grow with the page."""
     recall = SqliteRecall(connection)
     statements: list[str] = []
@@ -121,7 +121,7 @@ def test_deleted_rows_are_left_out_and_sensitive_ones_masked(connection: sqlite3
 @pytest.mark.parametrize(
     "query", ['"', "a AND", "NEAR(", "*", "col:x", "-", "'; DROP TABLE memories; --", "\x00", "", "  "]
 )
-def test_no_query_breaks_it(connection: sqlite3.Connection, query: str) -> None:
+def test_no_query_text_causes_an_error(connection: sqlite3.Connection, query: str) -> None:
     """Whatever a prompt contains is searched, if need be as a substring."""
     SqliteRecall(connection).recall(query)
 

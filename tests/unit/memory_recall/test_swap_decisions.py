@@ -41,13 +41,13 @@ facts = st.builds(
         ({"stage": Stage.FLIPPED}, Action.REST),
     ],
 )
-def test_the_first_thing_that_is_missing_is_done_next(changes: dict[str, object], action: Action) -> None:
-    """Whatever was interrupted is seen to be missing and done again."""
+def test_the_next_action_is_the_first_one_that_is_missing(changes: dict[str, object], action: Action) -> None:
+    """An interrupted step is found missing and done again."""
     assert decide(replace(DONE, **changes)) is action
 
 
 @given(facts)
-def test_nothing_flips_that_is_not_full_indexed_and_passed(given_facts: SwapFacts) -> None:
+def test_only_a_model_that_is_filled_indexed_and_passed_is_flipped(given_facts: SwapFacts) -> None:
     """The one action that recalls notice has every condition before it."""
     if decide(given_facts) is Action.FLIP:
         assert given_facts.stage in OPEN_STAGES - {Stage.REFUSED}
@@ -57,7 +57,7 @@ def test_nothing_flips_that_is_not_full_indexed_and_passed(given_facts: SwapFact
 
 
 @given(st.sampled_from(Stage), st.sampled_from(Stage))
-def test_a_path_is_lawful_and_leads_where_it_should(start: Stage, goal: Stage) -> None:
+def test_a_path_takes_permitted_transitions_to_its_goal(start: Stage, goal: Stage) -> None:
     """Each step is a transition, the last one reaches the goal, and neither refusal nor abortion lies between."""
     here = start
     way = path(start, goal)
@@ -86,7 +86,7 @@ def test_every_working_stage_can_reach_ready(stage: Stage) -> None:
     ],
     ids=["small drop", "better", "worse", "words hide it", "no question answered", "meaning answers none"],
 )
-def test_the_gate_compares_what_people_get_and_what_the_model_understands(
+def test_the_gate_compares_the_hybrid_mode_and_the_dense_leg_alone(
     active: tuple[float, float], following: tuple[float, float], passed: bool, reason: str
 ) -> None:
     """And says both numbers."""
@@ -95,7 +95,7 @@ def test_the_gate_compares_what_people_get_and_what_the_model_understands(
     assert f"active {active[0]:.3f}, next {following[0]:.3f}" in verdict.message
 
 
-def test_what_could_not_be_measured_is_refused() -> None:
+def test_a_model_that_could_not_be_measured_is_refused() -> None:
     """A gate that is silent is shut."""
     assert not not_measurable("the embedder is away", queries=3, max_drop=1.0).passed
 
@@ -126,7 +126,7 @@ def test_what_could_not_be_measured_is_refused() -> None:
         ("http://a.team.svc", "http://b.team.svc:99999", False),
     ],
 )
-def test_texts_go_to_neighbours_only(configured: str, named: str, follows: bool) -> None:
+def test_texts_are_sent_to_trusted_addresses_only(configured: str, named: str, follows: bool) -> None:
     """The database may name an address, but not any address."""
     assert is_trusted_embedder_url(configured, named) is follows
     assert is_trusted_embedder_url(configured, "http://far.example.com:1", ["far.example.com"])

@@ -40,7 +40,7 @@ PERIODS = st.builds(
         ("this year, on 2 March, in the lab", "2023-03-02", 1),
     ],
 )
-def test_the_narrowest_period_that_a_query_names(text: str, start: str, days: int) -> None:
+def test_the_narrowest_period_that_a_query_names_is_found(text: str, start: str, days: int) -> None:
     """Days, weeks from Monday, months and years; without a year the latest past one."""
     found = find_period(text, NOW)
     assert found is not None
@@ -64,39 +64,39 @@ def test_words_that_only_look_like_a_date_name_no_period(text: str) -> None:
     assert find_period(text, NOW) is None
 
 
-def test_days_begin_where_the_asker_is() -> None:
+def test_days_begin_in_the_time_zone_of_the_query() -> None:
     """Half past ten in the evening in New York is the next day in London."""
     new_york = timezone(timedelta(hours=-5))
     found = find_period("today", datetime(2023, 11, 15, 22, 30, tzinfo=new_york))
     assert found == Period(datetime(2023, 11, 15, tzinfo=new_york), datetime(2023, 11, 16, tzinfo=new_york))
 
 
-def test_only_the_first_of_many_times_are_understood() -> None:
+def test_only_the_first_of_many_times_are_parsed() -> None:
     """A list of dates must not hold up a recall."""
     found = find_period("on 3 May 2020 " * UNDERSTOOD + "yesterday", NOW)
     assert found == find_period("on 3 May 2020", NOW)
 
 
-def test_a_document_is_not_searched_to_its_end() -> None:
+def test_only_the_beginning_of_a_text_is_searched_for_times() -> None:
     assert find_period("x" * SEARCHED + " yesterday", NOW) is None
 
 
 @given(st.text(alphabet=st.sampled_from("0123456789 -/,.inoflastweekmaymonthyearago'ſİ"), max_size=80), MOMENTS)
-def test_no_text_is_an_error(text: str, now: datetime) -> None:
-    """Whatever the text, there is a period or none."""
+def test_any_text_yields_a_period_or_none(text: str, now: datetime) -> None:
+    """No text raises an exception."""
     found = find_period(text, now)
     assert found is None or found.start < found.end
 
 
 @given(st.integers(0, 999), st.sampled_from(["day", "week", "month", "year"]), MOMENTS)
-def test_no_number_of_units_is_an_error(count: int, unit: str, now: datetime) -> None:
-    """Even years before the calendar began."""
+def test_any_number_of_units_yields_a_period_or_none(count: int, unit: str, now: datetime) -> None:
+    """This holds for years before the first one of the calendar, too."""
     found = find_period(f"{count} {unit}s ago", now)
     assert found is None or found.start <= now
 
 
 @given(PERIODS, MOMENTS)
-def test_closeness_is_one_inside_and_fades_to_nothing_outside(period: Period, moment: datetime) -> None:
+def test_closeness_is_one_inside_a_period_and_falls_to_zero_outside(period: Period, moment: datetime) -> None:
     close = period.closeness(moment)
     gap = max(period.start - moment, moment - period.end)
     assert 0 <= close <= 1
@@ -105,12 +105,12 @@ def test_closeness_is_one_inside_and_fades_to_nothing_outside(period: Period, mo
 
 
 @given(PERIODS, MOMENTS, st.timedeltas(timedelta(seconds=1), timedelta(days=400)))
-def test_further_away_is_never_closer(period: Period, moment: datetime, step: timedelta) -> None:
+def test_closeness_never_grows_with_the_distance(period: Period, moment: datetime, step: timedelta) -> None:
     away = moment - step if moment < period.start else moment + step
     assert (moment < period.end and moment >= period.start) or period.closeness(away) <= period.closeness(moment)
 
 
 @pytest.mark.parametrize("end", [NOW, NOW - timedelta(days=1), (NOW + timedelta(days=1)).replace(tzinfo=None)])
-def test_a_period_that_is_none_is_refused(end: datetime) -> None:
+def test_a_period_without_duration_or_time_zone_is_refused(end: datetime) -> None:
     with pytest.raises(InvalidInput, match="A period needs"):
         Period(NOW, end)

@@ -11,15 +11,15 @@ from memory_recall.indexing.queue_sql import PendingRow
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.01, 3.0])
-def test_background_writes_rest_as_long_as_they_work(seconds: float) -> None:
+def test_background_writes_pause_as_long_as_they_took(seconds: float) -> None:
     assert BACKGROUND.rest(seconds) == pytest.approx(seconds)
 
 
-def test_bulk_and_fresh_writes_do_not_rest() -> None:
+def test_bulk_and_fresh_writes_do_not_pause() -> None:
     assert BULK.rest(5.0) == FRESH.rest(5.0) == 0
 
 
-def test_statements_beside_an_index_are_short() -> None:
+def test_statements_are_short_where_a_vector_index_exists() -> None:
     """Each locks its rows until its last row is in the index's graph."""
     assert max(FRESH.rows, BACKGROUND.rows) * 16 <= BULK.rows
 
@@ -33,8 +33,8 @@ def test_scattering_keeps_every_row(rows: int) -> None:
     assert sorted(row.id for row in BACKGROUND.arranged(_page(rows))) == list(range(rows))
 
 
-def test_a_statement_of_scattered_writes_takes_no_neighbours() -> None:
-    """Neighbours share a block, and only a statement that has ended leaves room in it."""
+def test_a_statement_of_scattered_writes_holds_no_adjacent_rows() -> None:
+    """Adjacent rows share a block, and only a statement that has ended leaves room in it."""
     arranged = [row.id for row in BACKGROUND.arranged(_page(BACKGROUND.page_rows))]
     for first in range(0, len(arranged), BACKGROUND.rows):
         statement = sorted(arranged[first : first + BACKGROUND.rows])

@@ -1,1 +1,1 @@
-"""Scripts that a former commit's library runs; each is started by its path."""
+"""Scripts that run with the library of a former commit; each is started by its path."""

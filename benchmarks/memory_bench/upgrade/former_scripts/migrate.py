@@ -1,4 +1,4 @@
-"""Migrates with the library of commit 12668a9, which had no `memory migrate` yet but its function.
+"""Migrates a database with the library of commit 12668a9, which had no command `memory migrate` yet.
 
 Usage: python migrate.py schema|head
 """
@@ -10,7 +10,7 @@ import sys
 
 
 async def main(goal: str) -> None:
-    """Bring the database to the schema's revision, or to head, the vector index included."""
+    """Migrate the database to the revision before the vector index, or to head, which includes the index."""
     settings = importlib.import_module("memory_recall.settings").Settings()
     runner = importlib.import_module("memory_recall.store.migrate")
     model = importlib.import_module("memory_recall.store.ddl").TargetModel(

@@ -1,4 +1,4 @@
-"""Carries a swap up to its flip with the library of commit 1bf5068, which had no `memory swap` yet but its process.
+"""Runs a model swap up to its flip with the library of commit 1bf5068, which had no command `memory swap` yet.
 
 Usage: python open_swap.py MODEL URL
 """
@@ -9,7 +9,7 @@ import sys
 
 
 async def main(model: str, url: str) -> None:
-    """Fill and index the second column, and leave the swap open."""
+    """Fill and index the standby column, and leave the swap at the stage `ready`."""
     embedder_of = importlib.import_module("memory_recall.embedder").EmbedderClient
     process = importlib.import_module("memory_recall.swap.process")
     state = importlib.import_module("memory_recall.store.swap_state")

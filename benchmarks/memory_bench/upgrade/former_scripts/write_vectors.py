@@ -1,4 +1,4 @@
-"""Embeds every pending row with the library of commit 12668a9, which had no `memory backfill` yet but its queue."""
+"""Embeds all pending rows with the library of commit 12668a9, which had no command `memory backfill` yet."""
 
 import asyncio
 import importlib
@@ -6,7 +6,7 @@ import os
 
 
 async def main() -> None:
-    """Read pages of pending rows, embed them, and write their vectors."""
+    """Read the pending rows page by page, embed them, and write their vectors."""
     modules = ("connection", "halfvec", "pending", "table")
     store = {name: importlib.import_module(f"memory_recall.store.{name}") for name in modules}
     client_of = importlib.import_module("memory_recall.embedder").EmbedderClient

@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from memory_recall.embedding.following import ActiveModel
 from memory_recall.errors import DatabaseRejected
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
+from memory_recall.schema.models_sql import RecordedModel
 from memory_recall.search.result import Degraded
 from memory_recall.search.sql import parallel
 from memory_recall.search.sql.parallel import DenseRows, LexicalRows
@@ -22,17 +22,17 @@ _LEGS = ("dense", "lexical")
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The rows of a recall's statement, the statement, and why the dense leg took no part if it was asked for."""
+    """The rows of a recall's statement, the statement, and why the dense leg took no part if it was requested."""
 
     rows: Sequence[Any]
     reason: Degraded | None
     sent: Statement
 
     @property
-    def active(self) -> ActiveModel | None:
+    def active(self) -> RecordedModel | None:
         """The active model according to the database, or None if the database records none."""
-        first = self.rows[0]
-        return ActiveModel(first["active"], first["active_digest"], first["active_url"]) if first["active"] else None
+        active = self.rows[0]["active"]
+        return RecordedModel.from_row(json.loads(active)) if active else None
 
 
 async def execute(connection: AnyConnection, plan: RecallPlan) -> Answer:

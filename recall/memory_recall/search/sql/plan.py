@@ -32,7 +32,7 @@ class DenseLeg:
 class RecallPlan:
     """Everything that shapes one recall statement.
 
-    `refusal` is why the dense leg takes no part although it was asked for. `has_state` says whether the table of the
+    `refusal` is why the dense leg takes no part although it was requested. `has_state` says whether the table of the
     active model exists, `compiles` whether Postgres might compile the statement (JIT). With `statistics` None the
     lexical leg ranks by `ts_rank`.
     """

@@ -7,6 +7,7 @@ before the scan begins, since the scan's one-time filter depends on it.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
+from memory_recall.schema.models_sql import RECORDED_COLUMNS
 from memory_recall.schema.rules import COLUMN_MODEL
 from memory_recall.schema.table import ACTIVE, MemoryTable, quoted
 from memory_recall.search.result import EVIDENCE_FIELDS
@@ -60,18 +61,17 @@ def query_vector(dense: DenseLeg, arguments: Arguments, table: MemoryTable) -> s
 
 
 def gate(plan: RecallPlan, arguments: Arguments) -> str:
-    """Return the CTE `gate` of one row: the active model, and `open`, whether the dense leg may take part."""
+    """Return the CTE `gate` of one row: the active model as JSON, and `open`, whether the dense leg may take part."""
     role = plan.dense.column.role if plan.dense is not None else ACTIVE.role
     state, models = plan.table.own("memory_index_state"), plan.table.own("memory_index_models")
     known = (
-        f"SELECT k.id, k.name, k.digest, to_jsonb(k) ->> 'embedder_url' AS url "
-        f"FROM {state} s JOIN {models} k ON k.id = s.{role}"
+        f"SELECT {RECORDED_COLUMNS} FROM {state} s JOIN {models} m ON m.id = s.{role}"
         if plan.has_state
-        else "SELECT NULL::integer AS id, NULL::text AS name, NULL::text AS digest, NULL::text AS url"
+        else "SELECT NULL::integer AS id, NULL::text AS name WHERE false"
     )
     may_take_part = "false" if plan.dense is None else _may_take_part(plan, plan.dense, arguments)
     return f"""gate AS MATERIALIZED (
-  SELECT k.name AS active, k.digest AS active_digest, k.url AS active_url, {may_take_part} AS open
+  SELECT to_jsonb(k)::text AS active, {may_take_part} AS open
     FROM (VALUES (1)) one LEFT JOIN ({known}) k ON true
 )"""
 
@@ -186,7 +186,7 @@ def page(plan: RecallPlan) -> str:
     columns = memory_columns(sensitive=table.sensitive("m"), owner=owner, score="o.score")
     evidence = ", ".join(f"o.{name}" for name in EVIDENCE_FIELDS)
     return f"""
-SELECT gate.active, gate.active_digest, gate.active_url, gate.open, p.*
+SELECT gate.active, gate.open, p.*
   FROM gate LEFT JOIN (
     SELECT {columns}, o.place, {evidence}
       FROM (SELECT * FROM ordered ORDER BY place LIMIT {query.limit} OFFSET {query.offset}) o,

@@ -20,7 +20,7 @@ PATIENT = 60.0  # seconds for a recall, where a test does not ask how long one m
 
 @dataclass
 class ChosenEmbedder:
-    """Embeds what it was told to; an exception in place of a vector is raised."""
+    """Returns the vectors that a test gives it; an exception in place of a vector is raised."""
 
     vectors: dict[str, Sequence[float] | Exception] = field(default_factory=dict)
     model: str | None = "tiny"
@@ -89,7 +89,7 @@ async def memories(database: Any, request_for: Callable[..., Any]) -> AsyncItera
 
 @pytest.fixture
 def embedder() -> ChosenEmbedder:
-    """An embedder that has not been told anything yet."""
+    """An embedder without vectors yet."""
     return ChosenEmbedder()
 
 

@@ -8,7 +8,7 @@ TOPICS = ["zigbee dongle", "zfs scrub", "garden tomatoes", "router password", "b
 
 
 async def fill(memories: Any) -> None:
-    """Sixty rows whose words, vectors and importance all disagree about the order."""
+    """Sixty rows that terms, vectors and importance each put in another order."""
     for number in range(60):
         await memories.add(
             " ".join([TOPICS[number % 5]] * (1 + number % 3)) + f" note {number} about the pool",

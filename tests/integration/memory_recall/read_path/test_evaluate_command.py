@@ -65,8 +65,8 @@ async def test_questions_are_scoped_to_their_user(bench: Any) -> None:
     assert json.loads(out)["recall@10"] == {"lexical": 0.0, "hybrid": 0.0}
 
 
-async def test_meaning_that_cannot_be_measured_is_not_reported_as_measured(bench: Any) -> None:
-    """Without an index recall degrades to words; passing that off as hybrid would be a lie."""
+async def test_a_degraded_recall_is_an_error_of_the_evaluation(bench: Any) -> None:
+    """Without an index recall degrades to the lexical leg, whose measures are not those of the hybrid mode."""
     code, out, err = await run(bench.environment(), "evaluate", "--json", stdin=questions())
     assert (code, out) == (1, "")
     assert json.loads(err.splitlines()[-1])["reason"] == "RecallDegraded"
@@ -80,7 +80,7 @@ async def test_a_malformed_question_is_named_by_its_line(bench: Any) -> None:
     assert "canary" not in err
 
 
-async def test_words_need_no_embedder(bench: Any) -> None:
+async def test_the_lexical_mode_needs_no_embedder(bench: Any) -> None:
     """Lexical measurement works where nothing is embedded yet."""
     await fill(bench)
     environment = bench.environment()
@@ -123,7 +123,7 @@ def many(count: int) -> str:
     return "\n".join(json.dumps(line) for line in lines)
 
 
-async def test_tune_prints_the_gain_with_its_interval_and_writes_only_where_it_is_told_to(
+async def test_tune_prints_the_gain_with_its_interval_and_writes_only_to_the_given_file(
     bench: Any, tmp_path: Path
 ) -> None:
     """On questions that every setting answers, nothing is to be gained and the default is kept."""
@@ -140,7 +140,7 @@ async def test_tune_prints_the_gain_with_its_interval_and_writes_only_where_it_i
     assert Fusion(**json.loads(written.read_text())) == Fusion()
 
 
-async def test_tune_refuses_too_few_questions_before_it_asks_any(bench: Any) -> None:
+async def test_tune_refuses_too_few_questions_before_the_first_recall(bench: Any) -> None:
     """Its interval would say nothing."""
     code, out, err = await run(bench.environment(), "tune", "--json", stdin=many(29))
     assert (code, out) == (1, "")

@@ -1,4 +1,4 @@
-"""Whatever keeps meaning out leaves exactly the lexical order, with a reason and without an error."""
+"""A recall without the dense leg has exactly the lexical order, a reason and no error."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -56,7 +56,7 @@ CASES: list[tuple[str, Callable[[Any, Any], Awaitable[None]], Any, Degraded]] = 
 
 @pytest.mark.parametrize(("damage", "vector", "reason"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
 @pytest.mark.parametrize("mode", ["hybrid", "dense"])
-async def test_the_order_is_the_lexical_one_and_the_reason_is_told(  # noqa: PLR0917  (fixtures and a table of cases)
+async def test_a_degraded_answer_has_the_lexical_order_and_a_reason(  # noqa: PLR0917  (fixtures and a table of cases)
     memories: Any, embedder: Any, database: Any, damage: Any, vector: Any, reason: Degraded, mode: str
 ) -> None:
     """For both lexical legs and the sort orders that fuse."""
@@ -74,8 +74,8 @@ async def test_the_order_is_the_lexical_one_and_the_reason_is_told(  # noqa: PLR
             assert len(result.ids) == 10
 
 
-async def test_damage_done_while_running_is_survived(memories: Any, embedder: Any) -> None:
-    """What was known of the schema a moment ago may be wrong by now; the recall finds out and answers."""
+async def test_a_recall_is_degraded_when_the_column_is_dropped_while_it_is_in_use(memories: Any, embedder: Any) -> None:
+    """What a recall has cached of the schema may be outdated; it notices this and answers."""
     await fill(memories)
     recall = memories.recalling(embedder)
     assert not (await recall.recall("zfs pool")).degraded
@@ -102,8 +102,8 @@ async def test_no_connection_is_held_while_the_query_is_embedded(memories: Any) 
     assert free == [0]
 
 
-async def test_a_slow_embedder_costs_its_budget_and_no_more(memories: Any) -> None:
-    """Past the budget the words answer."""
+async def test_a_slow_embedder_delays_a_recall_by_at_most_its_budget(memories: Any) -> None:
+    """Past the budget the answer is lexical."""
 
     class Silent:
         model = "tiny"
@@ -118,7 +118,7 @@ async def test_a_slow_embedder_costs_its_budget_and_no_more(memories: Any) -> No
     assert (await recall.recall("zfs pool")).reason is Degraded.CIRCUIT_OPEN
 
 
-async def test_words_that_cannot_be_searched_are_an_error(memories: Any, database: Any) -> None:
+async def test_a_database_that_is_gone_is_an_error(memories: Any, database: Any) -> None:
     """A database that is gone is the one thing that recall reports."""
     await memories.add("x")
     recall = memories.recalling()

@@ -38,7 +38,9 @@ async def test_a_memory_without_a_vector_is_still_found_by_its_terms(memories: A
 
 
 @pytest.mark.parametrize("before", ["", "whether the neighbours ever bought another lawnmower or perhaps rented yours"])
-async def test_a_long_query_need_not_match_with_every_term(memories: Any, embedder: Any, before: str) -> None:
+async def test_a_long_query_finds_memories_that_lack_some_of_its_terms(
+    memories: Any, embedder: Any, before: str
+) -> None:
     """Three rare terms are the most that a query demands; a short one demands all of its own."""
     for number in range(20):
         await memories.add(f"note {number}", vector=axis(0.0, 1.0))
@@ -101,7 +103,7 @@ async def test_filters_hold_for_both_legs(memories: Any, embedder: Any) -> None:
     assert result.ids == [wanted]
 
 
-async def test_pages_continue_where_the_one_before_ended(memories: Any, embedder: Any) -> None:
+async def test_each_page_begins_where_the_previous_one_ended(memories: Any, embedder: Any) -> None:
     """Limit and offset cut one order into pages without gap or repetition."""
     for number in range(12):
         await memories.add(f"kettle note {number}", vector=axis(1.0, number / 10))
@@ -120,7 +122,7 @@ def test_a_page_out_of_range_is_refused(limit: int, offset: int) -> None:
 
 
 async def test_importance_multiplies_relevance_after_fusion(memories: Any, embedder: Any) -> None:
-    """Of two memories that the legs cannot tell apart, the important one comes first."""
+    """Of two memories with equal scores in both legs, the important one comes first."""
     plain = await memories.add("renew the certificate", vector=axis(1.0), importance=0.1)
     vital = await memories.add("renew the certificate", vector=axis(1.0), importance=0.9)
     await memories.add("feed the cat", vector=axis(0.0, 1.0))
@@ -131,8 +133,8 @@ async def test_importance_multiplies_relevance_after_fusion(memories: Any, embed
     assert (await bare.recall(RecallQuery("renew certificate", limit=2))).ids == [plain, vital]
 
 
-async def test_recency_is_by_date_alone(memories: Any, embedder: Any) -> None:
-    """The embedder is not even asked, and a better match does not overtake a newer one."""
+async def test_sorting_by_recency_uses_the_date_alone(memories: Any, embedder: Any) -> None:
+    """The embedder is not called, and a better match does not come before a newer one."""
     days = [3, 1, 2]
     ids = {
         day: await memories.add(f"plumber {'plumber ' * day}", created_at=NOW - timedelta(days=day), vector=axis(1.0))
@@ -148,7 +150,7 @@ async def test_recency_is_by_date_alone(memories: Any, embedder: Any) -> None:
 async def test_the_time_that_a_query_names_decides_between_equal_matches(
     memories: Any, embedder: Any, mode: str
 ) -> None:
-    """It is a boost and no filter: what is near comes next, then what is far off or has no date at all."""
+    """It is a boost and no filter: memories near the time come next, then those far from it or without a date."""
     when = {"inside": -3, "just after": 10, "far off": 200}
     rows = {
         name: await memories.add("the boiler was serviced", vector=axis(1.0), created_at=NOW + timedelta(days=days))
@@ -173,7 +175,7 @@ async def test_the_time_that_a_query_names_decides_between_equal_matches(
     assert plain.ids[:4] == sorted([*rows.values(), undated])
 
 
-async def test_a_query_that_names_no_time_is_scored_as_without_a_finder_of_times(memories: Any, embedder: Any) -> None:
+async def test_a_query_that_names_no_time_is_scored_as_without_a_period_finder(memories: Any, embedder: Any) -> None:
     for day in range(3):
         await memories.add("the boiler was serviced", vector=axis(1.0), created_at=NOW - timedelta(days=day))
     plain, timed = memories.recalling(embedder), memories.recalling(embedder, temporal=find_period)
@@ -204,15 +206,15 @@ async def test_an_empty_query_lists_by_importance_as_the_api_does(memories: Any,
     ],
 )
 @pytest.mark.parametrize("lexical", ["bm25", "ts_rank"])
-async def test_no_query_is_a_syntax_error(memories: Any, embedder: Any, query: str, lexical: str) -> None:
+async def test_no_query_text_causes_a_syntax_error(memories: Any, embedder: Any, query: str, lexical: str) -> None:
     """Whatever a prompt contains, a recall answers, and the dense leg takes part."""
     await memories.add("some café with a teapot 🫖", vector=axis(1.0))
     result = await memories.recalling(embedder, lexical=lexical).recall(query)
     assert not result.degraded
 
 
-async def test_legs_are_timed_on_demand(memories: Any, embedder: Any) -> None:
-    """Asking for an explanation yields each leg's share of the statement."""
+async def test_legs_are_timed_on_request(memories: Any, embedder: Any) -> None:
+    """An explained recall has each leg's share of the statement."""
     await memories.add("boil the kettle", vector=axis(1.0))
     recall = memories.recalling(embedder)
     assert (await recall.recall("kettle")).timings.legs == {}

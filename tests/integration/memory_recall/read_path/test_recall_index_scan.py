@@ -27,7 +27,7 @@ async def index_preferred(memories: Any) -> AsyncIterator[None]:
     await memories.pool.execute(f"ALTER ROLE {role} RESET enable_seqscan")
 
 
-async def test_the_dense_leg_brings_more_rows_than_pgvector_searches_by_default(memories: Any, embedder: Any) -> None:
+async def test_the_dense_leg_returns_more_rows_than_pgvector_searches_by_default(memories: Any, embedder: Any) -> None:
     """The index scan of the statement sees the ef_search that the same statement sets: its default of 40 gives 40."""
     await memories.pool.executemany(
         "INSERT INTO memories (content, embedding) VALUES ($1, $2::real[]::halfvec)",
@@ -38,7 +38,7 @@ async def test_the_dense_leg_brings_more_rows_than_pgvector_searches_by_default(
     assert len(result.ids) == 50
 
 
-async def test_a_selective_filter_does_not_starve_the_dense_leg(memories: Any, embedder: Any) -> None:
+async def test_a_selective_filter_does_not_empty_the_dense_leg(memories: Any, embedder: Any) -> None:
     """The index goes on scanning until enough rows pass the filter, however far away those are."""
     await memories.pool.executemany(
         "INSERT INTO memories (content, user_id, embedding) VALUES ($1, $2, $3::real[]::halfvec)",
@@ -78,7 +78,7 @@ async def test_dense_ranks_follow_the_distance_within_a_filter(memories: Any, em
         (Filters(user_id="ana"), SearchedGraph(1e6, 24, 128), 116),
     ],
 )
-async def test_in_a_large_table_more_rows_of_the_scan_are_compared_within_a_filter(
+async def test_a_filtered_scan_of_a_large_table_compares_more_rows(
     memories: Any, filters: Filters, graph: SearchedGraph, given: int
 ) -> None:
     """The scan's first fifty within a filter are not yet the nearest fifty; without one they are."""

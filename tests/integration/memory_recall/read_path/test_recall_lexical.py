@@ -102,8 +102,8 @@ async def reference_bm25(memories: Any, query: str) -> dict[int, float]:
 
 
 @pytest.mark.parametrize("query", QUERIES)
-async def test_bm25_is_that_of_the_textbook_while_the_budget_lasts(memories: Any, query: str) -> None:
-    """Scores and order equal an unbounded BM25 over the same lexemes, repeated words included."""
+async def test_bm25_scores_equal_the_textbook_formula_within_the_row_budget(memories: Any, query: str) -> None:
+    """Scores and order equal an unbounded BM25 over the same lexemes, repeated terms included."""
     await fill(memories)
     expected = await reference_bm25(memories, query)
 
@@ -117,7 +117,7 @@ async def test_bm25_is_that_of_the_textbook_while_the_budget_lasts(memories: Any
     assert len(scores) == min(10, len(expected))
 
 
-async def test_a_small_budget_spends_itself_on_the_rarest_word(memories: Any) -> None:
+async def test_a_small_row_budget_is_spent_on_the_rarest_term(memories: Any) -> None:
     """The common word's many rows do not crowd the rare word's few ones out."""
     for number in range(100):
         await memories.add(f"pool note {number}")
@@ -142,10 +142,10 @@ async def test_a_small_budget_spends_itself_on_the_rarest_word(memories: Any) ->
 )
 @pytest.mark.parametrize("user", [None, "ana"])
 @pytest.mark.parametrize("rare_rows", [0, 20, 500])
-async def test_a_large_table_s_bm25_is_that_of_the_textbook_too(
+async def test_bm25_scores_of_a_large_table_equal_the_textbook_formula(
     memories: Any, monkeypatch: pytest.MonkeyPatch, query: str, user: str | None, rare_rows: int
 ) -> None:
-    """Whether words that ANALYZE knows are read or intersected with others: the same best rows, filtered too."""
+    """Terms in the statistics are read or intersected with others; the best rows are the same, also with filters."""
     monkeypatch.setattr(bm25, "SMALL_TABLE", 0)
     monkeypatch.setattr(bm25, "_LEAST_RARE_ROWS", rare_rows)
     monkeypatch.setattr(bm25, "_RARE_ROWS_SCALE", 0)
@@ -165,7 +165,7 @@ async def test_a_large_table_s_bm25_is_that_of_the_textbook_too(
 
 
 async def test_a_large_table_takes_frequencies_from_the_last_analyze(memories: Any) -> None:
-    """Where counting would be too dear, common words are known from Postgres's own statistics."""
+    """Where counting would take too long, the common terms are those of Postgres's own statistics."""
     await fill(memories)
     await memories.pool.execute("ANALYZE memories")
     query, statistics = RecallQuery("zfs dongle kettle", mode="lexical"), CollectionStatistics(1_000_000, 22.0, 2.0)
@@ -177,10 +177,10 @@ async def test_a_large_table_takes_frequencies_from_the_last_analyze(memories: A
     assert rows[0]["lexical_score"] > 0
 
 
-async def test_rows_of_known_words_are_read_from_the_rarest_on_and_pairs_until_they_promise_enough(
+async def test_rows_are_read_by_the_rarest_terms_first_and_by_pairs_until_enough_are_expected(
     memories: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a question costs is bounded by what ANALYZE says of its words, not by how many words it has."""
+    """The cost of a query is bounded by the statistics of its terms, whatever their number."""
     monkeypatch.setattr(bm25, "SMALL_TABLE", 0)
     for word, every in (("xylophone", 100), ("kettle", 20), ("dongle", 4), ("relay", 3), ("garden", 2)):
         await memories.pool.execute(
@@ -196,10 +196,10 @@ async def test_rows_of_known_words_are_read_from_the_rarest_on_and_pairs_until_t
     assert await _rows_of(memories, question, "rare", "postings", "combinations") == (1, 40, 4 + 1)
 
 
-async def test_rows_of_words_that_analyze_does_not_list_leave_less_room_for_those_it_lists(
+async def test_rows_of_terms_without_statistics_reduce_the_budget_of_terms_with_statistics(
     memories: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Several words that are all new or rather rare cannot make a question cost a multiple of what it may."""
+    """Several terms that are all new or rather rare cannot make a query cost a multiple of its budget."""
     monkeypatch.setattr(bm25, "SMALL_TABLE", 0)
     monkeypatch.setattr(bm25, "_LEAST_RARE_ROWS", 500)
     add = "INSERT INTO memories (content) SELECT $1 || ' ' || n FROM generate_series(1, $2::integer) n"
@@ -213,7 +213,7 @@ async def test_rows_of_words_that_analyze_does_not_list_leave_less_room_for_thos
     assert await _rows_of(memories, question, "unlisted", "listed", "postings") == (350, 0, 350)
 
 
-async def test_how_often_a_word_occurs_is_read_off_its_rank(memories: Any) -> None:
+async def test_the_frequency_of_a_term_is_computed_from_its_rank(memories: Any) -> None:
     """Exactly, from none to the most that a tsvector keeps."""
     places = "(SELECT string_agg('zfs:' || place, ' ') FROM generate_series(1, often) place)"
     vector = f"(coalesce({places}, '') || ' pool:300')::tsvector"
@@ -238,8 +238,8 @@ async def _rows_of(memories: Any, question: str, *parts: str) -> tuple[int, ...]
     return tuple(found[part] for part in parts)
 
 
-async def test_an_or_query_is_made_from_parsed_words(memories: Any) -> None:
-    """Raw words would be a syntax error here; parsed ones find the row."""
+async def test_an_or_query_is_made_from_the_parsed_terms(memories: Any) -> None:
+    """The raw text would be a syntax error here; the parsed terms find the row."""
     wanted = await memories.add("it doesn't boot: grub & uefi")
     result = await memories.recalling(lexical="ts_rank").recall(
         RecallQuery("grub | doesn't ! teapot:*", mode="lexical")

@@ -40,7 +40,7 @@ def frequencies(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("options", RECALLS.values(), ids=RECALLS)
 @pytest.mark.parametrize("query", ["zfs scrub password", "the of", "tomatoes"])
 @pytest.mark.usefixtures("frequencies")
-async def test_the_answer_is_that_of_one_statement(
+async def test_parallel_legs_give_the_answer_of_the_single_statement(
     filled: Any, embedder: Any, fetched: Fetched, query: str, options: Any
 ) -> None:
     """The same rows in the same order with the same scores."""
@@ -54,7 +54,9 @@ async def test_the_answer_is_that_of_one_statement(
     assert "hunter2" not in repr(two)
 
 
-async def test_a_time_that_the_query_names_counts_as_much(filled: Any, embedder: Any, fetched: Fetched) -> None:
+async def test_a_time_that_the_query_names_counts_the_same_with_parallel_legs(
+    filled: Any, embedder: Any, fetched: Fetched
+) -> None:
     one, two = (
         filled.recalling(embedder, parallel_legs=parallel, temporal=lambda *_: LAST_WEEK) for parallel in (False, True)
     )
@@ -100,7 +102,7 @@ def api(database: Any, embedder: Any, fetched: Fetched) -> Api:
 
 
 @pytest.mark.usefixtures("filled")
-async def test_pendingat_the_same_time_share_the_connections(api: Api) -> None:
+async def test_recalls_at_the_same_time_share_the_connections(api: Api) -> None:
     """None waits for a second connection while it holds a first, so that twenty recalls on two connections end."""
     found = await api.recall_at_once(connections=2, recalls=20)
     assert all(ids == found[0] for ids in found)
@@ -113,7 +115,7 @@ async def test_a_recall_takes_a_second_connection_only_while_it_is_alone(api: Ap
     assert len(fetched.sessions) <= 4 + 2  # the first may have begun before the others came
 
 
-async def test_a_small_table_s_recall_is_one_statement(
+async def test_a_recall_of_a_small_table_is_one_statement(
     filled: Any, embedder: Any, fetched: Fetched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A second round trip would cost what it saves."""

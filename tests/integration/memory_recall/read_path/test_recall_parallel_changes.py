@@ -17,10 +17,10 @@ MASKED = "[SENSITIVE - use secret_get(id={})]"
 @pytest.mark.parametrize(
     "change", ["deleted_at = now()", "user_id = 'bo'"], ids=["deleted", "out of the filter's reach"]
 )
-async def test_what_goes_between_legs_and_fusion_is_left_out(
+async def test_memories_that_stop_matching_between_legs_and_fusion_are_left_out(
     filled: Any, embedder: Any, fetched: Fetched, change: str
 ) -> None:
-    """The last part does not trust what it was given."""
+    """The fusion statement checks the filters and the deletion of each row again."""
     gone = await filled.add("zfs scrub", vector=axis(1.0), user_id="ana", importance=1.0)
     recall = filled.recalling(embedder)
     assert (await recall.recall(RecallQuery("zfs scrub", filters=Filters(user_id="ana")))).ids[0] == gone
@@ -35,7 +35,7 @@ async def test_what_goes_between_legs_and_fusion_is_left_out(
     assert fetched.split
 
 
-async def test_what_becomes_sensitive_between_legs_and_fusion_is_masked(
+async def test_memories_that_become_sensitive_between_legs_and_fusion_are_masked(
     filled: Any, embedder: Any, fetched: Fetched
 ) -> None:
     """It may have been searched before it became sensitive; its content does not leave the database afterwards."""
@@ -88,10 +88,10 @@ async def test_cosines_of_another_model_s_vectors_take_no_part(filled: Any, embe
 
 
 @pytest.mark.parametrize("before", ["both legs", "the lexical leg"])
-async def test_a_leg_that_is_refused_for_its_vectors_leaves_the_lexical_order(
+async def test_a_refused_dense_leg_leaves_the_lexical_order(
     filled: Any, embedder: Any, fetched: Fetched, before: str
 ) -> None:
-    """The schema changed under a recall that had looked at it before."""
+    """The schema changes after the recall has read it."""
     recall = filled.recalling(embedder)
     lexical = (await recall.recall(RecallQuery("zfs scrub", mode="lexical"))).ids
 
@@ -110,7 +110,9 @@ async def test_a_leg_that_is_refused_for_its_vectors_leaves_the_lexical_order(
     assert result.ids == lexical
 
 
-async def test_vectors_that_go_after_the_legs_are_not_missed(filled: Any, embedder: Any, fetched: Fetched) -> None:
+async def test_a_column_that_disappears_after_the_legs_does_not_change_the_answer(
+    filled: Any, embedder: Any, fetched: Fetched
+) -> None:
     """The answer is that of the moment at which the legs ran: fusion reads no vector."""
     recall = filled.recalling(embedder)
     expected = judged(await recall.recall("zfs scrub"))
@@ -124,7 +126,7 @@ async def test_vectors_that_go_after_the_legs_are_not_missed(filled: Any, embedd
     assert judged(result) == expected
 
 
-async def test_a_session_that_dies_during_its_leg_is_an_error_and_no_more(
+async def test_a_session_that_dies_during_its_leg_is_an_error_and_returns_both_connections(
     filled: Any, embedder: Any, fetched: Fetched
 ) -> None:
     """Both connections go back to the pool, and the next recall is answered."""

@@ -1,4 +1,4 @@
-"""The route: the API's request and response, byte for byte where its clients look."""
+"""The route has the API's request and response, byte for byte in the fields that its clients read."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ def client(recall: Any, **options: Any) -> httpx.AsyncClient:
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://api", headers={"x-user": "ana"})
 
 
-async def test_the_answer_has_the_api_s_form(memories: Any, embedder: Any) -> None:
+async def test_the_answer_has_the_form_of_the_api(memories: Any, embedder: Any) -> None:
     """Every field of the API's answer, with ISO dates, under `memories`."""
     await memories.add("zigbee dongle", user_id="ana", tags="a,b", category="ops")
     async with client(memories.recalling(embedder)) as http:
@@ -40,7 +40,9 @@ async def test_the_answer_has_the_api_s_form(memories: Any, embedder: Any) -> No
     assert embedder.calls == ["zigbee dongle usb"]
 
 
-async def test_only_the_caller_s_own_memories_unless_the_api_shares_all(memories: Any, embedder: Any) -> None:
+async def test_the_route_returns_only_the_callers_own_memories_unless_the_api_shares_all(
+    memories: Any, embedder: Any
+) -> None:
     """An API whose memories are common to all says so; what is another's is then marked."""
     own = await memories.add("zigbee dongle", user_id="ana")
     other = await memories.add("zigbee dongle", user_id="bo")
@@ -64,14 +66,14 @@ async def test_only_the_caller_s_own_memories_unless_the_api_shares_all(memories
         {"context": ["x"]},
     ],
 )
-async def test_a_malformed_request_is_the_caller_s_mistake(memories: Any, body: dict[str, Any]) -> None:
+async def test_a_malformed_request_is_answered_with_422(memories: Any, body: dict[str, Any]) -> None:
     """422, as the API answers."""
     async with client(memories.recalling()) as http:
         assert (await http.post("/api/memories/recall", json=body)).status_code == 422
 
 
-async def test_a_failing_embedder_does_not_show(memories: Any, embedder: Any) -> None:
-    """The caller gets memories by their words, and no field that it does not know."""
+async def test_a_failing_embedder_does_not_change_the_form_of_the_answer(memories: Any, embedder: Any) -> None:
+    """The caller gets the memories of the lexical leg, and no field that it does not know."""
     embedder.vectors["zigbee"] = RuntimeError("any")
     await memories.add("zigbee dongle", user_id="ana")
     async with client(memories.recalling(embedder)) as http:
@@ -80,7 +82,7 @@ async def test_a_failing_embedder_does_not_show(memories: Any, embedder: Any) ->
     assert len(response.json()["memories"]) == 1
 
 
-async def test_a_database_that_is_away_is_told_apart_from_a_bug(memories: Any) -> None:
+async def test_an_unreachable_database_is_answered_with_503(memories: Any) -> None:
     """503 with Retry-After, so that a hook tries again later."""
     recall = memories.recalling()
     await recall.recall("x")

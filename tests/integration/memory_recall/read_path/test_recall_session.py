@@ -18,7 +18,7 @@ UNCOMPILED = ["BEGIN READ ONLY", JIT, "recall", "COMMIT"]
 
 
 class Sent:
-    """What the sessions of a pool were asked, in order."""
+    """The statements that the sessions of a pool sent, in order."""
 
     def __init__(self) -> None:
         self.queries: list[str] = []
@@ -35,7 +35,7 @@ class Sent:
 
 @pytest.fixture
 async def compiling(database: Any, memories: Any) -> str:
-    """The address of a database that says that it compiles, for sessions that ask our function first."""
+    """The address of a database that reports JIT, for sessions whose search path finds our function first."""
     await memories.pool.execute(
         "CREATE FUNCTION public.pg_jit_available() RETURNS boolean LANGUAGE sql AS 'SELECT true'"
     )
@@ -43,7 +43,7 @@ async def compiling(database: Any, memories: Any) -> str:
 
 
 @pytest.mark.parametrize("mode", ["lexical", "dense", "hybrid"])
-async def test_where_postgres_compiles_a_recall_is_kept_from_it(
+async def test_a_recall_is_not_compiled_where_postgres_has_jit(
     compiling: str, memories: Any, embedder: Any, mode: Any
 ) -> None:
     """Compiling took 290 ms of each recall of a million rows, several times as long as running it."""
@@ -60,8 +60,10 @@ async def test_where_postgres_compiles_a_recall_is_kept_from_it(
     assert sent.around_the_recall == UNCOMPILED
 
 
-async def test_the_measuring_of_legs_is_kept_from_it_too(compiling: str, memories: Any, embedder: Any) -> None:
-    """Otherwise an explained recall would tell the times of another execution than the usual one."""
+async def test_the_measurement_of_legs_is_not_compiled_where_postgres_has_jit(
+    compiling: str, memories: Any, embedder: Any
+) -> None:
+    """Otherwise an explained recall would report the times of another execution than the usual one."""
     await memories.add("the kettle boils", vector=axis(1.0))
     sent = Sent()
     async with asyncpg.create_pool(
@@ -74,7 +76,7 @@ async def test_the_measuring_of_legs_is_kept_from_it_too(compiling: str, memorie
     assert sent.around_the_recall == UNCOMPILED * 2
 
 
-async def test_where_postgres_compiles_nothing_a_recall_is_one_round_trip(
+async def test_a_recall_is_one_round_trip_where_postgres_has_no_jit(
     memories: Any, database: Any, embedder: Any
 ) -> None:
     """The transaction is only paid for where it is needed."""
@@ -87,7 +89,7 @@ async def test_where_postgres_compiles_nothing_a_recall_is_one_round_trip(
     assert sent.around_the_recall == ["recall"]
 
 
-async def test_a_dense_leg_that_fails_where_postgres_compiles_leaves_the_lexical_order(
+async def test_a_failing_dense_leg_leaves_the_lexical_order_where_postgres_has_jit(
     compiling: str, memories: Any, embedder: Any
 ) -> None:
     """The refused statement ends its transaction; the lexical one has another."""

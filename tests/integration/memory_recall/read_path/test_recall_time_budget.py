@@ -148,7 +148,7 @@ async def test_a_server_that_no_longer_answers_refuses_the_recall_and_serves_aga
 
 
 @pytest.mark.usefixtures("complaints")
-async def test_a_recall_within_a_transaction_is_refused_as_promptly(memories: Any, hole: BlackHole) -> None:
+async def test_a_recall_in_a_transaction_is_refused_within_the_time_budget(memories: Any, hole: BlackHole) -> None:
     """Where Postgres compiles, a recall is one of three statements, and its rollback is not waited for either."""
     await memories.pool.execute(
         "CREATE FUNCTION public.pg_jit_available() RETURNS boolean LANGUAGE sql AS 'SELECT true'"
@@ -180,7 +180,7 @@ async def _once_it_is_back(recall: HybridRecall) -> list[int]:
 
 
 @pytest.mark.usefixtures("complaints")
-async def test_a_caller_that_gives_up_leaves_no_statement_behind(memories: Any, database: Any) -> None:
+async def test_a_cancelled_recall_leaves_no_running_statement(memories: Any, database: Any) -> None:
     """Its statement is cancelled in Postgres, and its connection returns to the pool."""
     await memories.add("the kettle boils")
     async with asyncio.timeout(PATIENCE), asyncpg.create_pool(database.dsn, min_size=1, max_size=1) as pool:

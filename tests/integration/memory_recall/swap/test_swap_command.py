@@ -41,7 +41,9 @@ def questions(tmp_path: Path) -> Path:
     return path
 
 
-async def test_a_model_that_answers_as_well_takes_over_and_finish_cleans_up(swaps: SwapBench, questions: Path) -> None:
+async def test_a_model_of_equal_recall_becomes_active_and_finish_drops_the_old_column(
+    swaps: SwapBench, questions: Path
+) -> None:
     code, plan, error = await _run(swaps, "plan", "--model", "small", "--url", swaps.following.url)
     assert code == 0, error
     assert (code, plan["rows"], plan["next"]["model"]) == (0, 40, "small")
@@ -67,7 +69,9 @@ async def test_a_bad_model_is_refused_with_exit_status_4_and_the_numbers(swaps: 
     assert (code, report["stage"], report["next"]) == (0, "aborted", None)
 
 
-async def test_questions_that_the_active_model_cannot_answer_let_nothing_pass(swaps: SwapBench, tmp_path: Path) -> None:
+async def test_questions_that_the_active_model_cannot_answer_refuse_every_model(
+    swaps: SwapBench, tmp_path: Path
+) -> None:
     path = tmp_path / "queries.jsonl"
     path.write_text('{"query_id": "q", "text": "text 1", "relevant_ids": [999]}')
     code, _, error = await _run(swaps, *_start(swaps, "--queries", str(path)))
@@ -75,7 +79,7 @@ async def test_questions_that_the_active_model_cannot_answer_let_nothing_pass(sw
     assert "measure nothing" in error
 
 
-async def test_judgements_may_stand_in_a_file_of_their_own(swaps: SwapBench, tmp_path: Path) -> None:
+async def test_judgements_may_be_in_a_separate_file(swaps: SwapBench, tmp_path: Path) -> None:
     queries, qrels = tmp_path / "queries.jsonl", tmp_path / "qrels.jsonl"
     queries.write_text('{"query_id": "q", "text": "text 1"}')
     qrels.write_text('{"query_id": "q", "relevant_ids": [2]}')
@@ -83,13 +87,13 @@ async def test_judgements_may_stand_in_a_file_of_their_own(swaps: SwapBench, tmp
     assert (code, report and report["gate"]["queries"]) == (0, 1), error
 
 
-async def test_start_wants_a_gate_or_the_word_that_there_is_none(swaps: SwapBench) -> None:
+async def test_start_requires_a_gate_or_the_option_without_gate(swaps: SwapBench) -> None:
     code, _, error = await _run(swaps, *_start(swaps))
     assert code == 2
     assert "--without-gate" in error
 
 
-async def test_rollback_takes_the_flip_back(swaps: SwapBench) -> None:
+async def test_rollback_makes_the_previous_model_active_again(swaps: SwapBench) -> None:
     await _run(swaps, *_start(swaps, "--without-gate"))
     code, report, error = await _run(swaps, "rollback", "--url", swaps.work.embedder.url)
     assert (code, report and report["active"]) == (0, "tiny"), error
@@ -97,7 +101,7 @@ async def test_rollback_takes_the_flip_back(swaps: SwapBench) -> None:
 
 
 @pytest.mark.parametrize("requests", [0, 2, 4])
-async def test_a_process_that_was_killed_is_simply_started_again(swaps: SwapBench, requests: int) -> None:
+async def test_a_killed_swap_process_continues_when_started_again(swaps: SwapBench, requests: int) -> None:
     swaps.following.hold_after(requests)
     process = await _begin(swaps, *_start(swaps, "--without-gate"))
     async with asyncio.timeout(60):

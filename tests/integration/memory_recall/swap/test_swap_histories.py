@@ -164,7 +164,7 @@ async def _afresh(swapper: Any, first: int) -> PendingQueue:
         ("worker_write", 0, False),
     ]
 )
-async def test_no_history_with_swaps_leaves_a_vector_where_it_does_not_belong(parts: Any, history: list[Step]) -> None:
+async def test_no_sequence_of_writes_and_swaps_leaves_a_wrong_vector(parts: Any, history: list[Step]) -> None:
     users, swapper, first = parts
     queue = await _afresh(swapper, first)
     await SwapPlayer(users, swapper, queue).play(history)

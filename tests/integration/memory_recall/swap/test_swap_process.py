@@ -36,7 +36,7 @@ async def test_a_swap_replaces_every_vector_and_keeps_the_old_ones_for_a_rollbac
     assert not any("canary" in text for text in swaps.following.received)
 
 
-async def test_a_model_of_other_dimensions_takes_over_too(swaps: SwapBench) -> None:
+async def test_a_model_of_other_dimensions_becomes_active(swaps: SwapBench) -> None:
     swaps.following.dimensions = 12
     assert (await swaps.swap()).stage == "flipped"
     assert await swaps.problems() == []
@@ -67,7 +67,7 @@ async def test_a_refused_swap_may_be_measured_again_and_embeds_nothing_again(swa
     assert max(swaps.following.received.values()) == 1
 
 
-async def test_without_the_flip_the_swap_waits_ready_and_flips_when_told(swaps: SwapBench) -> None:
+async def test_a_swap_without_flip_stays_ready_until_the_flip_is_requested(swaps: SwapBench) -> None:
     assert (await swaps.swap(flip=False)).stage == "ready"
     assert (await swaps.roles()).active.name == "tiny"
     assert (await swaps.swap()).stage == "flipped"
@@ -85,7 +85,7 @@ async def test_a_rollback_embeds_only_what_changed_since_the_flip(swaps: SwapBen
 
 
 async def test_a_swap_to_the_previous_model_is_a_rollback(swaps: SwapBench) -> None:
-    """As where somebody sets the specification back."""
+    """This happens when a person sets the specification back."""
     await swaps.swap()
     swaps.work.embedder.received.clear()
     tiny = swaps.target(name="tiny", digest="sha256:aa")
@@ -174,7 +174,7 @@ async def test_a_worker_of_the_former_model_reads_no_row_after_a_flip(swaps: Swa
         connection.terminate()
 
 
-async def test_a_backfill_that_a_flip_overtook_says_so_and_ends(swaps: SwapBench) -> None:
+async def test_a_backfill_of_the_former_model_ends_with_an_error_after_a_flip(swaps: SwapBench) -> None:
     """What it embeds is refused from then on, and a row that it cannot finish would be pending for ever."""
     await swaps.swap(flip=False)
     await swaps.work.execute("UPDATE memories SET embedding = NULL WHERE id % 2 = 0")
@@ -188,7 +188,7 @@ async def test_a_backfill_that_a_flip_overtook_says_so_and_ends(swaps: SwapBench
     assert await swaps.problems() == []
 
 
-async def test_what_changes_while_the_column_fills_ends_right(swaps: SwapBench) -> None:
+async def test_rows_that_change_while_the_column_is_filled_get_the_right_vectors(swaps: SwapBench) -> None:
     swaps.following.hold_after(2)
     task = asyncio.create_task(swaps.swap())
     await swaps.following.held.wait()
@@ -202,7 +202,7 @@ async def test_what_changes_while_the_column_fills_ends_right(swaps: SwapBench) 
     assert await swaps.problems(complete=False) == []
 
 
-async def test_a_vector_that_an_api_writes_by_itself_during_a_swap_is_made_anew(swaps: SwapBench) -> None:
+async def test_a_vector_that_an_api_writes_during_a_swap_is_computed_again(swaps: SwapBench) -> None:
     await swaps.swap()
     old = "(SELECT embedding_standby FROM memories WHERE id = 1)"  # of the model that was active a moment ago
     await swaps.work.execute(f"INSERT INTO memories (content, embedding) VALUES ('written late', {old})")
@@ -217,7 +217,7 @@ async def test_rows_that_the_next_model_refuses_stop_the_swap(swaps: SwapBench) 
     assert (swap.stage, "refused 1 of 40 rows" in swap.message) == ("refused", True)
 
 
-async def test_the_flip_waits_for_a_long_transaction_and_nobody_waits_long_for_the_flip(swaps: SwapBench) -> None:
+async def test_writers_are_not_blocked_while_the_flip_waits_for_a_long_transaction(swaps: SwapBench) -> None:
     """The writer in the middle would wait for ever if the flip queued for its lock without giving way."""
     await swaps.swap(flip=False)
     async with swaps.work.database.connection() as long, swaps.work.database.connection() as writer:
@@ -233,7 +233,7 @@ async def test_the_flip_waits_for_a_long_transaction_and_nobody_waits_long_for_t
         assert (await flip).stage == "flipped"
 
 
-async def test_nobody_waits_while_the_flip_waits_for_a_vacuum(swaps: SwapBench) -> None:
+async def test_readers_are_not_blocked_while_the_flip_waits_for_a_vacuum(swaps: SwapBench) -> None:
     """A vacuum of a vector index takes minutes; a reader that queued behind the flip would give up here."""
     await swaps.swap(flip=False)
     async with swaps.work.database.connection() as vacuum, swaps.work.database.connection() as reader:
@@ -250,7 +250,7 @@ async def test_nobody_waits_while_the_flip_waits_for_a_vacuum(swaps: SwapBench) 
 
 
 @pytest.mark.parametrize("requests", [0, 1, 4])
-async def test_a_process_that_was_cut_off_is_simply_started_again(swaps: SwapBench, requests: int) -> None:
+async def test_a_cancelled_swap_process_continues_when_started_again(swaps: SwapBench, requests: int) -> None:
     swaps.following.hold_after(requests)
     task = asyncio.create_task(swaps.swap())
     await swaps.following.held.wait()

@@ -61,7 +61,7 @@ async def test_the_first_recall_after_the_flip_already_uses_the_next_model(swaps
         assert result.memories[0].evidence.dense_score == pytest.approx(1, abs=0.01)
 
 
-async def test_it_follows_to_a_model_of_other_dimensions_and_back_again(swaps: SwapBench) -> None:
+async def test_recalls_follow_to_a_model_of_other_dimensions_and_back(swaps: SwapBench) -> None:
     swaps.following.dimensions = 12
     async with recalling(swaps) as recall:
         await recall.recall("text 7")
@@ -71,15 +71,15 @@ async def test_it_follows_to_a_model_of_other_dimensions_and_back_again(swaps: S
             assert (result.reason, result.memories[0].content) == (None, "text 7")
 
 
-async def test_when_the_old_embedder_is_gone_it_follows_too(swaps: SwapBench) -> None:
+async def test_recalls_follow_when_the_old_embedder_is_gone(swaps: SwapBench) -> None:
     async with recalling(swaps) as recall:
         await swaps.swap()
         await swaps.work.embedder.stop()
         assert (await recall.recall(RecallQuery("text 7", mode="dense"))).reason is None
 
 
-async def test_an_address_outside_the_neighbourhood_is_not_followed(swaps: SwapBench) -> None:
-    """Whoever can write to the database must not be able to have queries sent anywhere."""
+async def test_an_untrusted_embedder_address_is_not_followed(swaps: SwapBench) -> None:
+    """A person who can write to the database must not be able to redirect queries to any address."""
     await swaps.swap()
     connection = await asyncpg.connect(swaps.work.database.dsn)
     active = (await swaps.roles()).active

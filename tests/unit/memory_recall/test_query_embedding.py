@@ -1,4 +1,4 @@
-"""The query's embedding: one budget lost at most, then none, until the embedder is back."""
+"""A failing embedder costs recalls one time budget; then they are degraded at once until it recovers."""
 
 import asyncio
 from collections.abc import Sequence
@@ -53,8 +53,10 @@ async def test_without_an_embedder_there_is_a_reason_and_no_error() -> None:
         (None, Degraded.EMBEDDER_TIMEOUT),
     ],
 )
-async def test_after_the_first_failure_recalls_do_not_ask(step: Exception | None, reason: Degraded) -> None:
-    """Only the first recall pays; those after it are told at once."""
+async def test_after_the_first_failure_recalls_do_not_call_the_embedder(
+    step: Exception | None, reason: Degraded
+) -> None:
+    """Only the first recall waits for the budget; later ones are degraded at once."""
     embedder = Scripted(step)
     semantics = BudgetedQueryEmbedder(embedder, budget=0.02, probe_delays=(3600.0,))
     assert await semantics.embed("first") is reason
@@ -63,8 +65,8 @@ async def test_after_the_first_failure_recalls_do_not_ask(step: Exception | None
     await semantics.close()
 
 
-async def test_a_recovered_embedder_is_used_again_without_a_recall_finding_out() -> None:
-    """A background task asks, with a text of its own; users' queries are not its probes."""
+async def test_a_recovered_embedder_is_detected_by_probes_alone() -> None:
+    """A background task sends a text of its own; users' queries are not used as probes."""
     embedder = Scripted(EmbedderUnavailable("gone"), EmbedderUnavailable("gone"), [1.0])
     semantics = BudgetedQueryEmbedder(embedder, probe_delays=SOON)
     assert await semantics.embed("first") is Degraded.EMBEDDER_FAILED
@@ -75,8 +77,8 @@ async def test_a_recovered_embedder_is_used_again_without_a_recall_finding_out()
     assert await semantics.embed("later") == EmbeddedQuery([1.0], "tiny")
 
 
-async def test_a_refused_query_does_not_condemn_the_embedder() -> None:
-    """What is wrong with one text says nothing about the next."""
+async def test_a_refused_query_does_not_open_the_circuit() -> None:
+    """A refusal concerns one text; the next one may be accepted."""
     semantics = BudgetedQueryEmbedder(Scripted(EmbedderRejected("too long"), [1.0]))
     assert await semantics.embed("bad") is Degraded.EMBEDDER_REFUSED
     assert isinstance(await semantics.embed("good"), EmbeddedQuery)

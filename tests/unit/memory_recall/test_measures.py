@@ -1,4 +1,4 @@
-"""Our measures are those of the field."""
+"""Our measures equal those of ir_measures."""
 
 import ir_measures
 import pytest

@@ -22,6 +22,6 @@ def test_batches_partition_the_rows_within_the_limits(lengths: list[int], tokens
         assert len(batch) == 1 or sum(estimated_tokens(row.text, limits) for row in batch) <= tokens
 
 
-def test_a_long_text_costs_no_more_than_the_model_reads_of_it() -> None:
+def test_a_long_text_counts_as_at_most_the_tokens_that_the_model_reads() -> None:
     limits = BatchLimits(max_tokens_per_row=256)
     assert estimated_tokens("x" * 1_000_000, limits) == 256

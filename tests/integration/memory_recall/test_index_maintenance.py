@@ -9,7 +9,7 @@ import pytest
 from pgvector.asyncpg import register_vector
 
 from memory_recall.errors import LockNotAvailable
-from memory_recall.hnsw.build import merge_pending_lists, read_resources
+from memory_recall.hnsw.build import merge_pending_entries, read_resources
 from memory_recall.hnsw.definition import IndexFacts, inspect_index
 from memory_recall.hnsw.repair import IndexParameters, check_and_repair
 from memory_recall.hnsw.search_effort import SearchedGraph
@@ -59,7 +59,7 @@ async def hnsw_indexes(connection: Connection) -> list[str]:
     return [row["relname"] for row in rows]
 
 
-async def test_an_index_of_other_parameters_is_exchanged_and_one_of_the_same_is_left_alone(
+async def test_an_index_is_rebuilt_only_if_its_parameters_differ(
     filled: Connection, database: Database, request_for: Requests
 ) -> None:
     source = DsnText(database.dsn)
@@ -74,7 +74,7 @@ async def test_an_index_of_other_parameters_is_exchanged_and_one_of_the_same_is_
     assert await hnsw_indexes(filled) == ["idx_memories_embedding"]
 
 
-async def test_semantic_recall_is_served_by_the_old_index_until_the_new_one_is_complete(
+async def test_dense_recall_uses_the_old_index_until_the_new_one_is_complete(
     filled: Connection, database: Database, request_for: Requests
 ) -> None:
     """A transaction that holds the table keeps the exchange from happening; the old index is valid all the while."""
@@ -100,7 +100,7 @@ async def test_semantic_recall_is_served_by_the_old_index_until_the_new_one_is_c
     assert (await facts(filled)).m == 8
 
 
-async def test_what_an_interrupted_rebuild_left_beside_the_index_is_removed(
+async def test_an_index_left_by_an_interrupted_rebuild_is_removed(
     filled: Connection, database: Database, request_for: Requests
 ) -> None:
     source = DsnText(database.dsn)
@@ -124,13 +124,13 @@ async def test_an_index_under_a_name_of_the_apis_own_is_used_as_it_is(
     assert (found.ours, found.m, found.differs(8, 64)) == (False, 4, False)
 
 
-async def test_a_build_leaves_no_dead_rows_and_no_words_to_be_merged(
+async def test_a_build_leaves_no_dead_rows_and_no_pending_gin_entries(
     filled: Connection, database: Database, request_for: Requests
 ) -> None:
     await filled.execute("UPDATE memories SET importance = 0.9")
     await migrate_and_index(DsnText(database.dsn), request_for())
     table = await require_schema(filled, "memories")
-    assert await merge_pending_lists(filled, table) == 0
+    assert await merge_pending_entries(filled, table) == 0
     visible, pages, known = await filled.fetchrow(
         "SELECT relallvisible, relpages, reltuples FROM pg_class WHERE relname = 'memories'"
     )
@@ -139,17 +139,17 @@ async def test_a_build_leaves_no_dead_rows_and_no_words_to_be_merged(
     assert known == 800
 
 
-async def test_words_that_were_written_aside_are_merged_by_the_next_build(
+async def test_pending_gin_entries_are_merged_by_the_next_build(
     filled: Connection, database: Database, request_for: Requests
 ) -> None:
     source = DsnText(database.dsn)
     await migrate_and_index(source, request_for())
     await filled.execute("INSERT INTO memories (content) SELECT 'another text ' || n FROM generate_series(1, 400) n")
     await migrate_and_index(source, request_for())
-    assert await merge_pending_lists(filled, await require_schema(filled, "memories")) == 0
+    assert await merge_pending_entries(filled, await require_schema(filled, "memories")) == 0
 
 
-async def test_a_machine_with_less_memory_than_its_settings_promise_gets_a_serial_build(
+async def test_a_machine_with_less_memory_than_its_settings_allow_gets_a_serial_build(
     filled: Connection, database: Database, request_for: Requests
 ) -> None:
     """As where a container's shared memory is too small: Postgres says 53100 once parallel workers are asked for."""
@@ -168,7 +168,7 @@ async def test_a_machine_with_less_memory_than_its_settings_promise_gets_a_seria
     assert (await facts(filled)).m == 8
 
 
-async def test_the_servers_settings_are_read_in_kib(filled: Connection) -> None:
+async def test_the_settings_of_the_server_are_read_in_kib(filled: Connection) -> None:
     found = await read_resources(filled)
     assert (found.shared_buffers, found.maintenance_work_mem) == (64 * 1024, 64 * 1024)
     assert found.maintenance_workers >= 1
@@ -190,10 +190,10 @@ async def test_an_index_below_the_threshold_is_built_anew_and_measured_again(
     assert await hnsw_indexes(filled) == ["idx_memories_embedding"]
 
 
-async def test_an_index_that_misses_what_is_there_is_seen_to_miss_it(
+async def test_an_index_that_misses_neighbours_is_repaired(
     filled: Connection, database: Database, request_for: Requests
 ) -> None:
-    """Half of the rows get a new version while the index looks away."""
+    """Half of the rows get a new version that the index does not receive."""
     await migrate_and_index(DsnText(database.dsn), request_for())
     admin = await asyncpg.connect(database.superuser_dsn)
     await admin.execute("UPDATE pg_index SET indisready = false WHERE indexrelid = 'idx_memories_embedding'::regclass")
@@ -208,7 +208,9 @@ async def test_an_index_that_misses_what_is_there_is_seen_to_miss_it(
     assert found.recall_after_repair > found.recall
 
 
-async def test_one_repair_at_a_time(filled: Connection, database: Database, request_for: Requests) -> None:
+async def test_a_second_repair_at_the_same_time_is_refused(
+    filled: Connection, database: Database, request_for: Requests
+) -> None:
     await migrate_and_index(DsnText(database.dsn), request_for())
     table = await require_schema(filled, "memories")
     async with database.connection() as other:
@@ -226,7 +228,7 @@ async def test_memories_of_the_same_text_do_not_count_as_missed(
     assert (await check_and_repair(filled, table, PARAMETERS, sample=20, repair_below=None)).recall == 1.0
 
 
-async def test_the_sync_workers_companion_repairs_and_tells(
+async def test_the_index_check_of_the_sync_worker_repairs_the_index_and_reports_its_recall(
     filled: Connection, database: Database, request_for: Requests
 ) -> None:
     await migrate_and_index(DsnText(database.dsn), request_for())
@@ -242,7 +244,7 @@ async def test_the_sync_workers_companion_repairs_and_tells(
     assert checker.threshold <= 1.0 - 0.02, "what the rebuild achieved is what the index is measured by from now on"
 
 
-async def test_a_companion_that_cannot_look_tries_again_the_next_time(database: Database) -> None:
+async def test_an_index_check_that_fails_is_repeated_at_the_next_interval(database: Database) -> None:
     checker = IndexChecker(PARAMETERS, ALWAYS, 0.01, first_seconds=0)
     task = asyncio.create_task(checker.run(DsnText(database.dsn), "memories", WorkerMetrics()))
     await asyncio.sleep(0.3)
@@ -254,7 +256,7 @@ async def test_a_companion_that_cannot_look_tries_again_the_next_time(database: 
     ("ours", "definition", "searched"),
     [(True, "", (24, 128)), (False, "WITH (m = 4)", (4, 64)), (False, "", (16, 64))],
 )
-async def test_a_recall_knows_how_densely_the_index_that_it_searches_is_linked(
+async def test_a_recall_reads_the_parameters_of_the_index_that_it_searches(
     filled: Connection,
     database: Database,
     request_for: Requests,

@@ -12,12 +12,12 @@ def ours(rows: float) -> SearchedGraph:
 
 
 @pytest.mark.parametrize("rows", [0.0, 100.0, 6_000.0])
-def test_a_small_table_is_scanned_no_deeper_than_asked_within_a_filter(rows: float) -> None:
+def test_a_filtered_scan_of_a_small_table_is_no_deeper_than_requested(rows: float) -> None:
     """Where the graph is searched well already, more rows would only cost time."""
     assert ours(rows).filtered_depth(50) == SearchedGraph(rows).filtered_depth(50) == 50
 
 
-def test_a_large_table_is_scanned_several_times_deeper_within_a_filter() -> None:
+def test_a_filtered_scan_of_a_large_table_is_several_times_deeper() -> None:
     """Of a million rows the first fifty within one user of ten are not yet the nearest fifty."""
     assert 2 * 50 <= ours(1e6).filtered_depth(50) <= 4 * 50
     assert 4 * 50 <= SearchedGraph(1e6).filtered_depth(50) <= 6 * 50

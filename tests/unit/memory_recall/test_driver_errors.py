@@ -1,4 +1,4 @@
-"""Errors of the driver become the right kind of our own, and say nothing of what they quoted."""
+"""Each error of the driver becomes the right error of ours and quotes nothing."""
 
 import asyncpg
 import pytest
@@ -36,7 +36,7 @@ from memory_recall.postgres.driver_errors import translate
         (asyncpg.InsufficientPrivilegeError("canary"), DatabaseRejected),
     ],
 )
-def test_each_kind_of_failure_is_told_apart(error: Exception, expected: type[MemoryIndexError]) -> None:
+def test_each_kind_of_failure_has_its_own_error(error: Exception, expected: type[MemoryIndexError]) -> None:
     result = translate(error, "testing")
     assert type(result) is expected
     assert "testing" in str(result) or isinstance(result, InvalidConfiguration)

@@ -1,4 +1,4 @@
-"""Facts measured now and then."""
+"""A cached value is measured once for all callers and renewed in the background."""
 
 import asyncio
 
@@ -21,7 +21,7 @@ async def test_concurrent_first_callers_share_one_measurement() -> None:
 
 
 async def test_an_old_measurement_serves_while_it_is_renewed_and_survives_a_failure() -> None:
-    """Nobody waits for a renewal, and a database that is away does not take the last known fact with it."""
+    """No caller waits for a renewal, and the last value stays while the database is unreachable."""
     now = 0.0
     results: list[int | Exception] = [1, DatabaseUnreachable("away"), 2]
 
@@ -45,7 +45,7 @@ async def test_an_old_measurement_serves_while_it_is_renewed_and_survives_a_fail
 
 
 async def test_a_forgotten_measurement_is_made_anew() -> None:
-    """Whoever learns that it was wrong says so."""
+    """A caller that finds the value wrong discards it."""
     values = iter([1, 2])
 
     async def measure() -> int:

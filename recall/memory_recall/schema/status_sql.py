@@ -1,0 +1,67 @@
+"""Reads the facts about the server and the counts of rows for the status of a table of memories.
+
+The operator reads both every half minute, from databases of any size. The counts come from the two small partial
+indexes (pending rows; rows that are sensitive or deleted); only the total needs a scan, which an index on the key
+serves.
+"""
+# ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
+
+from typing import Any
+
+from memory_recall.postgres.connection import AnyConnection
+from memory_recall.postgres.driver_errors import translated
+from memory_recall.schema.table import MemoryTable
+
+_SERVER = """
+SELECT split_part(current_setting('server_version'), ' ', 1) AS server_version, pg_is_in_recovery() AS in_recovery,
+       (SELECT pg_get_userbyid(datdba) FROM pg_database WHERE datname = current_database()) AS database_owner,
+       (SELECT extversion FROM pg_extension WHERE extname = 'vector') AS extension_version,
+       (SELECT default_version FROM pg_available_extensions WHERE name = 'vector') AS extension_available
+"""
+
+
+async def read_server(connection: AnyConnection) -> dict[str, Any]:
+    """Read the server's version, whether it is a replica, the database's owner, and the versions of pgvector."""
+    return await _row(connection, "looking at the server", _SERVER)
+
+
+async def count_rows(connection: AnyConnection, table: MemoryTable, *, with_queue: bool) -> dict[str, int]:
+    """Count the rows that are not deleted, by their state; `total` is the sum of the other counts.
+
+    Without the tables of the migrations (`with_queue` is False) every row that is not sensitive is pending.
+    """
+    return await _row(connection, "counting rows", _counts(table) if with_queue else _counts_without_queue(table))
+
+
+def _counts(table: MemoryTable) -> str:
+    withheld = f"NOT {table.shareable()}"
+    return f"""
+        WITH counted AS MATERIALIZED (
+          SELECT (SELECT count(*) FROM {table.qualified}) AS all_rows,
+                 (SELECT count(*) FROM {table.qualified} WHERE {withheld} AND deleted_at IS NOT NULL) AS deleted,
+                 (SELECT count(*) FROM {table.qualified} WHERE {withheld} AND deleted_at IS NULL) AS sensitive,
+                 (SELECT count(*) FROM {table.qualified} WHERE {table.pending()}) AS unembedded,
+                 (SELECT count(*) FROM {table.own("memory_embedding_failures")} f
+                    JOIN {table.qualified} m ON m.id = f.id
+                   WHERE f.next_attempt = 'infinity' AND {table.pending("m")}
+                     AND f.text_hash = {table.own("memory_index_text_hash")}(m.content)) AS quarantined
+        )
+        SELECT all_rows - deleted AS total, all_rows - deleted - sensitive - unembedded AS embedded,
+               unembedded - quarantined AS pending, sensitive, quarantined
+          FROM counted
+    """
+
+
+def _counts_without_queue(table: MemoryTable) -> str:
+    return f"""
+        SELECT count(*) AS total, count(*) FILTER (WHERE NOT {table.sensitive()}) AS pending,
+               count(*) FILTER (WHERE {table.sensitive()}) AS sensitive
+          FROM {table.qualified} WHERE deleted_at IS NULL
+    """
+
+
+async def _row(connection: AnyConnection, activity: str, statement: str) -> dict[str, Any]:
+    with translated(activity):
+        row = await connection.fetchrow(statement)
+    assert row is not None  # noqa: S101  (either is a SELECT without FROM, or an aggregate: it yields one row)
+    return dict(row)

@@ -1,0 +1,116 @@
+"""Makes and runs the SQL statements of exports and imports.
+
+An import first fills a temporary table, so that one statement updates the rows that differ and another inserts those
+that are new.
+"""
+# ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+from memory_recall.postgres.connection import Connection
+from memory_recall.schema.table import MemoryTable
+from memory_recall.transfer.jsonl import MemoryLine
+
+_EXPORTED = [name for name in MemoryLine.model_fields if name not in {"is_sensitive", "conv"}]
+_TYPES = {
+    "line": "bigint",
+    "id": "bigint",
+    "content": "text",
+    "category": "text",
+    "tags": "text",
+    "expanded_keywords": "text",
+    "importance": "real",
+    "is_sensitive": "boolean",
+    "user_id": "text",
+    "created_at": "timestamptz",
+}
+_ABSENT = {
+    "category": "'facts'",
+    "tags": "''",
+    "expanded_keywords": "''",
+    "importance": "0.5",
+    "user_id": "'default'",
+    "created_at": "now()",
+}
+_STAGING = "memory_index_import"
+
+
+def export_statement(table: MemoryTable) -> str:
+    """Return the statement that selects the exportable memories by ascending id, with the fields that the table has."""
+    # Through text, single precision keeps its short form: 0.3, not 0.30000001192092896.
+    short = {name: f"{name}::text::float8 AS {name}" for name, kind in table.columns.items() if kind == "real"}
+    selected = ", ".join(short.get(name, name) for name in _EXPORTED if name in table.columns)
+    return f"SELECT {selected} FROM {table.qualified} WHERE {table.shareable()} ORDER BY id"
+
+
+def count_statement(table: MemoryTable) -> str:
+    """Return the statement that counts the rows that may be exported, and the sensitive and the deleted ones."""
+    return (
+        f"SELECT count(*) FILTER (WHERE {table.shareable()}) AS shareable, "
+        f"count(*) FILTER (WHERE deleted_at IS NULL AND {table.sensitive()}) AS sensitive, "
+        f"count(*) FILTER (WHERE deleted_at IS NOT NULL) AS deleted FROM {table.qualified}"
+    )
+
+
+async def stage(connection: Connection, records: AsyncIterator[tuple[Any, ...]]) -> None:
+    """Create the temporary table and copy the lines of an import to it, each a line number and a `MemoryLine`."""
+    columns = ", ".join(f"{name} {kind}" for name, kind in _TYPES.items())
+    await connection.execute(f"CREATE TEMP TABLE {_STAGING} ({columns}) ON COMMIT DROP")
+    await connection.copy_records_to_table(_STAGING, schema_name="pg_temp", records=records, columns=list(_TYPES))
+
+
+async def lines_above(connection: Connection, largest: int) -> list[int]:
+    """Return the numbers of the first twenty lines whose id is larger than `largest`."""
+    statement = f"SELECT line FROM pg_temp.{_STAGING} WHERE id > $1 ORDER BY line LIMIT 20"
+    return [row["line"] for row in await connection.fetch(statement, largest)]
+
+
+async def repeated_lines(connection: Connection) -> list[tuple[int, int]]:
+    """Return the numbers of the first twenty lines whose id an earlier line has, each with that line's number."""
+    rows = await connection.fetch(
+        "SELECT line, first FROM (SELECT line, min(line) OVER (PARTITION BY id) AS first "
+        f"FROM pg_temp.{_STAGING}) numbered WHERE line > first ORDER BY line LIMIT 20"
+    )
+    return [(row["line"], row["first"]) for row in rows]
+
+
+async def merge(connection: Connection, table: MemoryTable) -> tuple[int, int, int]:
+    """Merge the lines into the table; return how many rows were inserted and updated, and how many lines sensitive."""
+    stored = [name for name in _TYPES if name != "line" and name in table.columns]
+    compared = [name for name in stored if name not in ("id", "created_at")]
+    touched = ", updated_at = now()" if "updated_at" in table.columns else ""
+    merged = {name: f"coalesce(i.{name}, m.{name})" for name in compared}
+    fresh = {name: f"coalesce(i.{name}, {_ABSENT[name]})" if name in _ABSENT else f"i.{name}" for name in stored}
+    sensitive = "coalesce(i.is_sensitive, false)"
+    fresh["is_sensitive"] = sensitive
+    if table.sensitive_type == "integer":
+        fresh["is_sensitive"] = f"{sensitive}::integer"
+        merged["is_sensitive"] = "coalesce(i.is_sensitive::integer, m.is_sensitive)"
+    differs = " OR ".join(f"m.{name} IS DISTINCT FROM {value}" for name, value in merged.items())
+    assignments = ", ".join(f"{name} = {value}" for name, value in merged.items())
+    updated = await connection.fetchval(
+        f"WITH changed AS (UPDATE {table.qualified} m SET {assignments}{touched} FROM pg_temp.{_STAGING} i "
+        f"WHERE i.id = m.id AND ({differs}) RETURNING 1) SELECT count(*) FROM changed"
+    )
+    inserted = await connection.fetchval(
+        f"WITH added AS (INSERT INTO {table.qualified} ({', '.join(stored)}) "
+        f"SELECT {', '.join(fresh[name] for name in stored)} FROM pg_temp.{_STAGING} i "
+        f"WHERE NOT EXISTS (SELECT FROM {table.qualified} m WHERE m.id = i.id) ORDER BY i.line "
+        "ON CONFLICT (id) DO NOTHING RETURNING 1) SELECT count(*) FROM added"
+    )
+    marked = await connection.fetchval(f"SELECT count(*) FROM pg_temp.{_STAGING} WHERE is_sensitive")
+    await _move_sequence(connection, table)
+    return inserted, updated, marked
+
+
+async def _move_sequence(connection: Connection, table: MemoryTable) -> None:
+    """Raise the sequence of ids above every id in the table; never lower the sequence."""
+    sequence = await connection.fetchval("SELECT pg_get_serial_sequence($1, 'id')", table.qualified)
+    if sequence is None:
+        return
+    await connection.execute(
+        f"SELECT setval($1::regclass, greatest((SELECT max(id) FROM {table.qualified}), "
+        f"(SELECT last_value FROM {sequence}))) WHERE EXISTS (SELECT FROM {table.qualified})",
+        sequence,
+    )
