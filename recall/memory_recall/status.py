@@ -7,10 +7,12 @@ rows; rows that are sensitive or deleted); only the total needs a scan, which an
 
 from dataclasses import dataclass
 
-from memory_recall.errors import SchemaUnsupported
+from memory_recall.errors import DatabaseRejected, SchemaUnsupported
 from memory_recall.hnsw.definition import IndexFacts, inspect_index
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
+from memory_recall.postgres.identity import DatabaseIdentity, read_identity
+from memory_recall.schema.claims_sql import TableClaim, read_claim
 from memory_recall.schema.models_sql import RecordedModel, Roles, read_roles
 from memory_recall.schema.revisions import HEAD_REVISION, current_revision
 from memory_recall.schema.rules import describe_differences, has_own_tables
@@ -35,6 +37,7 @@ class DatabaseFacts:
     """Everything that decides what is to be done next.
 
     `schema_differences` names what of a table at the last revision is not what it must be; empty where nothing is.
+    `identity` is None where the role may not read the server's system identifier.
     """
 
     server_version: str
@@ -52,6 +55,9 @@ class DatabaseFacts:
     next_model: RecordedModel | None
     swap: SwapRecord | None = None
     schema_differences: str = ""
+    identity: DatabaseIdentity | None = None
+    table_schema: str = ""
+    claim: TableClaim | None = None
 
 
 _SERVER = """
@@ -93,7 +99,17 @@ async def inspect(connection: AnyConnection, table: str) -> DatabaseFacts:
         next_model=roles.next,
         swap=await state_sql.latest(connection, memories) if has_state else None,
         schema_differences=await _differences(connection, memories) if revision == HEAD_REVISION else "",
+        identity=await _identity(connection),
+        table_schema=memories.schema,
+        claim=await read_claim(connection, memories) if has_state else None,
     )
+
+
+async def _identity(connection: AnyConnection) -> DatabaseIdentity | None:
+    try:
+        return await read_identity(connection)
+    except DatabaseRejected:
+        return None
 
 
 async def _differences(connection: AnyConnection, table: MemoryTable) -> str:

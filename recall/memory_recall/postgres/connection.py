@@ -16,6 +16,7 @@ from asyncpg.pool import PoolConnectionProxy
 
 from memory_recall.errors import DatabaseUnreachable, InvalidConfiguration, PoolerRefused
 from memory_recall.postgres.driver_errors import translated
+from memory_recall.postgres.identity import DatabaseIdentity, require_identity
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
@@ -23,7 +24,12 @@ AnyConnection: TypeAlias = "Connection | PoolConnectionProxy[asyncpg.Record]"
 
 
 class DsnSource(Protocol):
-    """Something that knows the current connection string."""
+    """Something that knows the current connection string and, where it was told, the only database it may lead to."""
+
+    @property
+    def identity(self) -> DatabaseIdentity | None:
+        """The only database that may be worked in; None accepts any."""
+        ...
 
     def read(self) -> str:
         """The connection string as of now."""
@@ -35,6 +41,7 @@ class DsnText:
     """A connection string that was given once."""
 
     dsn: str = field(repr=False)
+    identity: DatabaseIdentity | None = None
 
     def read(self) -> str:
         """The connection string."""
@@ -46,6 +53,7 @@ class DsnFile:
     """A file (a mounted Secret) that holds the connection string."""
 
     path: Path
+    identity: DatabaseIdentity | None = None
 
     def read(self) -> str:
         """The file's content as of now.
@@ -98,11 +106,12 @@ async def connect(
     connect_timeout: float = 10.0,
     command_timeout: float | None = None,
 ) -> Connection:
-    """Open one connection.
+    """Open one connection, and drop it again where it leads to another database than the source's identity says.
 
     Raises:
         DatabaseUnreachable: no connection (AuthenticationFailed when the credentials were refused).
         InvalidConfiguration: the connection string cannot be understood or names a database that does not exist.
+        DatabaseIdentityMismatch: it leads to another database than the source's identity says.
     """
     dsn = normalised(source.read())
     with _connecting():
@@ -112,6 +121,17 @@ async def connect(
             command_timeout=command_timeout,
             server_settings={"application_name": application_name},
         )
+    return await _identified(connection, source)
+
+
+async def _identified(connection: Connection, source: DsnSource) -> Connection:
+    """Return a new connection, before any other statement, if it leads to the database that the source demands."""
+    if source.identity is not None:
+        try:
+            await require_identity(connection, source.identity)
+        except BaseException:
+            connection.terminate()
+            raise
     return connection
 
 
@@ -149,7 +169,7 @@ async def create_pool(
 
     async def connect_anew(*_arguments: Any, **options: Any) -> Any:  # noqa: ANN401  (asyncpg hands its options through)
         # The pool was given some connection string once; what counts is the one that is valid now.
-        return await asyncpg.connect(normalised(source.read()), **options)
+        return await _identified(await asyncpg.connect(normalised(source.read()), **options), source)
 
     dsn = normalised(source.read())
     with _connecting():
