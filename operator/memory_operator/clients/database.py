@@ -41,6 +41,9 @@ def to_database_facts(found: status.DatabaseFacts) -> DatabaseFacts:
     """Convert the library's facts to those that the decisions need."""
     revision = found.schema_revision or ""
     return DatabaseFacts(
+        system_identifier=found.identity.system_identifier if found.identity else None,
+        claim=found.claim,
+        table_schema=found.table_schema,
         owner=found.database_owner,
         extension_version=found.extension_version,
         extension_available=found.extension_available,

@@ -46,10 +46,10 @@ def migrate_command(  # noqa: PLR0917  (typer passes options by name)
     yes: Annotated[bool, typer.Option("--yes", help="Confirm --to base, which removes all vectors.")] = False,
     claim: Annotated[
         str | None,
-        typer.Option(help="Do it for this MemoryIndex, and only if the table is no other's; the operator sets it."),
+        typer.Option(help="Only if the table belongs to no other MemoryIndex than this one; the operator sets it."),
     ] = None,
     replaces: Annotated[
-        str | None, typer.Option(help="With --claim: the uid of a former MemoryIndex whose claim ends.")
+        str | None, typer.Option(help="End the claim of the MemoryIndex with this uid, which is gone for good.")
     ] = None,
     json: JsonOption = False,
 ) -> None:

@@ -14,7 +14,7 @@ from memory_recall.postgres.driver_errors import translated
 from memory_recall.schema.table import MemoryTable
 
 _READ = "SELECT obj_description(to_regclass($1), 'pg_class')"
-_STATEMENT = "SELECT format('COMMENT ON TABLE %s IS %L', $1::text, $2::text)"
+_WRITE = "SELECT format('COMMENT ON TABLE %s IS %L', $1::text, $2::text)"  # %L makes NULL of no text
 
 
 @dataclass(frozen=True)
@@ -59,24 +59,33 @@ async def read_claim(connection: AnyConnection, table: MemoryTable) -> TableClai
 
 
 async def require_claimable(
-    connection: AnyConnection, table: MemoryTable, claim: TableClaim, replaces: str | None
+    connection: AnyConnection, table: MemoryTable, claim: TableClaim | None, replaces: str | None
 ) -> None:
-    """Refuse a table that belongs to another object than the claim's, or than the one whose uid it replaces.
+    """Refuse a table that belongs to another object than the claim's, and than the one whose uid it replaces.
 
     Raises:
         TableTaken: it does.
     """
     found = await read_claim(connection, table)
-    if found is None or found.uid in {claim.uid, replaces} or found.system_identifier != claim.system_identifier:
+    if claim is None or found is None or found.uid in {claim.uid, replaces}:
         return
-    raise TableTaken(
-        f"Table {table.schema}.{table.name} belongs to {found}; nothing was changed.",
-        "Delete one of the two objects, or name another table.",
-    )
+    if found.system_identifier == claim.system_identifier:
+        raise TableTaken(
+            f"Table {table.schema}.{table.name} belongs to {found}; nothing was changed.",
+            "Delete one of the two objects, or name another table.",
+        )
 
 
-async def write_claim(connection: AnyConnection, table: MemoryTable, claim: TableClaim) -> None:
-    """Record the claim; the caller holds the migration lock and has called `require_claimable`."""
+async def write_claim(
+    connection: AnyConnection, table: MemoryTable, claim: TableClaim | None, replaces: str | None
+) -> None:
+    """Record the claim, or end the one that it would replace; the caller holds the migration lock.
+
+    `require_claimable` must have passed under the same lock.
+    """
+    found = await read_claim(connection, table)
+    if found == claim or (claim is None and found is not None and found.uid != replaces):
+        return
     with translated("recording whose table it is"):
-        statement = await connection.fetchval(_STATEMENT, table.own("memory_index_state"), claim.to_json())
-        await connection.execute(statement)
+        text = claim.to_json() if claim else None
+        await connection.execute(await connection.fetchval(_WRITE, table.own("memory_index_state"), text))

@@ -49,7 +49,7 @@ from memory_recall.schema.table_locks import locked_session
 class MigrationRequest:
     """The request of a migration.
 
-    With a `claim` the table is recorded as the object's own; `replaces` is the uid of a former object's claim.
+    With a `claim` the table is recorded as that MemoryIndex's own; `replaces` is the uid of one whose claim ends.
     """
 
     table: str
@@ -115,8 +115,7 @@ class _Run:
             table = await self._described()
         await self._adopt_model(table)
         await self._restore_rules(table)
-        if self._request.claim is not None:
-            await write_claim(self._connection, table, self._request.claim)
+        await write_claim(self._connection, table, self._request.claim, self._request.replaces)
         return MigrationResult(await current_revision(self._connection, table), self._applied)
 
     async def _restore_rules(self, table: MemoryTable) -> None:
@@ -153,8 +152,7 @@ class _Run:
 
     async def _described_claimable(self) -> MemoryTable:
         table = await self._described()
-        if self._request.claim is not None:
-            await require_claimable(self._connection, table, self._request.claim, self._request.replaces)
+        await require_claimable(self._connection, table, self._request.claim, self._request.replaces)
         return table
 
     async def _begin_own_version_table(self, table: MemoryTable) -> None:

@@ -154,6 +154,15 @@ async def test_a_former_objects_claim_ends_only_where_it_is_named(database: Data
     assert await present_claim(database) == present
 
 
+async def test_a_person_can_end_the_claim_of_an_object_that_is_gone(database: Database, request_for: Requests) -> None:
+    former = claim_of(await identity_of(database), "first", "u-1")
+    await migrate(DsnText(database.dsn), request_for(claim=former))
+    await migrate(DsnText(database.dsn), request_for(replaces="u-0"))
+    assert await present_claim(database) == former, "another object's claim stays"
+    await migrate(DsnText(database.dsn), request_for(replaces="u-1"))
+    assert await present_claim(database) is None
+
+
 async def test_a_claim_from_another_server_binds_nobody(database: Database, request_for: Requests) -> None:
     """It came with a dump that was restored here."""
     identity = await identity_of(database)
