@@ -27,11 +27,11 @@ def namespace(name: str) -> Object:
 
 
 def dsn_secret(namespace: str, name: str, key: str, dsn: str) -> Object:
-    """Make a Secret with the DSN, as an application has it."""
+    """Make a Secret with the DSN, as an application has it, which a MemoryIndex may use as one."""
     return {
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": {"name": name, "namespace": namespace},
+        "metadata": {"name": name, "namespace": namespace, "labels": {"memory-index.dev/allow": "dsn"}},
         "stringData": {key: dsn},
     }
 

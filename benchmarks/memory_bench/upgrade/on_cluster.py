@@ -91,7 +91,8 @@ class Home:
         return self.namespace.replace("-", "_")
 
     def create(self) -> None:
-        """Create namespace, database and Secret."""
+        """Create namespace, database and Secret, with the consent that the present operator asks for."""
+        self.postgres.allow(self.namespace)
         dsn = create_database(self.cluster, self.postgres, self.database)
         self.cluster.apply(objects.namespace(self.namespace))
         self.cluster.apply(objects.dsn_secret(self.namespace, _SECRET, _KEY, dsn))

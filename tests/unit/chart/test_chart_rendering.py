@@ -139,7 +139,9 @@ def test_what_the_values_permit_reaches_the_operator(render: Render, monkeypatch
         "podAnnotationPrefixes": ["prometheus.io/"],
         "externalHosts": [".example.com", "embedder.ml.svc"],
     }
-    monkeypatch.setenv("MEMORY_OPERATOR_PERMITTED", environment(render({"permitted": values}))["MEMORY_OPERATOR_PERMITTED"])
+    monkeypatch.setenv(
+        "MEMORY_OPERATOR_PERMITTED", environment(render({"permitted": values}))["MEMORY_OPERATOR_PERMITTED"]
+    )
     assert Settings().permitted == Permitted(
         image_prefixes=("registry.example/team/",),
         priority_classes=("gpu-workload",),
