@@ -1,5 +1,10 @@
-"""Creates Postgres clusters of CloudNativePG, and databases in them that a role of the same name owns."""
+"""Creates Postgres clusters of CloudNativePG, and databases in them that a role of the same name owns.
 
+A MemoryIndex of another namespace needs the cluster's consent, and a database that the cluster was not created with
+needs an object that names its owner: both are given here, as whoever runs the databases gives them.
+"""
+
+import base64
 import re
 import secrets
 from collections.abc import Mapping
@@ -7,12 +12,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from devcluster.cluster import Cluster
-from devcluster.errors import DevclusterError
+from devcluster.errors import CommandError, DevclusterError
 from devcluster.progress import Reporter, SilentReporter
 from devcluster.retrying import until
 
 _IDENTIFIER = re.compile(r"^[a-z_][a-z0-9_]{0,62}$")
 _READY_SECONDS = 600
+_ALLOWED_NAMESPACES = "memory-index.dev/allowed-namespaces"
+_CLUSTERS = "clusters.postgresql.cnpg.io"
 
 
 @dataclass(frozen=True)
@@ -51,6 +58,17 @@ class Postgres:
         what = f"the Postgres cluster {self.namespace}/{self.name} is ready"
         until(what, self.is_ready, seconds=seconds, remedy=f"kubectl -n {self.namespace} describe cluster {self.name}")
 
+    def allow(self, namespace: str) -> None:
+        """Let MemoryIndex objects of a namespace use this cluster, beside those that may already."""
+        until(
+            f"{self.namespace}/{self.name} allows namespace {namespace}", lambda: self._allowed(namespace), seconds=60
+        )
+
+    def application_dsn(self) -> str:
+        """Return the DSN of the database that the cluster was created with, as CloudNativePG wrote it."""
+        secret = self.cluster.kubectl_json("-n", self.namespace, "get", "secret", f"{self.name}-app")
+        return base64.b64decode(secret["data"]["uri"]).decode()
+
     def psql(self, sql: str, database: str = "postgres") -> str:
         """Run SQL on the primary as superuser and return the rows as unaligned text.
 
@@ -68,10 +86,25 @@ class Postgres:
         arguments = ("-n", self.namespace, "exec", "-i", self.primary(), "-c", "postgres", "--", *command)
         return self.cluster.kubectl(*arguments, input=sql).strip()
 
+    def _allowed(self, namespace: str) -> bool:
+        """Add the namespace unless somebody has changed the object meanwhile."""
+        meta = self._resource()["metadata"]
+        names = {*(meta.get("annotations") or {}).get(_ALLOWED_NAMESPACES, "").split(",")} - {""}
+        if namespace in names:
+            return True
+        value = f"{_ALLOWED_NAMESPACES}={','.join(sorted({*names, namespace}))}"
+        unchanged = f"--resource-version={meta['resourceVersion']}"
+        command = ("-n", self.namespace, "annotate", _CLUSTERS, self.name, "--overwrite", unchanged, value)
+        try:
+            self.cluster.kubectl(*command)
+        except CommandError as error:
+            if "modified" not in str(error):
+                raise
+            return False
+        return True
+
     def _resource(self) -> dict[str, Any]:
-        resource: dict[str, Any] = self.cluster.kubectl_json(
-            "-n", self.namespace, "get", "clusters.postgresql.cnpg.io", self.name
-        )
+        resource: dict[str, Any] = self.cluster.kubectl_json("-n", self.namespace, "get", _CLUSTERS, self.name)
         return resource
 
 
@@ -84,9 +117,14 @@ def create_postgres(
     storage: str = "5Gi",
     image: str | None = None,
     parameters: Mapping[str, str] | None = None,
+    database: str | None = None,
     reporter: Reporter | None = None,
 ) -> Postgres:
-    """Create a Postgres cluster and wait until all its instances are ready."""
+    """Create a Postgres cluster and wait until all its instances are ready.
+
+    `database` is created with it, owned by a role of the same name; without one CloudNativePG calls both `app`.
+    """
+    bootstrap = {"bootstrap": {"initdb": {"database": database, "owner": database}}} if database else {}
     spec = {
         "instances": instances,
         "imageName": image or cluster.postgres_image,
@@ -95,6 +133,7 @@ def create_postgres(
         "resources": {"requests": {"cpu": "300m", "memory": "256Mi"}},
         "storage": {"size": storage, **({"storageClass": cluster.storage_class} if cluster.storage_class else {})},
         "postgresql": {"parameters": {"max_connections": "200", **(parameters or {})}},
+        **bootstrap,
     }
     postgres = Postgres(cluster, namespace, name)
     with (reporter or SilentReporter()).step(f"Postgres cluster {namespace}/{name}, {instances} instance(s)"):
@@ -122,3 +161,19 @@ def create_database(cluster: Cluster, postgres: Postgres, name: str) -> str:
     inside = Postgres(cluster, postgres.namespace, postgres.name)
     inside.psql(f'CREATE ROLE "{name}" LOGIN PASSWORD \'{password}\';\nCREATE DATABASE "{name}" OWNER "{name}";\n')
     return f"postgresql://{name}:{password}@{postgres.host}:5432/{name}"
+
+
+def database_object(postgres: Postgres, name: str) -> dict[str, Any]:
+    """Make the object by which CloudNativePG brings pgvector into a database that the role of the same name owns."""
+    return {
+        "apiVersion": "postgresql.cnpg.io/v1",
+        "kind": "Database",
+        "metadata": {"name": name.replace("_", "-"), "namespace": postgres.namespace},
+        "spec": {
+            "cluster": {"name": postgres.name},
+            "name": name,
+            "owner": name,
+            "databaseReclaimPolicy": "retain",
+            "extensions": [{"name": "vector", "ensure": "present"}],
+        },
+    }

@@ -15,7 +15,7 @@ from devcluster.demo.diagnosis import describe_index
 from devcluster.demo.environment import Completed, DemoError, Speed, last_object
 from devcluster.demo.watch import Watch
 from devcluster.errors import CommandError
-from devcluster.postgres import Postgres, create_database
+from devcluster.postgres import Postgres
 
 POLL_SECONDS = 5.0  # how late the deadline may be noticed while nothing changes
 BASE_DEADLINE = 300.0
@@ -50,9 +50,10 @@ class ClusterEnvironment:
         self._deadline = BASE_DEADLINE + rows / ROWS_PER_SECOND_FLOOR
 
     def prepare(self, image: str) -> None:
-        """Create the database, namespace, Secret and toolbox pod, and wait until the pod is ready."""
+        """Create the namespace, consent, Secret and toolbox pod, and wait until the pod is ready."""
         names = self._names
-        dsn = create_database(self._cluster, self._postgres, names.database)
+        dsn = self._postgres.application_dsn()
+        self._postgres.allow(names.namespace)
         self._cluster.apply(objects.namespace(names.namespace))
         self._cluster.apply(objects.dsn_secret(names.namespace, names.secret, names.secret_key, dsn))
         pod = objects.toolbox(

@@ -27,11 +27,11 @@ def namespace(name: str) -> Object:
 
 
 def dsn_secret(namespace: str, name: str, key: str, dsn: str) -> Object:
-    """Return a Secret with the DSN under `key`."""
+    """Return a Secret with the DSN under `key`, which its label lets a MemoryIndex use."""
     return {
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": {"name": name, "namespace": namespace},
+        "metadata": {"name": name, "namespace": namespace, "labels": {"memory-index.dev/allow": "dsn"}},
         "stringData": {key: dsn},
     }
 

@@ -55,7 +55,8 @@ def run_on_cluster(
 def _prepared(cluster: Cluster, console: DemoConsole, dataset: Dataset, settings: Settings) -> ClusterEnvironment:
     devcluster.install_cnpg(cluster, settings=settings, reporter=console)
     images = devcluster.load_images(cluster, settings=settings, reporter=console)
-    postgres = devcluster.create_postgres(cluster, instances=INSTANCES, reporter=console)
+    database = Names().database
+    postgres = devcluster.create_postgres(cluster, instances=INSTANCES, database=database, reporter=console)
     with console.step("helm install charts/memory-index") as step:
         try:
             install_operator(cluster, operator_image=images.operator, embedder_image=images.embedder)

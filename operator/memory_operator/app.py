@@ -6,15 +6,15 @@ stopped.
 
 import asyncio
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any, cast
 
-import httpx
 import kopf
 import structlog
 from lightkube import KubeConfig
 from prometheus_client import start_http_server
 
-from memory_operator.clients import tls
+from memory_operator.clients import http, tls
 from memory_operator.clients.database import inspect
 from memory_operator.clients.embedder import EmbedderProbe
 from memory_operator.clients.kube import Kube
@@ -30,7 +30,7 @@ from memory_operator.settings import Settings
 
 # kopf would otherwise read the user's name from the system, and a numeric user of a container has none.
 IDENTITY = cast("Any", MANAGER)
-WORKERS = 4  # objects that are reconciled at the same time
+WORKERS = 4  # objects that are reconciled at the same time; the queue keeps one for other namespaces
 HEALTH_PORT = 8080
 METRICS_PORT = 9090
 
@@ -45,15 +45,17 @@ async def serve(settings: Settings) -> None:
     async with AsyncExitStack() as stack:
         server, _ = start_http_server(METRICS_PORT, registry=metrics.registry)
         stack.callback(server.shutdown)
-        http = await stack.enter_async_context(httpx.AsyncClient(timeout=3.0, trust_env=False))
         client = await stack.enter_async_context(tls.api_client(KubeConfig.from_env()))
         kube = Kube(client, metrics.count_write)
+        api_server = await http.addresses_of(str(client.config.cluster.server))
+        web = await stack.enter_async_context(http.opened(partial(http.is_public, api_server=api_server)))
         controller = Controller(
             kube=kube,
-            observer=Observer(kube, inspect, EmbedderProbe(http)),
+            observer=Observer(kube, inspect, EmbedderProbe(web.get, settings.permitted), settings.namespaces),
             queue=queue,
             images=settings.images,
             intervals=RequeueIntervals(settled=settings.resync_seconds),
+            permitted=settings.permitted,
             metrics=metrics,
             clock=utc_now,
         )

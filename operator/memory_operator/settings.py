@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, Field, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from memory_operator.reconcile.authorization.permissions import Permitted
 from memory_operator.resources.common import Images
 
 
@@ -26,6 +27,11 @@ class Settings(BaseSettings):
 
     images: Images = Images()
     log: LogSettings = LogSettings()
+    permitted: Permitted = Field(
+        default=Permitted(),
+        description="What authors of a MemoryIndex may choose, as JSON: lists by the names image_prefixes, "
+        "priority_classes, runtime_classes, pod_annotation_prefixes, external_hosts.",
+    )
     namespaces: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(), description="The namespaces whose objects are reconciled, separated by commas; empty: all."
     )

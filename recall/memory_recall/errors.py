@@ -72,6 +72,18 @@ class PoolerRefused(MemoryIndexError):
     exit_code = ExitCode.NEEDS_PERSON
 
 
+class DatabaseIdentityMismatch(MemoryIndexError):
+    """The connection leads to another server or database than the one that was asked for; nothing was done there."""
+
+    exit_code = ExitCode.NEEDS_PERSON
+
+
+class TableTaken(MemoryIndexError):
+    """The table belongs to another MemoryIndex."""
+
+    exit_code = ExitCode.NEEDS_PERSON
+
+
 class ExtensionMissing(MemoryIndexError):
     """pgvector has not been created in the database yet."""
 

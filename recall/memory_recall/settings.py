@@ -13,6 +13,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from memory_recall.errors import InvalidConfiguration
 from memory_recall.hnsw.definition import DEFAULT_EF_CONSTRUCTION, DEFAULT_M
 from memory_recall.postgres.connection import DsnFile, DsnSource, DsnText
+from memory_recall.postgres.identity_sql import DatabaseIdentity
 
 TableName = Annotated[str, StringConstraints(pattern=r"^([A-Za-z_][A-Za-z0-9_]{0,62}\.)?[A-Za-z_][A-Za-z0-9_]{0,62}$")]
 
@@ -28,6 +29,10 @@ class DatabaseSettings(BaseModel):
     url: SecretStr | None = Field(default=None, description="Connection string, postgresql://USER:PASSWORD@HOST/NAME.")
     url_file: Path | None = Field(
         default=None, description="File that holds the connection string, read anew at each connect; wins over the URL."
+    )
+    identity: str | None = Field(
+        default=None,
+        description="The only database that is worked in, SYSTEM_IDENTIFIER/NAME; in any other no statement is run.",
     )
 
 
@@ -116,12 +121,14 @@ class Settings(BaseSettings):
         """Return the source of the connection string; a file is read anew at every connect.
 
         Raises:
-            InvalidConfiguration: neither MEMORY_DATABASE_URL_FILE nor MEMORY_DATABASE_URL is set.
+            InvalidConfiguration: neither MEMORY_DATABASE_URL_FILE nor MEMORY_DATABASE_URL is set, or the identity is
+                malformed.
         """
+        identity = DatabaseIdentity.parse(self.database.identity) if self.database.identity else None
         if self.database.url_file is not None:
-            return DsnFile(self.database.url_file)
+            return DsnFile(self.database.url_file, identity)
         if self.database.url is not None:
-            return DsnText(self.database.url.get_secret_value())
+            return DsnText(self.database.url.get_secret_value(), identity)
         raise InvalidConfiguration(
             "No database is configured.", "Set MEMORY_DATABASE_URL_FILE to a file that holds the connection string."
         )

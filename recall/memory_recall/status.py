@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass
 
-from memory_recall.errors import SchemaUnsupported
+from memory_recall.errors import DatabaseRejected, SchemaUnsupported
 from memory_recall.hnsw.definition import IndexFacts, inspect_index
 from memory_recall.postgres.connection import AnyConnection
+from memory_recall.postgres.identity_sql import DatabaseIdentity, read_identity
+from memory_recall.schema.claims_sql import TableClaim, read_claim
 from memory_recall.schema.models_sql import RecordedModel, Roles, read_roles
 from memory_recall.schema.revisions import HEAD_REVISION, current_revision
 from memory_recall.schema.rules import describe_differences, has_own_tables
@@ -30,7 +32,7 @@ class DatabaseFacts:
     """The state of a database, from which the operator decides what to do next.
 
     `schema_differences` names what is missing or changed in a table at the last revision; it is empty for any other
-    table.
+    table. `identity` is None where the role may not read the server's system identifier.
     """
 
     server_version: str
@@ -48,6 +50,9 @@ class DatabaseFacts:
     next_model: RecordedModel | None
     swap: SwapRecord | None = None
     schema_differences: str = ""
+    identity: DatabaseIdentity | None = None
+    table_schema: str = ""
+    claim: TableClaim | None = None
 
     @property
     def schema_current(self) -> bool:
@@ -58,6 +63,11 @@ class DatabaseFacts:
     def schema_ahead(self) -> bool:
         """Whether a later release has migrated the table."""
         return (self.schema_revision or "") > HEAD_REVISION
+
+    @property
+    def system_identifier(self) -> str | None:
+        """The server's system identifier; None where the role may not read it."""
+        return self.identity.system_identifier if self.identity else None
 
     @property
     def active_name(self) -> str | None:
@@ -92,7 +102,17 @@ async def inspect(connection: AnyConnection, table: str) -> DatabaseFacts:
         next_model=roles.next,
         swap=await state_sql.latest(connection, memories) if has_state else None,
         schema_differences=await _differences(connection, memories) if revision == HEAD_REVISION else "",
+        identity=await _identity(connection),
+        table_schema=memories.schema,
+        claim=await read_claim(connection, memories) if has_state else None,
     )
+
+
+async def _identity(connection: AnyConnection) -> DatabaseIdentity | None:
+    try:
+        return await read_identity(connection)
+    except DatabaseRejected:
+        return None
 
 
 async def _differences(connection: AnyConnection, table: MemoryTable) -> str:

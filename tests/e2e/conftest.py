@@ -71,7 +71,7 @@ def platform(cluster: Cluster) -> Platform:
 @pytest.fixture
 def tenant(platform: Platform, request: pytest.FixtureRequest) -> Iterator[Tenant]:
     """A namespace and a database for one test."""
-    yield from open_tenant(platform, request, _slug(request.node.name))
+    yield from open_tenant(platform, request, slug(request.node.name))
 
 
 def open_tenant(platform: Platform, request: pytest.FixtureRequest, name: str) -> Iterator[Tenant]:
@@ -86,6 +86,6 @@ def open_tenant(platform: Platform, request: pytest.FixtureRequest, name: str) -
     tenant.remove()
 
 
-def _slug(test: str) -> str:
+def slug(test: str) -> str:
     """Return a namespace for a test: the words of its name, cut to the length of a label."""
     return "t-" + re.sub(r"[^a-z0-9]+", "-", test.removeprefix("test_").lower())[:40].strip("-")

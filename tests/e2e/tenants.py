@@ -18,13 +18,14 @@ from devcluster.demo import follow, objects
 from devcluster.demo.environment import DIMENSIONS, MODEL, last_object
 from devcluster.demo.scenario import AFTER
 from devcluster.demo.verdict import Counts
-from devcluster.postgres import Postgres, create_database
+from devcluster.postgres import Postgres, create_database, database_object
 from tests.e2e.texts import Row, as_csv
 from tests.e2e.waiting import eventually
 
 INDEX = "mi"
 SECRET = "dsn"
 KEY = "uri"
+DATABASES = "databases.postgresql.cnpg.io"
 READY_SECONDS = 180.0
 
 TABLE = """
@@ -90,8 +91,9 @@ class Tenant:
     # What a test begins with
 
     def create(self) -> None:
-        """Namespace, role, database and Secret."""
+        """Namespace, the Postgres cluster's consent, role, database and Secret."""
         self.cluster.apply(objects.namespace(self.name))
+        self.postgres.allow(self.name)
         self.dsn = create_database(self.cluster, self.postgres, self.database)
         self.write_secret(self.dsn)
 
@@ -118,13 +120,17 @@ class Tenant:
         """Remove everything of the test; the MemoryIndex first, while its Secret and database exist."""
         self.kubectl("delete", "memoryindex", "--all", "--wait", "--timeout=60s")
         self.cluster.kubectl("delete", "namespace", self.name, "--wait=false")
+        self.cluster.kubectl("-n", self.postgres.namespace, "delete", DATABASES, self.name, "--ignore-not-found")
         self.postgres.psql(f"DROP DATABASE IF EXISTS {self.database} WITH (FORCE)")
 
     # What a test does
 
     def apply_index(self, **changes: Any) -> None:
-        """Apply the MemoryIndex; `changes` are dotted paths below spec, written with two underscores for the dot."""
-        self.cluster.apply(manifest(self, changes))
+        """Apply the MemoryIndex, and the Database object that brings pgvector.
+
+        `changes` are dotted paths below spec, written with two underscores for the dot.
+        """
+        self.cluster.apply(database_object(self.postgres, self.database), manifest(self, changes))
 
     def kubectl(self, *arguments: str, input: str | None = None) -> str:  # noqa: A002 - the handle's own word
         """Kubectl in this namespace."""

@@ -7,7 +7,7 @@ import pytest
 
 from tests.e2e.audit import audit_lines, writes
 from tests.e2e.conftest import Platform, open_tenant
-from tests.e2e.tenants import INDEX, Tenant, metrics
+from tests.e2e.tenants import DATABASES, INDEX, Tenant, manifest, metrics
 from tests.e2e.texts import Row, rows, sensitive
 from tests.e2e.waiting import eventually
 
@@ -137,12 +137,9 @@ def test_deletion_keeps_the_vectors_and_deletes_what_the_operator_created(tenant
     tenant.store(memories)
     tenant.apply_index()
     tenant.wait_ready()
-    ours = f"memory-index.dev/namespace={tenant.name}"
-    databases = ("-n", tenant.postgres.namespace, "get", "databases.postgresql.cnpg.io", "-l", ours, "-o", "name")
-    assert tenant.cluster.kubectl(*databases).strip()
     tenant.kubectl("delete", "memoryindex", INDEX, "--wait", "--timeout=60s")
     assert tenant.embedded() == len(memories) - sensitive(memories)
-    assert tenant.cluster.kubectl(*databases).strip() == ""
+    assert database_objects(tenant, "metadata.name", tenant.name), "somebody else's object brought pgvector, and stays"
     children = (
         "get",
         "deployments,jobs,services,networkpolicies",
@@ -155,3 +152,25 @@ def test_deletion_keeps_the_vectors_and_deletes_what_the_operator_created(tenant
         what="the children gone with their owner",
         seconds=60,
     )
+
+
+def test_pgvector_comes_by_an_object_of_our_own_to_the_database_that_the_cluster_was_created_with(
+    tenant: Tenant,
+) -> None:
+    postgres = tenant.postgres
+    owner = "SELECT pg_get_userbyid(datdba) FROM pg_database WHERE datname = 'app'"
+    before = postgres.psql(owner)
+    tenant.write_secret(postgres.application_dsn())
+    tenant.cluster.apply(manifest(tenant, {"database__name": "app"}))
+    tenant.wait_condition("ExtensionReady", "Installed", status="True")
+    assert database_objects(tenant, "spec.name", "app")
+    assert postgres.psql(owner) == before
+    tenant.kubectl("delete", "memoryindex", INDEX, "--wait", "--timeout=60s")
+    assert not database_objects(tenant, "spec.name", "app")
+    assert postgres.psql("SELECT extname FROM pg_extension WHERE extname = 'vector'", "app") == "vector"
+
+
+def database_objects(tenant: Tenant, path: str, value: str) -> list[str]:
+    """The names of the Database objects beside the Postgres cluster that have this value at this path."""
+    template = "jsonpath={range .items[?(@." + path + "=='" + value + "')]}{.metadata.name}{'\\n'}{end}"
+    return tenant.cluster.kubectl("-n", tenant.postgres.namespace, "get", DATABASES, "-o", template).split()

@@ -91,7 +91,8 @@ class UpgradeNamespace:
         return self.name.replace("-", "_")
 
     def create(self) -> None:
-        """Create the namespace, its database and the Secret with the connection string."""
+        """Create the namespace, its database and the Secret, with the consent that the present operator asks for."""
+        self.postgres.allow(self.name)
         dsn = create_database(self.cluster, self.postgres, self.database)
         self.cluster.apply(objects.namespace(self.name))
         self.cluster.apply(objects.dsn_secret(self.name, _SECRET, _KEY, dsn))

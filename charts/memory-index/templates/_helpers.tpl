@@ -36,3 +36,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name (.Chart.Version | replace "+" "_") 
 {{- define "memory-index.databaseNamespaces" -}}
 {{ concat .Values.watchNamespaces .Values.databaseNamespaces | uniq | toJson }}
 {{- end }}
+
+{{/* What authors of a MemoryIndex may choose, as the operator's setting. */}}
+{{- define "memory-index.permitted" -}}
+{{- with .Values.permitted -}}
+{{ dict "image_prefixes" .imagePrefixes "priority_classes" .priorityClasses "runtime_classes" .runtimeClasses
+  "pod_annotation_prefixes" .podAnnotationPrefixes "external_hosts" .externalHosts | toJson }}
+{{- end }}
+{{- end }}

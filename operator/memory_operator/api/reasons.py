@@ -55,6 +55,20 @@ class Reason(Enum):
         True,
     )
 
+    # What others have to say
+    NOT_PERMITTED = (
+        "NotPermitted",
+        "Choose what the operator's chart permits, or add this to the chart value named here.",
+        True,
+    )
+    CONSENT_MISSING = (
+        "ConsentMissing",
+        "Run that line, or ask whoever may change the named object to run it.",
+        True,
+    )
+    TABLE_TAKEN = ("TableTaken", "Delete one of the two objects, or name another table.", True)
+    NAME_TAKEN = ("NameTaken", "Delete or rename that object, or create this MemoryIndex under another name.", True)
+
     # The database and its credentials
     SECRET_MISSING = ("SecretMissing", "Create the Secret, or correct spec.database.credentials.", True)
     SECRET_KEY_MISSING = (
@@ -70,6 +84,11 @@ class Reason(Enum):
     DATABASE_NAME_MISMATCH = (
         "DatabaseNameMismatch",
         "Make spec.database.name and the database in the connection URI the same.",
+        True,
+    )
+    DATABASE_IDENTITY_MISMATCH = (
+        "DatabaseIdentityMismatch",
+        "Correct the Secret; if the database has moved to another server, delete this MemoryIndex and create it again.",
         True,
     )
     CLUSTER_MISSING = ("ClusterMissing", "Create the CloudNativePG Cluster, or correct spec.database.cluster.", True)
@@ -117,6 +136,11 @@ class Reason(Enum):
         True,
     )
     DATABASE_OBJECT_FOREIGN = ("DatabaseObjectForeign", "Add the quoted lines to that Database object.", True)
+    DATABASE_OBJECT_MISSING = (
+        "DatabaseObjectMissing",
+        "Put the database's present owner into the quoted Database object and apply it.",
+        True,
+    )
     DATABASE_OBJECT_FAILED = ("DatabaseObjectFailed", "Read the Database object's status; CloudNativePG retries.", True)
     CLUSTER_RECONCILIATION_DISABLED = (
         "ClusterReconciliationDisabled",

@@ -7,8 +7,9 @@ older operator.
 
 from datetime import datetime
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from pydantic.alias_generators import to_camel
 
 Manifest = dict[str, Any]
@@ -128,6 +129,19 @@ class External(_Section):
     url: str
     api_key: SecretKey | None = None
 
+    @field_validator("url")
+    @classmethod
+    def _is_plain(cls, url: str) -> str:
+        parts = urlsplit(url)
+        if parts.scheme not in {"http", "https"} or not parts.hostname or "@" in parts.netloc:
+            raise ValueError("must be http://HOST or https://HOST, without a user name and a password")
+        return url
+
+    @property
+    def host(self) -> str:
+        """The host of the URL, in lower case."""
+        return urlsplit(self.url).hostname or ""
+
 
 class Embedder(_Section):
     """The embedding service."""
@@ -189,15 +203,20 @@ class Spec(_Section):
 
 
 class MemoryIndex(BaseModel):
-    """One object: its identity, its specification and the status that was last written."""
+    """One object: its identity, its specification and the status that was last written.
+
+    `system_identifier` is that of the Postgres server, from the status until it is observed anew.
+    """
 
     model_config = ConfigDict(frozen=True)
 
     name: str
     namespace: str
     uid: str
+    created_at: datetime
     generation: int
     spec: Spec
+    system_identifier: str = ""
     status: Manifest = Field(default_factory=dict)
     finalizers: tuple[str, ...] = ()
     deleted_at: datetime | None = None
@@ -237,7 +256,7 @@ class InvalidSpecError(Exception):
 
 def parse(manifest: Manifest) -> MemoryIndex:
     """Parse an object of the API; raises InvalidSpecError with the names of the fields that are wrong."""
-    metadata = manifest["metadata"]
+    metadata, status = manifest["metadata"], manifest.get("status") or {}
     try:
         spec = Spec.model_validate(manifest.get("spec") or {})
     except ValidationError as error:
@@ -249,9 +268,19 @@ def parse(manifest: Manifest) -> MemoryIndex:
         name=metadata["name"],
         namespace=metadata["namespace"],
         uid=metadata["uid"],
+        created_at=metadata["creationTimestamp"],
         generation=metadata.get("generation", 0),
         spec=spec,
-        status=manifest.get("status") or {},
+        system_identifier=(status.get("database") or {}).get("systemIdentifier", ""),
+        status=status,
         finalizers=tuple(metadata.get("finalizers") or ()),
         deleted_at=metadata.get("deletionTimestamp"),
     )
+
+
+def parse_valid(manifest: Manifest) -> MemoryIndex | None:
+    """Parse an object of the API, or return None where it is invalid."""
+    try:
+        return parse(manifest)
+    except InvalidSpecError:
+        return None

@@ -1,24 +1,42 @@
-"""Requests to embedders: the load that pods report in their metrics, and the models that an external one serves."""
+"""Requests to embedders: the load that pods report in their metrics, and the models that an external one serves.
+
+Both come from servers of an author's choice, so only a bounded part of an answer is parsed, and little of it is quoted.
+"""
 
 import asyncio
+import json
 import math
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
-import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import MemoryIndex
+from memory_operator.clients.http import Answer, NoAnswerError
+from memory_operator.reconcile.authorization.permissions import Permitted, is_host_permitted
 from memory_operator.reconcile.facts import EmbedderLoad, PodFacts, Problem
 from memory_operator.resources.embedder import PORT, embedder_url
 
+Get = Callable[[str, Mapping[str, str]], Awaitable[Answer]]
+_MODELS_IN_A_MESSAGE = 5
+_LONGEST_MODEL_ID = 100
+_MOST_SAMPLES = 100  # of metrics; the embedder has fewer than ten of these names
+_SERIES = (
+    "memory_embedder_queued_tokens",
+    "memory_embedder_inflight_tokens",
+    "memory_embedder_tokens_per_second",
+    "memory_embedder_device_info",
+    "memory_embedder_gpu_layers_offloaded",
+)
+
 
 class EmbedderProbe:
-    """Reads metrics and model lists with one HTTP client."""
+    """Reads metrics and model lists."""
 
-    def __init__(self, http: httpx.AsyncClient) -> None:
-        self._http = http
+    def __init__(self, get: Get, permitted: Permitted) -> None:
+        self._get = get
+        self._permitted = permitted
 
     async def loads(self, pods: Iterable[PodFacts]) -> tuple[EmbedderLoad, ...]:
         """Return what each pod reports; a pod that does not answer is left out, since its readiness shows that."""
@@ -27,37 +45,46 @@ class EmbedderProbe:
 
     async def external(self, index: MemoryIndex, api_key: str | None) -> Problem | None:
         """Return what is wrong with the external embedder, or None where it serves the specified model."""
+        external, url = index.spec.embedder.external, embedder_url(index)
+        if external is None or not is_host_permitted(index, external.host, self._permitted):
+            return Problem(Reason.NOT_PERMITTED, f"The embedder at {url} is not asked.")
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         try:
-            answer = await self._http.get(f"{embedder_url(index)}/v1/models", headers=headers)
-            answer.raise_for_status()
-            models = answer.json()["data"]
-        except httpx.HTTPStatusError as error:
-            code = error.response.status_code
-            reason = Reason.EMBEDDER_UNAUTHORIZED if code in {401, 403} else Reason.EXTERNAL_UNREACHABLE
-            return Problem(reason, f"The embedder at {embedder_url(index)} answers GET /v1/models with {code}.")
-        except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
-            what = type(error).__name__
-            return Problem(
-                Reason.EXTERNAL_UNREACHABLE, f"The embedder at {embedder_url(index)} does not answer: {what}."
-            )
+            answer = await self._get(f"{url}/v1/models", headers)
+        except NoAnswerError as error:
+            return Problem(Reason.EXTERNAL_UNREACHABLE, f"The embedder at {url} does not answer: {error}.")
+        if answer.code != 200:
+            reason = Reason.EMBEDDER_UNAUTHORIZED if answer.code in {401, 403} else Reason.EXTERNAL_UNREACHABLE
+            return Problem(reason, f"The embedder at {url} answers GET /v1/models with {answer.code}.")
+        models = parse_models(answer.body)
+        if models is None:
+            return Problem(Reason.EXTERNAL_UNREACHABLE, f"The embedder at {url} answers with no list of models.")
         return model_problem(index, models)
 
     async def _load(self, pod: PodFacts) -> EmbedderLoad | None:
+        host = f"[{pod.ip}]" if pod.ip and ":" in pod.ip else pod.ip
         try:
-            answer = await self._http.get(f"http://{pod.ip}:{PORT}/metrics")
-            answer.raise_for_status()
-            return parse_metrics(pod.name, answer.text)
-        except (httpx.HTTPError, ValueError):
+            answer = await self._get(f"http://{host}:{PORT}/metrics", {})
+            return parse_metrics(pod.name, answer.body.decode()) if answer.code == 200 else None
+        except (NoAnswerError, ValueError):
             return None
+
+
+def parse_models(body: bytes) -> list[dict[str, Any]] | None:
+    """Parse the answer to GET /v1/models, or return None where it is none."""
+    try:
+        found = json.loads(body)["data"]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return None
+    return [model for model in found if isinstance(model, dict)] if isinstance(found, list) else None
 
 
 def model_problem(index: MemoryIndex, models: list[dict[str, Any]]) -> Problem | None:
     """Return why a list of models does not serve the specification, or None where it does."""
     wanted = index.spec.embedding
-    served = {model.get("id"): model for model in models}
+    served = {str(model.get("id")): model for model in models}
     if wanted.model not in served:
-        names = ", ".join(sorted(str(name) for name in served)) or "none"
+        names = ", ".join(name[:_LONGEST_MODEL_ID] for name in sorted(served)[:_MODELS_IN_A_MESSAGE]) or "none"
         return Problem(
             Reason.MODEL_MISMATCH, f"The embedder at {embedder_url(index)} serves {names}, not {wanted.model}."
         )
@@ -65,7 +92,7 @@ def model_problem(index: MemoryIndex, models: list[dict[str, Any]]) -> Problem |
     if dimensions is not None and dimensions != wanted.dimensions:
         return Problem(
             Reason.DIMENSION_MISMATCH,
-            f"The embedder at {embedder_url(index)} yields {dimensions} dimensions, "
+            f"The embedder at {embedder_url(index)} yields {str(dimensions)[:_LONGEST_MODEL_ID]} dimensions, "
             f"spec.embedding.dimensions is {wanted.dimensions}.",
         )
     return None
@@ -73,10 +100,11 @@ def model_problem(index: MemoryIndex, models: list[dict[str, Any]]) -> Problem |
 
 def parse_metrics(pod: str, text: str) -> EmbedderLoad:
     """Parse the few series that decisions and status need; a value that is not finite was not measured yet."""
+    lines = [line for line in text.splitlines() if line.startswith(_SERIES)]
     queued, rate = 0.0, 0.0
     device: str | None = None
     layers: int | None = None
-    for family in text_string_to_metric_families(text):
+    for family in text_string_to_metric_families("\n".join(lines[:_MOST_SAMPLES])):
         for sample in family.samples:
             if not math.isfinite(sample.value):
                 continue

@@ -1,8 +1,9 @@
 """The Kubernetes API, reduced to what the operator needs: read, server-side apply, delete.
 
 Objects are plain dictionaries; typed models would drop the fields of newer API versions. Every write goes through here
-under one field manager and is counted. Errors of the HTTP library leave this module only as KubeError. A kind that the
-server does not know (CloudNativePG is not installed) raises another error than an object that does not exist.
+under one field manager and is counted; an object that exists and is not ours is never written. Errors of the HTTP
+library leave this module only as KubeError. A kind that the server does not know (CloudNativePG is not installed)
+raises another error than an object that does not exist.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,8 +17,10 @@ from lightkube.core.exceptions import ApiError
 from lightkube.generic_resource import create_namespaced_resource
 from lightkube.types import CascadeType, PatchType
 
+from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import FINALIZER, Manifest
 from memory_operator.resources.common import MANAGER
+from memory_operator.resources.ownership import is_former, is_ours
 
 _KINDS = {
     "MemoryIndex": ("memory-index.dev", "v1alpha1", "memoryindexes"),
@@ -30,11 +33,14 @@ _KINDS = {
     "Cluster": ("postgresql.cnpg.io", "v1", "clusters"),
     "Database": ("postgresql.cnpg.io", "v1", "databases"),
 }
+EVERY_NAMESPACE = "*"  # lightkube's word
 _REFUSALS = {400, 403, 422}  # the request itself is unwelcome: permissions, quota, admission, validation
 
 
 class KubeError(Exception):
     """A request that failed; `refused` where sending it again cannot help, `code` 0 where there was no answer."""
+
+    reason = Reason.WRITE_REFUSED
 
     def __init__(self, action: str, code: int, message: str, *, refused: bool = False) -> None:
         super().__init__(f"{action}: {message}")
@@ -42,6 +48,22 @@ class KubeError(Exception):
         self.code = code
         self.message = message
         self.refused = refused
+
+    @property
+    def text(self) -> str:
+        """The sentence for a condition, where the request was refused."""
+        return f"The API server refuses {self.action}: {self.message}"
+
+
+class NameTakenError(KubeError):
+    """The name of an object of ours is another's; `refused` unless that one is about to be deleted."""
+
+    reason = Reason.NAME_TAKEN
+
+    @property
+    def text(self) -> str:
+        """The sentence for a condition."""
+        return self.message
 
 
 class KindMissingError(Exception):
@@ -72,9 +94,12 @@ class Kube:
         return None
 
     async def list(self, kind: str, namespace: str, labels: dict[str, str] | None = None) -> list[Manifest]:
-        """Return the objects of a namespace that carry the labels; raises KindMissingError where the kind is unknown.
+        """Return the objects of a namespace, or of every one, that carry the labels.
 
         The kind and apiVersion, which items of a list lack, are added.
+
+        Raises:
+            KindMissingError: the server does not know the kind.
         """
         group, version, _ = _KINDS[kind]
         head = {"apiVersion": f"{group}/{version}".lstrip("/"), "kind": kind}
@@ -88,8 +113,18 @@ class Kube:
             raise
 
     async def apply(self, manifest: Manifest) -> None:
-        """Create or change an object by server-side apply; fields that other managers own become ours."""
-        await self._patch(manifest["kind"], manifest)
+        """Create or change an object of ours by server-side apply; fields that other managers own become ours.
+
+        Raises:
+            NameTakenError: the object exists and is not ours.
+        """
+        kind, meta = manifest["kind"], manifest["metadata"]
+        live = await self.get(kind, meta["namespace"], meta["name"])
+        if live is not None and not is_ours(manifest, live):
+            message = f"{kind} {meta['namespace']}/{meta['name']} exists and does not belong to this MemoryIndex."
+            refused = not is_former(manifest, live)
+            raise NameTakenError(f"applying {kind} {meta['namespace']}/{meta['name']}", 409, message, refused=refused)
+        await self._patch(kind, manifest)
 
     async def apply_status(self, namespace: str, name: str, status: Manifest) -> None:
         """Write the status of a MemoryIndex; fields that we wrote before and leave out now are removed."""

@@ -3,6 +3,7 @@
 import base64
 import binascii
 import json
+import re
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any
@@ -11,7 +12,9 @@ from urllib.parse import unquote, urlsplit
 from memory_operator.api.conditions import parse_timestamp
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import Manifest
+from memory_operator.reconcile.authorization.consent import allowed_namespaces
 from memory_operator.reconcile.facts import (
+    ApplicationDatabase,
     ClusterFacts,
     Credentials,
     DeploymentFacts,
@@ -21,7 +24,7 @@ from memory_operator.reconcile.facts import (
     Problem,
 )
 from memory_operator.resources.cnpg import DatabaseObject
-from memory_operator.resources.common import ANNOTATION_SEQUENCE, LABEL_COMPONENT, LABEL_CONFIG
+from memory_operator.resources.common import ANNOTATION_INDEX_UID, ANNOTATION_SEQUENCE, LABEL_COMPONENT, LABEL_CONFIG
 
 HEALTHY_PHASE = "Cluster in healthy state"
 _IMAGE_REASONS = {"ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable"}
@@ -31,6 +34,7 @@ _PULL_CAUSES = {
     "access is denied": ("unauthorized", "forbidden", "denied"),
     "the registry cannot be reached": ("connection refused", "no such host", "timeout", "dial tcp", "unreachable"),
 }
+_DATABASE_NAME = re.compile(r"[A-Za-z_][-A-Za-z0-9_]{0,62}")
 _MESSAGE_LIMIT = 600
 _MANY_RESTARTS = 3
 _SHORT_LIFE = timedelta(seconds=60)
@@ -49,8 +53,7 @@ def secret_value(
         return Problem(Reason.SECRET_MISSING, message, f"Create the Secret, or correct {named_by}." if named_by else "")
     encoded = (secret.get("data") or {}).get(key)
     if not encoded:
-        keys = ", ".join(sorted(secret.get("data") or {})) or "none"
-        message = f"Secret {location} has no key {key}; its keys are: {keys}."
+        message = f"Secret {location} has no key {key}, which should hold {holds}."
         return Problem(
             Reason.SECRET_KEY_MISSING, message, f"Add the key to the Secret, or correct {named_by}." if named_by else ""
         )
@@ -61,11 +64,13 @@ def secret_value(
 
 
 def credentials(dsn: str, location: str, key: str) -> Credentials | Problem:
-    """Return the parts of a connection URI that are not secret, or a problem where the text is no such URI."""
-    wrong = Problem(
-        Reason.SECRET_INVALID,
-        f"Key {key} of Secret {location} is not a connection URI with user, host and database.",
-    )
+    """Return the part of a connection URI that is no secret, or a problem where the text is no such URI.
+
+    A password with an unescaped `@` or `/` moves what follows into the host, the database's name or the query. So a
+    name that is no plain one is never taken over, since it may be the rest of a password.
+    """
+    what = f"Key {key} of Secret {location}"
+    wrong = Problem(Reason.SECRET_INVALID, f"{what} is not a connection URI with user, host and database.")
     try:
         parts = urlsplit(dsn)
         host = parts.hostname
@@ -74,7 +79,10 @@ def credentials(dsn: str, location: str, key: str) -> Credentials | Problem:
     database = unquote(parts.path.lstrip("/"))
     if parts.scheme.partition("+")[0] not in {"postgres", "postgresql"} or not (parts.username and host and database):
         return wrong
-    return Credentials(user=unquote(parts.username), database=database)
+    if not _DATABASE_NAME.fullmatch(database) or "@" in f"{parts.query}{parts.fragment}":
+        message = f"{what} is a connection URI whose database has no plain name; a password may need percent-encoding."
+        return Problem(Reason.SECRET_INVALID, message)
+    return Credentials(database)
 
 
 def cluster_facts(cluster: Manifest) -> ClusterFacts:
@@ -86,11 +94,23 @@ def cluster_facts(cluster: Manifest) -> ClusterFacts:
     return ClusterFacts(
         namespace=meta["namespace"],
         name=meta["name"],
+        uid=meta.get("uid", ""),
+        system_id=status.get("systemID") or "",
+        allowed_namespaces=allowed_namespaces(annotations),
+        application=_application_database(cluster.get("spec") or {}),
         phase=phase,
         healthy=phase == HEALTHY_PHASE and not switching,
         hibernated=annotations.get("cnpg.io/hibernation") == "on",
         reconciliation_disabled=annotations.get("cnpg.io/reconciliationLoop") == "disabled",
     )
+
+
+def _application_database(spec: Mapping[str, Any]) -> ApplicationDatabase | None:
+    """Return the database that the Cluster was created with, whichever of the three ways of bootstrapping it names."""
+    for bootstrap in (spec.get("bootstrap") or {}).values():
+        if bootstrap and bootstrap.get("database") and bootstrap.get("owner"):
+            return ApplicationDatabase(bootstrap["database"], bootstrap["owner"])
+    return None
 
 
 def database_object(item: Manifest) -> DatabaseObject:
@@ -108,6 +128,7 @@ def database_object(item: Manifest) -> DatabaseObject:
         applied=status.get("applied"),
         message=_truncated("; ".join([status.get("message") or "", *details]).strip("; ")),
         deleting="deletionTimestamp" in meta,
+        index_uid=(meta.get("annotations") or {}).get(ANNOTATION_INDEX_UID),
     )
 
 

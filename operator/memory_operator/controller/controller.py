@@ -22,6 +22,7 @@ from memory_operator.controller.history import ObjectHistory
 from memory_operator.controller.metrics import Metrics
 from memory_operator.controller.observe import Observer
 from memory_operator.controller.queue import Key, WorkQueue
+from memory_operator.reconcile.authorization.permissions import Permitted
 from memory_operator.reconcile.core import RequeueIntervals, acknowledge, reconcile
 from memory_operator.reconcile.facts import Observed
 from memory_operator.reconcile.jobs import active_job
@@ -46,6 +47,7 @@ class Controller:
         queue: WorkQueue,
         images: Images,
         intervals: RequeueIntervals,
+        permitted: Permitted,
         metrics: Metrics,
         clock: Callable[[], datetime],
         timer: Callable[[], float] = time.perf_counter,
@@ -55,6 +57,7 @@ class Controller:
         self._queue = queue
         self._images = images
         self._intervals = intervals
+        self._permitted = permitted
         self._metrics = metrics
         self._clock = clock
         self._timer = timer
@@ -125,7 +128,7 @@ class Controller:
 
     async def _decide(self, index: MemoryIndex, history: ObjectHistory) -> Plan:
         observed = self._with_history(await self._observer.observe(index), history)
-        return reconcile(index, observed, self._images, self._clock(), self._intervals)
+        return reconcile(index, observed, self._images, self._clock(), self._intervals, permitted=self._permitted)
 
     def _with_history(self, observed: Observed, history: ObjectHistory) -> Observed:
         """Add the rate and the recommendations, which take more than one observation."""
@@ -150,9 +153,9 @@ class Controller:
                 await self._kube.set_finalizer(index.namespace, index.name, present=present)
 
     async def _report_refusal(self, manifest: Manifest, plan: Plan, error: KubeError) -> None:
-        """Report that the API server refuses a write, beside what was decided."""
-        verdict = Verdict.no(Reason.WRITE_REFUSED, f"The API server refuses {error.action}: {error.message}")
-        self._metrics.errors.labels(Reason.WRITE_REFUSED.code).inc()
+        """Report that a write is refused, beside what was decided."""
+        verdict = Verdict.no(error.reason, error.text)
+        self._metrics.errors.labels(error.reason.code).inc()
         await self._report(manifest, refuse(manifest, verdict, self._clock(), decided=plan.status))
 
     async def _report(self, manifest: Manifest, status: Manifest) -> None:

@@ -1,22 +1,25 @@
 """Observe everything that one reconcile decides from.
 
-Everything is read anew, since a cache could be older than our own last write. Order matters in one place: Database
-objects are read before the database, so that an extension that is missing although its object was carried out was
-truly removed by somebody.
+Everything is read anew, since a cache could be older than our own last write. Order matters in two places. Consent is
+looked for before a Secret's value is used. Database objects are read before the database, so that an extension that is
+missing although its object was carried out was truly removed by somebody.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
 
 from memory_operator.api.reasons import Reason
-from memory_operator.api.spec import Manifest, MemoryIndex
+from memory_operator.api.spec import Manifest, MemoryIndex, parse_valid
 from memory_operator.clients import object_facts
 from memory_operator.clients.embedder import EmbedderProbe
-from memory_operator.clients.kube import KindMissingError, Kube
-from memory_operator.reconcile.facts import ClusterFacts, Observed, Problem
+from memory_operator.clients.kube import EVERY_NAMESPACE, KindMissingError, Kube
+from memory_operator.reconcile.authorization.claims import is_claimed_by
+from memory_operator.reconcile.authorization.consent import check_cluster, check_secret
+from memory_operator.reconcile.facts import ClusterFacts, Credentials, Observed, Peers, Problem
 from memory_operator.resources.cnpg import DatabaseObject
 from memory_operator.resources.common import LABEL_INSTANCE, LABEL_MANAGED_BY, MANAGER
 from memory_operator.resources.embedder import COMPONENT, NEXT_COMPONENT
+from memory_operator.resources.ownership import controller_uid
 from memory_recall.status import DatabaseFacts
 
 Inspect = Callable[[str, str], Awaitable[DatabaseFacts | Problem]]
@@ -25,23 +28,28 @@ Inspect = Callable[[str, str], Awaitable[DatabaseFacts | Problem]]
 class Observer:
     """Gathers the facts about one MemoryIndex; keeps no state."""
 
-    def __init__(self, kube: Kube, inspect: Inspect, probe: EmbedderProbe) -> None:
+    def __init__(self, kube: Kube, inspect: Inspect, probe: EmbedderProbe, namespaces: tuple[str, ...] = ()) -> None:
         self._kube = kube
         self._inspect = inspect
         self._probe = probe
+        self._namespaces = namespaces
 
     async def observe(self, index: MemoryIndex) -> Observed:
         """Return the facts about the object's Secret, Cluster, database, children and embedder."""
-        dsn, (cluster, database_objects), children = await asyncio.gather(
-            self._dsn(index), self._cnpg(index), self._children(index)
+        secret, (cluster, database_objects), children = await asyncio.gather(
+            self._kube.get("Secret", index.namespace, index.secret_name), self._cnpg(index), self._children(index)
         )
         deployments = {item["metadata"]["name"]: object_facts.deployment_facts(item) for item in children["Deployment"]}
         pods = tuple(object_facts.pod_facts(pod) for pod in children["Pod"])
+        dsn = _dsn(index, secret, cluster)
+        credentials = dsn if isinstance(dsn, Problem) else object_facts.credentials(dsn, *_dsn_key(index))
+        database = await self._database(index, dsn, credentials, cluster)
         return Observed(
-            credentials=dsn if isinstance(dsn, Problem) else object_facts.credentials(dsn, *_dsn_key(index)),
+            credentials=credentials,
             cluster=cluster,
             database_objects=database_objects,
-            database=await self._database(index, dsn, cluster),
+            database=database,
+            peers=await self._peers(index, database),
             jobs=tuple(object_facts.job_facts(job, children["Pod"]) for job in children["Job"]),
             pods=pods,
             embedder=deployments.get(f"{index.name}-{COMPONENT}"),
@@ -56,10 +64,6 @@ class Observer:
             },
         )
 
-    async def _dsn(self, index: MemoryIndex) -> str | Problem:
-        secret = await self._kube.get("Secret", index.namespace, index.secret_name)
-        return object_facts.secret_value(secret, *_dsn_key(index))
-
     async def _cnpg(self, index: MemoryIndex) -> tuple[ClusterFacts | Problem | None, tuple[DatabaseObject, ...]]:
         if index.cluster is None:
             return None, ()
@@ -72,21 +76,42 @@ class Observer:
         if cluster is None:
             return Problem(Reason.CLUSTER_MISSING, f"Cluster {namespace}/{name} does not exist."), ()
         database = index.spec.database.name
-        ours = [item for item in items if _targets(item, cluster=name, database=database)]
-        return object_facts.cluster_facts(cluster), tuple(object_facts.database_object(item) for item in ours)
+        found = [item for item in items if _targets(item, cluster=name, database=database)]
+        facts = object_facts.cluster_facts(cluster)
+        return check_cluster(index, facts) or facts, tuple(object_facts.database_object(item) for item in found)
 
     async def _database(
-        self, index: MemoryIndex, dsn: str | Problem, cluster: ClusterFacts | Problem | None
+        self,
+        index: MemoryIndex,
+        dsn: str | Problem,
+        credentials: Credentials | Problem,
+        cluster: ClusterFacts | Problem | None,
     ) -> DatabaseFacts | Problem | None:
-        if isinstance(dsn, Problem) or isinstance(cluster, Problem) or (cluster and cluster.hibernated):
+        if isinstance(dsn, Problem) or isinstance(credentials, Problem) or isinstance(cluster, Problem):
+            return None
+        if credentials.database != index.spec.database.name or (cluster and cluster.hibernated):
             return None
         return await self._inspect(dsn, index.spec.database.table)
 
+    async def _peers(self, index: MemoryIndex, database: DatabaseFacts | Problem | None) -> Peers:
+        """Return the other objects, where the table is not recorded as this one's."""
+        if not isinstance(database, DatabaseFacts) or is_claimed_by(index, database):
+            return Peers()
+        spaces = self._namespaces or (EVERY_NAMESPACE,)
+        listed = await asyncio.gather(*(self._kube.list("MemoryIndex", space) for space in spaces))
+        found = (parse_valid(item) for items in listed for item in items)
+        return Peers(tuple(peer for peer in found if peer and peer.uid != index.uid), self._namespaces)
+
     async def _children(self, index: MemoryIndex) -> dict[str, list[Manifest]]:
+        """Return the objects that this very MemoryIndex controls, and the pods that carry its labels."""
         labels = {LABEL_INSTANCE: index.name, LABEL_MANAGED_BY: MANAGER}
         kinds = ("Deployment", "Service", "NetworkPolicy", "Job", "Pod")
-        found = await asyncio.gather(*(self._kube.list(kind, index.namespace, labels) for kind in kinds))
-        return dict(zip(kinds, found, strict=True))
+        listed = await asyncio.gather(*(self._kube.list(kind, index.namespace, labels) for kind in kinds))
+        found = dict(zip(kinds, listed, strict=True))
+        return {
+            kind: [item for item in items if kind == "Pod" or controller_uid(item) == index.uid]
+            for kind, items in found.items()
+        }
 
     async def _external(self, index: MemoryIndex) -> Problem | None:
         """Return what is wrong with an external embedder; of a hosted provider only the key is checked."""
@@ -102,13 +127,19 @@ class Observer:
         if named is None:
             return None
         secret = await self._kube.get("Secret", index.namespace, named.secret_name)
-        return object_facts.secret_value(
+        return check_secret(index, secret, "api-key") or object_facts.secret_value(
             secret,
             f"{index.namespace}/{named.secret_name}",
             named.key,
             holds="the API key",
             named_by="spec.embedding.apiKey" if index.hosted else "spec.embedder.external.apiKey",
         )
+
+
+def _dsn(index: MemoryIndex, secret: Manifest | None, cluster: ClusterFacts | Problem | None) -> str | Problem:
+    own = cluster if isinstance(cluster, ClusterFacts) else None
+    problem = check_secret(index, secret, "dsn", cluster=own)
+    return problem or object_facts.secret_value(secret, *_dsn_key(index))
 
 
 def _dsn_key(index: MemoryIndex) -> tuple[str, str]:

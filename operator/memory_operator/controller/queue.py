@@ -1,8 +1,9 @@
 """The work queue: which object is reconciled next.
 
-At most one worker reconciles an object at a time. Several schedules of one object count as the earliest of them. An
-object that is scheduled while a worker has it is reconciled once more afterwards, so that no event is lost. Time comes
-from the event loop.
+At most one worker reconciles an object at a time, and at most NAMESPACE_LIMIT work for one namespace, so that objects
+whose servers answer slowly never hold up those of every other namespace. Several schedules of one object count as the
+earliest of them. An object that is scheduled while a worker has it is reconciled once more afterwards, so that no event
+is lost. Time comes from the event loop.
 """
 
 import asyncio
@@ -10,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 Key = tuple[str, str]
+
+NAMESPACE_LIMIT = 3  # fewer than there are workers
 
 
 @dataclass
@@ -41,7 +44,7 @@ class WorkQueue:
         """Wait for the next due key that no other worker has, and take it."""
         while True:
             self._changed.clear()
-            free = [(due, key) for key, due in self._due.items() if key not in self._running]
+            free = [(due, key) for key, due in self._due.items() if self._is_free(key)]
             if free:
                 due, key = min(free)
                 wait = due - self.now()
@@ -57,6 +60,10 @@ class WorkQueue:
         """Return a taken key, which may then be taken again."""
         self._running.discard(key)
         self._changed.set()
+
+    def _is_free(self, key: Key) -> bool:
+        of_namespace = sum(namespace == key[0] for namespace, _ in self._running)
+        return key not in self._running and of_namespace < NAMESPACE_LIMIT
 
     async def _sleep(self, seconds: float | None) -> None:
         try:

@@ -12,6 +12,9 @@ from memory_operator.api.conditions import WORK_CONDITIONS, ConditionType, Verdi
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import FINALIZER, MemoryIndex
 from memory_operator.reconcile import swap
+from memory_operator.reconcile.authorization.identity import identified
+from memory_operator.reconcile.authorization.permissions import Permitted
+from memory_operator.reconcile.authorization.refusal import refusal
 from memory_operator.reconcile.backfill import plan_backfill
 from memory_operator.reconcile.database import plan_database
 from memory_operator.reconcile.deletion import plan_deletion
@@ -47,17 +50,26 @@ def acknowledge(index: MemoryIndex, now: datetime) -> Plan | None:
 
 
 def reconcile(
-    index: MemoryIndex, observed: Observed, images: Images, now: datetime, intervals: RequeueIntervals
+    index: MemoryIndex,
+    observed: Observed,
+    images: Images,
+    now: datetime,
+    intervals: RequeueIntervals,
+    *,
+    permitted: Permitted,
 ) -> Plan:
     """Decide what to write and what to report."""
     if index.deleted_at is not None:
         return _delete(index, observed, images, now, intervals)
     database = plan_database(index, observed)
-    if not database.verdict.holds:
+    if observed.database_facts is not None and database.verdict.holds:
+        index = identified(index, observed.database_facts)
+    else:
         observed = replace(observed, database=None)  # the facts may be those of another database than the specified one
     replicas, recommendation = plan_replicas(index, observed, now)
     steps = _steps(index, observed, images, now, database=database, replicas=replicas)
-    blocked = blocking_verdict(index, observed.database_facts)
+    refused = refusal(index, observed, images, permitted, database=database.verdict)
+    blocked = refused or blocking_verdict(index, observed.database_facts)
     paused = Verdict.no(Reason.SUSPENDED, "The object is suspended.") if index.spec.suspend else blocked
     actions: tuple[Action, ...] = () if paused else tuple(action for step in steps.values() for action in step.actions)
     verdicts = {kind: _paused(step, paused) if paused else step.verdict for kind, step in steps.items()}

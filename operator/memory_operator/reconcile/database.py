@@ -1,14 +1,15 @@
-"""Decide DatabaseReachable: credentials, Cluster and connection."""
+"""Decide DatabaseReachable: credentials, Cluster, connection, and whether it leads to the database that is meant."""
 
 from memory_operator.api.conditions import Verdict
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import MemoryIndex
+from memory_operator.reconcile.authorization.identity import check_identity
 from memory_operator.reconcile.facts import ClusterFacts, Observed, Problem
 from memory_operator.reconcile.plan import Step, failed_step
 
 
 def plan_database(index: MemoryIndex, observed: Observed) -> Step:
-    """Return the first obstacle between the operator and the database, or that the database answers."""
+    """Return the first obstacle between the operator and the database, or that the right database answers."""
     return _check_configuration(index, observed) or _check_connection(index, observed)
 
 
@@ -20,13 +21,8 @@ def _check_configuration(index: MemoryIndex, observed: Observed) -> Step | None:
         return failed_step(observed.cluster)
     expected, actual = index.spec.database.name, observed.credentials.database
     if expected != actual:
-        return Step(
-            Verdict.no(
-                Reason.DATABASE_NAME_MISMATCH,
-                f"Secret {index.namespace}/{index.secret_name} connects to database {actual!r}, "
-                f"spec.database.name is {expected!r}.",
-            )
-        )
+        where = f"Secret {index.namespace}/{index.secret_name} leads to database {actual}"
+        return Step(Verdict.no(Reason.DATABASE_NAME_MISMATCH, f"{where}, spec.database.name is {expected}."))
     if observed.cluster and observed.cluster.hibernated:
         return Step(Verdict.no(Reason.CLUSTER_HIBERNATED, f"{observed.cluster} is hibernated."))
     return None
@@ -37,6 +33,9 @@ def _check_connection(index: MemoryIndex, observed: Observed) -> Step:
     if observed.database is None:
         return Step(Verdict.unknown(Reason.WAITING, "The database has not been asked yet."))
     if not isinstance(observed.database, Problem):
+        wrong = check_identity(index, cluster, observed.database)
+        if wrong:
+            return Step(wrong)
         where = f" in {cluster}" if cluster else ""
         return Step(Verdict.yes(Reason.REACHABLE, f"Database {index.spec.database.name}{where} answers."))
     if cluster and not cluster.healthy:

@@ -6,16 +6,20 @@ and drops what the migrations added. Until all of it is done the finalizer keeps
 the deletion waits for.
 """
 
+from dataclasses import replace
 from datetime import datetime
 
-from memory_operator.api.conditions import Verdict
+from memory_operator.api.conditions import ConditionStatus, Verdict
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import MemoryIndex
-from memory_operator.reconcile.facts import JobState, Observed, Problem
+from memory_operator.reconcile.authorization.claims import check_claim
+from memory_operator.reconcile.authorization.identity import identified
+from memory_operator.reconcile.database import plan_database
+from memory_operator.reconcile.facts import JobState, Observed
 from memory_operator.reconcile.jobs import JobRequest, plan_job
 from memory_operator.reconcile.plan import Action, Delete, SetFinalizer, Step
-from memory_operator.resources import workers
-from memory_operator.resources.common import LABEL_INDEX_NAME, LABEL_INDEX_NAMESPACE, LABEL_MANAGED_BY, MANAGER, Images
+from memory_operator.resources import cnpg, workers
+from memory_operator.resources.common import Images
 
 WRITERS = {"backfill", "index", "migrate", "swap", "swap-abort", "sync"}
 
@@ -26,25 +30,26 @@ def plan_deletion(index: MemoryIndex, observed: Observed, images: Images, now: d
         step = _undo_migrations(index, observed, images, now)
         if step is not None:
             return step
-    ours = {LABEL_MANAGED_BY: MANAGER, LABEL_INDEX_NAME: index.name, LABEL_INDEX_NAMESPACE: index.namespace}
     deletions: tuple[Action, ...] = tuple(
         Delete("Database", item.namespace, item.name)
         for item in observed.database_objects
-        if ours.items() <= item.labels.items() and not item.deleting
+        if cnpg.is_made_for(index, item) and not item.deleting
     )
     return Step(Verdict.no(Reason.DELETING, "The object is being deleted."), (*deletions, SetFinalizer(present=False)))
 
 
 def _undo_migrations(index: MemoryIndex, observed: Observed, images: Images, now: datetime) -> Step | None:
-    """Return what is left to undo in the database, or None where nothing is."""
-    retain = "To leave the data behind instead, set spec.deletionPolicy to Retain."
-    for problem in (observed.credentials, observed.cluster, observed.database):
-        if isinstance(problem, Problem):
-            message = f"Cannot undo the migrations: {problem.message}"
-            return Step(Verdict.no(problem.reason, message, f"{problem.reason.remedy} {retain}"))
+    """Return what is left to undo in the database, or None where nothing is or the table is another object's."""
+    database = plan_database(index, observed).verdict
+    if not database.holds:
+        remedy = database.reason.remedy if database.remedy is None else database.remedy
+        retain = "To leave the data behind instead, set spec.deletionPolicy to Retain."
+        message = f"Cannot undo the migrations: {database.message}"
+        return Step(replace(database, status=ConditionStatus.FALSE, message=message, remedy=f"{remedy} {retain}"))
     facts = observed.database_facts
-    if facts is None or facts.schema_revision is None:
+    if facts is None or facts.schema_revision is None or check_claim(index, observed):
         return None
+    index = identified(index, facts)
     stops = _stop_workers(index, observed)
     if stops:
         return Step(Verdict.no(Reason.DELETING, "Stopping the workers before the migrations are undone."), stops)

@@ -2,15 +2,17 @@
 
 The catalog decides, not CloudNativePG's status: CloudNativePG does not restore an extension that somebody dropped by
 hand until its Database object changes. The operator then toggles the object's pinned version, which is such a change.
+
+A new Database object names the owner that the Cluster itself names for the database it was created with. For any other
+database nobody but a person can say who is to own it, so that person is shown the object to apply.
 """
 
 from memory_operator.api.conditions import Verdict
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import MemoryIndex
-from memory_operator.reconcile.facts import ClusterFacts, Credentials, Observed
+from memory_operator.reconcile.facts import ApplicationDatabase, ClusterFacts, Observed
 from memory_operator.reconcile.plan import Apply, Step, waiting_for
 from memory_operator.resources import cnpg
-from memory_operator.resources.common import LABEL_MANAGED_BY, MANAGER
 from memory_recall.status import DatabaseFacts
 
 
@@ -76,12 +78,12 @@ def _install_through_cnpg(index: MemoryIndex, observed: Observed, cluster: Clust
     pinned = facts.extension_available if facts.extension_version else None
     found = next((item for item in observed.database_objects if not item.deleting), None)
     if found is None:
-        return _create(index, observed, cluster, facts, pinned)
+        return _create(index, cluster, facts, pinned)
     entry = cnpg.extension_entry(found)
     requested = entry is not None and (not pinned or entry.get("version") == pinned)
     if requested and not found.settled:
         return Step(_cnpg_progress(found))
-    if found.labels.get(LABEL_MANAGED_BY) != MANAGER:
+    if not cnpg.is_made_for(index, found):
         message = f"{found} is managed by someone else and lacks: {cnpg.extension_lines(pinned)}"
         return Step(Verdict.no(Reason.DATABASE_OBJECT_FOREIGN, message))
     message = f"Asked for pgvector through {found}."
@@ -93,13 +95,14 @@ def _install_through_cnpg(index: MemoryIndex, observed: Observed, cluster: Clust
     return Step(Verdict.no(Reason.INSTALLING, message), (Apply(manifest),))
 
 
-def _create(
-    index: MemoryIndex, observed: Observed, cluster: ClusterFacts, facts: DatabaseFacts, pinned: str | None
-) -> Step:
-    user = observed.credentials.user if isinstance(observed.credentials, Credentials) else ""
-    # The database's present owner is named: CloudNativePG would give the database to any other that the object names.
-    owner, target = facts.database_owner or user, (cluster.namespace, cluster.name)
-    manifest = cnpg.new_database_object(index, cluster=target, owner=owner, version=pinned)
+def _create(index: MemoryIndex, cluster: ClusterFacts, facts: DatabaseFacts, pinned: str | None) -> Step:
+    target, database = (cluster.namespace, cluster.name), index.spec.database.name
+    # The owner that the server names decides only whether the Cluster's word still holds.
+    if cluster.application != ApplicationDatabase(database, facts.database_owner):
+        quoted = cnpg.quoted_object(index, cluster=target, version=pinned)
+        message = f"No Database object asks for pgvector in {database} of {cluster}, and the Cluster does not name the "
+        return Step(Verdict.no(Reason.DATABASE_OBJECT_MISSING, f"{message}owner of that database: {quoted}"))
+    manifest = cnpg.new_database_object(index, cluster=target, owner=cluster.application.owner, version=pinned)
     message = f"Asked for pgvector through Database {cluster.namespace}/{manifest['metadata']['name']}."
     return Step(Verdict.no(Reason.INSTALLING, message), (Apply(manifest),))
 

@@ -1,8 +1,7 @@
 """The facts that one reconcile decides from.
 
 They are frozen, have no behaviour beyond small derived properties, and hold no secrets: a connection URI is reduced to
-its user and database before it reaches these types, so that no decision, status or log built from them can
-contain a password.
+its database before it reaches these types, so that no decision, status or log built from them can contain a password.
 """
 
 from collections.abc import Mapping
@@ -11,7 +10,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from memory_operator.api.reasons import Reason
-from memory_operator.api.spec import Manifest
+from memory_operator.api.spec import Manifest, MemoryIndex
 from memory_operator.resources.cnpg import DatabaseObject
 from memory_recall.status import DatabaseFacts
 
@@ -27,18 +26,34 @@ class Problem:
 
 @dataclass(frozen=True)
 class Credentials:
-    """The parts of a connection URI that are not secret."""
+    """The part of a connection URI that is no secret."""
 
-    user: str
     database: str
 
 
 @dataclass(frozen=True)
+class ApplicationDatabase:
+    """The database that a CloudNativePG Cluster was created with, and the owner that the Cluster names for it."""
+
+    name: str
+    owner: str
+
+
+@dataclass(frozen=True)
 class ClusterFacts:
-    """A CloudNativePG Cluster."""
+    """A CloudNativePG Cluster.
+
+    Attributes:
+        system_id: the system identifier that its instances report; empty while none does.
+        allowed_namespaces: the namespaces whose MemoryIndex objects it allows, beside its own.
+    """
 
     namespace: str
     name: str
+    uid: str = ""
+    system_id: str = ""
+    allowed_namespaces: frozenset[str] = frozenset()
+    application: ApplicationDatabase | None = None
     phase: str = ""
     healthy: bool = True
     hibernated: bool = False
@@ -112,8 +127,16 @@ class Recommendation:
 
 
 @dataclass(frozen=True)
+class Peers:
+    """The other MemoryIndex objects of the namespaces that the operator reads; no namespaces means all of them."""
+
+    objects: tuple[MemoryIndex, ...] = ()
+    namespaces: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Observed:
-    """Everything that one reconcile decides from."""
+    """Everything that one reconcile decides from; `peers` are read only where the table is not known to be ours."""
 
     credentials: Credentials | Problem
     cluster: ClusterFacts | Problem | None = None
@@ -129,6 +152,7 @@ class Observed:
     children: Mapping[tuple[str, str], Manifest] = field(default_factory=dict)
     recommendations: tuple[Recommendation, ...] = ()
     rows_per_second: float | None = None
+    peers: Peers = Peers()
 
     def jobs_of(self, component: str) -> tuple[JobFacts, ...]:
         """Return the Jobs of one component, oldest first."""

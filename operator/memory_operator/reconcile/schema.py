@@ -1,4 +1,7 @@
-"""Decide SchemaReady: the migration Job runs whenever the schema is behind this operator's migrations."""
+"""Decide SchemaReady: the migration Job runs whenever the schema is behind this operator's migrations.
+
+It also runs where the table is not recorded as this object's yet, because the migration records that.
+"""
 
 from datetime import datetime
 from functools import partial
@@ -6,6 +9,7 @@ from functools import partial
 from memory_operator.api.conditions import Verdict
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import MemoryIndex
+from memory_operator.reconcile.authorization.claims import is_claimed_by
 from memory_operator.reconcile.facts import Observed
 from memory_operator.reconcile.jobs import JobRequest, plan_job
 from memory_operator.reconcile.plan import Step, waiting_for
@@ -24,12 +28,14 @@ def plan_schema(index: MemoryIndex, observed: Observed, images: Images, now: dat
     embedding, dimensions = index.spec.embedding, facts.embedding_dimensions
     if facts.active_name == embedding.model and dimensions:
         dimensions = embedding.dimensions  # another length has been validated: the column is empty and may be replaced
-    if facts.schema_current and dimensions == facts.embedding_dimensions:
+    claimed = is_claimed_by(index, facts)
+    if facts.schema_current and claimed and dimensions == facts.embedding_dimensions:
         return Step(Verdict.yes(Reason.MIGRATED, f"The schema is at revision {facts.schema_revision}."))
     if not extension.holds:
         return waiting_for("pgvector")
     activity = "migrates the schema"
     if facts.schema_differences:
         activity = f"restores the rules; these are not what they must be: {facts.schema_differences}"
-    build = partial(workers.migrate_job, active=facts.active_name, dimensions=dimensions)
+    former = None if claimed or facts.claim is None else facts.claim.uid
+    build = partial(workers.migrate_job, active=facts.active_name, dimensions=dimensions, former=former)
     return plan_job(index, observed, images, now, JobRequest("migrate", build, Reason.MIGRATING, activity))

@@ -137,6 +137,8 @@ def _database(index: MemoryIndex, facts: DatabaseFacts | None) -> dict[str, Any]
                 "extensionVersion": facts.extension_version,
                 "schemaRevision": facts.schema_revision,
                 "indexValid": facts.index.valid,
+                "systemIdentifier": facts.system_identifier,
+                "tableSchema": facts.table_schema or None,
             }
         ),
     }

@@ -2,13 +2,24 @@
 
 Only one such object may exist per database, and its list of extensions is one atomic value, so entries of others
 are kept when ours is added. `databaseReclaimPolicy: retain` makes the object safe to delete: the database stays.
+CloudNativePG gives the database to the owner that the object names, whoever owned it before. So the owner is never
+taken from the server that a connection URI leads to: a wrong or hostile one would name another.
 """
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from memory_operator.api.spec import Manifest, MemoryIndex
-from memory_operator.resources.common import LABEL_INDEX_NAME, LABEL_INDEX_NAMESPACE, labels
+from memory_operator.resources.common import (
+    ANNOTATION_INDEX_UID,
+    LABEL_INDEX_NAME,
+    LABEL_INDEX_NAMESPACE,
+    LABEL_MANAGED_BY,
+    MANAGER,
+    fingerprint,
+    labels,
+)
 
 EXTENSION = "vector"
 API_VERSION = "postgresql.cnpg.io/v1"
@@ -28,6 +39,7 @@ class DatabaseObject:
     applied: bool | None = None
     message: str = ""
     deleting: bool = False
+    index_uid: str | None = None
 
     def __str__(self) -> str:
         return f"Database {self.namespace}/{self.name}"
@@ -39,18 +51,27 @@ class DatabaseObject:
 
 
 def object_name(index: MemoryIndex) -> str:
-    """Return a name that is unique in the Cluster's namespace, which several MemoryIndex namespaces may share."""
-    return f"{index.namespace}-{index.name}"
+    """Return a name that is unique in the Cluster's namespace, also for objects `a-b/c` and `a/b-c`."""
+    return f"{index.namespace}-{index.name}-{fingerprint([index.namespace, index.name])[:8]}"
+
+
+def own_labels(index: MemoryIndex) -> dict[str, str]:
+    """Return the labels of the Database object that is made for this MemoryIndex."""
+    return {LABEL_MANAGED_BY: MANAGER, LABEL_INDEX_NAME: index.name, LABEL_INDEX_NAMESPACE: index.namespace}
+
+
+def is_made_for(index: MemoryIndex, found: DatabaseObject) -> bool:
+    """Return whether the object was made for this very MemoryIndex; older releases did not write the uid."""
+    return own_labels(index).items() <= found.labels.items() and found.index_uid in {None, index.uid}
 
 
 def new_database_object(index: MemoryIndex, *, cluster: tuple[str, str], owner: str, version: str | None) -> Manifest:
     """Return a new Database object of our own."""
     namespace, cluster_name = cluster
-    marks = {**labels(index, "extension"), LABEL_INDEX_NAME: index.name, LABEL_INDEX_NAMESPACE: index.namespace}
+    marks = {**labels(index, "extension"), **own_labels(index)}
     return _manifest(
-        namespace, object_name(index), marks, cluster=cluster_name, database=index.spec.database.name, owner=owner,
-        extensions=[_entry(version)],
-    )  # fmt: skip
+        index, (namespace, object_name(index)), marks, cluster=cluster_name, owner=owner, extensions=[_entry(version)]
+    )
 
 
 def with_extension_entry(
@@ -62,8 +83,8 @@ def with_extension_entry(
     }
     others = [entry for entry in found.extensions if entry.get("name") != EXTENSION]
     return _manifest(
-        found.namespace, found.name, marks, cluster=cluster_name, database=index.spec.database.name,
-        owner=found.owner, extensions=[*others, _entry(version)],
+        index, (found.namespace, found.name), marks, cluster=cluster_name, owner=found.owner,
+        extensions=[*others, _entry(version)],
     )  # fmt: skip
 
 
@@ -72,6 +93,20 @@ def extension_entry(found: DatabaseObject) -> Manifest | None:
     return next(
         (e for e in found.extensions if e.get("name") == EXTENSION and e.get("ensure", "present") == "present"), None
     )
+
+
+def quoted_object(index: MemoryIndex, *, cluster: tuple[str, str], version: str | None) -> str:
+    """Return the Database object that a person completes with the owner and applies."""
+    namespace, cluster_name = cluster
+    database = index.spec.database.name
+    name = f"{cluster_name}-{database.lower().replace('_', '-').strip('-')}"
+    manifest = {
+        "apiVersion": API_VERSION,
+        "kind": "Database",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": _spec(cluster_name, database, owner="OWNER", extensions=[_entry(version)]),
+    }
+    return json.dumps(manifest)
 
 
 def extension_lines(version: str | None) -> str:
@@ -85,25 +120,34 @@ def _entry(version: str | None) -> Manifest:
 
 
 def _manifest(
-    namespace: str,
-    name: str,
+    index: MemoryIndex,
+    place: tuple[str, str],
     marks: dict[str, str],
     *,
     cluster: str,
-    database: str,
     owner: str,
     extensions: Iterable[Manifest],
 ) -> Manifest:
+    namespace, name = place
     return {
         "apiVersion": API_VERSION,
         "kind": "Database",
-        "metadata": {"name": name, "namespace": namespace, "labels": marks},
-        "spec": {
-            "cluster": {"name": cluster},
-            "name": database,
-            "owner": owner,
-            "ensure": "present",
-            "databaseReclaimPolicy": "retain",
-            "extensions": list(extensions),
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "labels": marks,
+            "annotations": {ANNOTATION_INDEX_UID: index.uid},
         },
+        "spec": _spec(cluster, index.spec.database.name, owner=owner, extensions=extensions),
+    }
+
+
+def _spec(cluster: str, database: str, *, owner: str, extensions: Iterable[Manifest]) -> Manifest:
+    return {
+        "cluster": {"name": cluster},
+        "name": database,
+        "owner": owner,
+        "ensure": "present",
+        "databaseReclaimPolicy": "retain",
+        "extensions": list(extensions),
     }

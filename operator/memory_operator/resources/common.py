@@ -19,6 +19,7 @@ LABEL_INDEX_NAMESPACE = "memory-index.dev/namespace"
 LABEL_CONFIG = "memory-index.dev/config"
 ANNOTATION_FINGERPRINT = "memory-index.dev/fingerprint"
 ANNOTATION_SEQUENCE = "memory-index.dev/sequence"
+ANNOTATION_INDEX_UID = "memory-index.dev/uid"
 
 USER_ID = 65532  # the numeric user of both images; a name could not be checked by runAsNonRoot
 

@@ -2,8 +2,10 @@
 
 An object has drifted where its fingerprint annotation differs (another state is desired now, perhaps with fewer
 fields), or where a desired field has another value (somebody changed it). Fields that we did not set belong to others:
-defaults, injected sidecars, status. Quantities are compared as numbers, because the API server rewrites `1000m` as `1`;
-lightkube's parser is not used, since it refuses the suffixes n and u, which the API server writes for small numbers.
+defaults, injected sidecars, status. Not so in a NetworkPolicy and in a Service's selector, where each rule and label
+that somebody adds changes who may call whom: there the whole must be equal. Quantities are compared as numbers, because
+the API server rewrites `1000m` as `1`; lightkube's parser is not used, since it refuses the suffixes n and u, which the
+API server writes for small numbers.
 """
 
 import re
@@ -27,12 +29,30 @@ def drifted(desired: Manifest, live: Manifest | None) -> bool:
         return True
     desired_fingerprint = desired["metadata"].get("annotations", {}).get(ANNOTATION_FINGERPRINT)
     live_fingerprint = (live["metadata"].get("annotations") or {}).get(ANNOTATION_FINGERPRINT)
-    return desired_fingerprint != live_fingerprint or not _contains(live, desired)
+    exact = all(_without_empty(_part(live, path)) == _without_empty(_part(desired, path)) for path in _exact(desired))
+    return desired_fingerprint != live_fingerprint or not exact or not _contains(live, desired)
+
+
+def _exact(desired: Manifest) -> tuple[tuple[str, ...], ...]:
+    """Return the paths of the parts that must be equal as a whole."""
+    return {"NetworkPolicy": (("spec",),), "Service": (("spec", "selector"),)}.get(desired["kind"], ())
+
+
+def _part(manifest: Manifest, path: tuple[str, ...]) -> Manifest:
+    part = manifest
+    for name in path:
+        part = part.get(name) or {}
+    return part
+
+
+def _without_empty(part: Manifest) -> Manifest:
+    """Return the fields without empty lists, which the API server drops; an empty map may stand for everything."""
+    return {name: value for name, value in part.items() if value not in (None, [])}
 
 
 def _contains(live: object, desired: object) -> bool:
     if desired in ({}, []):
-        return True  # the API server drops many empty values
+        return live in (None, {}, [])  # the API server drops many empty values
     if isinstance(desired, dict):
         return isinstance(live, dict) and all(_contains(live.get(key), value) for key, value in desired.items())
     if isinstance(desired, list):

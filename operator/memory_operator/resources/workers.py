@@ -5,6 +5,7 @@ connect, and `kubectl describe` shows nothing. A Job's pod template is immutable
 the fingerprint of their configuration and a sequence number, and a retry is a new Job.
 """
 
+from memory_operator.api.conditions import timestamp
 from memory_operator.api.spec import ConfigMapKey, Gate, Manifest, MemoryIndex
 from memory_operator.resources.common import (
     ANNOTATION_SEQUENCE,
@@ -20,6 +21,8 @@ from memory_operator.resources.common import (
     with_fingerprint,
 )
 from memory_operator.resources.embedder import NEXT_COMPONENT, embedder_url
+from memory_recall.postgres.identity_sql import DatabaseIdentity
+from memory_recall.schema.claims_sql import TableClaim
 
 DSN_DIRECTORY = "/var/run/memory-index"
 JOB_TTL_SECONDS = 3600  # long enough to be read by a person; what is needed later is read from the database
@@ -40,7 +43,12 @@ def config_fingerprint(index: MemoryIndex, images: Images, component: str) -> st
         "secret": index.secret_name,
     }
     if component == "migrate":
-        parts |= {"image": images.operator, "model": spec.embedding.model, "dimensions": spec.embedding.dimensions}
+        parts |= {
+            "object": index.uid,
+            "image": images.operator,
+            "model": spec.embedding.model,
+            "dimensions": spec.embedding.dimensions,
+        }
         if spec.database.existing_vectors != "Refuse":
             parts["existing"] = spec.database.existing_vectors
     elif component == "backfill":
@@ -60,12 +68,21 @@ def job_name(index: MemoryIndex, component: str, config: str, sequence: int) -> 
 
 
 def migrate_job(
-    index: MemoryIndex, images: Images, sequence: int, *, active: str | None = None, dimensions: int | None = None
+    index: MemoryIndex,
+    images: Images,
+    sequence: int,
+    *,
+    active: str | None = None,
+    dimensions: int | None = None,
+    former: str | None = None,
 ) -> Manifest:
-    """Return the Job that migrates the schema, for the active model once there is one: `memory migrate`."""
+    """Return the Job that migrates the schema and claims the table: `memory migrate`.
+
+    It migrates for the active model, once there is one. `former` is the uid of an object whose claim it takes over.
+    """
     existing = index.spec.database.existing_vectors
     decision = [] if existing == "Refuse" else ["--existing-vectors", existing.lower()]
-    command = ["memory", "migrate", *decision, "--json"]
+    command = ["memory", "migrate", *decision, *_claim(index), *(["--replaces", former] if former else []), "--json"]
     job = _job(index, images, "migrate", command, sequence, resources=DATABASE_JOB_RESOURCES)
     if active and dimensions:
         _set_active_model(job, active, dimensions)
@@ -81,7 +98,7 @@ def index_job(index: MemoryIndex, images: Images, sequence: int) -> Manifest:
 
 def uninstall_job(index: MemoryIndex, images: Images, sequence: int) -> Manifest:
     """Return the Job that drops what the migrations added."""
-    command = ["memory", "migrate", "--to", "base", "--yes", "--json"]
+    command = ["memory", "migrate", "--to", "base", "--yes", *_claim(index), "--json"]
     return _job(index, images, "uninstall", command, sequence, resources=DATABASE_JOB_RESOURCES)
 
 
@@ -120,6 +137,13 @@ def swap_abort_job(index: MemoryIndex, images: Images, sequence: int) -> Manifes
     """Return the Job that ends a swap that is no longer wanted: `memory swap abort`."""
     command = ["memory", "swap", "abort", "--yes", "--json"]
     return _job(index, images, "swap-abort", command, sequence, resources=DATABASE_JOB_RESOURCES)
+
+
+def _claim(index: MemoryIndex) -> list[str]:
+    """Return the option by which a Job acts only on a table that belongs to no other object."""
+    created_at = timestamp(index.created_at)
+    claim = TableClaim(index.system_identifier, index.namespace, index.name, index.uid, created_at)
+    return ["--claim", claim.to_json()]
 
 
 def _set_active_model(job: Manifest, active: str, dimensions: int) -> None:
@@ -247,6 +271,7 @@ def _settings(index: MemoryIndex, metrics_port: int) -> list[Manifest]:
     spec = index.spec
     values = {
         "MEMORY_DATABASE_URL_FILE": f"{DSN_DIRECTORY}/dsn",
+        "MEMORY_DATABASE_IDENTITY": str(DatabaseIdentity(index.system_identifier, spec.database.name)),
         "MEMORY_TABLE": spec.database.table,
         "MEMORY_MODEL": spec.embedding.model,
         "MEMORY_DIMENSIONS": str(spec.embedding.dimensions),

@@ -15,6 +15,7 @@ from memory_recall.hnsw.definition import inspect_index
 from memory_recall.hnsw.repair import IndexParameters, build_index, check_and_repair
 from memory_recall.postgres.connection import opened
 from memory_recall.postgres.session_sql import require_session
+from memory_recall.schema.claims_sql import TableClaim
 from memory_recall.schema.revisions import require_schema
 from memory_recall.schema.table import describe
 from memory_recall.settings import LOCK_SECONDS, MIGRATIONS, Settings
@@ -31,7 +32,7 @@ def register(app: typer.Typer) -> None:
     app.add_typer(index_app, name="index")
 
 
-def migrate_command(
+def migrate_command(  # noqa: PLR0917  (typer passes options by name)
     to: Annotated[
         Literal["head", "base"],
         typer.Option(help="head: the last revision; base: remove what migrations added, the vector index too."),
@@ -44,6 +45,13 @@ def migrate_command(
         ),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Confirm --to base, which removes all vectors.")] = False,
+    claim: Annotated[
+        str | None,
+        typer.Option(help="Only if the table belongs to no other MemoryIndex than this one; the operator sets it."),
+    ] = None,
+    replaces: Annotated[
+        str | None, typer.Option(help="End the claim of the MemoryIndex with this uid, which is gone for good.")
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Migrate the table of memories to the last revision, and restore its triggers and constraints where needed.
@@ -58,7 +66,7 @@ def migrate_command(
     """
     if to == "base" and not yes:
         raise typer.BadParameter("--to base removes every vector; confirm with --yes.")
-    result = execute(lambda settings: _migrate(settings, to, existing_vectors), as_json=json)
+    result = execute(lambda settings: _migrate(settings, to, existing_vectors, claim, replaces), as_json=json)
     emit(result, as_json=json, title="Schema")
 
 
@@ -97,7 +105,9 @@ def index_check_command(
     emit(result, as_json=json, title="Vector index")
 
 
-def _request(settings: Settings, existing_vectors: ExistingVectorsChoice | None = None) -> Any:  # noqa: ANN401  (Alembic is imported late)
+def _request(
+    settings: Settings, existing_vectors: ExistingVectorsChoice | None, claim: str | None, replaces: str | None
+) -> Any:  # noqa: ANN401  (Alembic is imported late)
     from memory_recall.schema.migrate import MigrationRequest
 
     known = PROFILES.get(settings.model)
@@ -117,15 +127,21 @@ def _request(settings: Settings, existing_vectors: ExistingVectorsChoice | None 
         migrations=MIGRATIONS,
         existing_vectors=existing_vectors or "refuse",
         lock_seconds=LOCK_SECONDS,
+        claim=TableClaim.from_json(claim) if claim else None,
+        replaces=replaces,
     )
 
 
 async def _migrate(
-    settings: Settings, to: Literal["head", "base"], existing_vectors: ExistingVectorsChoice | None
+    settings: Settings,
+    to: Literal["head", "base"],
+    existing_vectors: ExistingVectorsChoice | None,
+    claim: str | None,
+    replaces: str | None,
 ) -> dict[str, Any]:
     from memory_recall.schema.migrate import migrate, remove
 
-    request = _request(settings, existing_vectors)
+    request = _request(settings, existing_vectors, claim, replaces)
     if to == "base":
         return dataclasses.asdict(await remove(settings.dsn(), request))
     return dataclasses.asdict(await migrate(settings.dsn(), request))

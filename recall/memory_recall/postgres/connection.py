@@ -16,6 +16,7 @@ from asyncpg.pool import PoolConnectionProxy
 
 from memory_recall.errors import InvalidConfiguration
 from memory_recall.postgres.driver_errors import translated
+from memory_recall.postgres.identity_sql import DatabaseIdentity, require_identity
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
@@ -23,7 +24,12 @@ AnyConnection: TypeAlias = "Connection | PoolConnectionProxy[asyncpg.Record]"
 
 
 class DsnSource(Protocol):
-    """A source of the current connection string."""
+    """A source of the current connection string and, where it is known, of the only database it may lead to."""
+
+    @property
+    def identity(self) -> DatabaseIdentity | None:
+        """The only database that may be worked in; None accepts any."""
+        ...
 
     def read(self) -> str:
         """Return the current connection string."""
@@ -35,6 +41,7 @@ class DsnText:
     """A connection string that was given as text and does not change."""
 
     dsn: str = field(repr=False)
+    identity: DatabaseIdentity | None = None
 
     def read(self) -> str:
         """Return the connection string."""
@@ -46,6 +53,7 @@ class DsnFile:
     """A file, such as a mounted Secret, that holds the connection string."""
 
     path: Path
+    identity: DatabaseIdentity | None = None
 
     def read(self) -> str:
         """Return the present content of the file.
@@ -102,12 +110,13 @@ async def connect(
     connect_timeout: float = 10.0,
     command_timeout: float | None = None,
 ) -> Connection:
-    """Open one connection.
+    """Open one connection, and drop it again where it leads to another database than the source's identity says.
 
     Raises:
         DatabaseUnreachable: the server did not answer, or refused the connection (AuthenticationFailed: the
             credentials).
         InvalidConfiguration: the connection string cannot be understood or names a database that does not exist.
+        DatabaseIdentityMismatch: it leads to another database than the source's identity says.
     """
     dsn = normalised(source.read())
     with _connecting():
@@ -117,6 +126,17 @@ async def connect(
             command_timeout=command_timeout,
             server_settings={"application_name": application_name},
         )
+    return await _identified(connection, source)
+
+
+async def _identified(connection: Connection, source: DsnSource) -> Connection:
+    """Return a new connection, before any other statement, if it leads to the database that the source demands."""
+    if source.identity is not None:
+        try:
+            await require_identity(connection, source.identity)
+        except BaseException:
+            connection.terminate()
+            raise
     return connection
 
 
@@ -155,7 +175,7 @@ async def create_pool(
 
     async def connect_anew(*_arguments: Any, **options: Any) -> Any:  # noqa: ANN401  (asyncpg hands its options through)
         # The pool was given some connection string once; what counts is the one that is valid now.
-        return await asyncpg.connect(normalised(source.read()), **options)
+        return await _identified(await asyncpg.connect(normalised(source.read()), **options), source)
 
     dsn = normalised(source.read())
     with _connecting():

@@ -30,6 +30,7 @@ from memory_recall.errors import (
 from memory_recall.postgres.connection import Connection, DsnSource
 from memory_recall.postgres.driver_errors import translate, translated
 from memory_recall.schema import rules
+from memory_recall.schema.claims_sql import TableClaim, require_claimable, write_claim
 from memory_recall.schema.ddl import TableChanges, literal
 from memory_recall.schema.revision_steps import revision_steps
 from memory_recall.schema.revisions import (
@@ -46,13 +47,18 @@ from memory_recall.schema.table_locks import locked_session
 
 @dataclass(frozen=True)
 class MigrationRequest:
-    """What to migrate: the table, its model, the folder of revisions, and what becomes of existing vectors."""
+    """What to migrate: the table, its model, the folder of revisions, and what becomes of existing vectors.
+
+    With a `claim` the table is recorded as that MemoryIndex's own; `replaces` is the uid of one whose claim ends.
+    """
 
     table: str
     model: ModelProfile
     migrations: Path
     existing_vectors: Literal["refuse", "keep", "discard"] = "refuse"
     lock_seconds: float = 600
+    claim: TableClaim | None = None
+    replaces: str | None = None
 
 
 @dataclass(frozen=True)
@@ -69,13 +75,18 @@ async def migrate(source: DsnSource, request: MigrationRequest) -> MigrationResu
     Raises:
         ExtensionMissing: pgvector is absent; what does not need it has been done.
         SchemaUnsupported, DimensionMismatch, ModelMismatch, ExistingVectors: a person has to decide.
+        TableTaken: the request's claim is another object's than the table's.
     """
     async with locked_session(source, request.lock_seconds) as connection:
         return await _Run(connection, request).up()
 
 
 async def remove(source: DsnSource, request: MigrationRequest) -> MigrationResult:
-    """Undo the migrations in reverse order; memories stay, and so does everything that was there before."""
+    """Undo the migrations in reverse order; memories stay, and so does everything that was there before.
+
+    Raises:
+        TableTaken: the request's claim is another object's than the table's.
+    """
     async with locked_session(source, request.lock_seconds) as connection:
         return await _Run(connection, request).down()
 
@@ -89,7 +100,7 @@ class _Run:
         self._applied: list[str] = []
 
     async def up(self) -> MigrationResult:
-        table = await self._described()
+        table = await self._described_claimable()
         if await current_revision(self._connection, table) is None or not table.exists:
             await self._alembic(table, command.upgrade, "0001")
             table = await self._described()
@@ -104,6 +115,7 @@ class _Run:
             table = await self._described()
         await self._adopt_model(table)
         await self._restore_rules(table)
+        await write_claim(self._connection, table, self._request.claim, self._request.replaces)
         return MigrationResult(await current_revision(self._connection, table), self._applied)
 
     async def _restore_rules(self, table: MemoryTable) -> None:
@@ -121,7 +133,7 @@ class _Run:
             )
 
     async def down(self) -> MigrationResult:
-        table = await self._described()
+        table = await self._described_claimable()
         await self._begin_own_version_table(table)
         if await own_revision(self._connection, table) is not None:
             await rules.remove(self._changes(table))
@@ -136,6 +148,11 @@ class _Run:
         table = await describe(self._connection, self._request.table)
         if table.exists:
             table.require_plain()
+        return table
+
+    async def _described_claimable(self) -> MemoryTable:
+        table = await self._described()
+        await require_claimable(self._connection, table, self._request.claim, self._request.replaces)
         return table
 
     async def _begin_own_version_table(self, table: MemoryTable) -> None:

@@ -9,7 +9,7 @@ variable "name" {
 }
 
 variable "namespace" {
-  description = "Namespace of the MemoryIndex, which must exist and hold the Secret with the database's DSN."
+  description = "Namespace of the MemoryIndex, which must exist and hold the Secret with the database's DSN, labelled memory-index.dev/allow = dsn. A Cluster in another namespace must list this one in its annotation memory-index.dev/allowed-namespaces."
   type        = string
 }
 

@@ -1,4 +1,7 @@
 # The operator, and the index of one API's memories on a time-sliced GPU.
+#
+# The stack that owns the CloudNativePG Cluster annotates it with memory-index.dev/allowed-namespaces = "claude-memory", and
+# whatever writes the Secret claude-memory-db-creds labels it with memory-index.dev/allow = "dsn".
 
 variable "operator_image" {
   description = "The operator's image."
@@ -39,6 +42,7 @@ module "operator" {
     operator   = { image = var.operator_image }
     embedder   = { image = var.embedder_image }
     monitoring = { alertsConfigMap = { enabled = true } }
+    permitted  = { runtimeClasses = ["nvidia"], priorityClasses = ["gpu-workload"] }
   }
 }
 

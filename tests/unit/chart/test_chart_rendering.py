@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from memory_operator.app import HEALTH_PORT, METRICS_PORT
+from memory_operator.reconcile.authorization.permissions import Permitted
 from memory_operator.settings import Settings
 from tests.unit.chart.conftest import CHART, Objects, Render, setting_paths
 
@@ -123,6 +124,38 @@ def test_the_operator_accepts_every_setting_of_the_chart(
     settings = Settings()
     assert (settings.namespaces, settings.log.level, settings.resync_seconds) == (("a", "b"), level, 90)
     assert settings.images.operator.startswith("localhost/memory-operator:")
+
+
+def test_nothing_is_permitted_to_authors_by_default(render: Render, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MEMORY_OPERATOR_PERMITTED", environment(render({}))["MEMORY_OPERATOR_PERMITTED"])
+    assert Settings().permitted == Permitted()
+
+
+def test_what_the_values_permit_reaches_the_operator(render: Render, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = {
+        "imagePrefixes": ["registry.example/team/"],
+        "priorityClasses": ["gpu-workload"],
+        "runtimeClasses": ["nvidia"],
+        "podAnnotationPrefixes": ["prometheus.io/"],
+        "externalHosts": [".example.com", "embedder.ml.svc"],
+    }
+    monkeypatch.setenv(
+        "MEMORY_OPERATOR_PERMITTED", environment(render({"permitted": values}))["MEMORY_OPERATOR_PERMITTED"]
+    )
+    assert Settings().permitted == Permitted(
+        image_prefixes=("registry.example/team/",),
+        priority_classes=("gpu-workload",),
+        runtime_classes=("nvidia",),
+        pod_annotation_prefixes=("prometheus.io/",),
+        external_hosts=(".example.com", "embedder.ml.svc"),
+    )
+
+
+def test_further_egress_is_added_to_the_network_policy(render: Render) -> None:
+    rule = {"to": [{"ipBlock": {"cidr": "192.0.2.7/32"}}], "ports": [{"port": 8443, "protocol": "TCP"}]}
+    (bare,) = of_kind(render({"networkPolicy": {"enabled": True}}), "NetworkPolicy")
+    (policy,) = of_kind(render({"networkPolicy": {"enabled": True, "extraEgress": [rule]}}), "NetworkPolicy")
+    assert policy["spec"]["egress"] == [*bare["spec"]["egress"], rule]
 
 
 def test_every_variable_is_a_setting_of_the_operator(render: Render) -> None:

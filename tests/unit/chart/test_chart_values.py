@@ -31,6 +31,12 @@ DOCUMENTATION = Path(__file__).parents[3] / "docs" / "configuration.md"
         ({"monitoring": {"scrape": "annotations"}}, "/monitoring/scrape"),
         ({"monitoring": {"podMonitor": {"interval": "often"}}}, "/monitoring/podMonitor/interval"),
         ({"networkPolicy": {"postgresPorts": [70000]}}, "/networkPolicy/postgresPorts/0"),
+        ({"networkPolicy": {"extraEgress": ["all"]}}, "/networkPolicy/extraEgress/0"),
+        ({"permitted": {"images": []}}, "images"),
+        ({"permitted": {"imagePrefixes": ["registry.example"]}}, "/permitted/imagePrefixes/0"),
+        ({"permitted": {"runtimeClasses": ["*"]}}, "/permitted/runtimeClasses/0"),
+        ({"permitted": {"podAnnotationPrefixes": [""]}}, "/permitted/podAnnotationPrefixes/0"),
+        ({"permitted": {"externalHosts": ["https://embed.example"]}}, "/permitted/externalHosts/0"),
         ({"rbac": {"create": "yes"}}, "/rbac/create"),
     ],
 )

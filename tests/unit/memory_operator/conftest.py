@@ -14,8 +14,10 @@ import pytest
 
 from memory_operator.api.spec import FINALIZER, Manifest, MemoryIndex, parse
 from memory_operator.clients import object_facts
+from memory_operator.reconcile.authorization.permissions import Permitted
 from memory_operator.reconcile.core import RequeueIntervals, acknowledge, reconcile
 from memory_operator.reconcile.facts import (
+    ApplicationDatabase,
     ClusterFacts,
     Credentials,
     DeploymentFacts,
@@ -28,12 +30,17 @@ from memory_operator.reconcile.plan import Apply, Delete, Plan, SetFinalizer
 from memory_operator.resources.cnpg import DatabaseObject
 from memory_operator.resources.common import Images
 from memory_recall.hnsw.definition import IndexFacts
+from memory_recall.postgres.identity_sql import DatabaseIdentity
+from memory_recall.schema.claims_sql import TableClaim
 from memory_recall.schema.models_sql import RecordedModel
 from memory_recall.schema.revisions import HEAD_REVISION
 from memory_recall.status import NO_INDEX, DatabaseFacts, RowCounts
 from memory_recall.swap.state_sql import SwapRecord
 
 START = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
+SERVER = "7400000000000000001"
+IDENTITY = DatabaseIdentity(SERVER, "app")
+CLAIM = TableClaim(SERVER, "team", "mem", "u-1", "2026-01-01T11:00:00Z")
 PASSWORD = "s3cret-pa55word"
 MODEL = RecordedModel(1, "all-MiniLM-L6-v2", None, 384)
 NEXT_MODEL = RecordedModel(2, "bge-small-en-v1.5", None, 384)
@@ -52,10 +59,25 @@ FULL = replace(
     rows=RowCounts(total=100, embedded=90, pending=0, sensitive=10),
     index=VALID_INDEX,
 )
+CLUSTER = ClusterFacts(
+    "dbaas", "pg", phase=object_facts.HEALTHY_PHASE, uid="c-1", system_id=SERVER,
+    allowed_namespaces=frozenset({"team"}), application=ApplicationDatabase("app", "owner"),
+)  # fmt: skip
 
 
 def swap_record(stage: str, message: str = "") -> SwapRecord:
     return SwapRecord(1, stage, MODEL, NEXT_MODEL, None, message, START, START, None)
+
+
+def known(facts: Any) -> Any:
+    """Facts of a test that is about something else: the server is the Cluster's, a migrated table is this object's."""
+    if isinstance(facts, ClusterFacts) and not facts.system_id:
+        return replace(
+            facts, system_id=SERVER, allowed_namespaces=CLUSTER.allowed_namespaces, application=CLUSTER.application
+        )
+    if isinstance(facts, DatabaseFacts) and facts.identity is None:
+        return replace(facts, identity=IDENTITY, claim=CLAIM if facts.schema_current else facts.claim)
+    return facts
 
 
 def deep_update(base: Manifest, changes: Manifest) -> Manifest:
@@ -73,6 +95,7 @@ class World:
     images: Images = field(default_factory=lambda: Images(operator="op:1", embedder="emb:1"))
     now: datetime = START
     intervals: RequeueIntervals = field(default_factory=lambda: RequeueIntervals(settled=30.0))
+    permitted: Permitted = field(default_factory=lambda: Permitted(external_hosts=("e", ".ml.svc")))
 
     def manifest(self, **spec: Any) -> Manifest:
         base = {
@@ -87,24 +110,29 @@ class World:
         return {
             "apiVersion": "memory-index.dev/v1alpha1",
             "kind": "MemoryIndex",
-            "metadata": {"name": "mem", "namespace": "team", "uid": "u-1", "generation": 1, "finalizers": [FINALIZER]},
+            "metadata": {
+                "name": "mem", "namespace": "team", "uid": "u-1", "creationTimestamp": "2026-01-01T11:00:00Z",
+                "generation": 1, "finalizers": [FINALIZER],
+            },
             "spec": deep_update(base, spec),
-            "status": {"conditions": [{"type": "Ready", "status": "Unknown"}]},
-        }
+            "status": {
+                "conditions": [{"type": "Ready", "status": "Unknown"}],
+                "database": {"systemIdentifier": SERVER},
+            },
+        }  # fmt: skip
 
     def index(self, **spec: Any) -> MemoryIndex:
         return parse(self.manifest(**spec))
 
     def observed(self, **facts: Any) -> Observed:
-        base = Observed(
-            credentials=Credentials(user="owner", database="app"),
-            cluster=ClusterFacts("dbaas", "pg", phase=object_facts.HEALTHY_PHASE),
-            database=FULL,
-        )
-        return replace(base, **facts)
+        base = {"credentials": Credentials("app"), "cluster": CLUSTER, "database": FULL}
+        return Observed(**{name: known(value) for name, value in {**base, **facts}.items()})
 
     def decide(self, index: MemoryIndex | None = None, **facts: Any) -> Plan:
-        return reconcile(index or self.index(), self.observed(**facts), self.images, self.now, self.intervals)
+        return reconcile(
+            index or self.index(), self.observed(**facts), self.images, self.now, self.intervals,
+            permitted=self.permitted,
+        )  # fmt: skip
 
     def settled(self, **spec: Any) -> tuple[MemoryIndex, Observed, Plan]:
         """A settled index, the facts about it, and its last plan."""
@@ -148,9 +176,7 @@ class Cluster:
     def reconcile(self) -> Plan:
         """Reconcile once and execute the plan, three seconds after the last time."""
         self.world.now += timedelta(seconds=3)
-        plan = acknowledge(self.index, self.world.now) or reconcile(
-            self.index, self.observe(), self.world.images, self.world.now, self.world.intervals
-        )
+        plan = acknowledge(self.index, self.world.now) or self.world.decide(self.index, **vars(self.observe()))
         for action in plan.actions:
             self._execute(action)
         if plan.status is not None and plan.status != self.manifest.get("status"):

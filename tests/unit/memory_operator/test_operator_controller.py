@@ -1,16 +1,15 @@
 """The controller over plain data: what is written, when nothing is written, and the effects of failures."""
 
 import base64
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
-import httpx
 import pytest
 from structlog.testing import capture_logs
 
 from memory_operator.api.reasons import Reason
 from memory_operator.clients.embedder import EmbedderProbe
+from memory_operator.clients.http import Answer
 from memory_operator.clients.kube import KindMissingError, KubeError
 from memory_operator.controller.controller import MAX_OBSERVE_DUTY_CYCLE, Controller, log_fields
 from memory_operator.controller.metrics import Metrics
@@ -18,9 +17,16 @@ from memory_operator.controller.observe import Observer
 from memory_operator.controller.queue import WorkQueue
 from memory_operator.reconcile.facts import Problem
 from memory_recall.status import NO_INDEX, DatabaseFacts, RowCounts
-from tests.unit.memory_operator.conftest import EMPTY, FULL, World
+from tests.unit.memory_operator.conftest import EMPTY, FULL, SERVER, World, known
 
 KEY = ("team", "mem")
+CLUSTER_OBJECT = {
+    "metadata": {"uid": "c-1", "annotations": {"memory-index.dev/allowed-namespaces": "team"}},
+    "spec": {"bootstrap": {"initdb": {"database": "app", "owner": "owner"}}},
+    "status": {
+        "phase": "Cluster in healthy state", "currentPrimary": "pg-1", "targetPrimary": "pg-1", "systemID": SERVER,
+    },
+}  # fmt: skip
 PASSWORD = "s3cret-pa55word"
 DSN = f"postgresql://owner:{PASSWORD}@pg-rw.dbaas:5432/app"
 
@@ -73,22 +79,23 @@ class Api:
 class Bench:
     """A controller with a fake API, database and clock."""
 
-    def __init__(self, world: World, http: httpx.AsyncClient) -> None:
+    def __init__(self, world: World) -> None:
         self.api = Api(world.manifest())
         self.database: DatabaseFacts | Problem = EMPTY
         self.dsns: list[str] = []
+        self.urls: list[str] = []
         self.metrics = Metrics()
         self.queue = WorkQueue(lambda: 0.0)
         self.elapsed = self.reconcile_seconds = 0.0
-        self.put("Secret", "team", "dsn", {"data": {"uri": base64.b64encode(DSN.encode()).decode()}})
-        status = {"phase": "Cluster in healthy state", "currentPrimary": "pg-1", "targetPrimary": "pg-1"}
-        self.put("Cluster", "dbaas", "pg", {"status": status})
+        self.put_dsn(DSN)
+        self.put("Cluster", "dbaas", "pg", CLUSTER_OBJECT)
         self.controller = Controller(
             kube=self.api,  # type: ignore[arg-type]
-            observer=Observer(self.api, self.inspect, EmbedderProbe(http)),  # type: ignore[arg-type]
+            observer=Observer(self.api, self.inspect, EmbedderProbe(self.answer, world.permitted)),  # type: ignore[arg-type]
             queue=self.queue,
             images=world.images,
             intervals=world.intervals,
+            permitted=world.permitted,
             metrics=self.metrics,
             clock=lambda: world.now,
             timer=self.time,
@@ -100,11 +107,21 @@ class Bench:
         return self.elapsed
 
     def put(self, kind: str, namespace: str, name: str, item: dict[str, Any]) -> None:
-        self.api.objects[kind, namespace, name] = {"metadata": {"namespace": namespace, "name": name}, **item}
+        meta = {"namespace": namespace, "name": name, **item.get("metadata", {})}
+        self.api.objects[kind, namespace, name] = {**item, "metadata": meta}
+
+    def put_dsn(self, dsn: str, **labels: str) -> None:
+        meta = {"namespace": "team", "name": "dsn", "labels": labels or {"memory-index.dev/allow": "dsn"}}
+        data = {"uri": base64.b64encode(dsn.encode()).decode()}
+        self.api.objects["Secret", "team", "dsn"] = {"metadata": meta, "data": data}
 
     async def inspect(self, dsn: str, _table: str) -> DatabaseFacts | Problem:
         self.dsns.append(dsn)
-        return self.database
+        return known(self.database)
+
+    async def answer(self, url: str, _headers: Any) -> Answer:
+        self.urls.append(url)
+        return Answer(503, b"")
 
     async def reconcile(self, times: int = 1) -> None:
         for _ in range(times):
@@ -115,10 +132,8 @@ class Bench:
 
 
 @pytest.fixture
-async def bench(world: World) -> AsyncIterator[Bench]:
-    transport = httpx.MockTransport(lambda _: httpx.Response(503))
-    async with httpx.AsyncClient(transport=transport) as http:
-        yield Bench(world, http)
+async def bench(world: World) -> Bench:
+    return Bench(world)
 
 
 async def test_a_reconcile_writes_objects_first_and_the_status_last(bench: Bench) -> None:
@@ -154,7 +169,7 @@ async def test_a_slow_reconcile_is_requeued_later(bench: Bench) -> None:
 async def test_the_secret_is_read_anew_at_every_reconcile(bench: Bench) -> None:
     await bench.reconcile()
     rotated = DSN.replace(PASSWORD, "rotated")
-    bench.put("Secret", "team", "dsn", {"data": {"uri": base64.b64encode(rotated.encode()).decode()}})
+    bench.put_dsn(rotated)
     await bench.reconcile()
     assert bench.dsns == [DSN, rotated]
 

@@ -24,6 +24,10 @@ MIGRATED = replace(FULL, rows=RowCounts(total=10, pending=10), index=NO_INDEX)
 AHEAD = replace(MIGRATED, schema_revision="9999")
 HOSTED = replace(MIGRATED, active_model=replace(MODEL, name="voyage-3.5"))
 NO_EXTENSION = EMPTY
+OURS = {
+    "app.kubernetes.io/managed-by": "memory-operator",
+    "memory-index.dev/name": "mem", "memory-index.dev/namespace": "team",
+}  # fmt: skip
 STARTING = DeploymentFacts(replicas=1, ready=0, current=True)
 
 
@@ -193,7 +197,7 @@ def test_the_message_of_cloudnativepg_about_our_object_is_reported(
 ) -> None:
     ours = replace(
         database_object,
-        labels={"app.kubernetes.io/managed-by": "memory-operator"}, applied=False, message="no such role",
+        labels=OURS, applied=False, message="no such role",
         extensions=({"name": "vector", "ensure": "present"},),
     )  # fmt: skip
     plan = world.decide(database=NO_EXTENSION, database_objects=(ours,))
@@ -205,26 +209,20 @@ def test_our_entry_is_added_to_an_object_of_ours_beside_the_other_entries(
     world: World, database_object: DatabaseObject
 ) -> None:
     ours = replace(
-        database_object, owner="alice", labels={"app.kubernetes.io/managed-by": "memory-operator", "other.io/x": "1"},
+        database_object, owner="alice", labels={**OURS, "other.io/x": "1"},
         extensions=({"name": "pg_trgm", "ensure": "present"},),
     )  # fmt: skip
     plan = world.decide(database=NO_EXTENSION, database_objects=(ours,))
     applied = next(a.manifest for a in plan.actions if isinstance(a, Apply) and a.manifest["kind"] == "Database")
     assert [entry["name"] for entry in applied["spec"]["extensions"]] == ["pg_trgm", "vector"]
     assert applied["spec"]["owner"] == "alice"
-    assert applied["metadata"]["labels"] == {"app.kubernetes.io/managed-by": "memory-operator"}
+    assert applied["metadata"]["labels"] == OURS
 
 
 def test_an_old_extension_is_updated_where_the_image_has_a_newer_one(world: World) -> None:
     plan = world.decide(database=replace(NO_EXTENSION, extension_version="0.8.1"))
     applied = next(a.manifest for a in plan.actions if isinstance(a, Apply) and a.manifest["kind"] == "Database")
     assert applied["spec"]["extensions"] == [{"name": "vector", "ensure": "present", "version": "0.8.7"}]
-
-
-def test_the_database_object_names_the_present_owner_of_the_database(world: World) -> None:
-    plan = world.decide(database=replace(NO_EXTENSION, database_owner="dba"))
-    applied = next(a.manifest for a in plan.actions if isinstance(a, Apply) and a.manifest["kind"] == "Database")
-    assert applied["spec"]["owner"] == "dba"
 
 
 def test_a_fallback_to_the_cpu_is_reported(world: World) -> None:

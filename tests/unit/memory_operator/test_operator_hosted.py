@@ -95,7 +95,9 @@ class Kube:
     async def get(self, _kind: str, _namespace: str, name: str) -> Any:
         if self.data is None or name != "voyage":
             return None
-        return {"data": {key: base64.b64encode(value.encode()).decode() for key, value in self.data.items()}}
+        labels = {"memory-index.dev/allow": "api-key"}
+        data = {key: base64.b64encode(value.encode()).decode() for key, value in self.data.items()}
+        return {"metadata": {"name": name, "labels": labels}, "data": data}
 
 
 class Probe:

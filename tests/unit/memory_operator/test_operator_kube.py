@@ -2,13 +2,17 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import httpx2
 import pytest
 from lightkube import AsyncClient, KubeConfig
 from lightkube.config import models
 
-from memory_operator.clients.kube import KindMissingError, Kube, KubeError
+from memory_operator.api.reasons import Reason
+from memory_operator.clients.kube import KindMissingError, Kube, KubeError, NameTakenError
+from memory_operator.resources import cnpg
+from tests.unit.memory_operator.conftest import World
 
 
 def answering(answer: httpx2.Response | httpx2.HTTPError) -> Kube:
@@ -58,11 +62,107 @@ async def test_an_unreachable_server_is_reported_without_its_address() -> None:
 
 async def test_only_a_write_that_cannot_succeed_later_counts_as_refused() -> None:
     manifest = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "a", "namespace": "team"}}
+    refusing, busying = Server(None), Server(None)
+    refusing.answer, busying.answer = status(403, "forbidden"), status(429, "too many requests")
     with pytest.raises(KubeError) as refused:
-        await answering(status(403, "forbidden")).apply(manifest)
+        await refusing.kube.apply(manifest)
     with pytest.raises(KubeError) as busy:
-        await answering(status(429, "too many requests")).apply(manifest)
+        await busying.kube.apply(manifest)
     assert (refused.value.refused, busy.value.refused) == (True, False)
+
+
+def live_object(kind: str, **metadata: Any) -> dict[str, Any]:
+    return {"kind": kind, "metadata": {"name": "mem-embedder", "namespace": "team", **metadata}}
+
+
+OWNER = {"apiVersion": "memory-index.dev/v1alpha1", "kind": "MemoryIndex", "name": "mem", "controller": True}
+FOREIGN: dict[str, dict[str, Any]] = {
+    "nobody's": {},
+    "another controller's": {"ownerReferences": [{**OWNER, "kind": "Application", "uid": "u-9"}]},
+    "another index's": {"ownerReferences": [{**OWNER, "name": "other", "uid": "u-9"}]},
+    "owned, not controlled": {"ownerReferences": [{**OWNER, "controller": False, "uid": "u-1"}]},
+    "with our labels alone": {"labels": {"app.kubernetes.io/managed-by": "memory-operator"}},
+}
+
+
+class Server:
+    """An API server that holds one object and counts the patches."""
+
+    def __init__(self, live: dict[str, Any] | None) -> None:
+        self.live = live
+        self.answer = httpx2.Response(200, json={"metadata": {}})
+        self.patches = 0
+        config = KubeConfig.from_one(cluster=models.Cluster(server="http://api.test"), user=models.User(token="none"))
+        transport = httpx2.MockTransport(self.handle)
+        client = AsyncClient(config, field_manager="test", trust_env=False, transport=transport)
+        self.kube = Kube(client, lambda *_: None)
+
+    def handle(self, request: httpx2.Request) -> httpx2.Response:
+        if request.method == "PATCH":
+            self.patches += 1
+            return self.answer
+        return httpx2.Response(200, json=self.live) if self.live else status(404, "not found")
+
+
+@pytest.mark.parametrize("kind", ["Service", "Deployment", "NetworkPolicy", "Job"])
+@pytest.mark.parametrize("theirs", FOREIGN.values(), ids=FOREIGN)
+async def test_an_object_that_is_not_ours_is_never_written(kind: str, theirs: dict[str, Any]) -> None:
+    server = Server(live_object(kind, **theirs))
+    with pytest.raises(NameTakenError) as caught:
+        await server.kube.apply(live_object(kind, ownerReferences=[{**OWNER, "uid": "u-1"}]))
+    assert server.patches == 0
+    assert caught.value.reason is Reason.NAME_TAKEN
+    assert caught.value.refused
+    assert f"{kind} team/mem-embedder" in caught.value.text
+
+
+@pytest.mark.parametrize("live", [None, live_object("Service", ownerReferences=[{**OWNER, "uid": "u-1"}])])
+async def test_an_object_of_ours_is_written(live: dict[str, Any] | None) -> None:
+    server = Server(live)
+    await server.kube.apply(live_object("Service", ownerReferences=[{**OWNER, "uid": "u-1"}]))
+    assert server.patches == 1
+
+
+async def test_a_child_of_the_former_object_of_our_name_is_waited_for() -> None:
+    server = Server(live_object("Service", ownerReferences=[{**OWNER, "uid": "u-0"}]))
+    with pytest.raises(NameTakenError) as caught:
+        await server.kube.apply(live_object("Service", ownerReferences=[{**OWNER, "uid": "u-1"}]))
+    assert not caught.value.refused, "Kubernetes is about to delete it"
+    assert server.patches == 0
+
+
+def database_manifest(world: World, **metadata: Any) -> dict[str, Any]:
+    manifest = cnpg.new_database_object(world.index(), cluster=("dbaas", "pg"), owner="owner", version=None)
+    return {**manifest, "metadata": {**manifest["metadata"], **metadata}}
+
+
+@pytest.mark.parametrize(
+    "theirs",
+    [
+        {"labels": {"app.kubernetes.io/managed-by": "memory-operator"}},
+        {"labels": {"memory-index.dev/name": "mem", "memory-index.dev/namespace": "other"}},
+        {"annotations": {"memory-index.dev/uid": "u-9"}},
+    ],
+)
+async def test_a_database_object_of_another_index_is_never_written(world: World, theirs: dict[str, Any]) -> None:
+    server = Server(database_manifest(world, **theirs))
+    with pytest.raises(NameTakenError):
+        await server.kube.apply(database_manifest(world))
+    assert server.patches == 0
+
+
+async def test_a_database_object_of_an_earlier_release_is_adopted(world: World) -> None:
+    """It has both labels and no uid yet."""
+    server = Server(database_manifest(world, annotations={}))
+    await server.kube.apply(database_manifest(world))
+    assert server.patches == 1
+
+
+def test_names_of_database_objects_do_not_collide(world: World) -> None:
+    def name(namespace: str, index: str) -> str:
+        return cnpg.object_name(world.index().model_copy(update={"namespace": namespace, "name": index}))
+
+    assert name("a-b", "c") != name("a", "b-c")
 
 
 def test_an_error_passes_through_a_context_manager_unchanged() -> None:

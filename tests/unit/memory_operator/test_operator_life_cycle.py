@@ -10,6 +10,8 @@ from memory_operator.resources.common import Images
 from memory_recall.status import NO_INDEX, RowCounts
 from tests.unit.memory_operator.conftest import EMPTY, VALID_INDEX, Cluster, World
 
+DATABASE_OBJECT = "team-mem-df401719"
+
 
 def test_a_new_object_gets_the_finalizer_and_status_unknown_before_anything_else(cluster: Cluster) -> None:
     plan = cluster.reconcile()
@@ -22,7 +24,7 @@ def test_a_new_object_gets_the_finalizer_and_status_unknown_before_anything_else
 def test_the_steps_follow_each_other_until_ready(cluster: Cluster) -> None:
     cluster.reconcile()
     cluster.reconcile()
-    assert list(cluster.cnpg) == ["team-mem"]
+    assert list(cluster.cnpg) == [DATABASE_OBJECT]
     assert cluster.replicas("mem-embedder") == 1, "the model loads while the extension is installed"
     assert cluster.condition("ExtensionReady")["reason"] == "Installing"
     cluster.change(extension_version="0.8.7")
@@ -244,12 +246,12 @@ def test_a_restart_at_any_phase_starts_nothing_twice(cluster: Cluster) -> None:
 def test_an_extension_dropped_by_hand_is_requested_again(cluster: Cluster) -> None:
     cluster.until_ready()
     cluster.jobs.clear()
-    item = cluster.cnpg["team-mem"]
+    item = cluster.cnpg[DATABASE_OBJECT]
     item["status"] = {"applied": True, "observedGeneration": 1}
     before = item["spec"]["extensions"]
     cluster.change(extension_version=None, embedding_dimensions=None, schema_differences="no vectors", index=NO_INDEX)
     cluster.reconcile()
-    after = cluster.cnpg["team-mem"]["spec"]["extensions"]
+    after = cluster.cnpg[DATABASE_OBJECT]["spec"]["extensions"]
     assert after != before, "CloudNativePG acts only when its object changes"
     assert cluster.running() == []
     cluster.change(extension_version="0.8.7")

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from memory_operator.app import WORKERS
 from memory_operator.controller.handlers import EventRouter
 from memory_operator.controller.history import Backoff, ObjectHistory, RateTracker
-from memory_operator.controller.queue import WorkQueue
+from memory_operator.controller.queue import NAMESPACE_LIMIT, WorkQueue
 from memory_operator.reconcile.facts import Recommendation
 
 A, B = ("team", "a"), ("team", "b")
@@ -45,6 +46,23 @@ async def test_the_key_that_is_due_for_longest_comes_first(queue: WorkQueue, clo
     queue.schedule(A, 9)
     clock.seconds += 10
     assert [await queue.take(), await queue.take()] == [B, A]
+
+
+async def test_objects_of_one_namespace_leave_a_worker_for_the_others(queue: WorkQueue) -> None:
+    slow = [("hostile", str(number)) for number in range(6)]
+    for key in slow:
+        queue.schedule(key)
+    queue.schedule(A, 0)
+    taken = [await queue.take() for _ in range(NAMESPACE_LIMIT)]
+    assert NAMESPACE_LIMIT < WORKERS
+    assert {namespace for namespace, _ in taken} == {"hostile"}
+    assert await queue.take() == A
+    waiting = asyncio.create_task(queue.take())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    queue.done(taken[0])
+    assert (await waiting)[0] == "hostile"
 
 
 async def test_a_taken_key_is_taken_again_only_after_it_was_returned(queue: WorkQueue) -> None:

@@ -137,7 +137,7 @@ def test_only_the_migration_gets_the_decision_about_existing_vectors(
     index = world.index(database={"existingVectors": decision})
     job, sync = workers.migrate_job(index, world.images, 0), workers.sync_deployment(index, world.images, replicas=1)
     migration, others = (pod_spec(item)["containers"][0]["command"] for item in (job, sync))
-    assert migration == ["memory", "migrate", *(["--existing-vectors", variable] if variable else []), "--json"]
+    assert migration[2:4] == (["--existing-vectors", variable] if variable else ["--claim", migration[3]])
     assert "--existing-vectors" not in others
 
 
@@ -207,6 +207,43 @@ def test_a_change_of_the_desired_state_is_drift(world: World, change: Callable[[
     wanted = embedder.deployment(world.index(), world.images, replicas=1)
     live = defaulted(wanted)
     change(live)
+    assert drifted(wanted, live)
+
+
+POLICY_CHANGES: dict[str, Callable[[Any], Any]] = {
+    "egress opened": lambda p: p["spec"].update(egress=[{}]),
+    "another caller": lambda p: p["spec"]["ingress"].append({}),
+    "a narrowed selector": lambda p: p["spec"]["podSelector"]["matchLabels"].update(x="y"),
+    "another port": lambda p: p["spec"]["ingress"][0]["ports"].append({"port": 22, "protocol": "TCP"}),
+    "egress not restricted": lambda p: p["spec"].update(policyTypes=["Ingress"]),
+    "fewer callers": lambda p: p["spec"]["ingress"][0].pop("from"),
+}
+
+
+@pytest.mark.parametrize("change", POLICY_CHANGES.values(), ids=POLICY_CHANGES)
+def test_every_change_of_a_network_policys_rules_is_drift(world: World, change: Callable[[Any], Any]) -> None:
+    wanted = embedder.network_policy(world.index())
+    live = defaulted(wanted)
+    assert not drifted(wanted, live)
+    change(live)
+    assert drifted(wanted, live)
+
+
+def test_a_label_added_to_a_services_selector_is_drift(world: World) -> None:
+    wanted = embedder.service(world.index())
+    live = defaulted(wanted)
+    live["spec"] |= {"clusterIP": "10.0.0.1", "sessionAffinity": "None"}
+    assert not drifted(wanted, live)
+    live["spec"]["selector"]["evil"] = "yes"
+    assert drifted(wanted, live)
+
+
+def test_an_empty_desired_value_is_not_contained_in_a_full_one(world: World) -> None:
+    wanted = embedder.deployment(world.index(), world.images, replicas=1)
+    wanted["spec"]["template"]["spec"]["tolerations"] = []
+    live = defaulted(wanted)
+    assert not drifted(wanted, live)
+    pod_spec(live)["tolerations"] = [{"operator": "Exists"}]
     assert drifted(wanted, live)
 
 

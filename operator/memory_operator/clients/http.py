@@ -1,0 +1,127 @@
+"""Requests to servers that the operator does not trust: embedders that an author named, and pods of an author's image.
+
+A hostile server can cost little: a request has a total time limit, however slowly the answer comes; an answer is read
+to a size limit and never decompressed; redirects are not followed. Whether an address may be connected to is decided
+at the socket, when names have been resolved, so that no name can lead to the node, its metadata service or the API
+server.
+"""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+
+TIMEOUT_SECONDS = 5.0
+MOST_BYTES = 1024 * 1024
+_CHUNK = 64 * 1024
+_NAT64 = IPv6Network("64:ff9b::/96")  # an IPv4 address in the last 32 bits, to which a gateway connects
+
+Permits = Callable[[str], bool]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An HTTP answer."""
+
+    code: int
+    body: bytes
+
+
+class NoAnswerError(Exception):
+    """There was no usable answer; the text says why, in words of ours alone."""
+
+
+class _ForbiddenAddressError(OSError):
+    """Raised at the socket; one text for every address, so that the library passes it on as it is."""
+
+    def __init__(self) -> None:
+        super().__init__("this address may not be connected to")
+
+
+class HttpClient:
+    """Sends GET requests."""
+
+    def __init__(self, session: aiohttp.ClientSession) -> None:
+        self._session = session
+
+    async def get(self, url: str, headers: Mapping[str, str]) -> Answer:
+        """Return the answer.
+
+        Raises:
+            NoAnswerError: there is none within the limits of time and size, or the address may not be connected to.
+        """
+        try:
+            async with self._session.get(
+                url, headers={**headers, "Accept-Encoding": "identity"}, allow_redirects=False
+            ) as response:
+                return Answer(response.status, await _body(response))
+        except TimeoutError:
+            raise NoAnswerError(f"it took longer than {TIMEOUT_SECONDS:g} s") from None
+        except aiohttp.ClientConnectorError as error:
+            forbidden = isinstance(error.os_error, _ForbiddenAddressError)
+            why = "its address is one that the operator does not connect to" if forbidden else type(error).__name__
+            raise NoAnswerError(why) from None
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise NoAnswerError(type(error).__name__) from None
+
+
+@asynccontextmanager
+async def opened(permits: Permits) -> AsyncIterator[HttpClient]:
+    """Open a client that connects to permitted addresses only."""
+    connector = aiohttp.TCPConnector(socket_factory=partial(_socket, permits))
+    async with aiohttp.ClientSession(
+        connector=connector,
+        timeout=aiohttp.ClientTimeout(total=TIMEOUT_SECONDS),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        auto_decompress=False,
+    ) as session:
+        yield HttpClient(session)
+
+
+def is_public(address: str, *, api_server: frozenset[str] = frozenset()) -> bool:
+    """Return whether an address is neither the node's own, nor its network link's, nor the API server's."""
+    found = _translated(ip_address(address.partition("%")[0]))
+    special = found.is_link_local or found.is_loopback or found.is_unspecified or found.is_multicast
+    return not special and str(found) not in api_server
+
+
+async def addresses_of(url: str) -> frozenset[str]:
+    """Return the addresses of a URL's host; none where its name cannot be resolved."""
+    host = urlsplit(url).hostname
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except OSError:
+        return frozenset()
+    return frozenset(str(_translated(ip_address(str(item[4][0]).partition("%")[0]))) for item in found)
+
+
+def _translated(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
+    """Return the IPv4 address that a mapped or translated IPv6 address stands for."""
+    if isinstance(address, IPv4Address):
+        return address
+    if address.ipv4_mapped:
+        return address.ipv4_mapped
+    return IPv4Address(int(address) & 0xFFFFFFFF) if address in _NAT64 else address
+
+
+def _socket(permits: Permits, info: tuple[Any, Any, int, str, tuple[Any, ...]]) -> socket.socket:
+    family, kind, protocol, _, target = info
+    if not permits(str(target[0])):
+        raise _ForbiddenAddressError
+    return socket.socket(family=family, type=kind, proto=protocol)
+
+
+async def _body(response: aiohttp.ClientResponse) -> bytes:
+    found = bytearray()
+    async for chunk in response.content.iter_chunked(_CHUNK):
+        found += chunk
+        if len(found) > MOST_BYTES:
+            raise NoAnswerError(f"its answer is longer than {MOST_BYTES // 1024} KiB")
+    return bytes(found)

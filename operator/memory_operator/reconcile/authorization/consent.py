@@ -1,0 +1,75 @@
+"""Decide whether the owners of a Cluster and of a Secret consent to their use.
+
+Whoever may create a MemoryIndex need not be allowed to read a Secret or to change another team's databases, which the
+operator may. So a Cluster in another namespace names the namespaces that it allows, and a Secret says what it may
+become. Only somebody who may change the Cluster or the Secret can say so.
+
+A Secret that CloudNativePG wrote for the application user of the object's own Cluster needs no label. It is recognised
+by the Cluster's uid in its owner reference, which can be forged only by somebody who may write Secrets there anyway.
+"""
+
+from typing import Any, Literal
+
+from memory_operator.api.conditions import Verdict
+from memory_operator.api.reasons import Reason
+from memory_operator.api.spec import Manifest, MemoryIndex
+from memory_operator.reconcile.facts import ClusterFacts, Observed, Problem
+from memory_operator.reconcile.plan import failed_step
+
+ANNOTATION_ALLOWED_NAMESPACES = "memory-index.dev/allowed-namespaces"
+LABEL_ALLOW = "memory-index.dev/allow"
+SecretUse = Literal["dsn", "api-key"]
+_USER_TYPE = "cnpg.io/userType"
+
+
+def allowed_namespaces(annotations: dict[str, Any]) -> frozenset[str]:
+    """Parse the namespaces that a Cluster allows; there is no wildcard."""
+    names = str(annotations.get(ANNOTATION_ALLOWED_NAMESPACES, "")).split(",")
+    return frozenset(name.strip() for name in names) - {""}
+
+
+def check_cluster(index: MemoryIndex, cluster: ClusterFacts) -> Problem | None:
+    """Return why the Cluster must not be used, or None where it is in the object's namespace or allows that."""
+    if index.namespace in {cluster.namespace, *cluster.allowed_namespaces}:
+        return None
+    present = "PRESENT_NAMES," if cluster.allowed_namespaces else ""  # the names of other teams are not for this status
+    line = (
+        f"kubectl -n {cluster.namespace} annotate cluster.postgresql.cnpg.io {cluster.name} --overwrite "
+        f"{ANNOTATION_ALLOWED_NAMESPACES}={present}{index.namespace}"
+    )
+    message = f"{cluster} does not allow MemoryIndex objects of namespace {index.namespace}; this line does: `{line}`."
+    return Problem(Reason.CONSENT_MISSING, message)
+
+
+def check_secret(
+    index: MemoryIndex, secret: Manifest | None, use: SecretUse, *, cluster: ClusterFacts | None = None
+) -> Problem | None:
+    """Return why the Secret must not be put to this use, or None where it may be or does not exist.
+
+    `cluster` is the object's own Cluster, whose application user's Secret may be a connection URI without a label.
+    """
+    if secret is None:
+        return None
+    meta = secret["metadata"]
+    given = meta.get("labels") or {}
+    is_own = use == "dsn" and cluster is not None and _is_of_application_user(meta, given, cluster)
+    if given.get(LABEL_ALLOW) == use or is_own:
+        return None
+    overwrite = "--overwrite " if LABEL_ALLOW in given else ""
+    line = f"kubectl -n {index.namespace} label secret {meta['name']} {overwrite}{LABEL_ALLOW}={use}"
+    becomes = "a connection URI" if use == "dsn" else "an API key"
+    message = f"Secret {index.namespace}/{meta['name']} may not be used as {becomes}; this line allows it: `{line}`."
+    return Problem(Reason.CONSENT_MISSING, message)
+
+
+def missing_consent(observed: Observed) -> Verdict | None:
+    """Return the first consent that is missing, or None where none is."""
+    found = (observed.cluster, observed.credentials, observed.external)
+    missing = (one for one in found if isinstance(one, Problem) and one.reason is Reason.CONSENT_MISSING)
+    return next((failed_step(problem).verdict for problem in missing), None)
+
+
+def _is_of_application_user(meta: Manifest, labels: dict[str, Any], cluster: ClusterFacts) -> bool:
+    owners = meta.get("ownerReferences") or ()
+    owned = any(owner.get("controller") and owner.get("uid") == cluster.uid for owner in owners)
+    return bool(owned and cluster.uid and meta["namespace"] == cluster.namespace and labels.get(_USER_TYPE) == "app")

@@ -1,0 +1,108 @@
+"""Decide whether the author of an object may choose what it asks for beyond its own namespace.
+
+An image, a runtime class, a priority class, an annotation that another controller acts on, and the host that all texts
+are sent to reach further than the right to create a MemoryIndex. Whoever installs the operator lists what authors may
+choose; nothing is permitted that is not listed. The operator's own images and hosts in the object's own namespace need
+no permission.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from memory_operator.api.conditions import Verdict
+from memory_operator.api.reasons import Reason
+from memory_operator.api.spec import MemoryIndex
+from memory_operator.resources.common import Images
+
+
+@dataclass(frozen=True)
+class Permitted:
+    """What authors may choose; a host that begins with a dot stands for every name below it."""
+
+    image_prefixes: tuple[str, ...] = ()
+    priority_classes: tuple[str, ...] = ()
+    runtime_classes: tuple[str, ...] = ()
+    pod_annotation_prefixes: tuple[str, ...] = ()
+    external_hosts: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return json.dumps({name: value for name, value in asdict(self).items() if value})
+
+
+class _Choice(NamedTuple):
+    """A field of the specification with its value, whether that is permitted, and the chart value that permits it."""
+
+    field: str
+    value: str
+    permitted: bool
+    chart_value: str
+
+
+def check_permissions(index: MemoryIndex, images: Images, permitted: Permitted) -> Verdict | None:
+    """Return the first choice that is not permitted, or None where all are."""
+    external = index.spec.embedder.external
+    if external and external.api_key and not _keeps_a_key_secret(external.url):
+        message = "spec.embedder.external.apiKey would be sent unencrypted to a host outside the cluster."
+        return Verdict.no(Reason.INVALID_SPEC, message, "Use an https:// URL in spec.embedder.external.url.")
+    refused = next((choice for choice in _choices(index, images, permitted) if not choice.permitted), None)
+    if refused is None:
+        return None
+    return Verdict.no(
+        Reason.NOT_PERMITTED,
+        f"{refused.field} is {refused.value}, which the operator does not permit.",
+        f"Choose another, or have it added to {refused.chart_value} of the operator's chart.",
+    )
+
+
+def is_host_permitted(index: MemoryIndex, host: str, permitted: Permitted) -> bool:
+    """Return whether texts may be sent to a host: one of the object's own namespace, or one that is listed."""
+    own = tuple(f".{index.namespace}.{suffix}" for suffix in ("svc", "svc.cluster.local"))
+    listed = tuple(name.lower() for name in permitted.external_hosts)
+    return host in listed or host.endswith((*own, *(name for name in listed if name.startswith("."))))
+
+
+def _choices(index: MemoryIndex, images: Images, permitted: Permitted) -> Iterator[_Choice]:
+    embedder, source = index.spec.embedder, index.spec.embedding.source
+    named = {
+        "spec.embedder.image": embedder.image,
+        "spec.embedding.source.image.reference": source.image.reference if source and source.image else None,
+    }
+    for field, image in named.items():
+        if image:
+            allowed = image in {images.operator, images.embedder} or _has_prefix(image, permitted.image_prefixes)
+            yield _Choice(field, image, allowed, "permitted.imagePrefixes")
+    priority, runtime = embedder.priority_class_name, embedder.runtime_class_name
+    if priority:
+        allowed = priority in permitted.priority_classes
+        yield _Choice("spec.embedder.priorityClassName", priority, allowed, "permitted.priorityClasses")
+    if runtime:
+        allowed = runtime in permitted.runtime_classes
+        yield _Choice("spec.embedder.runtimeClassName", runtime, allowed, "permitted.runtimeClasses")
+    for name in sorted(embedder.pod_annotations):
+        allowed = name.startswith(permitted.pod_annotation_prefixes)
+        yield _Choice("A key of spec.embedder.podAnnotations", name, allowed, "permitted.podAnnotationPrefixes")
+    if embedder.external:
+        host = embedder.external.host
+        allowed = is_host_permitted(index, host, permitted)
+        yield _Choice("The host of spec.embedder.external.url", host, allowed, "permitted.externalHosts")
+
+
+def _has_prefix(image: str, prefixes: tuple[str, ...]) -> bool:
+    """Return whether an image is below a prefix; a prefix ends where a part of the image's name ends."""
+    return any(
+        image == prefix or image.startswith(tuple(f"{prefix.rstrip('/')}{end}" for end in _ends(prefix)))
+        for prefix in prefixes
+    )
+
+
+def _ends(prefix: str) -> tuple[str, ...]:
+    """Return what may follow a prefix; after a registry alone a colon would begin another port."""
+    return ("/", ":", "@") if "/" in prefix.rstrip("/") else ("/",)
+
+
+def _keeps_a_key_secret(url: str) -> bool:
+    parts = urlsplit(url)
+    return parts.scheme == "https" or (parts.hostname or "").endswith((".svc", ".svc.cluster.local"))

@@ -1,0 +1,24 @@
+"""Decide whether an object is refused: nothing new is done for it then, and what runs for it is left as it is."""
+
+from memory_operator.api.conditions import Verdict
+from memory_operator.api.reasons import Reason
+from memory_operator.api.spec import MemoryIndex
+from memory_operator.reconcile.authorization.claims import check_claim
+from memory_operator.reconcile.authorization.consent import missing_consent
+from memory_operator.reconcile.authorization.permissions import Permitted, check_permissions
+from memory_operator.reconcile.facts import Observed
+from memory_operator.resources.common import Images
+
+_WRONG_DATABASE = {Reason.DATABASE_NAME_MISMATCH, Reason.DATABASE_IDENTITY_MISMATCH}
+
+
+def refusal(
+    index: MemoryIndex, observed: Observed, images: Images, permitted: Permitted, *, database: Verdict
+) -> Verdict | None:
+    """Return why nothing may be done for the object, or None where it may."""
+    return (
+        check_permissions(index, images, permitted)
+        or missing_consent(observed)
+        or (database if database.reason in _WRONG_DATABASE else None)
+        or check_claim(index, observed)
+    )

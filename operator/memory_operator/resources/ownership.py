@@ -1,0 +1,38 @@
+"""Whether an object that exists is ours: only then is it written or deleted.
+
+In the namespace of its MemoryIndex it is ours where that very MemoryIndex controls it, by uid. A CloudNativePG Database
+object may be in another namespace, where no owner reference reaches; it names its MemoryIndex by labels and annotation.
+"""
+
+from memory_operator.api.spec import Manifest
+from memory_operator.resources.common import ANNOTATION_INDEX_UID, LABEL_INDEX_NAME, LABEL_INDEX_NAMESPACE
+
+_MARKS = (LABEL_INDEX_NAME, LABEL_INDEX_NAMESPACE)
+
+
+def controller(item: Manifest) -> Manifest | None:
+    """Return the owner reference of an object's controller, or None where nothing controls it."""
+    owners = item["metadata"].get("ownerReferences") or ()
+    return next((owner for owner in owners if owner.get("controller")), None)
+
+
+def controller_uid(item: Manifest) -> str | None:
+    """Return the uid of an object's controller, or None where nothing controls it."""
+    found = controller(item)
+    return found["uid"] if found else None
+
+
+def is_ours(desired: Manifest, live: Manifest) -> bool:
+    """Return whether the existing object belongs to the same MemoryIndex as the desired one."""
+    if desired["kind"] != "Database":
+        return controller_uid(live) == controller_uid(desired)
+    wanted, found = desired["metadata"], live["metadata"]
+    labels, uid = found.get("labels") or {}, (found.get("annotations") or {}).get(ANNOTATION_INDEX_UID)
+    same_index = all(labels.get(mark) == wanted["labels"].get(mark) for mark in _MARKS)
+    return same_index and uid in {None, wanted["annotations"][ANNOTATION_INDEX_UID]}
+
+
+def is_former(desired: Manifest, live: Manifest) -> bool:
+    """Return whether the object belongs to a former MemoryIndex of the same name, with which it is being deleted."""
+    mine, other = controller(desired) or {}, controller(live) or {}
+    return bool(mine) and all(mine[key] == other.get(key) for key in ("apiVersion", "kind", "name"))

@@ -1,0 +1,170 @@
+"""What a hostile author has: a namespace, a server that answers badly, and objects that name what is not theirs.
+
+`snapshot` is everything of the victim that such an object could change; it is compared before and after.
+"""
+
+import copy
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from devcluster.cluster import Cluster
+from devcluster.demo import follow, objects
+from devcluster.install import OPERATOR_NAMESPACE
+from tests.e2e.tenants import DATABASES, KEY, SECRET, Tenant, manifest
+from tests.e2e.waiting import eventually
+
+SERVER = "hostile"
+SERVER_PORT = 8080
+ENDLESS, BOMB, RECORDING = "endless", "gzip", "recording"
+_OWNERS = "SELECT datname || ' ' || pg_get_userbyid(datdba) FROM pg_database ORDER BY datname"
+_CONTENTS = """
+SELECT json_build_object(
+    'rows', (SELECT count(*) FROM memories), 'vectors', (SELECT count(embedding) FROM memories),
+    'columns', (SELECT string_agg(attname, ' ' ORDER BY attnum) FROM pg_attribute
+                 WHERE attrelid = 'memories'::regclass AND attnum > 0 AND NOT attisdropped),
+    'relations', (SELECT string_agg(oid::regclass::text, ' ' ORDER BY oid) FROM pg_class
+                   WHERE relnamespace = 'public'::regnamespace),
+    'claim', obj_description('memory_index_state'::regclass))
+"""
+_PROGRAM = f"""
+import gzip, http.server
+packer, spaces = gzip.GzipFile, b" " * 1_000_000
+with open("/tmp/bomb", "wb") as file, gzip.GzipFile(fileobj=file, mode="wb") as packed:
+    packed.write(b'{{"data": [')
+    for _ in range(300):
+        packed.write(spaces)
+    packed.write(b"]}}")
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        key = "with a key" if self.headers.get("Authorization") else "without a key"
+        print(self.path, key, flush=True)
+        self.send_response(200)
+        if self.path.startswith("/{BOMB}"):
+            self.send_header("Content-Encoding", "gzip")
+        self.end_headers()
+        if self.path.startswith("/{BOMB}"):
+            self.wfile.write(open("/tmp/bomb", "rb").read())
+        while self.path.startswith("/{ENDLESS}"):
+            self.wfile.write(spaces)
+    def log_message(self, *arguments):
+        pass
+http.server.ThreadingHTTPServer(("", {SERVER_PORT}), Handler).serve_forever()
+"""
+
+
+def snapshot(victim: Tenant) -> dict[str, Any]:
+    """Read the owners of all databases, the contents of the victim's, and the objects of both namespaces."""
+    postgres = victim.postgres
+    return {
+        "owners": postgres.psql(_OWNERS),
+        "contents": victim.sql(" ".join(_CONTENTS.split())),
+        "databases": versions(victim.cluster, postgres.namespace, DATABASES),
+        "children": versions(victim.cluster, victim.name, "deployments,services,networkpolicies,secrets"),
+    }
+
+
+def versions(cluster: Cluster, namespace: str, kinds: str) -> dict[str, Any]:
+    """Return identity, owners and content of objects, without what controllers write to them."""
+    items = cluster.kubectl_json("-n", namespace, "get", kinds)["items"]
+    return {
+        f"{item['kind']}/{item['metadata']['name']}": [
+            item["metadata"]["uid"],
+            item["metadata"].get("ownerReferences"),
+            item.get("spec"),
+            item.get("data"),
+        ]
+        for item in items
+    }
+
+
+@dataclass(frozen=True)
+class Author:
+    """A namespace whose author may create MemoryIndex objects there, and nothing elsewhere."""
+
+    victim: Tenant
+    namespace: str
+
+    @property
+    def cluster(self) -> Cluster:
+        """The cluster that all tests share."""
+        return self.victim.cluster
+
+    def create(self) -> None:
+        """Create the namespace."""
+        self.cluster.apply(objects.namespace(self.namespace))
+
+    def remove(self) -> None:
+        """Delete the objects, which leave everything behind, and the namespace."""
+        for name in self.kubectl("get", "memoryindexes", "-o", "name").split():
+            self.kubectl("patch", name, "--type=merge", "--patch", '{"spec": {"deletionPolicy": "Retain"}}')
+        self.kubectl("delete", "memoryindexes", "--all", "--wait", "--timeout=60s")
+        self.cluster.kubectl("delete", "namespace", self.namespace, "--wait=false")
+
+    def kubectl(self, *arguments: str) -> str:
+        """Run kubectl in the namespace."""
+        return self.cluster.kubectl("-n", self.namespace, *arguments)
+
+    def write_dsn(self, dsn: str) -> None:
+        """Write a connection string to a Secret that may be used as one."""
+        self.cluster.apply(objects.dsn_secret(self.namespace, SECRET, KEY, dsn))
+
+    def apply_index(self, name: str = "mi", **changes: Any) -> None:
+        """Apply a MemoryIndex over the victim's database; `changes` are as those of `Tenant.apply_index`."""
+        body = copy.deepcopy(manifest(self.victim, changes))
+        body["metadata"] = {"name": name, "namespace": self.namespace}
+        self.cluster.apply(body)
+
+    def index(self, name: str = "mi") -> Mapping[str, Any]:
+        """Return the object."""
+        return dict(json.loads(self.kubectl("get", "memoryindex", name, "-o", "json")))
+
+    def wait_refused(self, reason: str, *, kind: str = "Ready", name: str = "mi", seconds: float = 60.0) -> str:
+        """Wait until a condition is False for this reason, and return its message."""
+        seen = eventually(
+            lambda: follow.view(self.index(name)).condition(kind),
+            lambda found: (found.status, found.reason) == ("False", reason),
+            what=f"{kind}=False {reason}",
+            seconds=seconds,
+        )
+        return seen.message
+
+    def start_server(self, image: str) -> None:
+        """Start a pod that answers with an unpacked size of 300 MB, without end, or not at all usefully."""
+        pod = objects.toolbox(self.namespace, image=image, secret=SECRET, key=KEY, embedder_url="", name=SERVER)
+        container = pod["spec"]["containers"][0]
+        container["command"] = ["python", "-c", _PROGRAM]
+        container["readinessProbe"] = {"tcpSocket": {"port": SERVER_PORT}, "periodSeconds": 1}
+        selector = {"app.kubernetes.io/name": SERVER}
+        pod["metadata"]["labels"] = selector
+        service = {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": SERVER, "namespace": self.namespace},
+            "spec": {"selector": selector, "ports": [{"port": SERVER_PORT}]},
+        }
+        self.cluster.apply(pod, service)
+        self.kubectl("wait", "--for=condition=Ready", f"pod/{SERVER}", "--timeout=120s")
+
+    def server_url(self, path: str) -> str:
+        """Return the base URL at which the server behaves in one of its ways."""
+        return f"http://{SERVER}.{self.namespace}.svc:{SERVER_PORT}/{path}"
+
+    def requests(self) -> list[str]:
+        """Return the requests that the server has had, each with whether it brought a key."""
+        return self.kubectl("logs", SERVER).splitlines()
+
+
+def operator_restarts(cluster: Cluster) -> str:
+    """Return how often each container of the operator has been started again."""
+    path = "jsonpath={.items[*].status.containerStatuses[*].restartCount}"
+    return cluster.kubectl("-n", OPERATOR_NAMESPACE, "get", "pods", "-o", path)
+
+
+def serve_others(victim: Tenant) -> None:
+    """Check that the operator still acts on the objects of others."""
+    victim.apply_index(suspend=True)
+    victim.wait_condition("Ready", "Suspended", status="True", seconds=30)
+    victim.apply_index(suspend=False)
+    victim.wait_condition("Ready", "Ready", status="True", seconds=30)

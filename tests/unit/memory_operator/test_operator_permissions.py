@@ -1,0 +1,128 @@
+"""What an author may choose beyond its own namespace is what the chart lists, and nothing by default."""
+
+from typing import Any
+
+import pytest
+
+from memory_operator.reconcile.authorization.permissions import Permitted, check_permissions
+from memory_operator.settings import Settings
+from tests.unit.memory_operator.conftest import World
+
+NOTHING = Permitted()
+SOURCE = {"image": {"path": "/m.gguf", "digest": "sha256:" + "a" * 64}}
+CHOICES: list[tuple[dict[str, Any], str, str, Permitted]] = [
+    (
+        {"embedder": {"image": "registry.example/emb:2"}},
+        "spec.embedder.image is registry.example/emb:2", "permitted.imagePrefixes",
+        Permitted(image_prefixes=("registry.example/",)),
+    ),
+    (
+        {"embedding": {"source": {"image": {**SOURCE["image"], "reference": "registry.example/models:2"}}}},
+        "spec.embedding.source.image.reference", "permitted.imagePrefixes",
+        Permitted(image_prefixes=("registry.example/models",)),
+    ),
+    (
+        {"embedder": {"priorityClassName": "system-node-critical"}},
+        "system-node-critical", "permitted.priorityClasses", Permitted(priority_classes=("system-node-critical",)),
+    ),
+    (
+        {"embedder": {"runtimeClassName": "nvidia"}},
+        "spec.embedder.runtimeClassName is nvidia", "permitted.runtimeClasses", Permitted(runtime_classes=("nvidia",)),
+    ),
+    (
+        {"embedder": {"podAnnotations": {"k8s.v1.cni.cncf.io/networks": "host"}}},
+        "k8s.v1.cni.cncf.io/networks", "permitted.podAnnotationPrefixes",
+        Permitted(pod_annotation_prefixes=("k8s.v1.cni.cncf.io/",)),
+    ),
+    (
+        {"embedder": {"external": {"url": "https://embed.example:8443"}}},
+        "embed.example", "permitted.externalHosts", Permitted(external_hosts=("embed.example",)),
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("spec", "named", "value", "permitted"), CHOICES)
+def test_a_choice_is_refused_until_the_chart_lists_it(
+    world: World, spec: dict[str, Any], named: str, value: str, permitted: Permitted
+) -> None:
+    index = world.index(**spec)
+    verdict = check_permissions(index, world.images, NOTHING)
+    assert verdict is not None
+    assert named in verdict.text
+    assert value in verdict.text
+    assert check_permissions(index, world.images, permitted) is None
+
+
+@pytest.mark.parametrize(("spec", "named", "value", "permitted"), CHOICES)
+def test_a_refused_choice_stalls_and_nothing_is_written(
+    world: World, spec: dict[str, Any], named: str, value: str, permitted: Permitted
+) -> None:
+    world.permitted = NOTHING
+    plan = world.decide(world.index(**spec))
+    assert plan.actions == ()
+    assert plan.status is not None
+    ready = next(c for c in plan.status["conditions"] if c["type"] == "Ready")
+    assert (ready["status"], ready["reason"]) == ("False", "NotPermitted")
+
+
+@pytest.mark.parametrize(
+    ("image", "prefix"),
+    [
+        ("registry.example.evil.com/x", "registry.example"),
+        ("registry.example:5000/x", "registry.example"),
+        ("registry.example/teams/x", "registry.example/team"),
+        ("docker.io/registry.example/x", "registry.example"),
+    ],
+)
+def test_a_prefix_ends_where_a_part_of_the_images_name_ends(world: World, image: str, prefix: str) -> None:
+    index = world.index(embedder={"image": image})
+    assert check_permissions(index, world.images, Permitted(image_prefixes=(prefix,))) is not None
+
+
+@pytest.mark.parametrize(
+    "image", ["registry.example/team/x", "registry.example/team:1", "registry.example/team@sha256:a"]
+)
+def test_a_prefix_permits_what_is_below_it(world: World, image: str) -> None:
+    index = world.index(embedder={"image": image})
+    assert check_permissions(index, world.images, Permitted(image_prefixes=("registry.example/team",))) is None
+
+
+def test_the_operators_own_images_need_no_permission(world: World) -> None:
+    index = world.index(embedder={"image": world.images.embedder})
+    assert check_permissions(index, world.images, NOTHING) is None
+
+
+@pytest.mark.parametrize(
+    ("url", "permitted"),
+    [
+        ("http://emb.team.svc:8080", True),
+        ("http://emb.team.svc.cluster.local:8080", True),
+        ("http://emb.other.svc:8080", False),
+        ("http://emb.team.svc.evil.com", False),
+        ("http://team.svc", False),
+        ("http://emb:8080", False),
+        ("http://169.254.169.254", False),
+        ("http://below.listed.example", True),
+        ("http://BELOW.listed.example", True),
+        ("http://listed.example", False),
+        ("http://unlisted.example", False),
+    ],
+)
+def test_texts_go_to_hosts_of_the_own_namespace_and_to_listed_ones(world: World, url: str, permitted: bool) -> None:
+    index = world.index(embedder={"external": {"url": url}})
+    verdict = check_permissions(index, world.images, Permitted(external_hosts=(".listed.example",)))
+    assert (verdict is None) == permitted
+
+
+@pytest.mark.parametrize(
+    ("url", "fine"), [("http://e", False), ("https://e", True), ("http://emb.team.svc:8080", True)]
+)
+def test_a_key_leaves_the_cluster_encrypted_or_not_at_all(world: World, url: str, fine: bool) -> None:
+    index = world.index(embedder={"external": {"url": url, "apiKey": {"secretName": "key"}}})
+    assert (check_permissions(index, world.images, world.permitted) is None) == fine
+
+
+def test_the_chart_hands_the_lists_over_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Settings().permitted == NOTHING
+    monkeypatch.setenv("MEMORY_OPERATOR_PERMITTED", '{"runtime_classes": ["nvidia"], "external_hosts": []}')
+    assert Settings().permitted == Permitted(runtime_classes=("nvidia",))

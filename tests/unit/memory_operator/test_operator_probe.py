@@ -1,0 +1,225 @@
+"""A hostile embedder costs the operator little, and learns and reaches nothing through it."""
+
+import asyncio
+import gzip
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from memory_operator.api.reasons import Reason
+from memory_operator.api.spec import InvalidSpecError, parse
+from memory_operator.clients import http
+from memory_operator.clients.embedder import EmbedderProbe, parse_metrics, parse_models
+from memory_operator.clients.http import Answer, HttpClient, NoAnswerError
+from memory_operator.reconcile.facts import PodFacts
+from tests.unit.memory_operator.conftest import World
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+MODELS = json.dumps({"data": [{"id": "all-MiniLM-L6-v2", "dimensions": 384}]}).encode()
+ANY = "0.0.0.0"  # noqa: S104 - an address to connect to, not to listen on
+Write = Callable[[asyncio.StreamWriter], Awaitable[None]]
+
+
+class Server:
+    """A server on the loopback address that answers as a test wants."""
+
+    def __init__(self, write: Write) -> None:
+        self._write = write
+        self.requests: list[bytes] = []
+
+    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            self.requests.append(await reader.readuntil(b"\r\n\r\n"))
+            await self._write(writer)
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+
+
+@asynccontextmanager
+async def serving(write: Write) -> AsyncIterator[tuple[Server, str]]:
+    server = Server(write)
+    listening = await asyncio.start_server(server.handle, "127.0.0.1", 0)
+    try:
+        yield server, f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+    finally:
+        listening.close()
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[HttpClient]:
+    """A client that may connect to the loopback address."""
+    async with http.opened(lambda _: True) as opened:
+        yield opened
+
+
+def answering(body: bytes, *headers: bytes) -> Write:
+    async def write(writer: asyncio.StreamWriter) -> None:
+        length = b"Content-Length: %d\r\n" % len(body)
+        writer.write(HEAD + b"".join(header + b"\r\n" for header in headers) + length + b"\r\n" + body)
+        await writer.drain()
+
+    return write
+
+
+async def endless(writer: asyncio.StreamWriter) -> None:
+    writer.write(HEAD + b"\r\n")
+    while True:
+        writer.write(b"x" * 65536)
+        await writer.drain()
+
+
+async def dripping(writer: asyncio.StreamWriter) -> None:
+    writer.write(HEAD + b"\r\n")
+    while True:
+        writer.write(b" ")
+        await writer.drain()
+        await asyncio.sleep(0.01)
+
+
+async def test_an_answer_is_read_whole(client: HttpClient) -> None:
+    async with serving(answering(MODELS)) as (server, url):
+        assert await client.get(f"{url}/v1/models", {}) == Answer(200, MODELS)
+    assert b"Accept-Encoding: identity" in server.requests[0]
+
+
+async def test_a_compressed_answer_is_not_unpacked(client: HttpClient) -> None:
+    packed = gzip.compress(b" " * 50_000_000)
+    async with serving(answering(packed, b"Content-Encoding: gzip")) as (_, url):
+        answer = await client.get(url, {})
+    assert answer.body == packed
+    assert parse_models(answer.body) is None
+
+
+async def test_an_answer_without_end_is_given_up_at_its_size(client: HttpClient) -> None:
+    async with serving(endless) as (_, url):
+        with pytest.raises(NoAnswerError, match="longer than 1024 KiB"):
+            await client.get(url, {})
+
+
+async def test_an_answer_that_comes_byte_by_byte_is_given_up_after_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "TIMEOUT_SECONDS", 0.3)
+    async with http.opened(lambda _: True) as client, serving(dripping) as (_, url):
+        with pytest.raises(NoAnswerError, match=r"longer than 0\.3 s"):
+            await client.get(url, {})
+
+
+async def test_a_redirect_is_not_followed(client: HttpClient) -> None:
+    async def elsewhere(writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 302 Found\r\nLocation: /secret\r\nContent-Length: 0\r\n\r\n")
+        await writer.drain()
+
+    async with serving(elsewhere) as (server, url):
+        assert (await client.get(url, {})).code == 302
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::ffff:127.0.0.1]", ANY])
+async def test_a_refused_address_gets_no_connection_whatever_it_is_called(host: str) -> None:
+    async with http.opened(http.is_public) as client, serving(answering(MODELS)) as (server, url):
+        with pytest.raises(NoAnswerError, match="does not connect to"):
+            await client.get(url.replace("127.0.0.1", host), {"Authorization": "Bearer key"})
+    assert server.requests == []
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["127.0.0.1", "127.8.8.8", "::1", ANY, "::", "169.254.169.254", "fe80::1", "fe80::1%eth0", "224.0.0.1",
+     "::ffff:169.254.169.254", "64:ff9b::169.254.169.254", "10.96.0.1", "::ffff:10.96.0.1"],
+)  # fmt: skip
+def test_addresses_of_the_node_its_link_and_the_api_server_are_refused(address: str) -> None:
+    assert not http.is_public(address, api_server=frozenset({"10.96.0.1"}))
+
+
+@pytest.mark.parametrize("address", ["10.96.0.2", "192.168.1.7", "93.184.216.34", "2001:db8::1", "fd00::7"])
+def test_addresses_of_the_cluster_and_beyond_it_are_connected_to(address: str) -> None:
+    assert http.is_public(address, api_server=frozenset({"10.96.0.1"}))
+
+
+async def test_the_addresses_of_the_api_server_are_those_of_its_url() -> None:
+    assert await http.addresses_of("https://10.96.0.1:443") == {"10.96.0.1"}
+    assert await http.addresses_of("https://no-such-host.invalid") == frozenset()
+
+
+def probing(world: World, answer: Answer | NoAnswerError) -> tuple[EmbedderProbe, list[str]]:
+    urls: list[str] = []
+
+    async def get(url: str, _headers: Any) -> Answer:
+        urls.append(url)
+        if isinstance(answer, NoAnswerError):
+            raise answer
+        return answer
+
+    return EmbedderProbe(get, world.permitted), urls
+
+
+EXTERNAL = {"embedder": {"external": {"url": "http://e:8080"}}}
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (Answer(200, MODELS), None),
+        (Answer(401, b""), Reason.EMBEDDER_UNAUTHORIZED),
+        (Answer(302, b""), Reason.EXTERNAL_UNREACHABLE),
+        (Answer(503, b""), Reason.EXTERNAL_UNREACHABLE),
+        (Answer(200, b"[" * 500_000), Reason.EXTERNAL_UNREACHABLE),
+        (Answer(200, b'{"data": 7}'), Reason.EXTERNAL_UNREACHABLE),
+        (Answer(200, b'{"data": [7, null, "x"]}'), Reason.MODEL_MISMATCH),
+        (Answer(200, b"\xff\xfe"), Reason.EXTERNAL_UNREACHABLE),
+        (NoAnswerError("it took longer than 5 s"), Reason.EXTERNAL_UNREACHABLE),
+    ],
+)
+async def test_every_answer_of_an_external_embedder_has_its_reason(
+    world: World, answer: Answer | NoAnswerError, reason: Reason | None
+) -> None:
+    probe, urls = probing(world, answer)
+    problem = await probe.external(world.index(**EXTERNAL), None)
+    assert (problem.reason if problem else None) is reason
+    assert urls == ["http://e:8080/v1/models"]
+
+
+async def test_a_host_that_is_not_permitted_is_not_asked(world: World) -> None:
+    probe, urls = probing(world, Answer(200, MODELS))
+    index = world.index(embedder={"external": {"url": "http://169.254.169.254"}})
+    problem = await probe.external(index, "the-key")
+    assert problem is not None
+    assert problem.reason is Reason.NOT_PERMITTED
+    assert urls == []
+
+
+async def test_little_of_what_a_server_says_is_quoted(world: World) -> None:
+    models = json.dumps({"data": [{"id": f"{number}" + "x" * 5000} for number in range(100)]}).encode()
+    probe, _ = probing(world, Answer(200, models))
+    problem = await probe.external(world.index(**EXTERNAL), None)
+    assert problem is not None
+    assert len(problem.message) < 700
+
+
+async def test_a_pods_metrics_are_asked_for_at_its_address(world: World) -> None:
+    probe, urls = probing(world, Answer(200, b"memory_embedder_tokens_per_second 5\n"))
+    pods = [
+        PodFacts("a", "embedder", ip="10.0.0.7"),
+        PodFacts("b", "embedder", ip="fd00::7"),
+        PodFacts("c", "embedder"),
+    ]
+    loads = await probe.loads(pods)
+    assert urls == ["http://10.0.0.7:8080/metrics", "http://[fd00::7]:8080/metrics"]
+    assert [load.tokens_per_second for load in loads] == [5.0, 5.0]
+
+
+def test_only_the_first_samples_of_a_metrics_page_are_parsed() -> None:
+    page = "memory_embedder_queued_tokens 1\n" * 5000
+    assert parse_metrics("p", page).queued_tokens == 100
+
+
+@pytest.mark.parametrize("url", ["http://user:pass-word@e:8080", "http://user@e", "ftp://e", "e:8080"])
+def test_a_url_with_a_user_name_is_refused_and_never_quoted(world: World, url: str) -> None:
+    manifest = world.manifest(embedder={"external": {"url": url}})
+    with pytest.raises(InvalidSpecError, match=r"spec\.embedder\.external\.url") as caught:
+        parse(manifest)
+    assert "pass-word" not in str(caught.value)
