@@ -156,6 +156,7 @@ def pod_facts(pod: Manifest) -> PodFacts:
         name=meta["name"],
         component=(meta.get("labels") or {}).get(LABEL_COMPONENT, ""),
         ip=status.get("podIP"),
+        running=status.get("phase") == "Running",
         ended=status.get("phase") in {"Succeeded", "Failed"},
         deleting="deletionTimestamp" in meta,
         problem=_pod_problem(f"Pod {meta['namespace']}/{meta['name']}", status),

@@ -95,11 +95,12 @@ class JobFacts:
 
 @dataclass(frozen=True)
 class PodFacts:
-    """One of our pods; `problem` is what keeps it from running."""
+    """One of our pods; `running` once its containers have started, `problem` is what keeps it from that."""
 
     name: str
     component: str
     ip: str | None = None
+    running: bool = False
     ended: bool = False
     deleting: bool = False
     problem: Problem | None = None
