@@ -20,7 +20,7 @@ from memory_operator.reconcile.facts import (
     PodFacts,
     Problem,
 )
-from memory_operator.resources.cnpg import DatabaseObject
+from memory_operator.resources.cnpg import DatabaseObject, owner_uids
 from memory_operator.resources.common import ANNOTATION_SEQUENCE, LABEL_COMPONENT, LABEL_CONFIG
 
 HEALTHY_PHASE = "Cluster in healthy state"
@@ -108,6 +108,7 @@ def database_object(item: Manifest) -> DatabaseObject:
         applied=status.get("applied"),
         message=_truncated("; ".join([status.get("message") or "", *details]).strip("; ")),
         deleting="deletionTimestamp" in meta,
+        owner_uids=owner_uids(item),
     )
 
 

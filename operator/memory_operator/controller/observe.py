@@ -1,6 +1,7 @@
 """Observe everything that one reconcile decides from.
 
-Everything is read anew, since a cache could be older than our own last write. Order matters in one place: Database
+Everything is read anew, since a cache could be older than our own last write. For the end of an object only what is to
+be undone is read, so that what can no longer be read keeps no object from its end. Order matters in one place: Database
 objects are read before the database, so that an extension that is missing although its object was carried out was
 truly removed by somebody.
 """
@@ -12,13 +13,14 @@ from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import Manifest, MemoryIndex
 from memory_operator.clients import object_facts
 from memory_operator.clients.embedder import EmbedderProbe
-from memory_operator.clients.kube import KindMissingError, Kube
-from memory_operator.reconcile.facts import ClusterFacts, DatabaseFacts, Observed, Problem
-from memory_operator.resources.cnpg import DatabaseObject
+from memory_operator.clients.kube import KindMissingError, Kube, KubeError
+from memory_operator.reconcile.facts import ClusterFacts, DeletionFacts, Inspection, Observed, Problem
+from memory_operator.resources.cnpg import DatabaseObject, own_labels
 from memory_operator.resources.common import LABEL_INSTANCE, LABEL_MANAGED_BY, MANAGER
 from memory_operator.resources.embedder import COMPONENT, NEXT_COMPONENT
 
-Inspect = Callable[[str, str], Awaitable[DatabaseFacts | Problem]]
+Inspect = Callable[[str, str], Awaitable[Inspection]]
+NOT_INSPECTED = Inspection(None)
 
 
 class Observer:
@@ -36,11 +38,13 @@ class Observer:
         )
         deployments = {item["metadata"]["name"]: object_facts.deployment_facts(item) for item in children["Deployment"]}
         pods = tuple(object_facts.pod_facts(pod) for pod in children["Pod"])
+        inspection = await self._database(index, dsn, cluster)
         return Observed(
             credentials=dsn if isinstance(dsn, Problem) else object_facts.credentials(dsn, *_dsn_key(index)),
             cluster=cluster,
             database_objects=database_objects,
-            database=await self._database(index, dsn, cluster),
+            database=inspection.found,
+            query_seconds=inspection.query_seconds,
             jobs=tuple(object_facts.job_facts(job, children["Pod"]) for job in children["Job"]),
             pods=pods,
             embedder=deployments.get(f"{index.name}-{COMPONENT}"),
@@ -54,6 +58,32 @@ class Observer:
                 for item in children[kind]
             },
         )
+
+    async def observe_deletion(self, index: MemoryIndex) -> DeletionFacts:
+        """Return the facts about what is to be undone before the object may vanish."""
+        terminating = False
+        if index.spec.deletion_policy == "Delete":
+            terminating = await self._kube.is_terminating(index.namespace)
+        undo = index.spec.deletion_policy == "Delete" and not terminating
+        return DeletionFacts(
+            database_objects=await self._own_database_objects(index),
+            namespace_terminating=terminating,
+            observed=await self.observe(index) if undo else None,
+        )
+
+    async def _own_database_objects(self, index: MemoryIndex) -> tuple[DatabaseObject, ...] | None:
+        if index.cluster is None:
+            return ()
+        namespace, _ = index.cluster
+        try:
+            items = await self._kube.list("Database", namespace, own_labels(index))
+        except KindMissingError:
+            return ()
+        except KubeError as error:
+            if error.refused:
+                return None
+            raise
+        return tuple(object_facts.database_object(item) for item in items)
 
     async def _dsn(self, index: MemoryIndex) -> str | Problem:
         secret = await self._kube.get("Secret", index.namespace, index.secret_name)
@@ -76,9 +106,9 @@ class Observer:
 
     async def _database(
         self, index: MemoryIndex, dsn: str | Problem, cluster: ClusterFacts | Problem | None
-    ) -> DatabaseFacts | Problem | None:
+    ) -> Inspection:
         if isinstance(dsn, Problem) or isinstance(cluster, Problem) or (cluster and cluster.hibernated):
-            return None
+            return NOT_INSPECTED
         return await self._inspect(dsn, index.spec.database.table)
 
     async def _children(self, index: MemoryIndex) -> dict[str, list[Manifest]]:

@@ -136,8 +136,16 @@ class Recommendation:
 
 
 @dataclass(frozen=True)
+class Inspection:
+    """What the database answered, None where it was not asked, and the seconds that it worked on the answer."""
+
+    found: DatabaseFacts | Problem | None
+    query_seconds: float = 0.0
+
+
+@dataclass(frozen=True)
 class Observed:
-    """Everything that one reconcile decides from."""
+    """Everything that one reconcile decides from; `query_seconds` is the time that the database worked for it."""
 
     credentials: Credentials | Problem
     cluster: ClusterFacts | Problem | None = None
@@ -153,6 +161,7 @@ class Observed:
     children: Mapping[tuple[str, str], Manifest] = field(default_factory=dict)
     recommendations: tuple[Recommendation, ...] = ()
     rows_per_second: float | None = None
+    query_seconds: float = 0.0
 
     def jobs_of(self, component: str) -> tuple[JobFacts, ...]:
         """Return the Jobs of one component, oldest first."""
@@ -166,3 +175,18 @@ class Observed:
     def database_facts(self) -> DatabaseFacts | None:
         """The facts of the catalog, or None where the database did not answer."""
         return self.database if isinstance(self.database, DatabaseFacts) else None
+
+
+@dataclass(frozen=True)
+class DeletionFacts:
+    """What the end of an object depends on.
+
+    Attributes:
+        database_objects: the Database objects that we made for it; None where they may not be read.
+        namespace_terminating: whether its namespace is being deleted, so that no Job can be started there.
+        observed: the facts of a reconcile, where something in the database is to be undone and still can be.
+    """
+
+    database_objects: tuple[DatabaseObject, ...] | None
+    namespace_terminating: bool = False
+    observed: Observed | None = None

@@ -8,7 +8,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from memory_operator.api.spec import Manifest, MemoryIndex
-from memory_operator.resources.common import LABEL_INDEX_NAME, LABEL_INDEX_NAMESPACE, labels
+from memory_operator.resources.common import (
+    LABEL_INDEX_NAME,
+    LABEL_INDEX_NAMESPACE,
+    LABEL_MANAGED_BY,
+    MANAGER,
+    labels,
+    owner_references,
+)
 
 EXTENSION = "vector"
 API_VERSION = "postgresql.cnpg.io/v1"
@@ -28,6 +35,7 @@ class DatabaseObject:
     applied: bool | None = None
     message: str = ""
     deleting: bool = False
+    owner_uids: frozenset[str] = frozenset()
 
     def __str__(self) -> str:
         return f"Database {self.namespace}/{self.name}"
@@ -43,14 +51,28 @@ def object_name(index: MemoryIndex) -> str:
     return f"{index.namespace}-{index.name}"
 
 
+def own_labels(index: MemoryIndex) -> dict[str, str]:
+    """Return the labels that select the Database objects that we made for this MemoryIndex."""
+    return {LABEL_MANAGED_BY: MANAGER, LABEL_INDEX_NAME: index.name, LABEL_INDEX_NAMESPACE: index.namespace}
+
+
+def is_made_for(index: MemoryIndex, found: DatabaseObject) -> bool:
+    """Return whether we made the object for this MemoryIndex."""
+    return own_labels(index).items() <= found.labels.items()
+
+
+def owner_uids(manifest: Manifest) -> frozenset[str]:
+    """Return the uids of an object's owners, with which Kubernetes collects it."""
+    return frozenset(owner["uid"] for owner in manifest["metadata"].get("ownerReferences") or ())
+
+
 def new_database_object(index: MemoryIndex, *, cluster: tuple[str, str], owner: str, version: str | None) -> Manifest:
     """Return a new Database object of our own."""
     namespace, cluster_name = cluster
-    marks = {**labels(index, "extension"), LABEL_INDEX_NAME: index.name, LABEL_INDEX_NAMESPACE: index.namespace}
+    marks = {**labels(index, "extension"), **own_labels(index)}
     return _manifest(
-        namespace, object_name(index), marks, cluster=cluster_name, database=index.spec.database.name, owner=owner,
-        extensions=[_entry(version)],
-    )  # fmt: skip
+        index, (namespace, object_name(index)), marks, cluster=cluster_name, owner=owner, extensions=[_entry(version)]
+    )
 
 
 def with_extension_entry(
@@ -62,8 +84,8 @@ def with_extension_entry(
     }
     others = [entry for entry in found.extensions if entry.get("name") != EXTENSION]
     return _manifest(
-        found.namespace, found.name, marks, cluster=cluster_name, database=index.spec.database.name,
-        owner=found.owner, extensions=[*others, _entry(version)],
+        index, (found.namespace, found.name), marks, cluster=cluster_name, owner=found.owner,
+        extensions=[*others, _entry(version)],
     )  # fmt: skip
 
 
@@ -85,22 +107,24 @@ def _entry(version: str | None) -> Manifest:
 
 
 def _manifest(
-    namespace: str,
-    name: str,
+    index: MemoryIndex,
+    place: tuple[str, str],
     marks: dict[str, str],
     *,
     cluster: str,
-    database: str,
     owner: str,
     extensions: Iterable[Manifest],
 ) -> Manifest:
+    """Return the object; only beside its MemoryIndex can it have an owner, with which Kubernetes collects it."""
+    namespace, name = place
+    owned = {"ownerReferences": owner_references(index)} if namespace == index.namespace else {}
     return {
         "apiVersion": API_VERSION,
         "kind": "Database",
-        "metadata": {"name": name, "namespace": namespace, "labels": marks},
+        "metadata": {"name": name, "namespace": namespace, "labels": marks, **owned},
         "spec": {
             "cluster": {"name": cluster},
-            "name": database,
+            "name": index.spec.database.name,
             "owner": owner,
             "ensure": "present",
             "databaseReclaimPolicy": "retain",
