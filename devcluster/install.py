@@ -1,6 +1,7 @@
 """Installs CloudNativePG from its release manifest, and our operator from the chart of this checkout."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,8 +69,13 @@ def _webhook_answers(cluster: Cluster) -> bool:
     return True
 
 
-def install_operator(cluster: Cluster, *, operator_image: str, embedder_image: str, chart: Path = CHART) -> None:
-    """Install or upgrade the Helm release of our operator, and wait until the operator is ready."""
+def install_operator(
+    cluster: Cluster, *, operator_image: str, embedder_image: str, chart: Path = CHART, settings: Sequence[str] = ()
+) -> None:
+    """Install or upgrade the Helm release of our operator, and wait until the operator is ready.
+
+    `settings` are values of the chart, as helm's `--set` takes them.
+    """
     # helm never updates a definition that exists, so a cluster that was kept would go on with an older checkout's
     cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(chart / "crds"))
     cluster.helm(
@@ -81,6 +87,7 @@ def install_operator(cluster: Cluster, *, operator_image: str, embedder_image: s
         "--create-namespace",
         *_image_values("operator.image", operator_image),
         *_image_values("embedder.image", embedder_image),
+        *(f"--set={setting}" for setting in settings),
         "--wait",
         f"--timeout={_TIMEOUT}",
     )

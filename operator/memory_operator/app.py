@@ -15,7 +15,7 @@ from lightkube import KubeConfig
 from prometheus_client import start_http_server
 
 from memory_operator.clients import http, tls
-from memory_operator.clients.database import inspect
+from memory_operator.clients.database import DatabaseClient
 from memory_operator.clients.embedder import EmbedderProbe
 from memory_operator.clients.kube import Kube
 from memory_operator.controller import handlers
@@ -30,7 +30,7 @@ from memory_operator.settings import Settings
 
 # kopf would otherwise read the user's name from the system, and a numeric user of a container has none.
 IDENTITY = cast("Any", MANAGER)
-WORKERS = 4  # objects that are reconciled at the same time; the queue keeps one for other namespaces
+WORKERS = 12  # objects that are reconciled at the same time; more than may wait for databases or for one namespace
 HEALTH_PORT = 8080
 METRICS_PORT = 9090
 
@@ -51,7 +51,9 @@ async def serve(settings: Settings) -> None:
         web = await stack.enter_async_context(http.opened(partial(http.is_public, api_server=api_server)))
         controller = Controller(
             kube=kube,
-            observer=Observer(kube, inspect, EmbedderProbe(web.get, settings.permitted), settings.namespaces),
+            observer=Observer(
+                kube, DatabaseClient().inspect, EmbedderProbe(web.get, settings.permitted), settings.namespaces
+            ),
             queue=queue,
             images=settings.images,
             intervals=RequeueIntervals(settled=settings.resync_seconds),

@@ -36,7 +36,10 @@ class Settings(BaseSettings):
         default=(), description="The namespaces whose objects are reconciled, separated by commas; empty: all."
     )
     resync_seconds: float = Field(
-        default=30.0, gt=0, description="Seconds between two reconciles of a settled object that no event concerns."
+        default=30.0,
+        gt=0,
+        le=60,
+        description="Seconds between two reconciles of a settled object that no event concerns.",
     )
 
     @field_validator("namespaces", mode="before")

@@ -37,10 +37,13 @@ class DatabaseSettings(BaseModel):
 
 
 class EmbedderSettings(BaseModel):
-    """The embedder's address and API key, and further hosts that may serve an embedder."""
+    """The embedder's address, the file with its API key, and further hosts that may serve an embedder."""
 
     url: str | None = Field(default=None, description="Address of the embedder, http://HOST:8080.")
-    api_key: SecretStr | None = Field(default=None, description="API key of the embedder or the hosted provider.")
+    api_key_file: Path | None = Field(
+        default=None,
+        description="File that holds the API key of the embedder or the hosted provider, read anew each time.",
+    )
     trusted_hosts: str = Field(
         default="", description="Hosts, separated by commas, that the database may name as the active model's embedder."
     )

@@ -30,6 +30,27 @@ to list them it cannot learn the names of others. No rule holds a wildcard.
 - apiGroups: [networking.k8s.io]
   resources: [networkpolicies]
   verbs: [get, list, create, patch, delete]
+{{- include "memory-index.rules.events" . }}
+{{- end }}
+
+{{/* Events say what the operator did or what it leaves behind. */}}
+{{- define "memory-index.rules.events" }}
+- apiGroups: [""]
+  resources: [events]
+  verbs: [create]
+{{- end }}
+
+{{/*
+What lets a namespace be deleted, whatever of it has gone before: seeing that it is being deleted, and taking the
+finalizer off. A Role in that namespace would not do, since it may be deleted before the MemoryIndex objects.
+*/}}
+{{- define "memory-index.rules.deletion" -}}
+- apiGroups: [""]
+  resources: [namespaces]
+  verbs: [get]
+- apiGroups: [memory-index.dev]
+  resources: [memoryindexes]
+  verbs: [get, list, watch, patch]
 {{- end }}
 
 {{/* What it may do in the namespaces of databases: request the extension; Clusters are only read. */}}
@@ -40,4 +61,5 @@ to list them it cannot learn the names of others. No rule holds a wildcard.
 - apiGroups: [postgresql.cnpg.io]
   resources: [databases]
   verbs: [get, list, watch, create, patch, delete]
+{{- include "memory-index.rules.events" . }}
 {{- end }}

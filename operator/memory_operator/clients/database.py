@@ -1,34 +1,71 @@
 """Facts about the database, from the library's catalog queries; its errors become problems.
 
-The connection URI is used here and nowhere else, and passed on inside an object that hides it.
+The connection URI is used here and nowhere else, and passed on inside an object that hides it. Databases that do not
+answer may delay one another, never the other work of the operator: a few are observed at the same time, each has little
+time to accept a connection, and nobody waits for a free place.
 """
 
 import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from time import monotonic
 
 from memory_operator.api.reasons import Reason
-from memory_operator.reconcile.facts import Problem
+from memory_operator.reconcile.facts import Inspection, Problem
 from memory_recall import status
 from memory_recall.errors import MemoryIndexError
-from memory_recall.postgres.connection import DsnText, connect
+from memory_recall.postgres.connection import AnyConnection, DsnText, connect
 
-TIMEOUT_SECONDS = 30.0
+CONCURRENT_OBSERVATIONS = 8
+CONNECT_SECONDS = 3.0
+QUERY_SECONDS = 20.0  # of all statements together
 
 
-async def inspect(dsn: str, table: str) -> status.DatabaseFacts | Problem:
-    """Return what the catalog says now, or why it cannot be read; takes at most TIMEOUT_SECONDS."""
+class DatabasesBusyError(Exception):
+    """As many databases as allowed are being observed; another one can be soon."""
+
+
+class DatabaseClient:
+    """Observes databases, at most `limit` of them at the same time."""
+
+    def __init__(self, limit: int = CONCURRENT_OBSERVATIONS, clock: Callable[[], float] = monotonic) -> None:
+        self._places = asyncio.Semaphore(limit)
+        self._clock = clock
+
+    async def inspect(self, dsn: str, table: str) -> Inspection:
+        """Return what the catalog says now, or why it cannot be read.
+
+        Raises:
+            DatabasesBusyError: too many other databases are being observed.
+        """
+        if self._places.locked():
+            raise DatabasesBusyError
+        began = None
+        try:
+            async with self._places, _connected(dsn) as connection:
+                began = self._clock()
+                async with asyncio.timeout(QUERY_SECONDS):
+                    found = _writable(await status.inspect(connection, table))
+        except MemoryIndexError as error:
+            found = Problem(Reason.from_code(error.reason, Reason.DATABASE_ERROR), error.message, error.remedy)
+        except TimeoutError:
+            message = f"The database did not answer within {QUERY_SECONDS:g} s."
+            found = Problem(Reason.DATABASE_UNREACHABLE, message)
+        return Inspection(found, 0.0 if began is None else self._clock() - began)
+
+
+@asynccontextmanager
+async def _connected(dsn: str) -> AsyncIterator[AnyConnection]:
+    connection = await connect(
+        DsnText(dsn), application_name="memory-operator", connect_timeout=CONNECT_SECONDS, command_timeout=QUERY_SECONDS
+    )
     try:
-        async with asyncio.timeout(TIMEOUT_SECONDS):
-            connection = await connect(
-                DsnText(dsn), application_name="memory-operator", connect_timeout=15.0, command_timeout=20.0
-            )
-            try:
-                found = await status.inspect(connection, table)
-            finally:
-                await connection.close(timeout=2.0)
-    except MemoryIndexError as error:
-        return Problem(Reason.from_code(error.reason, Reason.DATABASE_ERROR), error.message, error.remedy)
-    except TimeoutError:
-        return Problem(Reason.DATABASE_UNREACHABLE, f"The database did not answer within {TIMEOUT_SECONDS:g} s.")
+        yield connection
+    finally:
+        await connection.close(timeout=2.0)
+
+
+def _writable(found: status.DatabaseFacts) -> status.DatabaseFacts | Problem:
     if found.in_recovery:
         message = "The connection leads to a replica, which cannot be written."
         return Problem(Reason.DATABASE_UNREACHABLE, message, "Point the connection URI at the -rw service.")

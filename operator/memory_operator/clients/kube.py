@@ -14,7 +14,7 @@ from typing import Any
 import httpx2
 from lightkube import AsyncClient
 from lightkube.core.exceptions import ApiError
-from lightkube.generic_resource import create_namespaced_resource
+from lightkube.generic_resource import create_global_resource, create_namespaced_resource
 from lightkube.types import CascadeType, PatchType
 
 from memory_operator.api.reasons import Reason
@@ -30,10 +30,12 @@ _KINDS = {
     "Deployment": ("apps", "v1", "deployments"),
     "Job": ("batch", "v1", "jobs"),
     "NetworkPolicy": ("networking.k8s.io", "v1", "networkpolicies"),
+    "Event": ("", "v1", "events"),
     "Cluster": ("postgresql.cnpg.io", "v1", "clusters"),
     "Database": ("postgresql.cnpg.io", "v1", "databases"),
 }
 EVERY_NAMESPACE = "*"  # lightkube's word
+_Namespace = create_global_resource("", "v1", "Namespace", "namespaces")
 _REFUSALS = {400, 403, 422}  # the request itself is unwelcome: permissions, quota, admission, validation
 
 
@@ -126,16 +128,61 @@ class Kube:
             raise NameTakenError(f"applying {kind} {meta['namespace']}/{meta['name']}", 409, message, refused=refused)
         await self._patch(kind, manifest)
 
+    async def create(self, manifest: Manifest) -> None:
+        """Create an object; do nothing where one of its name exists."""
+        kind, meta = manifest["kind"], manifest["metadata"]
+        self._on_write(kind, "create")
+        with _converted_errors(f"creating {kind} {meta['namespace']}/{meta['name']}"):
+            try:
+                await self._client.create(_resource(kind)(manifest), namespace=meta["namespace"])  # type: ignore[call-overload]  # made at run time
+            except ApiError as error:
+                if error.status.code != 409:
+                    raise
+
     async def apply_status(self, namespace: str, name: str, status: Manifest) -> None:
         """Write the status of a MemoryIndex; fields that we wrote before and leave out now are removed."""
         manifest = {**_identity(namespace, name), "status": status}
         await self._patch("MemoryIndex", manifest, status=True)
 
-    async def set_finalizer(self, namespace: str, name: str, *, present: bool) -> None:
-        """Add our finalizer to a MemoryIndex or remove it; other finalizers stay."""
-        manifest = _identity(namespace, name)
-        manifest["metadata"]["finalizers"] = [FINALIZER] if present else []
-        await self._patch("MemoryIndex", manifest)
+    async def set_finalizer(self, manifest: Manifest, *, present: bool) -> None:
+        """Add our finalizer to this MemoryIndex or remove it, whoever owns the list; other finalizers stay.
+
+        Server-side apply would not do: it removes only what was added by it. A finalizer that a restored backup or
+        `kubectl create` brought has another owner.
+
+        Raises:
+            KubeError: the object has changed since it was read.
+        """
+        meta = manifest["metadata"]
+        others = [name for name in meta.get("finalizers") or () if name != FINALIZER]
+        patch = [
+            {"op": "test", "path": "/metadata/resourceVersion", "value": meta["resourceVersion"]},
+            {"op": "add", "path": "/metadata/finalizers", "value": [*others, *([FINALIZER] if present else [])]},
+        ]
+        action = f"writing the finalizers of MemoryIndex {meta['namespace']}/{meta['name']}"
+        self._on_write("MemoryIndex", "finalizer")
+        with _converted_errors(action):
+            try:
+                await self._client.patch(
+                    _resource("MemoryIndex"), meta["name"], patch, namespace=meta["namespace"],
+                    patch_type=PatchType.JSON, field_manager=MANAGER,
+                )  # fmt: skip
+            except ApiError as error:
+                if error.status.code == 422:
+                    raise KubeError(action, 409, "the object has changed since it was read") from None
+                if error.status.code != 404:
+                    raise
+
+    async def is_terminating(self, namespace: str) -> bool:
+        """Return whether the namespace is being deleted or gone; False where the operator may not read it."""
+        with _converted_errors(f"reading Namespace {namespace}"):
+            try:
+                found = await self._client.get(_Namespace, namespace)
+            except ApiError as error:
+                if error.status.code not in {403, 404}:
+                    raise
+                return error.status.code == 404
+        return "deletionTimestamp" in found["metadata"]
 
     async def delete(self, kind: str, namespace: str, name: str) -> None:
         """Delete an object, its dependents in the background; do nothing where it does not exist."""

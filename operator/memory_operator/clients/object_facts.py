@@ -23,7 +23,7 @@ from memory_operator.reconcile.facts import (
     PodFacts,
     Problem,
 )
-from memory_operator.resources.cnpg import DatabaseObject
+from memory_operator.resources.cnpg import DatabaseObject, owner_uids
 from memory_operator.resources.common import ANNOTATION_INDEX_UID, ANNOTATION_SEQUENCE, LABEL_COMPONENT, LABEL_CONFIG
 
 HEALTHY_PHASE = "Cluster in healthy state"
@@ -129,6 +129,7 @@ def database_object(item: Manifest) -> DatabaseObject:
         message=_truncated("; ".join([status.get("message") or "", *details]).strip("; ")),
         deleting="deletionTimestamp" in meta,
         index_uid=(meta.get("annotations") or {}).get(ANNOTATION_INDEX_UID),
+        owner_uids=owner_uids(item),
     )
 
 
@@ -177,6 +178,7 @@ def pod_facts(pod: Manifest) -> PodFacts:
         name=meta["name"],
         component=(meta.get("labels") or {}).get(LABEL_COMPONENT, ""),
         ip=status.get("podIP"),
+        running=status.get("phase") == "Running",
         ended=status.get("phase") in {"Succeeded", "Failed"},
         deleting="deletionTimestamp" in meta,
         problem=_pod_problem(f"Pod {meta['namespace']}/{meta['name']}", status),

@@ -1,7 +1,7 @@
 """Reconcile one object: read it, observe, decide, write what differs, and requeue it.
 
 This is the only place where observation, decision and writes meet. A write that the API server refuses becomes the
-object's condition, and any other failure is retried with back-off; neither stops the other objects.
+condition of its step, and any other failure is retried with back-off; neither stops the other steps or objects.
 """
 
 import asyncio
@@ -16,24 +16,27 @@ import structlog
 
 from memory_operator.api.conditions import ConditionType, Verdict
 from memory_operator.api.reasons import Reason
-from memory_operator.api.spec import InvalidSpecError, Manifest, MemoryIndex, parse
+from memory_operator.api.spec import FINALIZER, InvalidSpecError, Manifest, MemoryIndex, parse
+from memory_operator.clients.database import DatabasesBusyError
 from memory_operator.clients.kube import Kube, KubeError
 from memory_operator.controller.history import ObjectHistory
 from memory_operator.controller.metrics import Metrics
 from memory_operator.controller.observe import Observer
 from memory_operator.controller.queue import Key, WorkQueue
 from memory_operator.reconcile.authorization.permissions import Permitted
-from memory_operator.reconcile.core import RequeueIntervals, acknowledge, reconcile
+from memory_operator.reconcile.core import RequeueIntervals, acknowledge, conclude, reconcile
 from memory_operator.reconcile.facts import Observed
 from memory_operator.reconcile.jobs import active_job
-from memory_operator.reconcile.plan import Action, Apply, Delete, Plan, SetFinalizer
-from memory_operator.reconcile.status import refuse
+from memory_operator.reconcile.plan import Action, Apply, Delete, Plan
+from memory_operator.reconcile.status import refuse, with_refusals
+from memory_operator.resources import events
 from memory_operator.resources.common import Images
 
 _log = structlog.get_logger(__name__)
 
-# Counting a large table takes the database's time: a reconcile that took a second is not repeated for twenty.
-MAX_OBSERVE_DUTY_CYCLE = 0.05
+RECONCILE_SECONDS = 60.0  # for which one reconcile may occupy a worker
+BUSY_SECONDS = 1.0  # until the next attempt where too many databases are being observed
+NO_MORE_WRITES = {0, 429}  # no answer, or the request to slow down
 
 
 class Controller:
@@ -51,6 +54,7 @@ class Controller:
         metrics: Metrics,
         clock: Callable[[], datetime],
         timer: Callable[[], float] = time.perf_counter,
+        limit_seconds: float = RECONCILE_SECONDS,
     ) -> None:
         self._kube = kube
         self._observer = observer
@@ -61,6 +65,7 @@ class Controller:
         self._metrics = metrics
         self._clock = clock
         self._timer = timer
+        self._limit_seconds = limit_seconds
         self._histories: dict[Key, ObjectHistory] = {}
 
     async def work(self) -> None:
@@ -80,55 +85,73 @@ class Controller:
         began = self._timer()
         requeue_after: float | None = None
         try:
-            manifest = await self._kube.get("MemoryIndex", namespace, name)
-            if manifest:
-                requeue_after = await self._reconcile(manifest, history)
-            else:
-                self._forget(key)
+            async with asyncio.timeout(self._limit_seconds):
+                manifest = await self._kube.get("MemoryIndex", namespace, name)
+                if manifest:
+                    requeue_after = await self._reconcile(manifest, history)
+                else:
+                    self._forget(key)
             history.backoff.succeed()
+        except DatabasesBusyError:
+            requeue_after = BUSY_SECONDS
         except Exception as error:  # noqa: BLE001 - whatever happens to one object must not end the operator
             requeue_after = history.backoff.fail()
             self._metrics.errors.labels(type(error).__name__).inc()
             retry = round(requeue_after, 1)
             _log.warning("reconcile failed", namespace=namespace, name=name, retry_seconds=retry, **log_fields(error))
-        seconds = self._timer() - began
-        self._metrics.reconcile_seconds.observe(seconds)
+        self._metrics.reconcile_seconds.observe(self._timer() - began)
         if requeue_after is not None:
-            pause = seconds / MAX_OBSERVE_DUTY_CYCLE if requeue_after else 0.0
-            self._queue.schedule(key, max(requeue_after, pause))
+            self._queue.schedule(key, requeue_after)
 
     def _forget(self, key: Key) -> None:
         self._histories.pop(key, None)
         self._metrics.forget(*key)
-        self._queue.cancel(key)
 
     async def _reconcile(self, manifest: Manifest, history: ObjectHistory) -> float:
         try:
             index = parse(manifest)
         except InvalidSpecError as error:
-            verdict = Verdict.no(Reason.INVALID_SPEC, str(error))
-            await self._report(manifest, refuse(manifest, verdict, self._clock()))
-            return self._intervals.settled
+            return await self._refuse(manifest, error)
         plan = acknowledge(index, self._clock()) or await self._decide(index, history)
         if plan.recommendation:
             history.record_recommendation(
                 plan.recommendation, keep_seconds=index.spec.embedder.scale_down_delay_seconds
             )
-        try:
-            for action in plan.actions:
-                await self._execute(index, action)
-        except KubeError as error:
-            if not error.refused:
-                raise
-            await self._report_refusal(manifest, plan, error)
-            return self._intervals.stalled
+        failures = await self._carry_out(index, manifest, plan)
+        refusals = {kind: Verdict.no(error.reason, error.text) for kind, error in failures.items() if error.refused}
+        failure = next((error for error in failures.values() if not error.refused), None)
+        for refusal in refusals.values():
+            self._metrics.errors.labels(refusal.reason.code).inc()
         if plan.status is not None:
-            await self._report(manifest, plan.status)
-        return plan.requeue_after
+            status = with_refusals(index, plan, refusals, self._clock()) if refusals else plan.status
+            await self._report(manifest, status)
+        elif not failure:
+            what = " ".join((*plan.left_behind, *(refusal.message for refusal in refusals.values())))
+            await self._report_left_behind(manifest, what, *events.left_behind(index, what, self._clock()))
+        if failure:
+            raise failure
+        if plan.finalizer is False:
+            await self._kube.set_finalizer(manifest, present=False)
+        return self._intervals.stalled if refusals else plan.requeue_after
+
+    async def _refuse(self, manifest: Manifest, error: InvalidSpecError) -> float:
+        """Report a specification that cannot be read; an object that is being deleted is not kept for it."""
+        if "deletionTimestamp" not in manifest["metadata"]:
+            verdict = Verdict.no(Reason.INVALID_SPEC, str(error))
+            await self._report(manifest, refuse(manifest, verdict, self._clock()))
+        elif FINALIZER in manifest["metadata"].get("finalizers") or ():
+            await self._report_left_behind(manifest, f"What cannot be known from a specification with {error}.")
+            await self._kube.set_finalizer(manifest, present=False)
+        return self._intervals.settled
 
     async def _decide(self, index: MemoryIndex, history: ObjectHistory) -> Plan:
-        observed = self._with_history(await self._observer.observe(index), history)
-        return reconcile(index, observed, self._images, self._clock(), self._intervals, permitted=self._permitted)
+        if index.deleted_at is None:
+            observed = self._with_history(await self._observer.observe(index), history)
+            return reconcile(index, observed, self._images, self._clock(), self._intervals, permitted=self._permitted)
+        if FINALIZER not in index.finalizers:
+            return Plan(None, self._intervals.settled)
+        facts = await self._observer.observe_deletion(index)
+        return conclude(index, facts, self._images, self._clock(), self._intervals)
 
     def _with_history(self, observed: Observed, history: ObjectHistory) -> Observed:
         """Add the rate and the recommendations, which take more than one observation."""
@@ -138,6 +161,27 @@ class Controller:
         elif observed.database_facts:
             history.rate.reset()
         return replace(observed, rows_per_second=rate, recommendations=tuple(history.recommendations))
+
+    async def _carry_out(self, index: MemoryIndex, manifest: Manifest, plan: Plan) -> dict[ConditionType, KubeError]:
+        """Execute the plan step by step, and return what ended a step, by its condition.
+
+        Nothing that is to be undone one day is begun before the finalizer is written.
+        """
+        failures: dict[ConditionType, KubeError] = {}
+        if plan.finalizer:
+            try:
+                await self._kube.set_finalizer(manifest, present=True)
+            except KubeError as error:
+                return {ConditionType.READY: error}
+        for kind, step in plan.steps.items():
+            try:
+                for action in step.actions:
+                    await self._execute(index, action)
+            except KubeError as error:
+                failures[kind] = error
+                if error.code in NO_MORE_WRITES:
+                    break
+        return failures
 
     async def _execute(self, index: MemoryIndex, action: Action) -> None:
         context = {"namespace": index.namespace, "name": index.name}
@@ -149,14 +193,20 @@ class Controller:
             case Delete(kind, namespace, name):
                 _log.info("delete", kind=kind, object=f"{namespace}/{name}", **context)
                 await self._kube.delete(kind, namespace, name)
-            case SetFinalizer(present):
-                await self._kube.set_finalizer(index.namespace, index.name, present=present)
 
-    async def _report_refusal(self, manifest: Manifest, plan: Plan, error: KubeError) -> None:
-        """Report that a write is refused, beside what was decided."""
-        verdict = Verdict.no(error.reason, error.text)
-        self._metrics.errors.labels(error.reason.code).inc()
-        await self._report(manifest, refuse(manifest, verdict, self._clock(), decided=plan.status))
+    async def _report_left_behind(self, manifest: Manifest, what: str, *choices: Manifest) -> None:
+        """Say in a metric, the log and the first Event that is accepted what an end leaves undone, if anything."""
+        if not what:
+            return
+        names = {"namespace": manifest["metadata"]["namespace"], "name": manifest["metadata"]["name"]}
+        self._metrics.left_behind.inc()
+        _log.warning("left behind", what=what, **names)
+        for event in choices:
+            try:
+                await self._kube.create(event)
+                break
+            except KubeError as error:
+                _log.warning("event refused", **names, **log_fields(error))
 
     async def _report(self, manifest: Manifest, status: Manifest) -> None:
         """Write the status where it differs from the written one."""

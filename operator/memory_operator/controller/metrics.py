@@ -25,6 +25,11 @@ class Metrics:
         self.writes = Counter(
             "memory_operator_api_writes", "Writes to the Kubernetes API.", ["kind", "verb"], registry=self.registry
         )
+        self.left_behind = Counter(
+            "memory_operator_left_behind",
+            "Deleted objects of which something stays; an Event and the log name it.",
+            registry=self.registry,
+        )
         self.queue_depth = Gauge(
             "memory_operator_queue_depth", "Objects that are due and wait for a worker.", registry=self.registry
         )

@@ -1,8 +1,9 @@
 """Observe everything that one reconcile decides from.
 
-Everything is read anew, since a cache could be older than our own last write. Order matters in two places. Consent is
-looked for before a Secret's value is used. Database objects are read before the database, so that an extension that is
-missing although its object was carried out was truly removed by somebody.
+Everything is read anew, since a cache could be older than our own last write. For the end of an object only what is to
+be undone is read, so that what can no longer be read keeps no object from its end. Order matters in two places. Consent
+is looked for before a Secret's value is used. Database objects are read before the database, so that an extension that
+is missing although its object was carried out was truly removed by somebody.
 """
 
 import asyncio
@@ -12,17 +13,26 @@ from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import Manifest, MemoryIndex, parse_valid
 from memory_operator.clients import object_facts
 from memory_operator.clients.embedder import EmbedderProbe
-from memory_operator.clients.kube import EVERY_NAMESPACE, KindMissingError, Kube
+from memory_operator.clients.kube import EVERY_NAMESPACE, KindMissingError, Kube, KubeError
 from memory_operator.reconcile.authorization.claims import is_claimed_by
 from memory_operator.reconcile.authorization.consent import check_cluster, check_secret
-from memory_operator.reconcile.facts import ClusterFacts, Credentials, Observed, Peers, Problem
-from memory_operator.resources.cnpg import DatabaseObject
+from memory_operator.reconcile.facts import (
+    ClusterFacts,
+    Credentials,
+    DeletionFacts,
+    Inspection,
+    Observed,
+    Peers,
+    Problem,
+)
+from memory_operator.resources.cnpg import DatabaseObject, own_labels
 from memory_operator.resources.common import LABEL_INSTANCE, LABEL_MANAGED_BY, MANAGER
 from memory_operator.resources.embedder import COMPONENT, NEXT_COMPONENT
 from memory_operator.resources.ownership import controller_uid
 from memory_recall.status import DatabaseFacts
 
-Inspect = Callable[[str, str], Awaitable[DatabaseFacts | Problem]]
+Inspect = Callable[[str, str], Awaitable[Inspection]]
+NOT_INSPECTED = Inspection(None)
 
 
 class Observer:
@@ -43,13 +53,14 @@ class Observer:
         pods = tuple(object_facts.pod_facts(pod) for pod in children["Pod"])
         dsn = _dsn(index, secret, cluster)
         credentials = dsn if isinstance(dsn, Problem) else object_facts.credentials(dsn, *_dsn_key(index))
-        database = await self._database(index, dsn, credentials, cluster)
+        inspection = await self._database(index, dsn, credentials, cluster)
         return Observed(
             credentials=credentials,
             cluster=cluster,
             database_objects=database_objects,
-            database=database,
-            peers=await self._peers(index, database),
+            database=inspection.found,
+            query_seconds=inspection.query_seconds,
+            peers=await self._peers(index, inspection.found),
             jobs=tuple(object_facts.job_facts(job, children["Pod"]) for job in children["Job"]),
             pods=pods,
             embedder=deployments.get(f"{index.name}-{COMPONENT}"),
@@ -63,6 +74,32 @@ class Observer:
                 for item in children[kind]
             },
         )
+
+    async def observe_deletion(self, index: MemoryIndex) -> DeletionFacts:
+        """Return the facts about what is to be undone before the object may vanish."""
+        terminating = False
+        if index.spec.deletion_policy == "Delete":
+            terminating = await self._kube.is_terminating(index.namespace)
+        undo = index.spec.deletion_policy == "Delete" and not terminating
+        return DeletionFacts(
+            database_objects=await self._own_database_objects(index),
+            namespace_terminating=terminating,
+            observed=await self.observe(index) if undo else None,
+        )
+
+    async def _own_database_objects(self, index: MemoryIndex) -> tuple[DatabaseObject, ...] | None:
+        if index.cluster is None:
+            return ()
+        namespace, _ = index.cluster
+        try:
+            items = await self._kube.list("Database", namespace, own_labels(index))
+        except KindMissingError:
+            return ()
+        except KubeError as error:
+            if error.refused:
+                return None
+            raise
+        return tuple(object_facts.database_object(item) for item in items)
 
     async def _cnpg(self, index: MemoryIndex) -> tuple[ClusterFacts | Problem | None, tuple[DatabaseObject, ...]]:
         if index.cluster is None:
@@ -86,11 +123,11 @@ class Observer:
         dsn: str | Problem,
         credentials: Credentials | Problem,
         cluster: ClusterFacts | Problem | None,
-    ) -> DatabaseFacts | Problem | None:
+    ) -> Inspection:
         if isinstance(dsn, Problem) or isinstance(credentials, Problem) or isinstance(cluster, Problem):
-            return None
+            return NOT_INSPECTED
         if credentials.database != index.spec.database.name or (cluster and cluster.hibernated):
-            return None
+            return NOT_INSPECTED
         return await self._inspect(dsn, index.spec.database.table)
 
     async def _peers(self, index: MemoryIndex, database: DatabaseFacts | Problem | None) -> Peers:

@@ -36,10 +36,6 @@ class WorkQueue:
             self._due[key] = due
             self._changed.set()
 
-    def cancel(self, key: Key) -> None:
-        """Cancel the scheduled reconcile."""
-        self._due.pop(key, None)
-
     async def take(self) -> Key:
         """Wait for the next due key that no other worker has, and take it."""
         while True:

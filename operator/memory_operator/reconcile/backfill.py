@@ -56,9 +56,9 @@ def sync_verdict(rows: RowCounts) -> Verdict:
 
 
 def _needs_bulk(index: MemoryIndex, observed: Observed, images: Images, facts: DatabaseFacts) -> bool:
-    runs, config = observed.jobs_of("backfill"), workers.config_fingerprint(index, images, "backfill")
+    runs, work = observed.jobs_of("backfill"), workers.work_of(workers.config_fingerprint(index, images, "backfill"))
     if active_job(runs):
         return True
-    same_config = [job.state for job in runs if job.config == config]
-    last_run = same_config[-1] if same_config else None
+    same_work = [job.state for job in runs if workers.work_of(job.config) == work]
+    last_run = same_work[-1] if same_work else None
     return needs_backfill_job(facts.rows, index_valid=facts.index.valid, last_run=last_run)

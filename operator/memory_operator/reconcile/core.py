@@ -10,23 +10,27 @@ from datetime import datetime
 
 from memory_operator.api.conditions import WORK_CONDITIONS, ConditionType, Verdict
 from memory_operator.api.reasons import Reason
-from memory_operator.api.spec import FINALIZER, MemoryIndex
+from memory_operator.api.spec import MemoryIndex
 from memory_operator.reconcile import swap
 from memory_operator.reconcile.authorization.identity import identified
 from memory_operator.reconcile.authorization.permissions import Permitted
 from memory_operator.reconcile.authorization.refusal import refusal
 from memory_operator.reconcile.backfill import plan_backfill
 from memory_operator.reconcile.database import plan_database
-from memory_operator.reconcile.deletion import plan_deletion
+from memory_operator.reconcile.deletion import plan_deletion, plan_finalizer
 from memory_operator.reconcile.embedder import plan_embedder, plan_replicas
 from memory_operator.reconcile.extension import plan_extension
-from memory_operator.reconcile.facts import Observed
+from memory_operator.reconcile.facts import DeletionFacts, Observed
 from memory_operator.reconcile.hnsw import plan_index
-from memory_operator.reconcile.plan import Action, Plan, SetFinalizer, Step
+from memory_operator.reconcile.plan import Plan, Step
 from memory_operator.reconcile.schema import plan_schema
-from memory_operator.reconcile.status import stalled, status_sections, summary, with_conditions
+from memory_operator.reconcile.status import status_sections, summary, with_conditions
 from memory_operator.reconcile.validation import blocking_verdict
 from memory_operator.resources.common import Images
+
+LONGEST_REQUEUE_SECONDS = 60.0
+# Counting a large table takes the database's time: after a second of it the next reconcile waits for twenty.
+MAX_QUERY_DUTY_CYCLE = 0.05
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,8 @@ def acknowledge(index: MemoryIndex, now: datetime) -> Plan | None:
         ConditionType.READY: Verdict.unknown(Reason.SEEN, "The operator has seen the object and begins."),
         ConditionType.RECONCILING: Verdict.yes(Reason.PROGRESSING, "The operator begins."),
     }
-    return Plan(_add_finalizer(index), with_conditions(index, verdicts, index.status, now), requeue_after=0.0)
+    status = with_conditions(index, verdicts, index.status, now)
+    return Plan(status, requeue_after=0.0, finalizer=True if index.spec.deletion_policy == "Delete" else None)
 
 
 def reconcile(
@@ -58,9 +63,7 @@ def reconcile(
     *,
     permitted: Permitted,
 ) -> Plan:
-    """Decide what to write and what to report."""
-    if index.deleted_at is not None:
-        return _delete(index, observed, images, now, intervals)
+    """Decide what to write and what to report for an object that is not being deleted."""
     database = plan_database(index, observed)
     if observed.database_facts is not None and database.verdict.holds:
         index = identified(index, observed.database_facts)
@@ -71,18 +74,30 @@ def reconcile(
     refused = refusal(index, observed, images, permitted, database=database.verdict)
     blocked = refused or blocking_verdict(index, observed.database_facts)
     paused = Verdict.no(Reason.SUSPENDED, "The object is suspended.") if index.spec.suspend else blocked
-    actions: tuple[Action, ...] = () if paused else tuple(action for step in steps.values() for action in step.actions)
-    verdicts = {kind: _paused(step, paused) if paused else step.verdict for kind, step in steps.items()}
+    if paused:
+        steps = {kind: _paused(step, paused) for kind, step in steps.items()}
+    verdicts = {kind: step.verdict for kind, step in steps.items()}
     totals = summary(verdicts, blocked, suspended=index.spec.suspend)
     status = with_conditions(index, {**totals, **verdicts}, status_sections(index, observed, replicas=replicas), now)
-    return Plan(
-        (*_add_finalizer(index), *actions), status, _requeue_after(totals, intervals),
-        None if paused else recommendation,
+    plan = Plan(
+        status, _requeue_after(totals, intervals, observed.query_seconds), steps,
+        recommendation=None if paused else recommendation,
     )  # fmt: skip
+    return replace(plan, finalizer=plan_finalizer(index, observed, plan.actions))
 
 
-def _add_finalizer(index: MemoryIndex) -> tuple[Action, ...]:
-    return () if FINALIZER in index.finalizers else (SetFinalizer(present=True),)
+def conclude(
+    index: MemoryIndex, facts: DeletionFacts, images: Images, now: datetime, intervals: RequeueIntervals
+) -> Plan:
+    """Decide what to write and what to report for an object that is being deleted and carries our finalizer."""
+    ending = plan_deletion(index, facts, images, now)
+    steps = {ConditionType.READY: ending.step}
+    if ending.last:
+        return Plan(None, intervals.settled, steps, finalizer=False, left_behind=ending.left_behind)
+    totals = summary({ConditionType.READY: ending.step.verdict}, None, suspended=False)
+    status = with_conditions(index, totals, index.status, now)
+    seconds = facts.observed.query_seconds if facts.observed else 0.0
+    return Plan(status, _requeue_after(totals, intervals, seconds), steps)
 
 
 def _steps(
@@ -100,29 +115,18 @@ def _steps(
     return swap.plan_model(index, observed, images, now, steps=steps)
 
 
-def _paused(step: Step, paused: Verdict) -> Verdict:
-    """Return the verdict of a step whose writes are not executed."""
+def _paused(step: Step, paused: Verdict) -> Step:
+    """Return the step without its writes, which are not executed."""
     if step.verdict.holds or not step.actions:
-        return step.verdict
-    return Verdict.no(Reason.WAITING, f"Not begun: {paused.message}")
+        return Step(step.verdict)
+    return Step(Verdict.no(Reason.WAITING, f"Not begun: {paused.message}"))
 
 
-def _requeue_after(totals: dict[ConditionType, Verdict], intervals: RequeueIntervals) -> float:
+def _requeue_after(totals: dict[ConditionType, Verdict], intervals: RequeueIntervals, query_seconds: float) -> float:
+    """Return the seconds until the next reconcile: as the state demands, longer after slow queries, never too long."""
+    wanted = intervals.settled
     if totals[ConditionType.STALLED].holds:
-        return min(intervals.stalled, intervals.settled)
-    return min(intervals.progress, intervals.settled) if totals[ConditionType.RECONCILING].holds else intervals.settled
-
-
-def _delete(index: MemoryIndex, observed: Observed, images: Images, now: datetime, intervals: RequeueIntervals) -> Plan:
-    if FINALIZER not in index.finalizers:
-        return Plan((), None, intervals.settled)
-    step = plan_deletion(index, observed, images, now)
-    if any(isinstance(action, SetFinalizer) for action in step.actions):
-        return Plan(step.actions, None, intervals.settled)
-    verdicts = {
-        ConditionType.READY: step.verdict,
-        ConditionType.RECONCILING: Verdict.yes(Reason.DELETING, step.verdict.text),
-        ConditionType.STALLED: stalled(step.verdict),
-    }
-    status = with_conditions(index, verdicts, index.status, now)
-    return Plan(step.actions, status, min(intervals.progress, intervals.settled))
+        wanted = min(intervals.stalled, wanted)
+    elif totals[ConditionType.RECONCILING].holds:
+        wanted = min(intervals.progress, wanted)
+    return min(LONGEST_REQUEUE_SECONDS, max(wanted, query_seconds / MAX_QUERY_DUTY_CYCLE))

@@ -1,52 +1,103 @@
-"""Decide how an object ends: undo what owner references cannot, and nothing of the user's.
+"""Decide how an object ends: undo what Kubernetes does not collect, and nothing of the user's.
 
-Kubernetes collects the children in the object's own namespace. The CloudNativePG Database object is in the Cluster's
-namespace and is deleted here; its reclaim policy keeps the database. `deletionPolicy: Delete` first stops the workers
-and drops what the migrations added. Until all of it is done the finalizer keeps the object, and its status names what
-the deletion waits for.
+Kubernetes collects the children in the object's own namespace. A CloudNativePG Database object in another namespace is
+deleted here; its reclaim policy keeps the database. `deletionPolicy: Delete` first stops the workers and drops what the
+migrations added. The finalizer is there only while something is to be undone that can be: where the namespace, the
+Cluster or the Secret has gone for good, the object is let go, and an Event says what stays.
 """
 
-from dataclasses import replace
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 
 from memory_operator.api.conditions import ConditionStatus, Verdict
 from memory_operator.api.reasons import Reason
-from memory_operator.api.spec import MemoryIndex
+from memory_operator.api.spec import FINALIZER, MemoryIndex
 from memory_operator.reconcile.authorization.claims import check_claim
 from memory_operator.reconcile.authorization.identity import identified
 from memory_operator.reconcile.database import plan_database
-from memory_operator.reconcile.facts import JobState, Observed
+from memory_operator.reconcile.facts import DeletionFacts, JobState, Observed, Problem
 from memory_operator.reconcile.jobs import JobRequest, plan_job
-from memory_operator.reconcile.plan import Action, Delete, SetFinalizer, Step
+from memory_operator.reconcile.plan import Action, Apply, Delete, Step
 from memory_operator.resources import cnpg, workers
 from memory_operator.resources.common import Images
 
 WRITERS = {"backfill", "index", "migrate", "swap", "swap-abort", "sync"}
+GONE_FOR_GOOD = {Reason.SECRET_MISSING, Reason.CLUSTER_MISSING, Reason.CNPG_MISSING}
+# Others may deliver a Secret or a Cluster again: External Secrets refreshes, GitOps applies in any order.
+GONE_AFTER = timedelta(seconds=120)
+FOREGROUND = "foregroundDeletion"  # Kubernetes' finalizer while it deletes the children first
 
 
-def plan_deletion(index: MemoryIndex, observed: Observed, images: Images, now: datetime) -> Step:
-    """Return the next writes towards the object's end; the last of them removes the finalizer."""
-    if index.spec.deletion_policy == "Delete":
-        step = _undo_migrations(index, observed, images, now)
+@dataclass(frozen=True)
+class Ending:
+    """The next step towards an object's end; with the `last` one the finalizer goes, and `left_behind` says what stays.
+
+    A refused write of the last step stays undone, too: the object is not kept for it.
+    """
+
+    step: Step
+    last: bool = False
+    left_behind: tuple[str, ...] = ()
+
+
+def plan_finalizer(index: MemoryIndex, observed: Observed, actions: tuple[Action, ...]) -> bool | None:
+    """Return True to add our finalizer, False to remove it, None where it is as it should be.
+
+    It is removed only where it is known that no Database object of ours is left that Kubernetes would not collect.
+    """
+    applied = [one.manifest for one in actions if isinstance(one, Apply) and one.manifest["kind"] == "Database"]
+    made = [item for item in observed.database_objects if cnpg.is_made_for(index, item) and not item.deleting]
+    owners = [cnpg.owner_uids(manifest) for manifest in applied] + [item.owner_uids for item in made]
+    wanted = index.spec.deletion_policy == "Delete" or any(index.uid not in uids for uids in owners)
+    if wanted == (FINALIZER in index.finalizers):
+        return None
+    return wanted if wanted or not isinstance(observed.cluster, Problem) else None
+
+
+def plan_deletion(index: MemoryIndex, facts: DeletionFacts, images: Images, now: datetime) -> Ending:
+    """Return the next writes towards the object's end, or the last ones with what they leave behind."""
+    cause = _out_of_reach(index, facts, now)
+    left = [_left_in_database(index, cause)] if cause else []
+    if facts.observed and not cause:
+        step = _undo_migrations(index, facts.observed, images, now)
         if step is not None:
-            return step
-    deletions: tuple[Action, ...] = tuple(
-        Delete("Database", item.namespace, item.name)
-        for item in observed.database_objects
-        if cnpg.is_made_for(index, item) and not item.deleting
+            return Ending(step)
+    if facts.database_objects is None and index.cluster:
+        left.append(f"The operator may not read Database objects in {index.cluster[0]}, where one of its own may stay.")
+    made = [item for item in facts.database_objects or () if cnpg.is_made_for(index, item) and not item.deleting]
+    deletions = tuple(Delete("Database", item.namespace, item.name) for item in made)
+    step = Step(Verdict.no(Reason.DELETING, "The object is being deleted."), deletions)
+    return Ending(step, last=True, left_behind=tuple(left))
+
+
+def _out_of_reach(index: MemoryIndex, facts: DeletionFacts, now: datetime) -> str:
+    """Return why the migrations can never be undone any more, or an empty text where they can or need not be."""
+    if facts.namespace_terminating:
+        return "the object's namespace is being deleted"
+    if facts.observed is None or now < (index.deleted_at or now) + GONE_AFTER:
+        return ""
+    problems = (facts.observed.credentials, facts.observed.cluster)
+    gone = (one for one in problems if isinstance(one, Problem) and one.reason in GONE_FOR_GOOD)
+    return next((one.message.rstrip(".") for one in gone), "")
+
+
+def _left_in_database(index: MemoryIndex, cause: str) -> str:
+    database = index.spec.database
+    where = " of Cluster {}/{}".format(*index.cluster) if index.cluster else ""
+    return (
+        f"What the migrations added for table {database.table} stays in database {database.name}{where}, "
+        f"since {cause}; `memory migrate --to base --yes` drops it."
     )
-    return Step(Verdict.no(Reason.DELETING, "The object is being deleted."), (*deletions, SetFinalizer(present=False)))
 
 
 def _undo_migrations(index: MemoryIndex, observed: Observed, images: Images, now: datetime) -> Step | None:
     """Return what is left to undo in the database, or None where nothing is or the table is another object's."""
-    database = plan_database(index, observed).verdict
+    database, facts = plan_database(index, observed).verdict, observed.database_facts
     if not database.holds:
         remedy = database.reason.remedy if database.remedy is None else database.remedy
         retain = "To leave the data behind instead, set spec.deletionPolicy to Retain."
         message = f"Cannot undo the migrations: {database.message}"
         return Step(replace(database, status=ConditionStatus.FALSE, message=message, remedy=f"{remedy} {retain}"))
-    facts = observed.database_facts
     if facts is None or facts.schema_revision is None or check_claim(index, observed):
         return None
     index = identified(index, facts)
@@ -55,6 +106,9 @@ def _undo_migrations(index: MemoryIndex, observed: Observed, images: Images, now
         return Step(Verdict.no(Reason.DELETING, "Stopping the workers before the migrations are undone."), stops)
     if any(pod.component in WRITERS and not pod.ended for pod in observed.pods):
         return Step(Verdict.no(Reason.DELETING, "Waiting for the workers' pods to end."))
+    if FOREGROUND in index.finalizers:
+        # A Job that is made now would be deleted with the other children, perhaps in the middle of its work.
+        return Step(Verdict.no(Reason.DELETING, "Waiting until Kubernetes has deleted the children."))
     request = JobRequest("uninstall", workers.uninstall_job, Reason.DELETING, "drops what the migrations added")
     return plan_job(index, observed, images, now, request)
 

@@ -87,11 +87,12 @@ class JobFacts:
 
 @dataclass(frozen=True)
 class PodFacts:
-    """One of our pods; `problem` is what keeps it from running."""
+    """One of our pods; `running` once its containers have started, `problem` is what keeps it from that."""
 
     name: str
     component: str
     ip: str | None = None
+    running: bool = False
     ended: bool = False
     deleting: bool = False
     problem: Problem | None = None
@@ -127,6 +128,14 @@ class Recommendation:
 
 
 @dataclass(frozen=True)
+class Inspection:
+    """What the database answered, None where it was not asked, and the seconds that it worked on the answer."""
+
+    found: DatabaseFacts | Problem | None
+    query_seconds: float = 0.0
+
+
+@dataclass(frozen=True)
 class Peers:
     """The other MemoryIndex objects of the namespaces that the operator reads; no namespaces means all of them."""
 
@@ -136,7 +145,12 @@ class Peers:
 
 @dataclass(frozen=True)
 class Observed:
-    """Everything that one reconcile decides from; `peers` are read only where the table is not known to be ours."""
+    """Everything that one reconcile decides from.
+
+    Attributes:
+        peers: read only where the table is not known to be this object's.
+        query_seconds: the time that the database worked for the observation.
+    """
 
     credentials: Credentials | Problem
     cluster: ClusterFacts | Problem | None = None
@@ -153,6 +167,7 @@ class Observed:
     recommendations: tuple[Recommendation, ...] = ()
     rows_per_second: float | None = None
     peers: Peers = Peers()
+    query_seconds: float = 0.0
 
     def jobs_of(self, component: str) -> tuple[JobFacts, ...]:
         """Return the Jobs of one component, oldest first."""
@@ -166,3 +181,18 @@ class Observed:
     def database_facts(self) -> DatabaseFacts | None:
         """The facts of the catalog, or None where the database did not answer."""
         return self.database if isinstance(self.database, DatabaseFacts) else None
+
+
+@dataclass(frozen=True)
+class DeletionFacts:
+    """What the end of an object depends on.
+
+    Attributes:
+        database_objects: the Database objects that we made for it; None where they may not be read.
+        namespace_terminating: whether its namespace is being deleted, so that no Job can be started there.
+        observed: the facts of a reconcile, where something in the database is to be undone and still can be.
+    """
+
+    database_objects: tuple[DatabaseObject, ...] | None
+    namespace_terminating: bool = False
+    observed: Observed | None = None

@@ -3,7 +3,8 @@
 The caller decides from the database whether work is needed, never from Jobs: a Job that was deleted or collected is
 then not run again without need. A run that ended while the work is still needed is followed by another one with the
 next sequence number, after a delay that doubles. The sequence is read from the Jobs themselves, so a restarted
-operator continues it. A Job of another configuration starts at once.
+operator continues it. A Job of another configuration starts at once, in place of one that cannot run or whose work is
+no longer wanted.
 """
 
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from memory_operator.resources.common import Images
 
 FIRST_DELAY_SECONDS = 15
 LONGEST_DELAY_SECONDS = 300
+INTERRUPTIBLE = {"migrate", "index"}  # with other work to do, what these would still make is outdated or incomplete
 
 
 @dataclass(frozen=True)
@@ -43,29 +45,35 @@ def active_job(jobs: tuple[JobFacts, ...]) -> JobFacts | None:
 
 
 def plan_job(index: MemoryIndex, observed: Observed, images: Images, now: datetime, request: JobRequest) -> Step:
-    """Wait for the running Job, start a new one, or wait until the next one may start."""
+    """Wait for the running Job or replace it, start a new one, or wait until the next one may start."""
     jobs, running = observed.jobs_of(request.component), active_job(observed.jobs_of(request.component))
-    if running:
+    config = workers.config_fingerprint(index, images, request.component)
+    outdated = running is not None and _is_outdated(running, config, observed)
+    if running and not outdated:
         pods = [pod for pod in observed.pods_of(request.component) if not (pod.ended or pod.deleting)]
         problem = next((pod.problem for pod in pods if pod.problem), None)
         if problem:
             return failed_step(problem, f"Job {running.name} {request.activity}: ")
         return Step(Verdict.no(request.reason, f"Job {running.name} {request.activity}."))
-    config = workers.config_fingerprint(index, images, request.component)
     same_config = [job for job in jobs if job.config == config and not job.deleting]
-    if not same_config:
-        return _start(jobs, request, request.build(index, images, 0))
-    latest = same_config[-1]
-    if now >= (latest.finished_at or now) + retry_delay(latest.sequence):
-        return _start(jobs, request, request.build(index, images, latest.sequence + 1))
-    return Step(_ended(latest, request))
-
-
-def _start(jobs: tuple[JobFacts, ...], request: JobRequest, manifest: Manifest) -> Step:
+    latest = same_config[-1] if same_config else None
+    if latest and not outdated and now < (latest.finished_at or now) + retry_delay(latest.sequence):
+        return Step(_ended(latest, request))
+    manifest = request.build(index, images, latest.sequence + 1 if latest else 0)
+    name, namespace = manifest["metadata"]["name"], manifest["metadata"]["namespace"]
     older = [job for job in jobs if job.state is not JobState.ACTIVE and not job.deleting][:-1]
-    metadata = manifest["metadata"]
-    removals: tuple[Action, ...] = tuple(Delete("Job", metadata["namespace"], job.name) for job in older)
-    return Step(Verdict.no(request.reason, f"Job {metadata['name']} {request.activity}."), (*removals, Apply(manifest)))
+    removed = [*older, *([running] if running else [])]
+    removals: tuple[Action, ...] = tuple(Delete("Job", namespace, job.name) for job in removed)
+    return Step(Verdict.no(request.reason, f"Job {name} {request.activity}."), (*removals, Apply(manifest)))
+
+
+def _is_outdated(running: JobFacts, config: str, observed: Observed) -> bool:
+    """Return whether a Job of another configuration has no running pod, or does work that is no longer wanted."""
+    if running.config == config:
+        return False
+    if running.component in INTERRUPTIBLE and workers.work_of(running.config) != workers.work_of(config):
+        return True
+    return not any(pod.running and not pod.deleting for pod in observed.pods_of(running.component))
 
 
 def _ended(job: JobFacts, request: JobRequest) -> Verdict:

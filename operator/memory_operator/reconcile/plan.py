@@ -1,8 +1,9 @@
-"""What a reconcile decides: the writes in order, the status to report, and the delay until the next one."""
+"""What a reconcile decides: the writes of each step, the status to report, and the delay until the next reconcile."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from memory_operator.api.conditions import Verdict
+from memory_operator.api.conditions import ConditionType, Verdict
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import Manifest
 from memory_operator.reconcile.facts import Observed, Problem, Recommendation
@@ -25,14 +26,7 @@ class Delete:
     name: str
 
 
-@dataclass(frozen=True)
-class SetFinalizer:
-    """Add our finalizer to the MemoryIndex, or remove it."""
-
-    present: bool
-
-
-Action = Apply | Delete | SetFinalizer
+Action = Apply | Delete
 
 
 @dataclass(frozen=True)
@@ -45,15 +39,27 @@ class Step:
 
 @dataclass(frozen=True)
 class Plan:
-    """The outcome of one reconcile; `status` is None where the object is about to vanish.
+    """The outcome of one reconcile.
 
-    `requeue_after` is in seconds; 0 means at once.
+    Attributes:
+        status: what to report; None where the object is about to vanish.
+        requeue_after: seconds until the next reconcile; 0 means at once.
+        steps: the writes by the condition that they serve; a refused write stops the later ones of its own step.
+        finalizer: True adds our finalizer before any other write, False removes it, None leaves it.
+        left_behind: sentences about what the end of the object leaves undone, for an Event.
     """
 
-    actions: tuple[Action, ...]
     status: Manifest | None
     requeue_after: float
+    steps: Mapping[ConditionType, Step] = field(default_factory=dict)
+    finalizer: bool | None = None
+    left_behind: tuple[str, ...] = ()
     recommendation: Recommendation | None = None
+
+    @property
+    def actions(self) -> tuple[Action, ...]:
+        """The writes of all steps, in order."""
+        return tuple(action for step in self.steps.values() for action in step.actions)
 
 
 def waiting_for(what: str) -> Step:

@@ -15,6 +15,7 @@ from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import Manifest, MemoryIndex
 from memory_operator.reconcile.facts import EmbedderLoad, Observed
 from memory_operator.reconcile.jobs import active_job
+from memory_operator.reconcile.plan import Plan
 from memory_operator.resources.common import selector
 from memory_operator.resources.embedder import COMPONENT, embedder_url
 from memory_recall.status import DatabaseFacts, RowCounts
@@ -31,13 +32,9 @@ def with_conditions(
     return {**sections, "observedGeneration": index.generation, "conditions": conditions}
 
 
-def refuse(manifest: Manifest, verdict: Verdict, now: datetime, decided: Manifest | None = None) -> Manifest:
-    """Return the decided status, or the written one, with Ready, Reconciling and Stalled replaced by the verdict.
-
-    It serves for an object that cannot be read, and for one whose writes the API server refuses.
-    """
+def refuse(manifest: Manifest, verdict: Verdict, now: datetime) -> Manifest:
+    """Return the written status, with Ready, Reconciling and Stalled replaced, of an object that cannot be read."""
     written = manifest.get("status") or {}
-    status = written if decided is None else decided
     verdicts = {
         ConditionType.READY: verdict,
         ConditionType.RECONCILING: Verdict.no(Reason.SETTLED, "Nothing is being done."),
@@ -45,8 +42,16 @@ def refuse(manifest: Manifest, verdict: Verdict, now: datetime, decided: Manifes
     }
     generation = manifest["metadata"].get("generation", 0)
     conditions = render(verdicts, written.get("conditions") or (), generation=generation, now=now)
-    kept = [condition for condition in status.get("conditions") or () if condition["type"] not in verdicts]
-    return {**status, "observedGeneration": generation, "conditions": [*conditions, *kept]}
+    kept = [condition for condition in written.get("conditions") or () if condition["type"] not in verdicts]
+    return {**written, "observedGeneration": generation, "conditions": [*conditions, *kept]}
+
+
+def with_refusals(index: MemoryIndex, plan: Plan, refusals: Mapping[ConditionType, Verdict], now: datetime) -> Manifest:
+    """Return the plan's status where the API server refused writes: each refusal is its step's verdict."""
+    verdicts = {kind: step.verdict for kind, step in plan.steps.items()}
+    verdicts |= refusals
+    totals = summary(verdicts, None, suspended=False)
+    return with_conditions(index, {**totals, **verdicts}, plan.status or index.status, now)
 
 
 def summary(

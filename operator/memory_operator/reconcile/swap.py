@@ -94,10 +94,10 @@ def _swap(index: MemoryIndex, observed: Observed, images: Images, now: datetime,
     obstacle = _next_embedder_obstacle(index, observed)
     if obstacle is not None:
         return replace(obstacle, actions=writes)
-    runs, config = observed.jobs_of("swap"), workers.config_fingerprint(index, images, "swap")
-    same_config = [job for job in runs if job.config == config]
-    if facts.swap and facts.swap.stage == Stage.REFUSED and same_config and same_config[-1].state is JobState.FAILED:
-        # Another run of the same configuration would measure the same numbers.
+    work = workers.work_of(workers.config_fingerprint(index, images, "swap"))
+    same_work = [job for job in observed.jobs_of("swap") if workers.work_of(job.config) == work]
+    if facts.swap and facts.swap.stage == Stage.REFUSED and same_work and same_work[-1].state is JobState.FAILED:
+        # Another run of the same work would measure the same numbers.
         return Step(Verdict.no(Reason.SWAP_REFUSED, f"{model} was refused: {facts.swap.message}"), writes)
     stage = f" ({facts.swap.stage})" if facts.swap and facts.next_model else ""
     build = partial(workers.swap_job, active=active, dimensions=facts.embedding_dimensions or 0)

@@ -19,6 +19,7 @@ from memory_operator.resources.common import (
     MANAGER,
     fingerprint,
     labels,
+    owner_references,
 )
 
 EXTENSION = "vector"
@@ -40,6 +41,7 @@ class DatabaseObject:
     message: str = ""
     deleting: bool = False
     index_uid: str | None = None
+    owner_uids: frozenset[str] = frozenset()
 
     def __str__(self) -> str:
         return f"Database {self.namespace}/{self.name}"
@@ -63,6 +65,11 @@ def own_labels(index: MemoryIndex) -> dict[str, str]:
 def is_made_for(index: MemoryIndex, found: DatabaseObject) -> bool:
     """Return whether the object was made for this very MemoryIndex; older releases did not write the uid."""
     return own_labels(index).items() <= found.labels.items() and found.index_uid in {None, index.uid}
+
+
+def owner_uids(manifest: Manifest) -> frozenset[str]:
+    """Return the uids of an object's owners, with which Kubernetes collects it."""
+    return frozenset(owner["uid"] for owner in manifest["metadata"].get("ownerReferences") or ())
 
 
 def new_database_object(index: MemoryIndex, *, cluster: tuple[str, str], owner: str, version: str | None) -> Manifest:
@@ -128,7 +135,9 @@ def _manifest(
     owner: str,
     extensions: Iterable[Manifest],
 ) -> Manifest:
+    """Return the object; only beside its MemoryIndex can it have an owner, with which Kubernetes collects it."""
     namespace, name = place
+    owned = {"ownerReferences": owner_references(index)} if namespace == index.namespace else {}
     return {
         "apiVersion": API_VERSION,
         "kind": "Database",
@@ -137,6 +146,7 @@ def _manifest(
             "namespace": namespace,
             "labels": marks,
             "annotations": {ANNOTATION_INDEX_UID: index.uid},
+            **owned,
         },
         "spec": _spec(cluster, index.spec.database.name, owner=owner, extensions=extensions),
     }

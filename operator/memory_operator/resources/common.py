@@ -59,17 +59,22 @@ def metadata(index: MemoryIndex, name: str, component: str) -> Manifest:
         "name": name,
         "namespace": index.namespace,
         "labels": labels(index, component),
-        "ownerReferences": [
-            {
-                "apiVersion": API_VERSION,
-                "kind": "MemoryIndex",
-                "name": index.name,
-                "uid": index.uid,
-                "controller": True,
-                "blockOwnerDeletion": True,
-            }
-        ],
+        "ownerReferences": owner_references(index),
     }
+
+
+def owner_references(index: MemoryIndex) -> list[Manifest]:
+    """Return the reference by which Kubernetes collects an object of the index's own namespace with the index."""
+    return [
+        {
+            "apiVersion": API_VERSION,
+            "kind": "MemoryIndex",
+            "name": index.name,
+            "uid": index.uid,
+            "controller": True,
+            "blockOwnerDeletion": True,
+        }
+    ]
 
 
 def fingerprint(value: object) -> str:

@@ -121,8 +121,9 @@ def deployment(index: MemoryIndex, images: Images, *, replicas: int, component: 
 def _pod_spec(index: MemoryIndex, images: Images) -> Manifest:
     embedder = index.spec.embedder
     init, volumes, mounts, _ = _model(index, images)
+    resources = _processor_and_memory(_resources(index))
     optional: Manifest = {
-        "initContainers": init,
+        "initContainers": [{**container, "resources": resources} for container in init],
         "nodeSelector": dict(embedder.node_selector),
         "tolerations": list(embedder.tolerations),
         "runtimeClassName": embedder.runtime_class_name,
@@ -146,7 +147,7 @@ def _container(index: MemoryIndex, images: Images, mounts: list[Manifest]) -> Ma
         "imagePullPolicy": images.pull_policy,
         "command": ["memory-embedder", "serve", *_arguments(index, images)],
         "ports": [{"name": "http", "containerPort": PORT, "protocol": "TCP"}],
-        "resources": index.spec.embedder.resources or DEFAULT_RESOURCES,
+        "resources": _resources(index),
         "securityContext": container_security(),
         "startupProbe": {
             "httpGet": {"path": "/healthz", "port": "http"},
@@ -168,6 +169,19 @@ def _container(index: MemoryIndex, images: Images, mounts: list[Manifest]) -> Ma
         },
         "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}, *mounts],  # noqa: S108 - a private emptyDir
     }
+
+
+def _resources(index: MemoryIndex) -> Manifest:
+    return index.spec.embedder.resources or DEFAULT_RESOURCES
+
+
+def _processor_and_memory(resources: Manifest) -> Manifest:
+    """Return the part that an init container gets too, as quotas demand; a GPU is for the main container alone."""
+    parts = {
+        kind: {name: amount for name, amount in (resources.get(kind) or {}).items() if name in {"cpu", "memory"}}
+        for kind in ("requests", "limits")
+    }
+    return {kind: part for kind, part in parts.items() if part}
 
 
 def _arguments(index: MemoryIndex, images: Images) -> list[str]:

@@ -1,8 +1,8 @@
 """Pods that run the `memory` command: the Jobs for migration, backfill, index and swap, and the sync Deployment.
 
-The connection URI is mounted as a file, never put into the environment: a rotated password is then read at the next
-connect, and `kubectl describe` shows nothing. A Job's pod template is immutable, so Jobs are never changed: they carry
-the fingerprint of their configuration and a sequence number, and a retry is a new Job.
+The connection URI and the embedder's key are mounted as files, never put into the environment: what was rotated is then
+used at the next connect or request, and `kubectl describe` shows nothing. A Job's pod template is immutable, so Jobs
+are never changed: they carry the fingerprint of their configuration and a sequence number, and a retry is a new Job.
 """
 
 from memory_operator.api.conditions import timestamp
@@ -25,8 +25,12 @@ from memory_recall.postgres.identity_sql import DatabaseIdentity
 from memory_recall.schema.claims_sql import TableClaim
 
 DSN_DIRECTORY = "/var/run/memory-index"
+KEY_DIRECTORY = "/var/run/memory-index-embedder"
 JOB_TTL_SECONDS = 3600  # long enough to be read by a person; what is needed later is read from the database
 EXIT_CODES_WITHOUT_RETRY = [2, 3, 4]  # usage, waiting for something, needs a person: the same pod would fail again
+# A Job that hangs ends, and another one follows that continues from the database.
+DATABASE_JOB_SECONDS = 6 * 3600
+LONG_JOB_SECONDS = 7 * 24 * 3600  # of Jobs that embed a table or build its index
 METRICS_PORT = 9090
 GATE_DIRECTORY = "/var/run/memory-index-gate"
 WORKER_RESOURCES = {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}}
@@ -35,7 +39,10 @@ DATABASE_JOB_RESOURCES = {"requests": {"cpu": "50m", "memory": "96Mi"}, "limits"
 
 
 def config_fingerprint(index: MemoryIndex, images: Images, component: str) -> str:
-    """Return the fingerprint of what a Job depends on; where it changes, another Job starts without back-off."""
+    """Return `<work>-<pods>`: the fingerprints of what a Job does, and of what its pods are made from.
+
+    Where either changes, another Job starts without back-off, and a Job that cannot run is replaced by it.
+    """
     spec = index.spec
     parts: dict[str, object] = {
         "table": spec.database.table,
@@ -59,7 +66,18 @@ def config_fingerprint(index: MemoryIndex, images: Images, component: str) -> st
         parts |= {"url": embedder_url(index, NEXT_COMPONENT)}
     elif component == "index":
         parts |= {"m": spec.index.m, "ef": spec.index.ef_construction}
-    return fingerprint(parts)
+    return f"{fingerprint(parts)}-{_pods_fingerprint(index, images)}"
+
+
+def _pods_fingerprint(index: MemoryIndex, images: Images) -> str:
+    key = index.embedder_key
+    secrets = [index.spec.database.credentials.key, *((key.secret_name, key.key) if key else ())]
+    return fingerprint([images.operator, images.pull_policy, secrets, index.spec.backfill.model_dump(mode="json")])
+
+
+def work_of(config: str) -> str:
+    """Return the part of a Job's configuration that says what it does; former releases recorded nothing else."""
+    return config.partition("-")[0]
 
 
 def job_name(index: MemoryIndex, component: str, config: str, sequence: int) -> str:
@@ -197,6 +215,7 @@ def _job(
     index: MemoryIndex, images: Images, component: str, command: list[str], sequence: int, *, resources: Manifest
 ) -> Manifest:
     config = config_fingerprint(index, images, component)
+    seconds = LONG_JOB_SECONDS if component in {"backfill", "index", "swap"} else DATABASE_JOB_SECONDS
     meta = metadata(index, job_name(index, component, config, sequence), component)
     meta["labels"][LABEL_CONFIG] = config
     meta["annotations"] = {ANNOTATION_SEQUENCE: str(sequence)}
@@ -205,6 +224,7 @@ def _job(
         "kind": "Job",
         "metadata": meta,
         "spec": {
+            "activeDeadlineSeconds": seconds,
             "backoffLimit": 6,
             "ttlSecondsAfterFinished": JOB_TTL_SECONDS,
             "podReplacementPolicy": "Failed",
@@ -229,6 +249,7 @@ def _job(
 def _pod(
     index: MemoryIndex, images: Images, component: str, command: list[str], *, restart: str, resources: Manifest
 ) -> Manifest:
+    files = _secret_files(index)
     return {
         "metadata": {"labels": labels(index, component)},
         "spec": {
@@ -247,24 +268,31 @@ def _pod(
                     "resources": resources,
                     "securityContext": container_security(),
                     "volumeMounts": [
-                        {"name": "dsn", "mountPath": DSN_DIRECTORY, "readOnly": True},
+                        *({"name": name, "mountPath": path, "readOnly": True} for name, (path, _) in files.items()),
                         {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - a private emptyDir, the only writable path
                     ],
                 }
             ],
             "volumes": [
-                {
-                    "name": "dsn",
-                    "secret": {
-                        "secretName": index.secret_name,
-                        "defaultMode": 0o440,
-                        "items": [{"key": index.spec.database.credentials.key, "path": "dsn"}],
-                    },
-                },
+                *({"name": name, "secret": secret} for name, (_, secret) in files.items()),
                 {"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}},
             ],
         },
     }
+
+
+def _secret_files(index: MemoryIndex) -> dict[str, tuple[str, Manifest]]:
+    """Return the mount path and the source of each volume that holds one key of a Secret as a file."""
+    key = index.embedder_key
+    dsn = _secret_file(index.secret_name, index.spec.database.credentials.key, "dsn")
+    return {
+        "dsn": (DSN_DIRECTORY, dsn),
+        **({"key": (KEY_DIRECTORY, _secret_file(key.secret_name, key.key, "key"))} if key else {}),
+    }
+
+
+def _secret_file(secret: str, key: str, path: str) -> Manifest:
+    return {"secretName": secret, "defaultMode": 0o440, "items": [{"key": key, "path": path}]}
 
 
 def _settings(index: MemoryIndex, metrics_port: int) -> list[Manifest]:
@@ -276,6 +304,7 @@ def _settings(index: MemoryIndex, metrics_port: int) -> list[Manifest]:
         "MEMORY_MODEL": spec.embedding.model,
         "MEMORY_DIMENSIONS": str(spec.embedding.dimensions),
         "MEMORY_EMBEDDER_URL": "" if index.hosted else embedder_url(index),
+        "MEMORY_EMBEDDER_API_KEY_FILE": f"{KEY_DIRECTORY}/key" if index.embedder_key else "",
         "MEMORY_PROVIDER": spec.embedding.provider.lower() if index.hosted else "",
         "MEMORY_QUERY_EGRESS": spec.embedding.query_egress.lower() if index.hosted else "",
         "MEMORY_INDEX_M": str(spec.index.m),
@@ -286,10 +315,4 @@ def _settings(index: MemoryIndex, metrics_port: int) -> list[Manifest]:
         "MEMORY_BACKFILL_MAX_ATTEMPTS": str(spec.backfill.max_attempts),
         "MEMORY_BACKFILL_BATCH_SIZE": str(spec.backfill.batch_size or ""),
     }
-    key = index.embedder_key
-    secret = (
-        {"name": "MEMORY_EMBEDDER_API_KEY", "valueFrom": {"secretKeyRef": {"name": key.secret_name, "key": key.key}}}
-        if key
-        else None
-    )
-    return [*env(values), *([secret] if secret else [])]
+    return env(values)

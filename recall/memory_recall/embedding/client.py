@@ -14,6 +14,7 @@ from typing import Any, Self
 import httpx
 
 from memory_recall.background import BackgroundTasks
+from memory_recall.embedding.api_key import ApiKey, BearerKey
 from memory_recall.embedding.wire import EMBEDDINGS_PATH, MODELS_PATH, EmbeddedBatch, ServedModel, Vectors, WireFormat
 
 DEFAULT_TIMEOUT = httpx.Timeout(120.0, connect=5.0)  # a cold pod takes long over a full batch of documents
@@ -62,16 +63,16 @@ class AsyncEmbedder(ABC):
 class EmbedderClient(AsyncEmbedder):
     """Asynchronous client of `POST /v1/embeddings` and `GET /v1/models`; safe for concurrent use.
 
-    With `model` None, the service's model is used, whichever that is. Every answer is checked once, here: it has one
-    vector for each text, of `dimensions` numbers, all finite in half precision. With `dimensions` None, the number that
-    `model_info` reports is expected.
+    With `model` None, the service's model is used, whichever that is. `api_key` is the key or the file that holds it.
+    Every answer is checked once, here: it has one vector for each text, of `dimensions` numbers, all finite in half
+    precision. With `dimensions` None, the number that `model_info` reports is expected.
     """
 
     def __init__(
         self,
         base_url: str,
         model: str | None = None,
-        api_key: str | None = None,
+        api_key: ApiKey | None = None,
         *,
         dimensions: int | None = None,
         timeout: httpx.Timeout | float = DEFAULT_TIMEOUT,
@@ -86,7 +87,7 @@ class EmbedderClient(AsyncEmbedder):
         )
         http = httpx.AsyncClient(
             base_url=self.base_url,
-            headers={"authorization": f"Bearer {api_key}"} if api_key else {},
+            auth=BearerKey(api_key) if api_key else None,
             timeout=self._timeout,
             transport=transport,
             limits=httpx.Limits(max_connections=32, max_keepalive_connections=8),

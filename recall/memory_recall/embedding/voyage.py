@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import numpy as np
 
+from memory_recall.embedding.api_key import ApiKey, BearerKey
 from memory_recall.embedding.client import AsyncEmbedder
 from memory_recall.embedding.wire import EMBEDDINGS_PATH, EmbeddedBatch, ServedModel, Vectors, WireFormat
 from memory_recall.errors import EmbedderUnauthorized, InvalidConfiguration
@@ -30,7 +31,7 @@ class VoyageClient(AsyncEmbedder):
     """Asynchronous client of the provider's `POST /v1/embeddings`; safe for concurrent use.
 
     Raises:
-        InvalidConfiguration: the API key is empty.
+        InvalidConfiguration: the API key is empty, or its file cannot be read.
     """
 
     hosted = True
@@ -39,22 +40,21 @@ class VoyageClient(AsyncEmbedder):
         self,
         model: str,
         dimensions: int,
-        api_key: str,
+        api_key: ApiKey,
         *,
         base_url: str = VOYAGE_URL,
         timeout: httpx.Timeout | float = _TIMEOUT,
         max_texts: int = MAX_TEXTS,
         max_tokens: int = MAX_TOKENS,
     ) -> None:
-        if not api_key.strip():
-            raise InvalidConfiguration("The hosted provider's API key is empty.", "Set MEMORY_EMBEDDER_API_KEY.")
+        key = BearerKey(api_key)
+        if not key.read():
+            raise InvalidConfiguration("The hosted provider's API key is empty.", "Pass the provider's key.")
         self.model: str | None = model
         self._dimensions = dimensions
         self._max_texts, self._max_tokens = max_texts, max_tokens
         wire = WireFormat(base_url.rstrip("/"), model, dimensions)
-        http = httpx.AsyncClient(
-            base_url=wire.base_url, headers={"authorization": f"Bearer {api_key.strip()}"}, timeout=timeout
-        )
+        http = httpx.AsyncClient(base_url=wire.base_url, auth=key, timeout=timeout)
         super().__init__(wire, http)
 
     async def model_info(self) -> ServedModel:
@@ -100,6 +100,6 @@ class VoyageClient(AsyncEmbedder):
         try:
             payload = self._wire.payload(response)
         except EmbedderUnauthorized as error:
-            remedy = "Put a valid key of the provider into the Secret, or into MEMORY_EMBEDDER_API_KEY."
+            remedy = "Put a valid key of the provider into the Secret, or into the file MEMORY_EMBEDDER_API_KEY_FILE."
             raise EmbedderUnauthorized(error.message, remedy) from None
         return self._wire.batch(payload, len(texts))

@@ -33,7 +33,8 @@ def query_embedder(settings: Settings) -> EmbedderClient | VoyageClient | None:
         return _voyage(settings)
     if not settings.embedder.url:
         return None
-    return EmbedderClient(settings.embedder.url, settings.model, _key(settings), dimensions=settings.dimensions)
+    key = settings.embedder.api_key_file
+    return EmbedderClient(settings.embedder.url, settings.model, key, dimensions=settings.dimensions)
 
 
 @asynccontextmanager
@@ -59,11 +60,7 @@ async def document_embedder(settings: Settings, listener: OutageListener) -> Asy
 
 def connector(settings: Settings) -> Connect:
     """Return a function that makes a client of our own embedding service from a URL and a model's name."""
-    return lambda url, model: EmbedderClient(url, model, _key(settings))
-
-
-def _key(settings: Settings) -> str | None:
-    return settings.embedder.api_key.get_secret_value() if settings.embedder.api_key else None
+    return lambda url, model: EmbedderClient(url, model, settings.embedder.api_key_file)
 
 
 def _voyage(settings: Settings) -> VoyageClient:
@@ -74,9 +71,9 @@ def _voyage(settings: Settings) -> VoyageClient:
         )
     if settings.dimensions is None:
         raise InvalidConfiguration("A hosted model has vectors of several lengths.", "Set MEMORY_DIMENSIONS.")
-    key = _key(settings)
+    key = settings.embedder.api_key_file
     if key is None:
-        raise InvalidConfiguration("Provider voyage needs an API key.", "Set MEMORY_EMBEDDER_API_KEY.")
+        raise InvalidConfiguration("Provider voyage needs an API key.", "Set MEMORY_EMBEDDER_API_KEY_FILE.")
     return VoyageClient(settings.model, settings.dimensions, key, base_url=settings.embedder.url or VOYAGE_URL)
 
 

@@ -17,6 +17,7 @@ from asyncpg.pool import PoolConnectionProxy
 from memory_recall.errors import InvalidConfiguration
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.postgres.identity_sql import DatabaseIdentity, require_identity
+from memory_recall.secret_file import read_secret_file
 
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
@@ -61,16 +62,7 @@ class DsnFile:
         Raises:
             InvalidConfiguration: the file is missing, unreadable or empty.
         """
-        try:
-            content = self.path.read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise InvalidConfiguration(
-                f"The connection string's file {self.path} cannot be read ({type(error).__name__}).",
-                "Check the Secret and its key, and that it is mounted there.",
-            ) from None
-        if not content:
-            raise InvalidConfiguration(f"The connection string's file {self.path} is empty.", "Fill the Secret's key.")
-        return content
+        return read_secret_file(self.path, "connection string")
 
 
 def normalised(dsn: str) -> str:

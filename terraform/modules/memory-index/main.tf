@@ -14,7 +14,6 @@ resource "kubectl_manifest" "memory_index" {
   })
 
   server_side_apply = true
-  # Waiting keeps the operator alive until it has taken its finalizer off. The provider waits by foreground deletion, which
-  # would also collect the Job that drops our columns: with deletionPolicy Delete it must not.
-  wait = try(var.spec.deletionPolicy, "Retain") == "Retain"
+  # Waiting keeps the operator alive until it has taken its finalizer off.
+  wait = true
 }

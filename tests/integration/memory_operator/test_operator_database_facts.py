@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from memory_operator.api.reasons import Reason
-from memory_operator.clients.database import inspect
+from memory_operator.clients.database import DatabaseClient
 from memory_operator.reconcile.facts import Problem
 from memory_recall.embedding.profiles import ModelProfile
 from memory_recall.postgres.connection import DsnText
@@ -20,7 +20,7 @@ REQUEST = MigrationRequest("memories", ModelProfile("tiny", 8, 256, "mean"), MIG
 
 
 async def facts(dsn: str) -> DatabaseFacts:
-    found = await inspect(dsn, "memories")
+    found = (await DatabaseClient().inspect(dsn, "memories")).found
     assert isinstance(found, DatabaseFacts), found
     return found
 
@@ -81,7 +81,7 @@ async def test_a_failed_connection_is_reported_without_the_connection_uri(
     bare_database: Any, old: str, new: str, reason: Reason
 ) -> None:
     dsn = bare_database.dsn.replace(old, new)
-    problem = await inspect(dsn, "memories")
+    problem = (await DatabaseClient().inspect(dsn, "memories")).found
     assert isinstance(problem, Problem)
     assert problem.reason is reason
     said = f"{problem.message} {problem.remedy}"
@@ -92,7 +92,7 @@ async def test_a_failed_connection_is_reported_without_the_connection_uri(
 
 async def test_a_stopped_server_is_unreachable(own_database: Any) -> None:
     own_database.server.stop("immediate")
-    problem = await inspect(own_database.dsn, "memories")
+    problem = (await DatabaseClient().inspect(own_database.dsn, "memories")).found
     own_database.server.start()  # the fixture drops its database
     assert isinstance(problem, Problem)
     assert problem.reason is Reason.DATABASE_UNREACHABLE

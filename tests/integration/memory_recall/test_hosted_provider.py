@@ -7,6 +7,7 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -172,12 +173,13 @@ async def test_a_long_list_becomes_requests_within_the_limits_in_order(bench: Wo
     assert [text for part in sent for text in part] == texts
 
 
-def settings(bench: Workbench, **more: str) -> dict[str, str]:
+def settings(bench: Workbench, folder: Path, **more: str) -> dict[str, str]:
+    (folder / "key").write_text(f"{KEY}\n", encoding="utf-8")
     voyage = {
         "MEMORY_PROVIDER": "voyage",
         "MEMORY_MODEL": "voyage-test",
         "MEMORY_QUERY_EGRESS": "allowed",
-        "MEMORY_EMBEDDER_API_KEY": KEY,
+        "MEMORY_EMBEDDER_API_KEY_FILE": str(folder / "key"),
     }
     return {**os.environ, **bench.environment(), **voyage, **more}
 
@@ -195,25 +197,28 @@ async def command(environment: dict[str, str], *arguments: str) -> tuple[int | N
     ("change", "word"),
     [
         ({"MEMORY_QUERY_EGRESS": "denied"}, "queryEgress: Allowed"),
-        ({"MEMORY_EMBEDDER_API_KEY": " "}, "MEMORY_EMBEDDER_API_KEY"),
+        ({"MEMORY_EMBEDDER_API_KEY_FILE": ""}, "MEMORY_EMBEDDER_API_KEY_FILE"),
+        ({"MEMORY_EMBEDDER_API_KEY_FILE": "/no/such/key"}, "/no/such/key"),
         ({"MEMORY_DIMENSIONS": ""}, "MEMORY_DIMENSIONS"),
     ],
 )
 @pytest.mark.parametrize("arguments", [("backfill",), ("recall", "a question")])
 async def test_without_consent_or_key_nothing_is_sent(
-    bench: Workbench, change: dict[str, str], word: str, arguments: tuple[str, ...]
+    bench: Workbench, tmp_path: Path, change: dict[str, str], word: str, arguments: tuple[str, ...]
 ) -> None:
     await bench.insert("one")
-    environment = settings(bench, **change)
+    environment = settings(bench, tmp_path, **change)
     code, _output, errors = await command({name: value for name, value in environment.items() if value}, *arguments)
     assert code == 2
     assert word in json.loads(errors)["message"]
     assert provider(bench).heard == b""
 
 
-async def test_the_command_embeds_through_the_provider_and_prints_neither_key_nor_text(bench: Workbench) -> None:
+async def test_the_command_embeds_through_the_provider_and_prints_neither_key_nor_text(
+    bench: Workbench, tmp_path: Path
+) -> None:
     await store_canaries(bench)
-    code, output, errors = await command(settings(bench), "backfill")
+    code, output, errors = await command(settings(bench, tmp_path), "backfill")
     assert code == 0, errors
     assert json.loads(output)["embedded"] == 2
     assert [secret for secret in (*CANARIES, KEY, "plain") if secret in (output + errors).decode()] == []
@@ -268,7 +273,7 @@ async def test_a_local_embedder_embeds_a_sensitive_query(bench: Workbench) -> No
         assert (await recall.recall(RecallQuery("kettle", sensitive=True))).reason is None
 
 
-async def test_the_recall_command_and_the_route_accept_sensitive_queries(bench: Workbench) -> None:
+async def test_the_recall_command_and_the_route_accept_sensitive_queries(bench: Workbench, tmp_path: Path) -> None:
     from fastapi import FastAPI
     from httpx import ASGITransport, AsyncClient
 
@@ -277,7 +282,7 @@ async def test_the_recall_command_and_the_route_accept_sensitive_queries(bench: 
     await bench.insert("the kettle is descaled with vinegar")
     await fill(bench)
     provider(bench).heard = b""
-    code, output, errors = await command(settings(bench), "recall", "query-canary kettle", "--sensitive")
+    code, output, errors = await command(settings(bench, tmp_path), "recall", "query-canary kettle", "--sensitive")
     assert code == 0, errors
     report = json.loads(output)
     assert (report["reason"], len(report["memories"])) == ("SensitiveQuery", 1)

@@ -23,6 +23,7 @@ DOCUMENTATION = Path(__file__).parents[3] / "docs" / "configuration.md"
         ({"operator": {"image": {"digest": "b2b2"}}}, "/operator/image/digest"),
         ({"operator": {"image": {"pullPolicy": "Sometimes"}}}, "/operator/image/pullPolicy"),
         ({"operator": {"resyncSeconds": 0}}, "/operator/resyncSeconds"),
+        ({"operator": {"resyncSeconds": 90}}, "/operator/resyncSeconds"),
         ({"operator": {"logLevel": "chatty"}}, "/operator/logLevel"),
         ({"operator": {"resources": {"limit": {}}}}, "limit"),
         ({"watchNamespaces": "claude-memory"}, "/watchNamespaces"),

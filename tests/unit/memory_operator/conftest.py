@@ -15,18 +15,19 @@ import pytest
 from memory_operator.api.spec import FINALIZER, Manifest, MemoryIndex, parse
 from memory_operator.clients import object_facts
 from memory_operator.reconcile.authorization.permissions import Permitted
-from memory_operator.reconcile.core import RequeueIntervals, acknowledge, reconcile
+from memory_operator.reconcile.core import RequeueIntervals, acknowledge, conclude, reconcile
 from memory_operator.reconcile.facts import (
     ApplicationDatabase,
     ClusterFacts,
     Credentials,
+    DeletionFacts,
     DeploymentFacts,
     JobFacts,
     JobState,
     Observed,
     Problem,
 )
-from memory_operator.reconcile.plan import Apply, Delete, Plan, SetFinalizer
+from memory_operator.reconcile.plan import Apply, Delete, Plan
 from memory_operator.resources.cnpg import DatabaseObject
 from memory_operator.resources.common import Images
 from memory_recall.hnsw.definition import IndexFacts
@@ -112,7 +113,7 @@ class World:
             "kind": "MemoryIndex",
             "metadata": {
                 "name": "mem", "namespace": "team", "uid": "u-1", "creationTimestamp": "2026-01-01T11:00:00Z",
-                "generation": 1, "finalizers": [FINALIZER],
+                "generation": 1,
             },
             "spec": deep_update(base, spec),
             "status": {
@@ -133,6 +134,9 @@ class World:
             index or self.index(), self.observed(**facts), self.images, self.now, self.intervals,
             permitted=self.permitted,
         )  # fmt: skip
+
+    def conclude(self, index: MemoryIndex, facts: DeletionFacts) -> Plan:
+        return conclude(index, facts, self.images, self.now, self.intervals)
 
     def settled(self, **spec: Any) -> tuple[MemoryIndex, Observed, Plan]:
         """A settled index, the facts about it, and its last plan."""
@@ -176,13 +180,25 @@ class Cluster:
     def reconcile(self) -> Plan:
         """Reconcile once and execute the plan, three seconds after the last time."""
         self.world.now += timedelta(seconds=3)
-        plan = acknowledge(self.index, self.world.now) or self.world.decide(self.index, **vars(self.observe()))
+        plan = self._plan()
+        if plan.finalizer:
+            self._set_finalizer(present=True)
         for action in plan.actions:
             self._execute(action)
+        if plan.finalizer is False:
+            self._set_finalizer(present=False)
         if plan.status is not None and plan.status != self.manifest.get("status"):
             self.writes.append("status")
             self.manifest = {**self.manifest, "status": plan.status}
         return plan
+
+    def delete(self, *finalizers: str, **spec: Any) -> None:
+        """Change the specification and request the deletion, as kubectl does."""
+        metadata = self.manifest["metadata"]
+        metadata["deletionTimestamp"] = self.world.now.isoformat()
+        metadata["finalizers"] = [*metadata.get("finalizers", []), *finalizers]
+        self.manifest["spec"] = deep_update(self.manifest["spec"], spec)
+        self.writes.clear()
 
     def finish(self, component: str, state: JobState = JobState.COMPLETE, failure: Problem | None = None) -> None:
         active = [job for job in self.jobs.values() if job.component == component and job.state is JobState.ACTIVE]
@@ -231,7 +247,22 @@ class Cluster:
         found = self.children.get(("Deployment", name))
         return found["spec"]["replicas"] if found else None
 
-    def _execute(self, action: Apply | Delete | SetFinalizer) -> None:
+    def _plan(self) -> Plan:
+        if self.index.deleted_at is None:
+            acknowledged = acknowledge(self.index, self.world.now)
+            return acknowledged or self.world.decide(self.index, **vars(self.observe()))
+        observed = self.observe()
+        undo = self.index.spec.deletion_policy == "Delete"
+        facts = DeletionFacts(observed.database_objects, observed=observed if undo else None)
+        return self.world.conclude(self.index, facts)
+
+    def _set_finalizer(self, *, present: bool) -> None:
+        self.writes.append("finalizer")
+        others = [name for name in self.manifest["metadata"].get("finalizers", []) if name != FINALIZER]
+        self.manifest["metadata"]["finalizers"] = [*others, *([FINALIZER] if present else [])]
+        self.gone = "deletionTimestamp" in self.manifest["metadata"] and not self.manifest["metadata"]["finalizers"]
+
+    def _execute(self, action: Apply | Delete) -> None:
         match action:
             case Apply(manifest):
                 self.writes.append(manifest["kind"])
@@ -241,10 +272,6 @@ class Cluster:
                 self.jobs.pop(name, None)
                 self.cnpg.pop(name, None)
                 self.children.pop((kind, name), None)
-            case SetFinalizer(present):
-                self.writes.append("finalizer")
-                self.manifest["metadata"]["finalizers"] = [FINALIZER] if present else []
-                self.gone = not present
 
     def _apply(self, manifest: Manifest) -> None:
         name = manifest["metadata"]["name"]
@@ -272,7 +299,6 @@ def world() -> World:
 def cluster(world: World) -> Cluster:
     """A cluster in which the object was just created."""
     manifest = world.manifest()
-    manifest["metadata"]["finalizers"] = []
     manifest["status"] = {}
     return Cluster(world, manifest)
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from memory_operator.api.spec import MemoryIndex, parse
-from memory_operator.reconcile.facts import Peers
-from memory_operator.reconcile.plan import Apply, Plan, SetFinalizer
+from memory_operator.reconcile.facts import DeletionFacts, Peers
+from memory_operator.reconcile.plan import Apply, Plan
 from memory_recall.schema.claims_sql import TableClaim
 from memory_recall.status import RowCounts
 from tests.unit.memory_operator.conftest import CLAIM, EMPTY, FULL, IDENTITY, SERVER, Cluster, World
@@ -54,8 +54,9 @@ def test_a_table_of_another_object_is_left_alone(world: World, pending: int) -> 
 
 def test_deleting_the_second_object_undoes_nothing(world: World) -> None:
     index = world.index(deletionPolicy="Delete").model_copy(update={"deleted_at": world.now})
-    plan = world.decide(index, database=replace(MIGRATED, claim=THEIRS), peers=Peers((peer(world),)))
-    assert plan.actions == (SetFinalizer(present=False),)
+    observed = world.observed(database=replace(MIGRATED, claim=THEIRS), peers=Peers((peer(world),)))
+    plan = world.conclude(index, DeletionFacts((), observed=observed))
+    assert (plan.finalizer, plan.actions, plan.left_behind) == (False, (), ())
 
 
 def test_an_object_that_was_created_again_takes_over_the_claim_of_its_former_self(world: World) -> None:

@@ -8,14 +8,16 @@ import pytest
 from structlog.testing import capture_logs
 
 from memory_operator.api.reasons import Reason
+from memory_operator.api.spec import FINALIZER
 from memory_operator.clients.embedder import EmbedderProbe
 from memory_operator.clients.http import Answer
 from memory_operator.clients.kube import KindMissingError, KubeError
-from memory_operator.controller.controller import MAX_OBSERVE_DUTY_CYCLE, Controller, log_fields
+from memory_operator.controller.controller import Controller, log_fields
 from memory_operator.controller.metrics import Metrics
 from memory_operator.controller.observe import Observer
 from memory_operator.controller.queue import WorkQueue
-from memory_operator.reconcile.facts import Problem
+from memory_operator.reconcile.core import LONGEST_REQUEUE_SECONDS, MAX_QUERY_DUTY_CYCLE
+from memory_operator.reconcile.facts import Inspection, Problem
 from memory_recall.status import NO_INDEX, DatabaseFacts, RowCounts
 from tests.unit.memory_operator.conftest import EMPTY, FULL, SERVER, World, known
 
@@ -38,7 +40,9 @@ class Api:
         self.objects: dict[tuple[str, str, str], dict[str, Any]] = {("MemoryIndex", *KEY): index}
         self.writes: list[str] = []
         self.refusal: KubeError | None = None
+        self.refused_kinds: set[str] = set()
         self.missing_kinds: set[str] = set()
+        self.terminating = False
 
     @property
     def index(self) -> dict[str, Any]:
@@ -58,20 +62,32 @@ class Api:
         return [item for item in mine if wanted <= (item["metadata"].get("labels") or {}).items()]
 
     async def apply(self, manifest: dict[str, Any]) -> None:
-        if self.refusal:
-            raise self.refusal
+        self._refuse(manifest["kind"])
         meta = manifest["metadata"]
         self.writes.append(manifest["kind"])
         self.objects[manifest["kind"], meta["namespace"], meta["name"]] = manifest
+
+    async def create(self, manifest: dict[str, Any]) -> None:
+        await self.apply(manifest)
 
     async def apply_status(self, namespace: str, name: str, status: dict[str, Any]) -> None:
         self.writes.append("status")
         self.objects["MemoryIndex", namespace, name] = {**self.index, "status": status}
 
-    async def set_finalizer(self, *_: str, **__: bool) -> None:
+    async def set_finalizer(self, manifest: dict[str, Any], *, present: bool) -> None:
+        self._refuse("MemoryIndex")
         self.writes.append("finalizer")
+        manifest["metadata"]["finalizers"] = [FINALIZER] if present else []
+
+    async def is_terminating(self, _namespace: str) -> bool:
+        return self.terminating
+
+    def _refuse(self, kind: str) -> None:
+        if self.refusal and (not self.refused_kinds or kind in self.refused_kinds):
+            raise self.refusal
 
     async def delete(self, kind: str, namespace: str, name: str) -> None:
+        self._refuse(kind)
         self.writes.append(f"delete {kind}")
         self.objects.pop((kind, namespace, name), None)
 
@@ -86,7 +102,7 @@ class Bench:
         self.urls: list[str] = []
         self.metrics = Metrics()
         self.queue = WorkQueue(lambda: 0.0)
-        self.elapsed = self.reconcile_seconds = 0.0
+        self.query_seconds = 0.0
         self.put_dsn(DSN)
         self.put("Cluster", "dbaas", "pg", CLUSTER_OBJECT)
         self.controller = Controller(
@@ -98,13 +114,7 @@ class Bench:
             permitted=world.permitted,
             metrics=self.metrics,
             clock=lambda: world.now,
-            timer=self.time,
         )
-
-    def time(self) -> float:
-        """A clock that advances by `reconcile_seconds` at each reading."""
-        self.elapsed += self.reconcile_seconds
-        return self.elapsed
 
     def put(self, kind: str, namespace: str, name: str, item: dict[str, Any]) -> None:
         meta = {"namespace": namespace, "name": name, **item.get("metadata", {})}
@@ -115,9 +125,9 @@ class Bench:
         data = {"uri": base64.b64encode(dsn.encode()).decode()}
         self.api.objects["Secret", "team", "dsn"] = {"metadata": meta, "data": data}
 
-    async def inspect(self, dsn: str, _table: str) -> DatabaseFacts | Problem:
+    async def inspect(self, dsn: str, _table: str) -> Inspection:
         self.dsns.append(dsn)
-        return known(self.database)
+        return Inspection(known(self.database), self.query_seconds)
 
     async def answer(self, url: str, _headers: Any) -> Answer:
         self.urls.append(url)
@@ -138,7 +148,7 @@ async def bench(world: World) -> Bench:
 
 async def test_a_reconcile_writes_objects_first_and_the_status_last(bench: Bench) -> None:
     await bench.reconcile()
-    assert bench.api.writes == ["Database", "NetworkPolicy", "Service", "Deployment", "status"]
+    assert bench.api.writes == ["finalizer", "Database", "NetworkPolicy", "Service", "Deployment", "status"]
     assert bench.api.condition("ExtensionReady")["reason"] == "Installing"
 
 
@@ -157,13 +167,15 @@ async def test_reconciling_unchanged_facts_again_writes_nothing(bench: Bench) ->
     assert bench.api.writes == []
 
 
-async def test_a_slow_reconcile_is_requeued_later(bench: Bench) -> None:
-    bench.reconcile_seconds = 2.0
+@pytest.mark.parametrize(
+    ("seconds", "due"), [(0.01, 3.0), (2.0, 2.0 / MAX_QUERY_DUTY_CYCLE), (20.0, LONGEST_REQUEUE_SECONDS)]
+)
+async def test_the_time_that_a_database_worked_delays_the_next_reconcile_up_to_a_minute(
+    bench: Bench, seconds: float, due: float
+) -> None:
+    bench.query_seconds = seconds
     await bench.reconcile()
-    assert bench.queue._due[KEY] == pytest.approx(2.0 / MAX_OBSERVE_DUTY_CYCLE)
-    bench.reconcile_seconds = 0.01
-    await bench.reconcile()
-    assert bench.queue._due[KEY] < 10.0
+    assert bench.queue._due[KEY] == pytest.approx(due)
 
 
 async def test_the_secret_is_read_anew_at_every_reconcile(bench: Bench) -> None:

@@ -1,25 +1,154 @@
-"""What happens when a MemoryIndex is deleted, under either policy."""
+"""The end of a MemoryIndex under either policy: what is undone, what it waits for, and when it waits no longer."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from memory_operator.api.reasons import Reason
-from memory_operator.reconcile.facts import PodFacts, Problem
+from memory_operator.api.spec import FINALIZER, MemoryIndex
+from memory_operator.clients import object_facts
+from memory_operator.reconcile.deletion import FOREGROUND, GONE_AFTER
+from memory_operator.reconcile.facts import ClusterFacts, DeletionFacts, PodFacts, Problem
+from memory_operator.reconcile.plan import Delete, Plan
+from memory_operator.resources.cnpg import DatabaseObject, own_labels
+from memory_operator.resources.events import left_behind
 from tests.unit.memory_operator.conftest import Cluster, World
 
+HIBERNATED = ClusterFacts("dbaas", "pg", phase=object_facts.HEALTHY_PHASE, hibernated=True)
+SECRET_GONE = {"credentials": Problem(Reason.SECRET_MISSING, "Secret team/dsn does not exist."), "database": None}
+CLUSTER_GONE = {"cluster": Problem(Reason.CLUSTER_MISSING, "Cluster dbaas/pg does not exist."), "database": None}
+CNPG_GONE = {"cluster": Problem(Reason.CNPG_MISSING, "The cluster does not know its kinds."), "database": None}
 
-def test_deletion_removes_our_database_object_and_then_the_finalizer(cluster: Cluster) -> None:
+
+def deleted(world: World, *finalizers: str, since: timedelta = timedelta(0), **spec: Any) -> MemoryIndex:
+    """An index that was to be deleted some time ago."""
+    update = {"deleted_at": world.now - since, "finalizers": (FINALIZER, *finalizers)}
+    return world.index(**spec).model_copy(update=update)
+
+
+def end(world: World, index: MemoryIndex, **facts: Any) -> Plan:
+    return world.conclude(index, DeletionFacts((), observed=world.observed(**facts)))
+
+
+def condition(plan: Plan, kind: str) -> dict[str, Any]:
+    assert plan.status is not None
+    return next(c for c in plan.status["conditions"] if c["type"] == kind)
+
+
+def our_object(index: MemoryIndex, **changes: Any) -> DatabaseObject:
+    found = DatabaseObject(
+        namespace="dbaas", name="team-mem", owner="owner", labels=own_labels(index), extensions=(), generation=1
+    )
+    return replace(found, **changes)
+
+
+def started(plan: Plan) -> list[str]:
+    manifests = [action.manifest for action in plan.actions if not isinstance(action, Delete)]
+    return [manifest["metadata"]["labels"]["app.kubernetes.io/component"] for manifest in manifests]
+
+
+# The finalizer during life
+
+
+def test_an_object_without_anything_to_undo_carries_no_finalizer(cluster: Cluster) -> None:
+    cluster.manifest["spec"]["database"]["extension"] = {"management": "Observe"}
+    cluster.change(extension_version="0.8.7")
+    for advance in (cluster.migrate, cluster.embed, cluster.build):
+        cluster.reconcile()
+        cluster.reconcile()
+        advance()
+    cluster.reconcile()
+    assert cluster.condition("Ready")["status"] == "True"
+    assert "finalizer" not in cluster.writes
+
+
+def test_the_finalizer_is_written_before_the_database_object_of_another_namespace(cluster: Cluster) -> None:
+    cluster.reconcile()
+    assert "finalizer" not in cluster.writes
+    cluster.reconcile()
+    assert cluster.writes.index("finalizer") < cluster.writes.index("Database")
+
+
+def test_a_database_object_beside_its_index_has_an_owner_and_needs_no_finalizer(cluster: Cluster) -> None:
+    cluster.manifest["spec"]["database"]["cluster"] = {"name": "pg"}
+    beside = ClusterFacts("team", "pg", phase=object_facts.HEALTHY_PHASE)
+    for _ in range(2):
+        plan = cluster.world.decide(cluster.index, **{**vars(cluster.observe()), "cluster": beside})
+        for action in plan.actions:
+            cluster._execute(action)
+        assert plan.finalizer is None
+    (made,) = cluster.cnpg.values()
+    assert [owner["uid"] for owner in made["metadata"]["ownerReferences"]] == ["u-1"]
+
+
+def test_a_database_object_in_another_namespace_has_no_owner(cluster: Cluster) -> None:
     cluster.until_ready()
-    cluster.manifest["metadata"]["deletionTimestamp"] = "2026-01-01T13:00:00Z"
-    cluster.writes.clear()
+    (made,) = cluster.cnpg.values()
+    assert "ownerReferences" not in made["metadata"]
+
+
+def test_the_policy_delete_demands_the_finalizer_before_anything_is_begun(cluster: Cluster) -> None:
+    cluster.manifest["spec"]["deletionPolicy"] = "Delete"
+    cluster.reconcile()
+    assert cluster.writes == ["finalizer", "status"]
+
+
+def test_the_finalizer_follows_a_change_of_the_policy(world: World) -> None:
+    index, observed, _ = world.settled(database={"extension": {"management": "Observe"}})
+    wants = index.model_copy(update={"spec": index.spec.model_copy(update={"deletion_policy": "Delete"})})
+    assert world.decide(wants, **vars(observed)).finalizer is True
+    carries = index.model_copy(update={"finalizers": (FINALIZER,)})
+    assert world.decide(carries, **vars(observed)).finalizer is False
+
+
+def test_the_finalizer_stays_while_it_is_unknown_whether_something_is_to_be_undone(world: World) -> None:
+    index = world.index().model_copy(update={"finalizers": (FINALIZER,)})
+    assert world.decide(index, **CLUSTER_GONE).finalizer is None
+
+
+# Policy Retain
+
+
+def test_retain_deletes_our_database_object_and_removes_the_finalizer(cluster: Cluster) -> None:
+    cluster.until_ready()
+    cluster.delete()
     cluster.reconcile()
     assert cluster.writes == ["delete Database", "finalizer"]
     assert cluster.gone
 
 
-def test_policy_delete_stops_the_workers_undoes_the_migrations_and_removes_the_finalizer(cluster: Cluster) -> None:
+def test_retain_deletes_no_database_object_of_others(world: World) -> None:
+    index = deleted(world)
+    theirs = our_object(index, labels={"app": "theirs"})
+    assert world.conclude(index, DeletionFacts((theirs,))).actions == ()
+
+
+def test_retain_ends_also_where_database_objects_may_not_be_read_and_says_so(world: World) -> None:
+    plan = world.conclude(deleted(world), DeletionFacts(None))
+    assert plan.finalizer is False
+    assert "dbaas" in " ".join(plan.left_behind)
+
+
+@pytest.mark.parametrize("spec", [{"suspend": True}, {"embedding": {"dimensions": 1024}}])
+def test_a_suspended_or_blocked_object_is_deleted_too(cluster: Cluster, spec: dict[str, Any]) -> None:
     cluster.until_ready()
-    cluster.manifest["spec"]["deletionPolicy"] = "Delete"
-    cluster.manifest["metadata"]["deletionTimestamp"] = "2026-01-01T13:00:00Z"
+    cluster.delete(**spec)
+    cluster.reconcile()
+    assert cluster.gone
+
+
+def test_the_migrations_of_a_suspended_object_are_undone_too(world: World) -> None:
+    assert started(end(world, deleted(world, suspend=True, deletionPolicy="Delete"))) == ["uninstall"]
+
+
+# Policy Delete
+
+
+def test_delete_stops_the_workers_undoes_the_migrations_and_removes_the_finalizer(cluster: Cluster) -> None:
+    cluster.until_ready()
+    cluster.delete(deletionPolicy="Delete")
     cluster.reconcile()
     assert cluster.replicas("mem-sync") is None
     assert not cluster.gone
@@ -29,24 +158,97 @@ def test_policy_delete_stops_the_workers_undoes_the_migrations_and_removes_the_f
     cluster.change(schema_revision=None)
     cluster.reconcile()
     assert cluster.gone
+    assert cluster.cnpg == {}
 
 
 @pytest.mark.parametrize(("ended", "running"), [(True, ["uninstall"]), (False, [])])
 def test_the_migrations_are_undone_only_after_the_last_workers_pod_has_ended(
     world: World, ended: bool, running: list[str]
 ) -> None:
-    index = world.index(deletionPolicy="Delete").model_copy(update={"deleted_at": world.now})
     pod = PodFacts(name="mem-backfill-x", component="backfill", ended=ended)
-    plan = world.decide(index, pods=(pod,))
-    started = [a.manifest["metadata"]["labels"]["app.kubernetes.io/component"] for a in plan.actions]
-    assert started == running
+    assert started(end(world, deleted(world, deletionPolicy="Delete"), pods=(pod,))) == running
 
 
-def test_policy_delete_reports_what_the_deletion_waits_for(cluster: Cluster) -> None:
-    cluster.until_ready()
-    cluster.manifest["spec"]["deletionPolicy"] = "Delete"
-    cluster.manifest["metadata"]["deletionTimestamp"] = "2026-01-01T13:00:00Z"
-    cluster.database = Problem(Reason.DATABASE_UNREACHABLE, "connection refused.")
-    cluster.reconcile()
-    assert not cluster.gone
-    assert "spec.deletionPolicy to Retain" in cluster.condition("Ready")["message"]
+def test_under_foreground_deletion_the_job_starts_only_after_kubernetes_has_deleted_the_children(world: World) -> None:
+    """A Job that is made earlier is deleted with the last of the children, perhaps in the middle of its work."""
+    index = deleted(world, FOREGROUND, deletionPolicy="Delete")
+    assert end(world, index).actions == ()
+    assert started(end(world, index.model_copy(update={"finalizers": (FINALIZER,)}))) == ["uninstall"]
+
+
+@pytest.mark.parametrize(
+    ("facts", "reason"),
+    [
+        ({"database": Problem(Reason.DATABASE_UNREACHABLE, "connection refused.")}, "DatabaseUnreachable"),
+        ({"credentials": Problem(Reason.SECRET_KEY_MISSING, "no key uri.")}, "SecretKeyMissing"),
+        ({"cluster": HIBERNATED, "database": None}, "ClusterHibernated"),
+        (SECRET_GONE, "SecretMissing"),
+        (CLUSTER_GONE, "ClusterMissing"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_delete_waits_for_a_database_that_may_come_back_and_says_for_what(
+    world: World, facts: dict[str, Any], reason: str
+) -> None:
+    plan = end(world, deleted(world, deletionPolicy="Delete"), **facts)
+    assert (plan.finalizer, plan.actions) == (None, ())
+    assert condition(plan, "Ready")["reason"] == reason
+    assert "spec.deletionPolicy to Retain" in condition(plan, "Ready")["message"]
+
+
+def test_a_database_that_was_not_asked_still_has_something_to_undo(world: World) -> None:
+    """A hibernated Cluster is not asked, at any age of the deletion."""
+    index = deleted(world, since=10 * GONE_AFTER, deletionPolicy="Delete")
+    plan = end(world, index, cluster=HIBERNATED, database=None)
+    assert plan.finalizer is None
+    assert condition(plan, "Ready")["reason"] == "ClusterHibernated"
+
+
+def test_another_database_than_the_specified_one_is_left_alone(world: World) -> None:
+    index = deleted(world, deletionPolicy="Delete")
+    credentials = replace(world.observed().credentials, database="production")
+    plan = end(world, index, credentials=credentials)
+    assert plan.actions == ()
+    assert condition(plan, "Ready")["reason"] == "DatabaseNameMismatch"
+
+
+@pytest.mark.parametrize("facts", [SECRET_GONE, CLUSTER_GONE, CNPG_GONE], ids=["secret", "cluster", "cnpg"])
+def test_delete_ends_where_secret_or_cluster_has_gone_for_good_and_names_what_stays(
+    world: World, facts: dict[str, Any]
+) -> None:
+    plan = end(world, deleted(world, since=GONE_AFTER, deletionPolicy="Delete"), **facts)
+    assert plan.finalizer is False
+    (stays,) = plan.left_behind
+    assert "table memories stays in database app of Cluster dbaas/pg" in stays
+    assert "memory migrate --to base" in stays
+
+
+def test_delete_ends_at_once_in_a_namespace_that_is_being_deleted(world: World) -> None:
+    """No Job can be made there; the Database object elsewhere is still deleted."""
+    index = deleted(world, deletionPolicy="Delete")
+    plan = world.conclude(index, DeletionFacts((our_object(index),), namespace_terminating=True))
+    assert plan.finalizer is False
+    assert plan.actions == (Delete("Database", "dbaas", "team-mem"),)
+    assert "namespace is being deleted" in plan.left_behind[0]
+
+
+def test_an_object_that_was_undone_leaves_nothing_behind(world: World) -> None:
+    facts = world.observed().database_facts
+    plan = end(world, deleted(world, deletionPolicy="Delete"), database=replace(facts, schema_revision=None))
+    assert (plan.finalizer, plan.left_behind) == (False, ())
+
+
+def test_an_object_is_never_reconciling_and_stalled_while_it_is_deleted(world: World) -> None:
+    for facts, person in ((CLUSTER_GONE, True), ({"database": Problem(Reason.DATABASE_UNREACHABLE, "x.")}, False)):
+        plan = end(world, deleted(world, deletionPolicy="Delete"), **facts)
+        assert (condition(plan, "Stalled")["status"] == "True") is person
+        assert (condition(plan, "Reconciling")["status"] == "True") is not person
+
+
+def test_the_event_about_what_stays_is_about_the_object_or_in_its_place_about_the_cluster(world: World) -> None:
+    first, second = left_behind(world.index(), "Columns stay.", world.now)
+    assert (first["metadata"]["namespace"], second["metadata"]["namespace"]) == ("team", "dbaas")
+    assert first["involvedObject"]["uid"] == "u-1"
+    assert (second["involvedObject"]["kind"], second["involvedObject"]["name"]) == ("Cluster", "pg")
+    assert first["message"] == second["message"] == "MemoryIndex team/mem is deleted. Columns stay."
+    assert len(left_behind(world.index(database={"cluster": {"namespace": "team"}}), "x", world.now)) == 1

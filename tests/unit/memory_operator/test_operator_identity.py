@@ -9,7 +9,7 @@ import pytest
 from memory_operator.api.reasons import Reason
 from memory_operator.clients import object_facts
 from memory_operator.reconcile.authorization.identity import check_identity
-from memory_operator.reconcile.facts import ApplicationDatabase, ClusterFacts, Credentials, PodFacts
+from memory_operator.reconcile.facts import ApplicationDatabase, ClusterFacts, Credentials, DeletionFacts, PodFacts
 from memory_operator.reconcile.plan import Apply, Plan
 from memory_recall.postgres.identity_sql import DatabaseIdentity
 from memory_recall.status import NO_INDEX, DatabaseFacts, RowCounts
@@ -51,14 +51,17 @@ def test_on_another_server_than_the_clusters_nothing_is_done(world: World, datab
 )
 def test_a_deletion_removes_nothing_from_another_database(world: World, wrong: dict[str, Any]) -> None:
     index = world.index(deletionPolicy="Delete").model_copy(update={"deleted_at": world.now})
-    plan = world.decide(index, pods=(PodFacts("mem-sync-x", "sync", ended=True),), **wrong)
+    observed = world.observed(pods=(PodFacts("mem-sync-x", "sync", ended=True),), **wrong)
+    plan = world.conclude(index, DeletionFacts((), observed=observed))
+    assert plan.finalizer is None
     assert plan.actions == ()
     assert "Cannot undo the migrations" in condition(plan, "Ready")["message"]
 
 
 def test_a_deletion_in_the_right_database_hands_its_identity_to_the_job(world: World) -> None:
     index = world.index(deletionPolicy="Delete").model_copy(update={"deleted_at": world.now, "system_identifier": ""})
-    (job,) = [action.manifest for action in world.decide(index).actions if isinstance(action, Apply)]
+    plan = world.conclude(index, DeletionFacts((), observed=world.observed()))
+    (job,) = [action.manifest for action in plan.actions if isinstance(action, Apply)]
     env = {item["name"]: item["value"] for item in job["spec"]["template"]["spec"]["containers"][0]["env"]}
     assert env["MEMORY_DATABASE_IDENTITY"] == f"{SERVER}/app"
 

@@ -1,6 +1,7 @@
 """The Kubernetes client distinguishes what is missing from what failed, by an API server's own answers."""
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -10,6 +11,7 @@ from lightkube import AsyncClient, KubeConfig
 from lightkube.config import models
 
 from memory_operator.api.reasons import Reason
+from memory_operator.api.spec import FINALIZER
 from memory_operator.clients.kube import KindMissingError, Kube, KubeError, NameTakenError
 from memory_operator.resources import cnpg
 from tests.unit.memory_operator.conftest import World
@@ -21,6 +23,10 @@ def answering(answer: httpx2.Response | httpx2.HTTPError) -> Kube:
             raise answer
         return answer
 
+    return connected(handle)
+
+
+def connected(handle: Callable[[httpx2.Request], httpx2.Response]) -> Kube:
     config = KubeConfig.from_one(cluster=models.Cluster(server="http://api.test"), user=models.User(token="none"))
     client = AsyncClient(config, field_manager="test", trust_env=False, transport=httpx2.MockTransport(handle))
     return Kube(client, lambda *_: None)
@@ -163,6 +169,71 @@ def test_names_of_database_objects_do_not_collide(world: World) -> None:
         return cnpg.object_name(world.index().model_copy(update={"namespace": namespace, "name": index}))
 
     assert name("a-b", "c") != name("a", "b-c")
+
+
+def recording(answer: httpx2.Response) -> tuple[Kube, list[httpx2.Request]]:
+    requests: list[httpx2.Request] = []
+
+    def handle(request: httpx2.Request) -> httpx2.Response:
+        requests.append(request)
+        return answer
+
+    return connected(handle), requests
+
+
+READ = {
+    "namespace": "team", "name": "mem", "resourceVersion": "7",
+    "finalizers": ["backup.example/keep", FINALIZER],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("finalizers", "present", "written"),
+    [
+        (READ["finalizers"], False, ["backup.example/keep"]),
+        ([FINALIZER], False, []),
+        (["backup.example/keep"], True, ["backup.example/keep", FINALIZER]),
+        (None, True, [FINALIZER]),
+    ],
+)
+async def test_the_finalizer_is_written_by_a_patch_of_the_list_that_was_read_whoever_owns_it(
+    finalizers: list[str] | None, present: bool, written: list[str]
+) -> None:
+    """Server-side apply would remove nothing that a restored backup or `kubectl create` brought."""
+    kube, requests = recording(httpx2.Response(200, json={"metadata": {}}))
+    await kube.set_finalizer({"metadata": {**READ, "finalizers": finalizers}}, present=present)
+    assert requests[0].headers["content-type"] == "application/json-patch+json"
+    assert json.loads(requests[0].content) == [
+        {"op": "test", "path": "/metadata/resourceVersion", "value": "7"},
+        {"op": "add", "path": "/metadata/finalizers", "value": written},
+    ]
+
+
+async def test_an_object_that_has_changed_meanwhile_is_read_again_before_its_finalizers_are_written() -> None:
+    kube, _ = recording(status(422, "the server rejected our request due to an error in our request"))
+    with pytest.raises(KubeError) as caught:
+        await kube.set_finalizer({"metadata": READ}, present=False)
+    assert (caught.value.code, caught.value.refused) == (409, False)
+
+
+async def test_an_object_that_has_vanished_needs_no_finalizer_removed() -> None:
+    kube, _ = recording(status(404, "not found"))
+    await kube.set_finalizer({"metadata": READ}, present=False)
+
+
+@pytest.mark.parametrize(
+    ("answer", "terminating"),
+    [
+        (httpx2.Response(200, json={"metadata": {"name": "team"}}), False),
+        (httpx2.Response(200, json={"metadata": {"name": "team", "deletionTimestamp": "2026-01-01T00:00:00Z"}}), True),
+        (status(404, "not found"), True),
+        (status(403, "forbidden"), False),
+    ],
+)
+async def test_a_namespace_is_terminating_where_that_can_be_read(answer: httpx2.Response, terminating: bool) -> None:
+    kube, requests = recording(answer)
+    assert await kube.is_terminating("team") is terminating
+    assert requests[0].url.path == "/api/v1/namespaces/team"
 
 
 def test_an_error_passes_through_a_context_manager_unchanged() -> None:

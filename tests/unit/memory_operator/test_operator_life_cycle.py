@@ -13,9 +13,9 @@ from tests.unit.memory_operator.conftest import EMPTY, VALID_INDEX, Cluster, Wor
 DATABASE_OBJECT = "team-mem-df401719"
 
 
-def test_a_new_object_gets_the_finalizer_and_status_unknown_before_anything_else(cluster: Cluster) -> None:
+def test_a_new_object_gets_status_unknown_before_anything_else(cluster: Cluster) -> None:
     plan = cluster.reconcile()
-    assert cluster.writes == ["finalizer", "status"]
+    assert cluster.writes == ["status"]
     assert cluster.condition("Ready")["status"] == "Unknown"
     assert cluster.manifest["status"]["observedGeneration"] == 1
     assert plan.requeue_after == 0

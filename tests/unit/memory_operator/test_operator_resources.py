@@ -123,11 +123,34 @@ def test_resources_pass_through_untouched(world: World) -> None:
     assert container["resources"] == GPU["embedder"]["resources"]
 
 
-def test_an_external_embedders_key_comes_from_its_secret(world: World) -> None:
+def test_the_embedders_key_is_mounted_as_a_file_and_never_in_the_environment(world: World) -> None:
     external = {"url": "http://e:8080", "apiKey": {"secretName": "key", "key": "k"}}
-    index = world.index(embedder={"external": external})
-    env = pod_spec(workers.sync_deployment(index, world.images, replicas=1))["containers"][0]["env"]
-    assert {"name": "MEMORY_EMBEDDER_API_KEY", "valueFrom": {"secretKeyRef": {"name": "key", "key": "k"}}} in env
+    pod = pod_spec(workers.sync_deployment(world.index(embedder={"external": external}), world.images, replicas=1))
+    (container,) = pod["containers"]
+    env = {item["name"]: item["value"] for item in container["env"]}
+    (mount,) = [item for item in container["volumeMounts"] if item["name"] == "key"]
+    assert env["MEMORY_EMBEDDER_API_KEY_FILE"] == f"{mount['mountPath']}/key"
+    assert "subPath" not in mount, "a subPath mount would not see a rotation"
+    (volume,) = [item["secret"] for item in pod["volumes"] if item["name"] == "key"]
+    assert (volume["secretName"], volume["items"]) == ("key", [{"key": "k", "path": "key"}])
+
+
+def test_without_a_key_no_second_secret_is_mounted(world: World) -> None:
+    pod = pod_spec(workers.sync_deployment(world.index(), world.images, replicas=1))
+    assert [volume["name"] for volume in pod["volumes"]] == ["dsn", "tmp"]
+
+
+def test_an_init_container_has_the_processor_and_memory_of_the_main_one_and_no_gpu(world: World) -> None:
+    """Quotas of a namespace demand them of every container."""
+    amounts = {"requests": {"cpu": "1", "nvidia.com/gpu": 1}, "limits": {"memory": "3Gi", "nvidia.com/gpu": 1}}
+    index = world.index(**{**IMAGE, "embedder": {"resources": amounts}})
+    (init,) = pod_spec(embedder.deployment(index, world.images, replicas=1))["initContainers"]
+    assert init["resources"] == {"requests": {"cpu": "1"}, "limits": {"memory": "3Gi"}}
+
+
+def test_every_job_ends_by_itself_one_day(world: World) -> None:
+    for name in ("migrate-job", "index-job", "backfill-job", "uninstall-job"):
+        assert BUILDERS[name](world)["spec"]["activeDeadlineSeconds"] > 0
 
 
 @pytest.mark.parametrize(("decision", "variable"), [("Refuse", None), ("Keep", "keep"), ("Discard", "discard")])
@@ -158,15 +181,32 @@ def test_a_jobs_name_depends_on_its_configuration_and_sequence(world: World) -> 
     assert len("x" * 40 + name.removeprefix("mem")) <= 63
 
 
-def test_an_operator_upgrade_does_not_restart_a_backfill(world: World) -> None:
+@pytest.mark.parametrize(
+    ("component", "spec"),
+    [
+        ("backfill", {"backfill": {"resources": {"limits": {"memory": "1Gi"}}}}),
+        ("backfill", {"backfill": {"batchSize": 8}}),
+        ("backfill", {"backfill": {"maxAttempts": 9}}),
+        ("swap", {"backfill": {"resources": {"limits": {"memory": "1Gi"}}}}),
+        ("migrate", {"database": {"credentials": {"key": "other"}}}),
+    ],
+)
+def test_a_change_of_what_a_jobs_pods_are_made_from_is_another_configuration_of_the_same_work(
+    world: World, component: str, spec: dict[str, Any]
+) -> None:
+    before = workers.config_fingerprint(world.index(), world.images, component)
+    after = workers.config_fingerprint(world.index(**spec), world.images, component)
+    assert before != after
+    assert workers.work_of(before) == workers.work_of(after)
+
+
+def test_an_operator_upgrade_is_other_work_for_the_migration_alone(world: World) -> None:
     newer = world.images.model_copy(update={"operator": "op:2"})
-    index = world.index()
-    assert workers.config_fingerprint(index, world.images, "backfill") == workers.config_fingerprint(
-        index, newer, "backfill"
-    )
-    assert workers.config_fingerprint(index, world.images, "migrate") != workers.config_fingerprint(
-        index, newer, "migrate"
-    )
+    for component in ("migrate", "index", "backfill", "swap", "uninstall"):
+        before = workers.config_fingerprint(world.index(), world.images, component)
+        after = workers.config_fingerprint(world.index(), newer, component)
+        assert before != after
+        assert (workers.work_of(before) == workers.work_of(after)) is (component != "migrate")
 
 
 def defaulted(manifest: Any) -> Any:

@@ -1,0 +1,31 @@
+"""The API key of an embedder or a hosted provider, as it is sent with each request."""
+
+from collections.abc import Generator
+from pathlib import Path
+from typing import TypeAlias
+
+import httpx
+
+from memory_recall.secret_file import read_secret_file
+
+ApiKey: TypeAlias = str | Path
+
+
+class BearerKey(httpx.Auth):
+    """Sends a key, or the content of a key's file as it is at each request, so that a rotation needs no restart."""
+
+    def __init__(self, key: ApiKey) -> None:
+        self._key = key
+
+    def read(self) -> str:
+        """Return the key as of now.
+
+        Raises:
+            InvalidConfiguration: the key's file is missing, unreadable or empty.
+        """
+        return read_secret_file(self._key, "API key") if isinstance(self._key, Path) else self._key.strip()
+
+    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
+        """Add the key to a request."""
+        request.headers["authorization"] = f"Bearer {self.read()}"
+        yield request

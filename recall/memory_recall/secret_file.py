@@ -1,0 +1,23 @@
+"""Files that hold one secret, as Kubernetes mounts a Secret's key; whoever reads one anew sees what was rotated."""
+
+from pathlib import Path
+
+from memory_recall.errors import InvalidConfiguration
+
+
+def read_secret_file(path: Path, holds: str) -> str:
+    """Return the file's content as of now, without surrounding blanks; `holds` says what is expected there.
+
+    Raises:
+        InvalidConfiguration: the file is missing, unreadable or empty.
+    """
+    try:
+        content = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidConfiguration(
+            f"The file of the {holds}, {path}, cannot be read ({type(error).__name__}).",
+            "Check the Secret and its key, and that it is mounted there.",
+        ) from None
+    if not content:
+        raise InvalidConfiguration(f"The file of the {holds}, {path}, is empty.", "Fill the Secret's key.")
+    return content

@@ -1,0 +1,236 @@
+"""Objects whose namespace is deleted in a certain situation, or that are deleted while Kubernetes waits for children.
+
+All cases go through the same phases side by side, under an operator that is bound to their namespaces: there the Role
+of a namespace that is being deleted may go before the objects.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from devcluster.demo import follow, objects
+from devcluster.install import install_operator
+from devcluster.postgres import Postgres, create_postgres
+from tests.e2e.conftest import Platform
+from tests.e2e.tenants import INDEX, SECRET, Tenant, manifest
+from tests.e2e.texts import rows
+from tests.e2e.waiting import eventually
+
+POLICIES = ("Retain", "Delete")
+SITUATIONS = ("ready", "half-migrated", "secret-gone", "cluster-gone", "role-gone-first", "foreign-finalizer")
+FOREGROUND = "foreground"
+FINALIZER = "memory-index.dev/cleanup"
+GONE_SECONDS = 60.0  # in which a namespace or an object must be gone
+PREPARATION_SECONDS = 180.0
+NOWHERE = {"requests": {"cpu": "500"}}  # no node has as much: an embedder that is not needed costs nothing
+SMALL = {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}}
+HOLDER = "/* holds the table */"
+COLUMN = "SELECT count(*) FROM pg_attribute WHERE attrelid = 'memories'::regclass AND attname = 'embedding'"
+
+State = tuple[str, str, str]  # a condition with its status and reason
+READY: State = ("Ready", "True", "Ready")
+MIGRATED: State = ("SchemaReady", "True", "Migrated")
+MIGRATING: State = ("SchemaReady", "False", "Migrating")
+DISTURBED: dict[str, State] = {
+    "secret-gone": ("DatabaseReachable", "False", "SecretMissing"),
+    "cluster-gone": ("DatabaseReachable", "False", "ClusterMissing"),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A policy and a situation."""
+
+    policy: str
+    situation: str
+
+    def __str__(self) -> str:
+        return f"{self.policy}-{self.situation}".lower()
+
+    @property
+    def namespace(self) -> str:
+        """Namespace of the case."""
+        return f"end-{self}"
+
+    @property
+    def prepared(self) -> State:
+        """The state that the object reaches before anything is taken away."""
+        states = {"ready": READY, FOREGROUND: READY, "half-migrated": MIGRATING}
+        return states.get(self.situation, MIGRATED)
+
+
+NAMESPACES = [Case(policy, situation) for situation in SITUATIONS for policy in POLICIES]
+CASES = [Case(policy, FOREGROUND) for policy in POLICIES] + NAMESPACES
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What is left a minute after the deletion: of the object or namespace, elsewhere, and in the database."""
+
+    left: str
+    database_objects: str
+    messages: tuple[str, ...]
+    has_column: bool | None
+
+
+@dataclass
+class Endings:
+    """All cases; `doomed` is the Postgres cluster that goes before two of the objects."""
+
+    platform: Platform
+    doomed: Postgres
+    _tenants: dict[Case, Tenant] = field(default_factory=dict)
+
+    def run(self) -> dict[Case, Outcome]:
+        """Run all cases and return what became of each."""
+        self.platform.postgres.wait_ready()
+        for case in CASES:
+            postgres = self.doomed if case.situation == "cluster-gone" else self.platform.postgres
+            self._tenants[case] = Tenant(postgres, case.namespace, self.platform.image)
+        with ThreadPoolExecutor(8) as pool:
+            self._create(pool)
+            with _held_tables(pool, [self._tenants[case] for case in CASES if case.prepared == MIGRATING]):
+                for case in CASES:
+                    self._apply(case)
+                self._await({case: case.prepared for case in CASES})
+                self._disturb()
+                self._await({case: DISTURBED[case.situation] for case in CASES if case.situation in DISTURBED})
+                left = self._delete()
+            outcomes = dict(zip(CASES, pool.map(lambda case: self._outcome(case, left[case]), CASES), strict=True))
+            list(pool.map(self._remove, CASES))
+        return outcomes
+
+    def _create(self, pool: ThreadPoolExecutor) -> None:
+        """Make namespaces and databases, and bind the operator to the namespaces, which must exist by then."""
+        cluster, shared = self.platform.postgres.cluster, self.platform.postgres
+        doomed = pool.submit(create_postgres, cluster, namespace=shared.namespace, name=self.doomed.name)
+        cluster.apply(*(objects.namespace(case.namespace) for case in CASES))
+        settings = (
+            f"watchNamespaces={{{','.join(case.namespace for case in CASES)}}}",
+            f"databaseNamespaces={{{shared.namespace}}}",
+        )
+        bound = pool.submit(
+            install_operator,
+            cluster,
+            operator_image=self.platform.image,
+            embedder_image=self.platform.embedder_image,
+            settings=settings,
+        )
+        list(pool.map(_fill, (tenant for tenant in self._tenants.values() if tenant.postgres is shared)))
+        doomed.result()
+        list(pool.map(_fill, (tenant for tenant in self._tenants.values() if tenant.postgres is not shared)))
+        bound.result()
+
+    def _apply(self, case: Case) -> None:
+        resources = SMALL if case.prepared == READY else NOWHERE
+        tenant = self._tenants[case]
+        wanted = manifest(tenant, {"deletionPolicy": case.policy, "embedder__resources": resources})
+        if case.situation == "foreign-finalizer":
+            wanted["metadata"]["finalizers"] = [
+                FINALIZER
+            ]  # kubectl then owns it, as the tool that restores a backup does
+        tenant.cluster.apply(wanted)
+
+    def _await(self, states: Mapping[Case, State]) -> None:
+        """Wait until each object is in its state; one request reads all of them."""
+
+        def missing() -> dict[str, follow.Condition]:
+            seen = {item["metadata"]["namespace"]: follow.view(item) for item in self._objects()}
+            conditions = {case: seen[case.namespace].condition(kind) for case, (kind, _, _) in states.items()}
+            return {
+                str(case): condition
+                for case, condition in conditions.items()
+                if (condition.status, condition.reason) != states[case][1:]
+            }
+
+        eventually(missing, lambda left: not left, what="every object prepared", seconds=PREPARATION_SECONDS, poll=1)
+
+    def _disturb(self) -> None:
+        """Take away what goes before the namespace."""
+        roles = [f"{kind}/memory-operator{suffix}" for kind in ("rolebinding", "role") for suffix in ("", "-databases")]
+        for case, tenant in self._tenants.items():
+            if case.situation == "secret-gone":
+                tenant.kubectl("delete", "secret", SECRET)
+            elif case.situation == "role-gone-first":
+                tenant.kubectl("delete", *roles)
+        named = ("clusters.postgresql.cnpg.io", self.doomed.name)
+        self.doomed.cluster.kubectl("-n", self.doomed.namespace, "delete", *named)
+
+    def _delete(self) -> dict[Case, str]:
+        """Delete everything at once; return what is left of each case after a minute, or an empty text."""
+        kubectl = self.platform.postgres.cluster.kubectl
+        kubectl("delete", "namespace", *(case.namespace for case in NAMESPACES), "--wait=false")
+        for case in CASES:
+            if case.situation == FOREGROUND:
+                self._tenants[case].kubectl("delete", "memoryindex", INDEX, "--cascade=foreground", "--wait=false")
+
+        def left() -> set[str]:
+            deleted = {case.namespace for case in NAMESPACES} & set(_names(kubectl("get", "namespaces", "-o", "name")))
+            return deleted | {item["metadata"]["namespace"] for item in self._objects()}
+
+        try:
+            eventually(left, lambda found: not found, what="all gone", seconds=GONE_SECONDS, poll=1)
+        except AssertionError:
+            stuck = left()
+            return {case: self._described(case) if case.namespace in stuck else "" for case in CASES}
+        return dict.fromkeys(CASES, "")
+
+    def _outcome(self, case: Case, left: str) -> Outcome:
+        tenant, namespace = self._tenants[case], self.platform.postgres.namespace
+        where, ours = ("-n", namespace), f"memory-index.dev/namespace={tenant.name}"
+        found = tenant.cluster.kubectl(*where, "get", "databases.postgresql.cnpg.io", "-l", ours, "-o", "name")
+        events = tenant.cluster.kubectl_json(*where, "get", "events", "--field-selector=reason=LeftBehind")["items"]
+        subject = f"MemoryIndex {tenant.name}/{INDEX} "
+        return Outcome(
+            left=left,
+            database_objects=found.strip(),
+            messages=tuple(event["message"] for event in events if event["message"].startswith(subject)),
+            has_column=tenant.sql(COLUMN) == "1" if tenant.postgres is self.platform.postgres else None,
+        )
+
+    def _remove(self, case: Case) -> None:
+        """Remove what is left, also of a case that failed."""
+        tenant = self._tenants[case]
+        if self._described(case):
+            tenant.kubectl("patch", "memoryindex", INDEX, "--type=merge", '--patch={"metadata":{"finalizers":[]}}')
+        tenant.cluster.kubectl("delete", "namespace", tenant.name, "--wait=false", "--ignore-not-found")
+        if tenant.postgres is self.platform.postgres:
+            tenant.postgres.psql(f"DROP DATABASE IF EXISTS {tenant.database} WITH (FORCE)")
+
+    def _objects(self) -> Iterable[Mapping[str, Any]]:
+        found = self.platform.postgres.cluster.kubectl_json("get", "memoryindexes", "--all-namespaces")["items"]
+        ours = {case.namespace for case in CASES}
+        return [item for item in found if item["metadata"]["namespace"] in ours]
+
+    def _described(self, case: Case) -> str:
+        return self._tenants[case].kubectl("get", "memoryindex", INDEX, "--ignore-not-found", "-o", "yaml")
+
+
+def _fill(tenant: Tenant) -> None:
+    tenant.create()
+    tenant.store(rows(12))
+
+
+@contextmanager
+def _held_tables(pool: ThreadPoolExecutor, tenants: list[Tenant]) -> Iterator[None]:
+    """Hold locks for the block under which rows can be counted, but no column be added."""
+    hold = f"BEGIN; LOCK TABLE memories IN SHARE MODE; SELECT pg_sleep({2 * PREPARATION_SECONDS:.0f}) {HOLDER};"
+    end = (
+        f"SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE query LIKE '%{HOLDER}%'"
+        " AND datname = current_database() AND pid <> pg_backend_pid()"
+    )
+    holders: list[Future[str]] = [pool.submit(tenant.sql, hold) for tenant in tenants]
+    try:
+        yield
+    finally:
+        for tenant, holder in zip(tenants, holders, strict=True):
+            tenant.sql(end)
+            holder.exception()  # waits for the session that was just terminated
+
+
+def _names(output: str) -> Iterator[str]:
+    """Return the names of objects in kubectl's `-o name`."""
+    for line in output.split():
+        yield line.rpartition("/")[2]
