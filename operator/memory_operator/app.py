@@ -17,6 +17,7 @@ from prometheus_client import start_http_server
 from memory_operator.clients import tls
 from memory_operator.clients.database import inspect
 from memory_operator.clients.embedder import EmbedderProbe
+from memory_operator.clients.events import EventRecorder
 from memory_operator.clients.kube import Kube
 from memory_operator.controller import handlers
 from memory_operator.controller.controller import Controller
@@ -52,6 +53,7 @@ async def serve(settings: Settings) -> None:
             kube=kube,
             observer=Observer(kube, inspect, EmbedderProbe(http)),
             queue=queue,
+            events=EventRecorder(kube, utc_now),
             images=settings.images,
             intervals=RequeueIntervals(settled=settings.resync_seconds),
             metrics=metrics,

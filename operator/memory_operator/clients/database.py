@@ -42,6 +42,7 @@ def to_database_facts(found: status.DatabaseFacts) -> DatabaseFacts:
     revision = found.schema_revision or ""
     return DatabaseFacts(
         owner=found.database_owner,
+        server_version=found.server_version,
         extension_version=found.extension_version,
         extension_available=found.extension_available,
         schema_revision=found.schema_revision,
@@ -50,6 +51,8 @@ def to_database_facts(found: status.DatabaseFacts) -> DatabaseFacts:
         schema_ahead=revision > HEAD_REVISION,
         column_dimensions=found.embedding_dimensions,
         active_model=found.active_model.name if found.active_model else None,
+        active_digest=found.active_model.digest if found.active_model else None,
+        active_pooling=found.active_model.pooling if found.active_model else None,
         active_url=found.active_model.embedder_url if found.active_model else None,
         swap_stage=found.swap.stage if found.swap else None,
         swap_message=found.swap.message if found.swap else "",
@@ -58,6 +61,7 @@ def to_database_facts(found: status.DatabaseFacts) -> DatabaseFacts:
         index_valid=found.index.valid,
         index_progress=found.index.progress.fraction if found.index.progress else None,
         index_parameters=_parameters(found.index),
+        wanted_at=getattr(found, "wanted_at", None),
     )
 
 

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import MemoryIndex
-from memory_operator.reconcile.facts import EmbedderLoad, PodFacts, Problem
+from memory_operator.reconcile.facts import EmbedderLoad, PodFacts, Problem, ServedModel
 from memory_operator.resources.embedder import PORT, embedder_url
 
 
@@ -25,8 +25,8 @@ class EmbedderProbe:
         found = await asyncio.gather(*(self._load(pod) for pod in pods if pod.ip and not pod.deleting))
         return tuple(load for load in found if load is not None)
 
-    async def external(self, index: MemoryIndex, api_key: str | None) -> Problem | None:
-        """Return what is wrong with the external embedder, or None where it serves the specified model."""
+    async def external(self, index: MemoryIndex, api_key: str | None) -> ServedModel | Problem:
+        """Return what the external embedder serves, or what is wrong with it."""
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         try:
             answer = await self._http.get(f"{embedder_url(index)}/v1/models", headers=headers)
@@ -41,7 +41,7 @@ class EmbedderProbe:
             return Problem(
                 Reason.EXTERNAL_UNREACHABLE, f"The embedder at {embedder_url(index)} does not answer: {what}."
             )
-        return model_problem(index, models)
+        return model_problem(index, models) or served_model(index, models)
 
     async def _load(self, pod: PodFacts) -> EmbedderLoad | None:
         try:
@@ -71,11 +71,18 @@ def model_problem(index: MemoryIndex, models: list[dict[str, Any]]) -> Problem |
     return None
 
 
+def served_model(index: MemoryIndex, models: list[dict[str, Any]]) -> ServedModel:
+    """Return the specified model as a list of models describes it."""
+    card = next(model for model in models if model.get("id") == index.spec.embedding.model)
+    return ServedModel(f"The embedder at {embedder_url(index)}", card.get("digest"), card.get("pooling"))
+
+
 def parse_metrics(pod: str, text: str) -> EmbedderLoad:
     """Parse the few series that decisions and status need; a value that is not finite was not measured yet."""
     queued, rate = 0.0, 0.0
     device: str | None = None
     layers: int | None = None
+    model: ServedModel | None = None
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             if not math.isfinite(sample.value):
@@ -88,6 +95,6 @@ def parse_metrics(pod: str, text: str) -> EmbedderLoad:
                 device = sample.labels.get("device")
             elif sample.name == "memory_embedder_gpu_layers_offloaded":
                 layers = int(sample.value)
-    return EmbedderLoad(
-        pod=pod, queued_tokens=queued, tokens_per_second=rate, device=device, gpu_layers_offloaded=layers
-    )
+            elif sample.name == "memory_embedder_model_info" and sample.value:
+                model = ServedModel(f"Pod {pod}", sample.labels.get("digest"), sample.labels.get("pooling"))
+    return EmbedderLoad(pod, queued, rate, device, layers, model)

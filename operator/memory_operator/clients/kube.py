@@ -26,6 +26,8 @@ _KINDS = {
     "Service": ("", "v1", "services"),
     "Deployment": ("apps", "v1", "deployments"),
     "Job": ("batch", "v1", "jobs"),
+    "PodDisruptionBudget": ("policy", "v1", "poddisruptionbudgets"),
+    "Event": ("", "v1", "events"),
     "NetworkPolicy": ("networking.k8s.io", "v1", "networkpolicies"),
     "Cluster": ("postgresql.cnpg.io", "v1", "clusters"),
     "Database": ("postgresql.cnpg.io", "v1", "databases"),
@@ -90,6 +92,17 @@ class Kube:
     async def apply(self, manifest: Manifest) -> None:
         """Create or change an object by server-side apply; fields that other managers own become ours."""
         await self._patch(manifest["kind"], manifest)
+
+    async def create(self, manifest: Manifest) -> None:
+        """Create an object; do nothing where one of its name exists."""
+        kind, meta = manifest["kind"], manifest["metadata"]
+        self._on_write(kind, "create")
+        with _converted_errors(f"creating {kind} {meta['namespace']}/{meta['name']}"):
+            try:
+                await self._client.create(_resource(kind)(manifest), namespace=meta["namespace"])  # type: ignore[call-overload]  # made at run time
+            except ApiError as error:
+                if error.status.code != 409:
+                    raise
 
     async def apply_status(self, namespace: str, name: str, status: Manifest) -> None:
         """Write the status of a MemoryIndex; fields that we wrote before and leave out now are removed."""

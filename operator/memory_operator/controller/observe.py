@@ -13,7 +13,7 @@ from memory_operator.api.spec import Manifest, MemoryIndex
 from memory_operator.clients import object_facts
 from memory_operator.clients.embedder import EmbedderProbe
 from memory_operator.clients.kube import KindMissingError, Kube
-from memory_operator.reconcile.facts import ClusterFacts, DatabaseFacts, Observed, Problem
+from memory_operator.reconcile.facts import ClusterFacts, DatabaseFacts, Observed, Problem, ServedModel
 from memory_operator.resources.cnpg import DatabaseObject
 from memory_operator.resources.common import LABEL_INSTANCE, LABEL_MANAGED_BY, MANAGER
 from memory_operator.resources.embedder import COMPONENT, NEXT_COMPONENT
@@ -50,7 +50,7 @@ class Observer:
             external=await self._external(index),
             children={
                 (kind, item["metadata"]["name"]): item
-                for kind in ("Deployment", "Service", "NetworkPolicy")
+                for kind in ("Deployment", "Service", "NetworkPolicy", "PodDisruptionBudget")
                 for item in children[kind]
             },
         )
@@ -77,18 +77,18 @@ class Observer:
     async def _database(
         self, index: MemoryIndex, dsn: str | Problem, cluster: ClusterFacts | Problem | None
     ) -> DatabaseFacts | Problem | None:
-        if isinstance(dsn, Problem) or isinstance(cluster, Problem) or (cluster and cluster.hibernated):
+        if isinstance(dsn, Problem) or isinstance(cluster, Problem) or (cluster and not cluster.answers):
             return None
         return await self._inspect(dsn, index.spec.database.table)
 
     async def _children(self, index: MemoryIndex) -> dict[str, list[Manifest]]:
         labels = {LABEL_INSTANCE: index.name, LABEL_MANAGED_BY: MANAGER}
-        kinds = ("Deployment", "Service", "NetworkPolicy", "Job", "Pod")
+        kinds = ("Deployment", "Service", "NetworkPolicy", "PodDisruptionBudget", "Job", "Pod")
         found = await asyncio.gather(*(self._kube.list(kind, index.namespace, labels) for kind in kinds))
         return dict(zip(kinds, found, strict=True))
 
-    async def _external(self, index: MemoryIndex) -> Problem | None:
-        """Return what is wrong with an external embedder; of a hosted provider only the key is checked."""
+    async def _external(self, index: MemoryIndex) -> ServedModel | Problem | None:
+        """Return what an external embedder serves; of a hosted provider only the key is checked."""
         if index.runs_embedder:
             return None
         key = await self._embedder_key(index)

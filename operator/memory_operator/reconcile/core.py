@@ -28,7 +28,7 @@ from memory_operator.resources.common import Images
 
 @dataclass(frozen=True)
 class RequeueIntervals:
-    """Seconds until the next reconcile where no event causes an earlier one."""
+    """Seconds until the next reconcile where no event causes an earlier one; `stalled` serves at zero pods, too."""
 
     settled: float
     progress: float = 3.0
@@ -61,7 +61,7 @@ def reconcile(
     paused = Verdict.no(Reason.SUSPENDED, "The object is suspended.") if index.spec.suspend else blocked
     actions: tuple[Action, ...] = () if paused else tuple(action for step in steps.values() for action in step.actions)
     verdicts = {kind: _paused(step, paused) if paused else step.verdict for kind, step in steps.items()}
-    totals = summary(verdicts, blocked, suspended=index.spec.suspend)
+    totals = summary(index, verdicts, blocked, now)
     status = with_conditions(index, {**totals, **verdicts}, status_sections(index, observed, replicas=replicas), now)
     return Plan(
         (*_add_finalizer(index), *actions), status, _requeue_after(totals, intervals),
@@ -83,7 +83,7 @@ def _steps(
     schema = plan_schema(index, observed, images, now, extension=extension.verdict)
     embedder = plan_embedder(index, observed, images, database=database.verdict, replicas=replicas)
     backfill = plan_backfill(index, observed, images, now, schema=schema.verdict, embedder=embedder.verdict)
-    hnsw = plan_index(index, observed, images, now, backfill=backfill.verdict)
+    hnsw = plan_index(index, observed, images, now, schema=schema.verdict)
     steps = dict(zip(WORK_CONDITIONS, (database, extension, schema, embedder, backfill, hnsw), strict=True))
     return swap.plan_model(index, observed, images, now, steps=steps)
 
@@ -96,8 +96,8 @@ def _paused(step: Step, paused: Verdict) -> Verdict:
 
 
 def _requeue_after(totals: dict[ConditionType, Verdict], intervals: RequeueIntervals) -> float:
-    if totals[ConditionType.STALLED].holds:
-        return min(intervals.stalled, intervals.settled)
+    if totals[ConditionType.STALLED].holds or totals[ConditionType.READY].reason is Reason.SCALED_TO_ZERO:
+        return min(intervals.stalled, intervals.settled)  # neither a changed Secret nor a recall causes an event
     return min(intervals.progress, intervals.settled) if totals[ConditionType.RECONCILING].holds else intervals.settled
 
 

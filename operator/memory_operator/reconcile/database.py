@@ -27,6 +27,9 @@ def _check_configuration(index: MemoryIndex, observed: Observed) -> Step | None:
                 f"spec.database.name is {expected!r}.",
             )
         )
+    if observed.cluster and observed.cluster.replica:
+        message = f"{observed.cluster} is a replica cluster, which cannot be written."
+        return Step(Verdict.no(Reason.REPLICA_CLUSTER, message))
     if observed.cluster and observed.cluster.hibernated:
         return Step(Verdict.no(Reason.CLUSTER_HIBERNATED, f"{observed.cluster} is hibernated."))
     return None

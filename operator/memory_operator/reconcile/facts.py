@@ -42,16 +42,26 @@ class ClusterFacts:
     phase: str = ""
     healthy: bool = True
     hibernated: bool = False
+    replica: bool = False
     reconciliation_disabled: bool = False
 
     def __str__(self) -> str:
         return f"Cluster {self.namespace}/{self.name}"
 
+    @property
+    def answers(self) -> bool:
+        """Return whether the Cluster can be expected to serve a database that may be written."""
+        return not (self.hibernated or self.replica)
+
 
 @dataclass(frozen=True)
 class DatabaseFacts:
-    """What the database's catalog says; `index_parameters` is (m, efConstruction) of an index that we built."""
+    """What the database's catalog says; `index_parameters` is (m, efConstruction) of an index that we built.
 
+    `wanted_at` is when a recall last missed the embedder.
+    """
+
+    server_version: str = ""
     extension_version: str | None = None
     extension_available: str | None = None
     schema_revision: str | None = None
@@ -60,6 +70,8 @@ class DatabaseFacts:
     schema_differences: str = ""
     column_dimensions: int | None = None
     active_model: str | None = None
+    active_digest: str | None = None
+    active_pooling: str | None = None
     active_url: str | None = None
     next_model: str | None = None
     swap_stage: str | None = None
@@ -69,6 +81,7 @@ class DatabaseFacts:
     index_progress: float | None = None
     index_parameters: tuple[int, int] | None = None
     owner: str | None = None
+    wanted_at: datetime | None = None
 
 
 class JobState(StrEnum):
@@ -103,6 +116,16 @@ class PodFacts:
     ended: bool = False
     deleting: bool = False
     problem: Problem | None = None
+    created_at: datetime | None = None
+
+
+@dataclass(frozen=True)
+class ServedModel:
+    """What an embedder serves; `location` names its pod or its address, and None is not known."""
+
+    location: str
+    digest: str | None = None
+    pooling: str | None = None
 
 
 @dataclass(frozen=True)
@@ -114,16 +137,24 @@ class EmbedderLoad:
     tokens_per_second: float = 0.0
     device: str | None = None
     gpu_layers_offloaded: int | None = None
+    model: ServedModel | None = None
 
 
 @dataclass(frozen=True)
 class DeploymentFacts:
-    """The replicas of a Deployment; `current` once all of them run its latest pod template."""
+    """The replicas of a Deployment; `current` once no pod of an older template is left.
+
+    `updated` is the number of pods of the latest template, `failure` why a pod cannot be created, and `image` the
+    first container's.
+    """
 
     replicas: int
     ready: int
     current: bool
     failure: str = ""
+    updated: int = 0
+    deadline_exceeded: bool = False
+    image: str = ""
 
 
 @dataclass(frozen=True)
@@ -136,7 +167,11 @@ class Recommendation:
 
 @dataclass(frozen=True)
 class Observed:
-    """Everything that one reconcile decides from."""
+    """Everything that one reconcile decides from.
+
+    `idle_since` is the moment since which rows are pending and none is embedded. `rollout_admitted` says whether a new
+    default image may be rolled out now.
+    """
 
     credentials: Credentials | Problem
     cluster: ClusterFacts | Problem | None = None
@@ -147,11 +182,13 @@ class Observed:
     embedder: DeploymentFacts | None = None
     next_embedder: DeploymentFacts | None = None
     sync: DeploymentFacts | None = None
-    external: Problem | None = None
+    external: ServedModel | Problem | None = None
     loads: tuple[EmbedderLoad, ...] = ()
     children: Mapping[tuple[str, str], Manifest] = field(default_factory=dict)
     recommendations: tuple[Recommendation, ...] = ()
     rows_per_second: float | None = None
+    idle_since: datetime | None = None
+    rollout_admitted: bool = True
 
     def jobs_of(self, component: str) -> tuple[JobFacts, ...]:
         """Return the Jobs of one component, oldest first."""

@@ -49,6 +49,8 @@ def config_fingerprint(index: MemoryIndex, images: Images, component: str) -> st
         gate = spec.swap.gate.model_dump(mode="json") if spec.swap.gate else None
         parts |= {"model": spec.embedding.model, "dimensions": spec.embedding.dimensions, "gate": gate}
         parts |= {"url": embedder_url(index, NEXT_COMPONENT)}
+        if index.model_digest:
+            parts["digest"] = index.model_digest
     elif component == "index":
         parts |= {"m": spec.index.m, "ef": spec.index.ef_construction}
     return fingerprint(parts)
@@ -143,19 +145,21 @@ def _gate_volume(gate: Gate) -> Manifest:
 
 
 def sync_deployment(index: MemoryIndex, images: Images, *, replicas: int) -> Manifest:
-    """Return the Deployment that embeds new rows as they are notified: `memory sync`; 0 or 1 replicas."""
+    """Return the Deployment that embeds new rows as they are notified: `memory sync`; 0 or 1 replicas.
+
+    Its fingerprint leaves out the number of replicas.
+    """
     pod = _pod(index, images, "sync", ["memory", "sync"], restart="Always", resources=WORKER_RESOURCES)
     container = pod["spec"]["containers"][0]
     container["env"] = _settings(index, METRICS_PORT)
     container["ports"] = [{"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"}]
     pod["metadata"]["annotations"] = _scrape(METRICS_PORT)
-    return with_fingerprint(
+    manifest = with_fingerprint(
         {
             "apiVersion": "apps/v1",
             "kind": "Deployment",
             "metadata": metadata(index, f"{index.name}-sync", "sync"),
             "spec": {
-                "replicas": replicas,
                 "revisionHistoryLimit": 2,
                 "strategy": {"type": "Recreate"},
                 "selector": {"matchLabels": selector(index, "sync")},
@@ -163,6 +167,8 @@ def sync_deployment(index: MemoryIndex, images: Images, *, replicas: int) -> Man
             },
         }
     )
+    manifest["spec"]["replicas"] = replicas
+    return manifest
 
 
 def _scrape(port: int) -> dict[str, str]:

@@ -21,11 +21,12 @@ class RecordedModel:
     digest: str | None
     dimensions: int
     embedder_url: str | None = None
+    pooling: str | None = None
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Self:
         """Read a row of `memory_index_models`; a schema older than swaps has no `embedder_url`."""
-        return cls(row["id"], row["name"], row["digest"], row["dimensions"], row["embedder_url"])
+        return cls(row["id"], row["name"], row["digest"], row["dimensions"], row["embedder_url"], row["pooling"])
 
     def served_by(self, served: ServedModel) -> bool:
         """Tell whether an embedder's vectors are comparable with the stored ones."""
@@ -72,7 +73,7 @@ async def read_roles(connection: AnyConnection, table: MemoryTable) -> Roles:
     with translated("reading the models' roles"):
         rows = await connection.fetch(
             "SELECT m.id = s.active_model AS active, m.id, m.name, m.digest, m.dimensions, "
-            f"to_jsonb(m) ->> 'embedder_url' AS embedder_url FROM {table.own('memory_index_state')} s "
+            f"m.pooling, to_jsonb(m) ->> 'embedder_url' AS embedder_url FROM {table.own('memory_index_state')} s "
             f"JOIN {table.own('memory_index_models')} m ON m.id IN (s.active_model, s.next_model)"
         )
     found = {row["active"]: RecordedModel.from_row(dict(row)) for row in rows}

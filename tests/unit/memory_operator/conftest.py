@@ -94,6 +94,12 @@ class World:
     def decide(self, index: MemoryIndex | None = None, **facts: Any) -> Plan:
         return reconcile(index or self.index(), self.observed(**facts), self.images, self.now, self.intervals)
 
+    def decide_again(self, plan: Plan, seconds: float, index: MemoryIndex | None = None, **facts: Any) -> Plan:
+        """The plan for the same facts after a time, where the status of the first plan has been written."""
+        self.now += timedelta(seconds=seconds)
+        written = (index or self.index()).model_copy(update={"status": plan.status})
+        return self.decide(written, **facts)
+
     def settled(self, **spec: Any) -> tuple[MemoryIndex, Observed, Plan]:
         """A settled index, the facts about it, and its last plan."""
         cluster = Cluster(self, self.manifest(**spec))

@@ -11,6 +11,7 @@ from structlog.testing import capture_logs
 
 from memory_operator.api.reasons import Reason
 from memory_operator.clients.embedder import EmbedderProbe
+from memory_operator.clients.events import EventRecorder
 from memory_operator.clients.kube import KindMissingError, KubeError
 from memory_operator.controller.controller import MAX_OBSERVE_DUTY_CYCLE, Controller, log_fields
 from memory_operator.controller.metrics import Metrics
@@ -58,6 +59,10 @@ class Api:
         self.writes.append(manifest["kind"])
         self.objects[manifest["kind"], meta["namespace"], meta["name"]] = manifest
 
+    async def create(self, manifest: dict[str, Any]) -> None:
+        meta = manifest["metadata"]
+        self.objects.setdefault((manifest["kind"], meta["namespace"], meta["name"]), manifest)
+
     async def apply_status(self, namespace: str, name: str, status: dict[str, Any]) -> None:
         self.writes.append("status")
         self.objects["MemoryIndex", namespace, name] = {**self.index, "status": status}
@@ -87,6 +92,7 @@ class Bench:
             kube=self.api,  # type: ignore[arg-type]
             observer=Observer(self.api, self.inspect, EmbedderProbe(http)),  # type: ignore[arg-type]
             queue=self.queue,
+            events=EventRecorder(self.api, lambda: world.now),  # type: ignore[arg-type]
             images=world.images,
             intervals=world.intervals,
             metrics=self.metrics,

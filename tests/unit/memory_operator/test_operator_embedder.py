@@ -65,9 +65,9 @@ def want(
     *,
     current: int = 1,
     bulk: int = 0,
-    pending: bool = False,
+    wanted: bool = False,
 ) -> int:
-    return needed_replicas(queued, bounds, current=current, bulk_workers=bulk, pending=pending)
+    return needed_replicas(queued, bounds, current=current, bulk_workers=bulk, wanted=wanted)
 
 
 def ago(seconds: float, replicas: int) -> Recommendation:
@@ -90,8 +90,8 @@ def test_without_work_zero_pods_are_enough_where_that_is_allowed() -> None:
     assert want([], ZERO, current=0) == 0
 
 
-def test_pending_rows_need_a_pod_even_from_zero() -> None:
-    assert want([], ZERO, current=0, pending=True) == 1
+def test_work_that_waits_needs_a_pod_even_from_zero() -> None:
+    assert want([], ZERO, current=0, wanted=True) == 1
 
 
 def test_a_backfill_gets_a_pod_for_each_of_its_workers_up_to_the_maximum() -> None:
