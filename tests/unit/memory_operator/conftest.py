@@ -227,7 +227,7 @@ class Cluster:
     def _replicas(deployment: Manifest | None) -> DeploymentFacts | None:
         if deployment is None:
             return None
-        wanted = deployment["spec"]["replicas"]
+        wanted = deployment["spec"].get("replicas", 1)
         return DeploymentFacts(replicas=wanted, ready=wanted, current=True)
 
 
