@@ -30,6 +30,12 @@ to list them it cannot learn the names of others. No rule holds a wildcard.
 - apiGroups: [networking.k8s.io]
   resources: [networkpolicies]
   verbs: [get, list, create, patch, delete]
+- apiGroups: [policy]
+  resources: [poddisruptionbudgets]
+  verbs: [list, create, patch, delete]
+- apiGroups: [""]
+  resources: [events]
+  verbs: [create]
 {{- end }}
 
 {{/* What it may do in the namespaces of databases: request the extension; Clusters are only read. */}}

@@ -31,6 +31,7 @@ from memory_operator.resources.common import Images
 
 # The library repeats the mark of a recall that misses the embedder at most every 30 s; an older one is over.
 WANTED_SECONDS = 60
+OTHER_FILE_REMEDY = "Serve that file again; another file of a model is a model of another name, such as custom."
 NO_POD_MEANWHILE = " Recalls are by words alone meanwhile, since a GPU holds one model at a time."
 
 
@@ -156,7 +157,7 @@ def mismatch(index: MemoryIndex, observed: Observed) -> Verdict | None:
                     Reason.MODEL_MISMATCH,
                     f"{one.location} serves {facts.active_model} with {what} {given}; "
                     f"the vectors were made with {what} {recorded[what]}.",
-                    "Serve that file again, or name the new one in spec.embedding.source, which swaps models.",
+                    OTHER_FILE_REMEDY,
                 )
     return None
 

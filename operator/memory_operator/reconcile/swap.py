@@ -1,4 +1,4 @@
-"""Decide ModelActive: replace the active model where `spec.embedding` names another one, or another file of it.
+"""Decide ModelActive: replace the active model where `spec.embedding` names another one.
 
 While the swap lasts, the active model's embedder and the sync worker are left exactly as they are, because the
 specification no longer describes them. The next model gets an embedder of its own beside them and a Job that fills the
@@ -34,17 +34,9 @@ Steps = dict[ConditionType, Step]
 def needs_swap(index: MemoryIndex, facts: DatabaseFacts) -> bool:
     """Return whether the active model is to be replaced by one that can be served beside it."""
     active = facts.active_model
-    if active is None or index.hosted:
+    if active is None or index.hosted or active == index.spec.embedding.model:
         return False
-    if active == index.spec.embedding.model:
-        return has_other_file(index, facts)
     return active in PROFILES or active == "custom"
-
-
-def has_other_file(index: MemoryIndex, facts: DatabaseFacts) -> bool:
-    """Return whether the specification names another model file than the one that made the stored vectors."""
-    wanted, recorded = index.model_digest, facts.active_digest
-    return wanted is not None and recorded is not None and wanted != recorded
 
 
 def plan_swap(index: MemoryIndex, observed: Observed, images: Images, now: datetime, *, before: Steps) -> Steps:
@@ -111,8 +103,7 @@ def _swap(index: MemoryIndex, observed: Observed, images: Images, now: datetime,
         return Step(Verdict.no(Reason.SWAP_REFUSED, f"{model} was refused: {facts.swap_message}"), writes)
     stage = f" ({facts.swap_stage})" if facts.next_model else ""
     build = partial(workers.swap_job, active=active, dimensions=facts.column_dimensions or 0)
-    wanted = f"the file {index.model_digest} of it" if active == model else model
-    activity = f"swaps {active} for {wanted}{stage}; recalls go on with the active model"
+    activity = f"swaps {active} for {model}{stage}; recalls go on with {active}"
     step = plan_job(index, observed, images, now, JobRequest("swap", build, Reason.SWAPPING, activity))
     return replace(step, actions=(*writes, *step.actions))
 

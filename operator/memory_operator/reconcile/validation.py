@@ -8,6 +8,7 @@ nothing.
 from memory_operator.api.conditions import Verdict
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import MemoryIndex
+from memory_operator.reconcile.embedder import OTHER_FILE_REMEDY
 from memory_operator.reconcile.facts import DatabaseFacts
 from memory_operator.reconcile.swap import needs_swap
 from memory_recall.embedding.profiles import PROFILES
@@ -64,6 +65,14 @@ def _against_database(index: MemoryIndex, facts: DatabaseFacts) -> Verdict | Non
             Reason.MODEL_CHANGE_NEEDS_SWAP,
             f"The vectors in {database.name}.{database.table} are of {facts.active_model}, "
             f"spec.embedding.model is {embedding.model}.",
+        )
+    wanted, recorded = index.model_digest, facts.active_digest
+    if wanted and recorded and wanted != recorded:
+        return Verdict.no(
+            Reason.MODEL_MISMATCH,
+            f"The vectors in {database.name}.{database.table} were made with the file {recorded} of {embedding.model}, "
+            f"and spec.embedding.source names {wanted}.",
+            OTHER_FILE_REMEDY,
         )
     replaceable = database.existing_vectors == "Discard" and not facts.rows.embedded
     if facts.column_dimensions and facts.column_dimensions != embedding.dimensions and not replaceable:

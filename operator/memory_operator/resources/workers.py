@@ -49,8 +49,6 @@ def config_fingerprint(index: MemoryIndex, images: Images, component: str) -> st
         gate = spec.swap.gate.model_dump(mode="json") if spec.swap.gate else None
         parts |= {"model": spec.embedding.model, "dimensions": spec.embedding.dimensions, "gate": gate}
         parts |= {"url": embedder_url(index, NEXT_COMPONENT)}
-        if index.model_digest:
-            parts["digest"] = index.model_digest
     elif component == "index":
         parts |= {"m": spec.index.m, "ef": spec.index.ef_construction}
     return fingerprint(parts)

@@ -16,6 +16,8 @@ NEEDED: Rights = {
     ("apps", "deployments"): {"get", "list", "watch", "create", "patch", "delete"},
     ("batch", "jobs"): {"get", "list", "watch", "create", "patch", "delete"},
     ("networking.k8s.io", "networkpolicies"): {"get", "list", "create", "patch", "delete"},
+    ("policy", "poddisruptionbudgets"): {"list", "create", "patch", "delete"},
+    ("", "events"): {"create"},
 }
 DATABASES: Rights = {
     ("postgresql.cnpg.io", "clusters"): {"get", "list", "watch"},

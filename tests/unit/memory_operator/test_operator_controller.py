@@ -65,7 +65,8 @@ class Api:
 
     async def apply_status(self, namespace: str, name: str, status: dict[str, Any]) -> None:
         self.writes.append("status")
-        self.objects["MemoryIndex", namespace, name] = {**self.index, "status": status}
+        key = ("MemoryIndex", namespace, name)
+        self.objects[key] = {**self.objects[key], "status": status}
 
     async def set_finalizer(self, *_: str, **__: bool) -> None:
         self.writes.append("finalizer")
