@@ -32,6 +32,7 @@ class Api:
     def __init__(self, index: dict[str, Any]) -> None:
         self.objects: dict[tuple[str, str, str], dict[str, Any]] = {("MemoryIndex", *KEY): index}
         self.writes: list[str] = []
+        self.created: list[dict[str, Any]] = []
         self.refusal: KubeError | None = None
         self.missing_kinds: set[str] = set()
 
@@ -61,6 +62,7 @@ class Api:
 
     async def create(self, manifest: dict[str, Any]) -> None:
         meta = manifest["metadata"]
+        self.created.append(manifest)
         self.objects.setdefault((manifest["kind"], meta["namespace"], meta["name"]), manifest)
 
     async def apply_status(self, namespace: str, name: str, status: dict[str, Any]) -> None:

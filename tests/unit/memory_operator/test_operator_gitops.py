@@ -79,6 +79,11 @@ def test_flux_decides_as_kstatus_does_and_lets_no_pods_pass(case: tuple[Manifest
         assert flux(resource) == (Kstatus.CURRENT if reason == "ScaledToZero" else expected)
 
 
+def test_flux_waits_for_an_object_whose_status_is_empty() -> None:
+    """So it is where the definition is older than the operator."""
+    assert flux({"metadata": {"generation": 1}, "spec": {}, "status": {}}) == Kstatus.IN_PROGRESS
+
+
 def test_flux_is_told_the_kind_of_the_definition() -> None:
     spec = yaml.safe_load((CHART / "crds" / "memoryindexes.yaml").read_text(encoding="utf-8"))["spec"]
     assert (FLUX["apiVersion"], FLUX["kind"]) == (f"{spec['group']}/v1alpha1", spec["names"]["kind"])
