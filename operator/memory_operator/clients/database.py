@@ -61,7 +61,7 @@ def to_database_facts(found: status.DatabaseFacts) -> DatabaseFacts:
         index_valid=found.index.valid,
         index_progress=found.index.progress.fraction if found.index.progress else None,
         index_parameters=_parameters(found.index),
-        wanted_at=getattr(found, "wanted_at", None),
+        wanted_at=getattr(found, "wanted_at", None),  # a library that does not record it has no such fact
     )
 
 

@@ -117,7 +117,7 @@ def plan_embedder(index: MemoryIndex, observed: Observed, images: Images, *, dat
         return waiting_for("the database")
     policy, service, deployment = resources.objects(index, images, replicas=replicas)
     live = observed.children.get(("Deployment", deployment["metadata"]["name"]))
-    waits = live is not None and update_waits(index, observed, images)
+    waits = live is not None and update_waits(index, observed, images, live)
     if live is not None and waits:
         deployment = with_live_template(deployment, live)
     changes = live is not None and template_drifted(deployment, live)

@@ -63,13 +63,15 @@ def with_live_template(desired: Manifest, live: Manifest) -> Manifest:
     }
 
 
-def update_waits(index: MemoryIndex, observed: Observed, images: Images) -> bool:
+def update_waits(index: MemoryIndex, observed: Observed, images: Images, live: Manifest) -> bool:
     """Return whether the embedder keeps its pod template, because another one's roll-out of the new image goes first.
 
-    A specification that has just been edited is rolled out at once.
+    A specification that has just been edited is rolled out at once, and so is a model that has just become active.
     """
     edited = index.status.get("observedGeneration") != index.generation
-    return not observed.rollout_admitted and not edited and has_older_image(index, observed, images)
+    (container, *_) = live["spec"]["template"]["spec"]["containers"]
+    serves_it = index.spec.embedding.model in container.get("command", ())
+    return not observed.rollout_admitted and not edited and serves_it and has_older_image(index, observed, images)
 
 
 def has_older_image(index: MemoryIndex, observed: Observed, images: Images) -> bool:
