@@ -1,6 +1,7 @@
 """Reads what the operator and `memory status` report about a database: counts and catalog entries, never text."""
 
 from dataclasses import dataclass
+from datetime import datetime
 
 from memory_recall.errors import DatabaseRejected, SchemaUnsupported
 from memory_recall.hnsw.definition import IndexFacts, inspect_index
@@ -32,7 +33,8 @@ class DatabaseFacts:
     """The state of a database, from which the operator decides what to do next.
 
     `schema_differences` names what is missing or changed in a table at the last revision; it is empty for any other
-    table. `identity` is None where the role may not read the server's system identifier.
+    table. `identity` is None where the role may not read the server's system identifier. `wanted_at` is the moment at
+    which a recall last missed the embedder, None where that is not recorded.
     """
 
     server_version: str
@@ -53,6 +55,7 @@ class DatabaseFacts:
     identity: DatabaseIdentity | None = None
     table_schema: str = ""
     claim: TableClaim | None = None
+    wanted_at: datetime | None = None
 
     @property
     def schema_current(self) -> bool:

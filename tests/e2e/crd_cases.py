@@ -2,6 +2,7 @@
 
 A case is data, not code: dotted paths into the good object, the values put there (or `REMOVED`, which takes the field
 out), and a fragment of the message, chosen from its remedy, so that a rule that does not say what to do fails its test.
+Longer than 300 lines because the table is one.
 """
 
 from collections.abc import Mapping
@@ -271,6 +272,13 @@ WORK = (
         "must be the name of a PersistentVolumeClaim in this namespace",
     ),
     Case("graph as text", {"spec.graph.enabled": "on"}, "spec.graph.enabled"),
+    Case("a graph that nobody keeps", {"spec.graph.enabled": True}, "leave graph.enabled at false"),
+    Case("an unknown scaler", {"spec.embedder.scaling": "Keda"}, 'supported values: "Operator", "External"'),
+    Case(
+        "an external embedder that somebody scales",
+        {"spec.embedder": {"external": {"url": "http://e:80"}, "scaling": "External"}},
+        "there are no pods to scale; remove embedder.scaling",
+    ),
 )
 
 MALFORMED = (*IDENTITY, *DATABASE, *EMBEDDING, *SOURCE, *WORK)
@@ -289,6 +297,18 @@ FORBIDDEN_CHANGES = (
         "dimensions alone",
         {**CUSTOM, "spec.embedding.dimensions": 768},
         "only together with embedding.model",
+        before=CUSTOM,
+    ),
+    Case(
+        "a custom model's prefix",
+        {**CUSTOM, "spec.embedding.queryPrefix": "query: "},
+        "pooling, maxTokens and prefixes of a custom model are immutable",
+        before=CUSTOM,
+    ),
+    Case(
+        "a custom model's pooling",
+        {**CUSTOM, "spec.embedding.pooling": "cls"},
+        "delete this object with deletionPolicy Delete and create it anew",
         before=CUSTOM,
     ),
 )

@@ -142,6 +142,11 @@ def test_dimensions_may_change_together_with_the_model(api: Api) -> None:
         api.kubectl("delete", "memoryindex", "good", "-n", "default", "--wait=true", "--timeout=60s")
 
 
+def test_a_new_object_says_that_nobody_has_seen_it(api: Api) -> None:
+    """Without it kstatus would take an object without a status for finished."""
+    assert api.try_object(GOOD)["status"] == {"observedGeneration": -1}
+
+
 def test_scaling_beyond_the_maximum_is_refused(api: Api) -> None:
     """`kubectl scale` moves the floor, and says what to do when it would pass the ceiling."""
     api.store(edited({"spec.embedder.maxReplicas": 2}))

@@ -120,6 +120,21 @@ def test_a_settled_object_causes_no_write_by_the_operator(ready: Tenant) -> None
     assert ready.index()["metadata"]["resourceVersion"] == version
 
 
+def test_the_annotation_has_a_settled_object_reconciled_now(ready: Tenant) -> None:
+    ready.kubectl("annotate", "memoryindex", INDEX, "memory-index.dev/reconcile-at=first", "--overwrite")
+    eventually(
+        lambda: ready.index()["status"].get("lastHandledReconcileAt"),
+        lambda handled: handled == "first",
+        what="the status to be newer than the request",
+        seconds=10,
+    )
+
+
+def test_events_tell_which_jobs_ran_and_that_the_object_became_ready(ready: Tenant) -> None:
+    about = ("--field-selector", "involvedObject.kind=MemoryIndex", "-o", "jsonpath={.items[*].reason}")
+    assert {"JobStarted", "Ready"} <= set(ready.kubectl("get", "events", *about).split())
+
+
 def test_a_suspended_object_is_left_alone_and_continues_when_resumed(tenant: Tenant) -> None:
     tenant.store(rows(12))
     tenant.apply_index(suspend=True)

@@ -30,6 +30,9 @@ to list them it cannot learn the names of others. No rule holds a wildcard.
 - apiGroups: [networking.k8s.io]
   resources: [networkpolicies]
   verbs: [get, list, create, patch, delete]
+- apiGroups: [policy]
+  resources: [poddisruptionbudgets]
+  verbs: [get, list, create, patch, delete]
 {{- include "memory-index.rules.events" . }}
 {{- end }}
 

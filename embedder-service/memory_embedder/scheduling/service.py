@@ -116,6 +116,7 @@ class EmbeddingService:
         self.model = ServedModel(
             self.profile.name, facts.dimensions, facts.max_tokens, facts.pooling.value, digest, int(time.time())
         )
+        self.metrics.model_info.labels(model=self.model.name, digest=digest, pooling=self.model.pooling).set(1)
         self._logger.info(
             "Model loaded",
             device=facts.device,

@@ -80,6 +80,7 @@ class Metrics:
         self.batch_texts = self._histogram("batch_texts", "Texts in a batch.", _TEXTS, "lane")
         self.ready = self._gauge("ready", "1 when requests are served.")
         self.device_info = self._gauge("device_info", "Where the model runs.", "device", "description", "kernels")
+        self.model_info = self._gauge("model_info", "The served model and its file.", "model", "digest", "pooling")
         self.layers_offloaded = self._gauge("gpu_layers_offloaded", "Layers on the GPU, as llama.cpp reports them.")
         self.layers = self._gauge("model_layers", "Layers of the model that can be offloaded.")
         self.memory_estimate = self._gauge("memory_estimate_bytes", "Memory that the model was expected to need.")

@@ -1,18 +1,20 @@
 """The conditions of a MemoryIndex, and the verdicts that they are rendered from.
 
-The transition time of a condition changes only with its status, and an unchanged condition is rendered as it was
-written, so that a settled object yields an identical list and therefore no write.
+The transition time of a condition changes with its status. It also changes where the condition begins to wait for
+something that others deliver, because its grace period counts from there. An unchanged condition is rendered as
+it was written, so that a settled object yields an identical list and therefore no write.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from memory_operator.api.reasons import Reason
+from memory_operator.api.reasons import DELIVERED_BY_OTHERS, Reason
 
 MESSAGE_LIMIT = 1024  # enough for a scheduler's message; the API allows 32768
+GRACE_PERIOD = timedelta(seconds=120)  # for what others deliver, before the object stalls
 
 
 class ConditionStatus(StrEnum):
@@ -38,6 +40,7 @@ class ConditionType(StrEnum):
     MODEL_ACTIVE = "ModelActive"
 
 
+SUMMARY_CONDITIONS = (ConditionType.READY, ConditionType.RECONCILING, ConditionType.STALLED)
 WORK_CONDITIONS = (
     ConditionType.DATABASE_REACHABLE,
     ConditionType.EXTENSION_READY,
@@ -108,26 +111,37 @@ def render(
     generation: int,
     now: datetime,
 ) -> list[dict[str, Any]]:
-    """Return the conditions to write, in the order of ConditionType.
+    """Return the conditions to write, in the order of ConditionType."""
+    before = by_type(previous)
+    return [
+        {
+            "type": kind.value,
+            "status": verdicts[kind].status.value,
+            "reason": verdicts[kind].reason.code,
+            "message": verdicts[kind].text,
+            "observedGeneration": generation,
+            "lastTransitionTime": timestamp(_since(kind, verdicts[kind], before, now)),
+        }
+        for kind in ConditionType
+        if kind in verdicts
+    ]
 
-    A condition whose status is that of the previous one keeps its transition time.
-    """
-    before = {str(condition.get("type")): condition for condition in previous}
-    rendered = []
-    for kind in ConditionType:
-        verdict = verdicts.get(kind)
-        if verdict is None:
-            continue
-        old = before.get(kind.value, {})
-        unchanged = old.get("status") == verdict.status.value and old.get("lastTransitionTime")
-        rendered.append(
-            {
-                "type": kind.value,
-                "status": verdict.status.value,
-                "reason": verdict.reason.code,
-                "message": verdict.text,
-                "observedGeneration": generation,
-                "lastTransitionTime": old["lastTransitionTime"] if unchanged else timestamp(now),
-            }
-        )
-    return rendered
+
+def overdue(kind: ConditionType, verdict: Verdict, previous: Iterable[Mapping[str, Any]], now: datetime) -> bool:
+    """Return whether only a person can make the condition hold, and its grace period is over."""
+    if not verdict.stalls or verdict.reason not in DELIVERED_BY_OTHERS:
+        return verdict.stalls
+    return now - _since(kind, verdict, by_type(previous), now) >= GRACE_PERIOD
+
+
+def by_type(conditions: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """Return written conditions by their type."""
+    return {str(condition.get("type")): condition for condition in conditions}
+
+
+def _since(kind: ConditionType, verdict: Verdict, before: Mapping[str, Mapping[str, Any]], now: datetime) -> datetime:
+    """Return the transition time of a condition with this verdict."""
+    old = before.get(kind.value, {})
+    awaits = kind not in SUMMARY_CONDITIONS and verdict.reason in DELIVERED_BY_OTHERS
+    same = old.get("status") == verdict.status.value and (not awaits or old.get("reason") == verdict.reason.code)
+    return parse_timestamp(old["lastTransitionTime"]) if same and old.get("lastTransitionTime") else now

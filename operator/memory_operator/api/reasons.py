@@ -1,8 +1,9 @@
 """Every reason that a condition can carry, with its remedy.
 
 The set is closed: a reason that is not here cannot reach the status, so documentation, alerts and tests can list them
-all. A reason stalls where waiting does not help and a person must act; every other one is worked on or retried.
-`Reason.from_code` finds the reason that the database library or a worker reported by its code.
+all. A reason stalls where waiting does not help and a person must act; every other one is worked on or retried. What
+others may still deliver stalls only after a grace period. `Reason.from_code` finds the reason that the database library
+or a worker reported by its code.
 """
 
 from enum import Enum
@@ -13,6 +14,7 @@ class Reason(Enum):
 
     # Progress and success
     SEEN = ("Seen", "", False)
+    OBSERVATION_FAILED = ("ObservationFailed", "Grant or repair what is named here; it is tried again.", False)
     READY = ("Ready", "", False)
     PROGRESSING = ("Progressing", "", False)
     SETTLED = ("Settled", "", False)
@@ -26,7 +28,12 @@ class Reason(Enum):
     MIGRATING = ("Migrating", "", False)
     AVAILABLE = ("Available", "", False)
     STARTING = ("Starting", "", False)
-    SCALED_TO_ZERO = ("ScaledToZero", "", False)
+    ROLLING_OUT = ("RollingOut", "", False)
+    SCALED_TO_ZERO = (
+        "ScaledToZero",
+        "A pending row or a recall by our library starts a pod; spec.embedder.minReplicas of 1 keeps one.",
+        False,
+    )
     COMPLETE = ("Complete", "", False)
     SYNCING = ("Syncing", "", False)
     BACKFILLING = ("Backfilling", "", False)
@@ -97,6 +104,11 @@ class Reason(Enum):
         "Install CloudNativePG, or leave spec.database.cluster out for a Postgres that is known by its URI alone.",
         True,
     )
+    REPLICA_CLUSTER = (
+        "ReplicaCluster",
+        "Promote the Cluster, or create the MemoryIndex where the primary Cluster is.",
+        True,
+    )
     CLUSTER_HIBERNATED = ("ClusterHibernated", "Remove the annotation cnpg.io/hibernation=on from the Cluster.", True)
     CLUSTER_NOT_READY = ("ClusterNotReady", "Nothing to do: the operator goes on when the Cluster is back.", False)
     DATABASE_UNREACHABLE = (
@@ -133,6 +145,11 @@ class Reason(Enum):
     EXTENSION_TOO_OLD = (
         "ExtensionTooOld",
         "Provide a newer pgvector in the Postgres image, or lower spec.database.extension.minimumVersion.",
+        True,
+    )
+    IMAGE_VOLUME_UNSUPPORTED = (
+        "ImageVolumeUnsupported",
+        "Set spec.database.extension.management to Database, or upgrade the Cluster to Postgres 18.",
         True,
     )
     DATABASE_OBJECT_FOREIGN = ("DatabaseObjectForeign", "Add the quoted lines to that Database object.", True)
@@ -191,6 +208,8 @@ class Reason(Enum):
         False,
     )
 
+    SYNC_NOT_PROGRESSING = ("SyncNotProgressing", "Read the log of the sync Deployment's pod.", False)
+
     # The embedder
     EMBEDDER_UNAVAILABLE = ("EmbedderUnavailable", "Read the log of the embedder's pods.", False)
     EXTERNAL_UNREACHABLE = (
@@ -206,6 +225,11 @@ class Reason(Enum):
     IMAGE_PULL_FAILED = (
         "ImagePullFailed",
         "Correct the image (spec.embedder.image, or the chart's) or the credentials of its registry.",
+        True,
+    )
+    PROGRESS_DEADLINE_EXCEEDED = (
+        "ProgressDeadlineExceeded",
+        "Read the events and logs of the Deployment's pods.",
         True,
     )
     CRASH_LOOP = ("CrashLoopBackOff", "Read the log of the pod's previous container.", True)
@@ -241,3 +265,17 @@ class Reason(Enum):
 
 
 _BY_CODE = {reason.code: reason for reason in Reason}
+
+# What External Secrets, CloudNativePG, a cluster autoscaler, a registry or an installation under way may still deliver.
+DELIVERED_BY_OTHERS = frozenset(
+    {
+        Reason.SECRET_MISSING,
+        Reason.SECRET_KEY_MISSING,
+        Reason.AUTHENTICATION_FAILED,
+        Reason.CLUSTER_MISSING,
+        Reason.CNPG_MISSING,
+        Reason.DATABASE_OBJECT_FAILED,
+        Reason.UNSCHEDULABLE,
+        Reason.IMAGE_PULL_FAILED,
+    }
+)

@@ -16,6 +16,7 @@ Manifest = dict[str, Any]
 
 FINALIZER = "memory-index.dev/cleanup"
 API_VERSION = "memory-index.dev/v1alpha1"
+ANNOTATION_RECONCILE_AT = "memory-index.dev/reconcile-at"
 
 
 class _Section(BaseModel):
@@ -150,6 +151,7 @@ class Embedder(_Section):
     max_replicas: int = 1
     target_queue_seconds: float = 10
     scale_down_delay_seconds: float = 300
+    scaling: Literal["Operator", "External"] = "Operator"
     image: str | None = None
     resources: Manifest = Field(default_factory=dict)
     node_selector: dict[str, str] = Field(default_factory=dict)
@@ -189,6 +191,12 @@ class Swap(_Section):
     gate: Gate | None = None
 
 
+class Graph(_Section):
+    """The concept graph, which is reserved."""
+
+    enabled: bool = False
+
+
 class Spec(_Section):
     """The desired state."""
 
@@ -200,6 +208,7 @@ class Spec(_Section):
     backfill: Backfill = Backfill()
     embedder: Embedder = Embedder()
     swap: Swap = Swap()
+    graph: Graph = Graph()
 
 
 class MemoryIndex(BaseModel):
@@ -220,6 +229,16 @@ class MemoryIndex(BaseModel):
     status: Manifest = Field(default_factory=dict)
     finalizers: tuple[str, ...] = ()
     deleted_at: datetime | None = None
+    requested_at: str = ""
+
+    @property
+    def model_digest(self) -> str | None:
+        """Return the digest of the model file that the specification names, as embedders report it, or None."""
+        source = self.spec.embedding.source
+        if source is None:
+            return None
+        given = source.image or source.pvc
+        return f"sha256:{source.http.sha256}" if source.http else given.digest if given else None
 
     @property
     def cluster(self) -> tuple[str, str] | None:
@@ -275,12 +294,5 @@ def parse(manifest: Manifest) -> MemoryIndex:
         status=status,
         finalizers=tuple(metadata.get("finalizers") or ()),
         deleted_at=metadata.get("deletionTimestamp"),
+        requested_at=(metadata.get("annotations") or {}).get(ANNOTATION_RECONCILE_AT, ""),
     )
-
-
-def parse_valid(manifest: Manifest) -> MemoryIndex | None:
-    """Parse an object of the API, or return None where it is invalid."""
-    try:
-        return parse(manifest)
-    except InvalidSpecError:
-        return None

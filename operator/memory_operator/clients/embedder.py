@@ -15,12 +15,12 @@ from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import MemoryIndex
 from memory_operator.clients.http import Answer, NoAnswerError
 from memory_operator.reconcile.authorization.permissions import Permitted, is_host_permitted
-from memory_operator.reconcile.facts import EmbedderLoad, PodFacts, Problem
+from memory_operator.reconcile.facts import EmbedderLoad, PodFacts, Problem, ServedModel
 from memory_operator.resources.embedder import PORT, embedder_url
 
 Get = Callable[[str, Mapping[str, str]], Awaitable[Answer]]
 _MODELS_IN_A_MESSAGE = 5
-_LONGEST_MODEL_ID = 100
+_LONGEST_WORD = 100
 _MOST_SAMPLES = 100  # of metrics; the embedder has fewer than ten of these names
 _SERIES = (
     "memory_embedder_queued_tokens",
@@ -28,6 +28,7 @@ _SERIES = (
     "memory_embedder_tokens_per_second",
     "memory_embedder_device_info",
     "memory_embedder_gpu_layers_offloaded",
+    "memory_embedder_model_info",
 )
 
 
@@ -43,8 +44,8 @@ class EmbedderProbe:
         found = await asyncio.gather(*(self._load(pod) for pod in pods if pod.ip and not pod.deleting))
         return tuple(load for load in found if load is not None)
 
-    async def external(self, index: MemoryIndex, api_key: str | None) -> Problem | None:
-        """Return what is wrong with the external embedder, or None where it serves the specified model."""
+    async def external(self, index: MemoryIndex, api_key: str | None) -> ServedModel | Problem:
+        """Return what the external embedder serves, or what is wrong with it."""
         external, url = index.spec.embedder.external, embedder_url(index)
         if external is None or not is_host_permitted(index, external.host, self._permitted):
             return Problem(Reason.NOT_PERMITTED, f"The embedder at {url} is not asked.")
@@ -59,7 +60,7 @@ class EmbedderProbe:
         models = parse_models(answer.body)
         if models is None:
             return Problem(Reason.EXTERNAL_UNREACHABLE, f"The embedder at {url} answers with no list of models.")
-        return model_problem(index, models)
+        return model_problem(index, models) or served_model(index, models)
 
     async def _load(self, pod: PodFacts) -> EmbedderLoad | None:
         host = f"[{pod.ip}]" if pod.ip and ":" in pod.ip else pod.ip
@@ -84,7 +85,7 @@ def model_problem(index: MemoryIndex, models: list[dict[str, Any]]) -> Problem |
     wanted = index.spec.embedding
     served = {str(model.get("id")): model for model in models}
     if wanted.model not in served:
-        names = ", ".join(name[:_LONGEST_MODEL_ID] for name in sorted(served)[:_MODELS_IN_A_MESSAGE]) or "none"
+        names = ", ".join(name[:_LONGEST_WORD] for name in sorted(served)[:_MODELS_IN_A_MESSAGE]) or "none"
         return Problem(
             Reason.MODEL_MISMATCH, f"The embedder at {embedder_url(index)} serves {names}, not {wanted.model}."
         )
@@ -92,10 +93,23 @@ def model_problem(index: MemoryIndex, models: list[dict[str, Any]]) -> Problem |
     if dimensions is not None and dimensions != wanted.dimensions:
         return Problem(
             Reason.DIMENSION_MISMATCH,
-            f"The embedder at {embedder_url(index)} yields {str(dimensions)[:_LONGEST_MODEL_ID]} dimensions, "
+            f"The embedder at {embedder_url(index)} yields {str(dimensions)[:_LONGEST_WORD]} dimensions, "
             f"spec.embedding.dimensions is {wanted.dimensions}.",
         )
     return None
+
+
+def served_model(index: MemoryIndex, models: list[dict[str, Any]]) -> ServedModel:
+    """Return the specified model as a list of models describes it."""
+    card = next(model for model in models if str(model.get("id")) == index.spec.embedding.model)
+    return ServedModel(
+        f"The embedder at {embedder_url(index)}", _quoted(card.get("digest")), _quoted(card.get("pooling"))
+    )
+
+
+def _quoted(value: object) -> str | None:
+    """Return the beginning of a server's word, which conditions may quote, or None where it is no text."""
+    return value[:_LONGEST_WORD] if isinstance(value, str) else None
 
 
 def parse_metrics(pod: str, text: str) -> EmbedderLoad:
@@ -104,6 +118,7 @@ def parse_metrics(pod: str, text: str) -> EmbedderLoad:
     queued, rate = 0.0, 0.0
     device: str | None = None
     layers: int | None = None
+    model: ServedModel | None = None
     for family in text_string_to_metric_families("\n".join(lines[:_MOST_SAMPLES])):
         for sample in family.samples:
             if not math.isfinite(sample.value):
@@ -116,6 +131,8 @@ def parse_metrics(pod: str, text: str) -> EmbedderLoad:
                 device = sample.labels.get("device")
             elif sample.name == "memory_embedder_gpu_layers_offloaded":
                 layers = int(sample.value)
-    return EmbedderLoad(
-        pod=pod, queued_tokens=queued, tokens_per_second=rate, device=device, gpu_layers_offloaded=layers
-    )
+            elif sample.name == "memory_embedder_model_info" and sample.value:
+                model = ServedModel(
+                    f"Pod {pod}", _quoted(sample.labels.get("digest")), _quoted(sample.labels.get("pooling"))
+                )
+    return EmbedderLoad(pod, queued, rate, device, layers, model)

@@ -29,6 +29,7 @@ _KINDS = {
     "Service": ("", "v1", "services"),
     "Deployment": ("apps", "v1", "deployments"),
     "Job": ("batch", "v1", "jobs"),
+    "PodDisruptionBudget": ("policy", "v1", "poddisruptionbudgets"),
     "NetworkPolicy": ("networking.k8s.io", "v1", "networkpolicies"),
     "Event": ("", "v1", "events"),
     "Cluster": ("postgresql.cnpg.io", "v1", "clusters"),

@@ -101,6 +101,7 @@ def cluster_facts(cluster: Manifest) -> ClusterFacts:
         phase=phase,
         healthy=phase == HEALTHY_PHASE and not switching,
         hibernated=annotations.get("cnpg.io/hibernation") == "on",
+        replica=_is_replica(meta["name"], (cluster.get("spec") or {}).get("replica") or {}),
         reconciliation_disabled=annotations.get("cnpg.io/reconciliationLoop") == "disabled",
     )
 
@@ -111,6 +112,13 @@ def _application_database(spec: Mapping[str, Any]) -> ApplicationDatabase | None
         if bootstrap and bootstrap.get("database") and bootstrap.get("owner"):
             return ApplicationDatabase(bootstrap["database"], bootstrap["owner"])
     return None
+
+
+def _is_replica(name: str, replica: Mapping[str, Any]) -> bool:
+    """Return whether a Cluster follows another one: by `enabled`, or as a member of a distributed topology."""
+    if "enabled" in replica:
+        return bool(replica["enabled"])
+    return bool(replica.get("primary", name) != replica.get("self", name))
 
 
 def database_object(item: Manifest) -> DatabaseObject:
@@ -136,15 +144,18 @@ def database_object(item: Manifest) -> DatabaseObject:
 def deployment_facts(deployment: Manifest) -> DeploymentFacts:
     """Parse the replicas of a Deployment."""
     spec, status = deployment.get("spec") or {}, deployment.get("status") or {}
-    replicas = spec.get("replicas", 1)
-    current = status.get("observedGeneration") == deployment["metadata"].get("generation") and (
-        status.get("updatedReplicas", 0) == replicas
-    )
+    updated = status.get("updatedReplicas", 0)
+    observed = status.get("observedGeneration") == deployment["metadata"].get("generation")
+    reasons = {item.get("reason") for item in status.get("conditions") or () if item.get("type") == "Progressing"}
+    containers = ((spec.get("template") or {}).get("spec") or {}).get("containers") or [{}]
     return DeploymentFacts(
-        replicas=replicas,
+        replicas=spec.get("replicas", 1),
         ready=status.get("readyReplicas", 0),
-        current=current,
+        current=observed and updated == status.get("replicas", 0),
         failure=_truncated(_condition(status, "ReplicaFailure").get("message", "")),
+        updated=updated,
+        deadline_exceeded="ProgressDeadlineExceeded" in reasons,
+        image=containers[0].get("image", ""),
     )
 
 
@@ -182,6 +193,7 @@ def pod_facts(pod: Manifest) -> PodFacts:
         ended=status.get("phase") in {"Succeeded", "Failed"},
         deleting="deletionTimestamp" in meta,
         problem=_pod_problem(f"Pod {meta['namespace']}/{meta['name']}", status),
+        created_at=parse_timestamp(meta["creationTimestamp"]) if "creationTimestamp" in meta else None,
     )
 
 

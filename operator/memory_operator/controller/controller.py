@@ -1,36 +1,37 @@
 """Reconcile one object: read it, observe, decide, write what differs, and requeue it.
 
 This is the only place where observation, decision and writes meet. A write that the API server refuses becomes the
-condition of its step, and any other failure is retried with back-off; neither stops the other steps or objects.
+condition of its step. Any other failure is retried with back-off, and reported once it lasts. Neither stops the other
+steps or objects.
 """
 
 import asyncio
 import time
-import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
-from pathlib import Path
 
 import structlog
 
 from memory_operator.api.conditions import ConditionType, Verdict
-from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import FINALIZER, InvalidSpecError, Manifest, MemoryIndex, parse
 from memory_operator.clients.database import DatabasesBusyError
 from memory_operator.clients.kube import Kube, KubeError
+from memory_operator.controller.events import of_failed_jobs, of_started_job
 from memory_operator.controller.history import ObjectHistory
 from memory_operator.controller.metrics import Metrics
 from memory_operator.controller.observe import Observer
 from memory_operator.controller.queue import Key, WorkQueue
+from memory_operator.controller.reporter import Reporter, log_fields
+from memory_operator.controller.rollouts import RolloutTurn, rolls_out_default_image
 from memory_operator.reconcile.authorization.permissions import Permitted
 from memory_operator.reconcile.core import RequeueIntervals, acknowledge, conclude, reconcile
 from memory_operator.reconcile.facts import Observed
 from memory_operator.reconcile.jobs import active_job
 from memory_operator.reconcile.plan import Action, Apply, Delete, Plan
-from memory_operator.reconcile.status import refuse, with_refusals
-from memory_operator.resources import events
+from memory_operator.reconcile.status import with_refusals
 from memory_operator.resources.common import Images
+from memory_operator.resources.events import cluster_elsewhere
 
 _log = structlog.get_logger(__name__)
 
@@ -63,10 +64,12 @@ class Controller:
         self._intervals = intervals
         self._permitted = permitted
         self._metrics = metrics
+        self._reporter = Reporter(kube, metrics, clock)
         self._clock = clock
         self._timer = timer
         self._limit_seconds = limit_seconds
         self._histories: dict[Key, ObjectHistory] = {}
+        self._turn = RolloutTurn()
 
     async def work(self) -> None:
         """Reconcile due objects until cancelled."""
@@ -84,6 +87,7 @@ class Controller:
         history = self._histories.setdefault(key, ObjectHistory())
         began = self._timer()
         requeue_after: float | None = None
+        manifest: Manifest | None = None
         try:
             async with asyncio.timeout(self._limit_seconds):
                 manifest = await self._kube.get("MemoryIndex", namespace, name)
@@ -91,14 +95,16 @@ class Controller:
                     requeue_after = await self._reconcile(manifest, history)
                 else:
                     self._forget(key)
-            history.backoff.succeed()
+            history.succeed()
         except DatabasesBusyError:
             requeue_after = BUSY_SECONDS
         except Exception as error:  # noqa: BLE001 - whatever happens to one object must not end the operator
-            requeue_after = history.backoff.fail()
+            requeue_after = history.fail(self._clock())
             self._metrics.errors.labels(type(error).__name__).inc()
             retry = round(requeue_after, 1)
             _log.warning("reconcile failed", namespace=namespace, name=name, retry_seconds=retry, **log_fields(error))
+            if manifest and history.failure_lasts(self._clock()):
+                await self._reporter.report_failure(manifest, error)
         self._metrics.reconcile_seconds.observe(self._timer() - began)
         if requeue_after is not None:
             self._queue.schedule(key, requeue_after)
@@ -106,13 +112,15 @@ class Controller:
     def _forget(self, key: Key) -> None:
         self._histories.pop(key, None)
         self._metrics.forget(*key)
+        self._turn.release(key)
 
     async def _reconcile(self, manifest: Manifest, history: ObjectHistory) -> float:
+        self._metrics.see(manifest["metadata"]["namespace"], manifest["metadata"]["name"], manifest.get("status") or {})
         try:
             index = parse(manifest)
         except InvalidSpecError as error:
             return await self._refuse(manifest, error)
-        plan = acknowledge(index, self._clock()) or await self._decide(index, history)
+        plan = acknowledge(index, self._clock()) or await self._decide(index, manifest, history)
         if plan.recommendation:
             history.record_recommendation(
                 plan.recommendation, keep_seconds=index.spec.embedder.scale_down_delay_seconds
@@ -122,12 +130,14 @@ class Controller:
         failure = next((error for error in failures.values() if not error.refused), None)
         for refusal in refusals.values():
             self._metrics.errors.labels(refusal.reason.code).inc()
+        if failure and (plan.status is None or history.failure_lasts(self._clock())):
+            raise failure  # one that lasts is what the status says, so the plan's is not written in between
         if plan.status is not None:
             status = with_refusals(index, plan, refusals, self._clock()) if refusals else plan.status
-            await self._report(manifest, status)
-        elif not failure:
+            await self._reporter.report(manifest, status)
+        else:
             what = " ".join((*plan.left_behind, *(refusal.message for refusal in refusals.values())))
-            await self._report_left_behind(manifest, what, *events.left_behind(index, what, self._clock()))
+            await self._reporter.report_left_behind(manifest, what, *cluster_elsewhere(index))
         if failure:
             raise failure
         if plan.finalizer is False:
@@ -137,30 +147,46 @@ class Controller:
     async def _refuse(self, manifest: Manifest, error: InvalidSpecError) -> float:
         """Report a specification that cannot be read; an object that is being deleted is not kept for it."""
         if "deletionTimestamp" not in manifest["metadata"]:
-            verdict = Verdict.no(Reason.INVALID_SPEC, str(error))
-            await self._report(manifest, refuse(manifest, verdict, self._clock()))
+            await self._reporter.report_invalid(manifest, error)
         elif FINALIZER in manifest["metadata"].get("finalizers") or ():
-            await self._report_left_behind(manifest, f"What cannot be known from a specification with {error}.")
+            what = f"What cannot be known from a specification with {error}."
+            await self._reporter.report_left_behind(manifest, what)
             await self._kube.set_finalizer(manifest, present=False)
         return self._intervals.settled
 
-    async def _decide(self, index: MemoryIndex, history: ObjectHistory) -> Plan:
-        if index.deleted_at is None:
-            observed = self._with_history(await self._observer.observe(index), history)
-            return reconcile(index, observed, self._images, self._clock(), self._intervals, permitted=self._permitted)
+    async def _decide(self, index: MemoryIndex, manifest: Manifest, history: ObjectHistory) -> Plan:
+        if index.deleted_at is not None:
+            return await self._conclude(index, manifest, history)
+        key = (index.namespace, index.name)
+        observed = self._with_history(await self._observer.observe(index), history)
+        await self._reporter.record(manifest, of_failed_jobs(history.newly_failed(observed.jobs)))
+        plan = self._plan(index, observed)
+        self._turn.observe(key, observed)
+        if rolls_out_default_image(index, observed, self._images, plan) and not self._turn.admits(key):
+            plan = self._plan(index, replace(observed, rollout_admitted=False))
+        return plan
+
+    def _plan(self, index: MemoryIndex, observed: Observed) -> Plan:
+        return reconcile(index, observed, self._images, self._clock(), self._intervals, permitted=self._permitted)
+
+    async def _conclude(self, index: MemoryIndex, manifest: Manifest, history: ObjectHistory) -> Plan:
         if FINALIZER not in index.finalizers:
             return Plan(None, self._intervals.settled)
         facts = await self._observer.observe_deletion(index)
+        if facts.observed:
+            await self._reporter.record(manifest, of_failed_jobs(history.newly_failed(facts.observed.jobs)))
         return conclude(index, facts, self._images, self._clock(), self._intervals)
 
     def _with_history(self, observed: Observed, history: ObjectHistory) -> Observed:
-        """Add the rate and the recommendations, which take more than one observation."""
-        rate = None
-        if observed.database_facts and active_job(observed.jobs_of("backfill")):
-            rate = history.rate.observe(asyncio.get_running_loop().time(), observed.database_facts.rows.embedded)
-        elif observed.database_facts:
+        """Add the rate and what else takes more than one observation."""
+        rate, facts = None, observed.database_facts
+        idle_since = history.idle.observe(self._clock(), facts.rows) if facts else None
+        if facts and active_job(observed.jobs_of("backfill")):
+            rate = history.rate.observe(asyncio.get_running_loop().time(), facts.rows.embedded)
+        elif facts:
             history.rate.reset()
-        return replace(observed, rows_per_second=rate, recommendations=tuple(history.recommendations))
+        recommendations = tuple(history.recommendations)
+        return replace(observed, rows_per_second=rate, recommendations=recommendations, idle_since=idle_since)
 
     async def _carry_out(self, index: MemoryIndex, manifest: Manifest, plan: Plan) -> dict[ConditionType, KubeError]:
         """Execute the plan step by step, and return what ended a step, by its condition.
@@ -177,6 +203,7 @@ class Controller:
             try:
                 for action in step.actions:
                     await self._execute(index, action)
+                    await self._reporter.record(manifest, of_started_job(action))
             except KubeError as error:
                 failures[kind] = error
                 if error.code in NO_MORE_WRITES:
@@ -193,42 +220,3 @@ class Controller:
             case Delete(kind, namespace, name):
                 _log.info("delete", kind=kind, object=f"{namespace}/{name}", **context)
                 await self._kube.delete(kind, namespace, name)
-
-    async def _report_left_behind(self, manifest: Manifest, what: str, *choices: Manifest) -> None:
-        """Say in a metric, the log and the first Event that is accepted what an end leaves undone, if anything."""
-        if not what:
-            return
-        names = {"namespace": manifest["metadata"]["namespace"], "name": manifest["metadata"]["name"]}
-        self._metrics.left_behind.inc()
-        _log.warning("left behind", what=what, **names)
-        for event in choices:
-            try:
-                await self._kube.create(event)
-                break
-            except KubeError as error:
-                _log.warning("event refused", **names, **log_fields(error))
-
-    async def _report(self, manifest: Manifest, status: Manifest) -> None:
-        """Write the status where it differs from the written one."""
-        meta = manifest["metadata"]
-        self._metrics.report(meta["namespace"], meta["name"], status)
-        before = manifest.get("status") or {}
-        if status == before:
-            return
-        await self._kube.apply_status(meta["namespace"], meta["name"], status)
-        ready = _ready(status)
-        if ready != _ready(before):
-            _log.info("ready", namespace=meta["namespace"], name=meta["name"], status=ready[0], reason=ready[1])
-
-
-def _ready(status: Manifest) -> tuple[str, str]:
-    conditions = status.get("conditions") or ()
-    return next(((c["status"], c.get("reason", "")) for c in conditions if c["type"] == ConditionType.READY), ("", ""))
-
-
-def log_fields(error: Exception) -> dict[str, str]:
-    """Return what may be logged of an error; another library's text may quote data, so only its place is logged."""
-    if isinstance(error, KubeError):
-        return {"error": type(error).__name__, "detail": str(error)}
-    frames = [f"{Path(frame.filename).name}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)[-6:]]
-    return {"error": type(error).__name__, "at": " > ".join(frames)}

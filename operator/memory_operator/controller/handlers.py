@@ -11,6 +11,7 @@ from typing import Any
 
 import kopf
 
+from memory_operator.api.spec import ANNOTATION_RECONCILE_AT
 from memory_operator.clients.tls import relaxed_connection
 from memory_operator.controller.queue import Key, WorkQueue
 from memory_operator.resources.common import LABEL_INSTANCE, LABEL_MANAGED_BY, MANAGER
@@ -30,7 +31,7 @@ class EventRouter:
     _versions: dict[Key, tuple[Any, ...]] = field(default_factory=dict)
 
     def index_event(self, kind: str | None, body: Any) -> None:  # noqa: ANN401 - kopf's body is an untyped mapping
-        """Schedule the MemoryIndex of this event. Ignore our own status updates."""
+        """Schedule the MemoryIndex of this event, at once where it is asked for. Ignore our own status updates."""
         meta = body["metadata"]
         key = (meta["namespace"], meta["name"])
         if kind == "DELETED":
@@ -42,10 +43,13 @@ class EventRouter:
         if cluster.get("name"):
             self._clusters[key] = (cluster.get("namespace") or key[0], cluster["name"])
         finalizers = tuple(meta.get("finalizers") or ())
-        version = (meta.get("uid"), meta.get("generation"), meta.get("deletionTimestamp"), finalizers)
-        if self._versions.get(key) != version:
+        requested = (meta.get("annotations") or {}).get(ANNOTATION_RECONCILE_AT)
+        version = (meta.get("uid"), meta.get("generation"), meta.get("deletionTimestamp"), finalizers, requested)
+        last = self._versions.get(key)
+        if last != version:
             self._versions[key] = version
-            self.queue.schedule(key, DEBOUNCE_SECONDS)
+            asked_for = requested is not None and last is not None and last[-1] != requested
+            self.queue.schedule(key, 0.0 if asked_for else DEBOUNCE_SECONDS)
 
     def child_event(self, body: Any) -> None:  # noqa: ANN401 - kopf's body is an untyped mapping
         """Schedule the MemoryIndex that owns the Job, Deployment or pod of this event."""

@@ -1,16 +1,19 @@
 """What the operator keeps of an object between two reconciles; losing it at a restart costs accuracy alone."""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from random import SystemRandom
 
-from memory_operator.reconcile.facts import Recommendation
+from memory_operator.reconcile.facts import JobFacts, JobState, Recommendation
+from memory_recall.status import RowCounts
 
 RATE_WINDOW_SECONDS = 60.0
 FIRST_BACKOFF_SECONDS = 1.0
 LONGEST_BACKOFF_SECONDS = 60.0
+FAILURES_TO_REPORT = 3
+FAILING_TO_REPORT = timedelta(seconds=30)
 
 
 class RateTracker:
@@ -33,6 +36,24 @@ class RateTracker:
     def reset(self) -> None:
         """Restart the measurement, because no backfill runs."""
         self._points.clear()
+
+
+class IdleTracker:
+    """The moment since which rows are pending and none is embedded."""
+
+    def __init__(self) -> None:
+        self._last: RowCounts | None = None
+        self._since: datetime | None = None
+
+    def observe(self, at: datetime, rows: RowCounts) -> datetime | None:
+        """Add an observation; return the moment, or None where nothing is pending or work goes on."""
+        last, self._last = self._last, rows
+        progress = last is not None and (rows.embedded > last.embedded or rows.pending < last.pending)
+        if rows.pending == 0:
+            self._since = None
+        elif self._since is None or progress:
+            self._since = at
+        return self._since
 
 
 @dataclass
@@ -58,8 +79,26 @@ class ObjectHistory:
     """Everything that is kept of one object."""
 
     rate: RateTracker = field(default_factory=RateTracker)
+    idle: IdleTracker = field(default_factory=IdleTracker)
     backoff: Backoff = field(default_factory=Backoff)
     recommendations: deque[Recommendation] = field(default_factory=deque)
+    failed_jobs: frozenset[str] = frozenset()
+    failing_since: datetime | None = None
+
+    def succeed(self) -> None:
+        """Record a reconcile without an error."""
+        self.backoff.succeed()
+        self.failing_since = None
+
+    def fail(self, at: datetime) -> float:
+        """Record a reconcile that failed; return the seconds to wait."""
+        self.failing_since = self.failing_since or at
+        return self.backoff.fail()
+
+    def failure_lasts(self, at: datetime) -> bool:
+        """Return whether the failure is more than a moment's, so that the status must tell it."""
+        long = self.failing_since is not None and at - self.failing_since >= FAILING_TO_REPORT
+        return long or self.backoff.failures >= FAILURES_TO_REPORT
 
     def record_recommendation(self, recommendation: Recommendation, *, keep_seconds: float) -> None:
         """Add a recommendation; those of the last `keep_seconds` stay, and one older, so that they cover it."""
@@ -67,6 +106,13 @@ class ObjectHistory:
         since = recommendation.at - timedelta(seconds=keep_seconds)
         while len(self.recommendations) > 1 and self.recommendations[1].at <= since:
             self.recommendations.popleft()
+
+    def newly_failed(self, jobs: Iterable[JobFacts]) -> list[JobFacts]:
+        """Return the Jobs that have failed since the last call."""
+        failed = {job.name: job for job in jobs if job.state is JobState.FAILED}
+        new = [job for name, job in failed.items() if name not in self.failed_jobs]
+        self.failed_jobs = frozenset(failed)
+        return new
 
 
 def utc_now() -> datetime:

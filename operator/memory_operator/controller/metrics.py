@@ -39,6 +39,12 @@ class Metrics:
             ["namespace", "name", "type"],
             registry=self.registry,
         )
+        self._reported = Gauge(
+            "memory_operator_object_reported",
+            "1 for an object that has a status, 0 for one that has none yet.",
+            ["namespace", "name"],
+            registry=self.registry,
+        )
         self._rows = Gauge(
             "memory_operator_object_rows", "Rows by state.", ["namespace", "name", "state"], registry=self.registry
         )
@@ -46,6 +52,10 @@ class Metrics:
     def count_write(self, kind: str, verb: str) -> None:
         """Count a write to the API."""
         self.writes.labels(kind, verb).inc()
+
+    def see(self, namespace: str, name: str, status: Manifest) -> None:
+        """Count an object that was read, with the status that it has."""
+        self._reported.labels(namespace, name).set(bool(status.get("conditions")))
 
     def report(self, namespace: str, name: str, status: Manifest) -> None:
         """Set the series of an object from its status."""
@@ -58,5 +68,5 @@ class Metrics:
 
     def forget(self, namespace: str, name: str) -> None:
         """Remove the series of an object that no longer exists."""
-        for gauge in (self._condition, self._rows):
+        for gauge in (self._condition, self._reported, self._rows):
             gauge.remove_by_labels({"namespace": namespace, "name": name})

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from memory_operator.api.reasons import Reason
-from memory_operator.api.spec import Manifest, MemoryIndex, parse_valid
+from memory_operator.api.spec import InvalidSpecError, Manifest, MemoryIndex, parse
 from memory_operator.clients import object_facts
 from memory_operator.clients.embedder import EmbedderProbe
 from memory_operator.clients.kube import EVERY_NAMESPACE, KindMissingError, Kube, KubeError
@@ -24,6 +24,7 @@ from memory_operator.reconcile.facts import (
     Observed,
     Peers,
     Problem,
+    ServedModel,
 )
 from memory_operator.resources.cnpg import DatabaseObject, own_labels
 from memory_operator.resources.common import LABEL_INSTANCE, LABEL_MANAGED_BY, MANAGER
@@ -70,7 +71,7 @@ class Observer:
             external=await self._external(index),
             children={
                 (kind, item["metadata"]["name"]): item
-                for kind in ("Deployment", "Service", "NetworkPolicy")
+                for kind in ("Deployment", "Service", "NetworkPolicy", "PodDisruptionBudget")
                 for item in children[kind]
             },
         )
@@ -126,7 +127,7 @@ class Observer:
     ) -> Inspection:
         if isinstance(dsn, Problem) or isinstance(credentials, Problem) or isinstance(cluster, Problem):
             return NOT_INSPECTED
-        if credentials.database != index.spec.database.name or (cluster and cluster.hibernated):
+        if credentials.database != index.spec.database.name or (cluster and not cluster.answers):
             return NOT_INSPECTED
         return await self._inspect(dsn, index.spec.database.table)
 
@@ -136,13 +137,13 @@ class Observer:
             return Peers()
         spaces = self._namespaces or (EVERY_NAMESPACE,)
         listed = await asyncio.gather(*(self._kube.list("MemoryIndex", space) for space in spaces))
-        found = (parse_valid(item) for items in listed for item in items)
+        found = (_parsed(item) for items in listed for item in items)
         return Peers(tuple(peer for peer in found if peer and peer.uid != index.uid), self._namespaces)
 
     async def _children(self, index: MemoryIndex) -> dict[str, list[Manifest]]:
         """Return the objects that this very MemoryIndex controls, and the pods that carry its labels."""
         labels = {LABEL_INSTANCE: index.name, LABEL_MANAGED_BY: MANAGER}
-        kinds = ("Deployment", "Service", "NetworkPolicy", "Job", "Pod")
+        kinds = ("Deployment", "Service", "NetworkPolicy", "PodDisruptionBudget", "Job", "Pod")
         listed = await asyncio.gather(*(self._kube.list(kind, index.namespace, labels) for kind in kinds))
         found = dict(zip(kinds, listed, strict=True))
         return {
@@ -150,8 +151,8 @@ class Observer:
             for kind, items in found.items()
         }
 
-    async def _external(self, index: MemoryIndex) -> Problem | None:
-        """Return what is wrong with an external embedder; of a hosted provider only the key is checked."""
+    async def _external(self, index: MemoryIndex) -> ServedModel | Problem | None:
+        """Return what an external embedder serves; of a hosted provider only the key is checked."""
         if index.runs_embedder:
             return None
         key = await self._embedder_key(index)
@@ -182,6 +183,14 @@ def _dsn(index: MemoryIndex, secret: Manifest | None, cluster: ClusterFacts | Pr
 def _dsn_key(index: MemoryIndex) -> tuple[str, str]:
     """Return the Secret of the connection URI, as namespace/name, and its key."""
     return f"{index.namespace}/{index.secret_name}", index.spec.database.credentials.key
+
+
+def _parsed(manifest: Manifest) -> MemoryIndex | None:
+    """Parse another object, or return None where it is invalid, so that nothing is done for it."""
+    try:
+        return parse(manifest)
+    except InvalidSpecError:
+        return None
 
 
 def _targets(item: Manifest, *, cluster: str, database: str) -> bool:

@@ -2,10 +2,11 @@
 
 Until the HNSW index exists the Job embeds every pending row, because building the index in bulk afterwards is far
 cheaper than inserting row by row. Later the Job returns only for more rows than the one sync worker should embed. The
-two never run at the same time.
+two never run at the same time. Where the sync worker is responsible, the condition holds only while it runs, because
+the next new row would otherwise get no vector.
 """
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from memory_operator.api.conditions import Verdict
 from memory_operator.api.reasons import Reason
@@ -13,11 +14,13 @@ from memory_operator.api.spec import MemoryIndex
 from memory_operator.reconcile.facts import JobState, Observed
 from memory_operator.reconcile.jobs import JobRequest, active_job, plan_job
 from memory_operator.reconcile.plan import Step, apply_drifted, waiting_for
+from memory_operator.reconcile.rollout import rollout_obstacle, template_drifted
 from memory_operator.resources import workers
 from memory_operator.resources.common import Images
 from memory_recall.status import DatabaseFacts, RowCounts
 
 BACKFILL_MIN_ROWS = 200
+IDLE_LIMIT = timedelta(seconds=120)  # of a sync worker while rows are pending; its longest retry pauses for 10 s
 
 
 def plan_backfill(
@@ -27,15 +30,17 @@ def plan_backfill(
     facts = observed.database_facts
     if facts is None or not schema.holds:
         return waiting_for("the database" if facts is None else "the schema")
-    bulk = _needs_bulk(index, observed, images, facts)
+    bulk = needs_bulk(index, observed, images, facts)
+    sync = workers.sync_deployment(index, images, replicas=0 if bulk else 1)
     if not bulk:
-        step = Step(sync_verdict(facts.rows))
+        live = observed.children.get(("Deployment", sync["metadata"]["name"]))
+        changes = live is not None and template_drifted(sync, live)
+        step = Step(sync_verdict(index, observed, facts.rows, now, changes=changes))
     elif active_job(observed.jobs_of("backfill")) or embedder.reason is Reason.AVAILABLE:
         request = JobRequest("backfill", workers.backfill_job, Reason.BACKFILLING, "embeds the pending rows")
         step = plan_job(index, observed, images, now, request)
     else:
         step = Step(Verdict.no(Reason.WAITING, "Rows are pending; waiting for the embedder."))
-    sync = workers.sync_deployment(index, images, replicas=0 if bulk else 1)
     return Step(step.verdict, (*apply_drifted(observed, sync), *step.actions))
 
 
@@ -45,8 +50,21 @@ def needs_backfill_job(rows: RowCounts, *, index_valid: bool, last_run: JobState
     return rows.pending >= BACKFILL_MIN_ROWS or (first_fill and rows.pending > 0)
 
 
-def sync_verdict(rows: RowCounts) -> Verdict:
-    """Return the verdict where the sync worker embeds every pending row."""
+def sync_verdict(
+    index: MemoryIndex, observed: Observed, rows: RowCounts, now: datetime, *, changes: bool = False
+) -> Verdict:
+    """Return the verdict where the sync worker embeds every pending row; `changes` says that it is applied anew."""
+    name = f"Deployment {index.namespace}/{index.name}-sync"
+    if observed.sync is None:
+        return Verdict.no(Reason.STARTING, f"{name} is being created.")
+    obstacle = rollout_obstacle(name, observed.sync, observed.pods_of("sync"), changes=changes)
+    if obstacle:
+        return obstacle
+    if rows.pending and observed.idle_since and now - observed.idle_since >= IDLE_LIMIT:
+        seconds = IDLE_LIMIT.total_seconds()
+        return Verdict.no(
+            Reason.SYNC_NOT_PROGRESSING, f"{name} has embedded none of the pending rows for {seconds:g} s."
+        )
     if rows.pending:
         return Verdict.yes(Reason.SYNCING, "The sync worker embeds the rows that were added or changed lately.")
     if rows.quarantined:
@@ -55,7 +73,8 @@ def sync_verdict(rows: RowCounts) -> Verdict:
     return Verdict.yes(Reason.COMPLETE, "Every row that may have a vector has one.")
 
 
-def _needs_bulk(index: MemoryIndex, observed: Observed, images: Images, facts: DatabaseFacts) -> bool:
+def needs_bulk(index: MemoryIndex, observed: Observed, images: Images, facts: DatabaseFacts) -> bool:
+    """Return whether the backfill Job embeds the pending rows, or still runs."""
     runs, work = observed.jobs_of("backfill"), workers.work_of(workers.config_fingerprint(index, images, "backfill"))
     if active_job(runs):
         return True

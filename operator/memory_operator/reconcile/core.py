@@ -35,7 +35,7 @@ MAX_QUERY_DUTY_CYCLE = 0.05
 
 @dataclass(frozen=True)
 class RequeueIntervals:
-    """Seconds until the next reconcile where no event causes an earlier one."""
+    """Seconds until the next reconcile where no event causes an earlier one; `stalled` serves at zero pods, too."""
 
     settled: float
     progress: float = 3.0
@@ -77,7 +77,7 @@ def reconcile(
     if paused:
         steps = {kind: _paused(step, paused) for kind, step in steps.items()}
     verdicts = {kind: step.verdict for kind, step in steps.items()}
-    totals = summary(verdicts, blocked, suspended=index.spec.suspend)
+    totals = summary(index, verdicts, blocked, now)
     status = with_conditions(index, {**totals, **verdicts}, status_sections(index, observed, replicas=replicas), now)
     plan = Plan(
         status, _requeue_after(totals, intervals, observed.query_seconds), steps,
@@ -94,7 +94,7 @@ def conclude(
     steps = {ConditionType.READY: ending.step}
     if ending.last:
         return Plan(None, intervals.settled, steps, finalizer=False, left_behind=ending.left_behind)
-    totals = summary({ConditionType.READY: ending.step.verdict}, None, suspended=False)
+    totals = summary(index, {ConditionType.READY: ending.step.verdict}, None, now)
     status = with_conditions(index, totals, index.status, now)
     seconds = facts.observed.query_seconds if facts.observed else 0.0
     return Plan(status, _requeue_after(totals, intervals, seconds), steps)
@@ -110,7 +110,7 @@ def _steps(
     schema = plan_schema(index, observed, images, now, extension=extension.verdict)
     embedder = plan_embedder(index, observed, images, database=database.verdict, replicas=replicas)
     backfill = plan_backfill(index, observed, images, now, schema=schema.verdict, embedder=embedder.verdict)
-    hnsw = plan_index(index, observed, images, now, backfill=backfill.verdict)
+    hnsw = plan_index(index, observed, images, now, schema=schema.verdict)
     steps = dict(zip(WORK_CONDITIONS, (database, extension, schema, embedder, backfill, hnsw), strict=True))
     return swap.plan_model(index, observed, images, now, steps=steps)
 
@@ -125,8 +125,8 @@ def _paused(step: Step, paused: Verdict) -> Step:
 def _requeue_after(totals: dict[ConditionType, Verdict], intervals: RequeueIntervals, query_seconds: float) -> float:
     """Return the seconds until the next reconcile: as the state demands, longer after slow queries, never too long."""
     wanted = intervals.settled
-    if totals[ConditionType.STALLED].holds:
-        wanted = min(intervals.stalled, wanted)
+    if totals[ConditionType.STALLED].holds or totals[ConditionType.READY].reason is Reason.SCALED_TO_ZERO:
+        wanted = min(intervals.stalled, wanted)  # neither a changed Secret nor a recall causes an event
     elif totals[ConditionType.RECONCILING].holds:
         wanted = min(intervals.progress, wanted)
     return min(LONGEST_REQUEUE_SECONDS, max(wanted, query_seconds / MAX_QUERY_DUTY_CYCLE))

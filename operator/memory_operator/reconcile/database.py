@@ -23,6 +23,9 @@ def _check_configuration(index: MemoryIndex, observed: Observed) -> Step | None:
     if expected != actual:
         where = f"Secret {index.namespace}/{index.secret_name} leads to database {actual}"
         return Step(Verdict.no(Reason.DATABASE_NAME_MISMATCH, f"{where}, spec.database.name is {expected}."))
+    if observed.cluster and observed.cluster.replica:
+        message = f"{observed.cluster} is a replica cluster, which cannot be written."
+        return Step(Verdict.no(Reason.REPLICA_CLUSTER, message))
     if observed.cluster and observed.cluster.hibernated:
         return Step(Verdict.no(Reason.CLUSTER_HIBERNATED, f"{observed.cluster} is hibernated."))
     return None

@@ -4,7 +4,8 @@ It is started as soon as the database has answered, beside the migration, becaus
 
 The number of pods follows the queued work, measured in seconds of one pod: queued tokens over measured tokens a second.
 The number rises at once to what finishes the queued work within the target. It falls to the most that was needed within
-the delay, so that a pause between two bursts costs no start of a model. Without a measurement it stays.
+the delay, so that a pause between two bursts costs no start of a model. Without a measurement it stays. A recall that
+misses the embedder asks for a pod, which is the only sign of queries where no pod runs.
 """
 
 import math
@@ -15,11 +16,23 @@ from datetime import datetime, timedelta
 from memory_operator.api.conditions import Verdict
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import MemoryIndex
-from memory_operator.reconcile.facts import EmbedderLoad, Observed, Problem, Recommendation
+from memory_operator.reconcile.facts import EmbedderLoad, Observed, Problem, Recommendation, ServedModel
 from memory_operator.reconcile.jobs import active_job
 from memory_operator.reconcile.plan import Action, Delete, Step, apply_drifted, failed_step, waiting_for
+from memory_operator.reconcile.rollout import (
+    latest_problem,
+    rollout_obstacle,
+    template_drifted,
+    update_waits,
+    with_live_template,
+)
 from memory_operator.resources import embedder as resources
 from memory_operator.resources.common import Images
+
+# The library repeats the mark of a recall that misses the embedder at most every 30 s; an older one is over.
+WANTED_SECONDS = 60
+OTHER_FILE_REMEDY = "Serve that file again; another file of a model is a model of another name, such as custom."
+NO_POD_MEANWHILE = " Recalls are by words alone meanwhile, since a GPU holds one model at a time."
 
 
 @dataclass(frozen=True)
@@ -33,35 +46,43 @@ class ReplicaBounds:
 
 
 def plan_replicas(index: MemoryIndex, observed: Observed, now: datetime) -> tuple[int, Recommendation | None]:
-    """Return the replicas to set, and what the present work alone needs; 0 and None where we run no embedder."""
+    """Return the replicas to set, and what the present work alone needs.
+
+    The latter is None where the operator does not scale: it runs no embedder, or somebody else scales it.
+    """
     embedder = index.spec.embedder
     if not index.runs_embedder:
         return 0, None
+    if embedder.scaling == "External":
+        return (observed.embedder.replicas if observed.embedder else 1), None
     bounds = ReplicaBounds(
         minimum=embedder.min_replicas,
         maximum=max(embedder.max_replicas, embedder.min_replicas),
         target_seconds=embedder.target_queue_seconds,
         delay_seconds=embedder.scale_down_delay_seconds,
     )
-    current = observed.embedder.replicas if observed.embedder else None
+    current, facts = observed.embedder.replicas if observed.embedder else None, observed.database_facts
     needed = needed_replicas(
         observed.loads,
         bounds,
         current=current or 0,
         bulk_workers=index.spec.backfill.parallelism if active_job(observed.jobs_of("backfill")) else 0,
-        pending=observed.database_facts is None or observed.database_facts.rows.pending > 0,
+        wanted=facts.rows.pending > 0 or _is_wanted(facts.wanted_at, now) if facts else current != 0,
     )
     desired = desired_replicas(needed, bounds, current=current, history=observed.recommendations, now=now)
     return desired, Recommendation(now, needed)
 
 
 def needed_replicas(
-    loads: Iterable[EmbedderLoad], bounds: ReplicaBounds, *, current: int, bulk_workers: int, pending: bool
+    loads: Iterable[EmbedderLoad], bounds: ReplicaBounds, *, current: int, bulk_workers: int, wanted: bool
 ) -> int:
-    """Return the pods that the present work needs; each of the backfill's `bulk_workers` keeps one of them busy."""
+    """Return the pods that the present work needs; each of the backfill's `bulk_workers` keeps one of them busy.
+
+    `wanted` says that somebody waits for a pod, be there a queue or not.
+    """
     measured = [load for load in loads if load.tokens_per_second > 0]
     queued = sum(load.queued_tokens for load in loads)
-    floor = max(bulk_workers, 1 if pending else 0)
+    floor = max(bulk_workers, 1 if wanted else 0)
     if not measured:
         by_queue = current if queued else 0
     else:
@@ -84,21 +105,61 @@ def desired_replicas(
     return min(bounds.maximum, max([needed, *recent]))
 
 
+def _is_wanted(wanted_at: datetime | None, now: datetime) -> bool:
+    return wanted_at is not None and now - wanted_at <= timedelta(seconds=WANTED_SECONDS)
+
+
 def plan_embedder(index: MemoryIndex, observed: Observed, images: Images, *, database: Verdict, replicas: int) -> Step:
     """Return the verdict on the embedder, and the writes that make its objects as specified."""
     if not index.runs_embedder:
         return Step(_unmanaged_verdict(index, observed), delete_embedder(index, observed, resources.COMPONENT))
     if observed.embedder is None and not database.holds:
         return waiting_for("the database")
-    objects = resources.objects(index, images, replicas=replicas)
-    return Step(_verdict(index, observed, replicas), apply_drifted(observed, *objects))
+    policy, service, deployment = resources.objects(index, images, replicas=replicas)
+    live = observed.children.get(("Deployment", deployment["metadata"]["name"]))
+    waits = live is not None and update_waits(index, observed, images, live)
+    if live is not None and waits:
+        deployment = with_live_template(deployment, live)
+    changes = live is not None and template_drifted(deployment, live)
+    several = resources.has_several_pods(index)
+    budget = (resources.disruption_budget(index),) if several else ()
+    actions = apply_drifted(observed, policy, service, deployment, *budget)
+    if not several:
+        actions = (*actions, *_delete_existing(index, observed, resources.COMPONENT, ("PodDisruptionBudget",)))
+    return Step(_verdict(index, observed, replicas, changes=changes, waits=waits), actions)
 
 
 def delete_embedder(index: MemoryIndex, observed: Observed, component: str) -> tuple[Action, ...]:
     """Return the deletions of those of an embedder's objects that exist."""
+    kinds = ("Deployment", "Service", "NetworkPolicy", "PodDisruptionBudget")
+    return _delete_existing(index, observed, component, kinds)
+
+
+def _delete_existing(
+    index: MemoryIndex, observed: Observed, component: str, kinds: tuple[str, ...]
+) -> tuple[Action, ...]:
     name = f"{index.name}-{component}"
-    kinds = [kind for kind in ("Deployment", "Service", "NetworkPolicy") if (kind, name) in observed.children]
-    return tuple(Delete(kind, index.namespace, name) for kind in kinds)
+    return tuple(Delete(kind, index.namespace, name) for kind in kinds if (kind, name) in observed.children)
+
+
+def mismatch(index: MemoryIndex, observed: Observed) -> Verdict | None:
+    """Return why the vectors of an embedder cannot be compared with the stored ones, where that is known."""
+    active = observed.database_facts.active_model if observed.database_facts else None
+    if active is None or active.name != index.spec.embedding.model:
+        return None
+    served = [load.model for load in observed.loads if load.model]
+    served += [observed.external] if isinstance(observed.external, ServedModel) else []
+    recorded = {"file": active.digest, "pooling": active.pooling}
+    for one in served:
+        for what, given in (("file", one.digest), ("pooling", one.pooling)):
+            if given and recorded[what] and given != recorded[what]:
+                return Verdict.no(
+                    Reason.MODEL_MISMATCH,
+                    f"{one.location} serves {active.name} with {what} {given}; "
+                    f"the vectors were made with {what} {recorded[what]}.",
+                    OTHER_FILE_REMEDY,
+                )
+    return None
 
 
 def fallen_back_to_cpu(index: MemoryIndex, loads: tuple[EmbedderLoad, ...]) -> EmbedderLoad | None:
@@ -110,38 +171,33 @@ def fallen_back_to_cpu(index: MemoryIndex, loads: tuple[EmbedderLoad, ...]) -> E
 
 def _unmanaged_verdict(index: MemoryIndex, observed: Observed) -> Verdict:
     """Return whether an external embedder or a hosted provider can be used."""
-    if observed.external:
+    if isinstance(observed.external, Problem):
         return failed_step(observed.external).verdict
     url = resources.embedder_url(index)
     if index.hosted:
         provider = index.spec.embedding.provider
         return Verdict.yes(Reason.AVAILABLE, f"{provider} embeds, at {url}; sensitive rows are never sent there.")
-    return Verdict.yes(Reason.AVAILABLE, f"The external embedder at {url} answers.")
+    return mismatch(index, observed) or Verdict.yes(Reason.AVAILABLE, f"The external embedder at {url} answers.")
 
 
-def _verdict(index: MemoryIndex, observed: Observed, replicas: int) -> Verdict:
+def _verdict(index: MemoryIndex, observed: Observed, replicas: int, *, changes: bool, waits: bool) -> Verdict:
     name = f"Deployment {index.namespace}/{index.name}-embedder"
-    if observed.embedder is None:
+    deployment = observed.embedder
+    if deployment is None:
         return Verdict.no(Reason.STARTING, f"{name} is being created.")
-    pods = [pod for pod in observed.pods_of(resources.COMPONENT) if not pod.deleting]
-    problem = next((pod.problem for pod in pods if pod.problem), None)
-    if observed.embedder.ready > 0:
-        note = f" {problem.message}" if problem and observed.embedder.ready < replicas else ""
-        return Verdict.yes(Reason.AVAILABLE, f"{name} serves.{note}")
     if replicas == 0:
-        return Verdict.yes(Reason.SCALED_TO_ZERO, f"{name} has no pods, since nothing is queued and minReplicas is 0.")
-    return _not_ready(index, observed, name, problem)
-
-
-def _not_ready(index: MemoryIndex, observed: Observed, name: str, problem: Problem | None) -> Verdict:
-    """Return why no pod serves; the most exact cause comes first."""
+        return Verdict.no(Reason.SCALED_TO_ZERO, f"{name} has no pods; recalls are by words alone.")
     on_cpu = fallen_back_to_cpu(index, observed.loads)
-    if on_cpu:
+    if on_cpu and deployment.ready == 0 and not changes:
         return Verdict.no(
             Reason.GPU_NOT_USED, f"Pod {on_cpu.pod} computes on the CPU though spec.embedder.gpuLayers asks for a GPU."
         )
-    if problem:
-        return failed_step(problem).verdict
-    if observed.embedder and observed.embedder.failure:
-        return Verdict.no(Reason.POD_REJECTED, f"{name} cannot create pods: {observed.embedder.failure}")
-    return Verdict.no(Reason.STARTING, f"{name} has no ready pod yet; the model is being loaded.")
+    note = "" if resources.serves_while_rolling_out(index) else NO_POD_MEANWHILE
+    pods = observed.pods_of(resources.COMPONENT)
+    obstacle = rollout_obstacle(name, deployment, pods, changes=changes, note=note) or mismatch(index, observed)
+    if obstacle:
+        return obstacle
+    problem = latest_problem(deployment, pods) if deployment.ready < replicas else None
+    notes = [problem.message] if problem else []
+    notes += ["The new default image waits until another embedder's roll-out has ended."] if waits else []
+    return Verdict.yes(Reason.AVAILABLE, " ".join([f"{name} serves.", *notes]))

@@ -15,13 +15,18 @@ from memory_operator.reconcile.plan import Apply, Step, waiting_for
 from memory_operator.resources import cnpg
 from memory_recall.status import DatabaseFacts
 
+IMAGE_VOLUME_POSTGRES = "18"  # older versions find extensions in their own image alone
+
 
 def plan_extension(index: MemoryIndex, observed: Observed) -> Step:
     """Return the verdict on pgvector, and the write through which it is installed."""
     facts = observed.database_facts
     if facts is None:
         return waiting_for("the database")
-    minimum = index.spec.database.extension.minimum_version
+    management, minimum = index.spec.database.extension.management, index.spec.database.extension.minimum_version
+    if management == "ImageVolume" and not at_least(facts.server_version, IMAGE_VOLUME_POSTGRES):
+        message = f"management ImageVolume needs Postgres {IMAGE_VOLUME_POSTGRES}; this is {facts.server_version}."
+        return Step(Verdict.no(Reason.IMAGE_VOLUME_UNSUPPORTED, message))
     if facts.extension_version and at_least(facts.extension_version, minimum):
         return Step(Verdict.yes(Reason.INSTALLED, f"pgvector {facts.extension_version} is installed."))
     verdict = _unrecoverable(index, facts, minimum)

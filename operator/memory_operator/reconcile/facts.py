@@ -57,10 +57,16 @@ class ClusterFacts:
     phase: str = ""
     healthy: bool = True
     hibernated: bool = False
+    replica: bool = False
     reconciliation_disabled: bool = False
 
     def __str__(self) -> str:
         return f"Cluster {self.namespace}/{self.name}"
+
+    @property
+    def answers(self) -> bool:
+        """Return whether the Cluster can be expected to serve a database that may be written."""
+        return not (self.hibernated or self.replica)
 
 
 class JobState(StrEnum):
@@ -96,6 +102,16 @@ class PodFacts:
     ended: bool = False
     deleting: bool = False
     problem: Problem | None = None
+    created_at: datetime | None = None
+
+
+@dataclass(frozen=True)
+class ServedModel:
+    """What an embedder serves; `location` names its pod or its address, and None is not known."""
+
+    location: str
+    digest: str | None = None
+    pooling: str | None = None
 
 
 @dataclass(frozen=True)
@@ -107,16 +123,24 @@ class EmbedderLoad:
     tokens_per_second: float = 0.0
     device: str | None = None
     gpu_layers_offloaded: int | None = None
+    model: ServedModel | None = None
 
 
 @dataclass(frozen=True)
 class DeploymentFacts:
-    """The replicas of a Deployment; `current` once all of them run its latest pod template."""
+    """The replicas of a Deployment; `current` once no pod of an older template is left.
+
+    `updated` is the number of pods of the latest template, `failure` why a pod cannot be created, and `image` the
+    first container's.
+    """
 
     replicas: int
     ready: int
     current: bool
     failure: str = ""
+    updated: int = 0
+    deadline_exceeded: bool = False
+    image: str = ""
 
 
 @dataclass(frozen=True)
@@ -150,6 +174,8 @@ class Observed:
     Attributes:
         peers: read only where the table is not known to be this object's.
         query_seconds: the time that the database worked for the observation.
+        idle_since: the moment since which rows are pending and none is embedded.
+        rollout_admitted: whether a new default image may be rolled out now.
     """
 
     credentials: Credentials | Problem
@@ -161,13 +187,15 @@ class Observed:
     embedder: DeploymentFacts | None = None
     next_embedder: DeploymentFacts | None = None
     sync: DeploymentFacts | None = None
-    external: Problem | None = None
+    external: ServedModel | Problem | None = None
     loads: tuple[EmbedderLoad, ...] = ()
     children: Mapping[tuple[str, str], Manifest] = field(default_factory=dict)
     recommendations: tuple[Recommendation, ...] = ()
     rows_per_second: float | None = None
     peers: Peers = Peers()
     query_seconds: float = 0.0
+    idle_since: datetime | None = None
+    rollout_admitted: bool = True
 
     def jobs_of(self, component: str) -> tuple[JobFacts, ...]:
         """Return the Jobs of one component, oldest first."""

@@ -9,6 +9,7 @@ from datetime import datetime
 from memory_operator.api.conditions import Verdict
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import MemoryIndex
+from memory_operator.reconcile.backfill import needs_bulk
 from memory_operator.reconcile.facts import Observed
 from memory_operator.reconcile.jobs import JobRequest, plan_job
 from memory_operator.reconcile.plan import Step, waiting_for
@@ -18,7 +19,7 @@ from memory_operator.resources.common import Images
 VALID_INDEX = Verdict.yes(Reason.VALID, "The HNSW index is valid.")
 
 
-def plan_index(index: MemoryIndex, observed: Observed, images: Images, now: datetime, *, backfill: Verdict) -> Step:
+def plan_index(index: MemoryIndex, observed: Observed, images: Images, now: datetime, *, schema: Verdict) -> Step:
     """Return the verdict on the HNSW index, and the Job that builds it where it is missing, invalid or outdated."""
     facts = observed.database_facts
     if facts is None:
@@ -27,7 +28,7 @@ def plan_index(index: MemoryIndex, observed: Observed, images: Images, now: date
     outdated = facts.index.differs(*wanted)
     if facts.index.valid and not outdated:
         return Step(VALID_INDEX)
-    if not backfill.holds:
+    if not schema.holds or needs_bulk(index, observed, images, facts):
         return Step(Verdict.no(Reason.WAITING, "The HNSW index is built after the backfill."))
     activity = "builds the HNSW index"
     if outdated:

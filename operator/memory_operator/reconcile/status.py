@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from memory_operator.api.conditions import ConditionStatus, ConditionType, Verdict, render
+from memory_operator.api.conditions import ConditionStatus, ConditionType, Verdict, overdue, render
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import Manifest, MemoryIndex
 from memory_operator.reconcile.facts import EmbedderLoad, Observed
@@ -20,6 +20,7 @@ from memory_operator.resources.common import selector
 from memory_operator.resources.embedder import COMPONENT, embedder_url
 from memory_recall.status import DatabaseFacts, RowCounts
 
+REQUEST_LIMIT = 64  # characters of an annotation's value that are repeated in the status
 NOT_STALLED = Verdict.no(Reason.NOT_STALLED, "Nobody needs to act.")
 
 
@@ -29,15 +30,18 @@ def with_conditions(
     """Return the status: its sections, the verdicts as conditions, and the generation that they were decided for."""
     written = index.status.get("conditions") or ()
     conditions = render(verdicts, written, generation=index.generation, now=now)
-    return {**sections, "observedGeneration": index.generation, "conditions": conditions}
+    handled = _handled(index.requested_at)
+    return {**sections, **handled, "observedGeneration": index.generation, "conditions": conditions}
 
 
 def refuse(manifest: Manifest, verdict: Verdict, now: datetime) -> Manifest:
-    """Return the written status, with Ready, Reconciling and Stalled replaced, of an object that cannot be read."""
+    """Return the written status of an object that cannot be read or observed, with the verdict as its summary."""
     written = manifest.get("status") or {}
     verdicts = {
         ConditionType.READY: verdict,
-        ConditionType.RECONCILING: Verdict.no(Reason.SETTLED, "Nothing is being done."),
+        ConditionType.RECONCILING: Verdict.no(Reason.SETTLED, "Nothing is being done.")
+        if verdict.stalls
+        else Verdict.yes(Reason.PROGRESSING, verdict.text),
         ConditionType.STALLED: stalled(verdict),
     }
     generation = manifest["metadata"].get("generation", 0)
@@ -50,31 +54,38 @@ def with_refusals(index: MemoryIndex, plan: Plan, refusals: Mapping[ConditionTyp
     """Return the plan's status where the API server refused writes: each refusal is its step's verdict."""
     verdicts = {kind: step.verdict for kind, step in plan.steps.items()}
     verdicts |= refusals
-    totals = summary(verdicts, None, suspended=False)
+    totals = summary(index, verdicts, None, now)
     return with_conditions(index, {**totals, **verdicts}, plan.status or index.status, now)
 
 
 def summary(
-    verdicts: Mapping[ConditionType, Verdict], blocked: Verdict | None, *, suspended: bool
+    index: MemoryIndex, verdicts: Mapping[ConditionType, Verdict], blocked: Verdict | None, now: datetime
 ) -> dict[ConditionType, Verdict]:
-    """Return Ready, Reconciling and Stalled, decided by the first verdict that does not hold."""
-    failing = [blocked] if blocked else [verdict for verdict in verdicts.values() if not verdict.holds]
-    if suspended:
-        return _suspended_summary(failing[0] if failing else None)
-    if not failing:
+    """Return Ready, Reconciling and Stalled, decided by the first verdict that does not hold.
+
+    What stalls comes first, and an embedder without pods last, since it is at rest.
+    """
+    failing = {kind: verdict for kind, verdict in verdicts.items() if not verdict.holds}
+    if index.spec.suspend and index.deleted_at is None:
+        return _suspended_summary(blocked or next(iter(failing.values()), None))
+    if not failing and not blocked:
         return {
             ConditionType.READY: Verdict.yes(Reason.READY, "Every row is embedded and the index is valid."),
             ConditionType.RECONCILING: Verdict.no(Reason.SETTLED, "Nothing is left to do."),
             ConditionType.STALLED: NOT_STALLED,
         }
-    stalling = next((verdict for verdict in failing if verdict.stalls), None)
-    first = stalling or failing[0]
-    progressing = Verdict.yes(Reason.PROGRESSING, first.text)
-    resting = Verdict.no(first.reason, "The operator waits for a person.", remedy="")
+    written = index.status.get("conditions") or ()
+    stalling = blocked or next((v for kind, v in failing.items() if overdue(kind, v, written, now)), None)
+    first = stalling or min(failing.values(), key=lambda verdict: verdict.reason is Reason.SCALED_TO_ZERO)
+    reconciling = Verdict.yes(Reason.PROGRESSING, first.text)
+    if stalling:
+        reconciling = Verdict.no(first.reason, "The operator waits for a person.", remedy="")
+    elif first.reason is Reason.SCALED_TO_ZERO:
+        reconciling = Verdict.no(first.reason, "Nothing is left to do.", remedy="")
     return {
         ConditionType.READY: replace(first, status=ConditionStatus.FALSE),
-        ConditionType.RECONCILING: resting if stalling else progressing,
-        ConditionType.STALLED: stalled(first),
+        ConditionType.RECONCILING: reconciling,
+        ConditionType.STALLED: stalled(first) if stalling else NOT_STALLED,
     }
 
 
@@ -92,6 +103,10 @@ def _suspended_summary(failing: Verdict | None) -> dict[ConditionType, Verdict]:
         ConditionType.RECONCILING: Verdict.no(Reason.SUSPENDED, "The object is suspended."),
         ConditionType.STALLED: NOT_STALLED,
     }
+
+
+def _handled(requested_at: str) -> Manifest:
+    return {"lastHandledReconcileAt": requested_at[:REQUEST_LIMIT]} if requested_at else {}
 
 
 def status_sections(index: MemoryIndex, observed: Observed, *, replicas: int) -> Manifest:

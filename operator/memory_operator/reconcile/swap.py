@@ -15,11 +15,12 @@ from memory_operator.api.conditions import ConditionType, Verdict
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import MemoryIndex
 from memory_operator.reconcile.backfill import sync_verdict
-from memory_operator.reconcile.embedder import delete_embedder
-from memory_operator.reconcile.facts import JobState, Observed
+from memory_operator.reconcile.embedder import delete_embedder, mismatch
+from memory_operator.reconcile.facts import JobState, Observed, Problem
 from memory_operator.reconcile.hnsw import VALID_INDEX
 from memory_operator.reconcile.jobs import JobRequest, active_job, plan_job
 from memory_operator.reconcile.plan import Action, Apply, Delete, Step, apply_drifted, failed_step, waiting_for
+from memory_operator.reconcile.rollout import rollout_obstacle
 from memory_operator.reconcile.schema import plan_schema
 from memory_operator.resources import embedder as resources
 from memory_operator.resources import workers
@@ -53,7 +54,7 @@ def plan_swap(index: MemoryIndex, observed: Observed, images: Images, now: datet
         **before,
         ConditionType.SCHEMA_READY: schema,
         ConditionType.EMBEDDER_READY: Step(_active_embedder(index, observed, facts)),
-        ConditionType.BACKFILLED: Step(sync_verdict(facts.rows)),
+        ConditionType.BACKFILLED: Step(sync_verdict(index, observed, facts.rows, now)),
         ConditionType.INDEX_READY: Step(VALID_INDEX if facts.index.valid else Verdict.no(Reason.WAITING, no_index)),
         ConditionType.MODEL_ACTIVE: swap,
     }
@@ -80,11 +81,13 @@ def _active_embedder(index: MemoryIndex, observed: Observed, facts: DatabaseFact
     name = f"Deployment {index.namespace}/{index.name}-embedder"
     if index.spec.embedder.external:
         return Verdict.yes(Reason.AVAILABLE, f"Recalls use the embedder of {facts.active_name}.")
-    if observed.embedder is not None and (observed.embedder.ready > 0 or observed.embedder.replicas == 0):
-        return Verdict.yes(Reason.AVAILABLE, f"{name} serves {facts.active_name}.")
-    return Verdict.no(
-        Reason.EMBEDDER_UNAVAILABLE, f"{name} has no ready pod; recalls are by words alone until it has or the flip."
-    )
+    if observed.embedder is None:
+        message = f"{name} is missing; recalls are by words alone until the next model is active."
+        return Verdict.no(Reason.EMBEDDER_UNAVAILABLE, message)
+    if observed.embedder.replicas == 0:
+        return Verdict.no(Reason.SCALED_TO_ZERO, f"{name} has no pods; recalls are by words alone.")
+    obstacle = rollout_obstacle(name, observed.embedder, observed.pods_of(resources.COMPONENT), changes=False)
+    return obstacle or mismatch(index, observed) or Verdict.yes(Reason.AVAILABLE, f"{name} serves {facts.active_name}.")
 
 
 def _swap(index: MemoryIndex, observed: Observed, images: Images, now: datetime, facts: DatabaseFacts) -> Step:
@@ -109,15 +112,14 @@ def _swap(index: MemoryIndex, observed: Observed, images: Images, now: datetime,
 def _next_embedder_obstacle(index: MemoryIndex, observed: Observed) -> Step | None:
     """Return why the next model's embedder does not serve yet, if so."""
     if index.spec.embedder.external:
-        return failed_step(observed.external) if observed.external else None
-    if observed.next_embedder is not None and observed.next_embedder.ready > 0:
-        return None
-    pods = observed.pods_of(resources.NEXT_COMPONENT)
-    problem = next((pod.problem for pod in pods if pod.problem and not pod.deleting), None)
-    if problem:
-        return failed_step(problem, "The next model's embedder: ")
+        return failed_step(observed.external) if isinstance(observed.external, Problem) else None
     name = f"Deployment {index.namespace}/{index.name}-{resources.NEXT_COMPONENT}"
-    return Step(Verdict.no(Reason.SWAPPING, f"{name} loads {index.spec.embedding.model}; recalls go on meanwhile."))
+    loading = Verdict.no(Reason.SWAPPING, f"{name} loads {index.spec.embedding.model}; recalls go on meanwhile.")
+    if observed.next_embedder is None:
+        return Step(loading)
+    pods = observed.pods_of(resources.NEXT_COMPONENT)
+    obstacle = rollout_obstacle(name, observed.next_embedder, pods, changes=False)
+    return Step(obstacle if obstacle.stalls else loading) if obstacle else None
 
 
 def _abort(index: MemoryIndex, observed: Observed, images: Images, now: datetime) -> Step:

@@ -8,6 +8,7 @@ nothing.
 from memory_operator.api.conditions import Verdict
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import MemoryIndex
+from memory_operator.reconcile.embedder import OTHER_FILE_REMEDY
 from memory_operator.reconcile.swap import needs_swap
 from memory_recall.embedding.profiles import PROFILES
 from memory_recall.status import DatabaseFacts
@@ -20,6 +21,9 @@ def blocking_verdict(index: MemoryIndex, facts: DatabaseFacts | None) -> Verdict
 
 def _specification(index: MemoryIndex) -> Verdict | None:
     embedding = index.spec.embedding
+    if index.spec.graph.enabled:
+        message = "spec.graph.enabled is true, and this version keeps no concept graph."
+        return Verdict.no(Reason.INVALID_SPEC, message, "Set spec.graph.enabled to false.")
     if index.hosted:
         return _hosted(index)
     if embedding.model == "custom":
@@ -61,6 +65,14 @@ def _against_database(index: MemoryIndex, facts: DatabaseFacts) -> Verdict | Non
             Reason.MODEL_CHANGE_NEEDS_SWAP,
             f"The vectors in {database.name}.{database.table} are of {facts.active_name}, "
             f"spec.embedding.model is {embedding.model}.",
+        )
+    wanted, recorded = index.model_digest, facts.active_model.digest if facts.active_model else None
+    if wanted and recorded and wanted != recorded:
+        return Verdict.no(
+            Reason.MODEL_MISMATCH,
+            f"The vectors in {database.name}.{database.table} were made with the file {recorded} of {embedding.model}, "
+            f"and spec.embedding.source names {wanted}.",
+            OTHER_FILE_REMEDY,
         )
     replaceable = database.existing_vectors == "Discard" and not facts.rows.embedded
     if facts.embedding_dimensions and facts.embedding_dimensions != embedding.dimensions and not replaceable:

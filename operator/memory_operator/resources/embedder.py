@@ -1,12 +1,12 @@
-"""The embedding service: Deployment, Service and NetworkPolicy.
+"""The embedding service: Deployment, Service, NetworkPolicy and PodDisruptionBudget.
 
 The pod needs nothing but its model file, so its NetworkPolicy allows no egress unless an init container fetches the
 model. A pod is never killed while it loads: the startup probe waits for the health endpoint alone, the readiness probe
-for the model. With a GPU a roll-out stops the old pod first, since one GPU cannot hold both; on CPUs the new pod starts
-first.
+for the model. With a GPU a roll-out stops the old pod first, since one GPU cannot hold both; where one pod is the most,
+it also waits for that pod's end. On CPUs the new pod starts first.
 """
 
-from memory_operator.api.spec import Manifest, MemoryIndex, Source
+from memory_operator.api.spec import Manifest, MemoryIndex
 from memory_operator.resources.common import (
     Images,
     container_security,
@@ -38,8 +38,19 @@ def embedder_url(index: MemoryIndex, component: str = COMPONENT) -> str:
     return external.url.rstrip("/") if external else f"http://{index.name}-{component}.{index.namespace}.svc:{PORT}"
 
 
+def has_several_pods(index: MemoryIndex) -> bool:
+    """Return whether more than one embedder pod may run."""
+    embedder = index.spec.embedder
+    return embedder.scaling == "External" or max(embedder.min_replicas, embedder.max_replicas) > 1
+
+
+def serves_while_rolling_out(index: MemoryIndex) -> bool:
+    """Return whether a pod serves during a roll-out; one GPU cannot hold the old pod's model and the new one's."""
+    return index.spec.embedder.gpu_layers == 0 or has_several_pods(index)
+
+
 def objects(index: MemoryIndex, images: Images, *, replicas: int, component: str = COMPONENT) -> tuple[Manifest, ...]:
-    """Return the three objects, the NetworkPolicy first so that no pod ever runs without it."""
+    """Return the objects that every embedder has, the NetworkPolicy first so that no pod ever runs without it."""
     return (
         network_policy(index, component),
         service(index, component),
@@ -83,31 +94,36 @@ def network_policy(index: MemoryIndex, component: str = COMPONENT) -> Manifest:
     )
 
 
+def disruption_budget(index: MemoryIndex) -> Manifest:
+    """Return the PodDisruptionBudget: a drained node takes one embedder pod at a time."""
+    return with_fingerprint(
+        {
+            "apiVersion": "policy/v1",
+            "kind": "PodDisruptionBudget",
+            "metadata": metadata(index, f"{index.name}-{COMPONENT}", COMPONENT),
+            "spec": {"maxUnavailable": 1, "selector": {"matchLabels": selector(index, COMPONENT)}},
+        }
+    )
+
+
 def deployment(index: MemoryIndex, images: Images, *, replicas: int, component: str = COMPONENT) -> Manifest:
-    """Return the Deployment of the embedder's pods."""
+    """Return the Deployment of the embedder's pods; its fingerprint leaves out the number of replicas."""
     embedder = index.spec.embedder
-    on_gpu = embedder.gpu_layers != 0
     annotations = {
         "prometheus.io/scrape": "true",
         "prometheus.io/port": str(PORT),
         "prometheus.io/path": "/metrics",
         **embedder.pod_annotations,
     }
-    return with_fingerprint(
+    manifest = with_fingerprint(
         {
             "apiVersion": "apps/v1",
             "kind": "Deployment",
             "metadata": metadata(index, f"{index.name}-{component}", component),
             "spec": {
-                "replicas": replicas,
                 "revisionHistoryLimit": 2,
                 "progressDeadlineSeconds": STARTUP_SECONDS,
-                "strategy": {
-                    "type": "RollingUpdate",
-                    "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}
-                    if on_gpu
-                    else {"maxSurge": 1, "maxUnavailable": 0},
-                },
+                "strategy": _strategy(index),
                 "selector": {"matchLabels": selector(index, component)},
                 "template": {
                     "metadata": {"labels": labels(index, component), "annotations": annotations},
@@ -116,6 +132,20 @@ def deployment(index: MemoryIndex, images: Images, *, replicas: int, component: 
             },
         }
     )
+    if embedder.scaling == "Operator" or component != COMPONENT:
+        manifest["spec"]["replicas"] = replicas
+    return manifest
+
+
+def _strategy(index: MemoryIndex) -> Manifest:
+    if not serves_while_rolling_out(index):
+        # The null removes what another strategy has left there, which Kubernetes refuses beside Recreate.
+        return {"type": "Recreate", "rollingUpdate": None}
+    surges = index.spec.embedder.gpu_layers == 0
+    return {
+        "type": "RollingUpdate",
+        "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0} if surges else {"maxSurge": 0, "maxUnavailable": 1},
+    }
 
 
 def _pod_spec(index: MemoryIndex, images: Images) -> Manifest:
@@ -187,11 +217,10 @@ def _processor_and_memory(resources: Manifest) -> Manifest:
 def _arguments(index: MemoryIndex, images: Images) -> list[str]:
     embedding, embedder = index.spec.embedding, index.spec.embedder
     *_, path = _model(index, images)
-    digest = _digest(embedding.source)
     options = {
         "--model": embedding.model,
         "--model-file": path,
-        "--digest": digest,
+        "--digest": index.model_digest,
         "--dimensions": str(embedding.dimensions),
         "--gpu-layers": str(embedder.gpu_layers),
         "--host": "0.0.0.0",  # noqa: S104 - the pod's own address; the NetworkPolicy guards it
@@ -203,15 +232,6 @@ def _arguments(index: MemoryIndex, images: Images) -> list[str]:
     }
     given = [part for name, value in options.items() if value for part in (name, value)]
     return [*given, *(["--allow-cpu"] if embedder.gpu_layers == 0 else [])]
-
-
-def _digest(source: Source | None) -> str | None:
-    if source is None:
-        return None
-    if source.http:
-        return f"sha256:{source.http.sha256}"
-    given = source.image or source.pvc
-    return given.digest if given else None
 
 
 def _model(index: MemoryIndex, images: Images) -> tuple[list[Manifest], list[Manifest], list[Manifest], str]:

@@ -1,8 +1,7 @@
-"""Pods that run the `memory` command: the Jobs for migration, backfill, index and swap, and the sync Deployment.
+"""The workers: the Jobs for migration, backfill, index and swap, and the sync Deployment.
 
-The connection URI and the embedder's key are mounted as files, never put into the environment: what was rotated is then
-used at the next connect or request, and `kubectl describe` shows nothing. A Job's pod template is immutable, so Jobs
-are never changed: they carry the fingerprint of their configuration and a sequence number, and a retry is a new Job.
+A Job's pod template is immutable, so Jobs are never changed: they carry the fingerprint of their configuration and a
+sequence number, and a retry is a new Job.
 """
 
 from memory_operator.api.conditions import timestamp
@@ -11,21 +10,15 @@ from memory_operator.resources.common import (
     ANNOTATION_SEQUENCE,
     LABEL_CONFIG,
     Images,
-    container_security,
-    env,
     fingerprint,
-    labels,
     metadata,
-    pod_security,
     selector,
     with_fingerprint,
 )
 from memory_operator.resources.embedder import NEXT_COMPONENT, embedder_url
-from memory_recall.postgres.identity_sql import DatabaseIdentity
+from memory_operator.resources.worker_pods import pod_template, settings
 from memory_recall.schema.claims_sql import TableClaim
 
-DSN_DIRECTORY = "/var/run/memory-index"
-KEY_DIRECTORY = "/var/run/memory-index-embedder"
 JOB_TTL_SECONDS = 3600  # long enough to be read by a person; what is needed later is read from the database
 EXIT_CODES_WITHOUT_RETRY = [2, 3, 4]  # usage, waiting for something, needs a person: the same pod would fail again
 # A Job that hangs ends, and another one follows that continues from the database.
@@ -185,19 +178,21 @@ def _gate_volume(gate: Gate) -> Manifest:
 
 
 def sync_deployment(index: MemoryIndex, images: Images, *, replicas: int) -> Manifest:
-    """Return the Deployment that embeds new rows as they are notified: `memory sync`; 0 or 1 replicas."""
-    pod = _pod(index, images, "sync", ["memory", "sync"], restart="Always", resources=WORKER_RESOURCES)
+    """Return the Deployment that embeds new rows as they are notified: `memory sync`; 0 or 1 replicas.
+
+    Its fingerprint leaves out the number of replicas.
+    """
+    pod = pod_template(index, images, "sync", ["memory", "sync"], restart="Always", resources=WORKER_RESOURCES)
     container = pod["spec"]["containers"][0]
-    container["env"] = _settings(index, METRICS_PORT)
+    container["env"] = settings(index, METRICS_PORT)
     container["ports"] = [{"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"}]
     pod["metadata"]["annotations"] = _scrape(METRICS_PORT)
-    return with_fingerprint(
+    manifest = with_fingerprint(
         {
             "apiVersion": "apps/v1",
             "kind": "Deployment",
             "metadata": metadata(index, f"{index.name}-sync", "sync"),
             "spec": {
-                "replicas": replicas,
                 "revisionHistoryLimit": 2,
                 "strategy": {"type": "Recreate"},
                 "selector": {"matchLabels": selector(index, "sync")},
@@ -205,6 +200,8 @@ def sync_deployment(index: MemoryIndex, images: Images, *, replicas: int) -> Man
             },
         }
     )
+    manifest["spec"]["replicas"] = replicas
+    return manifest
 
 
 def _scrape(port: int) -> dict[str, str]:
@@ -241,78 +238,6 @@ def _job(
                     },
                 ]
             },
-            "template": _pod(index, images, component, command, restart="Never", resources=resources),
+            "template": pod_template(index, images, component, command, restart="Never", resources=resources),
         },
     }
-
-
-def _pod(
-    index: MemoryIndex, images: Images, component: str, command: list[str], *, restart: str, resources: Manifest
-) -> Manifest:
-    files = _secret_files(index)
-    return {
-        "metadata": {"labels": labels(index, component)},
-        "spec": {
-            "restartPolicy": restart,
-            "automountServiceAccountToken": False,
-            "enableServiceLinks": False,
-            "securityContext": pod_security(),
-            "terminationGracePeriodSeconds": 30,
-            "containers": [
-                {
-                    "name": "memory",
-                    "image": images.operator,
-                    "imagePullPolicy": images.pull_policy,
-                    "command": command,
-                    "env": _settings(index, 0),
-                    "resources": resources,
-                    "securityContext": container_security(),
-                    "volumeMounts": [
-                        *({"name": name, "mountPath": path, "readOnly": True} for name, (path, _) in files.items()),
-                        {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - a private emptyDir, the only writable path
-                    ],
-                }
-            ],
-            "volumes": [
-                *({"name": name, "secret": secret} for name, (_, secret) in files.items()),
-                {"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}},
-            ],
-        },
-    }
-
-
-def _secret_files(index: MemoryIndex) -> dict[str, tuple[str, Manifest]]:
-    """Return the mount path and the source of each volume that holds one key of a Secret as a file."""
-    key = index.embedder_key
-    dsn = _secret_file(index.secret_name, index.spec.database.credentials.key, "dsn")
-    return {
-        "dsn": (DSN_DIRECTORY, dsn),
-        **({"key": (KEY_DIRECTORY, _secret_file(key.secret_name, key.key, "key"))} if key else {}),
-    }
-
-
-def _secret_file(secret: str, key: str, path: str) -> Manifest:
-    return {"secretName": secret, "defaultMode": 0o440, "items": [{"key": key, "path": path}]}
-
-
-def _settings(index: MemoryIndex, metrics_port: int) -> list[Manifest]:
-    spec = index.spec
-    values = {
-        "MEMORY_DATABASE_URL_FILE": f"{DSN_DIRECTORY}/dsn",
-        "MEMORY_DATABASE_IDENTITY": str(DatabaseIdentity(index.system_identifier, spec.database.name)),
-        "MEMORY_TABLE": spec.database.table,
-        "MEMORY_MODEL": spec.embedding.model,
-        "MEMORY_DIMENSIONS": str(spec.embedding.dimensions),
-        "MEMORY_EMBEDDER_URL": "" if index.hosted else embedder_url(index),
-        "MEMORY_EMBEDDER_API_KEY_FILE": f"{KEY_DIRECTORY}/key" if index.embedder_key else "",
-        "MEMORY_PROVIDER": spec.embedding.provider.lower() if index.hosted else "",
-        "MEMORY_QUERY_EGRESS": spec.embedding.query_egress.lower() if index.hosted else "",
-        "MEMORY_INDEX_M": str(spec.index.m),
-        "MEMORY_INDEX_EF_CONSTRUCTION": str(spec.index.ef_construction),
-        "MEMORY_LOG_FORMAT": "json",
-        "MEMORY_METRICS_PORT": str(metrics_port) if metrics_port else "",
-        "MEMORY_BACKFILL_PARTITIONS": str(spec.backfill.parallelism),
-        "MEMORY_BACKFILL_MAX_ATTEMPTS": str(spec.backfill.max_attempts),
-        "MEMORY_BACKFILL_BATCH_SIZE": str(spec.backfill.batch_size or ""),
-    }
-    return env(values)

@@ -11,7 +11,7 @@ from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.schema.table import MemoryTable
 
-RECORDED_COLUMNS = "m.id, m.name, m.digest, m.dimensions, to_jsonb(m) ->> 'embedder_url' AS embedder_url"
+RECORDED_COLUMNS = "m.id, m.name, m.digest, m.dimensions, m.pooling, to_jsonb(m) ->> 'embedder_url' AS embedder_url"
 """The columns of a row `m` of memory_index_models; a schema older than swaps has no `embedder_url`."""
 
 
@@ -24,11 +24,12 @@ class RecordedModel:
     digest: str | None
     dimensions: int
     embedder_url: str | None = None
+    pooling: str | None = None
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Self:
         """Make a model from a row with the values of RECORDED_COLUMNS."""
-        return cls(row["id"], row["name"], row["digest"], row["dimensions"], row["embedder_url"])
+        return cls(row["id"], row["name"], row["digest"], row["dimensions"], row["embedder_url"], row["pooling"])
 
     def served_by(self, served: ServedModel) -> bool:
         """Return whether an embedder serves this very model, so that its vectors fit the stored ones."""

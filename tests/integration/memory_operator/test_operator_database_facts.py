@@ -43,6 +43,22 @@ async def test_a_migrated_database_is_current_and_has_its_model(database: Any) -
     assert (found.rows.total, found.rows.pending, found.rows.sensitive) == (2, 1, 1)
 
 
+async def test_the_file_and_the_pooling_that_made_the_vectors_are_read_as_they_were_recorded(database: Any) -> None:
+    await migrate(DsnText(database.dsn), REQUEST)
+    found = await facts(database.dsn)
+    assert found.active_model is not None
+    assert (found.active_model.digest, found.active_model.pooling) == (None, "mean"), "the first backfill records it"
+    async with database.connection() as connection:
+        await connection.execute("UPDATE memory_index_models SET digest = 'sha256:aa'")
+    recorded = (await facts(database.dsn)).active_model
+    assert recorded is not None
+    assert recorded.digest == "sha256:aa"
+
+
+async def test_the_version_of_postgres_is_read_without_what_a_distribution_adds_to_it(database: Any) -> None:
+    assert (await facts(database.dsn)).server_version.replace(".", "").isdigit()
+
+
 async def test_a_dropped_extension_makes_the_schema_outdated(database: Any) -> None:
     await migrate_and_index(DsnText(database.dsn), REQUEST)
     assert (await facts(database.dsn)).index.valid

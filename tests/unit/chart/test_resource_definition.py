@@ -114,6 +114,12 @@ def test_operator_reads_only_fields_that_exist(spec_schema: Schema) -> None:
     assert set(sections(Spec)) <= {path for path, _ in fields(spec_schema)}
 
 
+def test_an_object_that_nobody_has_seen_is_not_taken_for_finished(version: Schema) -> None:
+    status = version["schema"]["openAPIV3Schema"]["properties"]["status"]
+    assert status["default"] == {"observedGeneration": -1}
+    assert status["properties"]["observedGeneration"]["minimum"] == -1
+
+
 def test_conditions_are_merged_by_type(version: Schema) -> None:
     conditions = version["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]["conditions"]
     assert (conditions["x-kubernetes-list-type"], conditions["x-kubernetes-list-map-keys"]) == ("map", ["type"])

@@ -3,6 +3,8 @@
 `World` makes the inputs of one reconcile and returns its plan. `Cluster` goes through a whole life cycle: what a plan
 applies is observed by the next reconcile, Jobs end when the test says so, and the database changes as the real commands
 change it.
+
+Longer than 300 lines because the cluster is made of the inputs and plans of the world.
 """
 
 import copy
@@ -96,7 +98,9 @@ class World:
     images: Images = field(default_factory=lambda: Images(operator="op:1", embedder="emb:1"))
     now: datetime = START
     intervals: RequeueIntervals = field(default_factory=lambda: RequeueIntervals(settled=30.0))
-    permitted: Permitted = field(default_factory=lambda: Permitted(external_hosts=("e", ".ml.svc")))
+    permitted: Permitted = field(
+        default_factory=lambda: Permitted(image_prefixes=("emb:2",), external_hosts=("e", ".ml.svc"))
+    )
 
     def manifest(self, **spec: Any) -> Manifest:
         base = {
@@ -137,6 +141,12 @@ class World:
 
     def conclude(self, index: MemoryIndex, facts: DeletionFacts) -> Plan:
         return conclude(index, facts, self.images, self.now, self.intervals)
+
+    def decide_again(self, plan: Plan, seconds: float, index: MemoryIndex | None = None, **facts: Any) -> Plan:
+        """The plan for the same facts after a time, where the status of the first plan has been written."""
+        self.now += timedelta(seconds=seconds)
+        written = (index or self.index()).model_copy(update={"status": plan.status})
+        return self.decide(written, **facts)
 
     def settled(self, **spec: Any) -> tuple[MemoryIndex, Observed, Plan]:
         """A settled index, the facts about it, and its last plan."""
@@ -286,7 +296,7 @@ class Cluster:
     def _replicas(deployment: Manifest | None) -> DeploymentFacts | None:
         if deployment is None:
             return None
-        wanted = deployment["spec"]["replicas"]
+        wanted = deployment["spec"].get("replicas", 1)
         return DeploymentFacts(replicas=wanted, ready=wanted, current=True)
 
 

@@ -39,6 +39,7 @@ class Api:
     def __init__(self, index: dict[str, Any]) -> None:
         self.objects: dict[tuple[str, str, str], dict[str, Any]] = {("MemoryIndex", *KEY): index}
         self.writes: list[str] = []
+        self.created: list[dict[str, Any]] = []
         self.refusal: KubeError | None = None
         self.refused_kinds: set[str] = set()
         self.missing_kinds: set[str] = set()
@@ -68,11 +69,15 @@ class Api:
         self.objects[manifest["kind"], meta["namespace"], meta["name"]] = manifest
 
     async def create(self, manifest: dict[str, Any]) -> None:
-        await self.apply(manifest)
+        self._refuse(manifest["kind"])
+        meta = manifest["metadata"]
+        self.created.append(manifest)
+        self.objects.setdefault((manifest["kind"], meta["namespace"], meta["name"]), manifest)
 
     async def apply_status(self, namespace: str, name: str, status: dict[str, Any]) -> None:
         self.writes.append("status")
-        self.objects["MemoryIndex", namespace, name] = {**self.index, "status": status}
+        key = ("MemoryIndex", namespace, name)
+        self.objects[key] = {**self.objects[key], "status": status}
 
     async def set_finalizer(self, manifest: dict[str, Any], *, present: bool) -> None:
         self._refuse("MemoryIndex")

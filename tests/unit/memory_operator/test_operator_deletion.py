@@ -13,7 +13,7 @@ from memory_operator.reconcile.deletion import FOREGROUND, GONE_AFTER
 from memory_operator.reconcile.facts import ClusterFacts, DeletionFacts, PodFacts, Problem
 from memory_operator.reconcile.plan import Delete, Plan
 from memory_operator.resources.cnpg import DatabaseObject, own_labels
-from memory_operator.resources.events import left_behind
+from memory_operator.resources.events import cluster_elsewhere
 from tests.unit.memory_operator.conftest import Cluster, World
 
 HIBERNATED = ClusterFacts("dbaas", "pg", phase=object_facts.HEALTHY_PHASE, hibernated=True)
@@ -239,16 +239,14 @@ def test_an_object_that_was_undone_leaves_nothing_behind(world: World) -> None:
 
 
 def test_an_object_is_never_reconciling_and_stalled_while_it_is_deleted(world: World) -> None:
-    for facts, person in ((CLUSTER_GONE, True), ({"database": Problem(Reason.DATABASE_UNREACHABLE, "x.")}, False)):
-        plan = end(world, deleted(world, deletionPolicy="Delete"), **facts)
+    for reason, person in ((Reason.POOLER_REFUSED, True), (Reason.DATABASE_UNREACHABLE, False)):
+        plan = end(world, deleted(world, deletionPolicy="Delete"), database=Problem(reason, "x."))
         assert (condition(plan, "Stalled")["status"] == "True") is person
         assert (condition(plan, "Reconciling")["status"] == "True") is not person
 
 
-def test_the_event_about_what_stays_is_about_the_object_or_in_its_place_about_the_cluster(world: World) -> None:
-    first, second = left_behind(world.index(), "Columns stay.", world.now)
-    assert (first["metadata"]["namespace"], second["metadata"]["namespace"]) == ("team", "dbaas")
-    assert first["involvedObject"]["uid"] == "u-1"
-    assert (second["involvedObject"]["kind"], second["involvedObject"]["name"]) == ("Cluster", "pg")
-    assert first["message"] == second["message"] == "MemoryIndex team/mem is deleted. Columns stay."
-    assert len(left_behind(world.index(database={"cluster": {"namespace": "team"}}), "x", world.now)) == 1
+def test_the_event_about_what_stays_can_be_about_a_cluster_of_another_namespace(world: World) -> None:
+    """The object's own namespace may accept none any more."""
+    (cluster,) = cluster_elsewhere(world.index())
+    assert (cluster.kind, cluster.namespace, cluster.name) == ("Cluster", "dbaas", "pg")
+    assert cluster_elsewhere(world.index(database={"cluster": {"namespace": "team"}})) == ()

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memory_operator.api.reasons import Reason
-from memory_operator.clients.embedder import model_problem, parse_metrics
+from memory_operator.clients.embedder import model_problem, parse_metrics, served_model
 from memory_operator.reconcile.embedder import ReplicaBounds, desired_replicas, needed_replicas
-from memory_operator.reconcile.facts import EmbedderLoad, Recommendation
+from memory_operator.reconcile.facts import EmbedderLoad, Recommendation, ServedModel
 from tests.unit.memory_operator.conftest import World
 
 NOW = datetime(2026, 1, 1, 12, 0, tzinfo=UTC)
@@ -24,6 +24,8 @@ memory_embedder_inflight_tokens{lane="document"} 90
 memory_embedder_tokens_per_second 3000
 # TYPE memory_embedder_device_info gauge
 memory_embedder_device_info{device="cuda",description="Tesla T4",kernels="cuda"} 1
+# TYPE memory_embedder_model_info gauge
+memory_embedder_model_info{model="all-MiniLM-L6-v2",digest="sha256:aa",pooling="mean"} 1
 # TYPE memory_embedder_gpu_layers_offloaded gauge
 memory_embedder_gpu_layers_offloaded 25
 """
@@ -37,6 +39,16 @@ def test_an_embedders_metrics_contain_its_load_and_its_device() -> None:
         "cuda",
         25,
     )
+
+
+def test_an_embedders_metrics_say_which_file_it_serves() -> None:
+    assert parse_metrics("p", METRICS).model == ServedModel("Pod p", "sha256:aa", "mean")
+
+
+def test_an_external_embedders_model_list_says_which_file_it_serves(world: World) -> None:
+    index = world.index(embedder={"external": {"url": "http://e:8080"}})
+    listed = [{"id": "other"}, {"id": "all-MiniLM-L6-v2", "digest": "sha256:aa", "pooling": "mean"}]
+    assert served_model(index, listed) == ServedModel("The embedder at http://e:8080", "sha256:aa", "mean")
 
 
 def test_metrics_of_another_program_yield_no_load() -> None:
@@ -65,9 +77,9 @@ def want(
     *,
     current: int = 1,
     bulk: int = 0,
-    pending: bool = False,
+    wanted: bool = False,
 ) -> int:
-    return needed_replicas(queued, bounds, current=current, bulk_workers=bulk, pending=pending)
+    return needed_replicas(queued, bounds, current=current, bulk_workers=bulk, wanted=wanted)
 
 
 def ago(seconds: float, replicas: int) -> Recommendation:
@@ -90,8 +102,8 @@ def test_without_work_zero_pods_are_enough_where_that_is_allowed() -> None:
     assert want([], ZERO, current=0) == 0
 
 
-def test_pending_rows_need_a_pod_even_from_zero() -> None:
-    assert want([], ZERO, current=0, pending=True) == 1
+def test_work_that_waits_needs_a_pod_even_from_zero() -> None:
+    assert want([], ZERO, current=0, wanted=True) == 1
 
 
 def test_a_backfill_gets_a_pod_for_each_of_its_workers_up_to_the_maximum() -> None:

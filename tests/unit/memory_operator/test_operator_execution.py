@@ -109,7 +109,7 @@ async def test_a_database_object_that_may_not_be_deleted_is_named_in_an_event_an
     own_database_object(bench, world)
     delete(bench)
     await refuse(bench, KubeError("deleting Database dbaas/team-mem", 403, "forbidden", refused=True), "Database")
-    assert bench.api.writes == ["Event", "finalizer"]
+    assert bench.api.writes == ["finalizer"]
     (event,) = events(bench)
     assert "deleting Database dbaas/team-mem" in event["message"]
     assert bench.sample("memory_operator_left_behind_total") == 1
@@ -133,20 +133,22 @@ async def test_database_objects_that_may_not_be_read_keep_no_object(bench: Bench
 
     bench.api.list = forbidden  # type: ignore[method-assign]
     await bench.reconcile()
-    assert bench.api.writes == ["Event", "finalizer"]
+    assert bench.api.writes == ["finalizer"]
+    (event,) = events(bench)
+    assert "may not read Database objects in dbaas" in event["message"]
 
 
 async def test_in_a_namespace_that_is_being_deleted_the_event_is_about_the_cluster(bench: Bench) -> None:
     delete(bench, deletionPolicy="Delete")
     bench.api.terminating = True
-    apply = bench.api.apply
+    create = bench.api.create
 
     async def terminating(manifest: dict[str, Any]) -> None:
         if manifest["metadata"]["namespace"] == "team":
-            raise KubeError("applying Event", 403, "the namespace is being terminated", refused=True)
-        await apply(manifest)
+            raise KubeError("creating Event", 403, "the namespace is being terminated", refused=True)
+        await create(manifest)
 
-    bench.api.apply = terminating  # type: ignore[method-assign]
+    bench.api.create = terminating  # type: ignore[method-assign]
     await bench.reconcile()
     (event,) = events(bench)
     assert event["involvedObject"]["kind"] == "Cluster"

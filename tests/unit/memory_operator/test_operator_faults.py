@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from memory_operator.api.conditions import GRACE_PERIOD
 from memory_operator.api.reasons import Reason
 from memory_operator.clients import object_facts
 from memory_operator.reconcile.facts import (
@@ -28,6 +29,8 @@ OURS = {
     "app.kubernetes.io/managed-by": "memory-operator",
     "memory-index.dev/name": "mem", "memory-index.dev/namespace": "team",
 }  # fmt: skip
+GRACE_SECONDS = GRACE_PERIOD.total_seconds()
+SERVING = DeploymentFacts(replicas=1, ready=1, current=True)
 STARTING = DeploymentFacts(replicas=1, ready=0, current=True)
 
 
@@ -120,7 +123,7 @@ each_fault = pytest.mark.parametrize("fault", FAULTS, ids=[f"{fault.reason}-{i}"
 
 @each_fault
 def test_each_blocker_has_its_reason_and_remedy_and_stalls_only_for_a_person(world: World, fault: Fault) -> None:
-    plan = world.decide(**fault.facts)
+    plan = world.decide_again(world.decide(**fault.facts), GRACE_SECONDS, **fault.facts)
     found = condition(plan, fault.kind)
     assert (found["status"], found["reason"]) == ("False", fault.reason)
     assert fault.word in found["message"]
@@ -131,7 +134,8 @@ def test_each_blocker_has_its_reason_and_remedy_and_stalls_only_for_a_person(wor
 
 @each_fault
 def test_a_stalled_object_is_requeued_soon_since_secrets_are_not_watched(world: World, fault: Fault) -> None:
-    assert world.decide(**fault.facts).requeue_after == (10.0 if fault.person else 3.0)
+    plan = world.decide_again(world.decide(**fault.facts), GRACE_SECONDS, **fault.facts)
+    assert plan.requeue_after == (10.0 if fault.person else 3.0)
 
 
 VOYAGE = {"model": "voyage-3.5", "provider": "Voyage"}
@@ -272,7 +276,7 @@ def test_a_suspended_object_that_was_ready_stays_ready(world: World) -> None:
 
 def test_quarantined_rows_are_reported_although_the_object_is_ready(world: World) -> None:
     full = replace(MIGRATED, rows=RowCounts(total=10, embedded=9, quarantined=1), index=VALID_INDEX)
-    plan = world.decide(database=full, embedder=DeploymentFacts(1, 1, current=True))
+    plan = world.decide(database=full, embedder=SERVING, sync=SERVING)
     assert condition(plan, "Backfilled")["reason"] == "QuarantinedRows"
     assert "memory quarantine list" in condition(plan, "Backfilled")["message"]
     assert plan.status is not None

@@ -153,6 +153,8 @@ def test_an_operator_upgrade_migrates_a_ready_object(world: World, cluster: Clus
     cluster.migrate()
     cluster.change(rows=counts)
     cluster.reconcile()
+    assert cluster.condition("Backfilled")["reason"] == "RollingOut", "of the sync worker, to the new image"
+    cluster.reconcile()
     assert cluster.running() == []
     assert cluster.condition("Ready")["status"] == "True"
 

@@ -79,6 +79,23 @@ def test_a_cluster_is_healthy_only_in_its_healthy_phase_with_one_primary() -> No
     assert not object_facts.cluster_facts({"metadata": {"namespace": "dbaas", "name": "pg"}}).healthy
 
 
+@pytest.mark.parametrize(
+    ("replica", "expected"),
+    [
+        (None, False),
+        ({"enabled": True, "source": "origin"}, True),
+        ({"enabled": False, "source": "origin"}, False),
+        ({"primary": "pg", "source": "origin"}, False),
+        ({"primary": "origin", "source": "origin"}, True),
+        ({"primary": "here", "self": "here", "source": "origin"}, False),
+    ],
+)
+def test_a_replica_cluster_is_recognised_by_its_flag_or_its_topology(replica: Any, expected: bool) -> None:
+    item = cluster() | {"spec": {"replica": replica} if replica else {}}
+    assert object_facts.cluster_facts(item).replica is expected
+    assert object_facts.cluster_facts(item).answers is not expected
+
+
 def test_annotations_of_a_cluster_are_honoured() -> None:
     item = cluster()
     item["metadata"]["annotations"] = {"cnpg.io/hibernation": "on", "cnpg.io/reconciliationLoop": "disabled"}

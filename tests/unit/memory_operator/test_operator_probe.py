@@ -14,7 +14,7 @@ from memory_operator.api.spec import InvalidSpecError, parse
 from memory_operator.clients import http
 from memory_operator.clients.embedder import EmbedderProbe, parse_metrics, parse_models
 from memory_operator.clients.http import Answer, HttpClient, NoAnswerError
-from memory_operator.reconcile.facts import PodFacts
+from memory_operator.reconcile.facts import PodFacts, Problem
 from tests.unit.memory_operator.conftest import World
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
@@ -179,7 +179,7 @@ async def test_every_answer_of_an_external_embedder_has_its_reason(
 ) -> None:
     probe, urls = probing(world, answer)
     problem = await probe.external(world.index(**EXTERNAL), None)
-    assert (problem.reason if problem else None) is reason
+    assert (problem.reason if isinstance(problem, Problem) else None) is reason
     assert urls == ["http://e:8080/v1/models"]
 
 

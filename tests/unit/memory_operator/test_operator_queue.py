@@ -170,6 +170,18 @@ def test_a_changed_object_is_scheduled_and_our_own_status_writes_are_ignored(que
     assert due_keys(queue, clock) == [A]
 
 
+def test_a_new_value_of_the_annotation_means_now(queue: WorkQueue, clock: Clock) -> None:
+    router = EventRouter(queue)
+    router.index_event("ADDED", body())
+    due_keys(queue, clock)
+    for value in ("1", "2"):
+        router.index_event("MODIFIED", body(annotations={"memory-index.dev/reconcile-at": value}))
+        assert len(queue) == 1, "at once, before other events are waited for"
+        assert due_keys(queue, clock) == [A]
+    router.index_event("MODIFIED", body(annotations={"memory-index.dev/reconcile-at": "2", "other": "x"}))
+    assert due_keys(queue, clock) == [], "the same value again is no request"
+
+
 def test_an_event_of_a_child_schedules_its_index_only(queue: WorkQueue, clock: Clock) -> None:
     router = EventRouter(queue)
     router.index_event("ADDED", body("a"))

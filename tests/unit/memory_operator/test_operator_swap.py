@@ -7,6 +7,7 @@ import pytest
 
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import Manifest
+from memory_operator.reconcile.core import reconcile
 from memory_operator.reconcile.facts import JobState, Problem
 from memory_operator.reconcile.plan import Apply
 from memory_recall.status import RowCounts
@@ -127,6 +128,21 @@ def test_the_second_embedder_is_deleted_only_after_the_ordinary_one_serves_the_n
     assert ("Service", "mem-embedder-next") not in swap.children
     swap.reconcile()
     assert swap.condition("Ready")["status"] == "True"
+
+
+def test_a_new_default_image_does_not_hold_up_the_hand_over(swap: Cluster) -> None:
+    """The ordinary embedder must not be taken for rolled over while it keeps the pods of the former model."""
+    swap.reconcile()
+    swap.reconcile()
+    flip(swap)
+    images = swap.world.images.model_copy(update={"embedder": "emb:2"})
+    observed = replace(swap.observe(), rollout_admitted=False)
+    observed = replace(observed, embedder=replace(observed.embedder, image="emb:1"))
+    world = swap.world
+    plan = reconcile(swap.index, observed, images, world.now, world.intervals, permitted=world.permitted)
+    (embedder,) = [a.manifest for a in plan.actions if isinstance(a, Apply) and a.manifest["kind"] == "Deployment"]
+    assert embedder["metadata"]["name"] == "mem-embedder"
+    assert "bge-small-en-v1.5" in embedder["spec"]["template"]["spec"]["containers"][0]["command"]
 
 
 def _sync_model(cluster: Cluster) -> str:

@@ -1,0 +1,31 @@
+"""Kubernetes Events, as `kubectl describe` shows them.
+
+Events are a courtesy: one that cannot be created is logged, and the reconcile goes on.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+
+import structlog
+
+from memory_operator.clients.kube import Kube, KubeError
+from memory_operator.resources.events import Event, Subject, event_manifest
+
+_log = structlog.get_logger(__name__)
+
+
+class EventRecorder:
+    """Creates Events."""
+
+    def __init__(self, kube: Kube, clock: Callable[[], datetime]) -> None:
+        self._kube = kube
+        self._clock = clock
+
+    async def record(self, subject: Subject, event: Event) -> bool:
+        """Create the Event unless the same one exists; return whether it exists now, and never fail."""
+        try:
+            await self._kube.create(event_manifest(subject, event, self._clock()))
+        except KubeError as error:
+            _log.warning("event not created", namespace=subject.namespace, name=subject.name, detail=str(error))
+            return False
+        return True

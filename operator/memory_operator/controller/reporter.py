@@ -1,0 +1,89 @@
+"""Report on an object, in its status, in Events, in the metrics and in the log."""
+
+import traceback
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+
+import structlog
+
+from memory_operator.api.conditions import ConditionType, Verdict
+from memory_operator.api.reasons import Reason
+from memory_operator.api.spec import Manifest
+from memory_operator.clients.events import EventRecorder
+from memory_operator.clients.kube import Kube, KubeError
+from memory_operator.controller.events import of_transitions
+from memory_operator.controller.metrics import Metrics
+from memory_operator.reconcile.status import refuse
+from memory_operator.resources.events import Event, Subject, memory_index
+
+_log = structlog.get_logger(__name__)
+
+
+class Reporter:
+    """Writes what has been found out about objects; keeps no state of its own."""
+
+    def __init__(self, kube: Kube, metrics: Metrics, clock: Callable[[], datetime]) -> None:
+        self._kube = kube
+        self._events = EventRecorder(kube, clock)
+        self._metrics = metrics
+        self._clock = clock
+
+    async def report(self, manifest: Manifest, status: Manifest) -> None:
+        """Write the status where it differs from the written one, and the Events about what has changed."""
+        meta = manifest["metadata"]
+        self._metrics.report(meta["namespace"], meta["name"], status)
+        before = manifest.get("status") or {}
+        if status == before:
+            return
+        await self._kube.apply_status(meta["namespace"], meta["name"], status)
+        self._metrics.see(meta["namespace"], meta["name"], status)
+        await self.record(manifest, of_transitions(before, status))
+        ready = _ready(status)
+        if ready != _ready(before):
+            _log.info("ready", namespace=meta["namespace"], name=meta["name"], status=ready[0], reason=ready[1])
+
+    async def report_invalid(self, manifest: Manifest, error: Exception) -> None:
+        """Report that the specification cannot be read."""
+        await self.report(manifest, refuse(manifest, Verdict.no(Reason.INVALID_SPEC, str(error)), self._clock()))
+
+    async def report_failure(self, manifest: Manifest, error: Exception) -> None:
+        """Report that the object cannot be observed; where that fails too, only log and metrics tell."""
+        cause = str(error) if isinstance(error, KubeError) else f"{type(error).__name__}, see the operator's log"
+        verdict = Verdict.unknown(Reason.OBSERVATION_FAILED, f"The operator cannot tell the state: {cause}")
+        with suppress(KubeError):  # of the same API server that may be what fails
+            await self.report(manifest, refuse(manifest, verdict, self._clock()))
+
+    async def report_left_behind(self, manifest: Manifest, what: str, *elsewhere: Subject) -> None:
+        """Tell in a metric, the log and one Event what an end leaves undone, if anything.
+
+        The Event is about the object, or about the first one `elsewhere` whose namespace accepts it.
+        """
+        if not what:
+            return
+        namespace, name = manifest["metadata"]["namespace"], manifest["metadata"]["name"]
+        self._metrics.left_behind.inc()
+        _log.warning("left behind", what=what, namespace=namespace, name=name)
+        event = Event("Warning", "LeftBehind", f"MemoryIndex {namespace}/{name} is deleted. {what}")
+        for subject in (memory_index(manifest), *elsewhere):
+            if await self._events.record(subject, event):
+                break
+
+    async def record(self, manifest: Manifest, events: Iterable[Event]) -> None:
+        """Create Events about the object."""
+        for event in events:
+            await self._events.record(memory_index(manifest), event)
+
+
+def _ready(status: Manifest) -> tuple[str, str]:
+    conditions = status.get("conditions") or ()
+    return next(((c["status"], c.get("reason", "")) for c in conditions if c["type"] == ConditionType.READY), ("", ""))
+
+
+def log_fields(error: Exception) -> dict[str, str]:
+    """Return what may be logged of an error; another library's text may quote data, so only its place is logged."""
+    if isinstance(error, KubeError):
+        return {"error": type(error).__name__, "detail": str(error)}
+    frames = [f"{Path(frame.filename).name}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)[-6:]]
+    return {"error": type(error).__name__, "at": " > ".join(frames)}

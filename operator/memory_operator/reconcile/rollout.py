@@ -1,0 +1,84 @@
+"""Decide whether a Deployment of ours runs what is specified now, and whether a new default image waits for its turn.
+
+A roll-out that has only begun, and a pod of the latest template that cannot run, both keep the Deployment's condition
+from holding, even while an older pod serves: what was asked for is not there yet. A pod of an older template never
+speaks for the Deployment, because the roll-out may be what mends it.
+"""
+
+from memory_operator.api.conditions import Verdict
+from memory_operator.api.reasons import Reason
+from memory_operator.api.spec import Manifest, MemoryIndex
+from memory_operator.reconcile.facts import DeploymentFacts, Observed, PodFacts, Problem
+from memory_operator.reconcile.plan import failed_step
+from memory_operator.resources.common import ANNOTATION_FINGERPRINT, Images
+from memory_operator.resources.drift import drifted
+
+
+def rollout_obstacle(
+    name: str, deployment: DeploymentFacts, pods: tuple[PodFacts, ...], *, changes: bool, note: str = ""
+) -> Verdict | None:
+    """Return why no pod of the latest template serves, or None where the roll-out has ended and a pod is ready.
+
+    `changes` says that another template is applied now; `note` says what the roll-out means for callers.
+    """
+    rolling_out = Verdict.no(Reason.ROLLING_OUT, f"{name} is being rolled out.{note or _beside(deployment)}")
+    if changes:
+        return rolling_out
+    if deployment.current and deployment.ready > 0:
+        return None
+    problem = latest_problem(deployment, pods)
+    if problem:
+        return failed_step(Problem(problem.reason, f"{problem.message}{_beside(deployment)}", problem.remedy)).verdict
+    if deployment.failure:
+        return Verdict.no(Reason.POD_REJECTED, f"{name} cannot create pods: {deployment.failure}")
+    if deployment.deadline_exceeded:
+        message = f"{name} has not been rolled out within its deadline.{_beside(deployment)}"
+        return Verdict.no(Reason.PROGRESS_DEADLINE_EXCEEDED, message)
+    return Verdict.no(Reason.STARTING, f"{name} has no ready pod yet.{note}") if deployment.current else rolling_out
+
+
+def latest_problem(deployment: DeploymentFacts, pods: tuple[PodFacts, ...]) -> Problem | None:
+    """Return what keeps a pod of the latest template from running; those pods are the newest ones."""
+    living = [pod for pod in pods if not (pod.ended or pod.deleting)]
+    if not deployment.current:
+        newest = sorted(living, key=lambda pod: pod.created_at.timestamp() if pod.created_at else 0.0, reverse=True)
+        living = newest[: deployment.updated]
+    return next((pod.problem for pod in living if pod.problem), None)
+
+
+def template_drifted(desired: Manifest, live: Manifest) -> bool:
+    """Return whether more than the number of replicas differs from the desired Deployment."""
+    spec = {name: value for name, value in desired["spec"].items() if name != "replicas"}
+    return drifted({**desired, "spec": spec}, live)
+
+
+def with_live_template(desired: Manifest, live: Manifest) -> Manifest:
+    """Return the desired Deployment with the pod template of the live one, so that applying it replaces no pod."""
+    annotations = {**desired["metadata"]["annotations"]}
+    annotations[ANNOTATION_FINGERPRINT] = (live["metadata"].get("annotations") or {}).get(ANNOTATION_FINGERPRINT, "")
+    return {
+        **desired,
+        "metadata": {**desired["metadata"], "annotations": annotations},
+        "spec": {**desired["spec"], "template": live["spec"]["template"]},
+    }
+
+
+def update_waits(index: MemoryIndex, observed: Observed, images: Images, live: Manifest) -> bool:
+    """Return whether the embedder keeps its pod template, because another one's roll-out of the new image goes first.
+
+    A specification that has just been edited is rolled out at once, and so is a model that has just become active.
+    """
+    edited = index.status.get("observedGeneration") != index.generation
+    (container, *_) = live["spec"]["template"]["spec"]["containers"]
+    serves_it = index.spec.embedding.model in container.get("command", ())
+    return not observed.rollout_admitted and not edited and serves_it and has_older_image(index, observed, images)
+
+
+def has_older_image(index: MemoryIndex, observed: Observed, images: Images) -> bool:
+    """Return whether the embedder runs the default image, and one of another version."""
+    live = observed.embedder
+    return bool(live and live.image and not index.spec.embedder.image and live.image != images.embedder)
+
+
+def _beside(deployment: DeploymentFacts) -> str:
+    return "" if deployment.ready == 0 else " An older pod serves meanwhile."

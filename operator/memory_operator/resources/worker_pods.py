@@ -1,0 +1,87 @@
+"""The pods of workers, which run the `memory` command.
+
+The connection URI and the embedder's key are mounted as files, never put into the environment: what was rotated is then
+used at the next connect or request, and `kubectl describe` shows nothing.
+"""
+
+from memory_operator.api.spec import Manifest, MemoryIndex
+from memory_operator.resources.common import Images, container_security, env, labels, pod_security
+from memory_operator.resources.embedder import embedder_url
+from memory_recall.postgres.identity_sql import DatabaseIdentity
+
+DSN_DIRECTORY = "/var/run/memory-index"
+KEY_DIRECTORY = "/var/run/memory-index-embedder"
+
+
+def pod_template(
+    index: MemoryIndex, images: Images, component: str, command: list[str], *, restart: str, resources: Manifest
+) -> Manifest:
+    """Return the pod template of a worker that runs one command."""
+    files = _secret_files(index)
+    return {
+        "metadata": {"labels": labels(index, component)},
+        "spec": {
+            "restartPolicy": restart,
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "securityContext": pod_security(),
+            "terminationGracePeriodSeconds": 30,
+            "containers": [
+                {
+                    "name": "memory",
+                    "image": images.operator,
+                    "imagePullPolicy": images.pull_policy,
+                    "command": command,
+                    "env": settings(index, 0),
+                    "resources": resources,
+                    "securityContext": container_security(),
+                    "volumeMounts": [
+                        *({"name": name, "mountPath": path, "readOnly": True} for name, (path, _) in files.items()),
+                        {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - a private emptyDir, the only writable path
+                    ],
+                }
+            ],
+            "volumes": [
+                *({"name": name, "secret": secret} for name, (_, secret) in files.items()),
+                {"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}},
+            ],
+        },
+    }
+
+
+def _secret_files(index: MemoryIndex) -> dict[str, tuple[str, Manifest]]:
+    """Return the mount path and the source of each volume that holds one key of a Secret as a file."""
+    key = index.embedder_key
+    dsn = _secret_file(index.secret_name, index.spec.database.credentials.key, "dsn")
+    return {
+        "dsn": (DSN_DIRECTORY, dsn),
+        **({"key": (KEY_DIRECTORY, _secret_file(key.secret_name, key.key, "key"))} if key else {}),
+    }
+
+
+def _secret_file(secret: str, key: str, path: str) -> Manifest:
+    return {"secretName": secret, "defaultMode": 0o440, "items": [{"key": key, "path": path}]}
+
+
+def settings(index: MemoryIndex, metrics_port: int) -> list[Manifest]:
+    """Return the environment of a worker; with port 0 it serves no metrics."""
+    spec = index.spec
+    values = {
+        "MEMORY_DATABASE_URL_FILE": f"{DSN_DIRECTORY}/dsn",
+        "MEMORY_DATABASE_IDENTITY": str(DatabaseIdentity(index.system_identifier, spec.database.name)),
+        "MEMORY_TABLE": spec.database.table,
+        "MEMORY_MODEL": spec.embedding.model,
+        "MEMORY_DIMENSIONS": str(spec.embedding.dimensions),
+        "MEMORY_EMBEDDER_URL": "" if index.hosted else embedder_url(index),
+        "MEMORY_EMBEDDER_API_KEY_FILE": f"{KEY_DIRECTORY}/key" if index.embedder_key else "",
+        "MEMORY_PROVIDER": spec.embedding.provider.lower() if index.hosted else "",
+        "MEMORY_QUERY_EGRESS": spec.embedding.query_egress.lower() if index.hosted else "",
+        "MEMORY_INDEX_M": str(spec.index.m),
+        "MEMORY_INDEX_EF_CONSTRUCTION": str(spec.index.ef_construction),
+        "MEMORY_LOG_FORMAT": "json",
+        "MEMORY_METRICS_PORT": str(metrics_port) if metrics_port else "",
+        "MEMORY_BACKFILL_PARTITIONS": str(spec.backfill.parallelism),
+        "MEMORY_BACKFILL_MAX_ATTEMPTS": str(spec.backfill.max_attempts),
+        "MEMORY_BACKFILL_BATCH_SIZE": str(spec.backfill.batch_size or ""),
+    }
+    return env(values)
