@@ -55,13 +55,15 @@ def reconcile(
     database = plan_database(index, observed)
     if not database.verdict.holds:
         observed = replace(observed, database=None)  # the facts may be those of another database than the specified one
-    replicas, recommendation = plan_replicas(index, observed, now)
-    steps = _steps(index, observed, images, now, database=database, replicas=replicas)
     blocked = blocking_verdict(index, observed.database_facts)
     paused = Verdict.no(Reason.SUSPENDED, "The object is suspended.") if index.spec.suspend else blocked
+    replicas, recommendation = plan_replicas(index, observed, now)
+    if paused and observed.embedder:
+        replicas = observed.embedder.replicas
+    steps = _steps(index, observed, images, now, database=database, replicas=replicas)
     actions: tuple[Action, ...] = () if paused else tuple(action for step in steps.values() for action in step.actions)
     verdicts = {kind: _paused(step, paused) if paused else step.verdict for kind, step in steps.items()}
-    totals = summary(index, verdicts, blocked, now)
+    totals = summary(verdicts, blocked, suspended=index.spec.suspend, written=index.status, now=now)
     status = with_conditions(index, {**totals, **verdicts}, status_sections(index, observed, replicas=replicas), now)
     return Plan(
         (*_add_finalizer(index), *actions), status, _requeue_after(totals, intervals),

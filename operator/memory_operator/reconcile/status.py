@@ -54,14 +54,20 @@ def refuse(manifest: Manifest, verdict: Verdict, now: datetime, decided: Manifes
 
 
 def summary(
-    index: MemoryIndex, verdicts: Mapping[ConditionType, Verdict], blocked: Verdict | None, now: datetime
+    verdicts: Mapping[ConditionType, Verdict],
+    blocked: Verdict | None,
+    *,
+    suspended: bool,
+    written: Manifest,
+    now: datetime,
 ) -> dict[ConditionType, Verdict]:
     """Return Ready, Reconciling and Stalled, decided by the first verdict that does not hold.
 
-    What stalls comes first, and an embedder without pods last, since it is at rest.
+    What stalls comes first, and an embedder without pods last, since it is at rest. The `written` status tells since
+    when a condition has not held.
     """
     failing = {kind: verdict for kind, verdict in verdicts.items() if not verdict.holds}
-    if index.spec.suspend:
+    if suspended:
         return _suspended_summary(blocked or next(iter(failing.values()), None))
     if not failing and not blocked:
         return {
@@ -69,8 +75,8 @@ def summary(
             ConditionType.RECONCILING: Verdict.no(Reason.SETTLED, "Nothing is left to do."),
             ConditionType.STALLED: NOT_STALLED,
         }
-    written = index.status.get("conditions") or ()
-    stalling = blocked or next((v for kind, v in failing.items() if overdue(kind, v, written, now)), None)
+    previous = written.get("conditions") or ()
+    stalling = blocked or next((v for kind, v in failing.items() if overdue(kind, v, previous, now)), None)
     first = stalling or min(failing.values(), key=lambda verdict: verdict.reason is Reason.SCALED_TO_ZERO)
     reconciling = Verdict.yes(Reason.PROGRESSING, first.text)
     if stalling:

@@ -284,6 +284,8 @@ SWAPS_AND_SPECIFICATIONS = (
               edit={"embedding": {"dimensions": 1024}}),
     Situation("the concept graph", "False", "InvalidSpec", FAILED, edit={"graph": {"enabled": True}}),
     Situation("suspended when all was done", "True", "Suspended", CURRENT, edit={"suspend": True}),
+    Situation("suspended before the pods went to zero", "True", "Suspended", CURRENT, {"embedder": SERVING}, ZERO,
+              {"suspend": True}),
     Situation("suspended in the middle", "False", "Suspended", IN_PROGRESS, {"database": FULL_QUEUE},
               edit={"suspend": True}, **NOTHING),
     Situation("suspended while the embedder is down", "False", "Suspended", IN_PROGRESS, {"embedder": LOADING},
