@@ -12,7 +12,7 @@ from typing import Any
 
 from devcluster.demo import follow, objects
 from devcluster.install import install_operator
-from devcluster.postgres import Postgres, create_postgres
+from devcluster.postgres import Postgres, create_postgres, database_object
 from tests.e2e.conftest import Platform
 from tests.e2e.tenants import INDEX, SECRET, Tenant, manifest
 from tests.e2e.texts import rows
@@ -128,10 +128,9 @@ class Endings:
         tenant = self._tenants[case]
         wanted = manifest(tenant, {"deletionPolicy": case.policy, "embedder__resources": resources})
         if case.situation == "foreign-finalizer":
-            wanted["metadata"]["finalizers"] = [
-                FINALIZER
-            ]  # kubectl then owns it, as the tool that restores a backup does
-        tenant.cluster.apply(wanted)
+            # kubectl then owns it, as the tool that restores a backup does
+            wanted["metadata"]["finalizers"] = [FINALIZER]
+        tenant.cluster.apply(_own_database_object(tenant), wanted)
 
     def _await(self, states: Mapping[Case, State]) -> None:
         """Wait until each object is in its state; one request reads all of them."""
@@ -206,6 +205,17 @@ class Endings:
 
     def _described(self, case: Case) -> str:
         return self._tenants[case].kubectl("get", "memoryindex", INDEX, "--ignore-not-found", "-o", "yaml")
+
+
+def _own_database_object(tenant: Tenant) -> dict[str, Any]:
+    """Return the Database object that a former release made, with whatever owner the database had."""
+    made = database_object(tenant.postgres, tenant.database)
+    made["metadata"]["labels"] = {
+        "app.kubernetes.io/managed-by": "memory-operator",
+        "memory-index.dev/name": INDEX,
+        "memory-index.dev/namespace": tenant.name,
+    }
+    return made
 
 
 def _fill(tenant: Tenant) -> None:

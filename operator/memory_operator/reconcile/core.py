@@ -69,15 +69,17 @@ def reconcile(
         index = identified(index, observed.database_facts)
     else:
         observed = replace(observed, database=None)  # the facts may be those of another database than the specified one
-    replicas, recommendation = plan_replicas(index, observed, now)
-    steps = _steps(index, observed, images, now, database=database, replicas=replicas)
     refused = refusal(index, observed, images, permitted, database=database.verdict)
     blocked = refused or blocking_verdict(index, observed.database_facts)
     paused = Verdict.no(Reason.SUSPENDED, "The object is suspended.") if index.spec.suspend else blocked
+    replicas, recommendation = plan_replicas(index, observed, now)
+    if paused and observed.embedder:
+        replicas = observed.embedder.replicas
+    steps = _steps(index, observed, images, now, database=database, replicas=replicas)
     if paused:
         steps = {kind: _paused(step, paused) for kind, step in steps.items()}
     verdicts = {kind: step.verdict for kind, step in steps.items()}
-    totals = summary(index, verdicts, blocked, now)
+    totals = summary(verdicts, blocked, suspended=index.spec.suspend, written=index.status, now=now)
     status = with_conditions(index, {**totals, **verdicts}, status_sections(index, observed, replicas=replicas), now)
     plan = Plan(
         status, _requeue_after(totals, intervals, observed.query_seconds), steps,
@@ -94,7 +96,7 @@ def conclude(
     steps = {ConditionType.READY: ending.step}
     if ending.last:
         return Plan(None, intervals.settled, steps, finalizer=False, left_behind=ending.left_behind)
-    totals = summary(index, {ConditionType.READY: ending.step.verdict}, None, now)
+    totals = summary({ConditionType.READY: ending.step.verdict}, None, suspended=False, written=index.status, now=now)
     status = with_conditions(index, totals, index.status, now)
     seconds = facts.observed.query_seconds if facts.observed else 0.0
     return Plan(status, _requeue_after(totals, intervals, seconds), steps)

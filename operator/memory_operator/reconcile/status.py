@@ -54,19 +54,25 @@ def with_refusals(index: MemoryIndex, plan: Plan, refusals: Mapping[ConditionTyp
     """Return the plan's status where the API server refused writes: each refusal is its step's verdict."""
     verdicts = {kind: step.verdict for kind, step in plan.steps.items()}
     verdicts |= refusals
-    totals = summary(index, verdicts, None, now)
+    totals = summary(verdicts, None, suspended=False, written=index.status, now=now)
     return with_conditions(index, {**totals, **verdicts}, plan.status or index.status, now)
 
 
 def summary(
-    index: MemoryIndex, verdicts: Mapping[ConditionType, Verdict], blocked: Verdict | None, now: datetime
+    verdicts: Mapping[ConditionType, Verdict],
+    blocked: Verdict | None,
+    *,
+    suspended: bool,
+    written: Manifest,
+    now: datetime,
 ) -> dict[ConditionType, Verdict]:
     """Return Ready, Reconciling and Stalled, decided by the first verdict that does not hold.
 
-    What stalls comes first, and an embedder without pods last, since it is at rest.
+    What stalls comes first, and an embedder without pods last, since it is at rest. The `written` status tells since
+    when a condition has not held.
     """
     failing = {kind: verdict for kind, verdict in verdicts.items() if not verdict.holds}
-    if index.spec.suspend and index.deleted_at is None:
+    if suspended:
         return _suspended_summary(blocked or next(iter(failing.values()), None))
     if not failing and not blocked:
         return {
@@ -74,8 +80,8 @@ def summary(
             ConditionType.RECONCILING: Verdict.no(Reason.SETTLED, "Nothing is left to do."),
             ConditionType.STALLED: NOT_STALLED,
         }
-    written = index.status.get("conditions") or ()
-    stalling = blocked or next((v for kind, v in failing.items() if overdue(kind, v, written, now)), None)
+    previous = written.get("conditions") or ()
+    stalling = blocked or next((v for kind, v in failing.items() if overdue(kind, v, previous, now)), None)
     first = stalling or min(failing.values(), key=lambda verdict: verdict.reason is Reason.SCALED_TO_ZERO)
     reconciling = Verdict.yes(Reason.PROGRESSING, first.text)
     if stalling:

@@ -86,6 +86,13 @@ def test_dashboard_and_alerts_cover_every_process() -> None:
     assert all(f"memory_{process}_" in text for process in ("embedder", "operator", "worker"))
 
 
+def test_an_object_that_is_unknown_or_has_no_status_alerts_as_one_that_is_not_ready_does() -> None:
+    """The series of Ready is 1 for True, 0 for False and -1 for Unknown, and is absent without a status."""
+    queries = dict(alert_queries())
+    assert queries["MemoryIndexNotReady"] == 'memory_operator_object_condition{type="Ready"} != 1'
+    assert queries["MemoryIndexWithoutStatus"] == "memory_operator_object_reported == 0"
+
+
 def test_panels_do_not_overlap_and_have_descriptions() -> None:
     dashboard = json.loads((CHART / "files" / "dashboard.json").read_text())
     taken: set[tuple[int, int]] = set()

@@ -1,4 +1,7 @@
-"""The table of named situations of a MemoryIndex: what is so, and what its status must make of it."""
+"""The table of named situations of a MemoryIndex: what is so, and what its status must make of it.
+
+Longer than 300 lines because it is one table.
+"""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -14,8 +17,19 @@ from memory_operator.reconcile.facts import (
     Problem,
     ServedModel,
 )
+from memory_recall.postgres.identity_sql import DatabaseIdentity
 from memory_recall.status import NO_INDEX, RowCounts
-from tests.unit.memory_operator.conftest import EMPTY, FULL, MODEL, NEXT_MODEL, START, VALID_INDEX, swap_record
+from tests.unit.memory_operator.conftest import (
+    CLAIM,
+    EMPTY,
+    FULL,
+    IDENTITY,
+    MODEL,
+    NEXT_MODEL,
+    START,
+    VALID_INDEX,
+    swap_record,
+)
 from tests.unit.memory_operator.kstatus import Kstatus
 from tests.unit.memory_operator.situations import (
     Situation,
@@ -101,6 +115,16 @@ DATABASE = (
               problem("database", Reason.AUTHENTICATION_FAILED), **NOTHING),
     Situation("a wrong password", "False", "AuthenticationFailed", FAILED,
               problem("database", Reason.AUTHENTICATION_FAILED), lasts=LATE, **NOTHING),
+    Situation("a Cluster that does not consent", "False", "ConsentMissing", FAILED,
+              problem("cluster", Reason.CONSENT_MISSING)),
+    Situation("a Secret that does not consent", "False", "ConsentMissing", FAILED,
+              problem("credentials", Reason.CONSENT_MISSING)),
+    Situation("another Postgres server", "False", "DatabaseIdentityMismatch", FAILED,
+              db(identity=DatabaseIdentity("7400000000000000002", "app")), **NOTHING),
+    Situation("another object's table", "False", "TableTaken", FAILED,
+              db(identity=IDENTITY, claim=replace(CLAIM, name="other", uid="u-0"))),
+    Situation("an image that is not permitted", "False", "NotPermitted", FAILED,
+              edit={"embedder": {"image": "unknown.example/embedder:1"}}),
     Situation("a transaction pooler", "False", "PoolerRefused", FAILED, problem("database", Reason.POOLER_REFUSED),
               **NOTHING),
     Situation("a plain Postgres", "True", "Ready", CURRENT, {"cluster": None},
@@ -285,6 +309,8 @@ SWAPS_AND_SPECIFICATIONS = (
               edit={"embedding": {"dimensions": 1024}}),
     Situation("the concept graph", "False", "InvalidSpec", FAILED, edit={"graph": {"enabled": True}}),
     Situation("suspended when all was done", "True", "Suspended", CURRENT, edit={"suspend": True}),
+    Situation("suspended before the pods went to zero", "True", "Suspended", CURRENT, {"embedder": SERVING}, ZERO,
+              {"suspend": True}),
     Situation("suspended in the middle", "False", "Suspended", IN_PROGRESS, {"database": FULL_QUEUE},
               edit={"suspend": True}, **NOTHING),
     Situation("suspended while the embedder is down", "False", "Suspended", IN_PROGRESS, {"embedder": LOADING},
