@@ -31,7 +31,7 @@ from memory_operator.reconcile.jobs import active_job
 from memory_operator.reconcile.plan import Action, Apply, Delete, Plan
 from memory_operator.reconcile.status import with_refusals
 from memory_operator.resources.common import Images
-from memory_operator.resources.events import cluster_elsewhere
+from memory_operator.resources.events import Subject, cluster_elsewhere
 
 _log = structlog.get_logger(__name__)
 
@@ -135,13 +135,11 @@ class Controller:
         if plan.status is not None:
             status = with_refusals(index, plan, refusals, self._clock()) if refusals else plan.status
             await self._reporter.report(manifest, status)
-        else:
-            what = " ".join((*plan.left_behind, *(refusal.message for refusal in refusals.values())))
-            await self._reporter.report_left_behind(manifest, what, *cluster_elsewhere(index))
         if failure:
             raise failure
         if plan.finalizer is False:
-            await self._kube.set_finalizer(manifest, present=False)
+            refused = () if plan.status is not None else tuple(refusal.message for refusal in refusals.values())
+            await self._release(manifest, " ".join((*plan.left_behind, *refused)), *cluster_elsewhere(index))
         return self._intervals.stalled if refusals else plan.requeue_after
 
     async def _refuse(self, manifest: Manifest, error: InvalidSpecError) -> float:
@@ -149,10 +147,16 @@ class Controller:
         if "deletionTimestamp" not in manifest["metadata"]:
             await self._reporter.report_invalid(manifest, error)
         elif FINALIZER in manifest["metadata"].get("finalizers") or ():
-            what = f"What cannot be known from a specification with {error}."
-            await self._reporter.report_left_behind(manifest, what)
-            await self._kube.set_finalizer(manifest, present=False)
+            await self._release(manifest, f"What cannot be known from a specification with {error}.")
         return self._intervals.settled
+
+    async def _release(self, manifest: Manifest, left_behind: str, *elsewhere: Subject) -> None:
+        """Take our finalizer off, once the log and an Event say what stays, if anything."""
+        if left_behind:
+            await self._reporter.report_left_behind(manifest, left_behind, *elsewhere)
+        await self._kube.set_finalizer(manifest, present=False)
+        if left_behind:
+            self._metrics.left_behind.inc()
 
     async def _decide(self, index: MemoryIndex, manifest: Manifest, history: ObjectHistory) -> Plan:
         if index.deleted_at is not None:

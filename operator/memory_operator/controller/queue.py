@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 Key = tuple[str, str]
 
-NAMESPACE_LIMIT = 3  # fewer than there are workers
+NAMESPACE_LIMIT = 6  # fewer than there are workers, and than databases that are observed at the same time
 
 
 @dataclass

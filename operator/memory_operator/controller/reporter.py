@@ -56,14 +56,11 @@ class Reporter:
             await self.report(manifest, refuse(manifest, verdict, self._clock()))
 
     async def report_left_behind(self, manifest: Manifest, what: str, *elsewhere: Subject) -> None:
-        """Tell in a metric, the log and one Event what an end leaves undone, if anything.
+        """Tell in the log and one Event what an end leaves undone.
 
         The Event is about the object, or about the first one `elsewhere` whose namespace accepts it.
         """
-        if not what:
-            return
         namespace, name = manifest["metadata"]["namespace"], manifest["metadata"]["name"]
-        self._metrics.left_behind.inc()
         _log.warning("left behind", what=what, namespace=namespace, name=name)
         event = Event("Warning", "LeftBehind", f"MemoryIndex {namespace}/{name} is deleted. {what}")
         for subject in (memory_index(manifest), *elsewhere):
