@@ -5,7 +5,7 @@ claimed about the data. Facts from before a failure stay in the record, so that 
 run came.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 import orjson
@@ -124,7 +124,7 @@ def ask_both(environment: DemoEnvironment, question: LabelledQuery) -> Compariso
 
 def ask(environment: DemoEnvironment, question: LabelledQuery, mode: str) -> tuple[Answer, ...]:
     """Recall the best memories for a question in one mode."""
-    scope: Sequence[str] = ("--user", question.query.user) if question.query.user else ()
+    scope = ("--user", question.query.user) if question.query.user else ("--everyone",)
     limit = ("--limit", str(questions.DEPTH))
     answer = memory(environment, "recall", question.query.text, "--mode", mode, *limit, *scope)
     return tuple(Answer(int(row["id"]), str(row["content"])) for row in answer["memories"])

@@ -21,7 +21,7 @@ from memory_recall.integrations.sqlite import SqliteRecall
 from memory_recall.search.fusion import Fusion
 from memory_recall.search.hybrid_recall import HybridRecall
 from memory_recall.search.query import EmbeddedQuery, Lexical, Mode, RecallQuery
-from memory_recall.search.sql.filters import Filters
+from memory_recall.search.sql.visibility import EVERYONE, Everyone
 
 _TIME_BUDGET = 60.0  # seconds; what is measured here is quality
 _GIN, _HNSW = "idx_memories_search", "idx_memories_embedding"
@@ -147,20 +147,18 @@ class PostgresRetriever:
 
     def retrieve(self, query: str, k: int) -> list[int]:
         """Return at most `k` ids, best first."""
-        return self._search(query, k, None)
+        return self._search(query, k, EVERYONE)
 
     def retrieve_in(self, query: str, k: int, scope: str) -> list[int]:
         """Return at most `k` ids of one user's memories, best first."""
         return self._search(query, k, scope)
 
-    def _search(self, query: str, k: int, scope: str | None) -> list[int]:
+    def _search(self, query: str, k: int, user_id: str | Everyone) -> list[int]:
         if self._recall is None:
             raise RuntimeError("build_index was not called")
         vector = self._vectors.get(query)
         result = self._database.wait(
-            self._recall.recall(
-                RecallQuery(query, filters=Filters(user_id=scope), limit=k, mode=self._variant.mode, vector=vector)
-            )
+            self._recall.recall(RecallQuery(query, user_id=user_id, limit=k, mode=self._variant.mode, vector=vector))
         )
         if result.reason is not None:
             raise RuntimeError(
@@ -209,11 +207,11 @@ class SqliteModeRetriever(_FtsIndex):
 
     def retrieve(self, query: str, k: int) -> list[int]:
         """Return at most `k` ids, best first."""
-        return SqliteRecall(self._connection).recall(RecallQuery(query, limit=k)).ids
+        return SqliteRecall(self._connection).recall(RecallQuery(query, user_id=EVERYONE, limit=k)).ids
 
     def retrieve_in(self, query: str, k: int, scope: str) -> list[int]:
         """Return at most `k` ids of one user's memories, best first."""
-        return SqliteRecall(self._connection).recall(RecallQuery(query, filters=Filters(user_id=scope), limit=k)).ids
+        return SqliteRecall(self._connection).recall(RecallQuery(query, user_id=scope, limit=k)).ids
 
 
 class SqliteOrRetriever(_FtsIndex):

@@ -27,6 +27,7 @@ from memory_recall.errors import EmbedderUnavailable
 from memory_recall.postgres.connection import DsnText, create_pool
 from memory_recall.search.hybrid_recall import HybridRecall
 from memory_recall.search.query import EmbeddedQuery, RecallQuery
+from memory_recall.search.sql.visibility import EVERYONE
 
 _DATABASE = "swap"
 _WARM_SECONDS = 5.0
@@ -211,7 +212,7 @@ async def _detects_wrong_model(bench: SwapBench) -> bool:
     recall = HybridRecall(pool)
     text = bench.texts[0]
     vector = EmbeddedQuery(MODELS["first"].vector(text).tolist(), None)
-    result = await recall.recall(RecallQuery(text, mode="dense", vector=vector))
+    result = await recall.recall(RecallQuery(text, user_id=EVERYONE, mode="dense", vector=vector))
     await recall.close()
     await pool.close()
     scores = [memory.evidence.dense_score for memory in result.memories]

@@ -13,6 +13,7 @@ import json
 import os
 import sys
 import threading
+from functools import partial
 from typing import Any
 
 _PAUSE_SECONDS = 0.1  # between two recalls, so that the loop leaves the processors to what it watches
@@ -30,10 +31,12 @@ def library(which: str) -> dict[str, Any]:
     """Return what the loop uses of the library, by name."""
     if which == "former":
         former = {name: getattr(importlib.import_module(module), name) for name, module in _FORMER.items()}
-        return {**former, "budgets": {"embedding_budget": _EMBEDDING_BUDGET}}
+        return {**former, "query": str, "budgets": {"embedding_budget": _EMBEDDING_BUDGET}}
     from memory_recall.embedding.client import EmbedderClient
     from memory_recall.postgres.connection import create_pool
     from memory_recall.search.hybrid_recall import HybridRecall
+    from memory_recall.search.query import RecallQuery
+    from memory_recall.search.sql.visibility import EVERYONE
     from memory_recall.settings import Settings
 
     return {
@@ -41,14 +44,15 @@ def library(which: str) -> dict[str, Any]:
         "EmbedderClient": EmbedderClient,
         "create_pool": create_pool,
         "Settings": Settings,
+        "query": partial(RecallQuery, user_id=EVERYONE),
         "budgets": {"embedding_budget": _EMBEDDING_BUDGET, "time_budget": 2 * _EMBEDDING_BUDGET},
     }
 
 
-async def answer(recall: Any, question: str, client: str) -> dict[str, Any]:  # noqa: ANN401  (either library's)
+async def answer(recall: Any, query: Any, client: str) -> dict[str, Any]:  # noqa: ANN401  (either library's)
     """Recall once and return what became of it."""
     try:
-        result = await recall.recall(question)
+        result = await recall.recall(query)
     except Exception as error:  # noqa: BLE001  (whatever it is, it counts as an error)
         return {"client": client, "error": f"{type(error).__name__}: {error}", "reason": None, "found": 0}
     return {"client": client, "error": None, "reason": result.reason, "found": len(result.memories)}
@@ -78,7 +82,7 @@ async def main(which: str) -> None:
         fresh = client()
         for question in itertools.islice(questions, _ANSWERS_PER_CLIENT):
             for name, recall in (("lasting", lasting), ("fresh", fresh)):
-                print(json.dumps(await answer(recall, question, name)), flush=True)
+                print(json.dumps(await answer(recall, used["query"](question), name)), flush=True)
                 await asyncio.sleep(_PAUSE_SECONDS)
         await fresh.close()
     await lasting.close()

@@ -11,6 +11,7 @@ from pydantic import AwareDatetime, BeforeValidator, Field
 from memory_recall.errors import InvalidInput
 from memory_recall.search.fusion import Fusion, SortBy
 from memory_recall.search.sql.filters import NO_FILTERS, Filters
+from memory_recall.search.sql.visibility import Everyone, Owner
 from memory_recall.search.validation import check_fields
 
 Mode = Literal["hybrid", "lexical", "dense"]
@@ -39,18 +40,20 @@ class EmbeddedQuery:
 class RecallQuery:
     """What is asked of a recall.
 
-    `text` is the query; NUL, lone surrogates and what exceeds 50,000 characters are taken out. `limit` (1 to 500) and
-    `offset` (0 or more) count memories. A `sensitive` query is never sent to a hosted embedder; where there is no other
-    it is answered by the lexical leg. `now` is when the query is asked, for the times that it names, by default the
-    present. `vector` is the query's embedding where the caller has it already, `fusion` replaces that of the
-    `HybridRecall`, and `explain` also measures the legs.
+    `text` is the query; NUL, lone surrogates and what exceeds 50,000 characters are taken out. `user_id` is the user
+    whose memories are searched; `EVERYONE`, or `Everyone(reader=...)` where a user asks, searches everybody's. `limit`
+    (1 to 500) and `offset` (0 or more) count memories. A `sensitive` query is never sent to a hosted embedder; where
+    there is no other it is answered by the lexical leg. `now` is when the query is asked, for the times that it names,
+    by default the present. `vector` is the query's embedding where the caller has it already, `fusion` replaces that of
+    the `HybridRecall`, and `explain` also measures the legs.
 
     Raises:
-        InvalidInput: a field is of the wrong type or out of range, or a time has no time zone.
+        InvalidInput: a field is of the wrong type or out of range, a time has no time zone, or the user is nobody.
     """
 
     text: Annotated[str, BeforeValidator(_cleaned)]
     _: KW_ONLY
+    user_id: Owner
     filters: Filters = NO_FILTERS
     limit: Annotated[int, Field(ge=1, le=MAX_LIMIT)] = 10
     offset: Annotated[int, Field(ge=0)] = 0
@@ -69,6 +72,25 @@ class RecallQuery:
     def ranked(self) -> bool:
         """Whether scores order the answer, rather than dates or, where there is no text, importance."""
         return bool(self.text) and self.sort_by is not SortBy.RECENCY
+
+    @property
+    def selective(self) -> bool:
+        """Whether only a part of the memories is searched."""
+        return self.filters.selective or not isinstance(self.user_id, Everyone)
+
+
+def require_query(query: object) -> RecallQuery:
+    """Return the query as it is.
+
+    Raises:
+        InvalidInput: it is something else, such as a text, which does not say whose memories are to be searched.
+    """
+    if not isinstance(query, RecallQuery):
+        raise InvalidInput(
+            f"A recall takes a RecallQuery, not {type(query).__name__}.",
+            "Give RecallQuery(text, user_id=...), with EVERYONE for everybody's memories.",
+        )
+    return query
 
 
 def mode_named(name: str) -> Mode:

@@ -8,8 +8,8 @@ import asyncpg
 import pytest
 
 from memory_recall.errors import DatabaseUnreachable, EmbedderUnavailable
-from memory_recall.search.query import RecallQuery
 from memory_recall.search.result import Degraded
+from tests.integration.memory_recall.queries import asked
 from tests.integration.memory_recall.read_path.rows import fill
 from tests.integration.memory_recall.read_path.vectors import axis
 
@@ -66,9 +66,9 @@ async def test_the_order_is_the_lexical_one_and_the_reason_is_told(  # noqa: PLR
     for lexical in ("bm25", "ts_rank"):
         for sort_by in ("relevance", "importance"):
             words = memories.recalling(lexical=lexical)
-            expected = await words.recall(RecallQuery("scrub the zfs pool", mode="lexical", sort_by=sort_by))
+            expected = await words.recall(asked("scrub the zfs pool", mode="lexical", sort_by=sort_by))
             recall = memories.recalling(None if vector is None else embedder, lexical=lexical)
-            result = await recall.recall(RecallQuery("scrub the zfs pool", mode=mode, sort_by=sort_by))
+            result = await recall.recall(asked("scrub the zfs pool", mode=mode, sort_by=sort_by))
             assert result.reason is reason
             assert result.ids == expected.ids
             assert len(result.ids) == 10
@@ -78,11 +78,11 @@ async def test_damage_done_while_running_is_survived(memories: Any, embedder: An
     """What was known of the schema a moment ago may be wrong by now; the recall finds out and answers."""
     await fill(memories)
     recall = memories.recalling(embedder)
-    assert not (await recall.recall("zfs pool")).degraded
-    expected = (await recall.recall(RecallQuery("zfs pool", mode="lexical"))).ids
+    assert not (await recall.recall(asked("zfs pool"))).degraded
+    expected = (await recall.recall(asked("zfs pool", mode="lexical"))).ids
     await memories.pool.execute("ALTER TABLE memories DROP COLUMN embedding CASCADE")
-    assert (await recall.recall("zfs pool")).ids == expected
-    assert (await recall.recall("zfs pool")).reason is Degraded.SCHEMA_MISSING
+    assert (await recall.recall(asked("zfs pool"))).ids == expected
+    assert (await recall.recall(asked("zfs pool"))).reason is Degraded.SCHEMA_MISSING
 
 
 async def test_no_connection_is_held_while_the_query_is_embedded(memories: Any) -> None:
@@ -97,7 +97,7 @@ async def test_no_connection_is_held_while_the_query_is_embedded(memories: Any) 
             free.append(memories.pool.get_idle_size() - memories.pool.get_size())
             return axis(1.0)
 
-    result = await memories.recalling(Watching()).recall("zfs pool")
+    result = await memories.recalling(Watching()).recall(asked("zfs pool"))
     assert not result.degraded
     assert free == [0]
 
@@ -114,18 +114,18 @@ async def test_a_slow_embedder_costs_its_budget_and_no_more(memories: Any) -> No
 
     await fill(memories)
     recall = memories.recalling(Silent(), embedding_budget=0.01)
-    assert (await recall.recall("zfs pool")).reason is Degraded.EMBEDDER_TIMEOUT
-    assert (await recall.recall("zfs pool")).reason is Degraded.CIRCUIT_OPEN
+    assert (await recall.recall(asked("zfs pool"))).reason is Degraded.EMBEDDER_TIMEOUT
+    assert (await recall.recall(asked("zfs pool"))).reason is Degraded.CIRCUIT_OPEN
 
 
 async def test_words_that_cannot_be_searched_are_an_error(memories: Any, database: Any) -> None:
     """A database that is gone is the one thing that recall reports."""
     await memories.add("x")
     recall = memories.recalling()
-    await recall.recall("x")
+    await recall.recall(asked("x"))
     await memories.pool.close()
     with pytest.raises(DatabaseUnreachable):
-        await recall.recall("x")
+        await recall.recall(asked("x"))
 
 
 async def test_every_result_is_observed(memories: Any, embedder: Any) -> None:
@@ -133,7 +133,7 @@ async def test_every_result_is_observed(memories: Any, embedder: Any) -> None:
     await memories.add("x", vector=axis(1.0))
     seen: list[Any] = []
     recall = memories.recalling(embedder, observe=seen.append)
-    await recall.recall("x")
+    await recall.recall(asked("x"))
     embedder.vectors["y"] = RuntimeError()
-    await recall.recall("y")
+    await recall.recall(asked("y"))
     assert [result.reason for result in seen] == [None, Degraded.EMBEDDER_FAILED]

@@ -7,6 +7,7 @@ import pytest
 from fastapi import FastAPI, Header
 
 from memory_recall.integrations.fastapi import create_recall_router
+from tests.integration.memory_recall.queries import asked
 
 FIELDS = {
     "id", "content", "category", "tags", "importance", "is_sensitive", "rank", "owner", "created_at",
@@ -53,6 +54,21 @@ async def test_only_the_caller_s_own_memories_unless_the_api_shares_all(memories
     assert {memory["id"]: memory["shared_by"] for memory in answer["memories"]} == {own: None, other: "bo"}
 
 
+async def test_a_sensitive_memory_is_found_by_its_owner_alone_where_all_memories_are_shared(
+    memories: Any, embedder: Any
+) -> None:
+    """Masked, with its tags; of another user's neither words nor tags, rank or id can be guessed."""
+    own = await memories.add("PIN 4711", user_id="ana", tags="bank,pin", sensitive=True)
+    await memories.add("PIN zebra77", user_id="bo", tags="bank,card", sensitive=True)
+    async with client(memories.recalling(embedder), scope="everyone") as http:
+        for guess in ("zebra77", "PIN zebra77", "card", "bank"):
+            answer = (await http.post("/api/memories/recall", json={"context": guess})).json()
+            assert {memory["id"] for memory in answer["memories"]} <= {own}, guess
+            assert "card" not in str(answer)
+        (memory,) = answer["memories"]
+    assert (memory["content"], memory["tags"]) == (f"[SENSITIVE - use secret_get(id={own})]", "bank,pin")
+
+
 @pytest.mark.parametrize(
     "body",
     [
@@ -83,7 +99,7 @@ async def test_a_failing_embedder_does_not_show(memories: Any, embedder: Any) ->
 async def test_a_database_that_is_away_is_told_apart_from_a_bug(memories: Any) -> None:
     """503 with Retry-After, so that a hook tries again later."""
     recall = memories.recalling()
-    await recall.recall("x")
+    await recall.recall(asked("x"))
     await memories.pool.close()
     async with client(recall) as http:
         response = await http.post("/api/memories/recall", json={"context": "x"})

@@ -6,8 +6,8 @@ import asyncpg
 import pytest
 
 from memory_recall.search.hybrid_recall import HybridRecall
-from memory_recall.search.query import RecallQuery
 from memory_recall.search.result import Degraded
+from tests.integration.memory_recall.queries import asked
 from tests.integration.memory_recall.read_path.conftest import PATIENT
 from tests.integration.memory_recall.read_path.vectors import axis
 
@@ -53,7 +53,7 @@ async def test_where_postgres_compiles_a_recall_is_kept_from_it(
         compiling, min_size=1, max_size=1, init=sent.listen, server_settings=OURS_FIRST
     ) as pool:
         recall = HybridRecall(pool, embedder, time_budget=PATIENT)
-        result = await recall.recall(RecallQuery("kettle", mode=mode))
+        result = await recall.recall(asked("kettle", mode=mode))
         await recall.close()
         assert await pool.fetchval("SHOW jit") == "on"
     assert result.ids == [wanted]
@@ -68,7 +68,7 @@ async def test_the_measuring_of_legs_is_kept_from_it_too(compiling: str, memorie
         compiling, min_size=1, max_size=1, init=sent.listen, server_settings=OURS_FIRST
     ) as pool:
         recall = HybridRecall(pool, embedder, time_budget=PATIENT)
-        result = await recall.recall(RecallQuery("kettle", explain=True))
+        result = await recall.recall(asked("kettle", explain=True))
         await recall.close()
     assert {"dense", "lexical"} <= set(result.timings.legs)
     assert sent.around_the_recall == UNCOMPILED * 2
@@ -82,7 +82,7 @@ async def test_where_postgres_compiles_nothing_a_recall_is_one_round_trip(
     sent = Sent()
     async with asyncpg.create_pool(database.dsn, min_size=1, max_size=1, init=sent.listen) as pool:
         recall = HybridRecall(pool, embedder, time_budget=PATIENT)
-        await recall.recall("kettle")
+        await recall.recall(asked("kettle"))
         await recall.close()
     assert sent.around_the_recall == ["recall"]
 
@@ -97,9 +97,9 @@ async def test_a_dense_leg_that_fails_where_postgres_compiles_leaves_the_lexical
         compiling, min_size=1, max_size=1, init=sent.listen, server_settings=OURS_FIRST
     ) as pool:
         recall = HybridRecall(pool, embedder, time_budget=PATIENT)
-        await recall.recall("kettle")
+        await recall.recall(asked("kettle"))
         await pool.execute("ALTER TABLE memories RENAME COLUMN embedding TO gone")
-        result = await recall.recall("kettle")
+        result = await recall.recall(asked("kettle"))
         await recall.close()
     assert result.ids == [wanted]
     assert result.reason is Degraded.DENSE_FAILED
