@@ -37,7 +37,8 @@ class EmbedderSettings(BaseModel):
     url: str | None = Field(default=None, description="Address of the embedder, http://HOST:8080.")
     api_key: SecretStr | None = Field(default=None, description="API key of the embedder or the hosted provider.")
     trusted_hosts: str = Field(
-        default="", description="Hosts, separated by commas, that the database may name as the active model's embedder."
+        default="",
+        description="Hosts, separated by commas, that the database may name as embedders; they get the API key, too.",
     )
 
 

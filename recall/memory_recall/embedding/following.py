@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from memory_recall.embedding.address_policy import is_trusted_embedder_url
+from memory_recall.embedding.address_policy import is_trusted_embedder_url, may_have_key
 from memory_recall.embedding.client import EmbedderClient
 
 Connect = Callable[[str, str], EmbedderClient]
@@ -27,7 +27,8 @@ class FollowingEmbedder:
     """Embeds queries with the active model's embedder, and starts with the configured one. Close it at the end.
 
     `connect` makes a client from a URL and a model's name. Only addresses near `base_url` (see
-    `memory_recall.embedding.address_policy`) and `trusted_hosts` are followed.
+    `memory_recall.embedding.address_policy`) and `trusted_hosts` are followed. The API key is sent to the host of
+    `base_url` and to `trusted_hosts`, but not to other neighbours.
     """
 
     def __init__(
@@ -39,11 +40,16 @@ class FollowingEmbedder:
         trusted_hosts: Iterable[str] = (),
         connect: Connect | None = None,
     ) -> None:
-        self._connect: Connect = connect or (lambda url, name: EmbedderClient(url, name, api_key))
+        self._trusted_hosts = frozenset(trusted_hosts)
+
+        def connect_with_key(url: str, name: str) -> EmbedderClient:
+            entitled = may_have_key(base_url, url, self._trusted_hosts)
+            return EmbedderClient(url, name, api_key if entitled else None)
+
+        self._connect: Connect = connect or connect_with_key
         self._configured = (
             EmbedderClient(base_url, model, api_key) if connect is None else connect(base_url, model or "")
         )
-        self._trusted_hosts = frozenset(trusted_hosts)
         self._opened: dict[tuple[str, str], EmbedderClient] = {}
         self.current = self._configured
 

@@ -115,5 +115,6 @@ def together(statements: list[str]) -> str:
 
 
 def literal(text: str) -> str:
-    """Return a string as an SQL literal."""
-    return "'" + text.replace("'", "''") + "'"
+    """Return a string as an SQL literal, which means the same whatever `standard_conforming_strings` is."""
+    doubled = text.replace("'", "''")
+    return "E'" + doubled.replace("\\", "\\\\") + "'" if "\\" in text else f"'{doubled}'"

@@ -252,5 +252,8 @@ def _scored_and_ranked(table: MemoryTable, mean: str, depth: int, rows: str) -> 
 
 
 def _quoted_lexeme(lexeme: str) -> str:
-    """A lexeme as the text of a tsquery; parsing it again would split compounds."""
-    return rf"""'''' || replace(replace({lexeme}, '\', '\\'), '''', '''''') || ''''"""
+    """A lexeme as the text of a tsquery; parsing it again would split compounds.
+
+    A backslash is written in a way that `standard_conforming_strings` does not change.
+    """
+    return rf"""'''' || replace(replace({lexeme}, E'\\', E'\\\\'), '''', '''''') || ''''"""
