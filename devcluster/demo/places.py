@@ -77,7 +77,7 @@ The cluster {cluster.name} stays. To go on:
   export KUBECONFIG={cluster.kubeconfig}
   kubectl get memoryindexes -A -o wide
   kubectl -n {names.namespace} describe memoryindex {names.index}
-  {toolbox} memory recall "where do we keep the spare key?" --explain
+  {toolbox} memory recall "where do we keep the spare key?" --everyone --explain
   {toolbox} memory status
 To end it:
   python -m devcluster down --name {cluster.name}

@@ -4,7 +4,7 @@ An existing store gets an index: memories first, vectors afterwards. What is cla
 database. The record keeps the facts from before a failure, so that the last line of output says how far the run came.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 import orjson
@@ -123,7 +123,7 @@ def compare_modes(environment: DemoEnvironment, question: LabelledQuery) -> Comp
 
 def recall(environment: DemoEnvironment, question: LabelledQuery, mode: str) -> tuple[Answer, ...]:
     """Return the best memories for a question in one mode."""
-    scope: Sequence[str] = ("--user", question.query.user) if question.query.user else ()
+    scope = ("--user", question.query.user) if question.query.user else ("--everyone",)
     limit = ("--limit", str(questions.DEPTH))
     answer = memory(environment, "recall", question.query.text, "--mode", mode, *limit, *scope)
     return tuple(Answer(int(row["id"]), str(row["content"])) for row in answer["memories"])

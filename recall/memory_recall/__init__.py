@@ -30,6 +30,7 @@ from memory_recall.search.query import EmbeddedQuery, Lexical, Mode, RecallQuery
 from memory_recall.search.query_embedding import QueryEmbedder
 from memory_recall.search.result import Degraded, Evidence, RecalledMemory, RecallResult, Timings
 from memory_recall.search.sql.filters import Filters
+from memory_recall.search.sql.visibility import EVERYONE, Everyone
 
 if TYPE_CHECKING:
     from memory_recall.integrations.fastapi import create_recall_router
@@ -37,12 +38,14 @@ if TYPE_CHECKING:
     from memory_recall.search.dates import find_period
 
 __all__ = [
+    "EVERYONE",
     "DatabaseRejected",
     "DatabaseUnreachable",
     "Degraded",
     "EmbeddedQuery",
     "EmbedderClient",
     "EmbedderUnavailable",
+    "Everyone",
     "Evidence",
     "Filters",
     "FollowingEmbedder",

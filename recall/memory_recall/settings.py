@@ -45,7 +45,8 @@ class EmbedderSettings(BaseModel):
         description="File that holds the API key of the embedder or the hosted provider, read anew each time.",
     )
     trusted_hosts: str = Field(
-        default="", description="Hosts, separated by commas, that the database may name as the active model's embedder."
+        default="",
+        description="Hosts, separated by commas, that the database may name as embedders; they get the API key, too.",
     )
 
 

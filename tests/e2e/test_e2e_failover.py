@@ -43,7 +43,8 @@ def kill_primary(tenant: Tenant) -> None:
 
 def recalled(tenant: Tenant, text: str, *, model: str) -> tuple[int, bool]:
     """Recall once; return the first memory and whether the answer was degraded."""
-    command = ("env", f"MEMORY_MODEL={model}", "memory", "recall", text, "--mode", "hybrid", "--limit", "3", "--json")
+    query = ("recall", text, "--everyone", "--mode", "hybrid", "--limit", "3", "--json")
+    command = ("env", f"MEMORY_MODEL={model}", "memory", *query)
     answer = last_object(tenant.kubectl("exec", "-i", TOOLBOX, "--", *command))
     return answer["memories"][0]["id"], bool(answer.get("degraded"))
 

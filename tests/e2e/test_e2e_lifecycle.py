@@ -83,7 +83,7 @@ def test_kubectl_explain_describes_the_fields_of_the_embedding(ready: Tenant) ->
 
 def test_a_recall_answers_with_both_legs(ready: Tenant) -> None:
     target = ORDINARY[0]
-    answer = ready.memory("recall", target.content, "--mode", "hybrid", "--limit", "3")
+    answer = ready.memory("recall", target.content, "--everyone", "--mode", "hybrid", "--limit", "3")
     assert answer["memories"][0]["id"] == target.id
     assert not answer.get("degraded")
 

@@ -34,7 +34,7 @@ def marked(platform: Platform, request: pytest.FixtureRequest) -> Iterator[Tenan
         tenant.start_toolbox()
         tenant.apply_index()
         tenant.wait_ready()
-        answer = tenant.memory("recall", f"where is the {CANARY}", "--mode", "hybrid")
+        answer = tenant.memory("recall", f"where is the {CANARY}", "--everyone", "--mode", "hybrid")
         found = [row["id"] for row in answer["memories"]]
         assert 501 in found, "the marked row was never read, so its absence elsewhere would prove nothing"
         yield tenant

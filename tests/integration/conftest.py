@@ -79,6 +79,11 @@ class PostgresInstance:
         with (self._data / "postgresql.auto.conf").open("a") as configuration:
             configuration.writelines(lines)
 
+    @property
+    def log(self) -> Path:
+        """The server's own log."""
+        return self._log
+
     def program(self, name: str) -> Path:
         """Return a program of the same version as the server, such as pg_dump."""
         return self._bin / name

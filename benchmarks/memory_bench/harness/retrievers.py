@@ -17,7 +17,17 @@ from memory_bench.harness.dataset import Dataset, Memory
 from memory_bench.harness.sqlite_schema import create_schema
 from memory_bench.harness.vectors import EmbeddedSet
 from memory_bench.postgres import BenchmarkDatabase
-from memory_recall import EmbeddedQuery, Filters, Fusion, HybridRecall, Lexical, Mode, RecallQuery, SqliteRecall
+from memory_recall import (
+    EVERYONE,
+    EmbeddedQuery,
+    Everyone,
+    Fusion,
+    HybridRecall,
+    Lexical,
+    Mode,
+    RecallQuery,
+    SqliteRecall,
+)
 
 _TIME_BUDGET = 60.0  # seconds; what is measured here is quality
 _GIN, _HNSW = "idx_memories_search", "idx_memories_embedding"
@@ -143,20 +153,18 @@ class PostgresRetriever:
 
     def retrieve(self, query: str, k: int) -> list[int]:
         """Return the ids of at most `k` memories of the whole corpus, best first."""
-        return self._search(query, k, None)
+        return self._search(query, k, EVERYONE)
 
     def retrieve_in(self, query: str, k: int, scope: str) -> list[int]:
         """Return the ids of at most `k` memories of one user, best first."""
         return self._search(query, k, scope)
 
-    def _search(self, query: str, k: int, scope: str | None) -> list[int]:
+    def _search(self, query: str, k: int, user_id: str | Everyone) -> list[int]:
         if self._recall is None:
             raise RuntimeError("build_index was not called")
         vector = self._vectors.get(query)
         result = self._database.wait(
-            self._recall.recall(
-                RecallQuery(query, filters=Filters(user_id=scope), limit=k, mode=self._variant.mode, vector=vector)
-            )
+            self._recall.recall(RecallQuery(query, user_id=user_id, limit=k, mode=self._variant.mode, vector=vector))
         )
         if result.reason is not None:
             raise RuntimeError(
@@ -208,11 +216,11 @@ class SqliteModeRetriever(_FtsIndex):
 
     def retrieve(self, query: str, k: int) -> list[int]:
         """Return the ids of at most `k` memories of the whole corpus, best first."""
-        return SqliteRecall(self._connection).recall(RecallQuery(query, limit=k)).ids
+        return SqliteRecall(self._connection).recall(RecallQuery(query, user_id=EVERYONE, limit=k)).ids
 
     def retrieve_in(self, query: str, k: int, scope: str) -> list[int]:
         """Return the ids of at most `k` memories of one user, best first."""
-        return SqliteRecall(self._connection).recall(RecallQuery(query, filters=Filters(user_id=scope), limit=k)).ids
+        return SqliteRecall(self._connection).recall(RecallQuery(query, user_id=scope, limit=k)).ids
 
 
 class SqliteOrRetriever(_FtsIndex):

@@ -18,7 +18,16 @@ from memory_bench.latency import plain_design
 from memory_bench.latency.store import MODEL, Built
 from memory_bench.latency.synthetic import Questions, Synthetic
 from memory_bench.latency.unbounded_bm25 import UnboundedBm25
-from memory_recall import EmbeddedQuery, EmbedderClient, Filters, Fusion, HybridRecall, Mode, RecallQuery
+from memory_recall import (
+    EVERYONE,
+    EmbeddedQuery,
+    EmbedderClient,
+    Everyone,
+    Fusion,
+    HybridRecall,
+    Mode,
+    RecallQuery,
+)
 
 _PAGE = 10
 _TIME_BUDGET = 60.0  # seconds; a slow recall is to be timed, not refused
@@ -28,6 +37,7 @@ _RECALL_DEPTH = 50
 _CLOSED_PORT = "http://127.0.0.1:9"  # the discard port
 LEXICAL_ONLY, DENSE_ONLY, EMBEDDER_STOPPED = "ours, lexical only", "ours, dense only", "ours, embedder stopped"
 ONE_CONNECTION = "ours, one connection"
+_SEARCHED: dict[str, str | Everyone] = {"all": EVERYONE, "one user of ten": "user3"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +88,9 @@ async def _timed(arm: Callable[[int], Awaitable[object]], number: int) -> float:
 async def _warm_up(recall: HybridRecall, questions: Questions) -> None:
     """Recall questions without timing them, which fills caches for recall and for the plain design alike."""
     for text, vector in zip(questions.texts, questions.vectors, strict=True):
-        await recall.recall(RecallQuery(text, limit=_PAGE, vector=EmbeddedQuery(vector.tolist(), MODEL)))
+        await recall.recall(
+            RecallQuery(text, user_id=EVERYONE, limit=_PAGE, vector=EmbeddedQuery(vector.tolist(), MODEL))
+        )
 
 
 def _arms(
@@ -90,7 +102,9 @@ def _arms(
 ) -> dict[str, Callable[[int], Awaitable[object]]]:
     vectors = [EmbeddedQuery(vector.tolist(), MODEL) for vector in questions.vectors]
 
-    def ours(mode: Mode, user: str | None = None, by: HybridRecall = recall) -> Callable[[int], Awaitable[object]]:
+    def ours(
+        mode: Mode, user: str | Everyone = EVERYONE, by: HybridRecall = recall
+    ) -> Callable[[int], Awaitable[object]]:
         async def recall_one(number: int) -> object:
             result = await by.recall(
                 RecallQuery(
@@ -98,7 +112,7 @@ def _arms(
                     limit=_PAGE,
                     mode=mode,
                     vector=vectors[number],
-                    filters=Filters(user_id=user),
+                    user_id=user,
                 )
             )
             if result.reason is not None:
@@ -108,7 +122,7 @@ def _arms(
         return recall_one
 
     async def degraded(number: int) -> object:
-        result = await stopped.recall(RecallQuery(questions.texts[number], limit=_PAGE))
+        result = await stopped.recall(RecallQuery(questions.texts[number], user_id=EVERYONE, limit=_PAGE))
         if result.reason is None:
             raise RuntimeError(f"{_CLOSED_PORT} answered, though no server should listen there")
         return result
@@ -132,12 +146,12 @@ async def index_recall(built: Built, count: int) -> dict[str, float]:
     found: dict[str, list[float]] = {"all": [], "one user of ten": []}
     try:
         for text, vector in zip(questions.texts, questions.vectors, strict=True):
-            for name, user in (("all", None), ("one user of ten", "user3")):
+            for name, user in _SEARCHED.items():
                 embedded = EmbeddedQuery(vector.tolist(), MODEL)
                 given = await recall.recall(
-                    RecallQuery(text, limit=_RECALL_DEPTH, mode="dense", vector=embedded, filters=Filters(user_id=user))
+                    RecallQuery(text, limit=_RECALL_DEPTH, mode="dense", vector=embedded, user_id=user)
                 )
-                exact = await _exact(pool, embedded.vector, user)
+                exact = await _exact(pool, embedded.vector, user if isinstance(user, str) else None)
                 found[name].append(len(set(given.ids) & set(exact)) / len(exact))
     finally:
         await recall.close()
@@ -167,7 +181,7 @@ async def lexical_overlap(built: Built, count: int) -> float:
     try:
         shares = []
         for text in questions.texts:
-            given = await recall.recall(RecallQuery(text, limit=_PAGE, mode="lexical"))
+            given = await recall.recall(RecallQuery(text, user_id=EVERYONE, limit=_PAGE, mode="lexical"))
             shares.append(unbounded.overlap(text, given.ids))
     finally:
         await recall.close()

@@ -22,6 +22,7 @@ from memory_bench.swap import results
 from memory_bench.swap.load import Load, crossed_rows, question, texts
 from memory_bench.swap.models import DIMENSIONS, MODELS
 from memory_recall import (
+    EVERYONE,
     EmbeddedQuery,
     EmbedderClient,
     EmbedderUnavailable,
@@ -217,7 +218,7 @@ async def _detects_wrong_model(bench: SwapBench) -> bool:
     recall = HybridRecall(pool)
     text = bench.texts[0]
     vector = EmbeddedQuery(MODELS["first"].vector(text).tolist(), None)
-    result = await recall.recall(RecallQuery(text, mode="dense", vector=vector))
+    result = await recall.recall(RecallQuery(text, user_id=EVERYONE, mode="dense", vector=vector))
     await recall.close()
     await pool.close()
     scores = [memory.evidence.dense_score for memory in result.memories]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import asyncpg
 
-from memory_recall import HybridRecall, RecallQuery
+from memory_recall import EVERYONE, HybridRecall, RecallQuery
 
 _WORDS = 8000
 _TEXT_WORDS = 14
@@ -97,7 +97,7 @@ class Load:
     async def _recall_one(self) -> None:
         started = time.monotonic()
         text = question(self._generator.choice(self._known), self._generator)
-        result = await self._recall.recall(RecallQuery(text, limit=10))
+        result = await self._recall.recall(RecallQuery(text, user_id=EVERYONE, limit=10))
         ended = time.monotonic()
         scores = [memory.evidence.dense_score for memory in result.memories]
         crossed = sum(1 for score in scores if score is not None and score < 0)

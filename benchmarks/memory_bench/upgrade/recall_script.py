@@ -14,6 +14,7 @@ import json
 import os
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +25,17 @@ _ANSWERS_PER_CLIENT = 5
 _EMBEDDING_BUDGET = 20.0  # seconds; a degraded answer is then never due to a busy machine
 
 
-def library(which: str) -> tuple[Any, Any, dict[str, float]]:
-    """Return the library's recall class, the class of its embedder client, and a recall's time budgets in seconds."""
+def library(which: str) -> tuple[Any, Any, Any, dict[str, float]]:
+    """Return the recall class, the class of its embedder client, what makes a query of a text, and the time budgets."""
     if which == "former":
         recall = importlib.import_module("memory_recall.recall").HybridRecall
         embedder = importlib.import_module("memory_recall.embedder").EmbedderClient
-        return recall, embedder, {"embedding_budget": _EMBEDDING_BUDGET}
-    from memory_recall import EmbedderClient, HybridRecall
+        return recall, embedder, str, {"embedding_budget": _EMBEDDING_BUDGET}
+    from memory_recall import EVERYONE, EmbedderClient, HybridRecall, RecallQuery
 
-    return HybridRecall, EmbedderClient, {"embedding_budget": _EMBEDDING_BUDGET, "time_budget": 2 * _EMBEDDING_BUDGET}
+    query = partial(RecallQuery, user_id=EVERYONE)
+    budgets = {"embedding_budget": _EMBEDDING_BUDGET, "time_budget": 2 * _EMBEDDING_BUDGET}
+    return HybridRecall, EmbedderClient, query, budgets
 
 
 def connection_string() -> str:
@@ -41,10 +44,10 @@ def connection_string() -> str:
     return Path(file).read_text(encoding="utf-8").strip() if file else os.environ["MEMORY_DATABASE_URL"]
 
 
-async def answer(recall: Any, question: str, client: str) -> dict[str, Any]:  # noqa: ANN401  (either library's)
+async def answer(recall: Any, query: Any, client: str) -> dict[str, Any]:  # noqa: ANN401  (either library's)
     """Recall once and return the outcome: client, error, reason of a degraded answer, and number of memories."""
     try:
-        result = await recall.recall(question)
+        result = await recall.recall(query)
     except Exception as error:  # noqa: BLE001  (whatever it is, it counts as an error)
         return {"client": client, "error": f"{type(error).__name__}: {error}", "reason": None, "found": 0}
     return {"client": client, "error": None, "reason": result.reason, "found": len(result.memories)}
@@ -57,7 +60,7 @@ def _set_at_end_of_input(stopped: threading.Event) -> None:
 
 async def main(which: str) -> None:
     """Recall with both clients until standard input ends; `which` is "former" or "present"."""
-    hybrid_recall, embedder_client, budgets = library(which)
+    hybrid_recall, embedder_client, query, budgets = library(which)
     questions = itertools.cycle(json.loads(sys.stdin.readline()))
     stopped = threading.Event()
     # A daemon, so that a failure of ours ends the process although standard input stays open.
@@ -73,7 +76,7 @@ async def main(which: str) -> None:
         fresh = client()
         for question in itertools.islice(questions, _ANSWERS_PER_CLIENT):
             for name, recall in (("long-lived", long_lived), ("fresh", fresh)):
-                print(json.dumps(await answer(recall, question, name)), flush=True)
+                print(json.dumps(await answer(recall, query(question), name)), flush=True)
                 await asyncio.sleep(_PAUSE_SECONDS)
         await fresh.close()
     await long_lived.close()

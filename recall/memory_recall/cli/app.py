@@ -10,7 +10,19 @@ import typer
 
 from memory_recall.errors import ExitCode
 
-_PARTS = ("schema", "importing", "exporting", "workers", "recall", "evaluate", "tune", "status", "quarantine", "swap")
+_PARTS = (
+    "schema",
+    "importing",
+    "exporting",
+    "workers",
+    "recall",
+    "evaluate",
+    "tune",
+    "status",
+    "quarantine",
+    "roles",
+    "swap",
+)
 
 
 def create_app() -> typer.Typer:

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import inspect
+import sys
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, get_args, get_origin
 
@@ -12,22 +13,30 @@ from rich.table import Table
 from rich.text import Text
 
 from memory_recall.cli.output import JsonOption, emit, execute
+from memory_recall.errors import InvalidInput
 from memory_recall.search.fusion import SortBy
-from memory_recall.search.query import RecallQuery, mode_named
+from memory_recall.search.query import MAX_QUERY_CHARACTERS, RecallQuery, mode_named
 from memory_recall.search.result import RecallResult
 from memory_recall.search.sql.filters import FILTER_TYPES, Filters, filter_condition
+from memory_recall.search.sql.visibility import Everyone
 from memory_recall.search.validation import parse_fields
 from memory_recall.settings import Settings
 
 _EMBEDDING_BUDGET = 5.0  # whoever types a query would rather wait for the dense leg than not get it
+_LONGEST_INPUT = 4 * MAX_QUERY_CHARACTERS  # bytes; a character has at most four in UTF-8
 
 _HELP = """Recall memories by words and by meaning.
 
+What is typed on a command line shows in the list of processes and stays in the shell's history. So - as the query reads
+it from standard input.
+
 Examples:
 
-  memory recall "how did I fix the flaky zigbee dongle"
+  memory recall - --user ana < question.txt
 
-  memory recall "backup schedule" --mode lexical --limit 5 --json
+  memory recall - --everyone --mode lexical --limit 5 --json
+
+  memory recall "backup schedule" --user ana
 """
 
 
@@ -55,7 +64,7 @@ def _with_filter_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _filter_option(name: str) -> inspect.Parameter:
-    flag = f"--{name.removesuffix('_id').replace('_', '-')}"
+    flag = f"--{name.replace('_', '-')}"
     kind = list[str] if get_origin(get_args(FILTER_TYPES[name])[0]) is tuple else str
     option = typer.Option(flag, help=filter_condition(name).help)
     return inspect.Parameter(
@@ -64,8 +73,12 @@ def _filter_option(name: str) -> inspect.Parameter:
 
 
 def recall(
-    query: Annotated[str, typer.Argument(help="What to recall, in plain words.")],
+    query: Annotated[str, typer.Argument(help="What to recall, in plain words; - reads it from standard input.")],
     *,
+    user: Annotated[str | None, typer.Option(help="Search this user's memories.")] = None,
+    everyone: Annotated[
+        bool, typer.Option("--everyone", help="Search everybody's memories, the sensitive ones of --user included.")
+    ] = False,
     limit: Annotated[int, typer.Option(help="How many memories at most (1 to 500).")] = 10,
     sort_by: Annotated[SortBy, typer.Option(help="What comes first.")] = SortBy.RELEVANCE,
     mode: Annotated[str, typer.Option(help="hybrid, lexical or dense.")] = "hybrid",
@@ -84,7 +97,8 @@ def recall(
         from memory_recall.cli.reading import opened_recall
 
         request = RecallQuery(
-            query,
+            _text(query),
+            user_id=_owner(user, everyone=everyone),
             filters=parse_fields(Filters, filters),
             limit=limit,
             sort_by=sort_by,
@@ -101,6 +115,26 @@ def recall(
         emit(as_dictionary(result, explain=explain), as_json=True)
     else:
         _show(result, explain=explain)
+
+
+def _text(argument: str) -> str:
+    """Return the query: the argument itself or, for -, standard input, up to the length of the longest query."""
+    if argument != "-":
+        return argument
+    return sys.stdin.buffer.read(_LONGEST_INPUT).decode("utf-8", "ignore")
+
+
+def _owner(user: str | None, *, everyone: bool) -> str | Everyone:
+    """Return whose memories are searched.
+
+    Raises:
+        InvalidInput: neither option was given.
+    """
+    if everyone:
+        return Everyone(reader=user)
+    if user is None:
+        raise InvalidInput("This does not say whose memories are searched.", "Give --user NAME, or --everyone.")
+    return user
 
 
 def as_dictionary(result: RecallResult, *, explain: bool) -> dict[str, Any]:

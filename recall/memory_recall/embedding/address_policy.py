@@ -1,29 +1,45 @@
-"""Decides whether texts may be sent to an embedder's address that the database names.
+"""Decides whether texts, and whether the API key, may be sent to an address that the database names.
 
 After a model swap the database names the address of the new model's embedder. Whoever can write that row could
 otherwise have every query sent anywhere. So the address is trusted only if it has the configured address's host, or is
 another Service of the same Kubernetes namespace. A common parent domain proves nothing, since a name does not tell
 whether a domain such as `example.org` or `co.uk` has one owner.
+
+The API key goes to fewer addresses: to hosts that the configuration itself names, never to one that is trusted only as
+another Service of the namespace. An address without TLS is never used in place of one with TLS, even on a trusted host.
 """
 
 import re
 from collections.abc import Iterable
 from urllib.parse import urlsplit
 
+_LOOPBACK = "localhost"
 _SERVICE = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")  # RFC 1035: no digit first, as in 2130706433, which is 127.0.0.1
 
 
 def is_trusted_embedder_url(configured: str, named: str, more_hosts: Iterable[str] = ()) -> bool:
     """Return whether texts may go to the URL `named`, given the configured URL and further trusted hosts."""
-    ours, theirs = _parts(configured), _parts(named)
-    if theirs is None:
-        return False
-    scheme, host = theirs
-    if host in more_hosts:
+    if may_have_key(configured, named, more_hosts):
         return True
-    if ours is None or (ours[0] == "https" and scheme != "https"):
+    ours, theirs = _parts(configured), _parts(named)
+    if theirs is None or _drops_tls(ours, theirs):
         return False
-    return host == ours[1] or _namespace(host) == _namespace(ours[1]) is not None
+    host = theirs[1]
+    if ours is None:
+        return host in more_hosts
+    return _namespace(host) == _namespace(ours[1]) is not None
+
+
+def may_have_key(configured: str, named: str, more_hosts: Iterable[str] = ()) -> bool:
+    """Return whether the API key for the URL `configured` may go to `named`: to the same host or a trusted one."""
+    ours, theirs = _parts(configured), _parts(named)
+    if ours is None or theirs is None or _drops_tls(ours, theirs):
+        return False
+    return theirs[1] == ours[1] or theirs[1] in more_hosts
+
+
+def _drops_tls(ours: tuple[str, str] | None, theirs: tuple[str, str]) -> bool:
+    return ours is not None and ours[0] == "https" and theirs[0] != "https"
 
 
 def _parts(url: str) -> tuple[str, str] | None:
@@ -40,7 +56,7 @@ def _parts(url: str) -> tuple[str, str] | None:
 def _namespace(host: str) -> str | None:
     """Return the namespace part of a Service's host name, such as `team.svc`; "" for a host without dots, else None."""
     service, dot, namespace = host.partition(".")
-    if not _SERVICE.fullmatch(service):
+    if not _SERVICE.fullmatch(service) or service == _LOOPBACK:
         return None
     if not dot:
         return ""

@@ -8,7 +8,7 @@ more.
 import asyncio
 from collections.abc import Callable, Iterable
 
-from memory_recall.embedding.address_policy import is_trusted_embedder_url
+from memory_recall.embedding.address_policy import is_trusted_embedder_url, may_have_key
 from memory_recall.embedding.client import EmbedderClient
 
 Connect = Callable[[str, str], EmbedderClient]
@@ -19,6 +19,7 @@ class FollowingEmbedder:
 
     `connect` makes a client from a URL and a model's name. An address that the database names is used only if it is
     trusted: by its relation to `base_url` (see `memory_recall.embedding.address_policy`), or as one of `trusted_hosts`.
+    The API key is sent only to the host of `base_url` and to `trusted_hosts`.
     """
 
     def __init__(
@@ -30,11 +31,16 @@ class FollowingEmbedder:
         trusted_hosts: Iterable[str] = (),
         connect: Connect | None = None,
     ) -> None:
-        self._connect: Connect = connect or (lambda url, name: EmbedderClient(url, name, api_key))
+        self._trusted_hosts = frozenset(trusted_hosts)
+
+        def connect_with_key(url: str, name: str) -> EmbedderClient:
+            entitled = may_have_key(base_url, url, self._trusted_hosts)
+            return EmbedderClient(url, name, api_key if entitled else None)
+
+        self._connect: Connect = connect or connect_with_key
         self._configured = (
             EmbedderClient(base_url, model, api_key) if connect is None else connect(base_url, model or "")
         )
-        self._trusted_hosts = frozenset(trusted_hosts)
         self._opened: dict[tuple[str, str], EmbedderClient] = {}
         self.current = self._configured
 

@@ -21,9 +21,9 @@ from memory_recall.search.fusion import Fusion
 from memory_recall.search.hybrid_recall import HybridRecall
 from memory_recall.search.query import EmbeddedQuery, Mode, RecallQuery
 from memory_recall.search.result import RecallResult
-from memory_recall.search.sql.filters import Filters
+from memory_recall.search.sql.visibility import EVERYONE, Everyone
 
-EVERYONE = "all"  # as a question's `conv`: not scoped to one user
+_ALL = "all"  # as a question's `conv`: not scoped to one user
 _EMBEDDING_BATCH = 64
 _EMBEDDING_SECONDS = 60.0  # how long a busy embedder is tried again
 _DEFAULT_CONCURRENCY = 4
@@ -47,13 +47,13 @@ class BatchEmbedder(Protocol):
 class Question:
     """A labelled question; `relevant` are the ids of the memories that answer it.
 
-    `scope` is the id of the user whose memories are searched; None searches everybody's.
+    `scope` says whose memories are searched.
     """
 
     query_id: str
     text: str
     stratum: str
-    scope: str | None
+    user_id: str | Everyone
     relevant: frozenset[int]
 
 
@@ -105,8 +105,8 @@ def _question(line: str, number: int) -> Question:
     return Question(
         query_id=str(given.get("query_id", number)),
         text=text,
-        stratum=str(given.get("stratum", EVERYONE)),
-        scope=None if conv in {None, "", EVERYONE} else str(conv),
+        stratum=str(given.get("stratum", _ALL)),
+        user_id=EVERYONE if conv in {None, "", _ALL} else str(conv),
         relevant=frozenset(relevant),
     )
 
@@ -182,7 +182,7 @@ async def evaluate(
             began = time.monotonic()
             query = RecallQuery(
                 question.text,
-                filters=Filters(user_id=question.scope),
+                user_id=question.user_id,
                 limit=measures.DEPTH,
                 mode=mode,
                 vector=vectors.get(question.text),

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from types import TracebackType
 from typing import Self
 
-from memory_recall.embedding.address_policy import is_trusted_embedder_url
+from memory_recall.embedding.address_policy import is_trusted_embedder_url, may_have_key
 from memory_recall.embedding.client import EmbedderClient
 from memory_recall.embedding.voyage import VOYAGE_URL, VoyageClient
 from memory_recall.errors import InvalidConfiguration, ModelMismatch
@@ -58,9 +58,19 @@ async def document_embedder(settings: Settings, listener: OutageListener) -> Asy
         yield client
 
 
-def connector(settings: Settings) -> Connect:
-    """Return a function that makes a client of our own embedding service from a URL and a model's name."""
-    return lambda url, model: EmbedderClient(url, model, settings.embedder.api_key_file)
+def connector(settings: Settings, *more_urls: str) -> Connect:
+    """Return a function that makes a client of our own embedding service from a URL and a model's name.
+
+    The API key is sent only to the hosts of the configured URL, of `more_urls`, which the command line names, and to
+    trusted hosts. The key of a hosted provider is sent to no service of our own.
+    """
+    configured = [*more_urls, settings.embedder.url or ""] if settings.provider == "local" else []
+
+    def connect(url: str, model: str) -> EmbedderClient:
+        entitled = any(may_have_key(one, url, settings.trusted_hosts()) for one in configured)
+        return EmbedderClient(url, model, settings.embedder.api_key_file if entitled else None)
+
+    return connect
 
 
 def _voyage(settings: Settings) -> VoyageClient:

@@ -1,7 +1,9 @@
 """Keeps vectors up to date: waits for a notification that rows have changed, embeds the pending rows, and waits again.
 
 A notification is only a hint. The worker also looks for pending rows at intervals, so a notification that is lost, as
-during a reconnect, delays a row but does not lose it. The worker pauses while a backfill runs.
+during a reconnect, delays a row but does not lose it. Every role of the database may send notifications. So after a
+pass that found nothing the worker waits a moment, and all notifications of that time start one pass. The worker pauses
+while a backfill runs.
 """
 
 import asyncio
@@ -13,7 +15,7 @@ from typing import Any
 from memory_recall.errors import first_of
 from memory_recall.indexing import leases_sql
 from memory_recall.indexing.embedders import EmbedderDirectory
-from memory_recall.indexing.pipeline import FRESH, Pipeline
+from memory_recall.indexing.pipeline import FRESH, Pipeline, sleep_unless
 from memory_recall.indexing.progress import Progress, Tally
 from memory_recall.indexing.retry import wait_until_served
 from memory_recall.indexing.worker import WorkerContext, WorkerPlan, build_pipeline, worker_session, writer_session
@@ -25,25 +27,28 @@ from memory_recall.schema.revisions import require_schema
 from memory_recall.schema.table import NOTIFY_CHANNEL, describe
 
 _BACKFILL_POLL_SECONDS = 1.0
+_REST_SECONDS = 0.25  # after a pass in vain, so that a flood of notifications causes four passes a second at most
 
 Companion = Callable[[asyncio.Event], Coroutine[Any, Any, None]]
 
 
 class Wakeup:
-    """An event that is set by a notification of pending rows and by the loss of the connection that listens."""
+    """An event that is set by a notification about the table and by the loss of the connection that listens."""
 
     def __init__(self) -> None:
         self.event = asyncio.Event()
 
-    async def listen(self, connection: Connection) -> None:
-        """Listen for notifications on a new connection."""
-        with translated("listening for pending rows"):
-            await connection.add_listener(NOTIFY_CHANNEL, self._set)
-        connection.add_termination_listener(self._set)
-        self.event.set()  # notifications of rows that were written before are lost
+    async def listen(self, connection: Connection, table: str) -> None:
+        """Listen on a new connection for notifications that name the table; the channel is the whole database's."""
 
-    def _set(self, *_arguments: object) -> None:
-        self.event.set()
+        def notified(_connection: object, _pid: int, _channel: str, payload: object) -> None:
+            if payload == table:
+                self.event.set()
+
+        with translated("listening for pending rows"):
+            await connection.add_listener(NOTIFY_CHANNEL, notified)
+        connection.add_termination_listener(lambda _connection: self.event.set())
+        self.event.set()  # notifications of rows that were written before are lost
 
     async def wait(self, seconds: float, stop: asyncio.Event) -> None:
         """Wait until the event is set, `seconds` have passed, or `stop` is set; then clear the event."""
@@ -115,8 +120,9 @@ class _Sync:
                 await self._serve(await self._pipeline(reader, writer), reader, poll_seconds)
 
     async def _prepare(self, connection: Connection) -> None:
-        await leases_sql.lease_sync(connection, await describe(connection, self.plan.table))
-        await self.wakeup.listen(connection)
+        table = await describe(connection, self.plan.table)
+        await leases_sql.lease_sync(connection, table)
+        await self.wakeup.listen(connection, table.name)
 
     async def _serve(self, pipeline: Pipeline, reader: Session, poll_seconds: float) -> None:
         """Embed pending rows until another model is active or `stop` is set."""
@@ -132,6 +138,7 @@ class _Sync:
                     return
                 due = state.seconds_until_due
                 seconds = poll_seconds if due is None else min(poll_seconds, max(due, 0.05))
+            await sleep_unless(self.stop, _REST_SECONDS)
             await self.wakeup.wait(seconds, self.stop)
 
     async def _pipeline(self, reader: Session, writer: Session) -> Pipeline:

@@ -29,15 +29,13 @@ from memory_recall.search.hybrid_recall import HybridRecall
 from memory_recall.search.query import MAX_LIMIT, RecallQuery
 from memory_recall.search.result import MEMORY_FIELDS, RecalledMemory
 from memory_recall.search.sql.filters import FILTER_TYPES, NO_FILTERS, Filters
+from memory_recall.search.sql.visibility import Everyone
 
 Scope = Literal["owner", "everyone"]
 
 _log = logging.getLogger(__name__)
 
-# Whose memories are searched is decided by the caller's identity, never by the request.
-_FILTERS: dict[str, Any] = {
-    name: (kind, getattr(NO_FILTERS, name)) for name, kind in FILTER_TYPES.items() if name != "user_id"
-}
+_FILTERS: dict[str, Any] = {name: (kind, getattr(NO_FILTERS, name)) for name, kind in FILTER_TYPES.items()}
 _MEMORY: dict[str, Any] = {name: (get_type_hints(RecalledMemory)[name], ...) for name in MEMORY_FIELDS}
 _FilterFields: Any = create_model("_FilterFields", **_FILTERS)
 _MemoryFields: Any = create_model("_MemoryFields", **_MEMORY)
@@ -52,13 +50,14 @@ class RecallRequest(_FilterFields):  # type: ignore[misc]  # the filters of `Fil
     limit: int = Field(default=10, ge=1, le=MAX_LIMIT)
     is_sensitive: bool = False
 
-    def query(self, user_id: str | None) -> RecallQuery:
-        """Return the query over one user's memories, or over all memories for None. An empty filter is ignored."""
+    def query(self, user_id: str | Everyone) -> RecallQuery:
+        """Return the query over a user's memories or everybody's. An empty filter is ignored."""
         given = {name: getattr(self, name) for name in _FILTERS}
         filters: dict[str, Any] = {name: None if value == "" else value for name, value in given.items()}
         return RecallQuery(
             f"{self.context} {self.expanded_query}",
-            filters=Filters(**filters, user_id=user_id),
+            user_id=user_id,
+            filters=Filters(**filters),
             limit=self.limit,
             sort_by=self.sort_by,
             sensitive=self.is_sensitive,
@@ -90,15 +89,18 @@ def create_recall_router(
 ) -> APIRouter:
     """Make the router. `current_user` is a FastAPI dependency that yields the caller's user id.
 
-    `scope="everyone"` searches the memories of all users, for a server whose users share them; `shared_by` then names
-    the owner of a memory that is not the caller's. The default searches the caller's own memories.
+    If it yields no user id (None or an empty text, for instance), the answer is 401, so that no memories are searched
+    for an unknown caller. `scope="everyone"` searches the memories of all users, for a server whose users share them;
+    `shared_by` then names the owner of a memory that is not the caller's, and sensitive memories of others are not
+    found. The default searches the caller's own memories.
     """
     router = APIRouter(route_class=_QuietRoute)
 
     @router.post(path, summary="Recall memories by words and by meaning")
-    async def recall_memories(body: RecallRequest, user: str = Depends(current_user)) -> RecallResponse:
+    async def recall_memories(body: RecallRequest, identity: object = Depends(current_user)) -> RecallResponse:
+        user = _authenticated(identity)
         try:
-            result = await recall.recall(body.query(user if scope == "owner" else None))
+            result = await recall.recall(body.query(user if scope == "owner" else Everyone(reader=user)))
             return RecallResponse(memories=[_entry(memory, user) for memory in result.memories])
         except Exception as error:  # noqa: BLE001  (any of them may quote a text)
             refusal = _refusal(error)
@@ -121,6 +123,13 @@ class _QuietRoute(APIRoute):
             raise HTTPException(422, detail=problems)  # after the except block, as above
 
         return handle_quietly
+
+
+def _authenticated(identity: object) -> str:
+    """Return the user's id, or refuse the request with 401 if there is none."""
+    if isinstance(identity, str) and identity.strip():
+        return identity
+    raise HTTPException(401, detail="Unauthenticated", headers={"WWW-Authenticate": "Bearer"})
 
 
 def _refusal(error: Exception) -> HTTPException:

@@ -12,10 +12,11 @@ from datetime import datetime
 from typing import Any
 
 from memory_recall.search.fusion import SortBy
-from memory_recall.search.query import RecallQuery
+from memory_recall.search.query import RecallQuery, require_query
 from memory_recall.search.result import RecalledMemory, RecallResult, Timings, memory_from
 from memory_recall.search.sql.expressions import blended, memory_columns
 from memory_recall.search.sql.filters import sqlite_conditions
+from memory_recall.search.sql.visibility import sqlite_rows
 
 
 class SqliteRecall:
@@ -28,15 +29,14 @@ class SqliteRecall:
         self._connection = connection
         self._columns = {str(row[1]) for row in connection.execute("PRAGMA table_info(memories)")}
 
-    def recall(self, query: RecallQuery | str) -> RecallResult:
+    def recall(self, query: RecallQuery) -> RecallResult:
         """Recall memories by their terms, best first; the only leg is lexical, so `mode` and `fusion` change nothing.
 
         Raises:
-            InvalidInput: the query is malformed, or the table lacks the column of a filter.
+            InvalidInput: this is no query, or the table lacks the column of a filter or does not say whose a memory is.
         """
-        query = query if isinstance(query, RecallQuery) else RecallQuery(query)
         began = time.perf_counter()
-        found = self._search(query)[query.offset :]
+        found = self._search(require_query(query))[query.offset :]
         milliseconds = (time.perf_counter() - began) * 1e3
         return RecallResult(tuple(found), "lexical", None, Timings(total=milliseconds, database=milliseconds))
 
@@ -79,16 +79,17 @@ class SqliteRecall:
     def _rows(
         self, query: RecallQuery, *, score: str, lexical_score: str, searched: str, order: str, values: Sequence[object]
     ) -> list[RecalledMemory]:
-        narrowed, filter_values = sqlite_conditions(query.filters, self._columns)
+        searchable, owner_values = sqlite_rows(query.user_id, self._columns)
+        filters, filter_values = sqlite_conditions(query.filters, self._columns)
         columns = memory_columns(
             sensitive="coalesce(m.is_sensitive, 1)" if "is_sensitive" in self._columns else "0",
             owner="m.user_id" if "user_id" in self._columns else "NULL",
             score=score,
         )
         cursor = self._connection.execute(
-            f"SELECT {columns}, {lexical_score} AS lexical_score FROM {searched} AND {narrowed}"
+            f"SELECT {columns}, {lexical_score} AS lexical_score FROM {searched} AND {searchable}{filters}"
             f" ORDER BY {order} DESC, m.id LIMIT ?",
-            [*values, *filter_values, query.limit + query.offset],
+            [*values, *owner_values, *filter_values, query.limit + query.offset],
         )
         names = [column[0] for column in cursor.description]
         return [_memory(dict(zip(names, row, strict=True)), rank) for rank, row in enumerate(cursor, start=1)]

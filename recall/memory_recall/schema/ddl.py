@@ -116,5 +116,6 @@ def in_one_transaction(statements: list[str]) -> str:
 
 
 def literal(text: str) -> str:
-    """Return a text as an SQL literal."""
-    return "'" + text.replace("'", "''") + "'"
+    """Return a text as an SQL literal, which means the same whatever `standard_conforming_strings` is."""
+    doubled = text.replace("'", "''")
+    return "E'" + doubled.replace("\\", "\\\\") + "'" if "\\" in text else f"'{doubled}'"

@@ -36,6 +36,7 @@ _GUARD = "memory_index_guard"
 _STANDBY_GUARD = "memory_index_guard_standby"
 _FORGET = "memory_index_forget"
 _FUNCTIONS = (TEXT_HASH, COLUMN_MODEL, _GUARD, _STANDBY_GUARD, _FORGET)
+_NAME_IN_PATH = re.compile(r'"((?:[^"]|"")+)"|([^",\s]+)')
 _BATCH = 2000  # rows that lose their vector in one statement
 
 
@@ -64,9 +65,9 @@ class Function:
 
     def matches(self, found: dict[str, Any]) -> bool:
         """Return whether the function in the catalog has exactly this definition."""
-        path = "".join(found["settings"] or ()).removeprefix("search_path=").replace('"', "")
+        path = _NAME_IN_PATH.findall("".join(found["settings"] or ()).removeprefix("search_path="))
         return (
-            path == ", ".join(self.search_path)
+            tuple(in_quotes.replace('""', '"') or plain for in_quotes, plain in path) == self.search_path
             and found["body"] == self.body
             and found["language"] == self.language
             and found["definer"] == self.security_definer

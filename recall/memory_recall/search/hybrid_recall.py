@@ -27,7 +27,7 @@ from memory_recall.schema.table import ACTIVE, VectorColumn
 from memory_recall.search.cached_value import CachedValue
 from memory_recall.search.fusion import Fusion
 from memory_recall.search.period import Period, PeriodFinder
-from memory_recall.search.query import EmbeddedQuery, Lexical, RecallQuery
+from memory_recall.search.query import EmbeddedQuery, Lexical, RecallQuery, require_query
 from memory_recall.search.query_embedding import EMBEDDING_SECONDS, BudgetedQueryEmbedder, QueryEmbedder
 from memory_recall.search.result import Degraded, RecallResult, Timings, memory_from
 from memory_recall.search.sql.bm25 import CollectionStatistics
@@ -112,15 +112,14 @@ class HybridRecall:
         for part in (self._tasks, self._embedder, self._readiness, self._statistics):
             await part.close()
 
-    async def recall(self, query: RecallQuery | str) -> RecallResult:
-        """Recall memories, best first, within the time budget; a text stands for a query with all defaults.
+    async def recall(self, query: RecallQuery) -> RecallResult:
+        """Recall memories, best first, within the time budget.
 
         Raises:
             DatabaseUnreachable: the database cannot be searched, or did not answer within the time budget.
-            InvalidInput: the query is malformed, or the table lacks the column of a filter.
+            InvalidInput: this is no query, or the table lacks the column of a filter or does not say whose a memory is.
         """
-        query = query if isinstance(query, RecallQuery) else RecallQuery(query)
-        answering = self._tasks.start(self._answer(query))
+        answering = self._tasks.start(self._answer(require_query(query)))
         try:
             await asyncio.wait({answering}, timeout=self._budget)
         finally:

@@ -11,6 +11,7 @@ from pydantic import AwareDatetime, BeforeValidator, Field
 from memory_recall.errors import InvalidInput
 from memory_recall.search.fusion import Fusion, SortBy
 from memory_recall.search.sql.filters import NO_FILTERS, Filters
+from memory_recall.search.sql.visibility import Everyone, Owner
 from memory_recall.search.validation import check_fields
 
 Mode = Literal["hybrid", "lexical", "dense"]
@@ -39,18 +40,20 @@ class EmbeddedQuery:
 class RecallQuery:
     """What is searched for in a recall, and how.
 
-    `text` is the query; NUL, lone surrogates and what exceeds 50,000 characters are taken out. The result is a page of
-    at most `limit` memories (1 to 500) after the first `offset` (0 or more). A `sensitive` query is never sent to a
-    hosted embedder; if there is no other, only the lexical leg answers it. `now` is the moment to which expressions
-    such as "last week" are relative; None is the present. `vector` is the query's embedding if the caller has it
-    already, `fusion` replaces that of the `HybridRecall`, and `explain` also measures the legs.
+    `text` is the query; NUL, lone surrogates and what exceeds 50,000 characters are taken out. `user_id` is the user
+    whose memories are searched; `EVERYONE`, or `Everyone(reader=...)` where a user asks, searches everybody's. The
+    result is a page of at most `limit` memories (1 to 500) after the first `offset` (0 or more). A `sensitive` query is
+    never sent to a hosted embedder; if there is no other, only the lexical leg answers it. `now` is the moment to which
+    expressions such as "last week" are relative; None is the present. `vector` is the query's embedding if the caller
+    has it already, `fusion` replaces that of the `HybridRecall`, and `explain` also measures the legs.
 
     Raises:
-        InvalidInput: a field is of the wrong type or out of range, or a time has no time zone.
+        InvalidInput: a field is of the wrong type or out of range, a time has no time zone, or the user is nobody.
     """
 
     text: Annotated[str, BeforeValidator(_cleaned)]
     _: KW_ONLY
+    user_id: Owner
     filters: Filters = NO_FILTERS
     limit: Annotated[int, Field(ge=1, le=MAX_LIMIT)] = 10
     offset: Annotated[int, Field(ge=0)] = 0
@@ -69,6 +72,25 @@ class RecallQuery:
     def ranked(self) -> bool:
         """Whether the result is ordered by score. Otherwise it is ordered by date or importance."""
         return bool(self.text) and self.sort_by is not SortBy.RECENCY
+
+    @property
+    def selective(self) -> bool:
+        """Whether only a part of the memories is searched."""
+        return self.filters.selective or not isinstance(self.user_id, Everyone)
+
+
+def require_query(query: object) -> RecallQuery:
+    """Return the query as it is.
+
+    Raises:
+        InvalidInput: it is something else, such as a text, which does not say whose memories are to be searched.
+    """
+    if not isinstance(query, RecallQuery):
+        raise InvalidInput(
+            f"A recall takes a RecallQuery, not {type(query).__name__}.",
+            "Give RecallQuery(text, user_id=...), with EVERYONE for everybody's memories.",
+        )
+    return query
 
 
 def mode_named(name: str) -> Mode:

@@ -60,7 +60,7 @@ async def _opened(settings: Settings) -> AsyncIterator[tuple[Connection, MemoryT
 
 async def plan(settings: Settings, *, model: str, url: str, sample: int) -> dict[str, Any]:
     """Estimate the time and the disk space that a swap takes; `sample` texts are embedded to measure the rate."""
-    async with connector(settings)(url, model) as client:
+    async with connector(settings, url)(url, model) as client:
         target = await _target(client, model)
         async with _opened(settings) as (connection, table):
             active = await active_model(connection, table)
@@ -87,7 +87,7 @@ async def start(settings: Settings, *, model: str, url: str, gate: Gate | None, 
         SwapRefused: the next model was measured and refused, or its embedder refused too many rows.
     """
     questions = gate.questions() if gate else None
-    async with connector(settings)(url, model) as client:
+    async with connector(settings, url)(url, model) as client:
         target = await _target(client, model)
 
         async def judge(_swap: SwapRecord) -> Verdict:
@@ -111,7 +111,7 @@ async def roll_back(settings: Settings, *, url: str) -> dict[str, Any]:
     if swap is None or not (swap.stage == Stage.FLIPPED or (swap.is_rollback and Stage(swap.stage) in OPEN_STAGES)):
         raise NoSwap("There is no flipped swap to take back.", "Swap to the other model with memory swap start.")
     previous = swap.to_model if swap.is_rollback and swap.stage != Stage.FLIPPED else swap.from_model
-    async with connector(settings)(url, previous.name) as client:
+    async with connector(settings, url)(url, previous.name) as client:
         previous.require_same(await client.model_info())
         return await _carry_out(settings, client, None, measure=None, flip=True)
 
@@ -179,7 +179,7 @@ async def _active_embedder(settings: Settings, following: EmbedderClient) -> Asy
             f"It is not known where the active model {active.name} is served.",
             "Set MEMORY_MODEL and MEMORY_EMBEDDER_URL to it.",
         )
-    async with connector(settings)(url, active.name) as client:
+    async with connector(settings, following.base_url)(url, active.name) as client:
         yield client
 
 
@@ -203,7 +203,7 @@ async def _carry_out(
             hosts = settings.trusted_hosts()
             name = client.model or ""
             async with EmbedderDirectory(
-                client, connector(settings), model=name, url=client.base_url, trusted_hosts=hosts
+                client, connector(settings, client.base_url), model=name, url=client.base_url, trusted_hosts=hosts
             ) as directory:
                 process = SwapProcess(
                     source, directory, request, measure=measure, progress=progress, stop=stop, observe=progress.observe

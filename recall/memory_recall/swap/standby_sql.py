@@ -7,6 +7,7 @@ no row is written in between.
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
 from memory_recall.hnsw.definition import hnsw_name
+from memory_recall.schema.ddl import literal
 from memory_recall.schema.rules import STANDBY_TRIGGERS, column_model, constraint, standby_guard, update_trigger
 from memory_recall.schema.table import ACTIVE, STANDBY, MemoryTable, quoted
 
@@ -19,14 +20,36 @@ def lock(table: MemoryTable) -> str:
 
 
 def add_standby(table: MemoryTable, dimensions: int) -> list[str]:
-    """Return statements that add the standby column with its constraint and triggers."""
+    """Return statements that add the standby column with its constraint, triggers and the active one's privileges."""
     return [
         lock(table),
         f"ALTER TABLE {table.qualified} ADD COLUMN {STANDBY.name} {table.vector_type(dimensions)}",
+        _grant_standby(table),
         f"ALTER TABLE {table.qualified} ADD CONSTRAINT {STANDBY.constraint} {constraint(table, STANDBY)} NOT VALID",
         standby_guard(table).create(table),
         *(statement for trigger in STANDBY_TRIGGERS for statement in trigger.create(table)),
     ]
+
+
+def _grant_standby(table: MemoryTable) -> str:
+    """Grant on the standby column what is granted on the active one; privileges stay with a column that is renamed."""
+    grant = f"GRANT %s ({STANDBY.name}) ON {table.qualified.replace('%', '%%')} TO "
+    body = f"""
+        DECLARE found record;
+        BEGIN
+            FOR found IN
+                SELECT privilege_type AS privilege, grantee, pg_get_userbyid(grantee) AS role
+                  FROM pg_attribute, aclexplode(attacl)
+                 WHERE attrelid = {literal(table.qualified)}::regclass AND attname = {literal(ACTIVE.name)}
+            LOOP
+                IF found.grantee = 0 THEN
+                    EXECUTE format({literal(f"{grant}PUBLIC")}, found.privilege);
+                ELSE
+                    EXECUTE format({literal(f"{grant}%I")}, found.privilege, found.role);
+                END IF;
+            END LOOP;
+        END"""
+    return f"DO LANGUAGE plpgsql {literal(body)}"
 
 
 def drop_standby(table: MemoryTable) -> list[str]:

@@ -311,7 +311,8 @@ async def complete_standby_column(connection: Connection, table: MemoryTable) ->
         if not indexed:
             await connection.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {table.in_schema(name)}")
             await connection.execute(
-                f'CREATE INDEX CONCURRENTLY "{name}" ON {table.qualified} (id) WHERE {table.pending("", STANDBY.name)}'
+                f"CREATE INDEX CONCURRENTLY {quoted(name)} ON {table.qualified} (id) "
+                f"WHERE {table.pending('', STANDBY.name)}"
             )
 
 

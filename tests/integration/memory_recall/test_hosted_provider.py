@@ -22,9 +22,9 @@ from memory_recall.postgres.connection import DsnText, create_pool
 from memory_recall.postgres.session import Session
 from memory_recall.schema.migrate import MigrationRequest, migrate
 from memory_recall.search.hybrid_recall import HybridRecall
-from memory_recall.search.query import RecallQuery
 from memory_recall.search.result import Degraded
 from tests.integration.conftest import Database
+from tests.integration.memory_recall.queries import make_query
 from tests.integration.memory_recall.voyage_server import VoyageServer
 from tests.integration.memory_recall.workbench import DIMENSIONS, Workbench
 
@@ -202,7 +202,7 @@ async def command(environment: dict[str, str], *arguments: str) -> tuple[int | N
         ({"MEMORY_DIMENSIONS": ""}, "MEMORY_DIMENSIONS"),
     ],
 )
-@pytest.mark.parametrize("arguments", [("backfill",), ("recall", "a question")])
+@pytest.mark.parametrize("arguments", [("backfill",), ("recall", "a question", "--everyone")])
 async def test_without_consent_or_key_nothing_is_sent(
     bench: Workbench, tmp_path: Path, change: dict[str, str], word: str, arguments: tuple[str, ...]
 ) -> None:
@@ -248,11 +248,11 @@ async def test_a_sensitive_query_is_never_sent_and_is_answered_lexically(bench: 
     await fill(bench)
     provider(bench).heard = b""
     async with asking(bench) as recall:
-        secret = await recall.recall(RecallQuery("kettle vinegar", sensitive=True))
-        words = await recall.recall(RecallQuery("kettle vinegar", mode="lexical"))
+        secret = await recall.recall(make_query("kettle vinegar", sensitive=True))
+        words = await recall.recall(make_query("kettle vinegar", mode="lexical"))
         assert provider(bench).heard == b""
         assert (secret.reason, secret.ids) == (Degraded.SENSITIVE_QUERY, words.ids)
-        open_one = await recall.recall("kettle vinegar")
+        open_one = await recall.recall(make_query("kettle vinegar"))
     assert open_one.reason is None
     assert [(body["input"], body["input_type"]) for body in provider(bench).bodies[1:]] == [
         (["kettle vinegar"], "query")
@@ -270,7 +270,7 @@ async def test_a_local_embedder_embeds_a_sensitive_query(bench: Workbench) -> No
             return [1.0] * DIMENSIONS
 
     async with recalling(bench, Ours()) as recall:
-        assert (await recall.recall(RecallQuery("kettle", sensitive=True))).reason is None
+        assert (await recall.recall(make_query("kettle", sensitive=True))).reason is None
 
 
 async def test_the_recall_command_and_the_route_accept_sensitive_queries(bench: Workbench, tmp_path: Path) -> None:
@@ -282,7 +282,8 @@ async def test_the_recall_command_and_the_route_accept_sensitive_queries(bench: 
     await bench.insert("the kettle is descaled with vinegar")
     await fill(bench)
     provider(bench).heard = b""
-    code, output, errors = await command(settings(bench, tmp_path), "recall", "query-canary kettle", "--sensitive")
+    asked = ("recall", "query-canary kettle", "--everyone", "--sensitive")
+    code, output, errors = await command(settings(bench, tmp_path), *asked)
     assert code == 0, errors
     report = json.loads(output)
     assert (report["reason"], len(report["memories"])) == ("SensitiveQuery", 1)

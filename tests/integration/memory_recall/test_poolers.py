@@ -11,10 +11,10 @@ from memory_recall.indexing.sync import sync
 from memory_recall.postgres.connection import DsnText, create_pool
 from memory_recall.schema.migrate import MigrationRequest, migrate
 from memory_recall.search.hybrid_recall import HybridRecall
-from memory_recall.search.query import RecallQuery
 from tests.integration.conftest import Database
 from tests.integration.memory_recall.fake_embedder import vector_of
 from tests.integration.memory_recall.poolers import pgbouncer
+from tests.integration.memory_recall.queries import make_query
 from tests.integration.memory_recall.workbench import DIMENSIONS, Workbench, migrate_and_index
 
 MODES = pytest.mark.parametrize("mode", ["transaction", "session"])
@@ -64,7 +64,7 @@ async def test_recalls_behind_a_pooler_in_transaction_mode_have_both_legs(
         pool = await create_pool(DsnText(dsn), min_size=1, max_size=8, statement_cache_size=0)
         recall = HybridRecall(pool, Exact(), embedding_budget=10.0, time_budget=60.0)
         try:
-            results = await asyncio.gather(*(recall.recall(RecallQuery(text, mode="dense", limit=1)) for text in texts))
+            results = await asyncio.gather(*(recall.recall(make_query(text, mode="dense", limit=1)) for text in texts))
         finally:
             await recall.close()
             await pool.close()

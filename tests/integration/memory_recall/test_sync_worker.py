@@ -7,8 +7,13 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import asyncpg
+import pytest
+
 from memory_recall.embedding.client import EmbedderClient
+from memory_recall.indexing import sync as sync_worker
 from memory_recall.indexing.embedders import EmbedderDirectory
+from memory_recall.indexing.pipeline import Pipeline
 from memory_recall.indexing.sync import sync
 from memory_recall.postgres.connection import DsnText
 from tests.integration.memory_recall.workbench import Workbench
@@ -96,6 +101,78 @@ async def test_sync_pauses_while_a_backfill_runs(bench: Workbench) -> None:
         await bench.insert("afterwards")
         await embedded(bench, 61)
     assert max(bench.embedder.received.values()) == 1
+
+
+class Rests:
+    """Every rest of the sync worker lasts until the test ends it; passes over the pending rows are counted."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.passes = 0
+        self._resting = asyncio.Event()
+        self._over = asyncio.Event()
+        run_pass = Pipeline.run_pass
+
+        async def counted(pipeline: Pipeline) -> int:
+            self.passes += 1
+            return await run_pass(pipeline)
+
+        async def rest(stop: asyncio.Event, _seconds: float) -> None:
+            self._resting.set()
+            over, stopped = (asyncio.ensure_future(event.wait()) for event in (self._over, stop))
+            await asyncio.wait([over, stopped], return_when=asyncio.FIRST_COMPLETED)
+            for one in (over, stopped):
+                one.cancel()
+            self._over.clear()
+
+        monkeypatch.setattr(Pipeline, "run_pass", counted)
+        monkeypatch.setattr(sync_worker, "sleep_unless", rest)
+
+    async def begun(self) -> None:
+        async with asyncio.timeout(30):
+            await self._resting.wait()
+        self._resting.clear()
+
+    def end(self) -> None:
+        self._over.set()
+
+
+async def test_a_flood_of_notifications_starts_one_pass_for_each_rest(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """L14: any role may notify. What is written meanwhile is embedded by that pass."""
+    rests = Rests(monkeypatch)
+    admin = await asyncpg.connect(bench.database.superuser_dsn)
+    await admin.execute("DROP ROLE IF EXISTS stranger; CREATE ROLE stranger LOGIN PASSWORD 'stranger'")
+    stranger = await asyncpg.connect(bench.database.dsn, user="stranger", password="stranger")
+    async with running(bench, poll_seconds=NEVER):
+        await rests.begun()
+        for round_ in range(1, 4):
+            await stranger.execute("NOTIFY memory_index_pending, 'memories';" * 500)
+            for _ in range(500):
+                await stranger.execute("NOTIFY memory_index_pending, 'memories'")
+            assert rests.passes == round_, "none during the rest"
+            rests.end()
+            await rests.begun()
+            assert rests.passes == round_ + 1
+        await bench.insert("written amid the flood")
+        rests.end()
+        await rests.begun()
+        assert await bench.embedded() == 1
+    await stranger.close()
+    await admin.execute("DROP ROLE stranger")
+    await admin.close()
+
+
+async def test_a_notification_about_another_table_does_not_wake_the_worker(bench: Workbench) -> None:
+    """L14: the channel is the database's, and each of its tables has a sync worker of its own."""
+    wakeup = sync_worker.Wakeup()
+    async with bench.database.connection() as connection:
+        await wakeup.listen(connection, "memories")
+        wakeup.event.clear()
+        for table, woken in (("notes", False), ("", False), ("MEMORIES", False), ("memories", True)):
+            await connection.execute(f"SELECT pg_notify('memory_index_pending', '{table}')")
+            await connection.fetchval("SELECT 1")  # by its answer the notification has arrived
+            assert wakeup.event.is_set() is woken, table
 
 
 async def test_a_failed_row_is_tried_again_when_it_is_due(bench: Workbench) -> None:

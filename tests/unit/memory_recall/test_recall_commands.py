@@ -1,7 +1,7 @@
 """What the commands say of texts and settings that they were not made for."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -11,34 +11,91 @@ from typer.testing import CliRunner
 
 from memory_recall.cli import reading
 from memory_recall.cli.app import create_app
+from memory_recall.search.query import RecallQuery
 from memory_recall.search.result import Evidence, RecalledMemory, RecallResult, Timings
+from memory_recall.search.sql.visibility import EVERYONE, Everyone
 
 
 class OneMemory:
     """A recall that finds one memory for any query."""
 
-    def __init__(self, content: str, category: str) -> None:
+    def __init__(self, content: str = "kettle", category: str = "facts") -> None:
+        self.asked: list[RecallQuery] = []
         self._memory = RecalledMemory(
             id=1, content=content, category=category, tags=None, importance=0.5, is_sensitive=False, rank=0.5,
             owner=None, created_at=None, updated_at=None, evidence=Evidence(1, None, None, None),
         )  # fmt: skip
 
-    async def recall(self, *_arguments: object, **_options: object) -> RecallResult:
+    async def recall(self, query: RecallQuery) -> RecallResult:
+        self.asked.append(query)
         return RecallResult((self._memory,), "hybrid", None, Timings(0.0))
 
 
+@pytest.fixture
+def recalls(monkeypatch: pytest.MonkeyPatch) -> Callable[[OneMemory], None]:
+    """Lets the command recall from a given memory."""
+
+    def use(memory: OneMemory) -> None:
+        @asynccontextmanager
+        async def opened(*_arguments: object, **_options: object) -> AsyncIterator[tuple[Any, None]]:
+            yield memory, None
+
+        monkeypatch.setattr(reading, "opened_recall", opened)
+
+    return use
+
+
 @pytest.mark.parametrize("text", ["[bold]", "[/bold]", "a\\[b]"])
-def test_brackets_in_memories_and_categories_are_shown_as_they_are(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_brackets_in_memories_and_categories_are_shown_as_they_are(
+    text: str, recalls: Callable[[OneMemory], None]
+) -> None:
     """The table's markup would swallow the one and fail on the other."""
-
-    @asynccontextmanager
-    async def opened(*_arguments: object, **_options: object) -> AsyncIterator[tuple[Any, None]]:
-        yield OneMemory(content=text, category=text), None
-
-    monkeypatch.setattr(reading, "opened_recall", opened)
-    shown = CliRunner().invoke(create_app(), ["recall", "anything"])
+    recalls(OneMemory(content=text, category=text))
+    shown = CliRunner().invoke(create_app(), ["recall", "anything", "--everyone"])
     assert shown.exit_code == 0
     assert shown.stdout.count(text) == 2
+
+
+@pytest.mark.parametrize(
+    ("given", "asked"),
+    [
+        (b"which PIN\n", "which PIN"),
+        (b"two\nlines", "two\nlines"),
+        (b"\xffbytes that are no UTF-8", "bytes that are no UTF-8"),
+        ("é".encode() * 60_000, "é" * 50_000),
+        (b"", ""),
+    ],
+    ids=["line", "lines", "bytes", "long", "empty"],
+)
+def test_a_query_can_come_from_standard_input(given: bytes, asked: str, recalls: Callable[[OneMemory], None]) -> None:
+    """What is an argument shows in the list of processes and in the shell's history."""
+    memory = OneMemory()
+    recalls(memory)
+    shown = CliRunner().invoke(create_app(), ["recall", "-", "--user", "ana"], input=given)
+    assert shown.exit_code == 0, shown.output
+    assert [query.text for query in memory.asked] == [asked]
+
+
+@pytest.mark.parametrize(
+    ("options", "searched"),
+    [
+        (["--user", "ana"], "ana"),
+        (["--everyone"], EVERYONE),
+        (["--everyone", "--user", "ana"], Everyone(reader="ana")),
+        ([], None),
+        (["--user", ""], None),
+    ],
+    ids=str,
+)
+def test_everybody_s_memories_are_searched_only_when_the_command_line_says_so(
+    options: list[str], searched: str | Everyone | None, recalls: Callable[[OneMemory], None]
+) -> None:
+    """A forgotten user is refused and does not stand for everybody."""
+    memory = OneMemory()
+    recalls(memory)
+    shown = CliRunner().invoke(create_app(), ["recall", "x", *options, "--json"])
+    assert [query.user_id for query in memory.asked] == ([] if searched is None else [searched])
+    assert ("InvalidInput" in shown.stderr) is (searched is None)
 
 
 def test_a_hosted_embedder_without_a_url_of_its_own_can_be_tuned_for(

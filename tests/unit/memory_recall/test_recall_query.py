@@ -19,6 +19,8 @@ from memory_recall.search.hybrid_recall import HybridRecall
 from memory_recall.search.period import Period
 from memory_recall.search.query import MAX_QUERY_CHARACTERS, RecallQuery
 from memory_recall.search.sql.filters import Filters
+from memory_recall.search.sql.visibility import Everyone
+from tests.integration.memory_recall.queries import make_query
 
 NAIVE = datetime(2026, 1, 1)  # noqa: DTZ001  (that it is refused is the claim)
 CANARY = "zebra-7731"
@@ -41,13 +43,19 @@ CANARY = "zebra-7731"
         {"fusion": "rrf"},
         {"sensitive": "no"},
         {"text": None},
+        {"user_id": None},
+        {"user_id": ""},
+        {"user_id": " "},
+        {"user_id": 5},
+        {"user_id": [CANARY]},
+        {"user_id": f"{CANARY}\x00"},
     ],
     ids=str,
 )
 def test_a_wrong_argument_is_refused_by_its_name(arguments: dict[str, Any]) -> None:
     """The message names the argument and does not quote its value."""
     with pytest.raises(InvalidInput, match=f"^`{next(iter(arguments))}` cannot be used") as caught:
-        RecallQuery(**{"text": "x", **arguments})
+        RecallQuery(**{"text": "x", "user_id": "ana", **arguments})
     assert CANARY not in str(caught.value)
 
 
@@ -56,8 +64,6 @@ def test_a_wrong_argument_is_refused_by_its_name(arguments: dict[str, Any]) -> N
     [
         {"category": f"{CANARY}\x00"},
         {"category": f"{CANARY}\ud800"},
-        {"user_id": f"{CANARY}\x00"},
-        {"user_id": 5},
         {"tags": ("good", f"{CANARY}\x00")},
         {"tags": CANARY},
         {"since": "2026-01-01T00:00:00+00:00"},
@@ -86,16 +92,21 @@ def test_a_wrong_parameter_of_the_recall_itself_is_refused() -> None:
         Period(NAIVE, NAIVE)
 
 
-async def test_library_and_sqlite_refuse_none_as_a_text() -> None:
-    """Where a text stands for a query with every default."""
+async def test_library_and_sqlite_refuse_what_does_not_say_whose_memories_are_searched() -> None:
+    """Nobody's id, and a text alone, which programs of earlier releases passed for everybody's memories."""
     pool: Any = None
-    no_text: Any = None
-    with pytest.raises(InvalidInput, match="`text` cannot be used"):
-        await HybridRecall(pool).recall(no_text)
+    text: Any = CANARY
+    with pytest.raises(TypeError, match="user_id"):
+        RecallQuery("x")  # type: ignore[call-arg]  # that it is refused is the claim
+    with pytest.raises(InvalidInput, match="`reader` cannot be used"):
+        Everyone(reader="")
+    with pytest.raises(InvalidInput, match="takes a RecallQuery, not str") as caught:
+        await HybridRecall(pool).recall(text)
+    assert CANARY not in str(caught.value)
     connection = sqlite3.connect(":memory:")
     create_schema(connection)
-    with pytest.raises(InvalidInput, match="`text` cannot be used"):
-        SqliteRecall(connection).recall(no_text)
+    with pytest.raises(InvalidInput, match="takes a RecallQuery, not NoneType"):
+        SqliteRecall(connection).recall(pool)
 
 
 @pytest.mark.parametrize(
@@ -138,7 +149,7 @@ async def test_the_router_answers_a_user_that_is_no_text_with_422() -> None:
 def test_the_command_line_refuses_a_wrong_option(option: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before it connects to anything."""
     monkeypatch.delenv("MEMORY_DATABASE_URL", raising=False)
-    answered = CliRunner().invoke(create_app(), ["recall", "x", option, value, "--json"])
+    answered = CliRunner().invoke(create_app(), ["recall", "x", "--everyone", option, value, "--json"])
     assert answered.exit_code == 1
     assert "InvalidInput" in answered.stderr
     assert CANARY not in answered.stderr
@@ -146,13 +157,15 @@ def test_the_command_line_refuses_a_wrong_option(option: str, value: str, monkey
 
 def test_the_query_s_text_is_cleaned_of_what_no_database_stores() -> None:
     """NUL, lone surrogates and what exceeds the longest query."""
-    assert RecallQuery("a\x00b \ud800 ").text == "a b"
-    assert len(RecallQuery("x" * (MAX_QUERY_CHARACTERS + 1)).text) == MAX_QUERY_CHARACTERS
+    assert make_query("a\x00b \ud800 ").text == "a b"
+    assert len(make_query("x" * (MAX_QUERY_CHARACTERS + 1)).text) == MAX_QUERY_CHARACTERS
 
 
 def test_the_sort_order_may_be_given_by_its_name_and_tags_as_a_list() -> None:
     """As JSON and command lines have them."""
-    assert RecallQuery("x", sort_by="importance").sort_by is SortBy.IMPORTANCE  # type: ignore[arg-type]  # a text
+    assert make_query("x", sort_by="importance").sort_by is SortBy.IMPORTANCE
     assert Filters(tags=["a", "b"]).tags == ("a", "b")  # type: ignore[arg-type]  # a list
     assert Filters(since=datetime(2026, 1, 1, tzinfo=UTC)).selective
     assert not Filters().selective
+    assert make_query("x", user_id="ana").selective
+    assert not make_query("x").selective

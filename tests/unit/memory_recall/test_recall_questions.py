@@ -9,6 +9,7 @@ from memory_recall.embedding.wire import EmbeddedBatch
 from memory_recall.errors import EmbedderBusy, InvalidInput
 from memory_recall.evaluation import measures
 from memory_recall.evaluation.evaluate import Outcome, embed_questions, parse_questions, summarise
+from memory_recall.search.sql.visibility import EVERYONE
 
 GOOD = '{"query_id": "a", "text": "what", "stratum": "exact", "conv": "c1", "relevant_ids": [3, 4]}'
 
@@ -23,8 +24,8 @@ def test_a_question_is_read_with_its_scope() -> None:
             '{"text": "y", "relevant_ids": [1]}',
         ]
     )
-    assert (first.scope, first.stratum, first.relevant) == ("c1", "exact", frozenset({3, 4}))
-    assert (second.scope, third.scope, third.stratum) == (None, None, "all")
+    assert (first.user_id, first.stratum, first.relevant) == ("c1", "exact", frozenset({3, 4}))
+    assert (second.user_id, third.user_id, third.stratum) == (EVERYONE, EVERYONE, "all")
 
 
 @pytest.mark.parametrize(

@@ -163,6 +163,26 @@ async def test_a_missing_header_of_the_callers_identity_is_named() -> None:
     assert answer.json()["detail"] == [{"type": "missing", "loc": ["header", "x-user"], "msg": "Field required"}]
 
 
+class Untouched:
+    """A recall that must not be reached."""
+
+    async def recall(self, *_arguments: object) -> RecallResult:
+        raise AssertionError("memories were searched")
+
+
+@pytest.mark.parametrize("identity", [None, "", " ", 5, True, ["ana"], {"id": "ana"}, b"ana"], ids=repr)
+@pytest.mark.parametrize("scope", ["owner", "everyone"])
+async def test_nobody_s_memories_are_searched_for_a_caller_that_is_not_known(identity: object, scope: Any) -> None:
+    """As where authentication is optional and yields None for an anonymous caller: 401."""
+    recall: Any = Untouched()
+    app = FastAPI()
+    app.include_router(create_recall_router(recall, current_user=lambda: identity, scope=scope))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://api") as http:
+        answer = await http.post(PATH, json={"context": CANARY})
+    assert (answer.status_code, answer.json()) == (401, {"detail": "Unauthenticated"})
+    assert "www-authenticate" in answer.headers
+
+
 @pytest.mark.parametrize(
     ("error", "status", "reason"),
     [

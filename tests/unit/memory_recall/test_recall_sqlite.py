@@ -9,8 +9,9 @@ import pytest
 from memory_bench.harness.sqlite_schema import create_schema
 from memory_recall.errors import InvalidInput
 from memory_recall.integrations.sqlite import SqliteRecall
-from memory_recall.search.query import RecallQuery
 from memory_recall.search.sql.filters import Filters
+from memory_recall.search.sql.visibility import Everyone
+from tests.integration.memory_recall.queries import make_query
 
 ROWS = [
     ("the zigbee dongle hangs on usb3 noise", 0.5),
@@ -47,7 +48,7 @@ def plain_fts5(connection: sqlite3.Connection, match: str) -> list[int]:
 
 def test_the_order_is_that_of_plain_fts5(connection: sqlite3.Connection) -> None:
     """With FTS5's own score as evidence, and its blend with importance as the rank."""
-    result = SqliteRecall(connection).recall("zigbee")
+    result = SqliteRecall(connection).recall(make_query("zigbee"))
     assert result.ids == plain_fts5(connection, '"zigbee"')
     assert len(result.ids) == 3
     scored = "SELECT rowid, -bm25(memories_fts) FROM memories_fts WHERE memories_fts MATCH 'zigbee'"
@@ -64,7 +65,7 @@ def test_one_statement_fetches_all_memories_and_its_time_is_reported(connection:
     recall = SqliteRecall(connection)
     statements: list[str] = []
     connection.set_trace_callback(statements.append)
-    result = recall.recall("zigbee")
+    result = recall.recall(make_query("zigbee"))
     assert len([one for one in statements if not one.startswith("--")]) == 1  # FTS5 comments on its own
     assert result.timings.total == result.timings.database > 0
 
@@ -78,11 +79,11 @@ def test_filters_hold_as_over_postgres(connection: sqlite3.Connection) -> None:
         (Filters(tags=("mesh", "x")), {4}),
         (Filters(tags=("mes",)), set()),
         (Filters(category="ops"), {4}),
-        (Filters(user_id="ana"), {4}),
         (Filters(since=noon), {4}),
         (Filters(until=noon), {1, 2}),
     ]:
-        assert set(recall.recall(RecallQuery("zigbee", filters=filters)).ids) == expected
+        assert set(recall.recall(make_query("zigbee", filters=filters)).ids) == expected
+    assert recall.recall(make_query("zigbee", user_id="ana")).ids == [4]
 
 
 def test_a_filter_by_a_column_that_an_older_cache_lacks_is_refused() -> None:
@@ -90,32 +91,39 @@ def test_a_filter_by_a_column_that_an_older_cache_lacks_is_refused() -> None:
     connection = sqlite3.connect(":memory:")
     connection.execute("CREATE TABLE memories (id INTEGER PRIMARY KEY, content TEXT)")
     with pytest.raises(InvalidInput, match="no column user_id"):
-        SqliteRecall(connection).recall(RecallQuery("x", filters=Filters(user_id="ana")))
+        SqliteRecall(connection).recall(make_query("x", user_id="ana"))
 
 
 def test_rows_with_any_term_come_only_where_no_row_has_every_term(connection: sqlite3.Connection) -> None:
     """OR is searched only when AND finds nothing."""
     recall = SqliteRecall(connection)
-    assert recall.recall("zigbee dongle").ids == [1]
-    assert recall.recall("dongle teapot").ids == plain_fts5(connection, '"dongle" OR "teapot"')
+    assert recall.recall(make_query("zigbee dongle")).ids == [1]
+    assert recall.recall(make_query("dongle teapot")).ids == plain_fts5(connection, '"dongle" OR "teapot"')
 
 
 def test_importance_and_recency_have_their_own_orders(connection: sqlite3.Connection) -> None:
     """The important one first, or the newest first."""
     recall = SqliteRecall(connection)
-    assert recall.recall(RecallQuery("zigbee", sort_by="importance")).ids[0] == 2
-    assert recall.recall(RecallQuery("zigbee", sort_by="recency")).ids == [4, 2, 1]
+    assert recall.recall(make_query("zigbee", sort_by="importance")).ids[0] == 2
+    assert recall.recall(make_query("zigbee", sort_by="recency")).ids == [4, 2, 1]
 
 
-def test_deleted_rows_are_left_out_and_sensitive_ones_masked(connection: sqlite3.Connection) -> None:
-    """As over Postgres."""
+def test_deleted_rows_are_left_out_and_sensitive_ones_are_masked_for_their_owner(
+    connection: sqlite3.Connection,
+) -> None:
+    """As over Postgres; nobody else finds a sensitive row."""
     connection.execute("UPDATE memories SET deleted_at = 'now' WHERE id = 2")
-    connection.execute("UPDATE memories SET is_sensitive = 1 WHERE id = 4")
-    result = SqliteRecall(connection).recall("zigbee")
-    assert 2 not in result.ids
-    masked = next(memory for memory in result.memories if memory.id == 4)
-    assert masked.content == "[SENSITIVE - use secret_get(id=4)]"
-    assert "map" not in repr(result)
+    connection.execute("UPDATE memories SET is_sensitive = 1, user_id = 'ana' WHERE id = 4")
+    recall = SqliteRecall(connection)
+    for user in ("ana", Everyone(reader="ana")):
+        result = recall.recall(make_query("zigbee", user_id=user))
+        assert 2 not in result.ids
+        masked = next(memory for memory in result.memories if memory.id == 4)
+        assert masked.content == "[SENSITIVE - use secret_get(id=4)]"
+        assert "map" not in repr(result)
+    for user in (Everyone(), Everyone(reader="bo")):
+        assert recall.recall(make_query("zigbee", user_id=user)).ids == [1]
+        assert recall.recall(make_query('"zigbee', user_id=user)).ids == [1]
 
 
 @pytest.mark.parametrize(
@@ -123,13 +131,22 @@ def test_deleted_rows_are_left_out_and_sensitive_ones_masked(connection: sqlite3
 )
 def test_no_query_text_causes_an_error(connection: sqlite3.Connection, query: str) -> None:
     """Whatever a prompt contains is searched, if need be as a substring."""
-    SqliteRecall(connection).recall(query)
+    SqliteRecall(connection).recall(make_query(query))
 
 
 def test_a_table_that_lost_its_index_is_searched_by_substring(connection: sqlite3.Connection) -> None:
     """A cache whose FTS5 table is gone still answers."""
     connection.execute("DROP TABLE memories_fts")
-    assert SqliteRecall(connection).recall("channel").ids == [2]
+    assert SqliteRecall(connection).recall(make_query("channel")).ids == [2]
+
+
+def test_a_cache_without_owners_belongs_to_one_user_unless_a_reader_is_named(connection: sqlite3.Connection) -> None:
+    """Who knows several users cannot tell whose a sensitive row is."""
+    connection.execute("UPDATE memories SET is_sensitive = 1 WHERE id = 4")
+    connection.execute("ALTER TABLE memories DROP COLUMN user_id")
+    recall = SqliteRecall(connection)
+    assert 4 in recall.recall(make_query("zigbee")).ids
+    assert 4 not in recall.recall(make_query("zigbee", user_id=Everyone(reader="ana"))).ids
 
 
 def test_an_older_cache_without_the_newer_columns_is_read() -> None:
@@ -142,4 +159,4 @@ def test_an_older_cache_without_the_newer_columns_is_read() -> None:
         "INSERT INTO memories (id, content, category, importance) VALUES (7, 'old kettle', 'facts', 0.5);"
         "INSERT INTO memories_fts (rowid, content) VALUES (7, 'old kettle');"
     )
-    assert SqliteRecall(connection).recall(RecallQuery("kettle", filters=Filters(category="facts"))).ids == [7]
+    assert SqliteRecall(connection).recall(make_query("kettle", filters=Filters(category="facts"))).ids == [7]

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memory_recall.embedding.address_policy import is_trusted_embedder_url
 from memory_recall.swap.gate import Scores, judge, not_measurable
 from memory_recall.swap.machine import OPEN_STAGES, TRANSITIONS, Action, Fill, Stage, SwapFacts, decide, path
 
@@ -98,35 +97,3 @@ def test_the_gate_compares_the_hybrid_mode_and_the_dense_leg_alone(
 def test_a_model_that_could_not_be_measured_is_refused() -> None:
     """A gate that is silent is shut."""
     assert not not_measurable("the embedder is away", queries=3, max_drop=1.0).passed
-
-
-@pytest.mark.parametrize(
-    ("configured", "named", "follows"),
-    [
-        ("http://mem-embedder.team.svc:8080", "http://mem-embedder-next.team.svc:8080", True),
-        ("http://mem-embedder:8080", "http://mem-embedder-next:8080", True),
-        ("http://a.team.svc.cluster.local", "http://b.team.svc.cluster.local", True),
-        ("http://127.0.0.1:8080", "http://127.0.0.1:8081", True),
-        ("http://embedder.example.org", "http://embedder.example.org:9000", True),
-        ("http://mem-embedder.team.svc:8080", "http://mem-embedder.other.svc:8080", False),
-        ("http://mem-embedder.team.svc:8080", "http://evil.example.org", False),
-        ("http://embedder.example.org", "http://evil.org", False),
-        ("http://embedder.example.org", "http://other.example.org", False),
-        ("http://embedder.co.uk", "http://evil.co.uk", False),
-        ("http://embedder.svc.co.uk", "http://evil.svc.co.uk", False),
-        ("http://mem-embedder:8080", "http://2130706433:8080", False),
-        ("http://mem-embedder:8080", "http://0x7f000001:8080", False),
-        ("http://mem-embedder:8080", "http://[::1]:8080", False),
-        ("http://mem-embedder:8080", "http://ai.:8080", False),
-        ("http://127.0.0.1:8080", "http://127.0.0.2:8080", False),
-        ("http://mem-embedder:8080", "http://10.0.0.7:8080", False),
-        ("https://a.team.svc", "http://b.team.svc", False),
-        ("http://a.team.svc", "http://user@b.team.svc", False),
-        ("http://a.team.svc", "file:///etc/passwd", False),
-        ("http://a.team.svc", "http://b.team.svc:99999", False),
-    ],
-)
-def test_texts_are_sent_to_trusted_addresses_only(configured: str, named: str, follows: bool) -> None:
-    """The database may name an address, but not any address."""
-    assert is_trusted_embedder_url(configured, named) is follows
-    assert is_trusted_embedder_url(configured, "http://far.example.com:1", ["far.example.com"])

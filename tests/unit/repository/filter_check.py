@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 import memory_recall
 from memory_bench.harness.sqlite_schema import create_schema
-from memory_recall import Filters, InvalidInput, RecallQuery, SqliteRecall, create_recall_router
+from memory_recall import EVERYONE, Filters, InvalidInput, RecallQuery, SqliteRecall, create_recall_router
 from memory_recall.cli import reading
 from memory_recall.cli.app import create_app
 from memory_recall.schema.table import MemoryTable
@@ -41,7 +41,7 @@ class Searched:
 
 def check_library() -> None:
     table = MemoryTable("public", "memories", {"importance": "real", "deleted_at": "timestamptz"}, None, None)
-    query = RecallQuery("kettle", filters=Filters(min_importance=0.7))  # type: ignore[call-arg]  # of the patched tree
+    query = RecallQuery("kettle", user_id=EVERYONE, filters=Filters(min_importance=0.7))  # type: ignore[call-arg]  # of the patched tree
     sql, arguments = statement(RecallPlan(query, table))
     place = arguments.index(0.7) + 1
     assert f"m.importance >= ${place}::real" in sql, sql
@@ -50,7 +50,7 @@ def check_library() -> None:
 
 
 def check_sqlite(searched: Searched) -> None:
-    query = RecallQuery("kettle", filters=Filters(min_importance=0.7))  # type: ignore[call-arg]  # of the patched tree
+    query = RecallQuery("kettle", user_id=EVERYONE, filters=Filters(min_importance=0.7))  # type: ignore[call-arg]  # of the patched tree
     assert set(searched.recall_now(query).ids) == {2, 3}
 
 
@@ -71,7 +71,7 @@ def check_command_line(searched: Searched) -> None:
         yield searched, None
 
     reading.opened_recall = opened
-    shown = CliRunner().invoke(create_app(), ["recall", "kettle", "--min-importance", "0.7"])
+    shown = CliRunner().invoke(create_app(), ["recall", "kettle", "--everyone", "--min-importance", "0.7"])
     assert shown.exit_code == 0, shown.output
     assert "just enough" in shown.stdout
     assert "low importance" not in shown.stdout

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from memory_recall.schema.table import MemoryTable
 from memory_recall.search.sql.bm25_scoring import K1, damping, frequency, idf, ranked, scored
 from memory_recall.search.sql.filters import Arguments
+from memory_recall.search.sql.visibility import SearchedRows
 
 MAX_QUERY_TERMS = 64  # a hook may send a whole prompt; its first distinct terms decide
 MAX_ROWS_PER_TERM = 5_000
@@ -78,19 +79,19 @@ terms AS MATERIALIZED (
 ),"""
 
 
-def _matching(table: MemoryTable, where: str, query: str, limit: int) -> str:
+def _matching(table: MemoryTable, searched: SearchedRows, query: str, limit: int) -> str:
     """Return a subquery of the rows that match a tsquery: id, size, term frequency, and whether the filters hold."""
     return f"""
     SELECT m.id, {_BYTES} AS bytes, {frequency("m.search_vector", query)} AS times,
-           {where} AS inside
-      FROM {table.qualified} m WHERE m.deleted_at IS NULL AND m.search_vector @@ {query} LIMIT {limit}"""
+           {searched.searched} AS inside
+      FROM {table.qualified} m WHERE {searched.visible} AND m.search_vector @@ {query} LIMIT {limit}"""
 
 
-def _postings_of_all(table: MemoryTable, where: str) -> str:
+def _postings_of_all(table: MemoryTable, searched: SearchedRows) -> str:
     """Return the CTEs `postings`, `vocabulary` and `combined` for a small table: all rows that contain any term."""
     return f"""
 postings AS MATERIALIZED (
-  SELECT w.n, p.* FROM terms w CROSS JOIN LATERAL ({_matching(table, where, "w.query", SMALL_TABLE * 2)}) p
+  SELECT w.n, p.* FROM terms w CROSS JOIN LATERAL ({_matching(table, searched, "w.query", SMALL_TABLE * 2)}) p
 ),
 vocabulary AS MATERIALIZED (
   SELECT w.n, w.query, true AS complete, coalesce(c.df, 0)::float8 AS df
@@ -99,7 +100,9 @@ vocabulary AS MATERIALIZED (
 combined AS (SELECT NULL::bigint AS id, NULL::float8 AS bytes, NULL::bigint AS terms WHERE false),"""
 
 
-def _postings_of_rare(table: MemoryTable, where: str, *, budget: int, wanted: int, rows: str, rare_rows: str) -> str:
+def _postings_of_rare(
+    table: MemoryTable, searched: SearchedRows, *, budget: int, wanted: int, rows: str, rare_rows: str
+) -> str:
     """Return the CTEs `postings`, `vocabulary` and `combined` for a large table: rows of rare and of combined terms.
 
     The index intersects terms by the shorter list, so a common term costs no more than the term that it is combined
@@ -107,9 +110,9 @@ def _postings_of_rare(table: MemoryTable, where: str, *, budget: int, wanted: in
     candidates, as under a selective filter. Only these rows may also be found through an index for the filter, which
     each combination would otherwise scan anew.
     """
-    both = f"{table.qualified} m WHERE m.deleted_at IS NULL AND m.search_vector @@ s.query LIMIT {budget}"
-    one = f"{table.qualified} m WHERE {where} AND m.search_vector @@ s.query LIMIT {min(budget, _FILLED)}"
-    return f"""{_rare(_matching(table, where, "s.query", budget), rows, rare_rows)}
+    both = f"{table.qualified} m WHERE {searched.visible} AND m.search_vector @@ s.query LIMIT {budget}"
+    one = f"{table.qualified} m WHERE {searched.searched} AND m.search_vector @@ s.query LIMIT {min(budget, _FILLED)}"
+    return f"""{_rare(_matching(table, searched, "s.query", budget), rows, rare_rows)}
 common AS MATERIALIZED (SELECT * FROM terms WHERE n NOT IN (SELECT n FROM rare) ORDER BY share, n),
 {_combinations(rows)},
 counted AS MATERIALIZED (
@@ -122,7 +125,7 @@ vocabulary AS MATERIALIZED (
 ),
 paired AS MATERIALIZED (
   SELECT p.id, p.bytes, s.terms
-    FROM combinations s CROSS JOIN LATERAL (SELECT m.id, {_BYTES} AS bytes, {where} AS inside FROM {both}) p
+    FROM combinations s CROSS JOIN LATERAL (SELECT m.id, {_BYTES} AS bytes, {searched.searched} AS inside FROM {both}) p
    WHERE p.inside
 ),
 enough AS MATERIALIZED (
@@ -186,7 +189,7 @@ def _bit(number: str) -> str:
 def bm25_leg(
     table: MemoryTable,
     arguments: Arguments,
-    where: str,
+    searched: SearchedRows,
     *,
     query: str,
     depth: int,
@@ -202,11 +205,11 @@ def bm25_leg(
     stored = arguments.add(max(statistics.mean_bytes, 1.0), "float8")
     terms = _terms(arguments, query, known=not statistics.small)
     if statistics.small:
-        collected = f"{terms}{_postings_of_all(table, where)}"
+        collected = f"{terms}{_postings_of_all(table, searched)}"
     else:
         few = arguments.add(float(min(rows_per_term, statistics.rare_rows)), "float8")
         rare = _postings_of_rare(
-            table, where, budget=rows_per_term, wanted=_SHORTLIST * depth, rows=rows, rare_rows=few
+            table, searched, budget=rows_per_term, wanted=_SHORTLIST * depth, rows=rows, rare_rows=few
         )
         collected = f"{_known(table, arguments)}{terms}{rare}"
     return f"""{collected}
@@ -248,5 +251,8 @@ def _scored_and_ranked(table: MemoryTable, mean: str, depth: int, rows: str) -> 
 
 
 def _quoted_lexeme(lexeme: str) -> str:
-    """Return SQL for a lexeme as the text of a tsquery; parsing the lexeme again would split compound words."""
-    return rf"""'''' || replace(replace({lexeme}, '\', '\\'), '''', '''''') || ''''"""
+    """Return SQL for a lexeme as the text of a tsquery; parsing the lexeme again would split compound words.
+
+    A backslash is written in a way that `standard_conforming_strings` does not change.
+    """
+    return rf"""'''' || replace(replace({lexeme}, E'\\', E'\\\\'), '''', '''''') || ''''"""

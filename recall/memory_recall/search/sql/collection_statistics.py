@@ -1,8 +1,9 @@
 """Measures the statistics of the table that BM25 needs, in a few milliseconds whatever the table's size.
 
-A small table is counted; of a large one some 20,000 rows are sampled, always from the same pages, so that two processes
-agree. The length of a text in words is estimated from its number of distinct lexemes, which is cheap to read, and the
-number of words for each lexeme in a thousand rows.
+Sensitive rows do not count, since the scores of other rows would tell of them. A small table is counted; of a large one
+some 20,000 rows are sampled, always from the same pages, so that two processes agree. The length of a text in words is
+estimated from its number of distinct lexemes, which is cheap to read, and the number of words for each lexeme in a
+thousand rows.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
@@ -16,7 +17,7 @@ _UNKNOWN = CollectionStatistics(rows=0, mean_length=1.0, mean_bytes=1.0)
 
 
 async def measure_collection(connection: AnyConnection, table: MemoryTable) -> CollectionStatistics:
-    """Measure the rows that are not deleted, all or a sample of them.
+    """Measure the rows that are neither deleted nor sensitive, all or a sample of them.
 
     Raises:
         DatabaseUnreachable: the connection failed.
@@ -34,7 +35,7 @@ async def measure_collection(connection: AnyConnection, table: MemoryTable) -> C
 
 
 def _statement(table: MemoryTable, percent: float) -> str:
-    sampled = f"{table.qualified} m TABLESAMPLE SYSTEM ({percent:.8f}) REPEATABLE (1) WHERE m.deleted_at IS NULL"
+    sampled = f"{table.qualified} m TABLESAMPLE SYSTEM ({percent:.8f}) REPEATABLE (1) WHERE {table.shareable('m')}"
     return f"""
 WITH measured AS (
   SELECT length(m.search_vector) AS lexemes,

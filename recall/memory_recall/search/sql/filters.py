@@ -48,7 +48,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filters:
-    """Which memories may be recalled; deleted ones never are. A filter that is None or empty excludes nothing.
+    """Which of a user's memories may be recalled. A filter that is None or empty excludes nothing.
 
     Raises:
         InvalidInput: a filter is of the wrong type, contains a character that no database stores, or is a time without
@@ -70,10 +70,6 @@ class Filters:
             " WHERE trim(t.value) IN (SELECT value FROM json_each({value})))",
         ),
     ] = ()
-    user_id: Annotated[
-        Text | None,
-        Condition("user_id", "Only this user's memories.", "m.user_id = {value}::{type}", "m.user_id = {value}"),
-    ] = None
     since: Annotated[
         AwareDatetime | None,
         Condition(
@@ -138,17 +134,17 @@ class Arguments:
 
 
 def postgres_conditions(filters: Filters, arguments: Arguments, table: MemoryTable) -> str:
-    """Return the Postgres condition that a row `m` must meet: not deleted, and all filters that are set.
+    """Return the filters' part of a WHERE clause over the rows `m`, beginning with AND; empty if no filter is set.
 
     Raises:
         InvalidInput: the table lacks the column of a filter.
     """
-    clauses = ["m.deleted_at IS NULL"]
+    clauses = []
     for condition, value in filters.conditions():
         _require_column(condition, table.columns)
         placeholder = arguments.placeholder(list(value) if isinstance(value, tuple) else value)
-        clauses.append(condition.postgres.format(value=placeholder, type=table.columns[condition.column]))
-    return " AND ".join(clauses)
+        clauses.append(f" AND {condition.postgres.format(value=placeholder, type=table.columns[condition.column])}")
+    return "".join(clauses)
 
 
 def sqlite_conditions(filters: Filters, columns: Container[str]) -> tuple[str, list[object]]:
@@ -157,14 +153,12 @@ def sqlite_conditions(filters: Filters, columns: Container[str]) -> tuple[str, l
     Raises:
         InvalidInput: the table lacks the column of a filter.
     """
-    clauses, values = ["true"], list[object]()
-    if "deleted_at" in columns:
-        clauses.append("m.deleted_at IS NULL")
+    clauses, values = list[str](), list[object]()
     for condition, value in filters.conditions():
         _require_column(condition, columns)
-        clauses.append(condition.sqlite.format(value="?"))
+        clauses.append(f" AND {condition.sqlite.format(value='?')}")
         values.append(_for_sqlite(value))
-    return " AND ".join(clauses), values
+    return "".join(clauses), values
 
 
 def _for_sqlite(value: object) -> object:

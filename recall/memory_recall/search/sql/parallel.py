@@ -3,8 +3,8 @@
 One statement runs in one process of Postgres, one leg after the other. In a large table the legs take so long that two
 connections and a second round trip cost less. The lexical leg, as a rule the shorter one, also computes the cosines of
 the rows that it ranks, for which it reads their vectors. The fusion reads every row again, so that rows are left out if
-they were deleted or stopped matching a filter meanwhile, and masked if they became sensitive; and it reads again which
-model is active. Everything else is what the one statement does, and gives the same answer.
+they were deleted meanwhile, stopped matching a filter, or may no longer be found by the reader; and it reads again
+which model is active. Everything else is what the one statement does, and gives the same answer.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from memory_recall.search.result import Degraded
 from memory_recall.search.sql.bm25_scoring import ranked, scored
-from memory_recall.search.sql.filters import Arguments, postgres_conditions
+from memory_recall.search.sql.filters import Arguments
 from memory_recall.search.sql.plan import DenseLeg, RecallPlan
 from memory_recall.search.sql.statement import (
     NO_DENSE_LEG,
@@ -25,6 +25,7 @@ from memory_recall.search.sql.statement import (
     page,
     pool,
     query_vector,
+    searched_rows,
 )
 
 WORTH_SPLITTING = 100_000  # rows; with 5,000 the second round trip takes as long as the shorter leg
@@ -63,10 +64,10 @@ def is_worth_splitting(plan: RecallPlan) -> bool:
 def dense_statement(plan: RecallPlan) -> Statement:
     """Return the statement of the dense leg alone; its one row is a `DenseRows`."""
     arguments = Arguments()
-    where = postgres_conditions(plan.query.filters, arguments, plan.table)
+    rows = searched_rows(plan, arguments)
     vector = query_vector(_dense_of(plan), arguments, plan.table)
     return (
-        f"""WITH {gate(plan, arguments)},{dense_leg(plan, where, vector)}
+        f"""WITH {gate(plan, arguments)},{dense_leg(plan, rows.searched, vector)}
 SELECT (SELECT open FROM gate) AS open, coalesce(array_agg(id ORDER BY dense_rank), '{{}}') AS ids,
        coalesce(array_agg(dense_score ORDER BY dense_rank), '{{}}') AS scores
   FROM dense""",
@@ -77,11 +78,11 @@ SELECT (SELECT open FROM gate) AS open, coalesce(array_agg(id ORDER BY dense_ran
 def lexical_statement(plan: RecallPlan) -> Statement:
     """Return the statement of the lexical leg alone; its one row is a `LexicalRows`."""
     arguments, table, dense = Arguments(), plan.table, _dense_of(plan)
-    where = postgres_conditions(plan.query.filters, arguments, table)
+    rows = searched_rows(plan, arguments)
     cosine = cosine_similarity(dense, table, query_vector(dense, arguments, table))
     near = f"SELECT {cosine} FROM {table.qualified} m WHERE m.id = l.id LIMIT 1"
     return (
-        f"""WITH {gate(plan, arguments)},{NO_DENSE_LEG},{lexical_leg(plan, arguments, where)},
+        f"""WITH {gate(plan, arguments)},{NO_DENSE_LEG},{lexical_leg(plan, arguments, rows)},
 lexical_with_cosine AS (
   SELECT id, lexical_score, CASE WHEN lexical_rank IS NOT NULL AND (SELECT open FROM gate) THEN ({near}) END AS cosine
     FROM lexical l
@@ -99,13 +100,13 @@ def fusion_statement(plan: RecallPlan, dense: DenseRows, lexical: LexicalRows) -
     """Return the statement that fuses both legs and selects the page, without a dense leg that is not `open`."""
     plan = plan if dense.open and lexical.open else plan.without_dense(Degraded.MODEL_MISMATCH)
     arguments = Arguments()
-    where = postgres_conditions(plan.query.filters, arguments, plan.table)
+    rows = searched_rows(plan, arguments)
     cosines = " UNION ALL SELECT id, NULL, NULL, NULL, cosine FROM given WHERE (SELECT open FROM gate)"
     parts = [
         gate(plan, arguments),
         _given_dense(dense, arguments),
         _given_lexical(plan, arguments, lexical),
-        pool(plan, arguments, "f.dense_score", extra_scores_sql=cosines, row_filter=where),
+        pool(plan, arguments, "f.dense_score", extra_scores_sql=cosines, row_filter=rows.searched),
         ordered(plan, arguments),
     ]
     return f"WITH {','.join(parts)}{page(plan)}", arguments.values

@@ -7,6 +7,8 @@ before the scan begins, since the scan's one-time filter depends on it.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
+from dataclasses import replace
+
 from memory_recall.schema.models_sql import RECORDED_COLUMNS
 from memory_recall.schema.rules import COLUMN_MODEL
 from memory_recall.schema.table import ACTIVE, MemoryTable, quoted
@@ -17,6 +19,7 @@ from memory_recall.search.sql.filters import Arguments, postgres_conditions
 from memory_recall.search.sql.fusion import closeness, fused
 from memory_recall.search.sql.plan import DenseLeg, RecallPlan
 from memory_recall.search.sql.ts_rank import ts_rank_leg
+from memory_recall.search.sql.visibility import SearchedRows, postgres_rows
 
 Statement = tuple[str, list[object]]
 """SQL text and its arguments."""
@@ -37,7 +40,7 @@ _FILTERED_SCAN = {"hnsw.max_scan_tuples": "50000", "hnsw.scan_mem_multiplier": "
 def statement(plan: RecallPlan) -> Statement:
     """Return the recall statement of a plan. Its rows are the page, in order, each with the columns of `gate`."""
     arguments = Arguments()
-    where = postgres_conditions(plan.query.filters, arguments, plan.table)
+    rows = searched_rows(plan, arguments)
     vector = "" if plan.dense is None else query_vector(plan.dense, arguments, plan.table)
     similarity = "coalesce(f.dense_score, NULL::float8)"
     if plan.dense is not None:
@@ -45,12 +48,22 @@ def statement(plan: RecallPlan) -> Statement:
         similarity = f"coalesce(f.dense_score, CASE WHEN (SELECT open FROM gate) THEN {cosine} END)"
     parts = [
         gate(plan, arguments),
-        dense_leg(plan, where, vector),
-        lexical_leg(plan, arguments, where),
+        dense_leg(plan, rows.searched, vector),
+        lexical_leg(plan, arguments, rows),
         pool(plan, arguments, similarity),
         ordered(plan, arguments),
     ]
     return f"WITH {','.join(parts)}{page(plan)}", arguments.values
+
+
+def searched_rows(plan: RecallPlan, arguments: Arguments) -> SearchedRows:
+    """Return the conditions of the rows that count in statistics and of those that the legs may find.
+
+    Raises:
+        InvalidInput: the table lacks the column of a filter or does not say whose a memory is.
+    """
+    rows = postgres_rows(plan.query.user_id, arguments, plan.table)
+    return replace(rows, searched=f"{rows.searched}{postgres_conditions(plan.query.filters, arguments, plan.table)}")
 
 
 def query_vector(dense: DenseLeg, arguments: Arguments, table: MemoryTable) -> str:
@@ -79,7 +92,7 @@ def gate(plan: RecallPlan, arguments: Arguments) -> str:
 def _may_take_part(plan: RecallPlan, dense: DenseLeg, arguments: Arguments) -> str:
     """Return SQL for whether the query's and the column's vectors are of one model; it also sets scan parameters."""
     settings = {"hnsw.ef_search": str(dense.graph.ef_search(plan.depth))}
-    if dense.iterative_scan and plan.query.filters.selective:
+    if dense.iterative_scan and plan.query.selective:
         # Without it the index gives ef_search neighbours and the filters then leave what they leave.
         # Relaxed, because the strict order drops what comes late although it is near; the leg sorts anyway.
         settings |= {"hnsw.iterative_scan": "relaxed_order"} | _FILTERED_SCAN
@@ -99,7 +112,7 @@ def dense_leg(plan: RecallPlan, where: str, vector: str) -> str:
         return NO_DENSE_LEG
     column, graph = plan.dense.column.name, plan.dense.graph
     distance = f"m.{column} {_cosine_distance(plan.table)} {vector}"
-    selective = plan.query.filters.selective
+    selective = plan.query.selective
     scanned = graph.filtered_depth(plan.depth) if selective else plan.depth
     scan = where if selective or not graph.exists else f"{where} AND {_INFLATE_SCAN_COST}"
     # `+ 0` keeps the planner from taking the scan's order, which is a relaxed one, for the sorted one.
@@ -114,17 +127,17 @@ dense AS MATERIALIZED (
 )"""
 
 
-def lexical_leg(plan: RecallPlan, arguments: Arguments, where: str) -> str:
+def lexical_leg(plan: RecallPlan, arguments: Arguments, rows: SearchedRows) -> str:
     """Return the CTEs of the lexical leg that end in `lexical(id, lexical_rank, lexical_score)` and `reach`."""
     if plan.query.mode == "dense" and plan.dense is not None:
         return _NO_LEXICAL_LEG
     text, depth = plan.query.text, plan.depth
     if plan.lexical_is_final or plan.statistics is None:
-        return ts_rank_leg(plan.table, arguments, where, query=text, sort_by=plan.query.sort_by, depth=depth)
+        return ts_rank_leg(plan.table, arguments, rows.searched, query=text, sort_by=plan.query.sort_by, depth=depth)
     return bm25_leg(
         plan.table,
         arguments,
-        where,
+        rows,
         query=text,
         depth=depth,
         rows_per_term=plan.rows_per_term,

@@ -96,21 +96,21 @@ async def test_the_lexical_mode_needs_no_embedder(bench: Any) -> None:
 async def test_recall_prints_what_was_found_and_why(bench: Any) -> None:
     """--explain shows each leg's evidence and time; --json is one line."""
     await fill(bench)
-    code, out, err = await run(bench.environment(), "recall", TEXTS[1], "--limit", "1", "--explain", "--json")
+    code, out, err = await run(bench.environment(), "recall", TEXTS[1], "--user", "c1", "--explain", "--json")
     assert code == 0, err
     report = json.loads(out)
     assert report["memories"][0]["content"] == TEXTS[1]
     assert report["memories"][0]["evidence"]["dense_rank"] == 1
     assert not report["degraded"]
     assert report["milliseconds"]["legs"]["dense"] > 0
-    code, out, err = await run(bench.environment(), "recall", TEXTS[1], "--mode", "lexical")
+    code, out, err = await run(bench.environment(), "recall", TEXTS[1], "--everyone", "--mode", "lexical")
     assert code == 0, err
     assert TEXTS[1] in out
 
 
 async def test_a_mode_that_does_not_exist_is_refused(bench: Any) -> None:
     """With the modes that do."""
-    code, _, err = await run(bench.environment(), "recall", "x", "--mode", "psychic")
+    code, _, err = await run(bench.environment(), "recall", "x", "--everyone", "--mode", "psychic")
     assert code == 1
     assert "hybrid, lexical, dense" in err
 

@@ -8,8 +8,8 @@ import asyncpg
 import pytest
 
 from memory_recall.errors import DatabaseUnreachable, EmbedderUnavailable
-from memory_recall.search.query import RecallQuery
 from memory_recall.search.result import Degraded
+from tests.integration.memory_recall.queries import make_query
 from tests.integration.memory_recall.read_path.rows import fill
 from tests.integration.memory_recall.read_path.vectors import axis
 
@@ -66,9 +66,9 @@ async def test_a_degraded_answer_has_the_lexical_order_and_a_reason(  # noqa: PL
     for lexical in ("bm25", "ts_rank"):
         for sort_by in ("relevance", "importance"):
             words = memories.recalling(lexical=lexical)
-            expected = await words.recall(RecallQuery("scrub the zfs pool", mode="lexical", sort_by=sort_by))
+            expected = await words.recall(make_query("scrub the zfs pool", mode="lexical", sort_by=sort_by))
             recall = memories.recalling(None if vector is None else embedder, lexical=lexical)
-            result = await recall.recall(RecallQuery("scrub the zfs pool", mode=mode, sort_by=sort_by))
+            result = await recall.recall(make_query("scrub the zfs pool", mode=mode, sort_by=sort_by))
             assert result.reason is reason
             assert result.ids == expected.ids
             assert len(result.ids) == 10
@@ -78,11 +78,11 @@ async def test_a_recall_is_degraded_when_the_column_is_dropped_while_it_is_in_us
     """What a recall has cached of the schema may be outdated; it notices this and answers."""
     await fill(memories)
     recall = memories.recalling(embedder)
-    assert not (await recall.recall("zfs pool")).degraded
-    expected = (await recall.recall(RecallQuery("zfs pool", mode="lexical"))).ids
+    assert not (await recall.recall(make_query("zfs pool"))).degraded
+    expected = (await recall.recall(make_query("zfs pool", mode="lexical"))).ids
     await memories.pool.execute("ALTER TABLE memories DROP COLUMN embedding CASCADE")
-    assert (await recall.recall("zfs pool")).ids == expected
-    assert (await recall.recall("zfs pool")).reason is Degraded.SCHEMA_MISSING
+    assert (await recall.recall(make_query("zfs pool"))).ids == expected
+    assert (await recall.recall(make_query("zfs pool"))).reason is Degraded.SCHEMA_MISSING
 
 
 async def test_no_connection_is_held_while_the_query_is_embedded(memories: Any) -> None:
@@ -97,7 +97,7 @@ async def test_no_connection_is_held_while_the_query_is_embedded(memories: Any) 
             free.append(memories.pool.get_idle_size() - memories.pool.get_size())
             return axis(1.0)
 
-    result = await memories.recalling(Watching()).recall("zfs pool")
+    result = await memories.recalling(Watching()).recall(make_query("zfs pool"))
     assert not result.degraded
     assert free == [0]
 
@@ -114,18 +114,18 @@ async def test_a_slow_embedder_delays_a_recall_by_at_most_its_budget(memories: A
 
     await fill(memories)
     recall = memories.recalling(Silent(), embedding_budget=0.01)
-    assert (await recall.recall("zfs pool")).reason is Degraded.EMBEDDER_TIMEOUT
-    assert (await recall.recall("zfs pool")).reason is Degraded.CIRCUIT_OPEN
+    assert (await recall.recall(make_query("zfs pool"))).reason is Degraded.EMBEDDER_TIMEOUT
+    assert (await recall.recall(make_query("zfs pool"))).reason is Degraded.CIRCUIT_OPEN
 
 
 async def test_a_database_that_is_gone_is_an_error(memories: Any, database: Any) -> None:
     """A database that is gone is the one thing that recall reports."""
     await memories.add("x")
     recall = memories.recalling()
-    await recall.recall("x")
+    await recall.recall(make_query("x"))
     await memories.pool.close()
     with pytest.raises(DatabaseUnreachable):
-        await recall.recall("x")
+        await recall.recall(make_query("x"))
 
 
 async def test_every_result_is_observed(memories: Any, embedder: Any) -> None:
@@ -133,7 +133,7 @@ async def test_every_result_is_observed(memories: Any, embedder: Any) -> None:
     await memories.add("x", vector=axis(1.0))
     seen: list[Any] = []
     recall = memories.recalling(embedder, observe=seen.append)
-    await recall.recall("x")
+    await recall.recall(make_query("x"))
     embedder.vectors["y"] = RuntimeError()
-    await recall.recall("y")
+    await recall.recall(make_query("y"))
     assert [result.reason for result in seen] == [None, Degraded.EMBEDDER_FAILED]

@@ -8,10 +8,12 @@ import pytest
 
 from memory_recall.hnsw.search_effort import SearchedGraph
 from memory_recall.schema.table import describe
-from memory_recall.search.query import EmbeddedQuery, RecallQuery
+from memory_recall.search.query import EmbeddedQuery
 from memory_recall.search.sql.filters import Filters
 from memory_recall.search.sql.plan import DenseLeg, RecallPlan
 from memory_recall.search.sql.statement import statement
+from memory_recall.search.sql.visibility import EVERYONE, Everyone
+from tests.integration.memory_recall.queries import make_query
 from tests.integration.memory_recall.read_path.vectors import axis
 
 _CLUSTERS, _MEMBERS = 60, 100
@@ -34,7 +36,7 @@ async def test_the_dense_leg_returns_more_rows_than_pgvector_searches_by_default
         [(f"row {n}", axis(1.0, n / 400, (n % 7) / 50)) for n in range(400)],
     )
     recall = memories.recalling(embedder, require_index=True)
-    result = await recall.recall(RecallQuery("unrelated", mode="dense", limit=50))
+    result = await recall.recall(make_query("unrelated", mode="dense", limit=50))
     assert len(result.ids) == 50
 
 
@@ -44,9 +46,7 @@ async def test_a_selective_filter_does_not_empty_the_dense_leg(memories: Any, em
         "INSERT INTO memories (content, user_id, embedding) VALUES ($1, $2, $3::real[]::halfvec)",
         [(f"row {n}", "ana" if n >= 580 else "bo", axis(1.0, n / 300, (n % 7) / 50)) for n in range(600)],
     )
-    result = await memories.recalling(embedder).recall(
-        RecallQuery("unrelated", mode="dense", limit=20, filters=Filters(user_id="ana"))
-    )
+    result = await memories.recalling(embedder).recall(make_query("unrelated", mode="dense", limit=20, user_id="ana"))
     assert len(result.ids) == 20
 
 
@@ -63,7 +63,7 @@ async def test_dense_ranks_follow_the_distance_within_a_filter(memories: Any, em
     for question in random.normal(size=(10, 8)).tolist():
         embedder.vectors["unrelated"] = question
         result = await memories.recalling(embedder).recall(
-            RecallQuery("unrelated", mode="dense", limit=50, filters=Filters(category="category3"))
+            make_query("unrelated", mode="dense", limit=50, filters=Filters(category="category3"))
         )
         found = [memory.evidence for memory in result.memories]
         by_rank = [one.dense_score for one in sorted(found, key=lambda one: one.dense_rank)]
@@ -71,19 +71,19 @@ async def test_dense_ranks_follow_the_distance_within_a_filter(memories: Any, em
 
 
 @pytest.mark.parametrize(
-    ("filters", "graph", "given"),
+    ("user", "graph", "given"),
     [
-        (Filters(), SearchedGraph(1e6, 16, 64), 50),
-        (Filters(user_id="ana"), SearchedGraph(1e6, 16, 64), 271),
-        (Filters(user_id="ana"), SearchedGraph(1e6, 24, 128), 116),
+        (EVERYONE, SearchedGraph(1e6, 16, 64), 50),
+        ("ana", SearchedGraph(1e6, 16, 64), 271),
+        ("ana", SearchedGraph(1e6, 24, 128), 116),
     ],
 )
 async def test_a_filtered_scan_of_a_large_table_compares_more_rows(
-    memories: Any, filters: Filters, graph: SearchedGraph, given: int
+    memories: Any, user: str | Everyone, graph: SearchedGraph, given: int
 ) -> None:
     """The scan's first fifty within a filter are not yet the nearest fifty; without one they are."""
     async with memories.pool.acquire() as connection:
         table = await describe(connection, "memories")
-    query = RecallQuery("anything", mode="dense", filters=filters)
+    query = make_query("anything", mode="dense", user_id=user)
     sql, _ = statement(RecallPlan(query, table, dense=DenseLeg(EmbeddedQuery(axis(1.0), None), graph=graph)))
     assert f"LIMIT {given}) nearest\n   ORDER BY distance + 0, id LIMIT 50" in sql

@@ -10,13 +10,13 @@ import pytest
 
 from memory_recall.schema.table import describe
 from memory_recall.search.fusion import Fusion
-from memory_recall.search.query import RecallQuery
 from memory_recall.search.sql import bm25
 from memory_recall.search.sql.bm25 import CollectionStatistics
 from memory_recall.search.sql.bm25_scoring import frequency
-from memory_recall.search.sql.filters import Filters
 from memory_recall.search.sql.plan import RecallPlan
 from memory_recall.search.sql.statement import statement
+from memory_recall.search.sql.visibility import EVERYONE, Everyone
+from tests.integration.memory_recall.queries import make_query
 
 WORDS = (
     *("pool", "disk", "scrub", "zfs", "backup", "night", "router", "port", "zigbee", "dongle", "garden", "tomato"),
@@ -74,7 +74,7 @@ async def test_the_api_s_leg_gives_the_api_s_order(memories: Any, sort_by: str, 
     await fill(memories, 150)
     recall = memories.recalling(lexical="ts_rank")
     for limit in (1, 5, 40, 200):
-        result = await recall.recall(RecallQuery(query, mode="lexical", sort_by=sort_by, limit=limit))
+        result = await recall.recall(make_query(query, mode="lexical", sort_by=sort_by, limit=limit))
         assert result.ids == await as_the_api_does(memories, query, sort_by, limit)
 
 
@@ -108,7 +108,7 @@ async def test_bm25_scores_equal_the_textbook_formula_within_the_row_budget(memo
     expected = await reference_bm25(memories, query)
 
     result = await memories.recalling(fusion=Fusion(importance=False)).recall(
-        RecallQuery(query, mode="lexical", limit=10)
+        make_query(query, mode="lexical", limit=10)
     )
     scores = {memory.id: memory.evidence.lexical_score for memory in result.memories}
     assert scores == {identity: pytest.approx(expected[identity], rel=1e-6) for identity in scores}
@@ -126,7 +126,7 @@ async def test_a_small_row_budget_is_spent_on_the_rarest_term(memories: Any) -> 
         table = await describe(connection, "memories")
         sql, arguments = statement(
             RecallPlan(
-                RecallQuery("pool xylophone", mode="lexical", limit=50),
+                make_query("pool xylophone", mode="lexical", limit=50),
                 table,
                 statistics=CollectionStatistics(1_000_000, 4.0, 1.0),
                 rows_per_term=20,
@@ -140,10 +140,10 @@ async def test_a_small_row_budget_is_spent_on_the_rarest_term(memories: Any) -> 
 @pytest.mark.parametrize(
     "query", [*(one for one in QUERIES if one != MOSTLY_EVERYWHERE), "zigbee garden kettle relay tomato port"]
 )
-@pytest.mark.parametrize("user", [None, "ana"])
+@pytest.mark.parametrize("user", [EVERYONE, "ana"])
 @pytest.mark.parametrize("rare_rows", [0, 20, 500])
 async def test_bm25_scores_of_a_large_table_equal_the_textbook_formula(
-    memories: Any, monkeypatch: pytest.MonkeyPatch, query: str, user: str | None, rare_rows: int
+    memories: Any, monkeypatch: pytest.MonkeyPatch, query: str, user: str | Everyone, rare_rows: int
 ) -> None:
     """Terms in the statistics are read or intersected with others; the best rows are the same, also with filters."""
     monkeypatch.setattr(bm25, "SMALL_TABLE", 0)
@@ -153,10 +153,10 @@ async def test_bm25_scores_of_a_large_table_equal_the_textbook_formula(
     await memories.pool.execute("UPDATE memories SET user_id = 'ana' WHERE id % 3 = 0")
     await memories.pool.execute("ANALYZE memories")
     expected = await reference_bm25(memories, query)
-    if user is not None:
+    if user == "ana":
         expected = {one: score for one, score in expected.items() if one % 3 == 0}
     result = await memories.recalling(fusion=Fusion(importance=False)).recall(
-        RecallQuery(query, mode="lexical", limit=10, filters=Filters(user_id=user))
+        make_query(query, mode="lexical", limit=10, user_id=user)
     )
     scores = [expected[one] for one in result.ids]
     # Document frequencies are estimates here, so rows of almost equal score may change places.
@@ -168,7 +168,7 @@ async def test_a_large_table_takes_frequencies_from_the_last_analyze(memories: A
     """Where counting would take too long, the common terms are those of Postgres's own statistics."""
     await fill(memories)
     await memories.pool.execute("ANALYZE memories")
-    query, statistics = RecallQuery("zfs dongle kettle", mode="lexical"), CollectionStatistics(1_000_000, 22.0, 2.0)
+    query, statistics = make_query("zfs dongle kettle", mode="lexical"), CollectionStatistics(1_000_000, 22.0, 2.0)
     async with memories.pool.acquire() as connection:
         sql, arguments = statement(RecallPlan(query, await describe(connection, "memories"), statistics=statistics))
         rows = await connection.fetch(sql, *arguments)
@@ -226,7 +226,7 @@ async def _rows_of(memories: Any, question: str, *parts: str) -> tuple[int, ...]
 
     async with memories.pool.acquire() as connection:
         rows = await connection.fetchval("SELECT count(*) FROM memories")
-        query, table = RecallQuery(question, mode="lexical"), await describe(connection, "memories")
+        query, table = make_query(question, mode="lexical"), await describe(connection, "memories")
         sql, arguments = statement(RecallPlan(query, table, statistics=CollectionStatistics(rows, 2.0, 30.0)))
         plan = await connection.fetchval(f"EXPLAIN (ANALYZE, FORMAT JSON) {sql}", *arguments)
     found: dict[str, int] = {}
@@ -241,7 +241,5 @@ async def _rows_of(memories: Any, question: str, *parts: str) -> tuple[int, ...]
 async def test_an_or_query_is_made_from_the_parsed_terms(memories: Any) -> None:
     """The raw text would be a syntax error here; the parsed terms find the row."""
     wanted = await memories.add("it doesn't boot: grub & uefi")
-    result = await memories.recalling(lexical="ts_rank").recall(
-        RecallQuery("grub | doesn't ! teapot:*", mode="lexical")
-    )
+    result = await memories.recalling(lexical="ts_rank").recall(make_query("grub | doesn't ! teapot:*", mode="lexical"))
     assert result.ids == [wanted]

@@ -11,9 +11,9 @@ import pytest
 from memory_recall.search.fusion import Fusion
 from memory_recall.search.hybrid_recall import HybridRecall
 from memory_recall.search.period import Period
-from memory_recall.search.query import RecallQuery
 from memory_recall.search.sql import bm25, parallel
 from memory_recall.search.sql.filters import Filters
+from tests.integration.memory_recall.queries import make_query
 from tests.integration.memory_recall.read_path.conftest import PATIENT
 from tests.integration.memory_recall.read_path.splitting import Fetched, judged
 
@@ -23,7 +23,7 @@ RECALLS: dict[str, dict[str, Any]] = {
     "second page": {"limit": 7, "offset": 20},
     "deep": {"limit": 60},
     "by importance": {"sort_by": "importance"},
-    "one user": {"filters": Filters(user_id="ana")},
+    "one user": {"user_id": "ana"},
     "category and time": {"filters": Filters(category="facts", since=datetime(2020, 1, 1, tzinfo=UTC))},
     "reciprocal ranks": {"fusion": Fusion(method="rrf")},
     "scaled by the list": {"fusion": Fusion(lexical_scale="list", importance=False)},
@@ -44,10 +44,10 @@ async def test_parallel_legs_give_the_answer_of_the_single_statement(
     filled: Any, embedder: Any, fetched: Fetched, query: str, options: Any
 ) -> None:
     """The same rows in the same order with the same scores."""
-    one = await filled.recalling(embedder, parallel_legs=False).recall(RecallQuery(query, **options))
+    one = await filled.recalling(embedder, parallel_legs=False).recall(make_query(query, **options))
     assert len(fetched.sessions) == 1
     fetched.sessions.clear()
-    two = await filled.recalling(embedder).recall(RecallQuery(query, **options))
+    two = await filled.recalling(embedder).recall(make_query(query, **options))
     assert fetched.split
     assert two.reason is None
     assert judged(two) == judged(one)
@@ -60,7 +60,7 @@ async def test_a_time_that_the_query_names_counts_the_same_with_parallel_legs(
     one, two = (
         filled.recalling(embedder, parallel_legs=parallel, temporal=lambda *_: LAST_WEEK) for parallel in (False, True)
     )
-    assert judged(await two.recall("zfs scrub")) == judged(await one.recall("zfs scrub"))
+    assert judged(await two.recall(make_query("zfs scrub"))) == judged(await one.recall(make_query("zfs scrub")))
     assert len(fetched.sessions) == 4
 
 
@@ -68,7 +68,7 @@ async def test_one_connection_is_enough(filled: Any, database: Any, embedder: An
     """Where the pool has no second one to spare, one statement does it all."""
     async with asyncpg.create_pool(database.dsn, min_size=1, max_size=1) as pool:
         recall = HybridRecall(pool, embedder, time_budget=PATIENT)
-        result = await asyncio.wait_for(recall.recall("zfs scrub"), timeout=30)
+        result = await asyncio.wait_for(recall.recall(make_query("zfs scrub")), timeout=30)
         await recall.close()
     assert result.ids
     assert len(fetched.sessions) == 1
@@ -86,10 +86,10 @@ class Api:
         """The ids that so many recalls at the same time give, after one by itself, which takes both connections."""
         async with asyncpg.create_pool(self.dsn, min_size=connections, max_size=connections) as pool:
             recall = HybridRecall(pool, self.embedder, time_budget=PATIENT)
-            await recall.recall("zfs scrub")
+            await recall.recall(make_query("zfs scrub"))
             assert self.fetched.split
             self.fetched.sessions.clear()
-            pending = asyncio.gather(*(recall.recall("zfs scrub") for _ in range(recalls)))
+            pending = asyncio.gather(*(recall.recall(make_query("zfs scrub")) for _ in range(recalls)))
             results = await asyncio.wait_for(pending, timeout=60)
             await recall.close()
         return [one.ids for one in results]
@@ -120,5 +120,5 @@ async def test_a_recall_of_a_small_table_is_one_statement(
 ) -> None:
     """A second round trip would cost what it saves."""
     monkeypatch.setattr(parallel, "WORTH_SPLITTING", 1_000)
-    await filled.recalling(embedder).recall("zfs scrub")
+    await filled.recalling(embedder).recall(make_query("zfs scrub"))
     assert len(fetched.sessions) == 1

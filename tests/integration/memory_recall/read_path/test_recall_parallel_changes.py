@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from memory_recall.errors import DatabaseUnreachable
-from memory_recall.search.query import RecallQuery
 from memory_recall.search.result import Degraded
-from memory_recall.search.sql.filters import Filters
+from memory_recall.search.sql.visibility import Everyone
+from tests.integration.memory_recall.queries import make_query
 from tests.integration.memory_recall.read_path.splitting import Fetched, judged
 from tests.integration.memory_recall.read_path.vectors import axis
 
@@ -23,37 +23,47 @@ async def test_memories_that_stop_matching_between_legs_and_fusion_are_left_out(
     """The fusion statement checks the filters and the deletion of each row again."""
     gone = await filled.add("zfs scrub", vector=axis(1.0), user_id="ana", importance=1.0)
     recall = filled.recalling(embedder)
-    assert (await recall.recall(RecallQuery("zfs scrub", filters=Filters(user_id="ana")))).ids[0] == gone
+    assert (await recall.recall(make_query("zfs scrub", user_id="ana"))).ids[0] == gone
 
     async def go() -> None:
         await filled.pool.execute(f"UPDATE memories SET {change} WHERE id = $1", gone)
 
     fetched.before_fusion = go
-    result = await recall.recall(RecallQuery("zfs scrub", filters=Filters(user_id="ana")))
+    result = await recall.recall(make_query("zfs scrub", user_id="ana"))
     assert gone not in result.ids
     assert result.ids
     assert fetched.split
 
 
-async def test_memories_that_become_sensitive_between_legs_and_fusion_are_masked(
+async def test_memories_that_become_sensitive_between_legs_and_fusion_are_masked_and_found_by_nobody_else(
     filled: Any, embedder: Any, fetched: Fetched
 ) -> None:
     """It may have been searched before it became sensitive; its content does not leave the database afterwards."""
-    secret = await filled.add("zfs scrub hunter3", vector=axis(1.0), importance=1.0)
+    secret = await filled.add("zfs scrub hunter3", vector=axis(1.0), importance=1.0, user_id="ana")
 
     async def hide() -> None:
         await filled.pool.execute("UPDATE memories SET is_sensitive = true WHERE id = $1", secret)
 
+    async def show() -> None:
+        await filled.pool.execute(
+            "UPDATE memories SET is_sensitive = false, embedding = $2::real[]::halfvec WHERE id = $1",
+            secret,
+            axis(1.0),
+        )
+
     fetched.before_fusion = hide
-    result = await filled.recalling(embedder).recall("zfs scrub")
-    assert "hunter3" not in repr(result)
-    assert {one.id: one.content for one in result.memories}[secret] == MASKED.format(secret)
+    for user, found in (("ana", True), (Everyone(reader="ana"), True), (Everyone(reader="bo"), False)):
+        await show()
+        result = await filled.recalling(embedder).recall(make_query("zfs scrub", user_id=user))
+        assert "hunter3" not in repr(result)
+        assert [one.content for one in result.memories if one.id == secret] == [MASKED.format(secret)] * found
+        assert fetched.split
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["before", "between legs and fusion"])
 async def test_another_model_s_vectors_take_no_part(filled: Any, embedder: Any, fetched: Fetched, late: bool) -> None:
     """A swap leaves the lexical order, at whichever moment it comes."""
-    lexical = (await filled.recalling(embedder).recall(RecallQuery("zfs scrub", mode="lexical"))).ids
+    lexical = (await filled.recalling(embedder).recall(make_query("zfs scrub", mode="lexical"))).ids
     fetched.sessions.clear()
 
     async def swap() -> None:
@@ -63,7 +73,7 @@ async def test_another_model_s_vectors_take_no_part(filled: Any, embedder: Any, 
         fetched.before_fusion = swap
     else:
         await swap()
-    result = await filled.recalling(embedder).recall("zfs scrub")
+    result = await filled.recalling(embedder).recall(make_query("zfs scrub"))
     assert result.reason is Degraded.MODEL_MISMATCH
     assert result.ids == lexical
     assert fetched.split
@@ -71,7 +81,7 @@ async def test_another_model_s_vectors_take_no_part(filled: Any, embedder: Any, 
 
 async def test_cosines_of_another_model_s_vectors_take_no_part(filled: Any, embedder: Any, fetched: Fetched) -> None:
     """Not even where the lexical leg alone saw the other model, and the first is active again when both are fused."""
-    lexical = (await filled.recalling(embedder).recall(RecallQuery("zfs scrub", mode="lexical"))).ids
+    lexical = (await filled.recalling(embedder).recall(make_query("zfs scrub", mode="lexical"))).ids
 
     async def swap(name: str) -> None:
         await filled.pool.execute("UPDATE memory_index_models SET name = $1", name)
@@ -82,7 +92,7 @@ async def test_cosines_of_another_model_s_vectors_take_no_part(filled: Any, embe
 
     active = await filled.pool.fetchval("SELECT name FROM memory_index_models")
     fetched.before_lexical, fetched.before_fusion = swap_after_dense, lambda: swap(active)
-    result = await filled.recalling(embedder).recall("zfs scrub")
+    result = await filled.recalling(embedder).recall(make_query("zfs scrub"))
     assert result.reason is Degraded.MODEL_MISMATCH
     assert result.ids == lexical
 
@@ -93,7 +103,7 @@ async def test_a_refused_dense_leg_leaves_the_lexical_order(
 ) -> None:
     """The schema changes after the recall has read it."""
     recall = filled.recalling(embedder)
-    lexical = (await recall.recall(RecallQuery("zfs scrub", mode="lexical"))).ids
+    lexical = (await recall.recall(make_query("zfs scrub", mode="lexical"))).ids
 
     async def rename(_: Any = None) -> None:
         fetched.before_lexical = None
@@ -105,7 +115,7 @@ async def test_a_refused_dense_leg_leaves_the_lexical_order(
     else:
         fetched.dense_done.set()
         await rename()
-    result = await recall.recall("zfs scrub")
+    result = await recall.recall(make_query("zfs scrub"))
     assert result.reason is Degraded.DENSE_FAILED
     assert result.ids == lexical
 
@@ -115,13 +125,13 @@ async def test_a_column_that_disappears_after_the_legs_does_not_change_the_answe
 ) -> None:
     """The answer is that of the moment at which the legs ran: fusion reads no vector."""
     recall = filled.recalling(embedder)
-    expected = judged(await recall.recall("zfs scrub"))
+    expected = judged(await recall.recall(make_query("zfs scrub")))
 
     async def rename() -> None:
         await filled.pool.execute("ALTER TABLE memories RENAME COLUMN embedding TO gone")
 
     fetched.before_fusion = rename
-    result = await recall.recall("zfs scrub")
+    result = await recall.recall(make_query("zfs scrub"))
     assert result.reason is None
     assert judged(result) == expected
 
@@ -136,9 +146,9 @@ async def test_a_session_that_dies_during_its_leg_is_an_error_and_returns_both_c
         await filled.pool.execute("SELECT pg_terminate_backend($1)", connection.get_server_pid())
 
     recall = filled.recalling(embedder)
-    await recall.recall("zfs scrub")
+    await recall.recall(make_query("zfs scrub"))
     fetched.before_lexical = die
     with pytest.raises(DatabaseUnreachable):
-        await recall.recall("zfs scrub")
+        await recall.recall(make_query("zfs scrub"))
     assert filled.pool.get_idle_size() == filled.pool.get_size()
-    assert (await recall.recall("zfs scrub")).reason is None
+    assert (await recall.recall(make_query("zfs scrub"))).reason is None

@@ -7,9 +7,10 @@ import pytest
 
 from memory_recall.hnsw.search_effort import UNKNOWN_GRAPH, SearchedGraph
 from memory_recall.schema.table import describe
-from memory_recall.search.query import EmbeddedQuery, RecallQuery
+from memory_recall.search.query import EmbeddedQuery
 from memory_recall.search.sql.plan import DenseLeg, RecallPlan
 from memory_recall.search.sql.statement import statement
+from tests.integration.memory_recall.queries import make_query
 
 _ROWS = 2_000
 
@@ -31,7 +32,7 @@ async def test_a_table_of_some_thousand_rows_is_searched_by_the_index(
     async with memories.pool.acquire() as connection:
         table = await describe(connection, "memories")
         dense = DenseLeg(EmbeddedQuery(vectors[0], None), graph=graph)
-        sql, arguments = statement(RecallPlan(RecallQuery("anything", mode="dense"), table, dense=dense))
+        sql, arguments = statement(RecallPlan(make_query("anything", mode="dense"), table, dense=dense))
         plan = "\n".join(row[0] for row in await connection.fetch(f"EXPLAIN {sql}", *arguments))
     dense_leg = plan.split("CTE dense")[1].split("CTE lexical")[0]
     assert way in dense_leg

@@ -7,6 +7,7 @@ import pytest
 from fastapi import FastAPI, Header
 
 from memory_recall.integrations.fastapi import create_recall_router
+from tests.integration.memory_recall.queries import make_query
 
 FIELDS = {
     "id", "content", "category", "tags", "importance", "is_sensitive", "rank", "owner", "created_at",
@@ -55,6 +56,21 @@ async def test_the_route_returns_only_the_callers_own_memories_unless_the_api_sh
     assert {memory["id"]: memory["shared_by"] for memory in answer["memories"]} == {own: None, other: "bo"}
 
 
+async def test_a_sensitive_memory_is_found_by_its_owner_alone_where_all_memories_are_shared(
+    memories: Any, embedder: Any
+) -> None:
+    """Masked, with its tags; of another user's neither words nor tags, rank or id can be guessed."""
+    own = await memories.add("PIN 4711", user_id="ana", tags="bank,pin", sensitive=True)
+    await memories.add("PIN zebra77", user_id="bo", tags="bank,card", sensitive=True)
+    async with client(memories.recalling(embedder), scope="everyone") as http:
+        for guess in ("zebra77", "PIN zebra77", "card", "bank"):
+            answer = (await http.post("/api/memories/recall", json={"context": guess})).json()
+            assert {memory["id"] for memory in answer["memories"]} <= {own}, guess
+            assert "card" not in str(answer)
+        (memory,) = answer["memories"]
+    assert (memory["content"], memory["tags"]) == (f"[SENSITIVE - use secret_get(id={own})]", "bank,pin")
+
+
 @pytest.mark.parametrize(
     "body",
     [
@@ -85,7 +101,7 @@ async def test_a_failing_embedder_does_not_change_the_form_of_the_answer(memorie
 async def test_an_unreachable_database_is_answered_with_503(memories: Any) -> None:
     """503 with Retry-After, so that a hook tries again later."""
     recall = memories.recalling()
-    await recall.recall("x")
+    await recall.recall(make_query("x"))
     await memories.pool.close()
     async with client(recall) as http:
         response = await http.post("/api/memories/recall", json={"context": "x"})

@@ -6,8 +6,8 @@ import asyncpg
 import pytest
 
 from memory_recall.search.hybrid_recall import HybridRecall
-from memory_recall.search.query import RecallQuery
 from memory_recall.search.result import Degraded
+from tests.integration.memory_recall.queries import make_query
 from tests.integration.memory_recall.read_path.conftest import PATIENT
 from tests.integration.memory_recall.read_path.vectors import axis
 
@@ -53,7 +53,7 @@ async def test_a_recall_is_not_compiled_where_postgres_has_jit(
         compiling, min_size=1, max_size=1, init=sent.listen, server_settings=OURS_FIRST
     ) as pool:
         recall = HybridRecall(pool, embedder, time_budget=PATIENT)
-        result = await recall.recall(RecallQuery("kettle", mode=mode))
+        result = await recall.recall(make_query("kettle", mode=mode))
         await recall.close()
         assert await pool.fetchval("SHOW jit") == "on"
     assert result.ids == [wanted]
@@ -70,7 +70,7 @@ async def test_the_measurement_of_legs_is_not_compiled_where_postgres_has_jit(
         compiling, min_size=1, max_size=1, init=sent.listen, server_settings=OURS_FIRST
     ) as pool:
         recall = HybridRecall(pool, embedder, time_budget=PATIENT)
-        result = await recall.recall(RecallQuery("kettle", explain=True))
+        result = await recall.recall(make_query("kettle", explain=True))
         await recall.close()
     assert {"dense", "lexical"} <= set(result.timings.legs)
     assert sent.around_the_recall == UNCOMPILED * 2
@@ -84,7 +84,7 @@ async def test_a_recall_is_one_round_trip_where_postgres_has_no_jit(
     sent = Sent()
     async with asyncpg.create_pool(database.dsn, min_size=1, max_size=1, init=sent.listen) as pool:
         recall = HybridRecall(pool, embedder, time_budget=PATIENT)
-        await recall.recall("kettle")
+        await recall.recall(make_query("kettle"))
         await recall.close()
     assert sent.around_the_recall == ["recall"]
 
@@ -99,9 +99,9 @@ async def test_a_failing_dense_leg_leaves_the_lexical_order_where_postgres_has_j
         compiling, min_size=1, max_size=1, init=sent.listen, server_settings=OURS_FIRST
     ) as pool:
         recall = HybridRecall(pool, embedder, time_budget=PATIENT)
-        await recall.recall("kettle")
+        await recall.recall(make_query("kettle"))
         await pool.execute("ALTER TABLE memories RENAME COLUMN embedding TO gone")
-        result = await recall.recall("kettle")
+        result = await recall.recall(make_query("kettle"))
         await recall.close()
     assert result.ids == [wanted]
     assert result.reason is Degraded.DENSE_FAILED

@@ -10,7 +10,8 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 
-from memory_recall import DatabaseUnreachable, Degraded, HybridRecall, RecallQuery
+from memory_recall import DatabaseUnreachable, Degraded, HybridRecall
+from tests.integration.memory_recall.queries import make_query
 from tests.integration.memory_recall.read_path.vectors import axis
 
 BUDGET = 0.35  # seconds; no divisor of the cleanup's second, lest a connect be cancelled in the moment in which it ends
@@ -119,8 +120,8 @@ async def test_an_exhausted_pool_refuses_the_recall_and_serves_the_next(memories
         async with pool.acquire(), asyncio.timeout(PATIENCE):
             for _ in range(3):
                 with pytest.raises(DatabaseUnreachable, match=r"within its 0\.35 seconds"):
-                    await recall.recall("kettle")
-        assert (await recall.recall("kettle")).ids == [wanted]
+                    await recall.recall(make_query("kettle"))
+        assert (await recall.recall(make_query("kettle"))).ids == [wanted]
         assert pool.get_idle_size() == pool.get_size()
         await recall.close()
 
@@ -136,11 +137,11 @@ async def test_a_server_that_no_longer_answers_refuses_the_recall_and_serves_aga
         pool = await asyncpg.create_pool(hole.dsn, min_size=int(warm), max_size=2)
         recall = HybridRecall(pool, time_budget=BUDGET)
         if warm:
-            await recall.recall("kettle")
+            await recall.recall(make_query("kettle"))
         hole.swallow()
         for _ in range(3):
             with pytest.raises(DatabaseUnreachable):
-                await recall.recall("kettle")
+                await recall.recall(make_query("kettle"))
         hole.answer_new_connections()
         assert await _once_it_is_back(recall) == [wanted]
         await recall.close()
@@ -158,10 +159,10 @@ async def test_a_recall_in_a_transaction_is_refused_within_the_time_budget(memor
         settings = {"search_path": "public, pg_catalog"}
         pool = await asyncpg.create_pool(hole.dsn, min_size=1, max_size=1, server_settings=settings)
         recall = HybridRecall(pool, time_budget=BUDGET)
-        await recall.recall("kettle")
+        await recall.recall(make_query("kettle"))
         hole.swallow()
         with pytest.raises(DatabaseUnreachable):
-            await recall.recall("kettle")
+            await recall.recall(make_query("kettle"))
         hole.answer_new_connections()
         assert await _once_it_is_back(recall) == [wanted]
         await recall.close()
@@ -176,7 +177,7 @@ async def _until(connection: Any, condition: str) -> None:
 async def _once_it_is_back(recall: HybridRecall) -> list[int]:
     while True:
         with suppress(DatabaseUnreachable):
-            return (await recall.recall("kettle")).ids
+            return (await recall.recall(make_query("kettle"))).ids
 
 
 @pytest.mark.usefixtures("complaints")
@@ -185,16 +186,16 @@ async def test_a_cancelled_recall_leaves_no_running_statement(memories: Any, dat
     await memories.add("the kettle boils")
     async with asyncio.timeout(PATIENCE), asyncpg.create_pool(database.dsn, min_size=1, max_size=1) as pool:
         recall = HybridRecall(pool, time_budget=PATIENCE)
-        await recall.recall("kettle")
+        await recall.recall(make_query("kettle"))
         async with memories.pool.acquire() as other, other.transaction():
             await other.execute("LOCK TABLE memories IN ACCESS EXCLUSIVE MODE")
-            blocked = asyncio.create_task(recall.recall("kettle"))
+            blocked = asyncio.create_task(recall.recall(make_query("kettle")))
             await _until(other, "EXISTS (SELECT FROM pg_locks WHERE NOT granted)")
             blocked.cancel()
             with suppress(asyncio.CancelledError):
                 await blocked
             await _until(other, "NOT EXISTS (SELECT FROM pg_locks WHERE NOT granted)")
-        assert (await recall.recall("kettle")).ids
+        assert (await recall.recall(make_query("kettle"))).ids
         await recall.close()
 
 
@@ -214,6 +215,6 @@ async def test_a_slow_embedder_leaves_time_for_the_lexical_answer(memories: Any)
             return []
 
     recall = memories.recalling(Late(), embedding_budget=0.05)
-    result = await recall.recall(RecallQuery("kettle"))
+    result = await recall.recall(make_query("kettle"))
     assert result.ids == [wanted]
     assert result.reason in {Degraded.EMBEDDER_TIMEOUT, Degraded.EMBEDDER_FAILED}

@@ -17,9 +17,9 @@ from memory_recall.postgres.connection import create_pool
 from memory_recall.schema.models_sql import record_address
 from memory_recall.schema.table import describe
 from memory_recall.search.hybrid_recall import HybridRecall
-from memory_recall.search.query import RecallQuery
 from memory_recall.search.result import Degraded
 from memory_recall.swap.standby import maintain_standby
+from tests.integration.memory_recall.queries import make_query
 from tests.integration.memory_recall.swap.conftest import SwapBench
 
 BUDGET = 10.0
@@ -53,9 +53,9 @@ async def recalling(swaps: SwapBench, **options: object) -> AsyncIterator[Hybrid
 
 async def test_the_first_recall_after_the_flip_already_uses_the_next_model(swaps: SwapBench) -> None:
     async with recalling(swaps) as recall:
-        assert (await recall.recall(RecallQuery("text 7", mode="dense"))).reason is None
+        assert (await recall.recall(make_query("text 7", mode="dense"))).reason is None
         await swaps.swap()
-        result = await recall.recall(RecallQuery("text 7", mode="dense"))
+        result = await recall.recall(make_query("text 7", mode="dense"))
         assert result.reason is None
         assert result.memories[0].content == "text 7"
         assert result.memories[0].evidence.dense_score == pytest.approx(1, abs=0.01)
@@ -64,10 +64,10 @@ async def test_the_first_recall_after_the_flip_already_uses_the_next_model(swaps
 async def test_recalls_follow_to_a_model_of_other_dimensions_and_back(swaps: SwapBench) -> None:
     swaps.following.dimensions = 12
     async with recalling(swaps) as recall:
-        await recall.recall("text 7")
+        await recall.recall(make_query("text 7"))
         for back in (False, True):
             await swaps.swap(back=back)
-            result = await recall.recall(RecallQuery("text 7", mode="dense"))
+            result = await recall.recall(make_query("text 7", mode="dense"))
             assert (result.reason, result.memories[0].content) == (None, "text 7")
 
 
@@ -75,7 +75,7 @@ async def test_recalls_follow_when_the_old_embedder_is_gone(swaps: SwapBench) ->
     async with recalling(swaps) as recall:
         await swaps.swap()
         await swaps.work.embedder.stop()
-        assert (await recall.recall(RecallQuery("text 7", mode="dense"))).reason is None
+        assert (await recall.recall(make_query("text 7", mode="dense"))).reason is None
 
 
 async def test_an_untrusted_embedder_address_is_not_followed(swaps: SwapBench) -> None:
@@ -86,7 +86,7 @@ async def test_an_untrusted_embedder_address_is_not_followed(swaps: SwapBench) -
     await record_address(connection, await describe(connection, "memories"), active.id, "http://evil.example.org:80")
     await connection.close()
     async with recalling(swaps) as recall:
-        assert (await recall.recall("text 7")).reason is Degraded.MODEL_MISMATCH
+        assert (await recall.recall(make_query("text 7"))).reason is Degraded.MODEL_MISMATCH
 
 
 async def test_a_flip_between_snapshot_and_statement_is_not_a_comparison_across_models(swaps: SwapBench) -> None:
@@ -95,12 +95,12 @@ async def test_a_flip_between_snapshot_and_statement_is_not_a_comparison_across_
     connection = await asyncpg.connect(swaps.work.database.dsn)
     embedder = EmbedderClient(swaps.work.embedder.url, "tiny")
     recall = HybridRecall(OneConnection(connection), embedder, embedding_budget=BUDGET, time_budget=4 * BUDGET)
-    assert (await recall.recall("text 7")).reason is None
+    assert (await recall.recall(make_query("text 7"))).reason is None
     await connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
     seen = "SELECT name FROM memory_index_models WHERE id = (SELECT active_model FROM memory_index_state)"
     assert await connection.fetchval(seen) == "tiny"  # the snapshot is taken; no lock on the memories is
     assert (await swaps.swap()).stage == "flipped"
-    result = await recall.recall("text 7")
+    result = await recall.recall(make_query("text 7"))
     assert await connection.fetchval(seen) == "tiny"
     assert result.reason is Degraded.MODEL_MISMATCH
     assert all(memory.evidence.dense_score is None for memory in result.memories)
@@ -116,7 +116,7 @@ async def test_recalls_during_a_swap_never_fail_and_never_degrade(swaps: SwapBen
 
         async def ask() -> None:
             while not done.is_set():
-                reasons.append((await recall.recall("text 7")).reason)
+                reasons.append((await recall.recall(make_query("text 7"))).reason)
                 await asyncio.sleep(0.01)
 
         asking = [asyncio.create_task(ask()) for _ in range(3)]

@@ -1,0 +1,39 @@
+"""`memory roles`: prints the SQL of roles with the least rights."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from memory_recall.cli.output import execute
+from memory_recall.postgres.connection import opened
+from memory_recall.settings import Settings
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("roles")(roles_command)
+
+
+def roles_command(
+    worker: Annotated[str, typer.Option(help="Role for memory backfill and memory sync.")] = "memory_worker",
+    recall: Annotated[str, typer.Option(help="Role for recalls, which only read.")] = "memory_recall",
+) -> None:
+    """Print SQL that creates one role for workers and one for recalls, each with the least rights that it needs.
+
+    Nothing is changed: read the script, and run it as a superuser. It fits the table as it is now and may be run again.
+
+    Examples:
+        memory roles > roles.sql
+        memory roles --worker memory_sync --recall memory_api
+    """
+
+    async def action(settings: Settings) -> str:
+        from memory_recall.schema.revisions import require_schema
+        from memory_recall.schema.roles import role_script
+
+        async with opened(settings.dsn(), "memory-roles") as connection:
+            table = await require_schema(connection, settings.table)
+            return role_script(table, worker=worker, reader=recall)
+
+    sys.stdout.write(execute(action, as_json=False))

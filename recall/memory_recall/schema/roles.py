@@ -1,0 +1,96 @@
+"""A script that creates roles with the least rights that workers and recalls need.
+
+Workers usually connect as the owner of the database, who may do everything with it. Backfill and sync only read the
+text of a row and write its vector, and a recall only reads. The script is for a superuser to read and to run, since the
+owner of a database may not create roles. It may be run again at any time, and then revokes what a role has beyond it.
+
+The roles' settings keep Postgres from writing memories and queries into its own log: values of parameters when it logs
+statements, and rows that a constraint refuses.
+"""
+# ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
+
+from memory_recall.errors import InvalidInput
+from memory_recall.schema.ddl import literal
+from memory_recall.schema.revisions import VERSION_TABLE, version_table
+from memory_recall.schema.rules import COLUMN_MODEL, TEXT_HASH
+from memory_recall.schema.table import ACTIVE, STANDBY, MemoryTable, quoted
+
+_LONGEST_NAME = 63
+_LOG_SETTINGS = (("log_parameter_max_length", "0"), ("log_error_verbosity", "terse"))
+_READ_BY_WORKERS = ("id", "content", "is_sensitive", "deleted_at")
+
+
+def role_script(table: MemoryTable, *, worker: str, reader: str) -> str:
+    """Return the script for a table: `worker` may backfill and sync, `reader` may recall.
+
+    Raises:
+        InvalidInput: these are no names of two roles.
+    """
+    if worker == reader or not all(0 < len(name.encode()) <= _LONGEST_NAME for name in (worker, reader)):
+        raise InvalidInput("These are no names of two roles.", f"Name two, each of at most {_LONGEST_NAME} bytes.")
+    parts = [
+        "-- Roles with the least rights for backfill and sync, and for recalls. Run it as a superuser, then set the",
+        f"-- passwords: ALTER ROLE {quoted(worker)} PASSWORD '...'; ALTER ROLE {quoted(reader)} PASSWORD '...';",
+        *_role(table, worker),
+        *_role(table, reader),
+        *_worker_rights(table, quoted(worker)),
+        *_reader_rights(table, quoted(reader)),
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _role(table: MemoryTable, role: str) -> list[str]:
+    """Create the role where there is none, set its log settings, and revoke what it has of this table."""
+    owner = (
+        f"IF EXISTS (SELECT FROM pg_roles r WHERE r.rolname = {literal(role)} AND (r.rolsuper OR r.oid = "
+        f"(SELECT relowner FROM pg_class WHERE oid = {literal(table.qualified)}::regclass))) THEN "
+        f"RAISE EXCEPTION 'Role % owns the table or is a superuser; name another one.', {literal(role)}; END IF;"
+    )
+    create = (
+        f"IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = {literal(role)}) THEN "
+        f"CREATE ROLE {quoted(role)} LOGIN; END IF;"
+    )
+    connect = f"EXECUTE format('GRANT CONNECT ON DATABASE %I TO %I', current_database(), {literal(role)});"
+    relations = ", ".join([table.qualified, *_own_relations(table)])
+    schemas = ", ".join(dict.fromkeys((quoted(table.schema), quoted(table.vector_schema or "public"))))
+    return [
+        "",
+        f"DO LANGUAGE plpgsql {literal(f'BEGIN {owner} {create} {connect} END')};",
+        *(f"ALTER ROLE {quoted(role)} SET {name} = {literal(value)};" for name, value in _LOG_SETTINGS),
+        f"REVOKE ALL ON {relations} FROM {quoted(role)};",
+        f"GRANT USAGE ON SCHEMA {schemas} TO {quoted(role)};",
+    ]
+
+
+def _own_relations(table: MemoryTable) -> list[str]:
+    names = ["memory_index_state", "memory_index_models", "memory_index_swaps", ACTIVE.failures, STANDBY.failures]
+    return [*map(table.own, names), *_version_tables(table)]
+
+
+def _version_tables(table: MemoryTable) -> list[str]:
+    shared = [] if table.suffix else [VERSION_TABLE]
+    return [table.in_schema(name) for name in (version_table(table), *shared)]
+
+
+def _worker_rights(table: MemoryTable, role: str) -> list[str]:
+    vectors = [column.name for column in (ACTIVE, STANDBY) if column.name in table.columns]
+    failures = ", ".join(table.own(column.failures) for column in (ACTIVE, STANDBY))
+    own = ", ".join([table.own("memory_index_state"), table.own("memory_index_models"), *_version_tables(table)])
+    return [
+        "",
+        f"GRANT SELECT ({', '.join([*_READ_BY_WORKERS, *vectors])}), UPDATE ({', '.join(vectors)})",
+        f"    ON {table.qualified} TO {role};",
+        f"GRANT SELECT ON {own} TO {role};",
+        f"GRANT UPDATE (digest, embedder_url) ON {table.own('memory_index_models')} TO {role};",
+        f"GRANT SELECT, INSERT, UPDATE, DELETE ON {failures} TO {role};",
+        f"GRANT EXECUTE ON FUNCTION {table.own(TEXT_HASH)}(text) TO {role};",
+    ]
+
+
+def _reader_rights(table: MemoryTable, role: str) -> list[str]:
+    state, models = table.own("memory_index_state"), table.own("memory_index_models")
+    return [
+        "",
+        f"GRANT SELECT ON {table.qualified}, {state}, {models} TO {role};",
+        f"GRANT EXECUTE ON FUNCTION {table.own(COLUMN_MODEL)}() TO {role};",
+    ]

@@ -1,0 +1,116 @@
+"""Whose memories a query searches, and which of them the user who asks may find.
+
+An answer masks the content of a sensitive memory. But that the memory was found tells that it contains the words of the
+query, so its text could be guessed word by word. Therefore a sensitive memory of another user is in no leg and counts
+in no document frequency: the answer is the same as if that memory did not exist.
+"""
+
+from collections.abc import Callable, Container
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import BeforeValidator
+from pydantic_core import PydanticCustomError
+
+from memory_recall.errors import InvalidInput
+from memory_recall.schema.table import MemoryTable
+from memory_recall.search.sql.filters import Arguments, Text
+from memory_recall.search.validation import check_fields
+
+
+def _named(user: object) -> object:
+    if user is None or (isinstance(user, str) and not user.strip()):
+        raise PydanticCustomError("user", "Input should be a user's id, or EVERYONE for everybody's memories")
+    return user
+
+
+UserId = Annotated[Text, BeforeValidator(_named)]
+
+
+@dataclass(frozen=True, slots=True)
+class Everyone:
+    """Everybody's memories, as the user `reader` may find them.
+
+    Sensitive memories of others are left out; without a reader all sensitive memories are. A table without a column
+    `user_id` belongs to one user, who finds all of it unless a reader is named.
+
+    Raises:
+        InvalidInput: `reader` is no user's id.
+    """
+
+    reader: UserId | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+EVERYONE = Everyone()
+
+Owner = Annotated[UserId | Everyone, BeforeValidator(_named)]
+"""Whose memories are searched. None and an empty text are nobody's id and are refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchedRows:
+    """Two conditions on the row `m`.
+
+    `visible` holds of the rows that the user may find, and only these count in statistics of terms. `searched` holds of
+    those among them that belong to the owner whose memories are searched.
+    """
+
+    visible: str
+    searched: str
+
+
+def postgres_rows(owner: str | Everyone, arguments: Arguments, table: MemoryTable) -> SearchedRows:
+    """Return the conditions for Postgres.
+
+    Raises:
+        InvalidInput: the table does not say whose a memory is.
+    """
+
+    def own(reader: str) -> str:
+        return f"m.user_id = {arguments.placeholder(reader)}::{table.columns['user_id']}"
+
+    present, public = "m.deleted_at IS NULL", f"NOT {table.sensitive('m')}"
+    if isinstance(owner, str):
+        _require_owners(table.columns)
+        belongs = own(owner)
+        return SearchedRows(f"{present} AND ({public} OR {belongs})", f"{present} AND {belongs}")
+    visible = f"{present} AND {_findable(owner, public, own, owned='user_id' in table.columns)}"
+    return SearchedRows(visible, visible)
+
+
+def sqlite_rows(owner: str | Everyone, columns: Container[str]) -> tuple[str, list[object]]:
+    """Return the condition of the searched rows for SQLite, with the values of its placeholders.
+
+    Raises:
+        InvalidInput: the table does not say whose a memory is.
+    """
+    values: list[object] = []
+
+    def own(reader: str) -> str:
+        values.append(reader)
+        return "m.user_id = ?"
+
+    present = "m.deleted_at IS NULL" if "deleted_at" in columns else "true"
+    if isinstance(owner, str):
+        _require_owners(columns)
+        return f"{present} AND {own(owner)}", values
+    public = "NOT coalesce(m.is_sensitive, 1)" if "is_sensitive" in columns else "true"
+    return f"{present} AND {_findable(owner, public, own, owned='user_id' in columns)}", values
+
+
+def _findable(everyone: Everyone, public: str, own: Callable[[str], str], *, owned: bool) -> str:
+    """Return the condition that the reader may find the row `m` of a table, which says whose it is where `owned`."""
+    if everyone.reader is None:
+        return public if owned else "true"
+    return f"({public} OR {own(everyone.reader)})" if owned else public
+
+
+def _require_owners(columns: Container[str]) -> None:
+    if "user_id" not in columns:
+        raise InvalidInput(
+            "The table of memories has no column user_id, so it does not say whose a memory is.",
+            "Search EVERYONE's memories.",
+        )

@@ -1,0 +1,99 @@
+"""No statement of the operator reads a memory's text: it observes just as well as a role that must not read any."""
+
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+import asyncpg
+import pytest
+
+from memory_operator.clients.database import DatabaseClient
+from memory_recall.embedding.wire import ServedModel
+from memory_recall.hnsw.repair import IndexParameters, build_index
+from memory_recall.postgres.connection import DsnText
+from memory_recall.schema.migrate import migrate
+from memory_recall.schema.revisions import require_schema
+from memory_recall.status import DatabaseFacts
+from memory_recall.swap import state_sql
+from tests.integration.conftest import Database
+from tests.integration.memory_operator.test_operator_database_facts import REQUEST
+
+TEXTS = ("content", "expanded_keywords", "tags", "search_vector")
+ROWS = """
+INSERT INTO memories (content, is_sensitive, deleted_at) VALUES
+    ('ordinary', false, NULL), ('quarantined', false, NULL), ('sensitive', true, NULL), ('deleted', false, now());
+INSERT INTO memory_embedding_failures (id, text_hash, attempts, error_class, next_attempt)
+SELECT id, memory_index_text_hash(content), 5, 'EmbedderRejected', 'infinity' FROM memories
+ WHERE content = 'quarantined';
+"""
+_SENT = re.compile(r"(?:statement|execute [^:]*|LOG:  duration): (.*?)(?=\n\d{4}-\d\d-\d\d |\Z)", re.DOTALL)
+
+
+async def migrated(database: Database) -> None:
+    await migrate(DsnText(database.dsn), REQUEST)
+    async with database.connection() as connection:
+        await connection.execute(ROWS)
+
+
+async def indexed(database: Database) -> None:
+    await migrated(database)
+    await build_index(DsnText(database.dsn), "memories", IndexParameters())
+
+
+async def swapping(database: Database) -> None:
+    await indexed(database)
+    async with database.connection() as connection:
+        table = await require_schema(connection, "memories")
+        await state_sql.open_swap(connection, table, ServedModel("next", 4), "http://next:8080")
+        swap = await state_sql.latest(connection, table)
+        assert swap is not None
+        await state_sql.add_column(connection, table, swap, give_up_after=10)
+
+
+@pytest.fixture
+async def observer(database: Database) -> AsyncIterator[Callable[[], Awaitable[Database]]]:
+    """Makes a role that may read everything of the schema but texts; its statements are in the server's log."""
+    admin = await asyncpg.connect(database.superuser_dsn)
+    name = f"{database.name}_observer"
+
+    async def make() -> Database:
+        await admin.execute(
+            f"CREATE ROLE {name} LOGIN PASSWORD 'observer'; ALTER ROLE {name} SET log_statement = 'all'"
+        )
+        await admin.execute(
+            f"GRANT SELECT ON ALL TABLES IN SCHEMA public TO {name}; REVOKE ALL ON memories FROM {name}"
+        )
+        columns = await admin.fetchval(
+            "SELECT string_agg(quote_ident(attname), ', ') FROM pg_attribute "
+            "WHERE attrelid = 'memories'::regclass AND attnum > 0 AND NOT attisdropped AND attname <> ALL ($1)",
+            TEXTS,
+        )
+        await admin.execute(f"GRANT SELECT ({columns}) ON memories TO {name}")
+        return replace(database, dsn=f"postgresql://{name}:observer@{database.dsn.rpartition('@')[2]}")
+
+    yield make
+    await admin.execute(f"DROP OWNED BY {name}; DROP ROLE {name}")
+    await admin.close()
+
+
+@pytest.mark.parametrize("state", [migrated, indexed, swapping])
+async def test_the_operator_observes_without_the_right_to_read_texts(
+    database: Database, observer: Any, state: Callable[[Database], Awaitable[None]]
+) -> None:
+    """The database proves it: the facts are the owner's, and the role is refused a text. No statement names one."""
+    await state(database)
+    role = await observer()
+    begun = len(database.server.log.read_text())
+    facts = (await DatabaseClient().inspect(role.dsn, "memories")).found
+    sent = _SENT.findall(database.server.log.read_text()[begun:])
+    assert isinstance(facts, DatabaseFacts), facts
+    assert facts == (await DatabaseClient().inspect(database.dsn, "memories")).found
+    assert (facts.schema_current, facts.rows.quarantined, facts.rows.sensitive) == (True, 1, 1)
+    assert sum("memories" in statement for statement in sent) > 1
+    named = re.compile(rf"\b({'|'.join(TEXTS)})\b")
+    assert [statement for statement in sent if named.search(statement)] == []
+    async with role.connection() as connection:
+        for column in TEXTS:
+            with pytest.raises(asyncpg.InsufficientPrivilegeError):
+                await connection.fetch(f"SELECT {column} FROM memories")

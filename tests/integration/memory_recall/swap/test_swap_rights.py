@@ -1,0 +1,26 @@
+"""Roles with few rights keep them through a swap, whose columns exchange their names."""
+
+from dataclasses import replace
+
+import asyncpg
+import pytest
+
+from tests.integration.memory_recall.least_rights import least_rights
+from tests.integration.memory_recall.swap.conftest import SwapBench
+
+
+async def test_a_worker_s_role_may_write_both_columns_before_and_after_the_flip(swaps: SwapBench) -> None:
+    """The standby column takes the active one's privileges when it is added."""
+    async with least_rights(swaps.work) as roles:
+        working = replace(swaps.work, database=roles.worker)
+        await swaps.swap(flip=False)
+        for stage in ("before", "after"):
+            async with working.database.connection() as connection:
+                for column in ("embedding", "embedding_standby"):
+                    await connection.execute(f"UPDATE memories SET {column} = NULL WHERE id = -1")
+                with pytest.raises(asyncpg.InsufficientPrivilegeError):
+                    await connection.execute("UPDATE memories SET content = 'x' WHERE id = -1")
+            async with roles.reader.connection() as connection:
+                await connection.execute("SELECT embedding, embedding_standby FROM memories")
+            if stage == "before":
+                await swaps.swap()

@@ -1,0 +1,151 @@
+"""Backfill, sync and recall work under the roles that `memory roles` prints, and nothing else does."""
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import asyncpg
+import pytest
+
+from memory_recall.embedding.client import EmbedderClient
+from memory_recall.hnsw.repair import IndexParameters, build_index
+from memory_recall.postgres.connection import DsnText, create_pool
+from memory_recall.search.hybrid_recall import HybridRecall
+from tests.integration.memory_recall.least_rights import LeastRights, least_rights, printed
+from tests.integration.memory_recall.queries import make_query
+from tests.integration.memory_recall.workbench import Workbench
+
+
+@pytest.fixture
+async def roles(bench: Workbench) -> AsyncIterator[LeastRights]:
+    """Both roles, in the bench's database, whose owner made the vector index."""
+    await build_index(DsnText(bench.database.dsn), "memories", IndexParameters())
+    async with least_rights(bench) as made:
+        yield made
+
+
+async def test_a_worker_s_role_is_enough_for_backfill_and_sync(bench: Workbench, roles: LeastRights) -> None:
+    """Rows that fail, that change and that turn sensitive included."""
+    working = replace(bench, database=roles.worker)
+    await bench.insert("one", "two", "shaky")
+    bench.embedder.behaviour = lambda texts: (422, {}, b"{}") if "shaky" in texts else None
+    result = await working.backfill()
+    assert (result.tally.embedded, result.tally.quarantined) == (2, 1)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "memory_recall", "sync",
+        env={**os.environ, **working.environment()}, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        await bench.insert("written while it runs")
+        await bench.execute("UPDATE memories SET content = 'steady' WHERE content = 'shaky'")
+        await bench.execute("UPDATE memories SET is_sensitive = true WHERE content = 'two'")
+        await bench.until_embedded(3)
+    finally:
+        process.terminate()
+        _, errors = await process.communicate()
+    assert process.returncode == 0, errors.decode()
+    assert b"InsufficientPrivilege" not in errors
+    assert await bench.problems() == []
+    recorded = await bench.value("SELECT embedder_url FROM memory_index_models")
+    assert recorded == bench.embedder.url
+
+
+async def test_a_recall_s_role_is_enough_for_both_legs(bench: Workbench, roles: LeastRights) -> None:
+    """And for what the lexical leg of a large table reads of Postgres's statistics."""
+    await bench.insert("scrub the zfs pool", "the kettle")
+    await bench.backfill()
+    await bench.execute("ANALYZE memories")
+    pool = await create_pool(DsnText(roles.reader.dsn))
+    async with pool, EmbedderClient(bench.embedder.url, "tiny") as embedder:
+        recall = HybridRecall(pool, embedder, embedding_budget=5.0, time_budget=60.0)
+        result = await recall.recall(make_query("scrub the zfs pool", user_id="default"))
+        await recall.close()
+        known = await pool.fetchval("SELECT count(*) FROM pg_stats WHERE attname = 'search_vector'")
+    assert result.reason is None
+    assert (result.memories[0].evidence.lexical_rank, result.memories[0].evidence.dense_rank) == (1, 1)
+    assert known == 1
+
+
+OF_BOTH = [
+    "UPDATE memories SET content = 'x'",
+    "UPDATE memories SET is_sensitive = false",
+    "INSERT INTO memories (content) VALUES ('x')",
+    "DELETE FROM memories",
+    "TRUNCATE memories",
+    "DROP TABLE memories",
+    "ALTER TABLE memories DISABLE TRIGGER ALL",
+    "ALTER TABLE memories DROP CONSTRAINT memory_index_no_private_embedding",
+    "UPDATE memory_index_state SET active_model = 1",
+    "UPDATE memory_index_models SET name = 'x'",
+    "DELETE FROM memory_index_models",
+    "DELETE FROM memory_index_alembic_version__memories",
+    "SELECT * FROM memory_index_swaps",
+    "CREATE TABLE public.mine (id int)",
+    "CREATE OR REPLACE FUNCTION memory_index_guard() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'",
+]
+OF_WORKERS = [
+    *OF_BOTH,
+    "SELECT * FROM memories",
+    "SELECT user_id FROM memories",
+    "SELECT tags, expanded_keywords FROM memories",
+]
+OF_RECALLS = [
+    *OF_BOTH,
+    "UPDATE memories SET embedding = NULL",
+    "SELECT * FROM memory_embedding_failures",
+    "UPDATE memory_index_models SET embedder_url = 'http://evil'",
+]
+
+
+async def test_everything_else_is_refused(bench: Workbench, roles: LeastRights) -> None:
+    """Other columns, other statements, other tables, and the rules themselves."""
+    await bench.insert("one")
+    for database, statements in ((roles.worker, OF_WORKERS), (roles.reader, OF_RECALLS)):
+        async with database.connection() as connection:
+            for statement in statements:
+                with pytest.raises(asyncpg.InsufficientPrivilegeError):
+                    await connection.execute(statement)
+
+
+async def test_the_script_refuses_the_owner_and_revokes_what_a_role_has_beyond_it(
+    bench: Workbench, roles: LeastRights
+) -> None:
+    """Revoking from the owner would lock the owner out; a role from before may have had more."""
+    admin = await asyncpg.connect(bench.database.superuser_dsn)
+    with pytest.raises(asyncpg.RaiseError, match="owns the table"):
+        await admin.execute(await printed(bench, "--worker", "app"))
+    worker = f"{bench.database.name}_worker"
+    await admin.execute(f"GRANT ALL ON memories, memory_index_state TO {worker}")
+    await admin.execute(await printed(bench, "--worker", worker, "--recall", f"{bench.database.name}_reader"))
+    await admin.close()
+    async with roles.worker.connection() as connection:
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await connection.execute("DELETE FROM memories")
+
+
+async def test_the_roles_keep_memories_and_queries_out_of_postgres_s_own_log(
+    own_bench: Workbench,
+) -> None:
+    """L6: neither the values of parameters nor a row that a constraint refuses; the owner's statements show both."""
+    bench, log = own_bench, own_bench.database.server.log
+    admin = await asyncpg.connect(bench.database.superuser_dsn)
+    await admin.execute("ALTER SYSTEM SET log_min_duration_statement = 0")
+    await admin.execute("SELECT pg_reload_conf()")
+    await bench.insert("a secret that nobody embeds")
+    vector = "array_fill(0.5::real, ARRAY[8])::halfvec"
+    async with least_rights(bench) as roles:
+        await bench.execute("ALTER TABLE memories DISABLE TRIGGER ALL")
+        await bench.execute("UPDATE memories SET is_sensitive = true")
+        for database, word in ((roles.worker, "quiet"), (bench.database, "loud")):
+            async with database.connection() as connection:
+                begun = len(log.read_text())
+                await connection.fetch("SELECT id FROM memories WHERE content = $1", f"{word}-CANARY")
+                with pytest.raises(asyncpg.CheckViolationError):
+                    await connection.execute(f"UPDATE memories SET embedding = {vector}")
+                written = log.read_text()[begun:]
+            assert "WHERE content = $1" in written, "statements are logged"
+            assert (f"{word}-CANARY" in written) is (word == "loud")
+            assert ("nobody embeds" in written) is (word == "loud")
+    await admin.close()

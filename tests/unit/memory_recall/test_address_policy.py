@@ -1,0 +1,123 @@
+"""Where texts and the API key may go: as the configuration says, and nearby as the database says."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memory_recall.embedding import following
+from memory_recall.embedding.address_policy import is_trusted_embedder_url
+from memory_recall.embedding.api_key import ApiKey
+from memory_recall.embedding.blocking_client import HttpEmbedder
+from memory_recall.embedding.client import EmbedderClient
+from memory_recall.embedding.following import FollowingEmbedder
+from memory_recall.embedding.voyage import VoyageClient
+from memory_recall.errors import InvalidConfiguration
+from memory_recall.indexing import embedders
+from memory_recall.indexing.embedders import connector
+from memory_recall.settings import EmbedderSettings, Settings
+
+KEY = "key-CANARY"
+KEY_FILE = Path("api-key")
+
+
+@pytest.mark.parametrize(
+    ("configured", "named", "follows"),
+    [
+        ("http://mem-embedder.team.svc:8080", "http://mem-embedder-next.team.svc:8080", True),
+        ("http://mem-embedder:8080", "http://mem-embedder-next:8080", True),
+        ("http://a.team.svc.cluster.local", "http://b.team.svc.cluster.local", True),
+        ("http://127.0.0.1:8080", "http://127.0.0.1:8081", True),
+        ("http://embedder.example.org", "http://embedder.example.org:9000", True),
+        ("http://mem-embedder.team.svc:8080", "http://mem-embedder.other.svc:8080", False),
+        ("http://mem-embedder.team.svc:8080", "http://evil.example.org", False),
+        ("http://embedder.example.org", "http://evil.org", False),
+        ("http://embedder.example.org", "http://other.example.org", False),
+        ("http://embedder.co.uk", "http://evil.co.uk", False),
+        ("http://embedder.svc.co.uk", "http://evil.svc.co.uk", False),
+        ("http://mem-embedder:8080", "http://2130706433:8080", False),
+        ("http://mem-embedder:8080", "http://0x7f000001:8080", False),
+        ("http://mem-embedder:8080", "http://[::1]:8080", False),
+        ("http://mem-embedder:8080", "http://ai.:8080", False),
+        ("http://127.0.0.1:8080", "http://127.0.0.2:8080", False),
+        ("http://mem-embedder:8080", "http://10.0.0.7:8080", False),
+        ("https://a.team.svc", "http://b.team.svc", False),
+        ("http://a.team.svc", "http://user@b.team.svc", False),
+        ("http://a.team.svc", "file:///etc/passwd", False),
+        ("http://a.team.svc", "http://b.team.svc:99999", False),
+        ("http://localhost:8080", "http://mem-embedder:8080", False),
+        ("http://mem-embedder:8080", "http://localhost:9000", False),
+    ],
+)
+def test_texts_are_sent_to_trusted_addresses_only(configured: str, named: str, follows: bool) -> None:
+    """The database may name an address, but not any address."""
+    assert is_trusted_embedder_url(configured, named) is follows
+    trusted = is_trusted_embedder_url(configured, "http://far.example.com:1", ["far.example.com"])
+    assert trusted is configured.startswith("http:"), "a trusted host does not replace TLS"
+    assert is_trusted_embedder_url(configured, "https://far.example.com:1", ["far.example.com"])
+
+
+class Opened(EmbedderClient):
+    """A client that remembers which key it was given."""
+
+    def __init__(self, base_url: str, model: str | None = None, api_key: ApiKey | None = None, **options: Any) -> None:
+        super().__init__(base_url, model, api_key, **options)
+        self.key = api_key
+
+
+KEYS = [
+    ("http://a.team.svc:8080", (), "http://a.team.svc:9000", KEY),
+    ("http://a.team.svc:8080", (), "http://b.team.svc:8080", None),
+    ("http://a.team.svc:8080", ("b.team.svc",), "http://b.team.svc:8080", KEY),
+    ("http://a:8080", (), "http://b:8080", None),
+    ("https://a.example.org", ("b.example.org",), "https://b.example.org", KEY),
+]
+
+
+@pytest.mark.parametrize(("configured", "trusted", "named", "key"), KEYS)
+async def test_a_recall_sends_the_api_key_only_to_hosts_that_the_configuration_names(
+    configured: str, trusted: tuple[str, ...], named: str, key: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another Service that the database names gets texts, but no key."""
+    monkeypatch.setattr(following, "EmbedderClient", Opened)
+    embedder = FollowingEmbedder(configured, "tiny", KEY, trusted_hosts=trusted)
+    assert embedder.follow("next", named, embedder.current, failed=False)
+    current: Any = embedder.current
+    assert (current.base_url, current.key) == (named, key)
+    await embedder.close()
+
+
+@pytest.mark.parametrize(("configured", "trusted", "named", "key"), KEYS)
+async def test_a_worker_sends_the_api_key_only_to_hosts_that_its_settings_or_its_command_line_name(
+    configured: str, trusted: tuple[str, ...], named: str, key: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the key of a hosted provider to no service of our own."""
+    monkeypatch.setattr(embedders, "EmbedderClient", Opened)
+    embedder = EmbedderSettings(url=configured, api_key_file=KEY_FILE, trusted_hosts=",".join(trusted))
+    settings = Settings(embedder=embedder)
+    hosted = settings.model_copy(update={"provider": "voyage"})
+    clients: list[Any] = [
+        connect(named, "next")
+        for connect in (connector(settings), connector(settings, named), connector(hosted, named))
+    ]
+    assert [client.key for client in clients] == [KEY_FILE if key else None, KEY_FILE, None]
+    for client in clients:
+        await client.close()
+
+
+@pytest.mark.parametrize("address", ["http://svc:pass-CANARY@host:8080", "https://pass-CANARY@host", "http://a@[::1]"])
+@pytest.mark.parametrize(
+    "connect",
+    [
+        EmbedderClient,
+        HttpEmbedder,
+        FollowingEmbedder,
+        lambda url: VoyageClient("voyage-3.5", 8, KEY, base_url=url),
+    ],
+)
+def test_an_address_with_user_information_is_refused_and_not_repeated(connect: Any, address: str) -> None:
+    """It would be printed in errors and stored in the database."""
+    with pytest.raises(InvalidConfiguration) as caught:
+        connect(address)
+    assert "CANARY" not in str(caught.value)
+    assert "@" not in str(caught.value)
