@@ -9,6 +9,7 @@ import importlib
 import typer
 
 from memory_recall.errors import ExitCode
+from memory_recall.hardening import forbid_core_dumps
 
 _PARTS = ("schema", "importing", "exporting", "workers", "recall", "evaluate", "tune", "status", "quarantine", "swap")
 
@@ -38,6 +39,7 @@ def main() -> None:
     """Run the command line; nothing but our own words about an error ever reaches the terminal or a log."""
     from memory_recall.cli.output import report_crash
 
+    forbid_core_dumps()
     try:
         create_app()()
     except Exception as error:  # noqa: BLE001  (the last line of defence: the message of an unknown error may hold text)
