@@ -60,8 +60,8 @@ def serve(  # noqa: PLR0917 -- options, all named
     batch_tokens: Annotated[int | None, _setting("batch_tokens")] = None,
     host: Annotated[str | None, _setting("host")] = None,
     port: Annotated[int | None, _setting("port")] = None,
+    probe_port: Annotated[int | None, _setting("probe_port")] = None,
     api_key_file: Annotated[Path | None, _setting("api_key_file")] = None,
-    query_cache: Annotated[int | None, _setting("query_cache")] = None,
     otlp_endpoint: Annotated[str | None, _setting("otlp_endpoint")] = None,
 ) -> None:
     """Serve embeddings over HTTP.
@@ -118,6 +118,9 @@ def fetch(
     url: Annotated[str, typer.Option(help="http(s) address of the model file.")],
     sha256: Annotated[str, typer.Option(help="The digest that the file must have.")],
     to: Annotated[Path, typer.Option(help="The file to write.")],
+    max_mebibytes: Annotated[
+        int, typer.Option(min=1, help="The most that is downloaded; the default is four billion weights in F16.")
+    ] = 8192,
 ) -> None:
     """Download a model file, resuming what an earlier attempt left, and verify it.
 
@@ -125,7 +128,7 @@ def fetch(
     """
     from memory_embedder.models.fetching import fetch_file
 
-    fetch_file(url, to, sha256)
+    fetch_file(url, to, sha256, most_bytes=max_mebibytes << 20)
     _report_file(to)
 
 
@@ -239,6 +242,7 @@ def _weight_type(name: str) -> Any:  # noqa: ANN401 -- the class is imported lat
 
 
 def _report_file(path: Path) -> None:
-    from memory_embedder.models.digest import file_digest
+    from memory_embedder.models.model_file import ModelFile
 
-    typer.echo(f"{path} {path.stat().st_size} bytes {file_digest(path)}")
+    with ModelFile(path) as file:
+        typer.echo(f"{path} {file.size} bytes {file.verified_digest(None)}")

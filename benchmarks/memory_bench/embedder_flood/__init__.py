@@ -1,1 +1,5 @@
-"""Floods a real embedder with requests, 30 % of them malformed, and checks that it survives and uses no more memory."""
+"""A flood of requests to a real server, some malformed and some made to exhaust it, while clients hold connections.
+
+`sending` is the flood, from a process of its own; `holding` are the clients that never finish; `probing` measures what
+the kubelet and another caller notice; `flood` runs them side by side against one server.
+"""

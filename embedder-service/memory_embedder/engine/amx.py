@@ -19,29 +19,36 @@ import structlog
 from memory_embedder.engine.backends import amx_possible
 from memory_embedder.hardening import forbid_core_dumps
 from memory_embedder.models.gguf_header import read_facts
+from memory_embedder.models.model_file import ModelFile
 from memory_embedder.models.profiles import ModelProfile, Pooling
 
 _SECONDS = 120.0  # loading a large file from a slow disk, twice over
 _TOKENS = 64  # several rows of tiles
 
 
-def amx_works(model: Path) -> bool:
+def amx_works(model: ModelFile) -> bool:
     """Return whether this machine computes a quantised model with the AMX kernels it has; True if it has none."""
     if not amx_possible():
         return True
-    works = survives([sys.executable, "-m", __name__, str(model)], _SECONDS)
+    command = [sys.executable, "-m", __name__, str(model.reference)]
+    works = survives(command, _SECONDS, inherited=(model.descriptor,))
     if not works:
         structlog.get_logger("memory_embedder.engine").warning(
-            "AMX kernels cannot compute this model here; others take longer", file=model.name
+            "AMX kernels cannot compute this model here; others take longer", file=model.path.name
         )
     return works
 
 
-def survives(command: Sequence[str], seconds: float) -> bool:
-    """Run a command and return whether it ends by itself, with success, within `seconds`; its output is dropped."""
+def survives(command: Sequence[str], seconds: float, *, inherited: Sequence[int] = ()) -> bool:
+    """Run a command and return whether it ends by itself, with success, within `seconds`; its output is dropped.
+
+    `inherited` are the numbers of the open files that it may use.
+    """
     quiet = subprocess.DEVNULL
     try:
-        done = subprocess.run(command, stdin=quiet, stdout=quiet, stderr=quiet, timeout=seconds, check=False)
+        done = subprocess.run(
+            command, stdin=quiet, stdout=quiet, stderr=quiet, pass_fds=inherited, timeout=seconds, check=False
+        )
     except (OSError, subprocess.TimeoutExpired):
         return False
     return done.returncode == 0

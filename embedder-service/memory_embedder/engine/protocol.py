@@ -38,6 +38,7 @@ class EngineFacts:
     memory_estimate_bytes: int
     batch_capacity: int
     max_sequences: int
+    digest: str
 
 
 class Computer(Protocol):

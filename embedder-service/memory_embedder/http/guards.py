@@ -1,4 +1,4 @@
-"""Guards of every request: the API key, bounds of the body, and an id, one log line and one count for each.
+"""Guards of every request: the API key, and an id, one log line and one count for each.
 
 `RequestGuard` is plain ASGI, since the framework's own error middleware re-raises to the server, whose log would show
 the exception's message. The route label and the logged path come from the route table, never from the URL, which may
@@ -7,19 +7,15 @@ hold anything.
 
 from __future__ import annotations
 
-import asyncio
+import hashlib
 import hmac
 import re
 import secrets
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import orjson
 import structlog
-from fastapi import Request
-from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from memory_embedder.errors import EmbedderError, ErrorKind
@@ -38,14 +34,14 @@ class ApiKey:
         self._modified = -1
         self._key = b""
 
-    def check(self, header: str | None) -> None:
-        """Check the value of an `Authorization` header; without a key file every caller passes.
+    def check(self, header: str | None) -> bytes | None:
+        """Check the value of an `Authorization` header and return the key's digest; None where no key is required.
 
         Raises:
             EmbedderError: the header is not `Bearer` with the key, or the key's file cannot be read.
         """
         if self._path is None:
-            return
+            return None
         key = self._current(self._path)
         scheme, _, value = (header or "").partition(" ")
         given = value.encode("utf-8", "surrogateescape")
@@ -53,6 +49,7 @@ class ApiKey:
             raise EmbedderError(
                 ErrorKind.UNAUTHORIZED, "The API key is missing or wrong; send it as 'Authorization: Bearer <key>'."
             )
+        return hashlib.sha256(key).digest()
 
     def _current(self, path: Path) -> bytes:
         try:
@@ -63,61 +60,6 @@ class ApiKey:
         except OSError:
             return b""  # a key that cannot be read admits nobody
         return self._key
-
-
-class BodyReader:
-    """A reader of request bodies within bounds; used from the event loop only.
-
-    `body_bytes` limits one body and `bodies_bytes` all bodies in memory; `seconds` is the time that a body may take.
-    """
-
-    def __init__(self, *, body_bytes: int, bodies_bytes: int, seconds: float) -> None:
-        self._body_bytes = body_bytes
-        self._bodies_bytes = bodies_bytes
-        self._seconds = seconds
-        self._in_memory = 0
-
-    @asynccontextmanager
-    async def body(self, request: Request) -> AsyncIterator[bytes]:
-        """Read the whole body; it counts as in memory until the context ends, with the answer.
-
-        Raises:
-            EmbedderError: the body or all bodies together are too large, or it did not arrive in time or at all.
-        """
-        declared = request.headers.get("content-length", "")
-        if declared.isdigit() and len(declared) < 20 and int(declared) > self._body_bytes:
-            raise self._too_large()
-        chunks: list[bytes] = []
-        size = 0
-        try:
-            async with asyncio.timeout(self._seconds):
-                async for chunk in request.stream():
-                    chunks.append(chunk)
-                    size += len(chunk)
-                    self._in_memory += len(chunk)
-                    self._check(size)
-            yield b"".join(chunks)
-        except TimeoutError:
-            raise EmbedderError(ErrorKind.TIMEOUT, f"The body did not arrive within {self._seconds:.0f} s.") from None
-        except ClientDisconnect:
-            raise EmbedderError(ErrorKind.CLIENT_GONE, "The caller closed the connection.") from None
-        finally:
-            self._in_memory -= size
-
-    def _check(self, size: int) -> None:
-        if size > self._body_bytes:
-            raise self._too_large()
-        if self._in_memory > self._bodies_bytes:
-            raise EmbedderError(
-                ErrorKind.OVERLOADED,
-                "Too many large requests at once; send the request again in 1 s.",
-                retry_after_seconds=1,
-            )
-
-    def _too_large(self) -> EmbedderError:
-        return EmbedderError(
-            ErrorKind.TOO_LARGE, f"The body is larger than {self._body_bytes} bytes; split it into smaller requests."
-        )
 
 
 class RequestGuard:

@@ -1,6 +1,7 @@
 """Request and response bodies, compatible with OpenAI's embeddings.
 
-Messages of validation errors are written here: pydantic's quote the input, which is private.
+Messages of validation errors are written here: pydantic's quote the input, which is private. Validation ends at the
+first text that is none: an error for each would cost more than the request.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints,
 
 from memory_embedder.errors import EmbedderError, ErrorKind
 
+MOST_TEXTS = 2048  # of one request
 Text = Annotated[str, StringConstraints(strict=True)]
+Texts = Annotated[list[Text], Field(max_length=MOST_TEXTS, fail_fast=True)]
 
 _EXAMPLE_ONE: dict[str, JsonValue] = {
     "model": "all-MiniLM-L6-v2",
@@ -31,7 +34,7 @@ class EmbeddingRequest(BaseModel):
 
     model_config = ConfigDict(extra="ignore", json_schema_extra={"examples": [_EXAMPLE_ONE, _EXAMPLE_MANY]})
 
-    input: Text | list[Text] = Field(description="A text, or a list of texts. Token ids are not taken.")
+    input: Text | Texts = Field(description="A text, or a list of texts. Token ids are not taken.")
     model: Text | None = Field(default=None, description="The served model's name; optional.")
     encoding_format: Literal["float", "base64"] | None = Field(
         default=None, description="float (default) or base64 of little-endian float32, which is several times cheaper."
@@ -111,10 +114,11 @@ class ErrorEnvelope(BaseModel):
 
 
 def parse_request(body: bytes) -> EmbeddingRequest:
-    """Parse a body.
+    """Parse a body whose structure has been checked.
 
     Raises:
-        EmbedderError: the body is malformed; the message names the field and what it must be, and quotes nothing.
+        EmbedderError: the body is malformed or has too many texts; the message names the field and what it must be, and
+            quotes nothing.
     """
     try:
         return EmbeddingRequest.model_validate_json(body)
@@ -145,6 +149,8 @@ def _refusal(problems: list[Any]) -> EmbedderError:
             "Token ids are not taken; send text, each model tokenises differently.",
             param="input",
         )
+    if field == "input" and any(problem["type"] == "too_long" for problem in problems):
+        return EmbedderError(ErrorKind.TOO_LARGE, f"More than {MOST_TEXTS} texts; split the request.", param="input")
     missing = first["type"] == "missing"
     verb = "is missing; it must be" if missing else "must be"
     return EmbedderError(ErrorKind.MALFORMED, f"'{field}' {verb} {_EXPECTED[str(field)]}.", param=str(field))

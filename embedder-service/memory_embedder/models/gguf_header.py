@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from memory_embedder.errors import EmbedderError, ErrorKind
+from memory_embedder.models.model_file import ModelFile
 from memory_embedder.models.profiles import Pooling
 
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
@@ -47,25 +48,29 @@ class GgufFacts:
 
 
 def read_facts(path: Path) -> GgufFacts:
-    """Read the facts of a model file.
+    """Open a model file and read its facts.
 
     Raises:
-        EmbedderError: the file does not exist, is no readable GGUF file, or is no embedding model.
+        EmbedderError: the file cannot be opened, is no readable GGUF file, or is no embedding model.
+    """
+    with ModelFile(path) as file:
+        return read_header(file)
+
+
+def read_header(file: ModelFile) -> GgufFacts:
+    """Read the facts of an open model file.
+
+    Raises:
+        EmbedderError: it is no readable GGUF file, or no embedding model.
     """
     try:
-        with path.open("rb") as file:
-            values = _read_values(file)
-        size = path.stat().st_size
-    except FileNotFoundError as error:
-        raise EmbedderError(
-            ErrorKind.CONFIGURATION,
-            f"Model file {path} does not exist; mount it or fetch it with `memory-embedder fetch`.",
-        ) from error
+        values = _read_values(file.from_start())
     except (OSError, struct.error, UnicodeDecodeError, ValueError) as error:
         raise EmbedderError(
-            ErrorKind.CONFIGURATION, f"{path} is not a readable GGUF model file; fetch it again and check its digest."
+            ErrorKind.CONFIGURATION,
+            f"{file.path} is not a readable GGUF model file; fetch it again and check its digest.",
         ) from error
-    return _facts(path, values, size)
+    return _facts(file.path, values, file.size)
 
 
 def _facts(path: Path, values: dict[str, Scalar], size: int) -> GgufFacts:

@@ -9,6 +9,8 @@ in virtual time.
 * Documents are never starved: after `query_streak` query batches in a row, a general worker takes a document batch if
   one waits.
 * Queries are never starved: they are first otherwise, and a document batch is short.
+* No request holds up another one's queries: requests of the query lane take turns, one text each, and one request may
+  fill a part of the lane only. Documents are computed in the order of their requests, so that the first is done first.
 * A batch is filled up to a token budget: attention over a batch costs more than its texts one by one, and a batch that
   has begun cannot be interrupted. A text longer than the budget is a batch of its own.
 * Admission is by tokens, per lane: the queue is bounded, and a refusal says when there will be room, by the measured
@@ -18,7 +20,7 @@ in virtual time.
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -65,17 +67,18 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class LaneLimits:
-    """Bounds of the scheduler: of one batch, in tokens and texts; of each lane's queue, in tokens."""
+    """Bounds of the scheduler: of one batch in tokens and texts; of a lane's queue and of one request in tokens."""
 
     batch_tokens: int
     batch_sequences: int
     queued_tokens: dict[Lane, int]
+    request_tokens: dict[Lane, int]
     query_streak: int = 8
 
 
 @dataclass(slots=True)
 class _LaneState:
-    waiting: deque[Item] = field(default_factory=deque)
+    waiting: OrderedDict[int, deque[Item]] = field(default_factory=OrderedDict)  # by request
     queued: int = 0
     inflight: int = 0
 
@@ -110,17 +113,18 @@ class Lanes:
         """Queue all items of a request, or none.
 
         Raises:
-            EmbedderError: `TOO_LARGE` if the request has more tokens than the lane can ever queue, or `OVERLOADED` if
-                the lane is full now, with the seconds until there is room.
+            EmbedderError: `TOO_LARGE` if the request has more tokens than one may have, or `OVERLOADED` if the lane is
+                full now, with the seconds until there is room.
         """
         offered = tuple(items)
         tokens = sum(item.tokens for item in offered)
+        largest = self._limits.request_tokens[lane]
         limit = self._limits.queued_tokens[lane]
         state = self._lanes[lane]
-        if tokens > limit:
+        if tokens > largest:
             raise EmbedderError(
                 ErrorKind.TOO_LARGE,
-                f"The request holds more tokens than may wait at once ({limit}); split it into smaller requests.",
+                f"The request holds more tokens than one may have ({largest}); split it into smaller requests.",
                 param="input",
             )
         if state.queued + tokens > limit:
@@ -130,7 +134,8 @@ class Lanes:
                 f"The queue is full; send the request again in {seconds} s.",
                 retry_after_seconds=seconds,
             )
-        state.waiting.extend(offered)
+        for item in offered:
+            state.waiting.setdefault(item.request, deque()).append(item)
         state.queued += tokens
 
     @property
@@ -169,11 +174,9 @@ class Lanes:
         """Remove the waiting items of a request and return how many tokens they had."""
         dropped = 0
         for state in self._lanes.values():
-            removed = sum(item.tokens for item in state.waiting if item.request == request)
-            if removed:
-                state.waiting = deque(item for item in state.waiting if item.request != request)
-                state.queued -= removed
-                dropped += removed
+            removed = sum(item.tokens for item in state.waiting.pop(request, ()))
+            state.queued -= removed
+            dropped += removed
         return dropped
 
     def _take(self, lane: Lane) -> Batch:
@@ -181,11 +184,16 @@ class Lanes:
         items: list[Item] = []
         used = 0
         while state.waiting and len(items) < self._limits.batch_sequences:
-            size = state.waiting[0].tokens
+            request, texts = next(iter(state.waiting.items()))
+            size = texts[0].tokens
             if items and used + size > self._limits.batch_tokens:
                 break
-            items.append(state.waiting.popleft())
+            items.append(texts.popleft())
             used += size
+            if not texts:
+                del state.waiting[request]
+            elif lane is Lane.QUERY:
+                state.waiting.move_to_end(request)
         state.queued -= used
         state.inflight += used
         return Batch(lane, tuple(items))

@@ -33,6 +33,7 @@ class LoadPlan:
     """
 
     path: Path
+    digest: str | None
     profile: ModelProfile
     gpu_layers: int
     gpu_memory_limit: int | None
@@ -54,6 +55,7 @@ def plan_load(settings: EmbedderSettings, profile: ModelProfile, cores: int) -> 
     limit = settings.gpu_memory_limit
     return LoadPlan(
         path=settings.file(),
+        digest=settings.digest,
         profile=profile,
         gpu_layers=settings.gpu_layers,
         gpu_memory_limit=None if limit is None else limit << 20,

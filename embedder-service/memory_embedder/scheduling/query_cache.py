@@ -1,7 +1,9 @@
 """A cache of recent query vectors: a query that a retry or a second hook repeats is not computed again.
 
-Its keys are hashes keyed with a secret that the process draws at its start, so that a memory dump does not reveal the
-queries, not even to someone who guesses them.
+An answer from the cache is faster, and counted, which would tell any caller whether somebody has sent a text before.
+So a caller gets only what it has sent itself: entries belong to the API key that they were sent with, and where no key
+is required, nothing is kept. The keys of entries are hashes with a secret that the process draws at its start, so that
+a memory dump does not reveal the queries, not even to someone who guesses them.
 """
 
 from __future__ import annotations
@@ -21,17 +23,12 @@ class QueryCache:
         self._secret = secrets.token_bytes(32)
         self._rows: OrderedDict[bytes, tuple[Vectors, int, bool]] = OrderedDict()
 
-    @property
-    def enabled(self) -> bool:
-        """Whether any vector is kept."""
-        return self._entries > 0
-
     def __len__(self) -> int:
         return len(self._rows)
 
-    def key(self, text: str) -> bytes:
-        """Compute the 16-byte key of a text."""
-        return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), key=self._secret, digest_size=16).digest()
+    def key(self, caller: bytes, text: str) -> bytes:
+        """Compute the 16-byte key of a caller's text; `caller` is its digest of 32 bytes."""
+        return hashlib.blake2b(caller + text.encode(), key=self._secret, digest_size=16).digest()
 
     def get(self, key: bytes) -> tuple[Vectors, int, bool] | None:
         """Return a query's vector, its number of tokens and whether it was truncated; None if it is not cached."""
@@ -42,8 +39,6 @@ class QueryCache:
 
     def put(self, key: bytes, vector: Vectors, tokens: int, *, truncated: bool) -> None:
         """Keep a vector; beyond the bound the least recently used one is dropped."""
-        if not self.enabled:
-            return
         self._rows[key] = (vector.copy(), tokens, truncated)
         self._rows.move_to_end(key)
         while len(self._rows) > self._entries:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
@@ -20,7 +20,6 @@ import structlog
 from memory_embedder.engine.hardware import available_threads
 from memory_embedder.engine.protocol import EncodedText, Engine, EngineFacts, Vectors
 from memory_embedder.errors import EmbedderError, ErrorKind
-from memory_embedder.models.digest import verified_digest
 from memory_embedder.scheduling.dispatcher import Dispatcher, Ticket
 from memory_embedder.scheduling.lanes import Lane, LaneLimits, Lanes
 from memory_embedder.scheduling.plan import ComputePlan, LoadPlan, check_offload, plan_load
@@ -30,7 +29,9 @@ from memory_embedder.settings import EmbedderSettings, Limits
 from memory_embedder.telemetry.metrics import Metrics, QueueReading
 from memory_embedder.telemetry.tracing import NoTracing, Tracing
 
-_INLINE_CHARACTERS = 4096  # tokenised on the event loop: cheaper than a change of threads
+_INLINE_TEXTS = 64  # tokenised on the event loop: cheaper than a change of threads
+_INLINE_CHARACTERS = 4096  # of these texts together
+_TOKENIZED_CHARACTERS = 16_384  # at a time, so that requests take turns on the tokenizer's threads
 _WATCH_DELAY_SECONDS = 0.05  # most queries are answered by then, without a task that waits for a disconnect
 
 Disconnected = Callable[[], Awaitable[None]]
@@ -86,7 +87,7 @@ class EmbeddingService:
         self._make_engine = make_engine
         self._engine: Engine | None = None
         self._dispatcher: Dispatcher | None = None
-        self._cache = QueryCache(settings.query_cache)
+        self._cache = QueryCache(self.limits.cached_queries)
         self._tokenizers = ThreadPoolExecutor(max_workers=2, thread_name_prefix="tokenizer")
         self._state = State.LOADING
         self._refusal: EmbedderError | None = None
@@ -108,16 +109,16 @@ class EmbeddingService:
         """
         started = time.monotonic()
         plan = plan_load(self.settings, self.profile, available_threads())
-        digest = verified_digest(plan.path, self.settings.digest)
-        self._logger.info("Model file verified", file=plan.path.name, digest=digest, seconds=_since(started))
         engine = self._engine = self._make_engine(plan)
         facts = engine.facts
         self._publish(facts)
         self.model = ServedModel(
-            self.profile.name, facts.dimensions, facts.max_tokens, facts.pooling.value, digest, int(time.time())
+            self.profile.name, facts.dimensions, facts.max_tokens, facts.pooling.value, facts.digest, int(time.time())
         )
         self._logger.info(
             "Model loaded",
+            file=plan.path.name,
+            digest=facts.digest,
             device=facts.device,
             kernels=facts.kernels,
             layers_offloaded=facts.layers_offloaded,
@@ -171,23 +172,29 @@ class EmbeddingService:
             )
 
     async def embed(
-        self, lane: Lane, texts: Sequence[str], *, truncate: bool, client_disconnected: Disconnected
+        self,
+        lane: Lane,
+        texts: Sequence[str],
+        *,
+        truncate: bool,
+        client_disconnected: Disconnected,
+        caller: bytes | None = None,
     ) -> Embedded:
         """Embed texts, with the model's prefix for the lane; the vectors have the order of the texts.
 
         `truncate` False refuses texts beyond the model's window; `client_disconnected` returns when the caller has
-        disconnected, which drops the texts that have not begun.
+        disconnected, which drops the texts that have not begun. `caller` is the digest of the caller's API key; the
+        queries of a caller without one are not cached.
 
         Raises:
             EmbedderError: not ready, a text too long, a full lane, a failure of the engine, or a disconnected caller.
         """
         self.require_ready()
-        prefix = self.profile.query_prefix if lane is Lane.QUERY else self.profile.document_prefix
-        keys = [self._cache.key(text) for text in texts] if lane is Lane.QUERY and self._cache.enabled else []
+        keys = self._cache_keys(caller, texts) if lane is Lane.QUERY else []
         found = [self._cache.get(key) for key in keys] or [None] * len(texts)
         missing = [index for index, entry in enumerate(found) if entry is None]
         with self.tracing.step("tokenise"):
-            encoded = await self._encode([prefix + texts[index] for index in missing])
+            encoded = await self._encode(lane, [texts[index] for index in missing])
         cut = [i for i, text in zip(missing, encoded, strict=True) if text.truncated]
         cut += [i for i, entry in enumerate(found) if entry is not None and entry[2]]
         if cut and not truncate:
@@ -256,6 +263,10 @@ class EmbeddingService:
                 Lane.QUERY: self.limits.queued_query_tokens,
                 Lane.DOCUMENT: self.limits.queued_document_tokens,
             },
+            request_tokens={
+                Lane.QUERY: self.limits.query_request_tokens,
+                Lane.DOCUMENT: self.limits.queued_document_tokens,
+            },
             query_streak=self.limits.query_streak,
         )
         warm = WarmComputers(engine, plan.batch_tokens)
@@ -263,14 +274,27 @@ class EmbeddingService:
         dispatcher.start(warm.tokens_per_second)
         self._dispatcher = dispatcher
 
-    async def _encode(self, texts: list[str]) -> list[EncodedText]:
+    def _cache_keys(self, caller: bytes | None, texts: Sequence[str]) -> list[bytes]:
+        if caller is None or not _few(texts):
+            return []
+        return [self._cache.key(caller, text) for text in texts]
+
+    async def _encode(self, lane: Lane, texts: list[str]) -> list[EncodedText]:
         engine = self._engine
         if engine is None:
             raise loading()
-        if sum(map(len, texts)) <= _INLINE_CHARACTERS:
-            return [engine.encode(text) for text in texts]
+        prefix = self.profile.query_prefix if lane is Lane.QUERY else self.profile.document_prefix
+
+        def encode(part: list[str]) -> list[EncodedText]:
+            return [engine.encode(prefix + text) for text in part]
+
+        if _few(texts):
+            return encode(texts)
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._tokenizers, lambda: [engine.encode(text) for text in texts])
+        encoded: list[EncodedText] = []
+        for part in _parts(texts):
+            encoded += await loop.run_in_executor(self._tokenizers, encode, part)
+        return encoded
 
     async def _compute(self, lane: Lane, encoded: list[EncodedText], client_disconnected: Disconnected) -> Vectors:
         dispatcher = self._dispatcher
@@ -295,6 +319,24 @@ class EmbeddingService:
                 return  # a load that finishes during shutdown must not make the service ready
             self._state = state
         self.metrics.ready.set(1 if state is State.READY else 0)
+
+
+def _few(texts: Sequence[str]) -> bool:
+    return len(texts) <= _INLINE_TEXTS and sum(map(len, texts)) <= _INLINE_CHARACTERS
+
+
+def _parts(texts: list[str]) -> Iterator[list[str]]:
+    """Divide texts into parts that are tokenised in milliseconds each."""
+    part: list[str] = []
+    characters = 0
+    for text in texts:
+        part.append(text)
+        characters += len(text)
+        if characters >= _TOKENIZED_CHARACTERS:
+            yield part
+            part, characters = [], 0
+    if part:
+        yield part
 
 
 def loading() -> EmbedderError:

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import MemoryIndex
 from memory_operator.reconcile.facts import EmbedderLoad, PodFacts, Problem
-from memory_operator.resources.embedder import PORT, embedder_url
+from memory_operator.resources.embedder import PROBE_PORT, embedder_url
 
 
 class EmbedderProbe:
@@ -45,7 +45,7 @@ class EmbedderProbe:
 
     async def _load(self, pod: PodFacts) -> EmbedderLoad | None:
         try:
-            answer = await self._http.get(f"http://{pod.ip}:{PORT}/metrics")
+            answer = await self._http.get(f"http://{pod.ip}:{PROBE_PORT}/metrics")
             answer.raise_for_status()
             return parse_metrics(pod.name, answer.text)
         except (httpx.HTTPError, ValueError):

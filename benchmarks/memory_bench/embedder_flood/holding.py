@@ -1,0 +1,105 @@
+"""Clients that hold connections and never finish: more of each kind than a pod has files for, renewed when closed."""
+
+import asyncio
+import json
+import socket
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+_TRICKLE_SECONDS = 1.0
+_RENEWAL_SECONDS = 0.5
+_UNREAD_WINDOW_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A way to hold a connection: what is sent first and then each second, and the seconds that it may last."""
+
+    name: str
+    clients: int
+    first: bytes
+    trickle: bytes
+    longest_seconds: float
+    reads: bool = True
+
+
+_FIELDS = b"POST /v1/embeddings HTTP/1.1\r\nhost: embedder\r\ncontent-type: application/json\r\n"
+_UNREAD = json.dumps({"input": ["a"] * 2048}).encode()
+KINDS = (
+    Kind("silent", 150, b"", b"", 20.0),
+    Kind("half a head", 300, _FIELDS, b"x: y\r\n", 20.0),
+    Kind("half a body", 250, _FIELDS + b'content-length: 100000\r\n\r\n{"input": "', b"a", 50.0),
+    Kind(
+        "unread answer",
+        4,
+        _FIELDS + b"content-length: %d\r\n\r\n" % len(_UNREAD) + _UNREAD,
+        b"\r\n",
+        180.0,
+        reads=False,
+    ),
+)
+
+
+@dataclass(slots=True)
+class Held:
+    """What became of the connections: for each kind how many were opened, and the longest life in seconds."""
+
+    opened: dict[str, int] = field(default_factory=dict)
+    longest_seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def all_ended(self) -> bool:
+        """Whether the server ended each connection in the time that its client had for the next step."""
+        return all(self.longest_seconds[kind.name] <= kind.longest_seconds for kind in KINDS)
+
+    def record(self, kind: Kind, seconds: float) -> None:
+        """Record the life of one connection."""
+        self.opened[kind.name] = self.opened.get(kind.name, 0) + 1
+        self.longest_seconds[kind.name] = round(max(self.longest_seconds.get(kind.name, 0.0), seconds), 1)
+
+
+async def hold_connections(port: int, flooding: Callable[[], bool]) -> Held:
+    """Hold connections of every kind while the flood lasts, then wait until the server has closed the last ones."""
+    held = Held()
+
+    async def client(kind: Kind) -> None:
+        while True:
+            opened = time.monotonic()
+            with suppress(OSError, TimeoutError):
+                async with asyncio.timeout(2 * kind.longest_seconds):
+                    await _hold(port, kind)
+            held.record(kind, time.monotonic() - opened)
+            if not flooding():
+                return
+            await asyncio.sleep(_RENEWAL_SECONDS)
+
+    await asyncio.gather(*(client(kind) for kind in KINDS for _ in range(kind.clients)))
+    return held
+
+
+async def _hold(port: int, kind: Kind) -> None:
+    """Hold one connection until the server ends it.
+
+    Raises:
+        OSError: the server has ended it, or does not take it.
+    """
+    loop = asyncio.get_running_loop()
+    with socket.socket() as connection:
+        connection.settimeout(0)
+        if not kind.reads:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _UNREAD_WINDOW_BYTES)
+        await loop.sock_connect(connection, ("127.0.0.1", port))
+        await loop.sock_sendall(connection, kind.first)
+        ended = False
+        while not ended:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_TRICKLE_SECONDS):
+                    ended = not await (loop.sock_recv(connection, 4096) if kind.reads else _never())
+            await loop.sock_sendall(connection, kind.trickle)
+
+
+async def _never() -> bytes:
+    await asyncio.Event().wait()
+    return b""
