@@ -125,7 +125,7 @@ def requests(count: int, openapi: dict[str, Any], number: int) -> Iterator[Reque
         if place in places:
             yield Request(places[place], "application/json", malformed=False)
         elif rng.random() >= _MALFORMED_SHARE:
-            yield Request(_ordinary(rng), "application/json", malformed=False)
+            yield Request(_valid_body(rng), "application/json", malformed=False)
         elif rng.random() < 0.5:
             yield Request(rng.choice(by_hand), "application/json", malformed=True)
         else:
