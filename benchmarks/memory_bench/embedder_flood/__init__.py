@@ -1,5 +1,5 @@
-"""A flood of requests to a real server, some malformed and some made to exhaust it, while clients hold connections.
+"""Floods an embedder process with hostile requests and measures how other callers are served meanwhile.
 
-`sending` is the flood, from a process of its own; `holding` are the clients that never finish; `probing` measures what
-the kubelet and another caller notice; `flood` runs them side by side against one server.
+`sending` sends the requests from a process of its own. `holding` opens connections whose clients never finish.
+`probing` measures how long the kubelet and another caller wait. `flood` runs all three against one server process.
 """

@@ -1,7 +1,7 @@
-"""The requests: valid ones, malformed ones, by hand and generated from the OpenAPI description, and exhausting ones.
+"""Makes the requests of the flood: valid ones, malformed ones and exhausting ones.
 
-An exhausting request is as large as a request may be, and its parts are as small and as many, or as expensive, as they
-can be made.
+Malformed requests are listed by hand or generated from the OpenAPI description. An exhausting request is about as large
+as the server accepts, and consists of as many values as fit, or of values that are expensive to process.
 """
 
 import itertools
@@ -106,16 +106,16 @@ class Request:
 
 
 def exhausting(name: str) -> bytes:
-    """Return a body that a parser, the tokenizer, the lanes or the writer of answers finds expensive."""
+    """Return the exhausting body with a name from `EXHAUSTING`."""
     if name in _TEXTS:
         return json.dumps(_TEXTS[name](), ensure_ascii=False).encode()
     opening, part, end = _REPEATED[name]
     return opening + part * ((_LARGEST - len(opening) - len(end)) // len(part)) + end
 
 
-def requests(count: int, openapi: dict[str, Any], number: int) -> Iterator[Request]:
-    """Yield `count` requests in random order, each exhausting one at least once; `number` is the seed."""
-    rng = random.Random(number)  # noqa: S311 -- a fixed mixture, not a secret
+def requests(count: int, openapi: dict[str, Any], random_seed: int) -> Iterator[Request]:
+    """Yield `count` requests in random order, every exhausting one at least once; `random_seed` fixes the order."""
+    rng = random.Random(random_seed)  # noqa: S311 -- a fixed mixture, not a secret
     by_hand = malformed_by_hand()
     generated = malformed_by_schema(openapi, max(20, min(500, count // 10)))
     largest = [exhausting(name) for name in EXHAUSTING]
@@ -133,12 +133,12 @@ def requests(count: int, openapi: dict[str, Any], number: int) -> Iterator[Reque
 
 
 def malformed_by_hand() -> list[bytes]:
-    """Return the malformed bodies that are listed in this module: mistakes of programs, and attacks."""
+    """Return the malformed bodies that this module lists, both mistakes of programs and attacks."""
     return [json.dumps(value).encode() for value in _WRONG_VALUES] + _NO_JSON
 
 
 def malformed_by_schema(openapi: dict[str, Any], count: int) -> list[Request]:
-    """Generate `count` requests whose bodies violate the OpenAPI description."""
+    """Generate about `count` requests whose bodies violate the OpenAPI description."""
     schema = schemathesis.openapi.from_dict(openapi)
     operation = schema["/v1/embeddings"]["POST"]
     found: list[Request] = []
@@ -162,7 +162,7 @@ def malformed_by_schema(openapi: dict[str, Any], count: int) -> list[Request]:
 
 
 def _valid_body(rng: random.Random) -> bytes:
-    """Return a valid body: mostly short texts, rarely a long one, control characters or a megabyte in one line."""
+    """Return a valid body: mostly short texts, rarely a long text, control characters or one word of a MiB."""
     kind = rng.random()
     if kind < 0.002:
         texts = ["x" * (1 << 20)]

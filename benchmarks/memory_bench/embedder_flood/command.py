@@ -1,4 +1,4 @@
-"""The command `embedder-flood`: floods a server process and measures what others notice of it."""
+"""The command `embedder-flood`, which floods an embedder process and measures how others are served meanwhile."""
 
 import asyncio
 import json
@@ -24,9 +24,11 @@ def embedder_flood(
     model: Annotated[Path, typer.Option(help="The model file to serve.")] = DEFAULT_MODEL_FILE,
     output: Annotated[Path | None, typer.Option(help="The file that the outcome is written to, as JSON.")] = None,
 ) -> None:
-    """Send requests, 30 % of them malformed and 1 % made to exhaust the server, while 704 clients hold connections.
+    """Flood an embedder with requests while 704 other clients hold connections open.
 
-    Exit status 1 if the server dies, leaves something unanswered, or others wait longer than they may.
+    Of the requests, 30 % are malformed and 1 % are made to exhaust the server. The exit status is 1 if the server dies,
+    leaves a request unanswered, keeps a stalled connection, exceeds its memory limit or makes other callers wait too
+    long.
 
     Example: python -m memory_bench embedder-flood --count 1000
     """

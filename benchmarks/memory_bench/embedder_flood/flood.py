@@ -1,4 +1,4 @@
-"""Floods one server while connections are held and its health and queries are measured."""
+"""Runs a flood against one server while clients hold connections, and measures health probes and queries meanwhile."""
 
 import asyncio
 import multiprocessing
@@ -22,7 +22,10 @@ _MOST_RSS_MB = 1500.0
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of a flood; `peak_bytes` is the most resident memory that the server had, `alive` whether it lives."""
+    """The result of a flood.
+
+    `peak_bytes` is the server's largest resident memory; `alive` says whether its process still runs.
+    """
 
     sent: Sent
     health: Waits
@@ -33,7 +36,7 @@ class Outcome:
     seconds: float
 
     def line(self) -> dict[str, object]:
-        """Return the figures that decide."""
+        """Return the main figures, which the command prints as one line of JSON."""
         return {
             "requests": sum(self.sent.statuses.values()),
             "crashes": int(not self.alive),
@@ -45,7 +48,7 @@ class Outcome:
         }
 
     def details(self) -> dict[str, object]:
-        """Return everything that was counted."""
+        """Return the full counts of each part of the flood."""
         return {
             "sent": asdict(self.sent) | {"server_errors": self.server_errors},
             "health": asdict(self.health),
@@ -56,12 +59,16 @@ class Outcome:
 
     @property
     def server_errors(self) -> int:
-        """Number of answers with a 5xx other than 503."""
+        """Number of answers with a 5xx status other than 503."""
         return sum(number for status, number in self.sent.statuses.items() if status >= 500 and status != 503)
 
     @property
     def passed(self) -> bool:
-        """Whether everything was answered in time, without server errors, by a process that stayed alive and small."""
+        """Whether the server kept every limit.
+
+        It must answer every request in time and without a server error, close every stalled connection, stay alive, and
+        stay within its memory limit.
+        """
         return (
             self.alive
             and self.line()["unanswered"] == self.server_errors == 0
@@ -73,7 +80,7 @@ class Outcome:
 
 
 async def flood(server: Server, count: int, openapi: dict[str, Any]) -> Outcome:
-    """Send `count` requests from another process, with everything else beside them, and return what came of it."""
+    """Send `count` requests from another process while connections are held and waits measured; return the outcome."""
     loop = asyncio.get_running_loop()
     started = loop.time()
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as sender:
@@ -99,7 +106,7 @@ async def flood(server: Server, count: int, openapi: dict[str, Any]) -> Outcome:
 
 
 def _peak_bytes(pid: int) -> int:
-    """Return the most resident memory that a process has had, or 0 where it has died."""
+    """Return the largest resident memory that a process has had, or 0 if the process has ended."""
     with suppress(OSError):
         for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines():
             if line.startswith("VmHWM:"):

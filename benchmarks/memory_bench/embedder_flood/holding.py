@@ -1,4 +1,4 @@
-"""Clients that hold connections and never finish: more of each kind than a pod has files for, renewed when closed."""
+"""Holds connections whose clients never finish; together they exceed the server's limit. Closed ones are reopened."""
 
 import asyncio
 import json
@@ -15,7 +15,11 @@ _UNREAD_WINDOW_BYTES = 4096
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A way to hold a connection: what is sent first and then each second, and the seconds that it may last."""
+    """One way to stall a connection.
+
+    `clients` connections stall in this way. Each sends `first` once and `trickle` every second; the server has to close
+    it within `longest_seconds`.
+    """
 
     name: str
     clients: int
@@ -44,24 +48,24 @@ KINDS = (
 
 @dataclass(slots=True)
 class Held:
-    """What became of the connections: for each kind how many were opened, and the longest life in seconds."""
+    """What became of the held connections: for each kind, their number and the longest life of one in seconds."""
 
     opened: dict[str, int] = field(default_factory=dict)
     longest_seconds: dict[str, float] = field(default_factory=dict)
 
     @property
     def all_ended(self) -> bool:
-        """Whether the server ended each connection in the time that its client had for the next step."""
+        """Whether the server closed each connection within the time that its kind may last."""
         return all(self.longest_seconds[kind.name] <= kind.longest_seconds for kind in KINDS)
 
     def record(self, kind: Kind, seconds: float) -> None:
-        """Record the life of one connection."""
+        """Record a connection that has ended after `seconds`."""
         self.opened[kind.name] = self.opened.get(kind.name, 0) + 1
         self.longest_seconds[kind.name] = round(max(self.longest_seconds.get(kind.name, 0.0), seconds), 1)
 
 
 async def hold_connections(port: int, flooding: Callable[[], bool]) -> Held:
-    """Hold connections of every kind while the flood lasts, then wait until the server has closed the last ones."""
+    """Hold connections of every kind while the flood lasts, then wait until the server has closed them all."""
     held = Held()
 
     async def client(kind: Kind) -> None:
@@ -80,10 +84,10 @@ async def hold_connections(port: int, flooding: Callable[[], bool]) -> Held:
 
 
 async def _hold(port: int, kind: Kind) -> None:
-    """Hold one connection until the server ends it.
+    """Hold one connection until the server closes it.
 
     Raises:
-        OSError: the server has ended it, or does not take it.
+        OSError: the server resets or refuses the connection.
     """
     loop = asyncio.get_running_loop()
     with socket.socket() as connection:

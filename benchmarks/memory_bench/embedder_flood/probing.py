@@ -1,4 +1,4 @@
-"""Measures what the kubelet and another caller notice of a flood: the longest waits for an answer."""
+"""Measures how long the kubelet and another caller wait for an answer during a flood."""
 
 import asyncio
 import time
@@ -15,21 +15,25 @@ _QUERY = {"input": "where is the backup of the old disk", "input_type": "query",
 
 @dataclass(slots=True)
 class Waits:
-    """Waits of one client: their number, the longest in milliseconds, and how many requests got no good answer."""
+    """Waits of one client.
+
+    `requests` counts all requests, `longest_ms` is the longest wait in milliseconds, and `failures` counts the requests
+    that were not answered with status 200.
+    """
 
     requests: int = 0
     longest_ms: float = 0.0
     failures: int = 0
 
     def record(self, seconds: float, *, answered: bool) -> None:
-        """Record one request."""
+        """Record one request, how many seconds it took, and whether it was answered with status 200."""
         self.requests += 1
         self.longest_ms = round(max(self.longest_ms, seconds * 1000), 1)
         self.failures += not answered
 
 
 async def probe_health(probe_url: str, flooding: Callable[[], bool]) -> Waits:
-    """Ask for the health of the service as the kubelet does, each time over a connection of its own."""
+    """Request /healthz repeatedly while the flood lasts, each time over a new connection, as the kubelet does."""
     async with httpx.AsyncClient(
         base_url=probe_url, timeout=_PROBE_SECONDS, limits=httpx.Limits(max_keepalive_connections=0)
     ) as client:
@@ -37,7 +41,7 @@ async def probe_health(probe_url: str, flooding: Callable[[], bool]) -> Waits:
 
 
 async def send_queries(url: str, flooding: Callable[[], bool]) -> Waits:
-    """Send one short query after the other as the API of another user does."""
+    """Send one short query after another while the flood lasts, as the memory server of another user does."""
     async with httpx.AsyncClient(base_url=url, timeout=_QUERY_SECONDS) as client:
         return await _repeat(lambda: client.post("/v1/embeddings", json=_QUERY), flooding)
 

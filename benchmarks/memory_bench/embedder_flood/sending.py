@@ -1,4 +1,4 @@
-"""Sends the flood from a process of its own, so that making and sending it does not delay what is measured."""
+"""Sends the flood from a process of its own, so that the work of sending does not delay the measurements."""
 
 import asyncio
 from collections import Counter
@@ -16,7 +16,11 @@ _LONGEST_ANSWER_SECONDS = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """How requests were answered: numbers by status, 0 for those without an answer, and malformed ones accepted."""
+    """How the server answered.
+
+    `statuses` counts the requests by status, 0 for no answer. `malformed` counts the malformed requests, and
+    `malformed_accepted` those of them that were answered with status 200.
+    """
 
     statuses: dict[int, int]
     malformed: int
@@ -24,7 +28,7 @@ class Sent:
 
 
 def send_flood(url: str, count: int, openapi: dict[str, Any], seed: int) -> Sent:
-    """Send `count` requests, sixteen at once, and return how they were answered."""
+    """Send `count` requests, sixteen at a time, and return how the server answered them."""
     return asyncio.run(_send(url, requests(count, openapi, seed)))
 
 
