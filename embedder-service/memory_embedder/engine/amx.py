@@ -1,10 +1,11 @@
-"""Tries in a child process whether AMX kernels compute a model here, since the outcome may be an illegal instruction.
+"""Tests in a child process whether kernels with AMX, Intel's matrix instructions, compute a model on this machine.
 
-Not every machine whose flags promise AMX runs it, and not every build of llama.cpp loads the whole tile configuration
-(https://github.com/ggml-org/llama.cpp/pull/26954; a build with this project's patches does). Where AMX works, a
-quantised model takes half the time; where it does not, a pod would die at its first batch without a message.
+The test may end with an illegal instruction. Not every machine whose CPU flags promise AMX runs it, and not every build
+of llama.cpp loads the whole tile configuration (https://github.com/ggml-org/llama.cpp/pull/26954; a build with this
+project's patches does). Where AMX works, a quantised model takes half the time. Where it does not, a pod would die at
+its first batch without a message.
 
-`python -m memory_embedder.engine.amx MODEL` is the child: it computes one short batch with the best kernels.
+`python -m memory_embedder.engine.amx MODEL` is the child process: it computes one short batch with the best kernels.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _TOKENS = 64  # several rows of tiles
 
 
 def amx_works(model: ModelFile) -> bool:
-    """Return whether this machine computes a quantised model with the AMX kernels it has; True if it has none."""
+    """Return whether AMX kernels compute a quantised model on this machine; True also if it would not use any."""
     if not amx_possible():
         return True
     command = [sys.executable, "-m", __name__, str(model.reference)]
@@ -40,9 +41,9 @@ def amx_works(model: ModelFile) -> bool:
 
 
 def survives(command: Sequence[str], seconds: float, *, inherited: Sequence[int] = ()) -> bool:
-    """Run a command and return whether it ends by itself, with success, within `seconds`; its output is dropped.
+    """Run a command and return whether it ends with success within `seconds`; its output is discarded.
 
-    `inherited` are the numbers of the open files that it may use.
+    `inherited` are the descriptors of open files that the command may use.
     """
     quiet = subprocess.DEVNULL
     try:

@@ -1,9 +1,8 @@
-"""The engine on llama.cpp, through its low-level interface.
+"""The engine on llama.cpp, through the low-level interface of llama-cpp-python.
 
-The package's own `Llama` class turns flash attention off and decodes with masks over the whole batch, which costs
-several times the throughput; here a context has flash attention on and a batch no wider than asked for, and computes
-nothing but the pooled vectors. llama.cpp aborts the process on unexpected input, so everything is checked before it is
-called.
+The `Llama` class of llama-cpp-python turns flash attention off and decodes with masks over the whole batch, which costs
+several times the throughput. Here a context has flash attention on and a batch no wider than asked for, and computes
+nothing but the pooled vectors. llama.cpp aborts the process on unexpected input, so all input is checked beforehand.
 """
 
 from __future__ import annotations
@@ -46,8 +45,8 @@ _PIECE = 64  # characters that are decomposed at a time
 class EngineOptions:
     """How to load a model; `gpu_memory_limit` is in bytes.
 
-    `digest` is what the file must have; None takes any file. `try_amx` False lets AMX kernels compute quantised weights
-    without the trial in a child process.
+    `digest` is the digest that the file must have, or None to accept any file. With `try_amx` False, AMX kernels
+    compute quantised weights without a test in a child process.
     """
 
     path: Path
@@ -61,11 +60,11 @@ class EngineOptions:
 
 
 class LlamaEngine:
-    """A model in the memory of this process.
+    """A model loaded into the memory of this process.
 
     Raises:
-        EmbedderError: the file has another digest, is no model of this profile, was changed meanwhile, llama.cpp cannot
-            load it, or it needs too much memory.
+        EmbedderError: the file has another digest, does not match the profile, is changed during loading or cannot be
+            loaded by llama.cpp, or the model needs too much memory.
     """
 
     def __init__(self, options: EngineOptions) -> None:
@@ -103,10 +102,10 @@ class LlamaEngine:
         return self._facts
 
     def encode(self, text: str) -> EncodedText:
-        """Tokenise a text; one beyond the window loses its end but keeps the final separator.
+        """Tokenise a text; a text longer than the model's window loses its end but keeps the final separator token.
 
-        What lies beyond 384 characters for each token of the window is not read: a text of so few tokens is white space
-        or marks, and tokenising all of it would take seconds.
+        At most 384 characters per token of the window are read. A text that has so few tokens for its length is white
+        space or combining marks, and tokenising all of it would take seconds.
         """
         limit = self._facts.max_tokens
         length = limit * _CHARACTERS_PER_TOKEN
@@ -119,7 +118,7 @@ class LlamaEngine:
         return EncodedText(np.append(tokens[:-1][: limit - 1], tokens[-1:]), truncated=True)
 
     def computer(self, threads: int) -> LlamaComputer:
-        """Make a context with buffers of its own."""
+        """Make a llama.cpp context with buffers of its own."""
         return LlamaComputer(self._model, self._facts, threads)
 
     def close(self) -> None:
@@ -143,7 +142,7 @@ class LlamaEngine:
 
 
 class LlamaComputer:
-    """A context of a model; one thread at a time may call it."""
+    """A llama.cpp context of a loaded model; one thread at a time may call it."""
 
     def __init__(self, model: native.llama_model_p, facts: EngineFacts, threads: int) -> None:
         self._facts = facts
@@ -162,10 +161,10 @@ class LlamaComputer:
         self._batch = NativeBatch(native.llama_batch, facts.batch_capacity, facts.max_sequences)
 
     def embed(self, sequences: Sequence[TokenIds]) -> Vectors:
-        """Compute unit vectors of shape (sequences, dimensions).
+        """Compute one unit vector per sequence of token ids, as an array of shape (sequences, dimensions).
 
         Raises:
-            EmbedderError: llama.cpp failed on the batch or on a sequence of it.
+            EmbedderError: llama.cpp failed on the batch or on one of its sequences.
         """
         self._batch.fill(sequences)
         if self._memory:
@@ -180,7 +179,7 @@ class LlamaComputer:
         return unit_vectors(self._read(len(sequences)))
 
     def use_threads(self, threads: int) -> None:
-        """Set the number of threads for the next batches."""
+        """Set the number of threads that compute the next batches."""
         native.llama_set_n_threads(self._context, threads, threads)
 
     def close(self) -> None:
@@ -203,10 +202,11 @@ class LlamaComputer:
 
 
 def decompose(text: str) -> str:
-    """Decompose characters (Unicode's NFD), a short piece at a time.
+    """Return a text with its characters decomposed (Unicode's NFD), computed a short piece at a time.
 
-    Sorting a run of combining marks takes time that grows with the square of its length, and blocks every other thread.
-    Only marks on both sides of a border between pieces may stay unsorted, and the tokenizer drops marks anyway.
+    Decomposing sorts each run of combining marks, in time that grows with the square of the run's length, and blocks
+    every other thread meanwhile. Marks on both sides of a border between pieces may stay unsorted, which does no harm:
+    the tokenizer drops marks anyway.
     """
     if text.isascii():
         return text
@@ -217,7 +217,7 @@ def unit_vectors(vectors: Vectors) -> Vectors:
     """Scale each row to length one.
 
     Raises:
-        EmbedderError: a row is not finite or has no length.
+        EmbedderError: a row is not finite or has length zero.
     """
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     if not np.isfinite(lengths).all() or (lengths <= 0).any():
@@ -227,15 +227,15 @@ def unit_vectors(vectors: Vectors) -> Vectors:
 
 
 def round_up(number: int, step: int) -> int:
-    """Return the least multiple of `step` that is not below `number`."""
+    """Return the least multiple of `step` that is not less than `number`."""
     return -(-number // step) * step
 
 
 def check_profile(header: GgufFacts, profile: ModelProfile, path: Path) -> None:
-    """Check that file and profile agree: a wrong pooling, for one, would yield plausible nonsense.
+    """Check that a model file agrees with its profile; a wrong pooling would yield plausible but wrong vectors.
 
     Raises:
-        EmbedderError: dimensions or pooling differ, or the window is longer than the model was trained for.
+        EmbedderError: dimensions or pooling differ, or the profile's window is longer than the model was trained for.
     """
     if header.dimensions != profile.dimensions:
         raise EmbedderError(
