@@ -1,8 +1,8 @@
-"""Writes answers: a large one in pieces, so that neither the event loop nor the memory has to hold it at once.
+"""Writes answers; a large one in pieces, which blocks no other request and never has the whole text in memory.
 
-Numbers as JSON text are several times as large as the vectors, and writing those of two thousand vectors takes a tenth
-of a second, during which no other request would be served. So a piece is written when the caller has taken the one
-before, and between pieces others have their turn.
+Vectors as JSON text are several times as large as in memory. Writing two thousand of them takes a tenth of a second,
+during which no other request would be served. So each piece is written only when the caller has taken the one before,
+and other requests are served between pieces.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _VECTORS = 32  # of one piece, which takes about a millisecond
 
 
 class EmbeddingAnswer(Response):
-    """The vectors of one request; `held` is what the request holds in memory, given up once the answer is sent."""
+    """The response to one embedding request; `held` is the request's share of memory, released after sending."""
 
     media_type = "application/json"
 
@@ -35,7 +35,7 @@ class EmbeddingAnswer(Response):
             del self.headers["content-length"]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the answer."""
+        """Send the response over ASGI."""
         with self._held:
             if not self._large:
                 await super().__call__(scope, receive, send)
@@ -48,7 +48,7 @@ class EmbeddingAnswer(Response):
 
 
 def write_pieces(result: Embedded, model: str, *, as_base64: bool) -> Iterator[bytes]:
-    """Write the body of an answer in pieces."""
+    """Yield the JSON body of an answer in pieces."""
     vectors = result.vectors.astype("<f4", copy=False)
     opening = b'{"object":"list","data":['
     for start in range(0, len(vectors), _VECTORS):

@@ -1,4 +1,4 @@
-"""The two ASGI applications: routes, the error envelope, and the guard around every request."""
+"""Builds the two ASGI applications, for callers and for probes: routes, error responses and the request guard."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NO_TELEMETRY = TelemetryConfig(tracing=False, metrics=False, logs=False, operat
 
 
 def build_app(service: EmbeddingService) -> FastAPI:
-    """Build the application for callers around a service; whoever calls this loads the service."""
+    """Build the application for callers; loading the service is left to the caller of this function."""
     # One thread, since parsing keeps others from running: two large bodies at once would delay a query twice as long.
     parser = ThreadPoolExecutor(max_workers=1, thread_name_prefix="parser")
 
@@ -51,7 +51,7 @@ def build_app(service: EmbeddingService) -> FastAPI:
 
 
 def build_probe_app(service: EmbeddingService) -> FastAPI:
-    """Build the application for kubelets and scrapers."""
+    """Build the application for the kubelet and Prometheus: health, readiness and metrics."""
     app = FastAPI(openapi_url=None, telemetry=_NO_TELEMETRY)
     app.include_router(build_probes(service))
     return _guarded(app, service)
@@ -77,7 +77,7 @@ def _response(error: EmbedderError) -> JSONResponse:
 
 
 def _as_refusal(error: Exception) -> EmbedderError:
-    """Convert an error of the framework, whose own answers quote the input."""
+    """Convert an error of FastAPI, whose own responses quote the input, into an error of this service."""
     if isinstance(error, EmbedderError):
         return error
     status = error.status_code if isinstance(error, HTTPException) else 422

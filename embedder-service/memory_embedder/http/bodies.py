@@ -1,8 +1,8 @@
-"""Reads request bodies within bounds of size, memory and time, and bounds what a parser has to make of them.
+"""Reads request bodies within limits of size, memory and time, and limits the work of the JSON parser.
 
-A JSON text of 8 MiB can hold millions of values. A parser that makes an object of each takes seconds, during which no
-other thread runs, and hundreds of megabytes. Requests hold a few fields and a list of texts, so the values are counted
-before the parser sees the text, by operations on bytes that take milliseconds.
+A JSON text of 8 MiB can hold millions of values. A parser that makes an object of each value takes hundreds of
+megabytes, and seconds during which no other thread runs. A valid request has a few fields and a list of texts. The
+values are therefore counted before the text is parsed, by operations on bytes that take milliseconds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NOT_STRUCTURE = bytes(set(range(256)) - {*_NESTING, 0x2C})
 
 
 class MemoryBudget:
-    """The bytes of large bodies and answers that are in memory, bounded together; used from the event loop only."""
+    """A common limit for the bytes of large bodies and answers in memory; used from the event loop only."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -32,7 +32,7 @@ class MemoryBudget:
 
     @contextmanager
     def share(self) -> Iterator[MemoryShare]:
-        """Open the share of one request, which is given back at the end of the block."""
+        """Give one request a share of the budget, which is released at the end of the block."""
         share = MemoryShare(self)
         try:
             yield share
@@ -40,10 +40,10 @@ class MemoryBudget:
             self._counted -= share.counted
 
     def count(self, size: int) -> None:
-        """Count more bytes.
+        """Count `size` more bytes.
 
         Raises:
-            EmbedderError: `OVERLOADED`, there is no room for them now.
+            EmbedderError: `OVERLOADED` if the budget has no room for the bytes now.
         """
         if self._counted + size > self._limit:
             raise EmbedderError(
@@ -55,7 +55,10 @@ class MemoryBudget:
 
 
 class MemoryShare:
-    """The bytes of one request; `counted` of them belong to the budget, none while the request is small."""
+    """The bytes that one request has in memory.
+
+    `counted` is how many of them use the budget, which is none while the request is small.
+    """
 
     def __init__(self, budget: MemoryBudget) -> None:
         self._budget = budget
@@ -63,10 +66,10 @@ class MemoryShare:
         self.counted = 0
 
     def add(self, size: int) -> None:
-        """Add bytes to the request.
+        """Add `size` bytes to the request.
 
         Raises:
-            EmbedderError: `OVERLOADED`, the request is large and there is no room for it now.
+            EmbedderError: `OVERLOADED` if the request is large and the budget has no room for it now.
         """
         self._size += size
         if self._size > SMALL_BYTES:
@@ -75,10 +78,11 @@ class MemoryShare:
 
 
 async def read_body(request: Request, share: MemoryShare, *, most_bytes: int, seconds: float) -> bytes:
-    """Read the whole body into a share of the memory.
+    """Read the whole body of a request and count its bytes in `share`.
 
     Raises:
-        EmbedderError: the body or all bodies together are too large, or it did not arrive in time or at all.
+        EmbedderError: the body is larger than `most_bytes`, all large requests together need too much memory, the body
+            did not arrive within `seconds`, or the caller disconnected.
     """
     too_large = EmbedderError(
         ErrorKind.TOO_LARGE, f"The body is larger than {most_bytes} bytes; split it into smaller requests."
@@ -104,10 +108,12 @@ async def read_body(request: Request, share: MemoryShare, *, most_bytes: int, se
 
 
 def check_structure(body: bytes) -> None:
-    """Check that a JSON text has no more values and no deeper nesting than a request may have; it may be malformed.
+    """Check that a JSON text has no more values and no deeper nesting than a request may have.
+
+    The text may be malformed: only the parser checks that.
 
     Raises:
-        EmbedderError: it has more; the message quotes nothing.
+        EmbedderError: the text has too many values or too deep a nesting; the message quotes nothing of the text.
     """
     if len(body) <= MOST_VALUES:
         return

@@ -1,10 +1,10 @@
-"""A server whose connections are bounded in number and time.
+"""An HTTP server that limits the number of connections and the time of every step that a client has to take.
 
-The HTTP server that this builds on bounds only how long a connection may be idle between two requests. A client that
-sends the head of a request a byte at a time, stops in the middle of a body or does not take its answer would keep its
-connection, and with it an open file, for as long as it likes; a few hundred of them would leave none for others. Here
-each step that a client has to take has a time limit. When all connections are taken, the one that has waited longest
-for its client makes room, so that a client that sends its request at once is served even then.
+The server is built on uvicorn, which limits only how long a connection may be idle between two requests. A client that
+sends the head of a request a byte at a time, stops in the middle of a body or does not read its answer would keep its
+connection, and with it an open file, for as long as it likes. A few hundred such clients would leave no connection for
+others. Here each step of a client has a time limit. When all connections are taken, a new connection replaces one that
+waits for its client, so that a client that sends its request at once is served even then.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _TICKS = 5  # of the server's tenths of a second between two looks at all connec
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """Bounds of the connections to one port: their number, seconds for each step of a client, and the size of a head.
+    """Limits of the connections to one port: their number, seconds for each step of a client, and size of a head.
 
-    `unread_seconds` count from the first time that the client holds up its answer, `closing_seconds` from the end of
-    the last answer.
+    A head is the request line and the header fields. `unread_seconds` count from the first time that the client does
+    not read its answer, `closing_seconds` from the time that the server begins to close the connection.
     """
 
     connections: int
@@ -44,7 +44,7 @@ class ConnectionLimits:
 
 
 class Arriving(IntEnum):
-    """The part of a request that is arriving."""
+    """The part of a request that the server is receiving."""
 
     HEAD = 0
     BODY = 1
@@ -52,7 +52,7 @@ class Arriving(IntEnum):
 
 
 class BoundedConfig(uvicorn.Config):
-    """Configuration of a server, with the bounds of its connections."""
+    """The configuration of a uvicorn server, with the limits of its connections."""
 
     def __init__(self, app: ASGIApp, host: str, port: int, limits: ConnectionLimits, drain_seconds: float) -> None:
         super().__init__(
@@ -71,7 +71,7 @@ class BoundedConfig(uvicorn.Config):
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """One connection, and since when it has waited for its client."""
+    """One connection, which records for how long its client has kept the server waiting."""
 
     def __init__(
         self,
@@ -92,17 +92,24 @@ class BoundedProtocol(HttpToolsProtocol):
 
     @property
     def waits_for_client(self) -> bool:
-        """Whether the connection is open and the next step is the client's."""
+        """Whether the connection is open and the client has to take the next step."""
         stuck = self._arriving is not Arriving.NOTHING or not self._answering or self.flow.write_paused
         return stuck and not self.transport.is_closing()
 
     @property
     def precedence(self) -> tuple[Arriving, bool, float]:
-        """Order in which connections make room: heads, bodies, idle ones, answers; those that wait longest first."""
+        """Sort key: the connection with the least key is closed first to make room for a new one.
+
+        Connections that receive a head come first, then those that receive a body, idle ones, and those with an unread
+        answer; within each group, the longest wait comes first.
+        """
         return self._arriving, self._answering, self._last_step
 
     def is_overdue(self, now: float) -> bool:
-        """Return whether the client has taken longer for its step than it may."""
+        """Return whether the client has exceeded the time limit of its step.
+
+        `now` is in seconds of the monotonic clock.
+        """
         if self.transport.is_closing():
             if not self._closing:
                 self._closing, self._since = True, now
@@ -117,14 +124,21 @@ class BoundedProtocol(HttpToolsProtocol):
         return not self._answering and now - self._since > allowed
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as the base class has it
-        """Take a new connection; when there are too many, the one that has waited longest for its client is closed."""
+        """Accept a new connection; if there are too many, close the one that is first by `precedence`.
+
+        Only connections that wait for their clients are closed. If there is none, the new one is closed.
+        """
         super().connection_made(transport)
         if len(self.connections) > self._limits.connections:
-            others = [other for other in bounded(self.server_state) if other is not self and other.waits_for_client]
+            others = [
+                other
+                for other in bounded_connections(self.server_state)
+                if other is not self and other.waits_for_client
+            ]
             min(others, key=lambda other: other.precedence, default=self).transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        """Feed the parser; a head that does not end has a limit."""
+        """Pass received bytes to the parser; close the connection if a request head becomes too large."""
         if self._arriving is Arriving.NOTHING:
             self._enter(Arriving.HEAD)
         self._head_began = False
@@ -137,41 +151,41 @@ class BoundedProtocol(HttpToolsProtocol):
                 self.transport.abort()
 
     def on_message_begin(self) -> None:
-        """Begin a head."""
+        """Record that a request head begins."""
         super().on_message_begin()
         self._enter(Arriving.HEAD)
         self._head_began, self._head_bytes = True, 0
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a field of the head.
+        """Record one header field.
 
         Raises:
-            ValueError: there are too many; the parser turns this into a malformed request.
+            ValueError: the head has too many fields; the parser then reports a malformed request.
         """
         if len(self.headers) >= self._limits.head_fields:
             raise ValueError
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """End the head and begin the body, which may be empty."""
+        """Record that the head has ended and that the body, which may be empty, begins."""
         super().on_headers_complete()
         self._answering = True
         self._enter(Arriving.BODY)
 
     def on_message_complete(self) -> None:
-        """End the body."""
+        """Record that the body has ended."""
         super().on_message_complete()
         self._enter(Arriving.NOTHING)
 
     def on_response_complete(self) -> None:
-        """End the answer; the body of a refused request may still be arriving."""
+        """Record that the answer has been written; the body of a refused request may still be arriving."""
         super().on_response_complete()
         self._answering = not self.cycle.response_complete  # another request may have come right behind
         self._held_up_since = None
         self._since = self._last_step = time.monotonic()
 
     def pause_writing(self) -> None:
-        """Stop writing an answer that the client does not take."""
+        """Stop writing an answer that the client does not read."""
         super().pause_writing()
         if self._held_up_since is None:
             self._held_up_since = time.monotonic()
@@ -181,24 +195,24 @@ class BoundedProtocol(HttpToolsProtocol):
         self._since = self._last_step = time.monotonic()
 
 
-def bounded(state: ServerState) -> list[BoundedProtocol]:
-    """Return the connections of a server, which are all bounded."""
+def bounded_connections(state: ServerState) -> list[BoundedProtocol]:
+    """Return the connections of a server."""
     return [connection for connection in state.connections if isinstance(connection, BoundedProtocol)]
 
 
 class BoundedServer(uvicorn.Server):
-    """A server on one port, which closes connections whose clients are overdue; signals are left to its owner."""
+    """An HTTP server on one port that closes connections whose clients are overdue; it handles no signals itself."""
 
     async def on_tick(self, counter: int) -> bool:
-        """Look after the connections, every half second."""
+        """Close overdue connections, every half second."""
         if counter % _TICKS == 0:
             now = time.monotonic()
-            for connection in bounded(self.server_state):
+            for connection in bounded_connections(self.server_state):
                 if connection.is_overdue(now):
                     connection.transport.abort()
         return await super().on_tick(counter)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Handle no signals: two servers of one process would take them from each other."""
+        """Install no signal handlers: those of two servers in one process would replace each other."""
         yield

@@ -1,8 +1,8 @@
-"""Guards of every request: the API key, and an id, one log line and one count for each.
+"""Checks the API key, and gives each request an id, one log line and one count in the metrics.
 
-`RequestGuard` is plain ASGI, since the framework's own error middleware re-raises to the server, whose log would show
-the exception's message. The route label and the logged path come from the route table, never from the URL, which may
-hold anything.
+`RequestGuard` is plain ASGI middleware because FastAPI's own error middleware raises the exception again, and the
+server's log would show its message. The route in metrics and logs comes from the route table, never from the URL, which
+may hold anything.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _QUIET_ROUTES = frozenset({"/healthz", "/readyz", "/metrics"})
 
 
 class ApiKey:
-    """The optional API key, compared in constant time and read again when its file changes, since secrets rotate."""
+    """The optional API key, compared in constant time. Its file is read again after a change, as keys are rotated."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -35,7 +35,9 @@ class ApiKey:
         self._key = b""
 
     def check(self, header: str | None) -> bytes | None:
-        """Check the value of an `Authorization` header and return the key's digest; None where no key is required.
+        """Check the value of an `Authorization` header.
+
+        Return the SHA-256 digest of the key, or None if no key is required.
 
         Raises:
             EmbedderError: the header is not `Bearer` with the key, or the key's file cannot be read.
@@ -63,7 +65,7 @@ class ApiKey:
 
 
 class RequestGuard:
-    """ASGI middleware around the whole application; an exception becomes a 500 without its message."""
+    """ASGI middleware around a whole application; an unexpected exception becomes a 500 without its message."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics, tracing: Tracing) -> None:
         self._app = app
@@ -72,7 +74,7 @@ class RequestGuard:
         self._logger = structlog.get_logger("memory_embedder.http")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one request of the server."""
+        """Pass one request to the application, then log and count it."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

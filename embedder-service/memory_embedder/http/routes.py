@@ -1,7 +1,7 @@
-"""The HTTP routes: each reads and checks a request, calls the service once and writes the response.
+"""The HTTP routes: each checks a request, calls the service and writes the response.
 
-Embeddings and probes are routes of two applications, each on a port of its own: callers do not see the metrics, and
-whoever holds all connections of one port does not keep the kubelet from the other.
+Embeddings and probes belong to two applications, each on a port of its own. So callers do not see the metrics, and a
+caller that takes all connections of one port does not keep the kubelet from the other.
 """
 
 from __future__ import annotations
@@ -55,19 +55,18 @@ _REQUEST_BODY = {
 
 
 class _DirectRoute(APIRoute):
-    """A route whose endpoint takes the request and makes the response itself.
+    """A route whose endpoint takes the request and makes the response, without FastAPI's injection and validation.
 
-    The framework's injection and validation, which it does not need, take 70 microseconds of every query, since the
-    computation has just emptied the caches of code.
+    Those would add 70 microseconds to each query, since the computation has just emptied the CPU's instruction caches.
     """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return the endpoint without the framework's wrapper."""
+        """Return the endpoint without FastAPI's wrapper."""
         return self.endpoint
 
 
 def build_router(service: EmbeddingService, parser: Executor) -> APIRouter:
-    """Build the routes that need the API key; `parser` parses large bodies, one after the other."""
+    """Build the routes that require the API key; large bodies are parsed on `parser`, one after the other."""
     router = APIRouter()
     api_key = ApiKey(service.settings.api_key_file)
     direct = APIRouter(route_class=_DirectRoute)
@@ -142,7 +141,7 @@ def _add_models(router: APIRouter, service: EmbeddingService, api_key: ApiKey) -
 
 
 def build_probes(service: EmbeddingService) -> APIRouter:
-    """Build the routes for kubelets and scrapers, which send no key: health, readiness and metrics."""
+    """Build the routes for the kubelet and Prometheus, which send no API key: health, readiness and metrics."""
     router = APIRouter()
 
     @router.get("/healthz", responses={503: _ERRORS[503]}, summary="Whether the process works at all")
@@ -166,7 +165,7 @@ def parse_and_check(body: bytes, service: EmbeddingService) -> tuple[EmbeddingRe
     """Parse a body, check it against the served model, and return the request and its texts.
 
     Raises:
-        EmbedderError: the body is malformed or holds too much, or the texts cannot be embedded here.
+        EmbedderError: the body is malformed or has too many values, or the served model cannot embed its texts.
     """
     check_structure(body)
     request = parse_request(body)
@@ -177,7 +176,8 @@ def check_request(request: EmbeddingRequest, service: EmbeddingService) -> list[
     """Check a request against the served model and return its texts.
 
     Raises:
-        EmbedderError: another model or number of dimensions, no text, or an empty or malformed text.
+        EmbedderError: the request names another model or another number of dimensions, has no text, or has an empty or
+            malformed one.
     """
     if request.model is not None:
         _check_model(request.model, service)

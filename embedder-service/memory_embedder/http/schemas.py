@@ -1,7 +1,7 @@
-"""Request and response bodies, compatible with OpenAI's embeddings.
+"""Request and response bodies, compatible with OpenAI's embeddings API.
 
-Messages of validation errors are written here: pydantic's quote the input, which is private. Validation ends at the
-first text that is none: an error for each would cost more than the request.
+The messages for invalid requests are written here, since pydantic's quote the input, which is private. Validation ends
+at the first list item that is not a text: an error for each item would cost more than the request.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _EXAMPLE_MANY: dict[str, JsonValue] = {
 
 
 class EmbeddingRequest(BaseModel):
-    """Texts to embed. Fields that are not listed are ignored, since OpenAI clients send some of their own."""
+    """Texts to embed. Unknown fields are ignored, since OpenAI clients send some of their own."""
 
     model_config = ConfigDict(extra="ignore", json_schema_extra={"examples": [_EXAMPLE_ONE, _EXAMPLE_MANY]})
 
@@ -54,7 +54,7 @@ class EmbeddingRequest(BaseModel):
 
 
 class EmbeddingItem(BaseModel):
-    """One vector."""
+    """The vector of one text."""
 
     object: Literal["embedding"] = "embedding"
     index: int = Field(description="Position of the text in the request.")
@@ -62,7 +62,7 @@ class EmbeddingItem(BaseModel):
 
 
 class Usage(BaseModel):
-    """Numbers of tokens and of truncated texts."""
+    """Number of tokens, and of truncated texts, in a request."""
 
     prompt_tokens: int
     total_tokens: int
@@ -70,7 +70,7 @@ class Usage(BaseModel):
 
 
 class EmbeddingResponse(BaseModel):
-    """Vectors in the order of the texts."""
+    """The vectors of a request, in the order of its texts."""
 
     object: Literal["list"] = "list"
     data: list[EmbeddingItem]
@@ -79,7 +79,7 @@ class EmbeddingResponse(BaseModel):
 
 
 class ModelCard(BaseModel):
-    """The served model."""
+    """Facts about the served model."""
 
     id: str
     object: Literal["model"] = "model"
@@ -108,17 +108,17 @@ class ErrorBody(BaseModel):
 
 
 class ErrorEnvelope(BaseModel):
-    """The body of every error."""
+    """The body of every error response."""
 
     error: ErrorBody
 
 
 def parse_request(body: bytes) -> EmbeddingRequest:
-    """Parse a body whose structure has been checked.
+    """Parse a request body that `check_structure` has accepted.
 
     Raises:
         EmbedderError: the body is malformed or has too many texts; the message names the field and what it must be, and
-            quotes nothing.
+            quotes nothing of the body.
     """
     try:
         return EmbeddingRequest.model_validate_json(body)
