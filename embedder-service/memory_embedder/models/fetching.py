@@ -1,7 +1,7 @@
-"""Puts a model file into place: downloaded with resumption, or copied, and verified before it gets its final name.
+"""Downloads or copies a model file, and verifies it before it gets its final name.
 
-A download grows a `.partial` file beside the target; an attempt that dies is continued by the next one, in this process
-or in a later one. What arrives is bounded, since the server at the address decides how much it sends.
+A download is written to a `.partial` file beside the target. After a failed attempt the next one continues that file,
+in this process or in a later one. The size is limited, since the server decides how much it sends.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TIMEOUT = httpx.Timeout(30.0)
 
 
 class _Retryable(Exception):  # noqa: N818 -- not an error by itself
-    """A status that may be another at the next attempt."""
+    """Raised for an HTTP status that may change at the next attempt."""
 
 
 _PASSING = (httpx.TransportError, _Retryable)
@@ -36,7 +36,7 @@ _PASSING = (httpx.TransportError, _Retryable)
 
 @dataclass(frozen=True, slots=True)
 class _Download:
-    """One file to download: its address, where it grows, and how many bytes it may have."""
+    """One file to download: its address, the partial file that it is written to, and how many bytes it may have."""
 
     client: httpx.Client
     url: str
@@ -61,12 +61,12 @@ def fetch_file(
     most_bytes: int,
     transport: httpx.BaseTransport | None = None,
 ) -> None:
-    """Download `url` to `target`, unless the right file is there already.
+    """Download `url` to `target`, unless `target` already has the digest `sha256`.
 
     Raises:
-        EmbedderError: the address refuses or redirects to plain HTTP, the file has more than `most_bytes`, eight
-            attempts in a row bring no progress, or the digest is another. What arrived is kept for the next run, unless
-            it is too large or has another digest.
+        EmbedderError: the server refuses or redirects to plain HTTP, the file has more than `most_bytes`, eight
+            attempts in a row bring no progress, or the digest differs. The partial file is kept for the next run,
+            unless it is too large or its digest differs.
     """
     if target.exists() and _matches(target, sha256):
         return
@@ -91,7 +91,7 @@ def fetch_file(
 
 
 def copy_file(source: Path, target: Path, sha256: str | None) -> None:
-    """Copy a file and verify the copy.
+    """Copy a file and verify the digest of the copy, unless `sha256` is None.
 
     Raises:
         EmbedderError: the file cannot be copied, or has another digest.

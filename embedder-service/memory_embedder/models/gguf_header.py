@@ -1,8 +1,8 @@
 """Reads the few facts of a GGUF file that decide how to load it, without mapping it or reading its weights.
 
-The kernels, the pooling and the memory need must be known before llama.cpp opens the file, since it aborts the process
-where this service answers with an error. Arrays (the vocabulary) are skipped, so this takes milliseconds; the general
-reader takes seconds.
+The kernels, the pooling and the memory need must be known before llama.cpp opens the file, because llama.cpp aborts the
+process where this service reports an error. Arrays, such as the vocabulary, are skipped, so that reading takes
+milliseconds; the reader of the `gguf` library takes seconds.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ Scalar = int | float | bool | str
 class GgufFacts:
     """Facts from the header of a model file.
 
-    `decomposes` says that its tokenizer decomposes characters to strip accents; `key_value_width` is the number of
-    values per token and layer in a cache of keys, or of values.
+    `decomposes` says whether the tokenizer decomposes characters to strip accents. `key_value_width` is the number of
+    floats that an attention cache holds per token and layer for the keys; the values take the same number.
     """
 
     architecture: str
@@ -51,7 +51,7 @@ def read_facts(path: Path) -> GgufFacts:
     """Open a model file and read its facts.
 
     Raises:
-        EmbedderError: the file cannot be opened, is no readable GGUF file, or is no embedding model.
+        EmbedderError: the file cannot be opened, is not a readable GGUF file, or is not an embedding model.
     """
     with ModelFile(path) as file:
         return read_header(file)
@@ -61,7 +61,7 @@ def read_header(file: ModelFile) -> GgufFacts:
     """Read the facts of an open model file.
 
     Raises:
-        EmbedderError: it is no readable GGUF file, or no embedding model.
+        EmbedderError: the file is not a readable GGUF file, or not an embedding model.
     """
     try:
         values = _read_values(file.from_start())

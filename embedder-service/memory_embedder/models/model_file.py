@@ -1,9 +1,8 @@
-"""A model file that is opened once, so that what is loaded is what was verified.
+"""Opens a model file once, so that the bytes that are loaded are the bytes that were verified.
 
 Whoever may write to a volume can exchange a file between two openings. Digest, header and weights are therefore read
-from one open file, and its size and its times are compared once the weights are loaded: a write to the file itself
-changes them, and so does a removal. llama.cpp takes only a path, so it gets the one that the kernel keeps for the open
-file.
+from one open file, and its size and times are compared after the weights are loaded: writing to the file changes them,
+and so does removing it. llama.cpp takes only a path, so it gets the path under /proc that refers to the open file.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _PREFIX = "sha256:"
 
 
 class ModelFile:
-    """An open model file; `path` names it in messages.
+    """An open model file; `path` names the file in messages.
 
     Raises:
         EmbedderError: the file cannot be opened.
@@ -50,26 +49,28 @@ class ModelFile:
 
     @property
     def descriptor(self) -> int:
-        """Number of the open file, which a child process must inherit to open `reference`."""
+        """Descriptor of the open file; a child process must inherit it to open `reference`."""
         return self._file.fileno()
 
     @property
     def reference(self) -> Path:
-        """Path that opens this very file, whatever has its name by now."""
+        """Path that opens this very file, even if another file has taken its name."""
         return Path(f"/proc/self/fd/{self.descriptor}")
 
     @property
     def size(self) -> int:
-        """Number of bytes."""
+        """Number of bytes in the file when it was opened."""
         return self._state[0]
 
     def from_start(self) -> BufferedReader:
-        """Return the file, positioned at its first byte."""
+        """Return the open file, positioned at its first byte."""
         self._file.seek(0)
         return self._file
 
     def verified_digest(self, expected: str | None) -> str:
-        """Compute `sha256:<hex>` and compare it with the expected digest, if there is one, with or without `sha256:`.
+        """Compute and return the digest as `sha256:<hex>`, and compare it with `expected` unless that is None.
+
+        `expected` may lack the prefix `sha256:`.
 
         Raises:
             EmbedderError: the file cannot be read or has another digest.
@@ -92,7 +93,7 @@ class ModelFile:
         """Check that nobody has changed the file since it was opened.
 
         Raises:
-            EmbedderError: somebody has, so what was read may not be what was verified.
+            EmbedderError: the file was changed, so the bytes that were loaded may not be those that were verified.
         """
         if self._current_state() != self._state:
             raise EmbedderError(
