@@ -1,7 +1,7 @@
-"""The embedding service behind the HTTP routes: it turns texts into vectors and knows whether it can.
+"""The embedding service behind the HTTP routes: it turns texts into vectors and says whether it is ready to.
 
-It is ready once the file's digest is verified, the model runs where it was asked to run and every context is warm. It
-knows nothing of HTTP. Longer than 300 lines because loading, serving and draining share one state.
+The service is ready once the file's digest is verified, the model runs where it was asked to run and every context is
+warm. It knows nothing of HTTP. Longer than 300 lines because loading, serving and draining share one state.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """The model as clients see it; `created` is when it was loaded, in seconds since the epoch."""
+    """The served model as clients see it; `created` is the time of loading, in seconds since the epoch."""
 
     name: str
     dimensions: int
@@ -60,7 +60,7 @@ class ServedModel:
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """The answer to one request: one unit vector per text, tokens in all, and the number of truncated texts."""
+    """The result of one request: one unit vector per text, the number of all tokens, and that of truncated texts."""
 
     vectors: Vectors
     tokens: int
@@ -68,7 +68,7 @@ class Embedded:
 
 
 class EmbeddingService:
-    """One model with its lanes and its state."""
+    """One served model with its lanes, its query cache and its state."""
 
     def __init__(
         self,
@@ -98,14 +98,15 @@ class EmbeddingService:
 
     @property
     def state(self) -> State:
-        """Current state."""
+        """Whether requests are served now, and if not, why."""
         return self._state
 
     def load(self) -> None:
-        """Load and warm up the model and become ready; it blocks, so it runs on a thread of its own.
+        """Load and warm up the model, then become ready. The call blocks, so it needs a thread of its own.
 
         Raises:
-            EmbedderError: the file, the model, the machine or the settings do not fit; nothing is served.
+            EmbedderError: the model cannot be served from this file, on this machine or with these settings; the
+                service does not become ready.
         """
         started = time.monotonic()
         plan = plan_load(self.settings, self.profile, available_threads())
@@ -141,7 +142,7 @@ class EmbeddingService:
         )
 
     def refuse(self, error: EmbedderError) -> None:
-        """Stay alive and answer every request with an error."""
+        """Answer every request with `error` from now on; the process stays alive."""
         self._refusal = error
         self._become(State.REFUSED)
 
@@ -149,7 +150,7 @@ class EmbeddingService:
         """Check that requests are served.
 
         Raises:
-            EmbedderError: `LOADING`, `DRAINING`, or the reason why this service refuses.
+            EmbedderError: `LOADING`, `DRAINING`, or the error that was passed to `refuse`.
         """
         if self._state is State.READY:
             return
@@ -163,7 +164,7 @@ class EmbeddingService:
         """Check that no batch hangs.
 
         Raises:
-            EmbedderError: a batch has been computing for longer than any batch can take.
+            EmbedderError: a batch has been computing for more than `Limits.hang_seconds`.
         """
         hung = self._dispatcher.longest_batch_seconds() if self._dispatcher else 0.0
         if hung > self.limits.hang_seconds:
@@ -180,14 +181,15 @@ class EmbeddingService:
         client_disconnected: Disconnected,
         caller: bytes | None = None,
     ) -> Embedded:
-        """Embed texts, with the model's prefix for the lane; the vectors have the order of the texts.
+        """Embed texts with the model's prefix for the lane; the vectors have the order of the texts.
 
-        `truncate` False refuses texts beyond the model's window; `client_disconnected` returns when the caller has
-        disconnected, which drops the texts that have not begun. `caller` is the digest of the caller's API key; the
-        queries of a caller without one are not cached.
+        With `truncate` False, texts longer than the model's window are refused. `client_disconnected` returns when the
+        caller has disconnected; texts whose computation has not begun are then dropped. `caller` is the digest of the
+        caller's API key; without a key, queries are not cached.
 
         Raises:
-            EmbedderError: not ready, a text too long, a full lane, a failure of the engine, or a disconnected caller.
+            EmbedderError: the service is not ready, a text is too long, the lane is full, the engine failed, or the
+                caller disconnected.
         """
         self.require_ready()
         keys = self._cache_keys(caller, texts) if lane is Lane.QUERY else []
@@ -227,18 +229,21 @@ class EmbeddingService:
         return Embedded(vectors, tokens, len(cut))
 
     def reading(self) -> QueueReading:
-        """State of the lanes at this moment; zeros before the model is loaded."""
+        """Return the current state of the lanes; all zeros before the model is loaded."""
         if self._dispatcher is None:
             nothing = dict.fromkeys(map(str, Lane), 0)
             return QueueReading(nothing, nothing, 0.0)
         return self._dispatcher.reading()
 
     def begin_drain(self) -> None:
-        """Admit no request from now on."""
+        """Refuse new requests from now on; admitted requests are still answered."""
         self._become(State.DRAINING)
 
     def close(self) -> bool:
-        """Answer what was admitted, free the engine, and return whether every admitted request was answered."""
+        """Answer the admitted requests within a time limit, and return whether all were answered.
+
+        If all were, the engine is freed.
+        """
         self.begin_drain()
         finished = self._dispatcher.drain(self.limits.drain_seconds) if self._dispatcher else True
         self._tokenizers.shutdown(wait=True)
@@ -326,7 +331,7 @@ def _few(texts: Sequence[str]) -> bool:
 
 
 def _parts(texts: list[str]) -> Iterator[list[str]]:
-    """Divide texts into parts that are tokenised in milliseconds each."""
+    """Divide texts into parts, each of which is tokenised in milliseconds."""
     part: list[str] = []
     characters = 0
     for text in texts:
@@ -340,7 +345,7 @@ def _parts(texts: list[str]) -> Iterator[list[str]]:
 
 
 def loading() -> EmbedderError:
-    """Make the error that callers get before the model is loaded."""
+    """Return the error that callers get while the model is being loaded."""
     return EmbedderError(ErrorKind.LOADING, "The model is being loaded; try again shortly.", retry_after_seconds=2)
 
 
