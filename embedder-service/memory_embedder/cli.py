@@ -1,4 +1,4 @@
-"""The command line `memory-embedder`, which serves and works on model files."""
+"""The command line `memory-embedder`: serves a model, and converts, fetches and checks model files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WeightTypeName = Annotated[str, typer.Option("--type", help="f32, f16 or q8_0.")
 
 
 def main() -> None:
-    """Run the command line; an error is one sentence on stderr and exit status 1."""
+    """Run the command line; an error is printed as one sentence on stderr, with exit status 1."""
     configure_logging()
     try:
         app()
@@ -122,7 +122,7 @@ def fetch(
         int, typer.Option(min=1, help="The most that is downloaded; the default is four billion weights in F16.")
     ] = 8192,
 ) -> None:
-    """Download a model file, resuming what an earlier attempt left, and verify it.
+    """Download a model file, continuing a partial download if there is one, and verify its digest.
 
     Example: memory-embedder fetch --url https://models.example/bge.gguf --sha256 <hex> --to /models/bge.gguf
     """
@@ -138,7 +138,7 @@ def copy(
     to: Annotated[Path, typer.Argument(help="The file to write.")],
     sha256: Annotated[str | None, typer.Option(help="The digest that the file must have.")] = None,
 ) -> None:
-    """Copy a model file and verify it (for init containers without a shell).
+    """Copy a model file and verify its digest (for init containers without a shell).
 
     Example: memory-embedder copy /models/all-MiniLM-L6-v2.gguf /shared/model.gguf
     """
@@ -155,7 +155,7 @@ def vectors(
     out: Annotated[Path, typer.Argument(help='JSONL of {"text", "embedding"} to write.')],
     model: ModelName = "all-MiniLM-L6-v2",
 ) -> None:
-    """Write a model's vectors, as the reference for `verify`.
+    """Embed texts with a model and write their vectors, as the reference for `verify`.
 
     Example: memory-embedder vectors bge-f32.gguf texts.jsonl reference.jsonl --model bge-small-en-v1.5
     """
@@ -171,7 +171,7 @@ def verify(
     model: ModelName = "all-MiniLM-L6-v2",
     least: Annotated[float, typer.Option(help="The least cosine that passes.")] = 0.99,
 ) -> None:
-    """Check that a converted or quantised file still yields the reference's vectors; exit status 1 if it does not.
+    """Check that a converted or quantised model file still yields the reference's vectors; exit status 1 if not.
 
     Example: memory-embedder verify bge-q8_0.gguf --against reference.jsonl --model bge-small-en-v1.5
     """
@@ -189,7 +189,9 @@ def bench(
     tokens: Annotated[int, typer.Option(help="Tokens per text.")] = 122,
     seconds: Annotated[float, typer.Option(help="Seconds that each setting runs.")] = 5.0,
 ) -> None:
-    """Measure a model's speed on this machine, one JSON line per setting: a guide for --batch-tokens and --contexts.
+    """Measure how fast this machine computes a model, and print one JSON line per setting.
+
+    The figures help to choose --batch-tokens and --contexts.
 
     Example: memory-embedder bench all-MiniLM-L6-v2.gguf --tokens 122
     """

@@ -1,7 +1,7 @@
-"""Runs the service in a process: it listens at once, loads the model meanwhile, and drains on SIGTERM.
+"""Runs the service as a process: opens its ports at once, loads the model in the background, and drains on SIGTERM.
 
-Callers and probes have a port each. Both open before the model is loaded, so that probes get the state of the service
-instead of a refused connection; that of the probes stays open until every admitted request is answered.
+Callers and probes have one port each. Both ports open before the model is loaded, so that probes get the state of the
+service instead of a refused connection. The port for probes stays open until every admitted request is answered.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _PROBE_CONNECTIONS = 32
 
 
 def serve(settings: EmbedderSettings) -> int:
-    """Serve until a signal, and return the exit status.
+    """Serve until SIGTERM or SIGINT, or until the model cannot be served, then return the exit status.
 
-    The status is 0 if every admitted request was answered, 1 if not or if the model cannot be served.
+    The status is 0 if every admitted request was answered. It is 1 if not, or if the model could not be served.
     """
     forbid_core_dumps()
     return_large_blocks()
@@ -120,7 +120,10 @@ def _as_refusal(error: Exception) -> EmbedderError:
 
 
 def load_engine(plan: LoadPlan) -> Engine:
-    """Load llama.cpp's engine; it is imported here, since that takes a while and the port opens first."""
+    """Load the llama.cpp engine that a plan describes.
+
+    The engine is imported in this function because the import takes a while, and the ports must open first.
+    """
     from memory_embedder.engine.llama import EngineOptions, LlamaEngine
 
     return LlamaEngine(

@@ -1,5 +1,7 @@
-"""Settings of `memory-embedder serve`: command-line options win over `MEMORY_EMBEDDER_*` variables, which win over the
-defaults. What no deployment has had to change is a constant in `Limits`.
+"""Settings of `memory-embedder serve`.
+
+Command-line options win over `MEMORY_EMBEDDER_*` variables, which win over the defaults. Bounds that no deployment has
+had to change are constants in `Limits`.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ class Limits:
 
 
 class EmbedderSettings(BaseSettings):
-    """Settings of the service, one per command-line option and variable."""
+    """Settings of the service; each is a command-line option and an environment variable."""
 
     model_config = SettingsConfigDict(env_prefix="MEMORY_EMBEDDER_", extra="ignore", protected_namespaces=())
 
@@ -86,10 +88,10 @@ class EmbedderSettings(BaseSettings):
     )
 
     def profile(self) -> ModelProfile:
-        """Describe the model: a known one with the facts that are set here replaced, or one made of settings alone.
+        """Return the model's profile: a known one with the facts that are set here replaced, or one of settings alone.
 
         Raises:
-            EmbedderError: the name is not known and a fact is missing, or `dimensions` contradicts the known model.
+            EmbedderError: the name is unknown and a fact is missing, or `dimensions` contradicts the known model.
         """
         known = self._known_profile()
         if self.dimensions is not None and self.dimensions != known.dimensions:

@@ -138,7 +138,7 @@ def malformed_by_hand() -> list[bytes]:
 
 
 def malformed_by_schema(openapi: dict[str, Any], count: int) -> list[Request]:
-    """Generate about `count` requests whose bodies violate the OpenAPI description."""
+    """Generate up to `count` requests whose bodies violate the OpenAPI description."""
     schema = schemathesis.openapi.from_dict(openapi)
     operation = schema["/v1/embeddings"]["POST"]
     found: list[Request] = []

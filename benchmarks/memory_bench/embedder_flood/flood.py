@@ -48,7 +48,7 @@ class Outcome:
         }
 
     def details(self) -> dict[str, object]:
-        """Return the full counts of each part of the flood."""
+        """Return the full counts: requests sent, health probes, queries, held connections and the duration."""
         return {
             "sent": asdict(self.sent) | {"server_errors": self.server_errors},
             "health": asdict(self.health),
