@@ -14,8 +14,6 @@ from pathlib import Path
 _START_SECONDS = 180.0
 CACHE = Path(os.environ.get("MEMORY_INDEX_CACHE", Path.home() / ".cache" / "memory-index"))
 DEFAULT_MODEL_FILE = CACHE / "models" / "all-MiniLM-L6-v2.gguf"
-# Each text of a measurement is new, so the cache of query vectors would never hit; without it that needs no proof.
-WITHOUT_QUERY_CACHE = ("--query-cache", "0")
 # llama-server needs a thread for each open connection. By default it has three with one slot, and a further connection
 # waits until another one has been idle for 5 s, which says nothing about its speed.
 _HTTP_THREADS = 64
@@ -47,15 +45,21 @@ class ServerDidNotStartError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A running server: its port on 127.0.0.1 and its process id."""
+    """A running server; `probe_port` serves its readiness and metrics."""
 
     port: int
+    probe_port: int
     pid: int
 
     @property
     def url(self) -> str:
-        """The server's base URL."""
-        return f"http://127.0.0.1:{self.port}"
+        """The base URL."""
+        return _address(self.port)
+
+    @property
+    def probe_url(self) -> str:
+        """The base URL of readiness and metrics."""
+        return _address(self.probe_port)
 
 
 LLAMA_SERVER_CANDIDATES = (
@@ -73,9 +77,11 @@ def memory_embedder(model: Path, log: Path, options: Sequence[str] = ()) -> Iter
     Raises:
         ServerDidNotStartError: the server ended or did not become ready; the message contains the end of its log.
     """
+    port, probe_port = _free_port(), _free_port()
     command = [sys.executable, "-m", "memory_embedder", "serve", "--host", "127.0.0.1", "--model-file", str(model)]
-    with _running("memory-embedder", [*command, *options], "/readyz", log) as server:
-        yield server
+    command += ["--port", str(port), "--probe-port", str(probe_port), *options]
+    with _running("memory-embedder", command, f"{_address(probe_port)}/readyz", log) as pid:
+        yield Server(port, probe_port, pid)
 
 
 @contextmanager
@@ -85,22 +91,19 @@ def llama_server(program: Path, model: Path, log: Path, options: Sequence[str]) 
     Raises:
         ServerDidNotStartError: the server ended or did not become ready; the message contains the end of its log.
     """
+    port = _free_port()
     command = [str(program), "--host", "127.0.0.1", "--model", str(model), "--embedding", "--no-webui"]
-    with _running("llama-server", [*command, *options], "/health", log) as server:
-        yield server
+    with _running("llama-server", [*command, "--port", str(port), *options], f"{_address(port)}/health", log) as pid:
+        yield Server(port, port, pid)
 
 
 @contextmanager
-def _running(name: str, command: list[str], ready: str, log: Path) -> Iterator[Server]:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = int(probe.getsockname()[1])
+def _running(name: str, command: list[str], ready_url: str, log: Path) -> Iterator[int]:
     with log.open("wb") as output:
-        process = subprocess.Popen(
-            [*command, "--port", str(port)], stdout=output, stderr=subprocess.STDOUT, env=_environment()
-        )
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=_environment())
     try:
-        _wait(process, name, f"http://127.0.0.1:{port}{ready}", log)
-        yield Server(port, process.pid)
+        _wait(process, name, ready_url, log)
+        yield process.pid
     finally:
         process.terminate()
         try:
@@ -108,6 +111,15 @@ def _running(name: str, command: list[str], ready: str, log: Path) -> Iterator[S
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
+def _address(port: int) -> str:
+    return f"http://127.0.0.1:{port}"
 
 
 def _environment() -> dict[str, str]:

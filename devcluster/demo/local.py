@@ -147,16 +147,16 @@ def _postgres(directory: Path) -> Iterator["PostgresServer"]:
 
 @contextmanager
 def _embedder(model_file: Path, log: Path) -> Iterator[str]:
-    port = _free_port()
+    port, probe_port = _free_port(), _free_port()
     program = str(Path(sys.executable).with_name("memory-embedder"))
     command = [program, "serve", "--model", MODEL, "--model-file", str(model_file), "--gpu-layers", "0", "--allow-cpu"]
-    command += ["--host", "127.0.0.1", "--port", str(port)]
+    command += ["--host", "127.0.0.1", "--port", str(port), "--probe-port", str(probe_port)]
     with (
         log.open("w") as output,
         subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output) as process,
     ):
         try:
-            _await_ready(process, f"http://127.0.0.1:{port}", log)
+            _await_ready(process, f"http://127.0.0.1:{probe_port}", log)
             yield f"http://127.0.0.1:{port}"
         finally:
             _end(process)

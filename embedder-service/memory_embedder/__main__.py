@@ -1,4 +1,4 @@
-"""`python -m memory_embedder` is the same as `memory-embedder`."""
+"""Runs the command line `memory-embedder` for `python -m memory_embedder`."""
 
 from memory_embedder.cli import main
 

@@ -1,4 +1,4 @@
-"""The command line `memory-embedder`, which serves and works on model files."""
+"""The command line `memory-embedder`: serves a model, and converts, fetches and checks model files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WeightTypeName = Annotated[str, typer.Option("--type", help="f32, f16 or q8_0.")
 
 
 def main() -> None:
-    """Run the command line; an error is one sentence on stderr and exit status 1."""
+    """Run the command line; an error is printed as one sentence on stderr, with exit status 1."""
     configure_logging()
     try:
         app()
@@ -60,8 +60,8 @@ def serve(  # noqa: PLR0917 -- options, all named
     batch_tokens: Annotated[int | None, _setting("batch_tokens")] = None,
     host: Annotated[str | None, _setting("host")] = None,
     port: Annotated[int | None, _setting("port")] = None,
+    probe_port: Annotated[int | None, _setting("probe_port")] = None,
     api_key_file: Annotated[Path | None, _setting("api_key_file")] = None,
-    query_cache: Annotated[int | None, _setting("query_cache")] = None,
     otlp_endpoint: Annotated[str | None, _setting("otlp_endpoint")] = None,
 ) -> None:
     """Serve embeddings over HTTP.
@@ -118,14 +118,17 @@ def fetch(
     url: Annotated[str, typer.Option(help="http(s) address of the model file.")],
     sha256: Annotated[str, typer.Option(help="The digest that the file must have.")],
     to: Annotated[Path, typer.Option(help="The file to write.")],
+    max_mebibytes: Annotated[
+        int, typer.Option(min=1, help="The most that is downloaded; the default is four billion weights in F16.")
+    ] = 8192,
 ) -> None:
-    """Download a model file, resuming what an earlier attempt left, and verify it.
+    """Download a model file, continuing a partial download if there is one, and verify its digest.
 
     Example: memory-embedder fetch --url https://models.example/bge.gguf --sha256 <hex> --to /models/bge.gguf
     """
     from memory_embedder.models.fetching import fetch_file
 
-    fetch_file(url, to, sha256)
+    fetch_file(url, to, sha256, most_bytes=max_mebibytes << 20)
     _report_file(to)
 
 
@@ -135,7 +138,7 @@ def copy(
     to: Annotated[Path, typer.Argument(help="The file to write.")],
     sha256: Annotated[str | None, typer.Option(help="The digest that the file must have.")] = None,
 ) -> None:
-    """Copy a model file and verify it (for init containers without a shell).
+    """Copy a model file and verify its digest (for init containers without a shell).
 
     Example: memory-embedder copy /models/all-MiniLM-L6-v2.gguf /shared/model.gguf
     """
@@ -152,7 +155,7 @@ def vectors(
     out: Annotated[Path, typer.Argument(help='JSONL of {"text", "embedding"} to write.')],
     model: ModelName = "all-MiniLM-L6-v2",
 ) -> None:
-    """Write a model's vectors, as the reference for `verify`.
+    """Embed texts with a model and write their vectors, as the reference for `verify`.
 
     Example: memory-embedder vectors bge-f32.gguf texts.jsonl reference.jsonl --model bge-small-en-v1.5
     """
@@ -168,7 +171,7 @@ def verify(
     model: ModelName = "all-MiniLM-L6-v2",
     least: Annotated[float, typer.Option(help="The least cosine that passes.")] = 0.99,
 ) -> None:
-    """Check that a converted or quantised file still yields the reference's vectors; exit status 1 if it does not.
+    """Check that a converted or quantised model file still yields the reference's vectors; exit status 1 if not.
 
     Example: memory-embedder verify bge-q8_0.gguf --against reference.jsonl --model bge-small-en-v1.5
     """
@@ -186,7 +189,9 @@ def bench(
     tokens: Annotated[int, typer.Option(help="Tokens per text.")] = 122,
     seconds: Annotated[float, typer.Option(help="Seconds that each setting runs.")] = 5.0,
 ) -> None:
-    """Measure a model's speed on this machine, one JSON line per setting: a guide for --batch-tokens and --contexts.
+    """Measure how fast this machine computes a model, and print one JSON line per setting.
+
+    The figures help to choose --batch-tokens and --contexts.
 
     Example: memory-embedder bench all-MiniLM-L6-v2.gguf --tokens 122
     """
@@ -239,6 +244,7 @@ def _weight_type(name: str) -> Any:  # noqa: ANN401 -- the class is imported lat
 
 
 def _report_file(path: Path) -> None:
-    from memory_embedder.models.digest import file_digest
+    from memory_embedder.models.model_file import ModelFile
 
-    typer.echo(f"{path} {path.stat().st_size} bytes {file_digest(path)}")
+    with ModelFile(path) as file:
+        typer.echo(f"{path} {file.size} bytes {file.verified_digest(None)}")

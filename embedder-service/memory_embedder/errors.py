@@ -1,7 +1,8 @@
-"""All errors of this service, in one closed table.
+"""All kinds of error of this service, in one closed table.
 
-Modules raise `EmbedderError` with a kind; the table gives its HTTP status, OpenAI error type and code, and nothing else
-in the package chooses a status. Messages are written where the error is raised and never contain a caller's text.
+Other modules raise `EmbedderError` with a kind. The table gives each kind its HTTP status and the type and code of
+OpenAI's error format; nothing else in the package chooses a status. Messages are written where the error is raised and
+never contain a caller's text.
 """
 
 from __future__ import annotations
@@ -35,28 +36,28 @@ class ErrorKind(Enum):
 
     @property
     def status(self) -> int:
-        """HTTP status."""
+        """HTTP status of the response."""
         return self.value[0]
 
     @property
     def type(self) -> str:
-        """Error type as OpenAI clients know it."""
+        """Error type in OpenAI's error format."""
         return self.value[1]
 
     @property
     def reason(self) -> str:
-        """Name in CamelCase, as conditions and termination messages have it."""
+        """Name in CamelCase, as Kubernetes conditions and termination messages spell it."""
         return "".join(part.capitalize() for part in self.name.split("_"))
 
     @property
     def code(self) -> str:
-        """Machine-readable code."""
+        """Machine-readable code in OpenAI's error format."""
         return self.value[2]
 
 
 @dataclass
 class EmbedderError(Exception):
-    """An error for the caller: kind, message, the parameter at fault, and the seconds after which to try again."""
+    """An error for the caller: kind, message, the request field at fault, and the seconds to wait before a retry."""
 
     kind: ErrorKind
     message: str
@@ -67,5 +68,5 @@ class EmbedderError(Exception):
         return self.message
 
     def envelope(self) -> dict[str, dict[str, str | None]]:
-        """Build the body of the HTTP response."""
+        """Build the body of the error response, in OpenAI's error format."""
         return {"error": {"message": self.message, "type": self.kind.type, "param": self.param, "code": self.kind.code}}

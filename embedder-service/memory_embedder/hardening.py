@@ -1,4 +1,4 @@
-"""Keeps the process's memory, which holds callers' texts for moments, from core files and from other processes."""
+"""Hardens the process: keeps callers' texts out of core files and from other processes, and returns freed memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LARGE_BLOCK_BYTES = 4 << 20
 
 
 def forbid_core_dumps() -> None:
-    """Forbid core files, and ptrace by other processes of the same user."""
+    """Forbid core files of this process, and ptrace of it by other processes of the same user."""
     os.environ["GGML_NO_BACKTRACE"] = "1"  # on an assertion ggml would attach a debugger and print the stack
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
@@ -21,10 +21,11 @@ def forbid_core_dumps() -> None:
 
 
 def return_large_blocks() -> None:
-    """Give each large block back to the system once it is freed, so that no request costs memory for good.
+    """Make glibc return each large block of memory to the operating system as soon as it is freed.
 
-    By default glibc raises its threshold to the size of a large block that was freed, up to 32 MiB, and keeps later
-    blocks of that size for the thread that had them.
+    By default glibc raises its threshold for that to the size of a large block that was freed, up to 32 MiB. Later
+    blocks below the threshold stay with the thread that allocated them, so that one large request would cost memory for
+    good.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:

@@ -1,25 +1,27 @@
-"""Runs the service in a process: it listens at once, loads the model meanwhile, and drains on SIGTERM.
+"""Runs the service as a process: opens its ports at once, loads the model in the background, and drains on SIGTERM.
 
-The port opens before the model is loaded, so that probes get the state of the service instead of a refused connection.
+Callers and probes have one port each. Both ports open before the model is loaded, so that probes get the state of the
+service instead of a refused connection. The port for probes stays open until every admitted request is answered.
 """
 
 from __future__ import annotations
 
+import asyncio
+import resource
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 
 import orjson
 import structlog
-import uvicorn
 
 from memory_embedder.engine.protocol import Engine
 from memory_embedder.errors import EmbedderError, ErrorKind
 from memory_embedder.hardening import forbid_core_dumps, return_large_blocks
-from memory_embedder.http.app import build_app
+from memory_embedder.http.app import build_app, build_probe_app
+from memory_embedder.http.connections import BoundedConfig, BoundedServer, ConnectionLimits
 from memory_embedder.scheduling.lanes import Lane
 from memory_embedder.scheduling.plan import LoadPlan
 from memory_embedder.scheduling.service import EmbeddingService
@@ -28,48 +30,20 @@ from memory_embedder.telemetry.metrics import Metrics
 from memory_embedder.telemetry.tracing import make_tracing
 
 TERMINATION_LOG = Path("/dev/termination-log")  # Kubernetes shows this file as the container's termination message
-
-
-class EmbedderServer(uvicorn.Server):
-    """A server that starts to drain the service on a signal, before it stops listening."""
-
-    def __init__(self, config: uvicorn.Config, service: EmbeddingService) -> None:
-        super().__init__(config)
-        self._service = service
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Stop admission on a signal; admitted requests are still answered."""
-        self._service.begin_drain()
-        super().handle_exit(sig, frame)
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Handle the signals until the process ends; the original raises them again, which interrupts a drain."""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self.handle_exit)
-        yield
+_MOST_CONNECTIONS = 512  # of callers; the memory that each can take without being counted is bounded
+_PROBE_CONNECTIONS = 32
 
 
 def serve(settings: EmbedderSettings) -> int:
-    """Serve until a signal, and return the exit status.
+    """Serve until SIGTERM or SIGINT, or until the model cannot be served, then return the exit status.
 
-    The status is 0 if every admitted request was answered, 1 if not or if the model cannot be served.
+    The status is 0 if every admitted request was answered. It is 1 if not, or if the model could not be served.
     """
     forbid_core_dumps()
     return_large_blocks()
     logger = structlog.get_logger("memory_embedder.server")
     service = EmbeddingService(settings, load_engine, Metrics(Lane), make_tracing(settings.otlp_endpoint))
-    config = uvicorn.Config(
-        build_app(service),
-        host=settings.host,
-        port=settings.port,
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        timeout_keep_alive=75,
-        timeout_graceful_shutdown=int(service.limits.drain_seconds) + 5,
-    )
-    server = EmbedderServer(config, service)
+    server = _make_server(service)
     failures: list[EmbedderError] = []
 
     def load() -> None:
@@ -91,10 +65,46 @@ def serve(settings: EmbedderSettings) -> int:
 
     loader = threading.Thread(target=load, name="loader", daemon=True)
     loader.start()
-    server.run()
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        service.begin_drain()  # admission ends at once; admitted requests are still answered
+        server.handle_exit(number, frame)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+    with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
+        runner.run(_run(server, _make_probe_server(service)))
     finished = service.close()
     logger.info("Stopped", answered_everything=finished)
     return 1 if failures or not finished else 0
+
+
+def _make_server(service: EmbeddingService) -> BoundedServer:
+    settings, limits = service.settings, service.limits
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    connections = ConnectionLimits(
+        connections=min(_MOST_CONNECTIONS, files // 2),
+        body_seconds=limits.body_seconds + 5,  # the application itself answers that the body is late
+    )
+    config = BoundedConfig(
+        build_app(service), settings.host, settings.port, connections, drain_seconds=limits.drain_seconds + 5
+    )
+    return BoundedServer(config)
+
+
+def _make_probe_server(service: EmbeddingService) -> BoundedServer:
+    settings = service.settings
+    connections = ConnectionLimits(connections=_PROBE_CONNECTIONS, body_seconds=5)
+    return BoundedServer(
+        BoundedConfig(build_probe_app(service), settings.host, settings.probe_port, connections, drain_seconds=1)
+    )
+
+
+async def _run(server: BoundedServer, probe_server: BoundedServer) -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(probe_server.serve())
+        await server.serve()
+        probe_server.should_exit = True
 
 
 def _write_termination_message(error: EmbedderError) -> None:
@@ -110,12 +120,16 @@ def _as_refusal(error: Exception) -> EmbedderError:
 
 
 def load_engine(plan: LoadPlan) -> Engine:
-    """Load llama.cpp's engine; it is imported here, since that takes a while and the port opens first."""
+    """Load the llama.cpp engine that a plan describes.
+
+    The engine is imported in this function because the import takes a while, and the ports must open first.
+    """
     from memory_embedder.engine.llama import EngineOptions, LlamaEngine
 
     return LlamaEngine(
         EngineOptions(
             path=plan.path,
+            digest=plan.digest,
             profile=plan.profile,
             batch_tokens=plan.largest_batch,
             contexts=plan.most_contexts,

@@ -1,5 +1,7 @@
-"""Settings of `memory-embedder serve`: command-line options win over `MEMORY_EMBEDDER_*` variables, which win over the
-defaults. What no deployment has had to change is a constant in `Limits`.
+"""Settings of `memory-embedder serve`.
+
+Command-line options win over `MEMORY_EMBEDDER_*` variables, which win over the defaults. Bounds that no deployment has
+had to change are constants in `Limits`.
 """
 
 from __future__ import annotations
@@ -20,11 +22,12 @@ class Limits:
     """Bounds of the service, in tokens, texts, bytes and seconds; tests lower them."""
 
     queued_query_tokens: int = 32_768
+    query_request_tokens: int = 8_192  # of one request, so that none fills the lane of the others' queries
     queued_document_tokens: int = 262_144
+    cached_queries: int = 4096  # of callers with an API key
     query_streak: int = 8  # query batches in a row after which a waiting document batch is computed
-    texts: int = 2048  # of one request
     body_bytes: int = 8 << 20  # of one request
-    bodies_bytes: int = 128 << 20  # of all requests that are being answered
+    large_bytes: int = 64 << 20  # of all large bodies, and their answers, that are in memory
     body_seconds: float = 30.0  # within which a body must arrive
     tuning_seconds: float = 2.0  # within which trials at start begin; 0 = none
     drain_seconds: float = 50.0  # for admitted requests after SIGTERM
@@ -32,7 +35,7 @@ class Limits:
 
 
 class EmbedderSettings(BaseSettings):
-    """Settings of the service, one per command-line option and variable."""
+    """Settings of the service; each is a command-line option and an environment variable."""
 
     model_config = SettingsConfigDict(env_prefix="MEMORY_EMBEDDER_", extra="ignore", protected_namespaces=())
 
@@ -72,21 +75,23 @@ class EmbedderSettings(BaseSettings):
         default="0.0.0.0",  # noqa: S104 -- a pod is reached through its address; the NetworkPolicy decides by whom
         description="Address to listen on.",
     )
-    port: int = Field(default=8080, ge=0, le=65535, description="Port to listen on.")
+    port: int = Field(default=8080, ge=0, le=65535, description="Port of the interface for callers.")
+    probe_port: int = Field(
+        default=9090, ge=0, le=65535, description="Port of /healthz, /readyz and /metrics, for kubelet and Prometheus."
+    )
     api_key_file: Path | None = Field(
         default=None, description="Require the key in this file from callers; default: no key is required."
     )
-    query_cache: int = Field(default=4096, ge=0, description="Query vectors kept in memory; 0 = none.")
     otlp_endpoint: str | None = Field(
         default=None,
         description="Send traces (times and sizes, no text) to this OTLP/HTTP address; default: no traces.",
     )
 
     def profile(self) -> ModelProfile:
-        """Describe the model: a known one with the facts that are set here replaced, or one made of settings alone.
+        """Return the model's profile: a known one with the facts that are set here replaced, or one of settings alone.
 
         Raises:
-            EmbedderError: the name is not known and a fact is missing, or `dimensions` contradicts the known model.
+            EmbedderError: the name is unknown and a fact is missing, or `dimensions` contradicts the known model.
         """
         known = self._known_profile()
         if self.dimensions is not None and self.dimensions != known.dimensions:

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from memory_operator.app import serve
 from memory_operator.settings import Settings
 from memory_recall import logs
+from memory_recall.hardening import forbid_core_dumps
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -50,4 +51,5 @@ def show_version() -> None:
 
 def main() -> None:
     """Entry point of the console script."""
+    forbid_core_dumps()
     app()

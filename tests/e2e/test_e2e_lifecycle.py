@@ -63,7 +63,7 @@ def test_every_row_has_a_vector_but_the_sensitive_ones(ready: Tenant) -> None:
 
 def test_a_text_longer_than_the_model_accepts_is_truncated_embedded_and_counted(ready: Tenant) -> None:
     assert ready.sql(f"SELECT embedding IS NOT NULL FROM memories WHERE id = {LONG.id}") == "t"
-    assert "memory_embedder_truncated_total 1.0" in metrics(ready, "embedder", 8080)
+    assert "memory_embedder_truncated_total 1.0" in metrics(ready, "embedder", 9090)
 
 
 def test_the_columns_of_kubectl_get_show_the_state(ready: Tenant) -> None:

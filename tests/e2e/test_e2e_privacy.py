@@ -61,7 +61,7 @@ def test_no_metrics_page_contains_memory_text(marked: Tenant) -> None:
         if space not in {marked.name, OPERATOR_NAMESPACE} or pod["status"]["phase"] != "Running":
             continue
         ports = [port for one in pod["spec"]["containers"] for port in one.get("ports", ())]
-        for number in {port["containerPort"] for port in ports if port.get("name") in {"metrics", "http"}}:
+        for number in {port["containerPort"] for port in ports if port.get("name") == "metrics"}:
             raw = f"/api/v1/namespaces/{space}/pods/{name}:{number}/proxy/metrics"
             assert CANARY not in marked.cluster.kubectl("get", "--raw", raw), name
             pages += 1

@@ -18,6 +18,7 @@ from contextlib import closing
 import numpy as np
 
 from memory_bench.embedder.subject import DocumentLoad, Vectors, timed
+from memory_bench.servers import Server
 
 _PATH = "/v1/embeddings"
 
@@ -25,9 +26,10 @@ _PATH = "/v1/embeddings"
 class HttpSubject:
     """A measured server with OpenAI's embeddings interface; `lanes` says that it also accepts `input_type`."""
 
-    def __init__(self, name: str, port: int, *, lanes: bool) -> None:
+    def __init__(self, name: str, server: Server, *, lanes: bool) -> None:
         self._name = name
-        self.port = port
+        self.port = server.port
+        self.probe_port = server.probe_port
         self._lanes = lanes
         self._query_connection = self.connect()
 

@@ -107,12 +107,12 @@ class ModelRun:
         return found
 
     def _start(self, stack: ExitStack, raw: RawLoop, found: Measurements) -> Subjects:
-        ours = HttpSubject(OURS, stack.enter_context(self._ours(wide=False)).port, lanes=True)
+        ours = HttpSubject(OURS, stack.enter_context(self._ours(wide=False)), lanes=True)
         theirs = None
         if self.program is not None:
             settings = self._best_server(found, self.program)
             started = stack.enter_context(self._llama_server(self.program, settings))
-            theirs = HttpSubject(LLAMA_SERVER, started.port, lanes=False)
+            theirs = HttpSubject(LLAMA_SERVER, started, lanes=False)
         windows = {LLAMA_CLASS: _CLASS_WINDOW, LLAMA_CLASS_SMALL: _CLASS_DEFAULT_WINDOW}
         classes = [
             LlamaClass(name, self.model, window, self.cores, self.gpu_layers) for name, window in windows.items()
@@ -139,7 +139,7 @@ class ModelRun:
         with ExitStack() as stack:
             ours = all_.ours
             if self.plan.model == MINILM and point.tokens > PROFILES[MINILM].max_tokens:
-                ours = HttpSubject(OURS, stack.enter_context(self._ours(wide=True)).port, lanes=True)
+                ours = HttpSubject(OURS, stack.enter_context(self._ours(wide=True)), lanes=True)
             subjects: list[Subject] = [ours, *all_.servers[1:], *(all_.in_process if point.everyone else ())]
             rates: dict[str, float] = {}
             for subject in subjects:
@@ -180,7 +180,7 @@ class ModelRun:
 
     def _mixed(self, found: Measurements, ours: HttpSubject, theirs: HttpSubject | None, plan: MixedPlan) -> None:
         queries = (self._texts(QUERY_TOKENS, 1)[0] for _ in count())
-        before = mixed.batch_seconds(ours.port)
+        before = mixed.batch_seconds(ours.probe_port)
 
         def load() -> DocumentLoad:
             texts = self._texts(ACCEPTANCE_TOKENS, plan.texts)
@@ -197,7 +197,7 @@ class ModelRun:
             for action in actions if number % 2 == 0 else reversed(actions):
                 found.mixed.append(action(number))
                 self.advance("documents with and without queries beside them")
-        seconds, batches = mixed.batch_seconds(ours.port, before)
+        seconds, batches = mixed.batch_seconds(ours.probe_port, before)
         found.document_batch_seconds = seconds / batches
 
     def _best_server(self, found: Measurements, program: Path) -> servers.LlamaServerSettings:
@@ -205,7 +205,7 @@ class ModelRun:
         rates: dict[servers.LlamaServerSettings, float] = {}
         for settings in candidates:
             with self._llama_server(program, settings) as server:
-                subject = HttpSubject(LLAMA_SERVER, server.port, lanes=False)
+                subject = HttpSubject(LLAMA_SERVER, server, lanes=False)
                 load = mixed.load_of(self._texts(ACCEPTANCE_TOKENS, 64), ACCEPTANCE_TOKENS, 8, 4)
                 subject.run_documents(mixed.load_of(self._texts(ACCEPTANCE_TOKENS, 8), ACCEPTANCE_TOKENS, 8, 1))
                 rates[settings] = load.texts / subject.run_documents(load) if len(candidates) > 1 else 0.0
@@ -220,7 +220,7 @@ class ModelRun:
         return servers.memory_embedder(
             self.model,
             self._log(OURS),
-            [*servers.WITHOUT_QUERY_CACHE, *self._profile_options(wide=wide), *self._gpu_options()],
+            [*self._profile_options(wide=wide), *self._gpu_options()],
         )
 
     def _llama_server(

@@ -1,1 +1,5 @@
-"""Floods a real embedder with requests, 30 % of them malformed, and checks that it survives and uses no more memory."""
+"""Floods an embedder process with hostile requests and measures how other callers are served meanwhile.
+
+`sending` sends the requests from a process of its own. `holding` opens connections whose clients never finish.
+`probing` measures how long the kubelet and another caller wait. `flood` runs all three against one server process.
+"""

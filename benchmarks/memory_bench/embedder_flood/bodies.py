@@ -1,8 +1,13 @@
-"""Makes the requests of the flood: valid ones, malformed ones from a list, and ones that violate the OpenAPI schema."""
+"""Makes the requests of the flood: valid ones, malformed ones and exhausting ones.
 
+Malformed requests are listed by hand or generated from the OpenAPI description. An exhausting request is about as large
+as the server accepts, and consists of as many values as fit, or of values that are expensive to process.
+"""
+
+import itertools
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +16,8 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from schemathesis import GenerationMode
 
 _MALFORMED_SHARE = 0.3
+_EXHAUSTING_SHARE = 0.01
+_LARGEST = 8 << 20
 _WORDS = ("router", "backup", "disk", "invoice", "garden", "café", "🚀", "備份", "Straße", "[SEP]", "night", "key")
 
 _WRONG_VALUES: list[Any] = [
@@ -62,6 +69,33 @@ _NO_JSON = [
 ]
 
 
+_REPEATED = {  # what comes before, what fills eight MiB, and what comes behind
+    "numbers": (b'{"input":[', b"1,", b"1]}"),
+    "lists": (b'{"input":[', b"[],", b"[]]}"),
+    "lists of numbers": (b'{"input":[', b"[1,2,3],", b"[1]]}"),
+    "nulls": (b'{"input":[', b"null,", b"null]}"),
+    "objects": (b'{"input":[', b"{},", b"{}]}"),
+    "empty texts": (b'{"input":[', b'"",', b'""]}'),
+    "short texts": (b'{"input":[', b'"a",', b'"a"]}'),
+    "fields": (b"{", b'"a":1,', b'"input":"a"}'),
+    "nesting": (b'{"input":', b"[", b"]}"),
+    "digits": (b'{"input":', b"9", b"}"),
+    "white space": (b'{"input":', b" ", b'"a"}'),
+    "one word": (b'{"input":"', b"a", b'"}'),
+    "blanks in a text": (b'{"input":"a', b" ", b'b"}'),
+    "escapes": (b'{"input":"', b"\\n", b'"}'),
+    "open string": (b'{"input":"', b'\\"', b""),
+}
+_TEXTS: dict[str, Callable[[], dict[str, Any]]] = {
+    # Marks of two classes, of which all of one class are moved before the other by normalisation.
+    "marks": lambda: {"input": "\u0301" * 1_000_000 + "\u0323" * 1_000_000, "input_type": "query"},
+    "large answer": lambda: {"input": ["a"] * 2048, "encoding_format": "float"},
+    "many queries": lambda: {"input": ["a b"] * 2000, "input_type": "query"},
+    "long texts": lambda: {"input": ["word " * 800] * 2000},
+}
+EXHAUSTING = (*_REPEATED, *_TEXTS)
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """One POST request to /v1/embeddings."""
@@ -71,13 +105,26 @@ class Request:
     malformed: bool
 
 
-def requests(count: int, openapi: dict[str, Any], number: int) -> Iterator[Request]:
-    """Yield `count` requests in random order; `number` is the seed."""
-    rng = random.Random(number)  # noqa: S311 -- a fixed mixture, not a secret
+def exhausting(name: str) -> bytes:
+    """Return the exhausting body with a name from `EXHAUSTING`."""
+    if name in _TEXTS:
+        return json.dumps(_TEXTS[name](), ensure_ascii=False).encode()
+    opening, part, end = _REPEATED[name]
+    return opening + part * ((_LARGEST - len(opening) - len(end)) // len(part)) + end
+
+
+def requests(count: int, openapi: dict[str, Any], random_seed: int) -> Iterator[Request]:
+    """Yield `count` requests in random order, every exhausting one at least once; `random_seed` fixes the order."""
+    rng = random.Random(random_seed)  # noqa: S311 -- a fixed mixture, not a secret
     by_hand = malformed_by_hand()
     generated = malformed_by_schema(openapi, max(20, min(500, count // 10)))
-    for _ in range(count):
-        if rng.random() >= _MALFORMED_SHARE:
+    largest = [exhausting(name) for name in EXHAUSTING]
+    rounds = max(1, int(count * _EXHAUSTING_SHARE) // len(largest))
+    places = dict(zip(rng.sample(range(count), rounds * len(largest)), itertools.cycle(largest), strict=False))
+    for place in range(count):
+        if place in places:
+            yield Request(places[place], "application/json", malformed=False)
+        elif rng.random() >= _MALFORMED_SHARE:
             yield Request(_valid_body(rng), "application/json", malformed=False)
         elif rng.random() < 0.5:
             yield Request(rng.choice(by_hand), "application/json", malformed=True)
@@ -86,12 +133,12 @@ def requests(count: int, openapi: dict[str, Any], number: int) -> Iterator[Reque
 
 
 def malformed_by_hand() -> list[bytes]:
-    """Return the malformed bodies that are listed in this module: mistakes of programs, and attacks."""
+    """Return the malformed bodies that this module lists, both mistakes of programs and attacks."""
     return [json.dumps(value).encode() for value in _WRONG_VALUES] + _NO_JSON
 
 
 def malformed_by_schema(openapi: dict[str, Any], count: int) -> list[Request]:
-    """Generate `count` requests whose bodies violate the OpenAPI description."""
+    """Generate up to `count` requests whose bodies violate the OpenAPI description."""
     schema = schemathesis.openapi.from_dict(openapi)
     operation = schema["/v1/embeddings"]["POST"]
     found: list[Request] = []
@@ -115,7 +162,7 @@ def malformed_by_schema(openapi: dict[str, Any], count: int) -> list[Request]:
 
 
 def _valid_body(rng: random.Random) -> bytes:
-    """Return a valid body: mostly short texts, rarely a long one, control characters or a megabyte in one line."""
+    """Return a valid body: mostly short texts, rarely a long text, control characters or one word of a MiB."""
     kind = rng.random()
     if kind < 0.002:
         texts = ["x" * (1 << 20)]

@@ -1,95 +1,121 @@
-"""Sends the requests of the flood and measures the memory of the server process before and after."""
+"""Runs a flood against one server while clients hold connections, and measures health probes and queries meanwhile."""
 
 import asyncio
-import time
-from collections import Counter
-from collections.abc import Iterator, Sequence
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
 
-import httpx
 import psutil
 
-from memory_bench.embedder_flood.bodies import Request
+from memory_bench.embedder_flood.holding import Held, hold_connections
+from memory_bench.embedder_flood.probing import Waits, probe_health, send_queries
+from memory_bench.embedder_flood.sending import Sent, send_flood
+from memory_bench.servers import Server
 
-_CONCURRENT = 16
-_ALLOWED_GROWTH = 0.05
+_LONGEST_HEALTH_MS = 250.0
+_LONGEST_QUERY_MS = 1000.0
+_MOST_RSS_MB = 1500.0
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of a flood; `rss_before` and `rss_after` are the resident memory in bytes."""
+    """The result of a flood.
 
-    requests: int
-    malformed: int
-    statuses: dict[str, int]
-    malformed_accepted: int
-    server_errors: int
-    unanswered: int
-    rss_before: int
-    rss_after: int
+    `peak_bytes` is the server's largest resident memory; `alive` says whether its process still runs.
+    """
+
+    sent: Sent
+    health: Waits
+    queries: Waits
+    held: Held
+    peak_bytes: int
+    alive: bool
     seconds: float
 
+    def line(self) -> dict[str, object]:
+        """Return the main figures, which the command prints as one line of JSON."""
+        return {
+            "requests": sum(self.sent.statuses.values()),
+            "crashes": int(not self.alive),
+            "unanswered": self.sent.statuses.get(0, 0) + self.health.failures + self.queries.failures,
+            "longest_healthz_ms": self.health.longest_ms,
+            "longest_query_ms_of_others": self.queries.longest_ms,
+            "rss_mb": round(self.peak_bytes / 1e6),
+            "half_open_survived": self.alive and self.held.all_ended and not self.health.failures,
+        }
+
+    def details(self) -> dict[str, object]:
+        """Return the full counts: requests sent, health probes, queries, held connections and the duration."""
+        return {
+            "sent": asdict(self.sent) | {"server_errors": self.server_errors},
+            "health": asdict(self.health),
+            "queries": asdict(self.queries),
+            "held": asdict(self.held),
+            "seconds": self.seconds,
+        }
+
     @property
-    def rss_change(self) -> float:
-        """The growth of resident memory as a share: 0.02 is two per cent more."""
-        return self.rss_after / self.rss_before - 1
+    def server_errors(self) -> int:
+        """Number of answers with a 5xx status other than 503."""
+        return sum(number for status, number in self.sent.statuses.items() if status >= 500 and status != 503)
 
     @property
     def passed(self) -> bool:
-        """Whether every request was answered, none with a 5xx status except 503, and memory changed by at most 5 %."""
-        return not self.server_errors and not self.unanswered and abs(self.rss_change) <= _ALLOWED_GROWTH
+        """Whether the server kept every limit.
 
-    def as_dict(self) -> dict[str, object]:
-        """Return all fields, the growth of memory and whether the flood passed, as a dictionary for JSON."""
-        return asdict(self) | {"rss_change": round(self.rss_change, 4), "passed": self.passed}
+        It must answer every request in time and without a server error, close every stalled connection, stay alive, and
+        stay within its memory limit.
+        """
+        return (
+            self.alive
+            and self.line()["unanswered"] == self.server_errors == 0
+            and self.held.all_ended
+            and self.health.longest_ms <= _LONGEST_HEALTH_MS
+            and self.queries.longest_ms <= _LONGEST_QUERY_MS
+            and self.peak_bytes <= _MOST_RSS_MB * 1e6
+        )
 
 
-async def flood(url: str, pid: int, warm_up: Sequence[Request], measured: Sequence[Request]) -> Outcome:
-    """Send the warm-up, which fills pools and caches, then the measured requests, and compare the memory after each."""
-    process = psutil.Process(pid)
-    await _send(url, warm_up)
-    before = process.memory_info().rss
-    started = time.monotonic()
-    statuses, accepted = await _send(url, measured)
+async def flood(server: Server, count: int, openapi: dict[str, Any]) -> Outcome:
+    """Send `count` requests from another process while connections are held and waits measured; return the outcome."""
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as sender:
+        sending = loop.run_in_executor(sender, send_flood, server.url, count, openapi, 2)
+
+        def flooding() -> bool:
+            return not sending.done()
+
+        async with asyncio.TaskGroup() as group:
+            health = group.create_task(probe_health(server.probe_url, flooding))
+            queries = group.create_task(send_queries(server.url, flooding))
+            held = group.create_task(hold_connections(server.port, flooding))
+        sent = await sending
     return Outcome(
-        requests=len(measured),
-        malformed=sum(request.malformed for request in measured),
-        statuses={str(status): number for status, number in sorted(statuses.items())},
-        malformed_accepted=accepted,
-        server_errors=sum(number for status, number in statuses.items() if status >= 500 and status != 503),
-        unanswered=statuses[0],
-        rss_before=before,
-        rss_after=_resident(process),
-        seconds=round(time.monotonic() - started, 1),
+        sent=sent,
+        health=health.result(),
+        queries=queries.result(),
+        held=held.result(),
+        peak_bytes=_peak_bytes(server.pid),
+        alive=_alive(server.pid),
+        seconds=round(loop.time() - started, 1),
     )
 
 
-async def _send(url: str, requests: Sequence[Request]) -> tuple[Counter[int], int]:
-    waiting = iter(requests)
-    statuses: Counter[int] = Counter()
-    async with httpx.AsyncClient(base_url=url, timeout=120) as client:
-        accepted = await asyncio.gather(*(_work(client, waiting, statuses) for _ in range(_CONCURRENT)))
-    return statuses, sum(accepted)
+def _peak_bytes(pid: int) -> int:
+    """Return the largest resident memory that a process has had, or 0 if the process has ended."""
+    with suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines():
+            if line.startswith("VmHWM:"):
+                return 1024 * int(line.split()[1])
+    return 0
 
 
-async def _work(client: httpx.AsyncClient, waiting: Iterator[Request], statuses: Counter[int]) -> int:
-    accepted = 0
-    for request in waiting:
-        try:
-            answer = await client.post(
-                "/v1/embeddings", content=request.body, headers={"content-type": request.content_type}
-            )
-        except httpx.HTTPError:
-            statuses[0] += 1  # a connection that ended without an answer
-            continue
-        statuses[answer.status_code] += 1
-        accepted += request.malformed and answer.status_code == 200
-    return accepted
-
-
-def _resident(process: psutil.Process) -> int:
-    """Return the resident memory in bytes, or 0 if the process has died, so that the flood does not pass."""
+def _alive(pid: int) -> bool:
     try:
-        return int(process.memory_info().rss)
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
-        return 0
+        return False

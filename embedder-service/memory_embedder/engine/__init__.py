@@ -3,11 +3,11 @@
 `protocol` is the interface that the rest of the service and the tests' fakes use. Only `backends`, `native_batch` and
 `llama` use ctypes.
 
-The threads of a context wait for each other at every operation. GNU's OpenMP lets a waiting thread spin 300,000 rounds,
-which is milliseconds, before it sleeps; where another process occupies the core that the last thread needs, all others
-spin in vain, dozens of times per text. So they spin a thirtieth of that (docs/adr/0015). The library reads the variable
-when it is loaded, which is why it is set here, before any module of this package imports llama.cpp. A value that the
-user has set stays.
+The threads of a llama.cpp context wait for each other after every operation. By default GNU's OpenMP lets a waiting
+thread spin 300,000 rounds, which takes milliseconds, before it sleeps. If another process occupies the core that the
+last thread needs, all others spin in vain, dozens of times per text. This module therefore sets a thirtieth of that
+number (docs/adr/0015), unless the user has set a value. llama.cpp reads the variable when it is loaded, so it is set
+here, before any module of this package imports llama.cpp.
 """
 
 import os

@@ -1,10 +1,11 @@
-"""Tries in a child process whether AMX kernels compute a model here, since the outcome may be an illegal instruction.
+"""Tests in a child process whether kernels with AMX, Intel's matrix instructions, compute a model on this machine.
 
-Not every machine whose flags promise AMX runs it, and not every build of llama.cpp loads the whole tile configuration
-(https://github.com/ggml-org/llama.cpp/pull/26954; a build with this project's patches does). Where AMX works, a
-quantised model takes half the time; where it does not, a pod would die at its first batch without a message.
+The test may end with an illegal instruction. Not every machine whose CPU flags promise AMX runs it, and not every build
+of llama.cpp loads the whole tile configuration (https://github.com/ggml-org/llama.cpp/pull/26954; a build with this
+project's patches does). Where AMX works, a quantised model takes half the time. Where it does not, a pod would die at
+its first batch without a message.
 
-`python -m memory_embedder.engine.amx MODEL` is the child: it computes one short batch with the best kernels.
+`python -m memory_embedder.engine.amx MODEL` is the child process: it computes one short batch with the best kernels.
 """
 
 from __future__ import annotations
@@ -19,29 +20,36 @@ import structlog
 from memory_embedder.engine.backends import amx_possible
 from memory_embedder.hardening import forbid_core_dumps
 from memory_embedder.models.gguf_header import read_facts
+from memory_embedder.models.model_file import ModelFile
 from memory_embedder.models.profiles import ModelProfile, Pooling
 
 _SECONDS = 120.0  # loading a large file from a slow disk, twice over
 _TOKENS = 64  # several rows of tiles
 
 
-def amx_works(model: Path) -> bool:
-    """Return whether this machine computes a quantised model with the AMX kernels it has; True if it has none."""
+def amx_works(model: ModelFile) -> bool:
+    """Return whether AMX kernels compute a quantised model on this machine; True also if it would not use any."""
     if not amx_possible():
         return True
-    works = survives([sys.executable, "-m", __name__, str(model)], _SECONDS)
+    command = [sys.executable, "-m", __name__, str(model.reference)]
+    works = survives(command, _SECONDS, inherited=(model.descriptor,))
     if not works:
         structlog.get_logger("memory_embedder.engine").warning(
-            "AMX kernels cannot compute this model here; others take longer", file=model.name
+            "AMX kernels cannot compute this model here; others take longer", file=model.path.name
         )
     return works
 
 
-def survives(command: Sequence[str], seconds: float) -> bool:
-    """Run a command and return whether it ends by itself, with success, within `seconds`; its output is dropped."""
+def survives(command: Sequence[str], seconds: float, *, inherited: Sequence[int] = ()) -> bool:
+    """Run a command and return whether it ends with success within `seconds`; its output is discarded.
+
+    `inherited` are the descriptors of open files that the command may use.
+    """
     quiet = subprocess.DEVNULL
     try:
-        done = subprocess.run(command, stdin=quiet, stdout=quiet, stderr=quiet, timeout=seconds, check=False)
+        done = subprocess.run(
+            command, stdin=quiet, stdout=quiet, stderr=quiet, pass_fds=inherited, timeout=seconds, check=False
+        )
     except (OSError, subprocess.TimeoutExpired):
         return False
     return done.returncode == 0

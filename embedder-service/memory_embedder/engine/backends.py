@@ -1,9 +1,9 @@
-"""Loads llama.cpp's compute backends: the GPU's where one was built, and the fastest CPU kernels that this machine
-runs.
+"""Loads llama.cpp's compute backends: that of the GPU if one was built, and the fastest CPU kernels for this machine.
 
-The portable build ships one CPU library per processor generation. Each returns its score on this machine (0 = it would
-crash); the best one is loaded, or the best without AMX where AMX kernels have failed. Libraries are registered once per
-process because ggml's registry is process-wide.
+The portable build ships one CPU library per processor generation. Each library returns a score for this machine; 0
+means that it would crash. The library with the best score is loaded, or the best one without AMX (Intel's matrix
+instructions) if AMX kernels have failed. Libraries are registered once per process because ggml's registry is
+process-wide.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _GPU_LIBRARIES = ("cuda", "hip", "vulkan")
 
 @dataclass(frozen=True, slots=True)
 class GpuDevice:
-    """A GPU that a backend found; memory in bytes."""
+    """A GPU that a backend found; its memory is in bytes."""
 
     name: str
     description: str
@@ -35,25 +35,28 @@ class GpuDevice:
 
 @dataclass(frozen=True, slots=True)
 class Backends:
-    """The loaded CPU kernels, by name, and the GPUs."""
+    """The name of the loaded CPU kernels, and the GPUs that were found."""
 
     kernels: str
     gpus: tuple[GpuDevice, ...]
 
     @property
     def amx(self) -> bool:
-        """Whether the CPU kernels may use AMX."""
+        """Whether the CPU kernels may use AMX instructions."""
         return self.kernels in _MAY_USE_AMX
 
 
 def choose_variant(scores: dict[str, int], *, avoid_amx: bool) -> str | None:
-    """Return the name of the best library that runs here, or None; `scores` are by name, 0 = does not run."""
+    """Return the name of the CPU library with the best score, or None if none runs here.
+
+    `scores` are by library name; 0 means that the library does not run. `avoid_amx` leaves out libraries that use AMX.
+    """
     usable = {name: score for name, score in scores.items() if score > 0 and not (avoid_amx and name in _WITH_AMX)}
     return max(usable, key=lambda name: (usable[name], name), default=None)
 
 
 def load_backends(*, avoid_amx: bool, gpu: bool) -> Backends:
-    """Register the backends of this process at the first call, and return what is registered at every call.
+    """Load the backends unless this process has loaded them already, and return what is loaded.
 
     Raises:
         EmbedderError: llama.cpp's libraries cannot be loaded, or none of them runs on this processor.
@@ -65,7 +68,7 @@ def load_backends(*, avoid_amx: bool, gpu: bool) -> Backends:
 
 
 def amx_possible() -> bool:
-    """Return whether AMX kernels may compute quantised weights: the best library has them, or cannot be chosen."""
+    """Return whether AMX may compute quantised weights: the best CPU library uses it, or the kernels are built in."""
     return _registry().best() in _MAY_USE_AMX
 
 
@@ -96,7 +99,7 @@ def _ggml() -> ctypes.CDLL:
 
 
 class _Registry:
-    """The libraries that this process has registered."""
+    """The backend libraries that this process has loaded."""
 
     def __init__(self) -> None:
         self._library = _ggml()
@@ -111,7 +114,7 @@ class _Registry:
                 self._library.ggml_backend_load(str(path).encode())
 
     def best(self) -> str | None:
-        """Return the name of the registered CPU kernels, or of those that would be."""
+        """Return the name of the loaded CPU kernels or, before loading, of the best ones; None if none runs here."""
         paths = _variants(self._directory)
         return self._kernels or (choose_variant(_scores(paths), avoid_amx=False) if paths else _BUILT_IN)
 

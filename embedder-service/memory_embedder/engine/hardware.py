@@ -1,7 +1,8 @@
-"""The number of threads that this process can really use.
+"""Finds the number of threads that this process can really use.
 
-A container sees all cores of the host but is throttled to its limit; threads beyond it only wait for one another. The
-limit is read from the control group (version 2 or 1), from every visible ancestor of it, and from the affinity mask.
+A container sees all cores of the host but is throttled to its CPU limit; further threads only wait for one another. The
+CPU limit is read from the control group (version 2 or 1) and each of its visible ancestors. The affinity mask limits
+the number, too.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""The engine on llama.cpp, through its low-level interface.
+"""The engine on llama.cpp, through the low-level interface of llama-cpp-python.
 
-The package's own `Llama` class turns flash attention off and decodes with masks over the whole batch, which costs
-several times the throughput; here a context has flash attention on and a batch no wider than asked for, and computes
-nothing but the pooled vectors. llama.cpp aborts the process on unexpected input, so everything is checked before it is
-called.
+The `Llama` class of llama-cpp-python turns flash attention off and decodes with masks over the whole batch, which costs
+several times the throughput. Here a context has flash attention on and a batch no wider than asked for, and computes
+nothing but the pooled vectors. llama.cpp aborts the process on unexpected input, so all input is checked beforehand.
 """
 
 from __future__ import annotations
@@ -26,7 +25,8 @@ from memory_embedder.engine.native_batch import NativeBatch
 from memory_embedder.engine.native_log import NativeLog, native_log
 from memory_embedder.engine.protocol import EncodedText, EngineFacts, TokenIds, Vectors
 from memory_embedder.errors import EmbedderError, ErrorKind
-from memory_embedder.models.gguf_header import GgufFacts, read_facts
+from memory_embedder.models.gguf_header import GgufFacts, read_header
+from memory_embedder.models.model_file import ModelFile
 from memory_embedder.models.profiles import ModelProfile, Pooling
 
 _POOLINGS = {
@@ -36,16 +36,17 @@ _POOLINGS = {
 }
 _FLASH_ATTENTION = 1
 _SEQUENCES = 64  # must divide the batch: llama.cpp aborts while it reserves a mean-pooling graph otherwise
-_CHARACTERS_PER_TOKEN = (
-    24  # a prefix this long per token is tokenised first; more is read only if it did not fill the window
-)
+_CHARACTERS_PER_TOKEN = 24  # of the prefix that is tokenised first
+_MOST_CHARACTERS_PER_TOKEN = 384  # of the longer one that is tokenised if the first did not fill the window
+_PIECE = 64  # characters that are decomposed at a time
 
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
     """How to load a model; `gpu_memory_limit` is in bytes.
 
-    `try_amx` False lets AMX kernels compute quantised weights without the trial in a child process.
+    `digest` is the digest that the file must have, or None to accept any file. With `try_amx` False, AMX kernels
+    compute quantised weights without a test in a child process.
     """
 
     path: Path
@@ -55,20 +56,27 @@ class EngineOptions:
     gpu_layers: int = 0
     gpu_memory_limit: int | None = None
     try_amx: bool = True
+    digest: str | None = None
 
 
 class LlamaEngine:
-    """A model mapped into this process.
+    """A model loaded into the memory of this process.
 
     Raises:
-        EmbedderError: the file is no model of this profile, llama.cpp cannot load it, or it needs too much memory.
+        EmbedderError: the file has another digest, does not match the profile, is changed during loading or cannot be
+            loaded by llama.cpp, or the model needs too much memory.
     """
 
     def __init__(self, options: EngineOptions) -> None:
-        header = read_facts(options.path)
-        check_profile(header, options.profile, options.path)
         self._log = native_log()
-        avoid_amx = header.quantised and not _may_use_amx(options)
+        with ModelFile(options.path) as file:
+            digest = file.verified_digest(options.digest)  # before anything of the file is interpreted
+            self._load(options, file, digest)
+
+    def _load(self, options: EngineOptions, file: ModelFile, digest: str) -> None:
+        header = read_header(file)
+        check_profile(header, options.profile, options.path)
+        avoid_amx = header.quantised and not _may_use_amx(options, file)
         backends = load_backends(avoid_amx=avoid_amx, gpu=options.gpu_layers != 0)
         capacity = round_up(max(options.batch_tokens, options.profile.max_tokens), _SEQUENCES)
         need = estimate_memory(header, capacity=capacity, contexts=options.contexts, gpu=options.gpu_layers != 0)
@@ -82,10 +90,11 @@ class LlamaEngine:
             gpu_layers=options.gpu_layers,
         )
         with self._log.loading():
-            self._model: Any = _load_model(options, plain_buffers=avoid_amx and backends.amx)
+            self._model: Any = _load_model(options, file, plain_buffers=avoid_amx and backends.amx)
+        file.check_unchanged()
         self._vocabulary = native.llama_model_get_vocab(self._model)
         self._decomposes = header.decomposes
-        self._facts = _engine_facts(options.profile, header, backends, self._log, need)
+        self._facts = _engine_facts(options.profile, header, backends, self._log, need, digest=digest)
 
     @property
     def facts(self) -> EngineFacts:
@@ -93,26 +102,27 @@ class LlamaEngine:
         return self._facts
 
     def encode(self, text: str) -> EncodedText:
-        """Tokenise a text; one beyond the window loses its end but keeps the final separator."""
+        """Tokenise a text; a text longer than the model's window loses its end but keeps the final separator token.
+
+        At most 384 characters per token of the window are read. A text that has so few tokens for its length is white
+        space or combining marks, and tokenising all of it would take seconds.
+        """
         limit = self._facts.max_tokens
         length = limit * _CHARACTERS_PER_TOKEN
-        while True:
+        tokens = self._tokenize(text[:length])
+        if length < len(text) and len(tokens) <= limit + limit // 8:  # else a word that the cut split lies well beyond
+            length = limit * _MOST_CHARACTERS_PER_TOKEN
             tokens = self._tokenize(text[:length])
-            if length >= len(text):
-                break
-            if len(tokens) > limit + limit // 8:  # the word that the cut may have split lies well beyond the window
-                break
-            length *= 4
-        if len(tokens) <= limit and length >= len(text):
+        if length >= len(text) and len(tokens) <= limit:
             return EncodedText(tokens, truncated=False)
-        return EncodedText(np.append(tokens[: limit - 1], tokens[-1:]), truncated=True)
+        return EncodedText(np.append(tokens[:-1][: limit - 1], tokens[-1:]), truncated=True)
 
     def computer(self, threads: int) -> LlamaComputer:
-        """Make a context with buffers of its own."""
+        """Make a llama.cpp context with buffers of its own."""
         return LlamaComputer(self._model, self._facts, threads)
 
     def close(self) -> None:
-        """Unmap the model."""
+        """Free the model."""
         if self._model is not None:
             native.llama_model_free(self._model)
             self._model = None
@@ -120,7 +130,7 @@ class LlamaEngine:
     def _tokenize(self, text: str) -> TokenIds:
         if self._decomposes:
             # llama.cpp's own table leaves Hangul syllables whole, which no vocabulary knows: Korean would be all [UNK].
-            text = unicodedata.normalize("NFD", text)
+            text = decompose(text)
         data = text.encode()
         room = len(data) + 8
         buffer = np.empty(room, dtype=np.int32)
@@ -132,7 +142,7 @@ class LlamaEngine:
 
 
 class LlamaComputer:
-    """A context of a model; one thread at a time may call it."""
+    """A llama.cpp context of a loaded model; one thread at a time may call it."""
 
     def __init__(self, model: native.llama_model_p, facts: EngineFacts, threads: int) -> None:
         self._facts = facts
@@ -151,10 +161,10 @@ class LlamaComputer:
         self._batch = NativeBatch(native.llama_batch, facts.batch_capacity, facts.max_sequences)
 
     def embed(self, sequences: Sequence[TokenIds]) -> Vectors:
-        """Compute unit vectors of shape (sequences, dimensions).
+        """Compute one unit vector per sequence of token ids, as an array of shape (sequences, dimensions).
 
         Raises:
-            EmbedderError: llama.cpp failed on the batch or on a sequence of it.
+            EmbedderError: llama.cpp failed on the batch or on one of its sequences.
         """
         self._batch.fill(sequences)
         if self._memory:
@@ -169,7 +179,7 @@ class LlamaComputer:
         return unit_vectors(self._read(len(sequences)))
 
     def use_threads(self, threads: int) -> None:
-        """Set the number of threads for the next batches."""
+        """Set the number of threads that compute the next batches."""
         native.llama_set_n_threads(self._context, threads, threads)
 
     def close(self) -> None:
@@ -191,11 +201,23 @@ class LlamaComputer:
         return out
 
 
+def decompose(text: str) -> str:
+    """Return a text with its characters decomposed (Unicode's NFD), computed a short piece at a time.
+
+    Decomposing sorts each run of combining marks, in time that grows with the square of the run's length, and blocks
+    every other thread meanwhile. Marks on both sides of a border between pieces may stay unsorted, which does no harm:
+    the tokenizer drops marks anyway.
+    """
+    if text.isascii():
+        return text
+    return "".join(unicodedata.normalize("NFD", text[start : start + _PIECE]) for start in range(0, len(text), _PIECE))
+
+
 def unit_vectors(vectors: Vectors) -> Vectors:
     """Scale each row to length one.
 
     Raises:
-        EmbedderError: a row is not finite or has no length.
+        EmbedderError: a row is not finite or has length zero.
     """
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     if not np.isfinite(lengths).all() or (lengths <= 0).any():
@@ -205,15 +227,15 @@ def unit_vectors(vectors: Vectors) -> Vectors:
 
 
 def round_up(number: int, step: int) -> int:
-    """Return the least multiple of `step` that is not below `number`."""
+    """Return the least multiple of `step` that is not less than `number`."""
     return -(-number // step) * step
 
 
 def check_profile(header: GgufFacts, profile: ModelProfile, path: Path) -> None:
-    """Check that file and profile agree: a wrong pooling, for one, would yield plausible nonsense.
+    """Check that a model file agrees with its profile; a wrong pooling would yield plausible but wrong vectors.
 
     Raises:
-        EmbedderError: dimensions or pooling differ, or the window is longer than the model was trained for.
+        EmbedderError: dimensions or pooling differ, or the profile's window is longer than the model was trained for.
     """
     if header.dimensions != profile.dimensions:
         raise EmbedderError(
@@ -235,17 +257,18 @@ def check_profile(header: GgufFacts, profile: ModelProfile, path: Path) -> None:
         )
 
 
-def _may_use_amx(options: EngineOptions) -> bool:
+def _may_use_amx(options: EngineOptions, file: ModelFile) -> bool:
     # Beside a GPU little is left to the CPU, not worth loading a model twice.
-    return not options.try_amx or (options.gpu_layers == 0 and amx_works(options.path))
+    return not options.try_amx or (options.gpu_layers == 0 and amx_works(file))
 
 
-def _load_model(options: EngineOptions, *, plain_buffers: bool) -> Any:  # noqa: ANN401 -- a pointer of an untyped library
+def _load_model(options: EngineOptions, file: ModelFile, *, plain_buffers: bool) -> Any:  # noqa: ANN401 -- a pointer of an untyped library
     native.llama_backend_init()
     parameters = native.llama_model_default_params()
     parameters.n_gpu_layers = options.gpu_layers
     parameters.use_extra_bufts = not plain_buffers
-    model = native.llama_model_load_from_file(str(options.path).encode(), parameters)
+    parameters.load_mode = native.LLAMA_LOAD_MODE_NONE  # a map would show what is written to the file later
+    model = native.llama_model_load_from_file(str(file.reference).encode(), parameters)
     if not model:
         raise EmbedderError(
             ErrorKind.CONFIGURATION,
@@ -271,7 +294,7 @@ def _context_parameters(facts: EngineFacts, threads: int) -> Any:  # noqa: ANN40
 
 
 def _engine_facts(
-    profile: ModelProfile, header: GgufFacts, backends: Backends, log: NativeLog, need: MemoryNeed
+    profile: ModelProfile, header: GgufFacts, backends: Backends, log: NativeLog, need: MemoryNeed, *, digest: str
 ) -> EngineFacts:
     capacity = need.capacity
     gpu = backends.gpus[0] if backends.gpus and log.layers_offloaded else None
@@ -287,4 +310,5 @@ def _engine_facts(
         memory_estimate_bytes=need.total,
         batch_capacity=capacity,
         max_sequences=_SEQUENCES,
+        digest=digest,
     )

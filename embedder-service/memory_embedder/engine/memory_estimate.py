@@ -1,6 +1,6 @@
-"""Estimates the memory of the host or the GPU that a model needs, before it is loaded.
+"""Estimates how much memory of the host or the GPU a model needs, before the model is loaded.
 
-A GPU is shared, and an allocation that fails half-way takes other processes down with it.
+On a shared GPU, an allocation that fails half-way takes other processes down with it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _HEADROOM = 1.1
 
 @dataclass(frozen=True, slots=True)
 class MemoryNeed:
-    """An estimate in bytes, for contexts of `capacity` tokens each."""
+    """Estimated memory of a model in bytes, with contexts of `capacity` tokens each."""
 
     capacity: int
     weights: int
@@ -29,12 +29,12 @@ class MemoryNeed:
 
     @property
     def total(self) -> int:
-        """All bytes, with headroom."""
+        """Sum of all parts, with headroom."""
         return int((self.weights + self.contexts + self.runtime) * _HEADROOM)
 
 
 def estimate_memory(header: GgufFacts, *, capacity: int, contexts: int, gpu: bool) -> MemoryNeed:
-    """Estimate the weights as in the file, compute buffers and, for causal models, caches of keys and values in F16."""
+    """Estimate the memory of the weights, the compute buffers and, for causal models, the attention caches in F16."""
     compute = capacity * header.dimensions * 4 * _ACTIVATIONS
     cached = 2 * 2 * header.layers * header.key_value_width * capacity if header.pooling is Pooling.LAST else 0
     return MemoryNeed(
@@ -46,10 +46,10 @@ def estimate_memory(header: GgufFacts, *, capacity: int, contexts: int, gpu: boo
 
 
 def check_gpu_memory(need: MemoryNeed, device: GpuDevice, limit: int | None) -> None:
-    """Check that the model fits into what is free and into `limit` bytes.
+    """Check that a model fits into the free memory of a GPU and, unless `limit` is None, into `limit` bytes.
 
     Raises:
-        EmbedderError: it does not; the message has the numbers in MiB.
+        EmbedderError: the model does not fit; the message gives the numbers in MiB.
     """
     need_mib, free_mib = need.total // _MIB, device.memory_free // _MIB
     if limit is not None and need.total > limit:

@@ -1,7 +1,7 @@
-"""A `llama_batch` whose fields are numpy arrays.
+"""Fills llama.cpp's `llama_batch` structure through numpy arrays.
 
-Writing the structure's fields one by one from Python costs close to a microsecond per token with the interpreter's lock
-held, which slows both lanes and the HTTP server; filling views costs the same for one token as for a thousand.
+Writing the structure's fields one by one from Python takes close to a microsecond per token with the interpreter's lock
+held, which slows both lanes and the HTTP server. Filling arrays takes the same time for one token as for a thousand.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from memory_embedder.engine.protocol import TokenIds
 
 
 class NativeBatch:
-    """The memory of one batch, reused for every call of one context."""
+    """The memory of one `llama_batch`, reused for every batch of one context."""
 
     def __init__(self, structure: Any, capacity: int, sequences: int) -> None:  # noqa: ANN401 -- a ctypes type
         self.capacity = capacity
@@ -44,10 +44,10 @@ class NativeBatch:
         self.native.embd = None
 
     def fill(self, sequences: Sequence[TokenIds]) -> None:
-        """Write the sequences one after another.
+        """Write sequences of token ids into the batch, one after another.
 
         Raises:
-            ValueError: they exceed the capacity in tokens or sequences, or one is empty.
+            ValueError: the sequences exceed the capacity in tokens or in sequences, or one of them is empty.
         """
         lengths = [len(sequence) for sequence in sequences]
         total = sum(lengths)

@@ -1,7 +1,7 @@
-"""Receives llama.cpp's log messages: facts are read from them while a model loads, and no message is logged as it is.
+"""Receives llama.cpp's log messages: reads facts from them while a model loads, and logs none of them verbatim.
 
-How many layers really went to the GPU is in no interface, only in a message. Messages during computation could one day
-quote what is computed, so only the name of the function that warns is logged.
+The number of layers that really went to the GPU appears only in a log message. A message during computation could one
+day quote the text that is computed, so a warning is logged only as the name of the llama.cpp function that gave it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ERROR = 4
 
 
 class NativeLog:
-    """A receiver of the library's messages; one per process, like the library's callback."""
+    """The receiver of llama.cpp's log messages; there is one per process, since llama.cpp has one log callback."""
 
     def __init__(self) -> None:
         self.layers_offloaded = 0
@@ -33,12 +33,12 @@ class NativeLog:
         self._callback = native.llama_log_callback(self._receive)  # kept: the library holds only the address
 
     def install(self) -> None:
-        """Register as the library's callback."""
+        """Register this receiver as llama.cpp's log callback."""
         native.llama_log_set(self._callback, None)
 
     @contextmanager
     def expected(self) -> Iterator[None]:
-        """Ignore warnings about what is done on purpose, such as a batch wider than the window."""
+        """Within the block, ignore warnings about what is done on purpose, such as a batch wider than the window."""
         self._quiet.set()
         try:
             yield
@@ -47,7 +47,7 @@ class NativeLog:
 
     @contextmanager
     def loading(self) -> Iterator[None]:
-        """Read facts from messages while a model is being loaded."""
+        """Within the block, which loads a model, read facts about the model from the messages."""
         self.layers_offloaded = self.layers_total = 0
         self._loading.set()
         try:
@@ -64,7 +64,7 @@ class NativeLog:
             self._logger.warning("llama.cpp warned", function=found.group(1) if found else "unknown", level=level)
 
     def read(self, message: str) -> None:
-        """Read the number of offloaded layers from a message, if it has it."""
+        """Read the number of layers on the GPU from a message, if the message states it."""
         found = _OFFLOADED.search(message)
         if found:
             self.layers_offloaded, self.layers_total = int(found.group(1)), int(found.group(2))
@@ -72,7 +72,7 @@ class NativeLog:
 
 @cache
 def native_log() -> NativeLog:
-    """Return the process's receiver, which is registered at the first call."""
+    """Return the receiver of this process; the first call registers it with llama.cpp."""
     log = NativeLog()
     log.install()
     return log

@@ -1,4 +1,4 @@
-"""The interface between the service and llama.cpp: code above it is tested with a fake and handles no pointer."""
+"""The interface between the service and llama.cpp; it allows tests a fake engine and keeps pointers in one place."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class EncodedText:
 
 @dataclass(frozen=True, slots=True)
 class EngineFacts:
-    """The loaded model and where it runs, as status and metrics report it."""
+    """Facts about the loaded model and the device that it runs on, for logs and metrics."""
 
     dimensions: int
     max_tokens: int
@@ -38,13 +38,14 @@ class EngineFacts:
     memory_estimate_bytes: int
     batch_capacity: int
     max_sequences: int
+    digest: str
 
 
 class Computer(Protocol):
-    """A llama.cpp context, which computes one batch at a time on the thread that owns it."""
+    """A llama.cpp context, which computes one batch at a time on the thread that owns the context."""
 
     def embed(self, sequences: Sequence[TokenIds]) -> Vectors:
-        """Compute unit vectors of shape (sequences, dimensions).
+        """Compute one unit vector per sequence of token ids, as an array of shape (sequences, dimensions).
 
         Raises:
             EmbedderError: the engine failed; the context must be closed.
@@ -52,7 +53,7 @@ class Computer(Protocol):
         ...
 
     def use_threads(self, threads: int) -> None:
-        """Set the number of threads for the next batches."""
+        """Set the number of threads that compute the next batches."""
         ...
 
     def close(self) -> None:
@@ -61,7 +62,7 @@ class Computer(Protocol):
 
 
 class Engine(Protocol):
-    """A loaded model."""
+    """A loaded model: it tokenises texts and makes the contexts that compute vectors."""
 
     @property
     def facts(self) -> EngineFacts:
@@ -69,13 +70,16 @@ class Engine(Protocol):
         ...
 
     def encode(self, text: str) -> EncodedText:
-        """Tokenise a text; one beyond the window loses its end but keeps the final separator. Thread-safe."""
+        """Tokenise a text; a text longer than the model's window loses its end but keeps the final separator token.
+
+        The method is thread-safe.
+        """
         ...
 
     def computer(self, threads: int) -> Computer:
-        """Make a context that computes with a number of threads."""
+        """Make a llama.cpp context that computes with a number of threads."""
         ...
 
     def close(self) -> None:
-        """Free the model; every context must be closed before."""
+        """Free the model; all of its contexts must be closed before."""
         ...

@@ -1,7 +1,7 @@
 """Compares the vectors of a model file with reference vectors.
 
-A quantised or converted file is only worth serving if it still yields what its original yields; the least cosine over a
-set of texts measures that.
+A quantised or converted file is worth serving only if its vectors are nearly those of the original model; the least
+cosine over a set of texts measures that.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from memory_embedder.errors import EmbedderError, ErrorKind
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """Cosines between a model's vectors and the reference's, over a number of texts."""
+    """The number of texts compared, and the least and mean cosine between a model's vectors and the reference's."""
 
     texts: int
     least_cosine: float
@@ -27,10 +27,12 @@ class Verification:
 
 
 def write_vectors(engine: Engine, texts: Path, out: Path) -> None:
-    """Embed the texts of a JSONL file (strings, or objects with `text`) and write `{"text", "embedding"}` lines.
+    """Embed the texts of a JSONL file and write one JSON line per text to `out`.
+
+    A line of `texts` is a string or an object with `text`. A line of `out` is an object with `text` and `embedding`.
 
     Raises:
-        EmbedderError: a line is malformed; the message names it and quotes nothing.
+        EmbedderError: a line is malformed; the message gives its number and quotes nothing of it.
     """
     plain = [text for text, _ in _read(texts, vectors=False)]
     with out.open("w", encoding="utf-8") as file:
@@ -39,10 +41,10 @@ def write_vectors(engine: Engine, texts: Path, out: Path) -> None:
 
 
 def verify_vectors(engine: Engine, reference: Path) -> Verification:
-    """Compare this model's vectors with those of a file that `write_vectors` wrote.
+    """Compare the engine's vectors with those of a file that `write_vectors` wrote.
 
     Raises:
-        EmbedderError: the file is malformed, empty, or of another number of dimensions.
+        EmbedderError: the file is malformed or empty, or its vectors have another number of dimensions than the model.
     """
     pairs = list(_read(reference, vectors=True))
     if not pairs:

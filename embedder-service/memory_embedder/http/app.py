@@ -1,6 +1,10 @@
-"""The ASGI application: routes, the error envelope, and the guard around every request."""
+"""Builds the two ASGI applications, for callers and for probes: routes, error responses and the request guard."""
 
 from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -19,22 +23,41 @@ _DESCRIPTION = """Private embeddings on llama.cpp, compatible with OpenAI's `/v1
 Queries never wait behind bulk documents: say `input_type`. No request text is ever logged, stored or sent anywhere."""
 
 
+# The framework would hand bodies, validation errors and exception messages to whatever collector is configured.
+_NO_TELEMETRY = TelemetryConfig(tracing=False, metrics=False, logs=False, operation_spans=False, auto_configure=False)
+
+
 def build_app(service: EmbeddingService) -> FastAPI:
-    """Build the application around a service; the caller loads the service."""
+    """Build the application for callers; loading the service is left to the caller of this function."""
+    # One thread, since parsing keeps others from running: two large bodies at once would delay a query twice as long.
+    parser = ThreadPoolExecutor(max_workers=1, thread_name_prefix="parser")
+
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        yield
+        parser.shutdown()
+
     app = FastAPI(
         title="memory-embedder",
         version=__version__,
         description=_DESCRIPTION,
         license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},
         redoc_url=None,
-        # The framework would hand bodies, validation errors and exception messages to whatever collector is configured.
-        telemetry=TelemetryConfig(
-            tracing=False, metrics=False, logs=False, operation_spans=False, auto_configure=False
-        ),
+        lifespan=lifespan,
+        telemetry=_NO_TELEMETRY,
     )
-    app.include_router(build_router(service), tags=["embeddings"])
-    app.include_router(build_probes(service), tags=["operations"])
+    app.include_router(build_router(service, parser), tags=["embeddings"])
+    return _guarded(app, service)
 
+
+def build_probe_app(service: EmbeddingService) -> FastAPI:
+    """Build the application for the kubelet and Prometheus: health, readiness and metrics."""
+    app = FastAPI(openapi_url=None, telemetry=_NO_TELEMETRY)
+    app.include_router(build_probes(service))
+    return _guarded(app, service)
+
+
+def _guarded(app: FastAPI, service: EmbeddingService) -> FastAPI:
     async def refuse(_request: Request, error: Exception) -> JSONResponse:
         refusal = _as_refusal(error)
         service.metrics.rejected.labels(code=refusal.kind.code).inc()
@@ -54,7 +77,7 @@ def _response(error: EmbedderError) -> JSONResponse:
 
 
 def _as_refusal(error: Exception) -> EmbedderError:
-    """Convert an error of the framework, whose own answers quote the input."""
+    """Convert an error of FastAPI, whose own responses quote the input, into an error of this service."""
     if isinstance(error, EmbedderError):
         return error
     status = error.status_code if isinstance(error, HTTPException) else 422

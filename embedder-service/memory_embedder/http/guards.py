@@ -1,25 +1,21 @@
-"""Guards of every request: the API key, bounds of the body, and an id, one log line and one count for each.
+"""Checks the API key, and gives each request an id, one log line and one count in the metrics.
 
-`RequestGuard` is plain ASGI, since the framework's own error middleware re-raises to the server, whose log would show
-the exception's message. The route label and the logged path come from the route table, never from the URL, which may
-hold anything.
+`RequestGuard` is plain ASGI middleware because FastAPI's own error middleware raises the exception again, and the
+server's log would show its message. The route in metrics and logs comes from the route table, never from the URL, which
+may hold anything.
 """
 
 from __future__ import annotations
 
-import asyncio
+import hashlib
 import hmac
 import re
 import secrets
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import orjson
 import structlog
-from fastapi import Request
-from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from memory_embedder.errors import EmbedderError, ErrorKind
@@ -31,21 +27,23 @@ _QUIET_ROUTES = frozenset({"/healthz", "/readyz", "/metrics"})
 
 
 class ApiKey:
-    """The optional API key, compared in constant time and read again when its file changes, since secrets rotate."""
+    """The optional API key, compared in constant time. Its file is read again after a change, as keys are rotated."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
         self._modified = -1
         self._key = b""
 
-    def check(self, header: str | None) -> None:
-        """Check the value of an `Authorization` header; without a key file every caller passes.
+    def check(self, header: str | None) -> bytes | None:
+        """Check the value of an `Authorization` header.
+
+        Return the SHA-256 digest of the key, or None if no key is required.
 
         Raises:
             EmbedderError: the header is not `Bearer` with the key, or the key's file cannot be read.
         """
         if self._path is None:
-            return
+            return None
         key = self._current(self._path)
         scheme, _, value = (header or "").partition(" ")
         given = value.encode("utf-8", "surrogateescape")
@@ -53,6 +51,7 @@ class ApiKey:
             raise EmbedderError(
                 ErrorKind.UNAUTHORIZED, "The API key is missing or wrong; send it as 'Authorization: Bearer <key>'."
             )
+        return hashlib.sha256(key).digest()
 
     def _current(self, path: Path) -> bytes:
         try:
@@ -65,63 +64,8 @@ class ApiKey:
         return self._key
 
 
-class BodyReader:
-    """A reader of request bodies within bounds; used from the event loop only.
-
-    `body_bytes` limits one body and `bodies_bytes` all bodies in memory; `seconds` is the time that a body may take.
-    """
-
-    def __init__(self, *, body_bytes: int, bodies_bytes: int, seconds: float) -> None:
-        self._body_bytes = body_bytes
-        self._bodies_bytes = bodies_bytes
-        self._seconds = seconds
-        self._in_memory = 0
-
-    @asynccontextmanager
-    async def body(self, request: Request) -> AsyncIterator[bytes]:
-        """Read the whole body; it counts as in memory until the context ends, with the answer.
-
-        Raises:
-            EmbedderError: the body or all bodies together are too large, or it did not arrive in time or at all.
-        """
-        declared = request.headers.get("content-length", "")
-        if declared.isdigit() and len(declared) < 20 and int(declared) > self._body_bytes:
-            raise self._too_large()
-        chunks: list[bytes] = []
-        size = 0
-        try:
-            async with asyncio.timeout(self._seconds):
-                async for chunk in request.stream():
-                    chunks.append(chunk)
-                    size += len(chunk)
-                    self._in_memory += len(chunk)
-                    self._check(size)
-            yield b"".join(chunks)
-        except TimeoutError:
-            raise EmbedderError(ErrorKind.TIMEOUT, f"The body did not arrive within {self._seconds:.0f} s.") from None
-        except ClientDisconnect:
-            raise EmbedderError(ErrorKind.CLIENT_GONE, "The caller closed the connection.") from None
-        finally:
-            self._in_memory -= size
-
-    def _check(self, size: int) -> None:
-        if size > self._body_bytes:
-            raise self._too_large()
-        if self._in_memory > self._bodies_bytes:
-            raise EmbedderError(
-                ErrorKind.OVERLOADED,
-                "Too many large requests at once; send the request again in 1 s.",
-                retry_after_seconds=1,
-            )
-
-    def _too_large(self) -> EmbedderError:
-        return EmbedderError(
-            ErrorKind.TOO_LARGE, f"The body is larger than {self._body_bytes} bytes; split it into smaller requests."
-        )
-
-
 class RequestGuard:
-    """ASGI middleware around the whole application; an exception becomes a 500 without its message."""
+    """ASGI middleware around a whole application; an unexpected exception becomes a 500 without its message."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics, tracing: Tracing) -> None:
         self._app = app
@@ -130,7 +74,7 @@ class RequestGuard:
         self._logger = structlog.get_logger("memory_embedder.http")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one request of the server."""
+        """Pass one request to the application, then log and count it."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

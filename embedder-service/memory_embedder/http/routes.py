@@ -1,19 +1,25 @@
-"""The HTTP routes: each reads and checks a request, calls the service once and writes the response."""
+"""The HTTP routes: each checks a request, calls the service and writes the response.
+
+Embeddings and probes belong to two applications, each on a port of its own. So callers do not see the metrics, and a
+caller that takes all connections of one port does not keep the kubelet from the other.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import base64
 import time
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Executor
+from contextlib import ExitStack
 from typing import Any
 
-import orjson
 from fastapi import APIRouter, Request, Response
 from fastapi.routing import APIRoute
 
 from memory_embedder.errors import EmbedderError, ErrorKind
-from memory_embedder.http.guards import ApiKey, BodyReader
+from memory_embedder.http.answers import EmbeddingAnswer
+from memory_embedder.http.bodies import SMALL_BYTES, MemoryBudget, check_structure, read_body
+from memory_embedder.http.guards import ApiKey
 from memory_embedder.http.schemas import (
     EmbeddingRequest,
     EmbeddingResponse,
@@ -23,9 +29,9 @@ from memory_embedder.http.schemas import (
     parse_request,
 )
 from memory_embedder.scheduling.lanes import Lane
-from memory_embedder.scheduling.service import Embedded, EmbeddingService, loading
+from memory_embedder.scheduling.service import EmbeddingService, loading
 
-_INLINE_VECTORS = 16  # larger answers are written on another thread, so that a query's answer does not wait for them
+_VALUE_BYTES = 4  # of a vector in memory
 
 _DESCRIPTIONS = {
     400: "There is no text to embed.",
@@ -49,31 +55,36 @@ _REQUEST_BODY = {
 
 
 class _DirectRoute(APIRoute):
-    """A route whose endpoint takes the request and makes the response itself.
+    """A route whose endpoint takes the request and makes the response, without FastAPI's injection and validation.
 
-    The framework's injection and validation, which it does not need, take 70 microseconds of every query, since the
-    computation has just emptied the caches of code.
+    Those would add 70 microseconds to each query, since the computation has just emptied the CPU's instruction caches.
     """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return the endpoint without the framework's wrapper."""
+        """Return the endpoint without FastAPI's wrapper."""
         return self.endpoint
 
 
-def build_router(service: EmbeddingService) -> APIRouter:
-    """Build the routes that need the API key."""
+def build_router(service: EmbeddingService, parser: Executor) -> APIRouter:
+    """Build the routes that require the API key; large bodies are parsed on `parser`, one after the other."""
     router = APIRouter()
     api_key = ApiKey(service.settings.api_key_file)
     direct = APIRouter(route_class=_DirectRoute)
-    _add_embeddings(direct, service, api_key)
+    _add_embeddings(direct, service, api_key, parser)
     router.include_router(direct)
     _add_models(router, service, api_key)
     return router
 
 
-def _add_embeddings(router: APIRouter, service: EmbeddingService, api_key: ApiKey) -> None:
+def _add_embeddings(router: APIRouter, service: EmbeddingService, api_key: ApiKey, parser: Executor) -> None:
     limits = service.limits
-    reader = BodyReader(body_bytes=limits.body_bytes, bodies_bytes=limits.bodies_bytes, seconds=limits.body_seconds)
+    budget = MemoryBudget(limits.large_bytes)
+    vector_bytes = service.profile.dimensions * _VALUE_BYTES
+
+    async def parse(body: bytes) -> tuple[EmbeddingRequest, list[str]]:
+        if len(body) <= SMALL_BYTES:
+            return parse_and_check(body, service)
+        return await asyncio.get_running_loop().run_in_executor(parser, parse_and_check, body, service)
 
     @router.post(
         "/v1/embeddings",
@@ -85,23 +96,31 @@ def _add_embeddings(router: APIRouter, service: EmbeddingService, api_key: ApiKe
     )
     async def embeddings(request: Request) -> Response:
         started = time.monotonic()
-        api_key.check(request.headers.get("authorization"))
+        caller = api_key.check(request.headers.get("authorization"))
         service.require_ready()
-        async with reader.body(request) as body:
-            parsed = parse_request(body)
-            texts = check_request(parsed, service)
-            lane = Lane.QUERY if parsed.input_type == "query" else Lane.DOCUMENT
 
-            async def client_disconnected() -> None:
-                while (await request.receive())["type"] != "http.disconnect":
-                    pass
+        async def client_disconnected() -> None:
+            while (await request.receive())["type"] != "http.disconnect":
+                pass
 
-            result = await service.embed(
-                lane, texts, truncate=parsed.truncate is not False, client_disconnected=client_disconnected
+        with ExitStack() as held:
+            share = held.enter_context(budget.share())
+            parsed, texts = await parse(
+                await read_body(request, share, most_bytes=limits.body_bytes, seconds=limits.body_seconds)
             )
-        response = await _write(result, service.profile.name, parsed.encoding_format == "base64")
+            share.add(len(texts) * vector_bytes)
+            lane = Lane.QUERY if parsed.input_type == "query" else Lane.DOCUMENT
+            result = await service.embed(
+                lane,
+                texts,
+                truncate=parsed.truncate is not False,
+                client_disconnected=client_disconnected,
+                caller=caller,
+            )
+            as_base64 = parsed.encoding_format == "base64"
+            answer = EmbeddingAnswer(result, service.profile.name, as_base64=as_base64, held=held.pop_all())
         service.metrics.request_seconds.labels(lane=lane.value).observe(time.monotonic() - started)
-        return response
+        return answer
 
 
 def _add_models(router: APIRouter, service: EmbeddingService, api_key: ApiKey) -> None:
@@ -122,7 +141,7 @@ def _add_models(router: APIRouter, service: EmbeddingService, api_key: ApiKey) -
 
 
 def build_probes(service: EmbeddingService) -> APIRouter:
-    """Build the routes for kubelets and scrapers, which send no key: health, readiness and metrics."""
+    """Build the routes for the kubelet and Prometheus, which send no API key: health, readiness and metrics."""
     router = APIRouter()
 
     @router.get("/healthz", responses={503: _ERRORS[503]}, summary="Whether the process works at all")
@@ -142,11 +161,23 @@ def build_probes(service: EmbeddingService) -> APIRouter:
     return router
 
 
+def parse_and_check(body: bytes, service: EmbeddingService) -> tuple[EmbeddingRequest, list[str]]:
+    """Parse a body, check it against the served model, and return the request and its texts.
+
+    Raises:
+        EmbedderError: the body is malformed or has too many values, or the served model cannot embed its texts.
+    """
+    check_structure(body)
+    request = parse_request(body)
+    return request, check_request(request, service)
+
+
 def check_request(request: EmbeddingRequest, service: EmbeddingService) -> list[str]:
     """Check a request against the served model and return its texts.
 
     Raises:
-        EmbedderError: another model or number of dimensions, no text, an empty or malformed text, or too many texts.
+        EmbedderError: the request names another model or another number of dimensions, has no text, or has an empty or
+            malformed one.
     """
     if request.model is not None:
         _check_model(request.model, service)
@@ -160,10 +191,6 @@ def check_request(request: EmbeddingRequest, service: EmbeddingService) -> list[
     texts = [request.input] if isinstance(request.input, str) else request.input
     if not texts:
         raise EmbedderError(ErrorKind.EMPTY_INPUT, "'input' is an empty list; send at least one text.", param="input")
-    if len(texts) > service.limits.texts:
-        raise EmbedderError(
-            ErrorKind.TOO_LARGE, f"More than {service.limits.texts} texts; split the request.", param="input"
-        )
     for index, text in enumerate(texts):
         _check_text(index, text)
     return texts
@@ -202,27 +229,3 @@ def _card(service: EmbeddingService) -> ModelCard:
         pooling=served.pooling,
         digest=served.digest,
     )
-
-
-async def _write(result: Embedded, model: str, as_base64: bool) -> Response:
-    if len(result.vectors) <= _INLINE_VECTORS:
-        body = _serialise(result, model, as_base64)
-    else:
-        body = await asyncio.to_thread(_serialise, result, model, as_base64)
-    return Response(body, media_type="application/json")
-
-
-def _serialise(result: Embedded, model: str, as_base64: bool) -> bytes:
-    vectors = result.vectors.astype("<f4", copy=False)
-    rows = [base64.b64encode(row.tobytes()).decode() for row in vectors] if as_base64 else list(vectors)
-    payload = {
-        "object": "list",
-        "data": [{"object": "embedding", "index": index, "embedding": row} for index, row in enumerate(rows)],
-        "model": model,
-        "usage": {
-            "prompt_tokens": result.tokens,
-            "total_tokens": result.tokens,
-            "truncated_inputs": result.truncated,
-        },
-    }
-    return orjson.dumps(payload, option=orjson.OPT_SERIALIZE_NUMPY)

@@ -1,6 +1,7 @@
-"""Request and response bodies, compatible with OpenAI's embeddings.
+"""Request and response bodies, compatible with OpenAI's embeddings API.
 
-Messages of validation errors are written here: pydantic's quote the input, which is private.
+The messages for invalid requests are written here, since pydantic's quote the input, which is private. Validation ends
+at the first list item that is not a text: an error for each item would cost more than the request.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints,
 
 from memory_embedder.errors import EmbedderError, ErrorKind
 
+MOST_TEXTS = 2048  # of one request
 Text = Annotated[str, StringConstraints(strict=True)]
+Texts = Annotated[list[Text], Field(max_length=MOST_TEXTS, fail_fast=True)]
 
 _EXAMPLE_ONE: dict[str, JsonValue] = {
     "model": "all-MiniLM-L6-v2",
@@ -27,11 +30,11 @@ _EXAMPLE_MANY: dict[str, JsonValue] = {
 
 
 class EmbeddingRequest(BaseModel):
-    """Texts to embed. Fields that are not listed are ignored, since OpenAI clients send some of their own."""
+    """Texts to embed. Unknown fields are ignored, since OpenAI clients send some of their own."""
 
     model_config = ConfigDict(extra="ignore", json_schema_extra={"examples": [_EXAMPLE_ONE, _EXAMPLE_MANY]})
 
-    input: Text | list[Text] = Field(description="A text, or a list of texts. Token ids are not taken.")
+    input: Text | Texts = Field(description="A text, or a list of texts. Token ids are not taken.")
     model: Text | None = Field(default=None, description="The served model's name; optional.")
     encoding_format: Literal["float", "base64"] | None = Field(
         default=None, description="float (default) or base64 of little-endian float32, which is several times cheaper."
@@ -51,7 +54,7 @@ class EmbeddingRequest(BaseModel):
 
 
 class EmbeddingItem(BaseModel):
-    """One vector."""
+    """The vector of one text."""
 
     object: Literal["embedding"] = "embedding"
     index: int = Field(description="Position of the text in the request.")
@@ -59,7 +62,7 @@ class EmbeddingItem(BaseModel):
 
 
 class Usage(BaseModel):
-    """Numbers of tokens and of truncated texts."""
+    """Number of tokens, and of truncated texts, in a request."""
 
     prompt_tokens: int
     total_tokens: int
@@ -67,7 +70,7 @@ class Usage(BaseModel):
 
 
 class EmbeddingResponse(BaseModel):
-    """Vectors in the order of the texts."""
+    """The vectors of a request, in the order of its texts."""
 
     object: Literal["list"] = "list"
     data: list[EmbeddingItem]
@@ -76,7 +79,7 @@ class EmbeddingResponse(BaseModel):
 
 
 class ModelCard(BaseModel):
-    """The served model."""
+    """Facts about the served model."""
 
     id: str
     object: Literal["model"] = "model"
@@ -105,16 +108,17 @@ class ErrorBody(BaseModel):
 
 
 class ErrorEnvelope(BaseModel):
-    """The body of every error."""
+    """The body of every error response."""
 
     error: ErrorBody
 
 
 def parse_request(body: bytes) -> EmbeddingRequest:
-    """Parse a body.
+    """Parse a request body that `check_structure` has accepted.
 
     Raises:
-        EmbedderError: the body is malformed; the message names the field and what it must be, and quotes nothing.
+        EmbedderError: the body is malformed or has too many texts; the message names the field and what it must be, and
+            quotes nothing of the body.
     """
     try:
         return EmbeddingRequest.model_validate_json(body)
@@ -145,6 +149,8 @@ def _refusal(problems: list[Any]) -> EmbedderError:
             "Token ids are not taken; send text, each model tokenises differently.",
             param="input",
         )
+    if field == "input" and any(problem["type"] == "too_long" for problem in problems):
+        return EmbedderError(ErrorKind.TOO_LARGE, f"More than {MOST_TEXTS} texts; split the request.", param="input")
     missing = first["type"] == "missing"
     verb = "is missing; it must be" if missing else "must be"
     return EmbedderError(ErrorKind.MALFORMED, f"'{field}' {verb} {_EXPECTED[str(field)]}.", param=str(field))

@@ -1,1 +1,1 @@
-"""Models: known profiles, GGUF headers, digests, fetching and conversion."""
+"""Model files: known profiles, GGUF headers, digests, fetching and conversion."""

@@ -1,7 +1,7 @@
-"""Puts a model file into place: downloaded with resumption, or copied, and verified before it gets its final name.
+"""Downloads or copies a model file, and verifies it before it gets its final name.
 
-A download grows a `.partial` file beside the target; an attempt that dies is continued by the next one, in this process
-or in a later one.
+A download is written to a `.partial` file beside the target. After a failed attempt the next one continues that file,
+in this process or in a later one. The size is limited, since the server decides how much it sends.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
@@ -17,7 +18,7 @@ import stamina
 import structlog
 
 from memory_embedder.errors import EmbedderError, ErrorKind
-from memory_embedder.models.digest import verified_digest
+from memory_embedder.models.model_file import ModelFile
 
 _ATTEMPTS = 8  # in a row without progress
 _FIRST_DELAY_SECONDS = 1.0
@@ -27,26 +28,62 @@ _TIMEOUT = httpx.Timeout(30.0)
 
 
 class _Retryable(Exception):  # noqa: N818 -- not an error by itself
-    """A status that may be another at the next attempt."""
+    """Raised for an HTTP status that may change at the next attempt."""
 
 
 _PASSING = (httpx.TransportError, _Retryable)
 
 
-def fetch_file(url: str, target: Path, sha256: str, *, transport: httpx.BaseTransport | None = None) -> None:
-    """Download `url` to `target`, unless the right file is there already.
+@dataclass(frozen=True, slots=True)
+class _Download:
+    """One file to download: its address, the partial file that it is written to, and how many bytes it may have."""
+
+    client: httpx.Client
+    url: str
+    partial: Path
+    most_bytes: int
+
+    def check_size(self, size: int) -> None:
+        if size > self.most_bytes:
+            self.partial.unlink(missing_ok=True)
+            raise EmbedderError(
+                ErrorKind.CONFIGURATION,
+                f"The model file is larger than {self.most_bytes >> 20} MiB; check the URL, raise --max-mebibytes, "
+                "or serve the file from a volume.",
+            )
+
+
+def fetch_file(
+    url: str,
+    target: Path,
+    sha256: str,
+    *,
+    most_bytes: int,
+    transport: httpx.BaseTransport | None = None,
+) -> None:
+    """Download `url` to `target`, unless `target` already has the digest `sha256`.
 
     Raises:
-        EmbedderError: the address refuses, eight attempts in a row bring no progress, or the digest is another. What
-            arrived is kept for the next run, except a whole file with another digest.
+        EmbedderError: the server refuses or redirects to plain HTTP, the file has more than `most_bytes`, eight
+            attempts in a row bring no progress, or the digest differs. The partial file is kept for the next run,
+            unless it is too large or its digest differs.
     """
     if target.exists() and _matches(target, sha256):
         return
     partial = _partial(target)
-    with httpx.Client(transport=transport, follow_redirects=True, timeout=_TIMEOUT) as client:
-        _download(client, url, partial)
+
+    def check_redirect(request: httpx.Request) -> None:
+        if request.url.scheme == "http" and request.url != httpx.URL(url):
+            raise EmbedderError(
+                ErrorKind.CONFIGURATION,
+                "The model file's address redirects to plain HTTP; give an address that stays on HTTPS.",
+            )
+
+    hooks = {"request": [check_redirect]}
+    with httpx.Client(transport=transport, follow_redirects=True, timeout=_TIMEOUT, event_hooks=hooks) as client:
+        _download(_Download(client, url, partial, most_bytes))
     try:
-        verified_digest(partial, sha256)
+        _verify(partial, sha256)
     except EmbedderError:
         partial.unlink()  # resuming a wrong file would never end well
         raise
@@ -54,7 +91,7 @@ def fetch_file(url: str, target: Path, sha256: str, *, transport: httpx.BaseTran
 
 
 def copy_file(source: Path, target: Path, sha256: str | None) -> None:
-    """Copy a file and verify the copy.
+    """Copy a file and verify the digest of the copy, unless `sha256` is None.
 
     Raises:
         EmbedderError: the file cannot be copied, or has another digest.
@@ -66,7 +103,7 @@ def copy_file(source: Path, target: Path, sha256: str | None) -> None:
         raise EmbedderError(
             ErrorKind.CONFIGURATION, f"{source} cannot be copied to {target}: {error.strerror}; check the mounts."
         ) from error
-    verified_digest(partial, sha256)
+    _verify(partial, sha256)
     _rename(partial, target)
 
 
@@ -75,9 +112,9 @@ def _partial(target: Path) -> Path:
     return target.with_name(target.name + ".partial")
 
 
-def _download(client: httpx.Client, url: str, partial: Path) -> None:
+def _download(wanted: _Download) -> None:
     while True:
-        before = _size(partial)
+        before = _size(wanted.partial)
         try:
             for attempt in stamina.retry_context(
                 on=_PASSING,
@@ -87,9 +124,9 @@ def _download(client: httpx.Client, url: str, partial: Path) -> None:
                 wait_max=_LONGEST_DELAY_SECONDS,
             ):
                 with attempt:
-                    _attempt(client, url, partial)
+                    _attempt(wanted)
         except _PASSING as error:
-            if _size(partial) > before:
+            if _size(wanted.partial) > before:
                 continue
             raise EmbedderError(
                 ErrorKind.CONFIGURATION,
@@ -103,12 +140,12 @@ def _size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-def _attempt(client: httpx.Client, url: str, partial: Path) -> None:
-    have = _size(partial)
+def _attempt(wanted: _Download) -> None:
+    have = _size(wanted.partial)
     headers = {"Accept-Encoding": "identity"}
     if have:
         headers["Range"] = f"bytes={have}-"
-    with client.stream("GET", url, headers=headers) as response:
+    with wanted.client.stream("GET", wanted.url, headers=headers) as response:
         if response.status_code == 416:  # nothing is left to fetch; the digest decides whether the file is right
             return
         if response.status_code in {408, 429} or response.status_code >= 500:
@@ -118,27 +155,35 @@ def _attempt(client: httpx.Client, url: str, partial: Path) -> None:
                 ErrorKind.CONFIGURATION, f"The model file's address answered {response.status_code}; check the URL."
             )
         resumed = response.status_code == 206
-        total = int(response.headers.get("content-length", 0)) + (have if resumed else 0)
-        with partial.open("ab" if resumed else "wb") as file:
-            _write(response, file.write, have if resumed else 0, total)
+        done = have if resumed else 0
+        wanted.check_size(done + int(response.headers.get("content-length", 0)))
+        with wanted.partial.open("ab" if resumed else "wb") as file:
+            _write(wanted, response, file.write, done)
             file.flush()
             os.fsync(file.fileno())
 
 
-def _write(response: httpx.Response, write: Callable[[bytes], int], done: int, total: int) -> None:
+def _write(wanted: _Download, response: httpx.Response, write: Callable[[bytes], int], done: int) -> None:
+    total = done + int(response.headers.get("content-length", 0))
     logger = structlog.get_logger("memory_embedder.fetch")
     logged = time.monotonic()
     for chunk in response.iter_raw():  # with a chunk size httpx would withhold, and lose, what came before a break
-        write(chunk)
         done += len(chunk)
+        wanted.check_size(done)
+        write(chunk)
         if time.monotonic() - logged >= _PROGRESS_SECONDS:
             logged = time.monotonic()
             logger.info("Downloading", mebibytes=done >> 20, of=total >> 20)
 
 
+def _verify(path: Path, sha256: str | None) -> None:
+    with ModelFile(path) as file:
+        file.verified_digest(sha256)
+
+
 def _matches(path: Path, sha256: str) -> bool:
     try:
-        verified_digest(path, sha256)
+        _verify(path, sha256)
     except EmbedderError:
         return False
     return True

@@ -1,8 +1,8 @@
 """Reads the few facts of a GGUF file that decide how to load it, without mapping it or reading its weights.
 
-The kernels, the pooling and the memory need must be known before llama.cpp opens the file, since it aborts the process
-where this service answers with an error. Arrays (the vocabulary) are skipped, so this takes milliseconds; the general
-reader takes seconds.
+The kernels, the pooling and the memory need must be known before llama.cpp opens the file, because llama.cpp aborts the
+process where this service reports an error. Arrays, such as the vocabulary, are skipped, so that reading takes
+milliseconds; the reader of the `gguf` library takes seconds.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from memory_embedder.errors import EmbedderError, ErrorKind
+from memory_embedder.models.model_file import ModelFile
 from memory_embedder.models.profiles import Pooling
 
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
@@ -29,8 +30,8 @@ Scalar = int | float | bool | str
 class GgufFacts:
     """Facts from the header of a model file.
 
-    `decomposes` says that its tokenizer decomposes characters to strip accents; `key_value_width` is the number of
-    values per token and layer in a cache of keys, or of values.
+    `decomposes` says whether the tokenizer decomposes characters to strip accents. `key_value_width` is the number of
+    floats that an attention cache holds per token and layer for the keys; the values take the same number.
     """
 
     architecture: str
@@ -47,25 +48,29 @@ class GgufFacts:
 
 
 def read_facts(path: Path) -> GgufFacts:
-    """Read the facts of a model file.
+    """Open a model file and read its facts.
 
     Raises:
-        EmbedderError: the file does not exist, is no readable GGUF file, or is no embedding model.
+        EmbedderError: the file cannot be opened, is not a readable GGUF file, or is not an embedding model.
+    """
+    with ModelFile(path) as file:
+        return read_header(file)
+
+
+def read_header(file: ModelFile) -> GgufFacts:
+    """Read the facts of an open model file.
+
+    Raises:
+        EmbedderError: the file is not a readable GGUF file, or not an embedding model.
     """
     try:
-        with path.open("rb") as file:
-            values = _read_values(file)
-        size = path.stat().st_size
-    except FileNotFoundError as error:
-        raise EmbedderError(
-            ErrorKind.CONFIGURATION,
-            f"Model file {path} does not exist; mount it or fetch it with `memory-embedder fetch`.",
-        ) from error
+        values = _read_values(file.from_start())
     except (OSError, struct.error, UnicodeDecodeError, ValueError) as error:
         raise EmbedderError(
-            ErrorKind.CONFIGURATION, f"{path} is not a readable GGUF model file; fetch it again and check its digest."
+            ErrorKind.CONFIGURATION,
+            f"{file.path} is not a readable GGUF model file; fetch it again and check its digest.",
         ) from error
-    return _facts(path, values, size)
+    return _facts(file.path, values, file.size)
 
 
 def _facts(path: Path, values: dict[str, Scalar], size: int) -> GgufFacts:

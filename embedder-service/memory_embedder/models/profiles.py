@@ -1,8 +1,8 @@
-"""The known embedding models: facts that a weights file does not carry, or that it must agree with.
+"""Profiles of the known embedding models: facts that a model file lacks, or that it must agree with.
 
-A profile is the one place of a model's prefixes. Callers say whether a text is a query or a document and never send a
-prefix, so that queries and documents of one model always share a vector space. The library keeps its own copy of this
-table, since neither side imports the other; a contract test holds the two equal.
+A model's prefixes are defined only in its profile. Callers say whether a text is a query or a document and never send a
+prefix, so that queries and documents of one model always share a vector space. The library `memory_recall` keeps its
+own copy of this table, since neither package imports the other; a contract test checks that the two are equal.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from memory_embedder.errors import EmbedderError, ErrorKind
 
 
 class Pooling(StrEnum):
-    """The way in which the states of a text's tokens become one vector."""
+    """How the states of a text's tokens are combined into one vector."""
 
     MEAN = "mean"
     CLS = "cls"
@@ -90,7 +90,8 @@ def find_profile(name: str) -> ModelProfile:
     """Return the profile of a known model.
 
     Raises:
-        EmbedderError: the name is not known; the message lists the known ones and what serves any other model.
+        EmbedderError: the name is not known; the message lists the known names and the options that any other model
+            needs.
     """
     profile = PROFILES.get(name)
     if profile is None:

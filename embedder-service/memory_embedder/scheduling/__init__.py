@@ -1,1 +1,1 @@
-"""Scheduling: two lanes, the threads that compute their batches, and the service on top of them."""
+"""Scheduling: the two lanes (queues) of texts, the threads that compute their batches, and the embedding service."""

@@ -1,7 +1,7 @@
-"""Runs the scheduler's decisions: one thread per llama.cpp context, and a future for each caller.
+"""Computes the batches that the scheduler chooses, on one thread per llama.cpp context, and answers the callers.
 
-A lock guards the scheduler; it is held for microseconds and never during computation. A context that fails answers its
-own batch with an error and is replaced by a new one; other requests are not affected.
+A lock guards the scheduler; the lock is held for microseconds and never during computation. A context that fails
+answers its own batch with an error and is replaced by a new context; other requests are not affected.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LONGEST_RETRY_DELAY = 10.0
 
 @dataclass(slots=True)
 class Ticket:
-    """An admitted request: its texts, the rows of their vectors, and the future that its caller awaits."""
+    """An admitted request: its texts as token ids, the array for their vectors, and the future its caller awaits."""
 
     number: int
     lane: Lane
@@ -58,7 +58,7 @@ class _Worker:
 
 @dataclass(frozen=True, slots=True)
 class WorkerPlan:
-    """Number of general contexts, threads of each, and threads of the express context."""
+    """Number of general contexts, threads of each, and threads of the express context, which computes queries only."""
 
     general: int
     threads: int
@@ -66,7 +66,7 @@ class WorkerPlan:
 
 
 class Dispatcher:
-    """The scheduler with its threads."""
+    """The scheduler together with the threads that compute its batches."""
 
     def __init__(
         self,
@@ -92,10 +92,12 @@ class Dispatcher:
         self._logger = structlog.get_logger("memory_embedder.scheduling.dispatcher")
 
     def start(self, tokens_per_second: Callable[[], float]) -> None:
-        """Make the contexts and start their threads; `tokens_per_second` returns the initial rate between both.
+        """Make the contexts, then start one thread for each.
+
+        `tokens_per_second` is called once the contexts exist, and returns a first estimate of their rate.
 
         Raises:
-            EmbedderError: a context cannot be made; nothing is served then.
+            EmbedderError: a context cannot be made; no thread is started then.
         """
         for number, worker in enumerate(self._workers):
             computer = self._make_computer(worker.threads)
@@ -111,7 +113,8 @@ class Dispatcher:
         """Admit a request with one sequence of token ids per text; called on the event loop that awaits its future.
 
         Raises:
-            EmbedderError: `DRAINING`, or a refusal of `Lanes.admit`; no text of the request is queued then.
+            EmbedderError: `DRAINING` during shutdown, or an error of `Lanes.admit`; no text of the request is queued
+                then.
         """
         loop = asyncio.get_running_loop()
         number = next(self._numbers)
@@ -132,7 +135,7 @@ class Dispatcher:
         return ticket
 
     def abandon(self, ticket: Ticket) -> None:
-        """Remove the texts of a disconnected caller's request that are not being computed yet."""
+        """Drop the request of a caller who disconnected, except the texts that are being computed already."""
         with self._lock:
             ticket.abandoned = True
             dropped = self._lanes.drop(ticket.number)
@@ -140,7 +143,7 @@ class Dispatcher:
         self._metrics.lanes[ticket.lane].dropped.inc(dropped)
 
     def reading(self) -> QueueReading:
-        """State of the lanes at this moment."""
+        """Return the waiting and computing tokens of each lane, and the measured rate."""
         with self._lock:
             return QueueReading(
                 queued={lane: self._lanes.queued_tokens(lane) for lane in Lane},
@@ -149,7 +152,7 @@ class Dispatcher:
             )
 
     def longest_batch_seconds(self) -> float:
-        """Seconds for which the slowest batch has been computing; a decode that hangs grows without end."""
+        """Return how many seconds the oldest unfinished batch has been computing, or 0 if no batch is computing."""
         now = time.monotonic()
         return max((now - since for worker in self._workers if (since := worker.busy_since) is not None), default=0.0)
 
@@ -194,8 +197,9 @@ class Dispatcher:
                 self._work[worker.role].wait()
 
     def _idle_threads(self, worker: _Worker) -> int:
-        """Return how many threads the other contexts leave: all threads of a context wait at every operation for one
-        that shares its core.
+        """Return how many threads this worker can use beside the busy contexts, at least one.
+
+        All threads of a context wait at every operation for the slowest, which is one that shares its core.
         """
         busy = sum(other.threads for other in self._workers if other is not worker and other.busy_since is not None)
         return max(1, worker.threads - busy)

@@ -1,24 +1,27 @@
-"""The scheduler of two lanes, queries and documents: it decides who computes what next and which requests are refused.
+"""The scheduler of two lanes (queues), queries and documents: it chooses each next batch and refuses excess requests.
 
-The scheduler is pure: it holds no thread, no lock and no clock (times are passed in), so that its guarantees are tested
-in virtual time.
+A worker is a thread that computes batches. The scheduler is pure: it holds no thread, no lock and no clock (times are
+passed in), so that its guarantees are tested in virtual time.
 
 * A free worker takes queries first. One worker, the express worker, computes nothing but queries, so a query that
   arrives alone starts at once even while every other worker computes documents. While the express worker waits for
   work, the other workers leave queries to it, since it has more threads and runs at a higher priority.
 * Documents are never starved: after `query_streak` query batches in a row, a general worker takes a document batch if
   one waits.
-* Queries are never starved: they are first otherwise, and a document batch is short.
-* A batch is filled up to a token budget: attention over a batch costs more than its texts one by one, and a batch that
-  has begun cannot be interrupted. A text longer than the budget is a batch of its own.
-* Admission is by tokens, per lane: the queue is bounded, and a refusal says when there will be room, by the measured
-  rate.
+* Queries are never starved: in all other cases they go first, and a document batch is short.
+* No request holds up the queries of another request: requests in the query lane take turns, one text at a time, and one
+  request may fill only a part of the lane. Documents are computed in the order of their requests, so that the oldest
+  request is finished first.
+* A batch is filled up to a token budget: attention over a whole batch costs more than over its texts one by one, and a
+  batch that has begun cannot be interrupted. A text longer than the budget is a batch of its own.
+* Each lane holds a limited number of tokens. A request that does not fit is refused, and the refusal says when there
+  will be room, estimated from the measured rate.
 """
 
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -27,14 +30,14 @@ from memory_embedder.errors import EmbedderError, ErrorKind
 
 
 class Lane(StrEnum):
-    """The purpose of a text."""
+    """The purpose of a text, which decides the queue that the text waits in."""
 
     QUERY = "query"
     DOCUMENT = "document"
 
 
 class Role(StrEnum):
-    """The kind of a worker: `EXPRESS` computes queries only, `GENERAL` computes both."""
+    """The kind of a worker: `EXPRESS` computes queries only, `GENERAL` computes queries and documents."""
 
     EXPRESS = "express"
     GENERAL = "general"
@@ -42,7 +45,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One text of one request."""
+    """One text of a request: its position there, its lane and its number of tokens."""
 
     request: int
     index: int
@@ -65,23 +68,27 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class LaneLimits:
-    """Bounds of the scheduler: of one batch, in tokens and texts; of each lane's queue, in tokens."""
+    """Limits of the scheduler: tokens and texts of a batch; tokens of each lane's queue and of one request per lane.
+
+    After `query_streak` query batches in a row, a waiting document batch is computed.
+    """
 
     batch_tokens: int
     batch_sequences: int
     queued_tokens: dict[Lane, int]
+    request_tokens: dict[Lane, int]
     query_streak: int = 8
 
 
 @dataclass(slots=True)
 class _LaneState:
-    waiting: deque[Item] = field(default_factory=deque)
+    waiting: OrderedDict[int, deque[Item]] = field(default_factory=OrderedDict)  # by request
     queued: int = 0
     inflight: int = 0
 
 
 class Lanes:
-    """The scheduler."""
+    """The scheduler of the query lane and the document lane."""
 
     def __init__(self, limits: LaneLimits, *, tokens_per_second: float = 1000.0) -> None:
         self._limits = limits
@@ -95,32 +102,33 @@ class Lanes:
         return self._rate.value
 
     def seed_rate(self, tokens_per_second: float) -> None:
-        """Start from the rate that the warm-up measured."""
+        """Set the first estimate of the rate, which the warm-up has measured."""
         self._rate = Rate(tokens_per_second)
 
     def queued_tokens(self, lane: Lane) -> int:
-        """Number of tokens that wait in a lane."""
+        """Return the number of tokens that wait in a lane."""
         return self._lanes[lane].queued
 
     def inflight_tokens(self, lane: Lane) -> int:
-        """Number of tokens of a lane that are being computed."""
+        """Return the number of tokens of a lane that are being computed."""
         return self._lanes[lane].inflight
 
     def admit(self, lane: Lane, items: Iterable[Item]) -> None:
         """Queue all items of a request, or none.
 
         Raises:
-            EmbedderError: `TOO_LARGE` if the request has more tokens than the lane can ever queue, or `OVERLOADED` if
-                the lane is full now, with the seconds until there is room.
+            EmbedderError: `TOO_LARGE` if the request has more tokens than one request may have, or `OVERLOADED` if the
+                lane is full now, with the seconds until there is room.
         """
         offered = tuple(items)
         tokens = sum(item.tokens for item in offered)
+        largest = self._limits.request_tokens[lane]
         limit = self._limits.queued_tokens[lane]
         state = self._lanes[lane]
-        if tokens > limit:
+        if tokens > largest:
             raise EmbedderError(
                 ErrorKind.TOO_LARGE,
-                f"The request holds more tokens than may wait at once ({limit}); split it into smaller requests.",
+                f"The request holds more tokens than one may have ({largest}); split it into smaller requests.",
                 param="input",
             )
         if state.queued + tokens > limit:
@@ -130,18 +138,19 @@ class Lanes:
                 f"The queue is full; send the request again in {seconds} s.",
                 retry_after_seconds=seconds,
             )
-        state.waiting.extend(offered)
+        for item in offered:
+            state.waiting.setdefault(item.request, deque()).append(item)
         state.queued += tokens
 
     @property
     def waiting(self) -> bool:
-        """Whether any text waits."""
+        """Whether any text waits in a lane."""
         return any(state.waiting for state in self._lanes.values())
 
     def take(self, role: Role, *, express_free: bool) -> Batch | None:
-        """Remove and return the next batch for a free worker; None if there is nothing for it.
+        """Remove and return the next batch for a free worker, or return None if no batch is for a worker of that role.
 
-        `express_free` says that the express worker computes nothing and is about to call this, too.
+        `express_free` says that the express worker is idle and about to call this method, too.
         """
         queries, documents = self._lanes[Lane.QUERY], self._lanes[Lane.DOCUMENT]
         if role is Role.EXPRESS:
@@ -156,24 +165,25 @@ class Lanes:
         return None
 
     def finish(self, batch: Batch, *, now: float) -> None:
-        """Record that a batch was computed, successfully or not; `now` is a time in seconds of a monotonic clock."""
+        """Record that the computation of a batch has ended, successfully or not.
+
+        `now` is a time in seconds of a monotonic clock.
+        """
         self._lanes[batch.lane].inflight -= batch.tokens
         idle = not any(state.queued or state.inflight for state in self._lanes.values())
         self._rate.record(batch.tokens, now, idle=idle)
 
     def start(self, *, now: float) -> None:
-        """Record that work begins, so that the idle time before it does not count as slowness."""
+        """Record that work begins, so that the idle time before does not lower the measured rate."""
         self._rate.resume(now)
 
     def drop(self, request: int) -> int:
-        """Remove the waiting items of a request and return how many tokens they had."""
+        """Remove the waiting items of a request and return how many tokens these items had."""
         dropped = 0
         for state in self._lanes.values():
-            removed = sum(item.tokens for item in state.waiting if item.request == request)
-            if removed:
-                state.waiting = deque(item for item in state.waiting if item.request != request)
-                state.queued -= removed
-                dropped += removed
+            removed = sum(item.tokens for item in state.waiting.pop(request, ()))
+            state.queued -= removed
+            dropped += removed
         return dropped
 
     def _take(self, lane: Lane) -> Batch:
@@ -181,18 +191,23 @@ class Lanes:
         items: list[Item] = []
         used = 0
         while state.waiting and len(items) < self._limits.batch_sequences:
-            size = state.waiting[0].tokens
+            request, texts = next(iter(state.waiting.items()))
+            size = texts[0].tokens
             if items and used + size > self._limits.batch_tokens:
                 break
-            items.append(state.waiting.popleft())
+            items.append(texts.popleft())
             used += size
+            if not texts:
+                del state.waiting[request]
+            elif lane is Lane.QUERY:
+                state.waiting.move_to_end(request)
         state.queued -= used
         state.inflight += used
         return Batch(lane, tuple(items))
 
 
 class Rate:
-    """Tokens per second of busy time, as a moving average over about ten seconds of work."""
+    """Measured tokens per second of busy time: a moving average over about ten seconds of work."""
 
     _SPAN = 10.0
     _SLICE = 0.25  # shorter slices would measure the rhythm of single batches
@@ -203,12 +218,12 @@ class Rate:
         self._tokens = 0
 
     def resume(self, now: float) -> None:
-        """Start a slice of busy time unless one is running."""
+        """Begin a period of measurement, unless one has begun."""
         if self._since is None:
             self._since, self._tokens = now, 0
 
     def record(self, tokens: int, now: float, *, idle: bool) -> None:
-        """Count computed tokens; `idle` says that no work is left, so that the slice ends here."""
+        """Count computed tokens. `idle` says that no work is left, so that the period of measurement ends."""
         self._tokens += tokens
         if self._since is None:
             self._since = now

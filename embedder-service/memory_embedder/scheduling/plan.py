@@ -1,4 +1,4 @@
-"""Plans how a model is loaded and computed on this machine: pure decisions over settings, profile and hardware."""
+"""Plans how a model is loaded and computed on this machine, from settings, profile and hardware alone."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MAX_QUERY_THREADS = 8  # the most that are tried at start: a query's matrices a
 
 @dataclass(frozen=True, slots=True)
 class ComputePlan:
-    """Tokens of a batch, and the contexts that compute batches."""
+    """How batches are computed: the most tokens of one batch, and the contexts that compute batches."""
 
     batch_tokens: int
     workers: WorkerPlan
@@ -27,12 +27,13 @@ class ComputePlan:
 
 @dataclass(frozen=True, slots=True)
 class LoadPlan:
-    """Everything that loading needs; `gpu_memory_limit` is in bytes.
+    """Everything that loading a model needs; `gpu_memory_limit` is in bytes.
 
-    The first candidate is the default; the others are measured against it at start.
+    The first of the candidates is the default; the others are compared with it by measurement at start.
     """
 
     path: Path
+    digest: str | None
     profile: ModelProfile
     gpu_layers: int
     gpu_memory_limit: int | None
@@ -40,20 +41,24 @@ class LoadPlan:
 
     @property
     def largest_batch(self) -> int:
-        """Number of tokens that a context must hold."""
+        """Number of tokens that each context must be able to hold."""
         return max(candidate.batch_tokens for candidate in self.candidates)
 
     @property
     def most_contexts(self) -> int:
-        """Number of contexts that may exist at once, the express context included."""
+        """Largest number of contexts that may exist at once, the express context included."""
         return max(candidate.workers.general for candidate in self.candidates) + 1
 
 
 def plan_load(settings: EmbedderSettings, profile: ModelProfile, cores: int) -> LoadPlan:
-    """Plan the loading on a number of cores; a batch size or number of contexts that is set is in every candidate."""
+    """Plan how to load a model on a machine with `cores` cores.
+
+    The candidates differ in batch size and number of contexts, except where a setting fixes one of these.
+    """
     limit = settings.gpu_memory_limit
     return LoadPlan(
         path=settings.file(),
+        digest=settings.digest,
         profile=profile,
         gpu_layers=settings.gpu_layers,
         gpu_memory_limit=None if limit is None else limit << 20,
@@ -67,10 +72,10 @@ def plan_load(settings: EmbedderSettings, profile: ModelProfile, cores: int) -> 
 
 
 def _choices(settings: EmbedderSettings, cores: int) -> list[tuple[int, int]]:
-    """Return pairs of contexts and batch tokens, the default first.
+    """Return pairs of a number of contexts and a batch size in tokens, the default pair first.
 
     Single-threaded contexts side by side mostly beat one context with many threads, since small matrices do not divide
-    well. On a GPU only smaller batches are tried, which need no more memory.
+    well. On a GPU only batches smaller than the default are tried, since those need no more memory.
     """
     gpu = settings.gpu_layers != 0
     contexts = settings.contexts or (1 if gpu else min(cores, _MAX_CONTEXTS))
@@ -86,10 +91,10 @@ def _workers(cores: int, contexts: int) -> WorkerPlan:
 
 
 def check_offload(settings: EmbedderSettings, facts: EngineFacts) -> None:
-    """Check that the requested GPU is in use: the CPU instead would be a hundred times slower and look healthy.
+    """Check that the requested GPU is in use; the CPU would be a hundred times slower, yet look healthy.
 
     Raises:
-        EmbedderError: fewer layers than asked for are on a GPU, and `allow_cpu` is not set.
+        EmbedderError: fewer layers than requested are on a GPU, and `allow_cpu` is not set.
     """
     if settings.gpu_layers == 0 or settings.allow_cpu:
         return

@@ -1,7 +1,7 @@
-"""The embedding service behind the HTTP routes: it turns texts into vectors and knows whether it can.
+"""The embedding service behind the HTTP routes: it turns texts into vectors and says whether it is ready to.
 
-It is ready once the file's digest is verified, the model runs where it was asked to run and every context is warm. It
-knows nothing of HTTP. Longer than 300 lines because loading, serving and draining share one state.
+The service is ready once the file's digest is verified, the model runs where it was asked to run and every context is
+warm. It knows nothing of HTTP. Longer than 300 lines because loading, serving and draining share one state.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
@@ -20,7 +20,6 @@ import structlog
 from memory_embedder.engine.hardware import available_threads
 from memory_embedder.engine.protocol import EncodedText, Engine, EngineFacts, Vectors
 from memory_embedder.errors import EmbedderError, ErrorKind
-from memory_embedder.models.digest import verified_digest
 from memory_embedder.scheduling.dispatcher import Dispatcher, Ticket
 from memory_embedder.scheduling.lanes import Lane, LaneLimits, Lanes
 from memory_embedder.scheduling.plan import ComputePlan, LoadPlan, check_offload, plan_load
@@ -30,7 +29,9 @@ from memory_embedder.settings import EmbedderSettings, Limits
 from memory_embedder.telemetry.metrics import Metrics, QueueReading
 from memory_embedder.telemetry.tracing import NoTracing, Tracing
 
-_INLINE_CHARACTERS = 4096  # tokenised on the event loop: cheaper than a change of threads
+_INLINE_TEXTS = 64  # tokenised on the event loop: cheaper than a change of threads
+_INLINE_CHARACTERS = 4096  # of these texts together
+_TOKENIZED_CHARACTERS = 16_384  # at a time, so that requests take turns on the tokenizer's threads
 _WATCH_DELAY_SECONDS = 0.05  # most queries are answered by then, without a task that waits for a disconnect
 
 Disconnected = Callable[[], Awaitable[None]]
@@ -47,7 +48,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """The model as clients see it; `created` is when it was loaded, in seconds since the epoch."""
+    """The served model as clients see it; `created` is the time of loading, in seconds since the epoch."""
 
     name: str
     dimensions: int
@@ -59,7 +60,7 @@ class ServedModel:
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """The answer to one request: one unit vector per text, tokens in all, and the number of truncated texts."""
+    """The result of one request: one unit vector per text, the number of all tokens, and that of truncated texts."""
 
     vectors: Vectors
     tokens: int
@@ -67,7 +68,7 @@ class Embedded:
 
 
 class EmbeddingService:
-    """One model with its lanes and its state."""
+    """One served model with its lanes, its query cache and its state."""
 
     def __init__(
         self,
@@ -86,7 +87,7 @@ class EmbeddingService:
         self._make_engine = make_engine
         self._engine: Engine | None = None
         self._dispatcher: Dispatcher | None = None
-        self._cache = QueryCache(settings.query_cache)
+        self._cache = QueryCache(self.limits.cached_queries)
         self._tokenizers = ThreadPoolExecutor(max_workers=2, thread_name_prefix="tokenizer")
         self._state = State.LOADING
         self._refusal: EmbedderError | None = None
@@ -97,28 +98,29 @@ class EmbeddingService:
 
     @property
     def state(self) -> State:
-        """Current state."""
+        """Whether requests are served now, and if not, why."""
         return self._state
 
     def load(self) -> None:
-        """Load and warm up the model and become ready; it blocks, so it runs on a thread of its own.
+        """Load and warm up the model, then become ready. The call blocks, so it needs a thread of its own.
 
         Raises:
-            EmbedderError: the file, the model, the machine or the settings do not fit; nothing is served.
+            EmbedderError: the model cannot be served from this file, on this machine or with these settings; the
+                service does not become ready.
         """
         started = time.monotonic()
         plan = plan_load(self.settings, self.profile, available_threads())
-        digest = verified_digest(plan.path, self.settings.digest)
-        self._logger.info("Model file verified", file=plan.path.name, digest=digest, seconds=_since(started))
         engine = self._engine = self._make_engine(plan)
         facts = engine.facts
         self._publish(facts)
         self.model = ServedModel(
-            self.profile.name, facts.dimensions, facts.max_tokens, facts.pooling.value, digest, int(time.time())
+            self.profile.name, facts.dimensions, facts.max_tokens, facts.pooling.value, facts.digest, int(time.time())
         )
         self.metrics.model_info.labels(model=self.model.name, digest=digest, pooling=self.model.pooling).set(1)
         self._logger.info(
             "Model loaded",
+            file=plan.path.name,
+            digest=facts.digest,
             device=facts.device,
             kernels=facts.kernels,
             layers_offloaded=facts.layers_offloaded,
@@ -141,7 +143,7 @@ class EmbeddingService:
         )
 
     def refuse(self, error: EmbedderError) -> None:
-        """Stay alive and answer every request with an error."""
+        """Answer every request with `error` from now on; the process stays alive."""
         self._refusal = error
         self._become(State.REFUSED)
 
@@ -149,7 +151,7 @@ class EmbeddingService:
         """Check that requests are served.
 
         Raises:
-            EmbedderError: `LOADING`, `DRAINING`, or the reason why this service refuses.
+            EmbedderError: `LOADING`, `DRAINING`, or the error that was passed to `refuse`.
         """
         if self._state is State.READY:
             return
@@ -163,7 +165,7 @@ class EmbeddingService:
         """Check that no batch hangs.
 
         Raises:
-            EmbedderError: a batch has been computing for longer than any batch can take.
+            EmbedderError: a batch has been computing for more than `Limits.hang_seconds`.
         """
         hung = self._dispatcher.longest_batch_seconds() if self._dispatcher else 0.0
         if hung > self.limits.hang_seconds:
@@ -172,23 +174,30 @@ class EmbeddingService:
             )
 
     async def embed(
-        self, lane: Lane, texts: Sequence[str], *, truncate: bool, client_disconnected: Disconnected
+        self,
+        lane: Lane,
+        texts: Sequence[str],
+        *,
+        truncate: bool,
+        client_disconnected: Disconnected,
+        caller: bytes | None = None,
     ) -> Embedded:
-        """Embed texts, with the model's prefix for the lane; the vectors have the order of the texts.
+        """Embed texts with the model's prefix for the lane; the vectors have the order of the texts.
 
-        `truncate` False refuses texts beyond the model's window; `client_disconnected` returns when the caller has
-        disconnected, which drops the texts that have not begun.
+        With `truncate` False, texts longer than the model's window are refused. `client_disconnected` returns when the
+        caller has disconnected; texts whose computation has not begun are then dropped. `caller` is the digest of the
+        caller's API key; without a key, queries are not cached.
 
         Raises:
-            EmbedderError: not ready, a text too long, a full lane, a failure of the engine, or a disconnected caller.
+            EmbedderError: the service is not ready, a text is too long, the lane is full, the engine failed, or the
+                caller disconnected.
         """
         self.require_ready()
-        prefix = self.profile.query_prefix if lane is Lane.QUERY else self.profile.document_prefix
-        keys = [self._cache.key(text) for text in texts] if lane is Lane.QUERY and self._cache.enabled else []
+        keys = self._cache_keys(caller, texts) if lane is Lane.QUERY else []
         found = [self._cache.get(key) for key in keys] or [None] * len(texts)
         missing = [index for index, entry in enumerate(found) if entry is None]
         with self.tracing.step("tokenise"):
-            encoded = await self._encode([prefix + texts[index] for index in missing])
+            encoded = await self._encode(lane, [texts[index] for index in missing])
         cut = [i for i, text in zip(missing, encoded, strict=True) if text.truncated]
         cut += [i for i, entry in enumerate(found) if entry is not None and entry[2]]
         if cut and not truncate:
@@ -221,18 +230,21 @@ class EmbeddingService:
         return Embedded(vectors, tokens, len(cut))
 
     def reading(self) -> QueueReading:
-        """State of the lanes at this moment; zeros before the model is loaded."""
+        """Return the current state of the lanes; all zeros before the model is loaded."""
         if self._dispatcher is None:
             nothing = dict.fromkeys(map(str, Lane), 0)
             return QueueReading(nothing, nothing, 0.0)
         return self._dispatcher.reading()
 
     def begin_drain(self) -> None:
-        """Admit no request from now on."""
+        """Refuse new requests from now on; admitted requests are still answered."""
         self._become(State.DRAINING)
 
     def close(self) -> bool:
-        """Answer what was admitted, free the engine, and return whether every admitted request was answered."""
+        """Answer the admitted requests within a time limit, and return whether all were answered.
+
+        If all were, the engine is freed.
+        """
         self.begin_drain()
         finished = self._dispatcher.drain(self.limits.drain_seconds) if self._dispatcher else True
         self._tokenizers.shutdown(wait=True)
@@ -257,6 +269,10 @@ class EmbeddingService:
                 Lane.QUERY: self.limits.queued_query_tokens,
                 Lane.DOCUMENT: self.limits.queued_document_tokens,
             },
+            request_tokens={
+                Lane.QUERY: self.limits.query_request_tokens,
+                Lane.DOCUMENT: self.limits.queued_document_tokens,
+            },
             query_streak=self.limits.query_streak,
         )
         warm = WarmComputers(engine, plan.batch_tokens)
@@ -264,14 +280,27 @@ class EmbeddingService:
         dispatcher.start(warm.tokens_per_second)
         self._dispatcher = dispatcher
 
-    async def _encode(self, texts: list[str]) -> list[EncodedText]:
+    def _cache_keys(self, caller: bytes | None, texts: Sequence[str]) -> list[bytes]:
+        if caller is None or not _few(texts):
+            return []
+        return [self._cache.key(caller, text) for text in texts]
+
+    async def _encode(self, lane: Lane, texts: list[str]) -> list[EncodedText]:
         engine = self._engine
         if engine is None:
             raise loading()
-        if sum(map(len, texts)) <= _INLINE_CHARACTERS:
-            return [engine.encode(text) for text in texts]
+        prefix = self.profile.query_prefix if lane is Lane.QUERY else self.profile.document_prefix
+
+        def encode(part: list[str]) -> list[EncodedText]:
+            return [engine.encode(prefix + text) for text in part]
+
+        if _few(texts):
+            return encode(texts)
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._tokenizers, lambda: [engine.encode(text) for text in texts])
+        encoded: list[EncodedText] = []
+        for part in _parts(texts):
+            encoded += await loop.run_in_executor(self._tokenizers, encode, part)
+        return encoded
 
     async def _compute(self, lane: Lane, encoded: list[EncodedText], client_disconnected: Disconnected) -> Vectors:
         dispatcher = self._dispatcher
@@ -298,8 +327,26 @@ class EmbeddingService:
         self.metrics.ready.set(1 if state is State.READY else 0)
 
 
+def _few(texts: Sequence[str]) -> bool:
+    return len(texts) <= _INLINE_TEXTS and sum(map(len, texts)) <= _INLINE_CHARACTERS
+
+
+def _parts(texts: list[str]) -> Iterator[list[str]]:
+    """Divide texts into parts, each of which is tokenised in milliseconds."""
+    part: list[str] = []
+    characters = 0
+    for text in texts:
+        part.append(text)
+        characters += len(text)
+        if characters >= _TOKENIZED_CHARACTERS:
+            yield part
+            part, characters = [], 0
+    if part:
+        yield part
+
+
 def loading() -> EmbedderError:
-    """Make the error that callers get before the model is loaded."""
+    """Return the error that callers get while the model is being loaded."""
     return EmbedderError(ErrorKind.LOADING, "The model is being loaded; try again shortly.", retry_after_seconds=2)
 
 

@@ -1,9 +1,9 @@
-"""Measures contexts on this machine between loading and readiness: it warms them up and chooses how to compute.
+"""Warms up contexts before the service is ready, and measures how this machine computes the model fastest.
 
 The fastest batch size, number of contexts and number of threads for a query depend on caches, cores and the model: most
-CPUs do best with one thread a context and short batches, but not all. Trials begin within a second or two; a slow model
-gets through fewer candidates. The default stays unless another candidate is clearly faster twice, so that a disturbed
-measurement costs nothing.
+CPUs do best with one thread per context and short batches, but not all. Trials begin only within the first seconds; a
+slow model tries fewer candidates. The default stays unless another candidate is clearly faster in two measurements, so
+that one disturbed measurement does no harm.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _logger = structlog.get_logger("memory_embedder.scheduling.tuning")
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """Speed of contexts that compute side by side, without HTTP."""
+    """Measured speed of contexts that compute side by side, without HTTP."""
 
     tokens_per_text: int
     texts_per_batch: int
@@ -45,15 +45,20 @@ class Speed:
 
     @property
     def undisturbed_rate(self) -> float:
-        """Tokens per second by the median batch: a process that takes the cores for a moment does not count."""
+        """Tokens per second, computed from the median batch.
+
+        A process that takes the cores for a moment thus does not count.
+        """
         return self.contexts * self.texts_per_batch * self.tokens_per_text / (self.batch_milliseconds_p50 / 1000)
 
 
 def measure_speed(engine: Engine, *, tokens: int, texts: int, contexts: int, threads: int, seconds: float) -> Speed:
-    """Compute batches of `texts` texts of `tokens` tokens on `contexts` new contexts at once for `seconds` seconds.
+    """Measure the speed of `contexts` new contexts that compute batches side by side for `seconds` seconds.
+
+    Each batch has `texts` texts of `tokens` tokens.
 
     Raises:
-        EmbedderError: a context cannot be made or fails, or the model takes fewer tokens.
+        EmbedderError: a context cannot be made or fails, or `tokens` exceeds the model's window.
     """
     batch = synthetic_batch(engine, tokens, texts)
     computers: list[Computer] = []
@@ -78,10 +83,10 @@ def measure_speed(engine: Engine, *, tokens: int, texts: int, contexts: int, thr
 
 
 def synthetic_batch(engine: Engine, tokens: int, texts: int) -> list[TokenIds]:
-    """Make `texts` different sequences of exactly `tokens` tokens of the model's vocabulary.
+    """Make `texts` different sequences of exactly `tokens` tokens from the model's vocabulary.
 
     Raises:
-        EmbedderError: the model's window is shorter.
+        EmbedderError: `tokens` exceeds the model's window.
     """
     base = engine.encode(_SENTENCE * tokens).tokens
     if tokens > len(base):
@@ -90,7 +95,10 @@ def synthetic_batch(engine: Engine, tokens: int, texts: int) -> list[TokenIds]:
 
 
 def _run_side_by_side(computers: list[Computer], batch: list[TokenIds], seconds: float) -> list[list[float]]:
-    """Return the durations of the batches of each context, in seconds; each context has at least one."""
+    """Compute the batch over and over on all contexts at once, for `seconds` seconds.
+
+    Return the durations of the batches of each context, in seconds; each context has at least one.
+    """
     barrier = threading.Barrier(len(computers))
 
     def run(computer: Computer) -> list[float]:
@@ -107,7 +115,7 @@ def _run_side_by_side(computers: list[Computer], batch: list[TokenIds], seconds:
 
 
 class WarmComputers:
-    """A factory of contexts that have computed their largest batch and a usual one, so that no caller pays for that."""
+    """Makes warm contexts: each has computed its largest batch and a usual one, so that no caller waits for that."""
 
     def __init__(self, engine: Engine, batch_tokens: int) -> None:
         self._engine = engine
@@ -119,7 +127,8 @@ class WarmComputers:
         """Make a warm context with a number of threads.
 
         Raises:
-            EmbedderError: the context cannot be made, fails, or yields vectors of another size than declared.
+            EmbedderError: the context cannot be made or fails, or its vectors have another size than the model
+                declares.
         """
         computer = self._engine.computer(threads)
         computer.embed(self._largest)
@@ -131,17 +140,21 @@ class WarmComputers:
         return computer
 
     def tokens_per_second(self) -> float:
-        """Return the slowest context's rate, a first estimate for all of them: they were measured one at a time."""
+        """Return the rate of the slowest context, as a first estimate for all contexts together.
+
+        The contexts were measured one at a time, so the sum of their rates would be too high.
+        """
         return min(self._rates, default=1000.0)
 
 
 def tune(engine: Engine, candidates: Sequence[ComputePlan], seconds: float) -> ComputePlan:
-    """Choose the fastest plan by measurement; the first candidate is the default.
+    """Return the candidate that computes fastest by measurement; the first candidate is the default.
 
-    Trials begin within `seconds` seconds; with 0, or a single candidate, nothing is measured.
+    Trials begin only within the first `seconds` seconds. With 0 seconds, or a single candidate, nothing is measured and
+    the default is returned.
 
     Raises:
-        EmbedderError: the default cannot run. Other candidates that cannot are left out.
+        EmbedderError: the default cannot run. Other candidates that cannot run are left out.
     """
     if len(candidates) < 2 or seconds <= 0:
         return candidates[0]
@@ -158,7 +171,10 @@ def tune(engine: Engine, candidates: Sequence[ComputePlan], seconds: float) -> C
 
 
 def tune_query_threads(engine: Engine, plan: ComputePlan, seconds: float) -> ComputePlan:
-    """Return the plan with the number of threads that computes a short query fastest; unchanged if `seconds` is 0."""
+    """Return the plan with the number of express threads that computes a short query fastest.
+
+    With 0 seconds nothing is measured, and the plan is returned unchanged.
+    """
     most = plan.workers.express_threads
     if most < 2 or seconds <= 0:
         return plan
@@ -171,7 +187,10 @@ def tune_query_threads(engine: Engine, plan: ComputePlan, seconds: float) -> Com
 
 
 def choose(rates: Mapping[ComputePlan, float], default: ComputePlan) -> ComputePlan:
-    """Return the default, unless it was measured and the fastest plan is a tenth faster; rates in tokens per second."""
+    """Return the fastest plan if it is at least a tenth faster than the default, else the default.
+
+    `rates` are in tokens per second. If the default was not measured, it is returned.
+    """
     if default not in rates:
         return default
     fastest = max(rates, key=lambda plan: rates[plan])
@@ -179,7 +198,10 @@ def choose(rates: Mapping[ComputePlan, float], default: ComputePlan) -> ComputeP
 
 
 def choose_query_threads(milliseconds: Mapping[int, float]) -> int:
-    """Return the largest number of threads that was tried, unless a query takes a tenth less time with fewer."""
+    """Return the fastest number of threads if it is at least a tenth faster than the largest number, else the largest.
+
+    `milliseconds` is the time of one query by number of threads.
+    """
     most = max(milliseconds)
     fastest = min(milliseconds, key=lambda threads: milliseconds[threads])
     return fastest if milliseconds[most] >= _WORTHWHILE_SPEEDUP * milliseconds[fastest] else most

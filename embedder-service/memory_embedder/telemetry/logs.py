@@ -1,7 +1,7 @@
 """Structured logs that hold no caller's text.
 
 Tracebacks are reduced to their files and lines, since an exception's message or a local variable may hold a caller's
-text. The records of the HTTP server and of libraries go through the same processors.
+text. The log records of the HTTP server and of libraries are reduced in the same way.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SERVER = ("uvicorn", "uvicorn.error", "uvicorn.access")  # its default set-up p
 
 
 def configure_logging(level: str = "info") -> None:
-    """Configure the process's logs, before anything is logged: JSON lines on stderr, or plain ones on a terminal."""
+    """Configure the process's logs before anything is logged: JSON lines on stderr, or plain ones on a terminal."""
     shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
@@ -55,7 +55,7 @@ def configure_logging(level: str = "info") -> None:
 
 
 def frames_only(_logger: object, _method: str, event: Event) -> Event:
-    """Replace an exception by its class, and the function, file and line of each frame."""
+    """Replace an exception in a log event by its class, and the function, file and line of each stack frame."""
     info = event.pop("exc_info", None)
     if info is True:
         info = sys.exc_info()
@@ -68,7 +68,7 @@ def frames_only(_logger: object, _method: str, event: Event) -> Event:
 
 
 def without_arguments(_logger: object, _method: str, event: Event) -> Event:
-    """Drop the exception and the arguments of a record of another library; its message stays."""
+    """Drop the exception and the arguments from a log record of another library; the message stays."""
     record = event.get("_record")
     if isinstance(record, logging.LogRecord):
         event["logger"] = record.name

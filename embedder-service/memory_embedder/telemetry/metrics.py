@@ -1,5 +1,6 @@
-"""Prometheus metrics. Label values come from closed sets only, so that they can hold neither a caller's text nor an
-unbounded number of paths.
+"""Prometheus metrics of the service.
+
+Label values come from closed sets only, so that they can hold neither a caller's text nor an unbounded number of paths.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _TEXTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 @dataclass(frozen=True, slots=True)
 class QueueReading:
-    """State of the lanes at one moment: tokens by lane, and the measured rate of all contexts together."""
+    """State of the lanes at one moment: waiting and computing tokens by lane, and the measured rate of all contexts."""
 
     queued: Mapping[str, int]
     inflight: Mapping[str, int]
@@ -45,7 +46,7 @@ class _QueueCollector(Collector):
 
 
 class LaneSeries:
-    """The series of one lane."""
+    """The time series of one lane."""
 
     def __init__(self, metrics: Metrics, lane: str) -> None:
         self.documents = metrics.documents.labels(lane=lane)
@@ -90,11 +91,11 @@ class Metrics:
         self.lanes = {str(lane): LaneSeries(self, str(lane)) for lane in lanes}
 
     def observe_queues(self, read: Callable[[], QueueReading]) -> None:
-        """Register a function that reads the queues; it is called at each scrape."""
+        """Register a function that returns the state of the lanes; it is called at each scrape."""
         self.registry.register(_QueueCollector(read))
 
     def render(self) -> bytes:
-        """Write all metrics in the Prometheus text format."""
+        """Return all metrics in the Prometheus text format."""
         return generate_latest(self.registry)
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:

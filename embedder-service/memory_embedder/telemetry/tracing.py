@@ -1,8 +1,8 @@
-"""Optional OpenTelemetry traces of where a request's time goes; they never hold its text.
+"""Optional OpenTelemetry traces, which show where the time of a request goes and never hold its text.
 
-Spans carry numbers, the route from our own table and the request id. No exception is recorded, since its message may
-quote a text. Of the caller's context only the trace id and the span id are used, since `tracestate` and baggage are
-free text. Without `--otlp-endpoint` no package of OpenTelemetry is imported.
+Spans carry numbers, the route from the service's own table and the request id. No exception is recorded, since its
+message may quote a text. Of the trace context that a caller sends, only the trace id and the span id are used, since
+`tracestate` and baggage are free text. Without `--otlp-endpoint` no package of OpenTelemetry is imported.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ _FLUSH_MILLISECONDS = 3000
 
 
 class Tracing(Protocol):
-    """A tracer as the service needs it."""
+    """The interface of a tracer, as the service uses it."""
 
     def request(self, headers: Headers) -> AbstractContextManager[None]:
-        """Open the span of a whole request, below the caller's span if the headers name one."""
+        """Open the span of a whole request, as a child of the caller's span if the headers name one."""
         ...
 
     def step(self, name: str) -> AbstractContextManager[None]:
-        """Open the span of a step within the request."""
+        """Open the span of one step of the request."""
         ...
 
     def describe(self, attributes: Attributes) -> None:
-        """Add attributes to the span that is open."""
+        """Add attributes to the current span."""
         ...
 
     def close(self) -> None:
-        """Send the remaining spans, for a few seconds at most."""
+        """Send the remaining spans; this takes a few seconds at most."""
         ...
 
 
@@ -72,7 +72,7 @@ class OpenTelemetryTracing:
 
     @contextmanager
     def request(self, headers: Headers) -> Iterator[None]:
-        """Open the span of a whole request, below the caller's span if the headers name one."""
+        """Open the span of a whole request, as a child of the caller's span if the headers name one."""
         parent = next((value for name, value in headers if name == b"traceparent"), b"")
         context = self._propagator.extract({"traceparent": parent.decode("latin-1")})
         with self._tracer.start_as_current_span(
@@ -82,25 +82,27 @@ class OpenTelemetryTracing:
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
-        """Open the span of a step within the request."""
+        """Open the span of one step of the request."""
         with self._tracer.start_as_current_span(name, record_exception=False, set_status_on_exception=False):
             yield
 
     def describe(self, attributes: Attributes) -> None:
-        """Add attributes to the span that is open."""
+        """Add attributes to the current span."""
         self._current().set_attributes(dict(attributes))
 
     def close(self) -> None:
-        """Send the remaining spans, for a few seconds at most."""
+        """Send the remaining spans; this takes a few seconds at most."""
         self._provider.force_flush(_FLUSH_MILLISECONDS)
         self._provider.shutdown()
 
 
 def make_tracing(endpoint: str | None) -> Tracing:
-    """Make the tracer that sends to an OTLP collector over HTTP, or the one that records nothing for None.
+    """Return a tracer that sends spans to an OTLP collector over HTTP, or one that records nothing.
+
+    The latter is returned if `endpoint` is None.
 
     Raises:
-        EmbedderError: an endpoint is set but the packages are not installed.
+        EmbedderError: an endpoint is set but OpenTelemetry's packages are not installed.
     """
     if endpoint is None:
         return NoTracing()

@@ -16,7 +16,7 @@ from memory_operator.api.spec import MemoryIndex
 from memory_operator.clients.http import Answer, NoAnswerError
 from memory_operator.reconcile.authorization.permissions import Permitted, is_host_permitted
 from memory_operator.reconcile.facts import EmbedderLoad, PodFacts, Problem, ServedModel
-from memory_operator.resources.embedder import PORT, embedder_url
+from memory_operator.resources.embedder import PROBE_PORT, embedder_url
 
 Get = Callable[[str, Mapping[str, str]], Awaitable[Answer]]
 _MODELS_IN_A_MESSAGE = 5
@@ -65,7 +65,7 @@ class EmbedderProbe:
     async def _load(self, pod: PodFacts) -> EmbedderLoad | None:
         host = f"[{pod.ip}]" if pod.ip and ":" in pod.ip else pod.ip
         try:
-            answer = await self._get(f"http://{host}:{PORT}/metrics", {})
+            answer = await self._get(f"http://{host}:{PROBE_PORT}/metrics", {})
             return parse_metrics(pod.name, answer.body.decode()) if answer.code == 200 else None
         except (NoAnswerError, ValueError):
             return None

@@ -19,9 +19,11 @@ from memory_operator.resources.common import (
 from memory_recall.embedding.voyage import VOYAGE_URL
 
 PORT = 8080
+PROBE_PORT = 9090  # of health, readiness and metrics, which callers cannot exhaust
 MODEL_DIRECTORY = "/models"
 FETCHED_DIRECTORY = "/var/lib/memory-embedder"
 DEFAULT_RESOURCES = {"requests": {"cpu": "250m", "memory": "512Mi"}, "limits": {"memory": "2Gi"}}
+MODEL_SIZE_LIMIT = "9Gi"  # of a copied or fetched model; the embedder fetches 8 GiB at most
 STARTUP_SECONDS = 1800  # a large model from a slow volume; the probe answers as soon as the process listens
 COMPONENT = "embedder"
 NEXT_COMPONENT = "embedder-next"  # the next model's, while a swap is under way
@@ -87,7 +89,12 @@ def network_policy(index: MemoryIndex, component: str = COMPONENT) -> Manifest:
             "spec": {
                 "podSelector": {"matchLabels": selector(index, component)},
                 "policyTypes": ["Ingress", "Egress"],
-                "ingress": [{"from": [{"namespaceSelector": {}}], "ports": [{"port": PORT, "protocol": "TCP"}]}],
+                "ingress": [
+                    {
+                        "from": [{"namespaceSelector": {}}],
+                        "ports": [{"port": port, "protocol": "TCP"} for port in (PORT, PROBE_PORT)],
+                    }
+                ],
                 "egress": egress,
             },
         }
@@ -111,7 +118,7 @@ def deployment(index: MemoryIndex, images: Images, *, replicas: int, component: 
     embedder = index.spec.embedder
     annotations = {
         "prometheus.io/scrape": "true",
-        "prometheus.io/port": str(PORT),
+        "prometheus.io/port": str(PROBE_PORT),
         "prometheus.io/path": "/metrics",
         **embedder.pod_annotations,
     }
@@ -176,23 +183,26 @@ def _container(index: MemoryIndex, images: Images, mounts: list[Manifest]) -> Ma
         "image": index.spec.embedder.image or images.embedder,
         "imagePullPolicy": images.pull_policy,
         "command": ["memory-embedder", "serve", *_arguments(index, images)],
-        "ports": [{"name": "http", "containerPort": PORT, "protocol": "TCP"}],
+        "ports": [
+            {"name": "http", "containerPort": PORT, "protocol": "TCP"},
+            {"name": "metrics", "containerPort": PROBE_PORT, "protocol": "TCP"},
+        ],
         "resources": _resources(index),
         "securityContext": container_security(),
         "startupProbe": {
-            "httpGet": {"path": "/healthz", "port": "http"},
+            "httpGet": {"path": "/healthz", "port": "metrics"},
             "periodSeconds": 2,
             "timeoutSeconds": 5,
             "failureThreshold": STARTUP_SECONDS // 2,
         },
         "livenessProbe": {
-            "httpGet": {"path": "/healthz", "port": "http"},
+            "httpGet": {"path": "/healthz", "port": "metrics"},
             "periodSeconds": 20,
             "timeoutSeconds": 10,
             "failureThreshold": 6,
         },
         "readinessProbe": {
-            "httpGet": {"path": "/readyz", "port": "http"},
+            "httpGet": {"path": "/readyz", "port": "metrics"},
             "periodSeconds": 3,
             "timeoutSeconds": 5,
             "failureThreshold": 3,
@@ -225,6 +235,7 @@ def _arguments(index: MemoryIndex, images: Images) -> list[str]:
         "--gpu-layers": str(embedder.gpu_layers),
         "--host": "0.0.0.0",  # noqa: S104 - the pod's own address; the NetworkPolicy guards it
         "--port": str(PORT),
+        "--probe-port": str(PROBE_PORT),
         "--pooling": embedding.pooling,
         "--max-tokens": str(embedding.max_tokens) if embedding.max_tokens else None,
         "--query-prefix": embedding.query_prefix,
@@ -247,7 +258,7 @@ def _model(index: MemoryIndex, images: Images) -> tuple[list[Manifest], list[Man
     target = f"{FETCHED_DIRECTORY}/model.gguf"
     writable = {"name": "model", "mountPath": FETCHED_DIRECTORY}
     readable = {**writable, "readOnly": True}
-    volumes: list[Manifest] = [{"name": "model", "emptyDir": {}}]
+    volumes: list[Manifest] = [{"name": "model", "emptyDir": {"sizeLimit": MODEL_SIZE_LIMIT}}]
     if source.http:
         command = ["memory-embedder", "fetch", "--url", source.http.url, "--sha256", source.http.sha256, "--to", target]
         return [_init("fetch-model", image, images, command, [writable])], volumes, [readable], target

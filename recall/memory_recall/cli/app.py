@@ -9,6 +9,7 @@ import importlib
 import typer
 
 from memory_recall.errors import ExitCode
+from memory_recall.hardening import forbid_core_dumps
 
 _PARTS = (
     "schema",
@@ -50,6 +51,7 @@ def main() -> None:
     """Run the command line. An unexpected error is reported without its message, which may hold memory text."""
     from memory_recall.cli.output import report_crash
 
+    forbid_core_dumps()
     try:
         create_app()()
     except Exception as error:  # noqa: BLE001  (the last line of defence: the message of an unknown error may hold text)

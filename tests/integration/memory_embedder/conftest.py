@@ -230,6 +230,7 @@ class Served:
 
     process: subprocess.Popen[bytes]
     url: str
+    probe_url: str
     log: Path
 
     def stop(self) -> int:
@@ -260,23 +261,28 @@ def server(f16_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     assert served.stop() == 0
 
 
-def launch(model_file: Path, log: Path, *options: str, env: dict[str, str] | None = None) -> Served:
-    """Starts a server on a port that the system chose and waits until it is ready or gone."""
+def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "memory_embedder", "serve", "--host", "127.0.0.1", "--port", str(port)]
+        return int(probe.getsockname()[1])
+
+
+def launch(model_file: Path, log: Path, *options: str, env: dict[str, str] | None = None) -> Served:
+    """Starts a server on ports that the system chose and waits until it is ready or gone."""
+    port, probe_port = free_port(), free_port()
+    command = [sys.executable, "-m", "memory_embedder", "serve", "--host", "127.0.0.1"]
+    command += ["--port", str(port), "--probe-port", str(probe_port)]
     with log.open("wb") as output:
         process = subprocess.Popen(
             [*command, "--model-file", str(model_file), *options], stderr=output, env=os.environ | (env or {})
         )
-    served = Served(process, f"http://127.0.0.1:{port}", log)
+    served = Served(process, f"http://127.0.0.1:{port}", f"http://127.0.0.1:{probe_port}", log)
     deadline = time.monotonic() + 120
     while process.poll() is None:
         if time.monotonic() > deadline:
             process.kill()
             pytest.fail(f"the server was not ready in 120 s:\n{log.read_text()}")
         with contextlib.suppress(httpx.TransportError):
-            if httpx.get(f"{served.url}/readyz", timeout=5).status_code == 200:
+            if httpx.get(f"{served.probe_url}/readyz", timeout=5).status_code == 200:
                 break
         time.sleep(0.1)
     return served

@@ -62,7 +62,7 @@ def test_after_a_caller_disconnects_the_server_answers_others(server: Any) -> No
         client.post("/v1/embeddings", json={"input": [TEXT * 20] * 200}, timeout=httpx.Timeout(10, read=0.2))
     answer = httpx.post(f"{server.url}/v1/embeddings", json={"input": TEXT}, timeout=60)
     assert answer.status_code == 200
-    metrics = httpx.get(f"{server.url}/metrics").text
+    metrics = httpx.get(f"{server.probe_url}/metrics").text
     dropped = next(
         line for line in metrics.splitlines() if line.startswith('memory_embedder_dropped_tokens_total{lane="document"')
     )

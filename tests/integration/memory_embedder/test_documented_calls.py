@@ -26,9 +26,8 @@ def test_the_documentation_contains_calls() -> None:
 
 @pytest.mark.parametrize("command", CURLS)
 def test_every_curl_line_gets_a_json_answer_that_is_no_error(server: Any, command: str) -> None:
-    address = server.url.removeprefix("http://")
     done = subprocess.run(
-        ["bash", "-c", command.replace("localhost:8080", address)],
+        ["bash", "-c", command.replace("localhost:8080", server.url).replace("localhost:9090", server.probe_url)],
         capture_output=True,
         text=True,
         check=True,

@@ -14,14 +14,15 @@ import pytest
 
 from memory_embedder.engine import llama
 from memory_embedder.engine.llama import EngineOptions, LlamaEngine
-from memory_embedder.models.digest import file_digest
+from memory_embedder.models.model_file import ModelFile
 from memory_embedder.models.profiles import PROFILES
 
 MINILM = PROFILES["all-MiniLM-L6-v2"]
 
 
 def test_the_default_model_converts_to_the_file_whose_digest_is_published(f16_file: Path) -> None:
-    assert file_digest(f16_file) == MINILM.file_digest
+    with ModelFile(f16_file) as file:
+        file.verified_digest(MINILM.file_digest)
 
 
 TEXTS = {

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import resource
 import signal
 import socket
 import string
 from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,8 @@ import pytest
 
 from memory_embedder.engine.amx import amx_works
 from memory_embedder.engine.backends import amx_possible
+from memory_embedder.models.model_file import ModelFile
+from tests.integration.memory_embedder.conftest import free_port
 
 Start = Callable[..., Any]
 CANARY = "walrus-CANARY-4242"
@@ -81,10 +85,10 @@ def test_a_requested_gpu_that_is_absent_keeps_the_process_alive_and_unready(f16_
     import sys
     import time
 
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    url = f"http://127.0.0.1:{port}"
-    command = [sys.executable, "-m", "memory_embedder", "serve", "--port", str(port), "--host", "127.0.0.1"]
+    port, probe_port = free_port(), free_port()
+    url = f"http://127.0.0.1:{probe_port}"
+    command = [sys.executable, "-m", "memory_embedder", "serve", "--host", "127.0.0.1"]
+    command += ["--port", str(port), "--probe-port", str(probe_port)]
     process = subprocess.Popen([*command, "--model-file", str(f16_file), "--gpu-layers", "-1"])
     try:
         code, deadline = "", time.monotonic() + 90
@@ -167,8 +171,8 @@ async def test_a_flood_with_a_third_malformed_gets_no_5xx_and_leaks_neither_memo
     assert statuses.count(200) >= 2 * len(good)
     assert after <= before * 1.05
     assert CANARY not in server.log.read_text()
-    async with httpx.AsyncClient(base_url=server.url) as client:
-        assert CANARY not in (await client.get("/metrics")).text
+    async with httpx.AsyncClient(base_url=server.probe_url) as probe:
+        assert CANARY not in (await probe.get("/metrics")).text
 
 
 def test_bytes_that_are_not_http_do_not_disturb_the_server(server: Any) -> None:
@@ -183,7 +187,7 @@ def test_bytes_that_are_not_http_do_not_disturb_the_server(server: Any) -> None:
             raw.sendall(data)
             raw.shutdown(socket.SHUT_WR)
             raw.recv(4096)
-    assert httpx.get(f"{server.url}/healthz").status_code == 200
+    assert httpx.get(f"{server.probe_url}/healthz").status_code == 200
     assert CANARY not in server.log.read_text()
 
 
@@ -191,8 +195,39 @@ def test_quantised_weights_run_on_amx_kernels_only_where_those_work_and_metrics_
     q8_file: Path, start_server: Start
 ) -> None:
     quantised = start_server("--model-file", str(q8_file))
-    kernels = httpx.get(f"{quantised.url}/metrics").text
+    kernels = httpx.get(f"{quantised.probe_url}/metrics").text
     assert httpx.post(f"{quantised.url}/v1/embeddings", json={"input": "x " * 100}, timeout=60).status_code == 200
     line = next(line for line in kernels.splitlines() if line.startswith("memory_embedder_device_info{"))
-    assert ('kernels="sapphirerapids"' in line) == (amx_possible() and amx_works(q8_file))
+    with ModelFile(q8_file) as file:
+        assert ('kernels="sapphirerapids"' in line) == (amx_possible() and amx_works(file))
     assert 'device="cpu"' in line
+
+
+def test_callers_find_no_probes_or_metrics_on_their_port_and_probers_no_embeddings_on_theirs(server: Any) -> None:
+    for path in ("/healthz", "/readyz", "/metrics"):
+        assert httpx.get(f"{server.url}{path}").status_code == 404
+        assert httpx.get(f"{server.probe_url}{path}").status_code == 200
+    for path in ("/v1/models", "/docs", "/openapi.json"):
+        assert httpx.get(f"{server.probe_url}{path}").status_code == 404
+    assert httpx.post(f"{server.probe_url}/v1/embeddings", json={"input": "x"}).status_code == 404
+
+
+def test_half_sent_requests_keep_neither_the_kubelet_nor_a_caller_out_of_a_process_with_few_files(
+    start_server: Start,
+) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (300, hard))
+    try:
+        server = start_server()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    port = int(server.url.rpartition(":")[2])
+    half = b"POST /v1/embeddings HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n"
+    with ExitStack() as held:
+        for number in range(400):
+            connection = held.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20))
+            with suppress(ConnectionError):  # the oldest are closed to make room
+                connection.sendall(half + (b"\r\n" if number % 2 else b""))
+        assert httpx.get(f"{server.probe_url}/healthz").status_code == 200
+        assert httpx.get(f"{server.probe_url}/readyz").status_code == 200
+        assert httpx.post(f"{server.url}/v1/embeddings", json={"input": "x"}).status_code == 200

@@ -205,7 +205,7 @@ def test_dashboard_is_found_by_its_label(render: Render) -> None:
 def test_network_policy_lets_out_only_what_the_operator_needs(everything: Objects) -> None:
     (policy,) = of_kind(everything, "NetworkPolicy")
     ports = {port["port"] for rule in policy["spec"]["egress"] for port in rule["ports"]}
-    assert ports == {53, 443, 6443, 5432, 8080}
+    assert ports == {53, 443, 6443, 5432, 8080, 9090}
     assert policy["spec"]["policyTypes"] == ["Ingress", "Egress"]
 
 

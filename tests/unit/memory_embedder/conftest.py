@@ -15,7 +15,7 @@ import pytest
 
 from memory_embedder.engine.protocol import EncodedText, EngineFacts, TokenIds, Vectors
 from memory_embedder.errors import EmbedderError, ErrorKind
-from memory_embedder.http.app import build_app
+from memory_embedder.http.app import build_app, build_probe_app
 from memory_embedder.models.profiles import Pooling
 from memory_embedder.scheduling import service as service_module
 from memory_embedder.scheduling.lanes import Lane
@@ -38,6 +38,7 @@ FACTS = EngineFacts(
     memory_estimate_bytes=1 << 20,
     batch_capacity=256,
     max_sequences=64,
+    digest="sha256:" + "5" * 64,
 )
 
 
@@ -172,9 +173,24 @@ def make_client(service: EmbeddingService) -> httpx.AsyncClient:
     return httpx.AsyncClient(transport=httpx.ASGITransport(app=build_app(service)), base_url="http://embedder")
 
 
+def make_probe(service: EmbeddingService) -> httpx.AsyncClient:
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app=build_probe_app(service)), base_url="http://probe")
+
+
 @pytest.fixture
-def connect() -> Callable[[EmbeddingService], httpx.AsyncClient]:
+def connect() -> Connect:
     return make_client
+
+
+@pytest.fixture
+def connect_probe() -> Connect:
+    return make_probe
+
+
+@pytest.fixture
+async def probe(service: EmbeddingService) -> AsyncIterator[httpx.AsyncClient]:
+    async with make_probe(service) as http:
+        yield http
 
 
 def refuse_load(_plan: LoadPlan) -> FakeEngine:

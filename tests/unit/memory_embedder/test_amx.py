@@ -9,6 +9,7 @@ import pytest
 
 from memory_embedder.engine import amx
 from memory_embedder.engine.backends import Backends
+from memory_embedder.models.model_file import ModelFile
 
 _ENDS = {
     "well": ("pass", True),
@@ -27,18 +28,22 @@ def test_a_program_that_is_not_there_does_not_survive() -> None:
     assert not amx.survives(["/nowhere/python"], 1.0)
 
 
-def test_a_model_that_kills_the_trial_does_not_use_amx_and_the_log_says_so(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_model_that_kills_the_trial_is_kept_from_amx_and_the_log_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setattr(amx, "amx_possible", lambda: True)
-    assert not amx.amx_works(Path("/models/that-is-none.gguf"))
+    path = tmp_path / "that-is-none.gguf"
+    path.write_bytes(b"no model")
+    with ModelFile(path) as file:
+        assert not amx.amx_works(file)
     assert "that-is-none.gguf" in "".join(capsys.readouterr())
 
 
-def test_nothing_is_tried_where_no_kernel_has_amx(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_tried_where_no_kernel_has_amx(monkeypatch: pytest.MonkeyPatch, model_file: Path) -> None:
     monkeypatch.setattr(amx, "amx_possible", lambda: False)
     monkeypatch.setattr(amx, "survives", lambda *_: pytest.fail("a trial was made"))
-    assert amx.amx_works(Path("/models/any.gguf"))
+    with ModelFile(model_file) as file:
+        assert amx.amx_works(file)
 
 
 @pytest.mark.parametrize(("kernels", "may"), [("sapphirerapids", True), ("built-in", True), ("zen4", False)])

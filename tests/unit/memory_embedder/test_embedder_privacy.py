@@ -59,7 +59,7 @@ REQUESTS: list[dict[str, Any]] = [
 
 
 async def test_no_request_text_reaches_answers_logs_or_metrics(
-    service: EmbeddingService, connect: Connect, debug_log: io.StringIO
+    service: EmbeddingService, connect: Connect, probe: httpx.AsyncClient, debug_log: io.StringIO
 ) -> None:
     async with connect(service) as client:
         for request in REQUESTS:
@@ -68,7 +68,7 @@ async def test_no_request_text_reaches_answers_logs_or_metrics(
             assert CANARY not in str(answer.headers)
         for path in (f"/v1/{CANARY}", f"/v1/models/{CANARY}", f"/docs?{CANARY}"):
             assert CANARY not in (await client.get(path)).text
-        metrics = (await client.get("/metrics")).text
+        metrics = (await probe.get("/metrics")).text
     assert CANARY not in metrics
     assert CANARY not in debug_log.getvalue()
     assert "/v1/embeddings" in debug_log.getvalue()

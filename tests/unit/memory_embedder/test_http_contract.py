@@ -45,20 +45,15 @@ async def test_a_text_beyond_the_window_is_truncated_and_counted_or_refused(clie
     assert "Input 1" in refused.json()["error"]["message"]
 
 
-async def test_the_default_lane_is_documents_and_a_query_goes_to_its_own(client: httpx.AsyncClient) -> None:
+async def test_the_default_lane_is_documents_and_a_query_goes_to_its_own(
+    client: httpx.AsyncClient, probe: httpx.AsyncClient
+) -> None:
     await ask(client, input="x")
     await ask(client, input="y", input_type="document")
     await ask(client, input="z", input_type="query")
-    metrics = (await client.get("/metrics")).text
+    metrics = (await probe.get("/metrics")).text
     assert 'memory_embedder_documents_total{lane="document"} 2.0' in metrics
     assert 'memory_embedder_documents_total{lane="query"} 1.0' in metrics
-
-
-async def test_a_repeated_query_is_answered_from_the_cache_with_the_same_usage(client: httpx.AsyncClient) -> None:
-    first = await ask(client, input=["one two", "three"], input_type="query")
-    again = await ask(client, input=["one two", "three"], input_type="query")
-    assert first.json() == again.json()
-    assert "memory_embedder_query_cache_hits_total 2.0" in (await client.get("/metrics")).text
 
 
 REFUSALS: list[tuple[str, bytes | dict[str, Any], int, str, str | None]] = [
@@ -108,12 +103,14 @@ async def test_a_callers_mistake_gets_the_envelope_with_its_status_and_field(
     assert error["param"] == param
 
 
-async def test_unknown_paths_and_methods_get_the_same_envelope(client: httpx.AsyncClient) -> None:
+async def test_unknown_paths_and_methods_get_the_same_envelope(
+    client: httpx.AsyncClient, probe: httpx.AsyncClient
+) -> None:
     lost = await client.get("/v1/nothing/SECRET")
     wrong = await client.get("/v1/embeddings")
     assert (lost.status_code, lost.json()["error"]["code"]) == (404, "not_found")
     assert (wrong.status_code, wrong.json()["error"]["code"]) == (405, "method_not_allowed")
-    assert "SECRET" not in (await client.get("/metrics")).text
+    assert "SECRET" not in (await probe.get("/metrics")).text
 
 
 async def test_the_model_list_describes_the_served_file(client: httpx.AsyncClient) -> None:

@@ -17,8 +17,16 @@ LONGEST = 256
 BATCH_TOKENS, BATCH_SEQUENCES = 256, 32
 
 
-def make_lanes(*, query_limit: int = 10**9, document_limit: int = 10**9, streak: int = 8) -> Lanes:
-    limits = LaneLimits(BATCH_TOKENS, BATCH_SEQUENCES, {Lane.QUERY: query_limit, Lane.DOCUMENT: document_limit}, streak)
+def make_lanes(
+    *, query_limit: int = 10**9, query_request: int = 10**9, document_limit: int = 10**9, streak: int = 8
+) -> Lanes:
+    limits = LaneLimits(
+        BATCH_TOKENS,
+        BATCH_SEQUENCES,
+        queued_tokens={Lane.QUERY: query_limit, Lane.DOCUMENT: document_limit},
+        request_tokens={Lane.QUERY: query_request, Lane.DOCUMENT: document_limit},
+        query_streak=streak,
+    )
     return Lanes(limits, tokens_per_second=1000)
 
 
@@ -179,6 +187,33 @@ def test_a_full_document_lane_does_not_close_the_query_lane() -> None:
     lanes.admit(Lane.DOCUMENT, items(1, Lane.DOCUMENT, [100]))
     lanes.admit(Lane.QUERY, items(2, Lane.QUERY, [100]))
     assert lanes.queued_tokens(Lane.QUERY) == 100
+
+
+def test_a_query_behind_a_request_of_many_is_in_the_next_batch() -> None:
+    simulation = Simulation(make_lanes(), [Role.EXPRESS])
+    simulation.lanes.admit(Lane.QUERY, items(1, Lane.QUERY, [100] * 300))
+    simulation.run_until(1000)
+    simulation.lanes.admit(Lane.QUERY, items(2, Lane.QUERY, [12]))
+    simulation.run_until(10**9)
+    assert simulation.begun[2, 0] - 1000 <= BATCH_TOKENS
+
+
+def test_documents_are_computed_in_the_order_of_their_requests() -> None:
+    simulation = Simulation(make_lanes(), [Role.GENERAL])
+    for number in range(3):
+        simulation.lanes.admit(Lane.DOCUMENT, items(number, Lane.DOCUMENT, [100] * 5))
+    simulation.run_until(10**9)
+    assert list(simulation.begun) == sorted(simulation.begun)
+
+
+def test_one_request_cannot_fill_the_lane_of_queries() -> None:
+    lanes = make_lanes(query_limit=1000, query_request=400)
+    with pytest.raises(EmbedderError, match="split it") as refusal:
+        lanes.admit(Lane.QUERY, items(1, Lane.QUERY, [100] * 5))
+    assert refusal.value.kind is ErrorKind.TOO_LARGE
+    lanes.admit(Lane.QUERY, items(2, Lane.QUERY, [100] * 4))
+    lanes.admit(Lane.QUERY, items(3, Lane.QUERY, [100]))
+    assert lanes.queued_tokens(Lane.QUERY) == 500
 
 
 def test_dropping_a_request_removes_its_waiting_texts_and_frees_their_tokens() -> None:

@@ -12,18 +12,18 @@ import pytest
 from memory_embedder.errors import EmbedderError, ErrorKind
 from memory_embedder.scheduling.lanes import Lane
 from memory_embedder.scheduling.service import EmbeddingService, State
-from memory_embedder.settings import EmbedderSettings, Limits
-from memory_embedder.telemetry.metrics import Metrics
+from memory_embedder.settings import Limits
 from tests.unit.memory_embedder.conftest import Connect, until
 from tests.unit.memory_embedder.conftest import MakeService as Make
 
 
-async def test_while_loading_the_service_is_alive_but_not_ready_and_names_the_delay_of_the_next_attempt(
-    make_service: Make, connect: Connect
+async def test_while_loading_the_service_is_alive_but_not_ready_and_says_when_to_try_again(
+    make_service: Make, connect: Connect, connect_probe: Connect
 ) -> None:
-    async with connect(make_service()) as client:
-        assert (await client.get("/healthz")).status_code == 200
-        ready = await client.get("/readyz")
+    service = make_service()
+    async with connect(service) as client, connect_probe(service) as probe:
+        assert (await probe.get("/healthz")).status_code == 200
+        ready = await probe.get("/readyz")
         answer = await client.post("/v1/embeddings", json={"input": "x"})
     assert ready.status_code == answer.status_code == 503
     assert answer.json()["error"]["code"] == "loading"
@@ -31,12 +31,12 @@ async def test_while_loading_the_service_is_alive_but_not_ready_and_names_the_de
 
 
 async def test_the_service_is_ready_only_after_every_context_has_computed_its_largest_batch(
-    make_service: Make, engine: Any, connect: Connect
+    make_service: Make, engine: Any, connect_probe: Connect
 ) -> None:
     service = make_service(contexts=3)
     service.load()
-    async with connect(service) as client:
-        assert (await client.get("/readyz")).status_code == 200
+    async with connect_probe(service) as probe:
+        assert (await probe.get("/readyz")).status_code == 200
     assert engine.computers == 4
     service.close()
     assert engine.closed
@@ -54,16 +54,16 @@ async def test_the_metrics_say_which_file_is_served(make_service: Make, connect:
 
 
 async def test_a_requested_gpu_that_is_not_used_keeps_the_service_alive_and_unready(
-    make_service: Make, connect: Connect
+    make_service: Make, connect_probe: Connect
 ) -> None:
     service = make_service(gpu_layers=-1)
     with pytest.raises(EmbedderError) as refused:
         service.load()
     service.refuse(refused.value)
-    async with connect(service) as client:
-        ready = await client.get("/readyz")
-        metrics = (await client.get("/metrics")).text
-        assert (await client.get("/healthz")).status_code == 200
+    async with connect_probe(service) as probe:
+        ready = await probe.get("/readyz")
+        metrics = (await probe.get("/metrics")).text
+        assert (await probe.get("/healthz")).status_code == 200
     assert (ready.status_code, ready.json()["error"]["code"]) == (503, "gpu_not_used")
     assert "--allow-cpu" in ready.json()["error"]["message"]
     assert "memory_embedder_gpu_layers_offloaded 0.0" in metrics
@@ -96,25 +96,15 @@ async def test_all_requested_layers_must_be_offloaded_unless_a_cpu_is_allowed(
             service.load()
 
 
-async def test_a_file_with_another_digest_is_refused_before_the_engine_sees_it(model_file: Path) -> None:
-    settings = EmbedderSettings(model_file=model_file, digest="sha256:" + "0" * 64)
-
-    def never(_plan: object) -> Any:
-        raise AssertionError("the file was mapped before it was verified")
-
-    with pytest.raises(EmbedderError, match="damaged or another model"):
-        EmbeddingService(settings, never, Metrics(Lane)).load()
-
-
 async def test_a_failed_batch_costs_only_its_own_request_and_the_context_is_replaced(
-    service: EmbeddingService, engine: Any, connect: Connect
+    service: EmbeddingService, engine: Any, connect: Connect, connect_probe: Connect
 ) -> None:
     before = engine.computers
     engine.failures = 1
-    async with connect(service) as client:
+    async with connect(service) as client, connect_probe(service) as probe:
         failed = await client.post("/v1/embeddings", json={"input": "first"})
         after = await client.post("/v1/embeddings", json={"input": "second"})
-        metrics = (await client.get("/metrics")).text
+        metrics = (await probe.get("/metrics")).text
     assert (failed.status_code, failed.json()["error"]["code"]) == (503, "engine_failed")
     assert after.status_code == 200
     assert engine.computers == before + 1
@@ -133,50 +123,50 @@ async def test_a_worker_survives_an_unexpected_exception(
 
 
 async def test_liveness_notices_a_hung_batch_and_recovers_with_it(
-    make_service: Make, engine: Any, connect: Connect
+    make_service: Make, engine: Any, connect: Connect, connect_probe: Connect
 ) -> None:
     service = make_service(limits=Limits(hang_seconds=0.05))
     service.load()
     engine.gate.clear()
-    async with connect(service) as client:
+    async with connect(service) as client, connect_probe(service) as probe:
         stuck = asyncio.create_task(client.post("/v1/embeddings", json={"input": "x"}))
         statuses: list[int] = []
         async with asyncio.timeout(20):
             while 503 not in statuses:
-                statuses.append((await client.get("/healthz")).status_code)
+                statuses.append((await probe.get("/healthz")).status_code)
                 await asyncio.sleep(0.01)
         engine.gate.set()
         assert (await stuck).status_code == 200
         await until(lambda: service.reading().inflight["document"] == 0)
-        assert (await client.get("/healthz")).status_code == 200
+        assert (await probe.get("/healthz")).status_code == 200
     service.close()
 
 
 async def test_a_context_that_is_replaced_at_the_second_attempt_leaves_the_service_alive(
-    make_service: Make, engine: Any, connect: Connect
+    make_service: Make, engine: Any, connect: Connect, connect_probe: Connect
 ) -> None:
     service = make_service(limits=Limits(hang_seconds=0))
     service.load()
     engine.failures, engine.refused_contexts = 1, 1
-    async with connect(service) as client, asyncio.timeout(20):
+    async with connect(service) as client, connect_probe(service) as probe, asyncio.timeout(20):
         assert (await client.post("/v1/embeddings", json={"input": "first"})).status_code == 503
-        while engine.refused_contexts or (await client.get("/healthz")).status_code != 200:  # noqa: ASYNC110 -- another thread changes it
+        while engine.refused_contexts or (await probe.get("/healthz")).status_code != 200:  # noqa: ASYNC110 -- another thread changes it
             await asyncio.sleep(0.01)
     service.close()
 
 
 async def test_draining_answers_admitted_requests_and_refuses_later_ones(
-    make_service: Make, engine: Any, connect: Connect
+    make_service: Make, engine: Any, connect: Connect, connect_probe: Connect
 ) -> None:
     service = make_service()
     service.load()
     engine.gate.clear()
-    async with connect(service) as client:
+    async with connect(service) as client, connect_probe(service) as probe:
         admitted = asyncio.create_task(client.post("/v1/embeddings", json={"input": ["a"] * 50}))
         await until(lambda: sum(service.reading().inflight.values()) > 0)
         service.begin_drain()
         late = await client.post("/v1/embeddings", json={"input": "late"})
-        ready = await client.get("/readyz")
+        ready = await probe.get("/readyz")
         closing = asyncio.create_task(asyncio.to_thread(service.close))
         engine.gate.set()
         answer = await admitted
@@ -229,13 +219,13 @@ async def test_texts_of_a_disconnected_caller_are_not_computed(service: Embeddin
 
 
 async def test_the_whole_api_key_is_required_and_is_read_again_when_it_rotates(
-    make_service: Make, tmp_path: Path, connect: Connect
+    make_service: Make, tmp_path: Path, connect: Connect, connect_probe: Connect
 ) -> None:
     key_file = tmp_path / "key"
     key_file.write_text("one\n")
     service = make_service(api_key_file=key_file)
     service.load()
-    async with connect(service) as client:
+    async with connect(service) as client, connect_probe(service) as probe:
 
         async def status(header: str | None) -> int:
             headers = {} if header is None else {"authorization": header}
@@ -245,7 +235,7 @@ async def test_the_whole_api_key_is_required_and_is_read_again_when_it_rotates(
         assert [await status(header) for header in wrong] == [401] * len(wrong)
         assert await status("Bearer one") == 200
         assert (await client.get("/v1/models")).status_code == 401
-        assert (await client.get("/readyz")).status_code == 200
+        assert (await probe.get("/readyz")).status_code == 200
         key_file.unlink()
         key_file.write_text("two\n")
         assert [await status(h) for h in ("Bearer one", "Bearer two")] == [401, 200]
@@ -255,15 +245,15 @@ async def test_the_whole_api_key_is_required_and_is_read_again_when_it_rotates(
 
 
 async def test_the_bodies_in_memory_are_bounded_together(make_service: Make, engine: Any, connect: Connect) -> None:
-    service = make_service(limits=Limits(bodies_bytes=50_000))
+    service = make_service(limits=Limits(large_bytes=150_000))
     service.load()
     engine.gate.clear()
     async with connect(service) as client:
-        held = asyncio.create_task(client.post("/v1/embeddings", json={"input": "a" * 40_000}))
+        held = asyncio.create_task(client.post("/v1/embeddings", json={"input": "a" * 100_000}))
         await until(lambda: sum(service.reading().inflight.values()) > 0)
-        refused = await client.post("/v1/embeddings", json={"input": "b" * 40_000})
+        refused = await client.post("/v1/embeddings", json={"input": "b" * 100_000})
         engine.gate.set()
         assert (await held).status_code == 200
-        assert (await client.post("/v1/embeddings", json={"input": "b" * 40_000})).status_code == 200
+        assert (await client.post("/v1/embeddings", json={"input": "b" * 100_000})).status_code == 200
     assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
     service.close()

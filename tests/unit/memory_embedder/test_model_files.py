@@ -1,18 +1,15 @@
-"""Model files: what is refused before llama.cpp opens one, conversion, and fetching."""
+"""Model files: what is refused before llama.cpp opens one, and conversion."""
 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import gguf
-import httpx
 import numpy as np
 import pytest
-import stamina
 from safetensors.numpy import save_file
 
 from memory_embedder.engine.backends import GpuDevice, choose_variant
@@ -20,7 +17,6 @@ from memory_embedder.engine.memory_estimate import MemoryNeed, check_gpu_memory,
 from memory_embedder.errors import EmbedderError
 from memory_embedder.models.convert.bert import WeightType, convert_bert
 from memory_embedder.models.convert.package import convert_package
-from memory_embedder.models.fetching import copy_file, fetch_file
 from memory_embedder.models.gguf_header import GgufFacts, read_facts
 from memory_embedder.models.profiles import PROFILES, Pooling
 from memory_embedder.scheduling.plan import plan_load
@@ -137,7 +133,7 @@ def test_a_file_that_is_no_model_is_refused_and_named(tmp_path: Path, content: b
     path.write_bytes(content)
     with pytest.raises(EmbedderError, match=r"broken\.gguf"):
         read_facts(path)
-    with pytest.raises(EmbedderError, match="does not exist"):
+    with pytest.raises(EmbedderError, match=r"absent\.gguf cannot be opened"):
         read_facts(tmp_path / "absent.gguf")
     with pytest.raises(EmbedderError, match="not a readable wheel"):
         convert_package(path, tmp_path / "out.gguf")
@@ -197,94 +193,3 @@ def test_plans_share_cores_out_to_single_threaded_contexts_and_one_context_to_a_
 def test_settings_that_contradict_themselves_are_refused(values: dict[str, object], message: str) -> None:
     with pytest.raises(EmbedderError, match=message):
         EmbedderSettings(**values).profile()  # type: ignore[arg-type]
-
-
-CONTENT = bytes(range(256)) * 4000
-DIGEST = hashlib.sha256(CONTENT).hexdigest()
-
-
-def flaky_server(cut_at: int, ranges: list[str | None]) -> httpx.MockTransport:
-    """Breaks the connection after `cut_at` bytes of every answer, and records the `Range` header of every request."""
-
-    class Cut(httpx.SyncByteStream):
-        def __init__(self, data: bytes) -> None:
-            self.data = data
-
-        def __iter__(self) -> Iterator[bytes]:
-            yield self.data[:cut_at]
-            if len(self.data) > cut_at:
-                raise httpx.ReadError("connection reset")
-
-    def answer(request: httpx.Request) -> httpx.Response:
-        given = request.headers.get("range")
-        ranges.append(given)
-        start = int(given.removeprefix("bytes=").removesuffix("-")) if given else 0
-        return httpx.Response(206 if given else 200, stream=Cut(CONTENT[start:]))
-
-    return httpx.MockTransport(answer)
-
-
-@pytest.fixture
-def without_delays() -> Iterator[None]:
-    """Retries follow each other at once."""
-    with stamina.set_testing(True, attempts=100, cap=True):
-        yield
-
-
-@pytest.mark.usefixtures("without_delays")
-def test_a_broken_download_is_resumed_where_it_stopped(tmp_path: Path) -> None:
-    ranges: list[str | None] = []
-    target = tmp_path / "model.gguf"
-    fetch_file("http://models/m", target, DIGEST, transport=flaky_server(300_000, ranges))
-    assert target.read_bytes() == CONTENT
-    assert ranges == [None, "bytes=300000-", "bytes=600000-", "bytes=900000-"]
-    assert not (tmp_path / "model.gguf.partial").exists()
-
-
-@pytest.mark.usefixtures("without_delays")
-def test_attempts_count_from_the_last_one_that_brought_something(tmp_path: Path) -> None:
-    ranges: list[str | None] = []
-    fetch_file("http://models/m", tmp_path / "m", DIGEST, transport=flaky_server(len(CONTENT) // 20, ranges))
-    assert (tmp_path / "m").read_bytes() == CONTENT
-    assert len(ranges) >= 20
-
-
-def test_a_download_that_a_dead_process_began_is_continued_by_the_next(tmp_path: Path) -> None:
-    ranges: list[str | None] = []
-    (tmp_path / "model.gguf.partial").write_bytes(CONTENT[:777])
-    for digest in ("sha256:" + DIGEST, DIGEST):
-        fetch_file("http://models/m", tmp_path / "model.gguf", digest, transport=flaky_server(10**9, ranges))
-    assert ranges == ["bytes=777-"]
-
-
-def test_a_file_of_another_digest_never_gets_the_name_and_is_not_resumed(tmp_path: Path) -> None:
-    with pytest.raises(EmbedderError, match="digest"):
-        fetch_file("http://models/m", tmp_path / "model.gguf", "0" * 64, transport=flaky_server(10**9, []))
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.usefixtures("without_delays")
-@pytest.mark.parametrize(("status", "attempts"), [(404, 1), (503, 8)])
-def test_a_refusing_address_is_reported_at_once_and_a_failing_one_after_eight_attempts(
-    tmp_path: Path, status: int, attempts: int
-) -> None:
-    answered: list[int] = []
-
-    def answer(_request: httpx.Request) -> httpx.Response:
-        answered.append(status)
-        return httpx.Response(status)
-
-    with pytest.raises(EmbedderError):
-        fetch_file("http://models/m", tmp_path / "m", DIGEST, transport=httpx.MockTransport(answer))
-    assert len(answered) == attempts
-
-
-def test_a_copy_is_verified_and_an_unreadable_source_named(tmp_path: Path) -> None:
-    source, target = tmp_path / "source", tmp_path / "volume" / "model.gguf"
-    source.write_bytes(CONTENT)
-    copy_file(source, target, DIGEST)
-    assert target.read_bytes() == CONTENT
-    with pytest.raises(EmbedderError, match="another model"):
-        copy_file(source, tmp_path / "other", "1" * 64)
-    with pytest.raises(EmbedderError, match="absent"):
-        copy_file(tmp_path / "absent", target, None)

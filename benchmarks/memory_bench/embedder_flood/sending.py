@@ -1,0 +1,56 @@
+"""Sends the flood from a process of its own, so that the work of sending does not delay the measurements."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from memory_bench.embedder_flood.bodies import Request, requests
+
+_CONCURRENT = 16
+_LONGEST_ANSWER_SECONDS = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """How the server answered.
+
+    `statuses` counts the requests by status, 0 for no answer. `malformed` counts the malformed requests, and
+    `malformed_accepted` those of them that were answered with status 200.
+    """
+
+    statuses: dict[int, int]
+    malformed: int
+    malformed_accepted: int
+
+
+def send_flood(url: str, count: int, openapi: dict[str, Any], seed: int) -> Sent:
+    """Send `count` requests, sixteen at a time, and return how the server answered them."""
+    return asyncio.run(_send(url, requests(count, openapi, seed)))
+
+
+async def _send(url: str, waiting: Iterator[Request]) -> Sent:
+    statuses: Counter[int] = Counter()
+    malformed: Counter[bool] = Counter()  # by whether it was accepted
+    async with httpx.AsyncClient(base_url=url, timeout=_LONGEST_ANSWER_SECONDS) as client:
+
+        async def work() -> None:
+            for request in waiting:
+                status = await _status(client, request)
+                statuses[status] += 1
+                if request.malformed:
+                    malformed[status == 200] += 1
+
+        await asyncio.gather(*(work() for _ in range(_CONCURRENT)))
+    return Sent(dict(sorted(statuses.items())), malformed.total(), malformed[True])
+
+
+async def _status(client: httpx.AsyncClient, request: Request) -> int:
+    headers = {"content-type": request.content_type}
+    try:
+        return (await client.post("/v1/embeddings", content=request.body, headers=headers)).status_code
+    except httpx.HTTPError:
+        return 0  # the connection ended without an answer

@@ -1,0 +1,133 @@
+"""Reads request bodies within limits of size, memory and time, and limits the work of the JSON parser.
+
+A JSON text of 8 MiB can hold millions of values. A parser that makes an object of each value takes hundreds of
+megabytes, and seconds during which no other thread runs. A valid request has a few fields and a list of texts. The
+values are therefore counted before the text is parsed, by operations on bytes that take milliseconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from fastapi import Request
+from starlette.requests import ClientDisconnect
+
+from memory_embedder.errors import EmbedderError, ErrorKind
+
+SMALL_BYTES = 64 << 10  # a smaller body is parsed at once, and bounded by the number of connections
+MOST_VALUES = 4096  # of one body, twice the texts of a request
+_DEEPEST = 16
+_NESTING = {0x5B: 1, 0x7B: 1, 0x5D: -1, 0x7D: -1}  # of [ { ] }
+_NOT_STRUCTURE = bytes(set(range(256)) - {*_NESTING, 0x2C})
+
+
+class MemoryBudget:
+    """A common limit for the bytes of large bodies and answers in memory; used from the event loop only."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._counted = 0
+
+    @contextmanager
+    def share(self) -> Iterator[MemoryShare]:
+        """Give one request a share of the budget, which is released at the end of the block."""
+        share = MemoryShare(self)
+        try:
+            yield share
+        finally:
+            self._counted -= share.counted
+
+    def count(self, size: int) -> None:
+        """Count `size` more bytes.
+
+        Raises:
+            EmbedderError: `OVERLOADED` if the budget has no room for the bytes now.
+        """
+        if self._counted + size > self._limit:
+            raise EmbedderError(
+                ErrorKind.OVERLOADED,
+                "Too many large requests at once; send the request again in 1 s.",
+                retry_after_seconds=1,
+            )
+        self._counted += size
+
+
+class MemoryShare:
+    """The bytes that one request has in memory.
+
+    `counted` is how many of them use the budget, which is none while the request is small.
+    """
+
+    def __init__(self, budget: MemoryBudget) -> None:
+        self._budget = budget
+        self._size = 0
+        self.counted = 0
+
+    def add(self, size: int) -> None:
+        """Add `size` bytes to the request.
+
+        Raises:
+            EmbedderError: `OVERLOADED` if the request is large and the budget has no room for it now.
+        """
+        self._size += size
+        if self._size > SMALL_BYTES:
+            self._budget.count(self._size - self.counted)
+            self.counted = self._size
+
+
+async def read_body(request: Request, share: MemoryShare, *, most_bytes: int, seconds: float) -> bytes:
+    """Read the whole body of a request and count its bytes in `share`.
+
+    Raises:
+        EmbedderError: the body is larger than `most_bytes`, all large requests together need too much memory, the body
+            did not arrive within `seconds`, or the caller disconnected.
+    """
+    too_large = EmbedderError(
+        ErrorKind.TOO_LARGE, f"The body is larger than {most_bytes} bytes; split it into smaller requests."
+    )
+    declared = request.headers.get("content-length", "")
+    if declared.isdigit() and len(declared) < 20 and int(declared) > most_bytes:
+        raise too_large
+    chunks: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(seconds):
+            async for chunk in request.stream():
+                size += len(chunk)
+                if size > most_bytes:
+                    raise too_large
+                share.add(len(chunk))
+                chunks.append(chunk)
+    except TimeoutError:
+        raise EmbedderError(ErrorKind.TIMEOUT, f"The body did not arrive within {seconds:.0f} s.") from None
+    except ClientDisconnect:
+        raise EmbedderError(ErrorKind.CLIENT_GONE, "The caller closed the connection.") from None
+    return b"".join(chunks)
+
+
+def check_structure(body: bytes) -> None:
+    """Check that a JSON text has no more values and no deeper nesting than a request may have.
+
+    The text may be malformed: only the parser checks that.
+
+    Raises:
+        EmbedderError: the text has too many values or too deep a nesting; the message quotes nothing of the text.
+    """
+    if len(body) <= MOST_VALUES:
+        return
+    plain = body.replace(rb"\\", b"").replace(rb"\"", b"")  # what is left of quotes begins and ends strings
+    crowded = plain.count(b'"') > 2 * MOST_VALUES
+    structure = b"" if crowded else b"".join(plain.split(b'"')[::2]).translate(None, delete=_NOT_STRUCTURE)
+    depth = 0
+    for sign in structure[:MOST_VALUES]:
+        depth += _NESTING.get(sign, 0)
+        if depth > _DEEPEST:
+            raise EmbedderError(ErrorKind.MALFORMED, "The body is nested too deeply; see /docs.")
+    if crowded or len(structure) > MOST_VALUES:
+        raise EmbedderError(
+            ErrorKind.TOO_LARGE,
+            "The body holds more values than a request may have; split it into smaller requests of texts.",
+            param="input",
+        )

@@ -1,0 +1,130 @@
+"""What llama.cpp loads is what was verified, whatever happens to the file's name or to the file meanwhile."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memory_embedder.engine import llama
+from memory_embedder.engine.llama import EngineOptions, LlamaEngine, decompose
+from memory_embedder.engine.native_log import NativeLog
+from memory_embedder.errors import EmbedderError
+from memory_embedder.models.profiles import PROFILES
+
+MINILM = PROFILES["all-MiniLM-L6-v2"]
+TEXT = "where is the backup of the old disk"
+
+
+@pytest.fixture
+def model(f16_file: Path, tmp_path: Path) -> Path:
+    """A copy that a test may change."""
+    return Path(shutil.copy(f16_file, tmp_path / "model.gguf"))
+
+
+def options(path: Path, digest: str | None = MINILM.file_digest) -> EngineOptions:
+    return EngineOptions(path=path, profile=MINILM, batch_tokens=256, contexts=1, digest=digest)
+
+
+def before_loading(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+    """Act between the verification of a file and its loading."""
+    load = llama.load_backends
+
+    def acting(**chosen: bool) -> Any:
+        act()
+        return load(**chosen)
+
+    monkeypatch.setattr(llama, "load_backends", acting)
+
+
+def test_another_file_behind_the_same_path_is_not_the_one_that_is_loaded(
+    model: Path, f32_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link, other = tmp_path / "current.gguf", tmp_path / "next.gguf"
+    link.symlink_to(model)
+    other.symlink_to(f32_file)
+    before_loading(monkeypatch, lambda: other.replace(link))
+    reported: list[str] = []
+    monkeypatch.setattr(NativeLog, "read", lambda _log, message: reported.append(message))
+    engine = LlamaEngine(options(link))
+    assert engine.facts.digest == MINILM.file_digest
+    assert any("F16" in message for message in reported if "file type" in message)
+
+
+def write_weights(model: Path, _other: Path) -> None:
+    with model.open("r+b") as file:
+        file.seek(-100, 2)
+        file.write(b"x" * 100)
+
+
+CHANGES: dict[str, Callable[[Path, Path], object]] = {
+    "written to": write_weights,
+    "replaced": lambda model, other: Path(shutil.copy(other, model.with_name("other"))).replace(model),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
+def test_a_file_that_is_changed_between_verification_and_loading_is_refused(
+    model: Path, f32_file: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path, Path], object]
+) -> None:
+    before_loading(monkeypatch, lambda: change(model, f32_file))
+    with pytest.raises(EmbedderError, match="was changed while it was being loaded"):
+        LlamaEngine(options(model))
+
+
+def test_a_write_after_loading_changes_no_vector(model: Path) -> None:
+    engine = LlamaEngine(options(model))
+    tokens = engine.encode(TEXT).tokens
+    before = engine.computer(1).embed([tokens])[0]
+    model.write_bytes(bytes(model.stat().st_size))
+    assert (engine.computer(1).embed([tokens])[0] == before).all()
+
+
+def test_a_file_of_another_digest_is_refused_before_its_header_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "broken.gguf"
+    path.write_bytes(b"GGUF" + b"\xff" * 100)
+    with pytest.raises(EmbedderError, match="damaged or another model"):
+        LlamaEngine(options(path))
+    with pytest.raises(EmbedderError, match="not a readable GGUF"):
+        LlamaEngine(options(path, digest=None))
+
+
+def test_marks_are_sorted_in_short_pieces_since_sorting_many_takes_their_square(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lengths: list[int] = []
+    normalize = llama.unicodedata.normalize
+
+    def observed(form: Any, text: str) -> str:
+        lengths.append(len(text))
+        return normalize(form, text)
+
+    monkeypatch.setattr(llama.unicodedata, "normalize", observed)
+    marks = "\u0301" * 10_000 + "\u0323" * 10_000
+    assert sorted(decompose(marks)) == sorted(marks)
+    assert max(lengths) <= 64
+    assert decompose("한국어 é") == normalize("NFD", "한국어 é")
+
+
+@pytest.mark.parametrize("filling", [" ", "\u0301", "\x00", "\u200b"], ids=["blanks", "marks", "NUL", "zero width"])
+def test_of_a_text_that_does_not_fill_the_window_only_a_bounded_part_is_read(
+    f32_engine: LlamaEngine, monkeypatch: pytest.MonkeyPatch, filling: str
+) -> None:
+    read: list[int] = []
+    tokenize = f32_engine._tokenize
+
+    def observed(text: str) -> Any:
+        read.append(len(text))
+        return tokenize(text)
+
+    monkeypatch.setattr(f32_engine, "_tokenize", observed)
+    encoded = f32_engine.encode("first" + filling * 2_000_000 + " last")
+    assert encoded.truncated
+    assert sum(read) <= 500 * MINILM.max_tokens
+    assert encoded.tokens[-1] == f32_engine.encode("x").tokens[-1]
+    assert f32_engine.encode("first" + filling * 50_000 + " last").tokens.tolist() == (
+        f32_engine.encode("first" + filling + " last").tokens.tolist()
+    )

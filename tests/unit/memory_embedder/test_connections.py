@@ -1,0 +1,230 @@
+"""Clients that hold connections are cut off, and never keep others out; on a real socket with short limits."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+
+from memory_embedder.http.connections import BoundedConfig, BoundedServer, ConnectionLimits
+from tests.unit.memory_embedder.conftest import until
+
+BRIEF = ConnectionLimits(
+    connections=100, body_seconds=0.2, head_seconds=0.2, unread_seconds=0.2, closing_seconds=0.2, idle_seconds=60
+)
+PATIENT = ConnectionLimits(connections=100, body_seconds=60, head_seconds=60)
+HEAD = b"POST / HTTP/1.1\r\nhost: x\r\n"
+LARGE = 64 << 20
+
+
+@dataclass
+class Application:
+    """Answers `/large` with 64 MiB, other paths with `ok`, once it may; `/body` reads the body before."""
+
+    may_answer: asyncio.Event
+    asked: int = 0
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            return
+        self.asked += 1
+        while scope["path"] == "/body" and (await receive()).get("more_body", False):
+            pass
+        await self.may_answer.wait()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for _ in range(LARGE >> 20 if scope["path"] == "/large" else 0):
+            await send({"type": "http.response.body", "body": bytes(1 << 20), "more_body": True})
+        await send({"type": "http.response.body", "body": b"ok"})
+
+
+@pytest.fixture
+def application() -> Application:
+    event = asyncio.Event()
+    event.set()
+    return Application(event)
+
+
+@dataclass
+class Running:
+    """A server on a port of its own."""
+
+    server: uvicorn.Server
+    port: int
+
+    @property
+    def connections(self) -> int:
+        return len(self.server.server_state.connections)
+
+    async def open(self, data: bytes = b"", *, window: int | None = None) -> socket.socket:
+        connection = socket.socket()
+        connection.settimeout(0)
+        if window:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, window)
+        loop = asyncio.get_running_loop()
+        await loop.sock_connect(connection, ("127.0.0.1", self.port))
+        await loop.sock_sendall(connection, data)
+        return connection
+
+    async def get(self, path: str = "/") -> str:
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{self.port}") as client:
+            return (await client.get(path)).text
+
+
+@asynccontextmanager
+async def serving(application: Application, limits: ConnectionLimits) -> AsyncIterator[Running]:
+    server = BoundedServer(BoundedConfig(application, "127.0.0.1", 0, limits, drain_seconds=1))
+    task = asyncio.create_task(server.serve())
+    await until(lambda: server.started)
+    port = server.servers[0].sockets[0].getsockname()[1]
+    try:
+        yield Running(server, port)
+    finally:
+        application.may_answer.set()
+        server.should_exit = True
+        await task
+
+
+async def rest(connection: socket.socket) -> bytes:
+    """Read until the server ends the connection."""
+    received = b""
+    loop = asyncio.get_running_loop()
+    async with asyncio.timeout(20):
+        with suppress(ConnectionError):
+            while data := await loop.sock_recv(connection, 1 << 16):
+                received += data
+    connection.close()
+    return received
+
+
+async def trickle(connection: socket.socket) -> None:
+    """Send a field of a head twenty times a second, for at most 20 s."""
+    async with asyncio.timeout(20):
+        while True:
+            await asyncio.get_running_loop().sock_sendall(connection, b"x: y\r\n")
+            await asyncio.sleep(0.05)
+
+
+UNFINISHED: dict[str, bytes] = {
+    "nothing": b"",
+    "a part of the first line": b"POST /",
+    "a part of the head": HEAD + b"x: ",
+    "a head without a body": HEAD + b"content-length: 10\r\n\r\n",
+    "a part of the body of a request that is answered": HEAD + b"content-length: 10\r\n\r\n12345",
+}
+
+
+@pytest.mark.parametrize("data", UNFINISHED.values(), ids=UNFINISHED.keys())
+async def test_a_connection_that_does_not_go_on_with_its_request_is_closed(
+    application: Application, data: bytes
+) -> None:
+    async with serving(application, BRIEF) as running:
+        await rest(await running.open(data))
+
+
+async def test_an_empty_line_behind_a_request_does_not_keep_a_connection_for_good(application: Application) -> None:
+    async with serving(application, BRIEF) as running:
+        connection = await running.open(HEAD + b"content-length: 0\r\n\r\n")
+        loop = asyncio.get_running_loop()
+        answer = b""
+        while not answer.endswith(b"0\r\n\r\n"):
+            answer += await loop.sock_recv(connection, 1 << 16)
+        await loop.sock_sendall(connection, b"\r\n")
+        await rest(connection)
+
+
+async def test_a_byte_now_and_then_does_not_prolong_a_head(application: Application) -> None:
+    async with serving(application, BRIEF) as running:
+        connection = await running.open(HEAD)
+        with pytest.raises(ConnectionError):
+            await trickle(connection)
+        connection.close()
+
+
+async def test_an_answer_that_is_not_taken_ends_its_connection(application: Application) -> None:
+    async with serving(application, BRIEF) as running:
+        connection = await running.open(b"GET /large HTTP/1.1\r\nhost: x\r\n\r\n", window=4096)
+        await until(lambda: running.connections == 1)
+        await until(lambda: running.connections == 0)
+        connection.close()
+
+
+async def test_a_request_is_not_late_while_it_is_being_computed(application: Application) -> None:
+    application.may_answer.clear()
+    async with serving(application, replace(BRIEF, head_seconds=0.01, body_seconds=0.01)) as running:
+        connection = await running.open(HEAD + b"content-length: 2\r\nconnection: close\r\n\r\n{}\r\n")
+        await until(lambda: application.asked == 1)
+        ticks = running.server.on_tick
+        for _ in range(3):
+            await ticks(0)
+        application.may_answer.set()
+        assert (await rest(connection)).endswith(b"ok\r\n0\r\n\r\n")
+
+
+@pytest.mark.parametrize(
+    "head",
+    [b"".join(b"x-%d: y\r\n" % number for number in range(101)) + b"\r\n", b"x: " + b"y" * (1 << 20)],
+    ids=["many fields", "a long field"],
+)
+async def test_a_head_that_is_too_large_ends_its_connection(application: Application, head: bytes) -> None:
+    async with serving(application, PATIENT) as running:
+        connection = await running.open()
+        loop = asyncio.get_running_loop()
+        answer = b""
+        try:
+            await loop.sock_sendall(connection, HEAD + head)
+            answer = await rest(connection)
+        except ConnectionError:
+            connection.close()
+        assert not answer or answer.startswith(b"HTTP/1.1 400 ")
+        assert application.asked == 0
+
+
+HOLDING: dict[str, bytes] = {
+    "half a head": HEAD,
+    "half a body": b"POST /body HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\n12345",
+    "nothing more": b"GET / HTTP/1.1\r\nhost: x\r\n\r\n",
+    "an answer not taken": b"GET /large HTTP/1.1\r\nhost: x\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("data", HOLDING.values(), ids=HOLDING.keys())
+async def test_a_request_is_served_while_others_hold_every_connection(application: Application, data: bytes) -> None:
+    async with serving(application, replace(PATIENT, connections=8)) as running:
+        held = [await running.open(data, window=4096) for _ in range(20)]
+        for _ in range(5):
+            assert await running.get() == "ok"
+        await until(lambda: running.connections <= 8)
+        for connection in held:
+            connection.close()
+
+
+async def test_a_body_that_is_arriving_is_not_closed_for_the_sake_of_heads_that_are_not(
+    application: Application,
+) -> None:
+    async with serving(application, replace(PATIENT, connections=8)) as running:
+        upload = await running.open(
+            b"POST /body HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 10\r\n\r\n12345"
+        )
+        await until(lambda: application.asked == 1)
+        held = [await running.open(HEAD) for _ in range(50)]
+        await asyncio.get_running_loop().sock_sendall(upload, b"67890")
+        assert b"ok" in await rest(upload)
+        for connection in held:
+            connection.close()
+
+
+async def test_requests_that_are_being_computed_keep_their_connections(application: Application) -> None:
+    application.may_answer.clear()
+    async with serving(application, replace(PATIENT, connections=4)) as running:
+        asked = [asyncio.create_task(running.get()) for _ in range(4)]
+        await until(lambda: application.asked == 4)
+        await rest(await running.open(b""))
+        application.may_answer.set()
+        assert await asyncio.gather(*asked) == ["ok"] * 4

@@ -1,0 +1,201 @@
+"""Fetching and copying model files, and the file that stays the one that was verified."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+import stamina
+
+from memory_embedder.errors import EmbedderError
+from memory_embedder.models.fetching import copy_file, fetch_file
+from memory_embedder.models.model_file import ModelFile
+
+CONTENT = bytes(range(256)) * 4000
+DIGEST = hashlib.sha256(CONTENT).hexdigest()
+ADDRESS = "http://models/m"
+
+
+def fetch(
+    target: Path, transport: httpx.BaseTransport, *, url: str = ADDRESS, digest: str = DIGEST, most: int = 10**9
+) -> None:
+    fetch_file(url, target, digest, most_bytes=most, transport=transport)
+
+
+def flaky_server(cut_at: int, ranges: list[str | None]) -> httpx.MockTransport:
+    """Breaks the connection after `cut_at` bytes of every answer, and records the `Range` header of every request."""
+
+    class Cut(httpx.SyncByteStream):
+        def __init__(self, data: bytes) -> None:
+            self.data = data
+
+        def __iter__(self) -> Iterator[bytes]:
+            yield self.data[:cut_at]
+            if len(self.data) > cut_at:
+                raise httpx.ReadError("connection reset")
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        given = request.headers.get("range")
+        ranges.append(given)
+        start = int(given.removeprefix("bytes=").removesuffix("-")) if given else 0
+        return httpx.Response(206 if given else 200, stream=Cut(CONTENT[start:]))
+
+    return httpx.MockTransport(answer)
+
+
+@pytest.fixture
+def without_delays() -> Iterator[None]:
+    """Retries follow each other at once."""
+    with stamina.set_testing(True, attempts=100, cap=True):
+        yield
+
+
+@pytest.mark.usefixtures("without_delays")
+def test_a_broken_download_is_resumed_where_it_stopped(tmp_path: Path) -> None:
+    ranges: list[str | None] = []
+    target = tmp_path / "model.gguf"
+    fetch(target, flaky_server(300_000, ranges))
+    assert target.read_bytes() == CONTENT
+    assert ranges == [None, "bytes=300000-", "bytes=600000-", "bytes=900000-"]
+    assert not (tmp_path / "model.gguf.partial").exists()
+
+
+@pytest.mark.usefixtures("without_delays")
+def test_attempts_count_from_the_last_one_that_brought_something(tmp_path: Path) -> None:
+    ranges: list[str | None] = []
+    fetch(tmp_path / "m", flaky_server(len(CONTENT) // 20, ranges))
+    assert (tmp_path / "m").read_bytes() == CONTENT
+    assert len(ranges) >= 20
+
+
+def test_a_download_that_a_dead_process_began_is_continued_by_the_next(tmp_path: Path) -> None:
+    ranges: list[str | None] = []
+    (tmp_path / "model.gguf.partial").write_bytes(CONTENT[:777])
+    for digest in ("sha256:" + DIGEST, DIGEST):
+        fetch(tmp_path / "model.gguf", flaky_server(10**9, ranges), digest=digest)
+    assert ranges == ["bytes=777-"]
+
+
+def test_a_file_of_another_digest_never_gets_the_name_and_is_not_resumed(tmp_path: Path) -> None:
+    with pytest.raises(EmbedderError, match="digest"):
+        fetch(tmp_path / "model.gguf", flaky_server(10**9, []), digest="0" * 64)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.usefixtures("without_delays")
+@pytest.mark.parametrize(("status", "attempts"), [(404, 1), (503, 8)])
+def test_a_refusing_address_is_reported_at_once_and_a_failing_one_after_eight_attempts(
+    tmp_path: Path, status: int, attempts: int
+) -> None:
+    answered: list[int] = []
+
+    def answer(_request: httpx.Request) -> httpx.Response:
+        answered.append(status)
+        return httpx.Response(status)
+
+    with pytest.raises(EmbedderError):
+        fetch(tmp_path / "m", httpx.MockTransport(answer))
+    assert len(answered) == attempts
+
+
+def test_a_copy_is_verified_and_an_unreadable_source_named(tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "volume" / "model.gguf"
+    source.write_bytes(CONTENT)
+    copy_file(source, target, DIGEST)
+    assert target.read_bytes() == CONTENT
+    with pytest.raises(EmbedderError, match="another model"):
+        copy_file(source, tmp_path / "other", "1" * 64)
+    with pytest.raises(EmbedderError, match="absent"):
+        copy_file(tmp_path / "absent", target, None)
+
+
+def endless(request: httpx.Request) -> httpx.Response:
+    """A body without an end, whose length is not announced."""
+
+    class Endless(httpx.SyncByteStream):
+        def __iter__(self) -> Iterator[bytes]:
+            while True:
+                yield CONTENT
+
+    return httpx.Response(200, stream=Endless())
+
+
+@pytest.mark.parametrize("announced", [True, False])
+def test_a_file_that_is_larger_than_allowed_is_refused_and_leaves_nothing(tmp_path: Path, *, announced: bool) -> None:
+    def announcing(_request: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, content=CONTENT)
+
+    transport = httpx.MockTransport(announcing if announced else endless)
+    with pytest.raises(EmbedderError, match=r"larger than 0 MiB.*--max-mebibytes"):
+        fetch(tmp_path / "model.gguf", transport, most=len(CONTENT) - 1)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_as_large_as_allowed_is_fetched(tmp_path: Path) -> None:
+    fetch(tmp_path / "m", flaky_server(10**9, []), most=len(CONTENT))
+    assert (tmp_path / "m").read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("url", ["https://models/m", "http://models/m"])
+@pytest.mark.parametrize("location", ["http://elsewhere/m", "http://models/other"])
+def test_a_redirect_to_plain_http_is_refused(tmp_path: Path, url: str, location: str) -> None:
+    asked: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(str(request.url))
+        return httpx.Response(302, headers={"location": location})
+
+    with pytest.raises(EmbedderError, match="plain HTTP"):
+        fetch(tmp_path / "m", httpx.MockTransport(answer), url=url)
+    assert asked == [url]
+
+
+def test_a_redirect_that_stays_on_https_is_followed(tmp_path: Path) -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.host == "models":
+            return httpx.Response(302, headers={"location": "https://mirror/m"})
+        return httpx.Response(200, stream=httpx.ByteStream(CONTENT))
+
+    fetch(tmp_path / "m", httpx.MockTransport(answer), url="https://models/m")
+    assert (tmp_path / "m").read_bytes() == CONTENT
+
+
+@pytest.fixture
+def weights(tmp_path: Path) -> Path:
+    path = tmp_path / "weights.gguf"
+    path.write_bytes(CONTENT)
+    return path
+
+
+def test_a_file_that_takes_the_name_of_a_verified_one_is_not_the_one_that_is_read(
+    weights: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    other.write_bytes(b"other weights")
+    with ModelFile(weights) as file:
+        file.verified_digest(DIGEST)
+        other.replace(weights)
+        assert file.reference.read_bytes() == CONTENT
+        assert weights.read_bytes() == b"other weights"
+
+
+def test_a_write_to_a_verified_file_is_noticed_though_its_time_is_put_back(weights: Path) -> None:
+    with ModelFile(weights) as file:
+        file.verified_digest(DIGEST)
+        file.check_unchanged()
+        times = weights.stat()
+        while weights.stat().st_ctime_ns == times.st_ctime_ns:  # the kernel's clock moves in steps
+            weights.write_bytes(b"x" * len(CONTENT))
+            os.utime(weights, ns=(times.st_atime_ns, times.st_mtime_ns))
+        with pytest.raises(EmbedderError, match=r"weights\.gguf was changed"):
+            file.check_unchanged()
+
+
+@pytest.mark.parametrize("digest", [DIGEST, f"sha256:{DIGEST}", None])
+def test_a_digest_is_taken_with_and_without_its_prefix(weights: Path, digest: str | None) -> None:
+    with ModelFile(weights) as file:
+        assert file.verified_digest(digest) == f"sha256:{DIGEST}"

@@ -1,0 +1,181 @@
+"""No single request costs the service much, and none delays another caller's query."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import tracemalloc
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+import httpx
+import numpy as np
+import orjson
+import pytest
+
+from memory_bench.embedder_flood.bodies import EXHAUSTING, exhausting
+from memory_embedder.errors import EmbedderError, ErrorKind
+from memory_embedder.http import routes
+from memory_embedder.http.answers import EmbeddingAnswer, write_pieces
+from memory_embedder.http.bodies import MOST_VALUES, check_structure
+from memory_embedder.scheduling.service import Embedded, EmbeddingService
+from memory_embedder.settings import Limits
+from tests.unit.memory_embedder.conftest import Connect, MakeService
+
+HEADERS = {"content-type": "application/json"}
+MANY_VALUES = {
+    "numbers": (b"1,", b"1", 413),
+    "lists": (b"[],", b"[]", 413),
+    "lists of numbers": (b"[1,2],", b"[1]", 413),
+    "nulls": (b"null,", b"null", 413),
+    "objects": (b"{},", b"{}", 413),
+    "empty texts": (b'"",', b'""', 413),
+    "nesting": (b"[", b"", 422),
+}
+
+
+def filled(part: bytes, last: bytes, size: int = 1 << 18) -> bytes:
+    return b'{"input":[' + part * (size // len(part)) + last + b"]}"
+
+
+@pytest.mark.parametrize(("part", "last", "status"), MANY_VALUES.values(), ids=MANY_VALUES.keys())
+async def test_a_body_of_many_values_takes_no_more_memory_than_a_few_times_its_size(
+    client: httpx.AsyncClient, part: bytes, last: bytes, status: int
+) -> None:
+    body = filled(part, last)
+    await client.post("/v1/embeddings", content=body, headers=HEADERS)
+    tracemalloc.start()
+    try:
+        answer = await client.post("/v1/embeddings", content=body, headers=HEADERS)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert answer.status_code == status
+    assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
+    assert peak < 8 * len(body)
+
+
+@pytest.mark.parametrize("name", [name for name in EXHAUSTING if name != "long texts"])  # slow in the fake engine
+async def test_every_exhausting_request_of_the_flood_gets_an_answer_that_is_documented(
+    client: httpx.AsyncClient, name: str
+) -> None:
+    answer = await client.post("/v1/embeddings", content=exhausting(name), headers=HEADERS)
+    assert answer.status_code in {200, 400, 413, 422}
+    assert answer.status_code == 200 or set(answer.json()["error"]) == {"message", "type", "param", "code"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a, b, [c], {d}", 'a "quoted" word', "back\\slash", "ends with a backslash\\", '\\"', "\\\\", "\u2028 é 🚀"],
+)
+def test_what_looks_like_structure_within_a_text_does_not_count(text: str) -> None:
+    check_structure(json.dumps({"input": [text * 400] * 100}).encode())
+
+
+def test_as_many_texts_as_a_request_may_have_pass_and_many_more_do_not() -> None:
+    check_structure(json.dumps({"input": ["text"] * 2048, "user": "x", "metadata": {"a": [1, 2, 3]}}).encode())
+    with pytest.raises(EmbedderError) as refusal:
+        check_structure(json.dumps({"input": ["text"] * (MOST_VALUES + 1)}).encode())
+    assert refusal.value.kind is ErrorKind.TOO_LARGE
+
+
+@pytest.mark.parametrize(("size", "elsewhere"), [(1_000, False), (100_000, True)])
+async def test_only_a_small_body_is_parsed_on_the_event_loop(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, size: int, *, elsewhere: bool
+) -> None:
+    threads: list[int] = []
+    parse = routes.parse_and_check
+
+    def observed(body: bytes, service: EmbeddingService) -> Any:
+        threads.append(threading.get_ident())
+        return parse(body, service)
+
+    monkeypatch.setattr(routes, "parse_and_check", observed)
+    assert (await client.post("/v1/embeddings", json={"input": "x" * size})).status_code == 200
+    assert (threads != [threading.get_ident()]) is elsewhere
+
+
+async def test_large_bodies_are_parsed_one_after_the_other(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parse, busy, most = routes.parse_and_check, 0, 0
+
+    def observed(body: bytes, service: EmbeddingService) -> Any:
+        nonlocal busy, most
+        busy += 1
+        most = max(most, busy)
+        parsed = parse(body, service)
+        busy -= 1
+        return parsed
+
+    monkeypatch.setattr(routes, "parse_and_check", observed)
+    await asyncio.gather(*(client.post("/v1/embeddings", json={"input": "x" * 200_000}) for _ in range(8)))
+    assert most == 1
+
+
+async def test_a_long_text_is_tokenised_in_turns_with_others(client: httpx.AsyncClient, engine: Any) -> None:
+    encoded: list[str] = []
+    encode: Callable[[str], Any] = engine.encode
+
+    def observed(text: str) -> Any:
+        encoded.append(text[:1])
+        return encode(text)
+
+    engine.encode = observed
+    bulk = [client.post("/v1/embeddings", json={"input": [name + "w" * 17_000] * 40}) for name in "ab"]
+    query = client.post("/v1/embeddings", json={"input": "q" + "w" * 5_000, "input_type": "query"})
+    await asyncio.gather(*bulk, query)
+    assert encoded.index("q") < 20
+
+
+def vectors(count: int) -> Embedded:
+    return Embedded(np.arange(count * 8, dtype=np.float32).reshape(count, 8), tokens=count, truncated=1)
+
+
+@pytest.mark.parametrize("count", [1, 32, 33, 100])
+def test_the_pieces_of_an_answer_are_the_answer(count: int) -> None:
+    body = orjson.loads(b"".join(write_pieces(vectors(count), "m", as_base64=False)))
+    assert [item["index"] for item in body["data"]] == list(range(count))
+    assert np.array_equal([item["embedding"] for item in body["data"]], vectors(count).vectors)
+    assert body["usage"] == {"prompt_tokens": count, "total_tokens": count, "truncated_inputs": 1}
+
+
+async def test_others_have_their_turn_between_the_pieces_of_a_large_answer() -> None:
+    turns = 0
+    finished = False
+
+    async def other() -> None:
+        nonlocal turns
+        while not finished:
+            turns += 1
+            await asyncio.sleep(0)
+
+    pieces = 0
+
+    async def send(message: Any) -> None:
+        nonlocal pieces
+        pieces += message["type"] == "http.response.body"
+
+    task = asyncio.create_task(other())
+    await EmbeddingAnswer(vectors(1000), "m", as_base64=False, held=ExitStack())({"type": "http"}, send, send)  # type: ignore[arg-type]  # it receives nothing
+    finished = True
+    await task
+    assert pieces > 20
+    assert turns >= pieces - 2
+
+
+async def test_what_an_answer_holds_counts_as_memory_until_it_is_sent(
+    make_service: MakeService, connect: Connect
+) -> None:
+    answer_bytes = 1000 * 384 * 4
+    service = make_service(limits=Limits(large_bytes=answer_bytes + 50_000))
+    service.load()
+    async with connect(service) as client:
+        first = await client.post("/v1/embeddings", json={"input": ["a"] * 1000})
+        again = await client.post("/v1/embeddings", json={"input": ["a"] * 1000})
+        too_much = await client.post("/v1/embeddings", json={"input": ["a"] * 1100})
+        small = await client.post("/v1/embeddings", json={"input": "a"})
+    assert [answer.status_code for answer in (first, again, too_much, small)] == [200, 200, 429, 200]
+    service.close()
