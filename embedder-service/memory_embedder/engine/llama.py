@@ -9,7 +9,6 @@ called.
 from __future__ import annotations
 
 import ctypes
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +24,7 @@ from memory_embedder.engine.memory_estimate import MemoryNeed, check_gpu_memory,
 from memory_embedder.engine.native_batch import NativeBatch
 from memory_embedder.engine.native_log import NativeLog, native_log
 from memory_embedder.engine.protocol import EncodedText, EngineFacts, TokenIds, Vectors
+from memory_embedder.engine.tokenizer import Tokenizer
 from memory_embedder.errors import EmbedderError, ErrorKind
 from memory_embedder.models.gguf_header import GgufFacts, read_header
 from memory_embedder.models.model_file import ModelFile
@@ -37,9 +37,6 @@ _POOLINGS = {
 }
 _FLASH_ATTENTION = 1
 _SEQUENCES = 64  # must divide the batch: llama.cpp aborts while it reserves a mean-pooling graph otherwise
-_CHARACTERS_PER_TOKEN = 24  # of the prefix that is tokenised first
-_MOST_CHARACTERS_PER_TOKEN = 384  # of the longer one that is tokenised if the first did not fill the window
-_PIECE = 64  # characters that are decomposed at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +90,8 @@ class LlamaEngine:
         with self._log.loading():
             self._model: Any = _load_model(options, file, plain_buffers=avoid_amx and backends.amx)
         file.check_unchanged()
-        self._vocabulary = native.llama_model_get_vocab(self._model)
-        self._decomposes = header.decomposes
+        vocabulary = native.llama_model_get_vocab(self._model)
+        self._tokenizer = Tokenizer(vocabulary, options.profile.max_tokens, decomposes=header.decomposes)
         self._facts = _engine_facts(options.profile, header, backends, self._log, need, digest=digest)
 
     @property
@@ -103,20 +100,8 @@ class LlamaEngine:
         return self._facts
 
     def encode(self, text: str) -> EncodedText:
-        """Tokenise a text; one beyond the window loses its end but keeps the final separator.
-
-        What lies beyond 384 characters for each token of the window is not read: a text of so few tokens is white space
-        or marks, and tokenising all of it would take seconds.
-        """
-        limit = self._facts.max_tokens
-        length = limit * _CHARACTERS_PER_TOKEN
-        tokens = self._tokenize(text[:length])
-        if length < len(text) and len(tokens) <= limit + limit // 8:  # else a word that the cut split lies well beyond
-            length = limit * _MOST_CHARACTERS_PER_TOKEN
-            tokens = self._tokenize(text[:length])
-        if length >= len(text) and len(tokens) <= limit:
-            return EncodedText(tokens, truncated=False)
-        return EncodedText(np.append(tokens[:-1][: limit - 1], tokens[-1:]), truncated=True)
+        """Tokenise a text; one beyond the window loses its end but keeps the final separator."""
+        return self._tokenizer.encode(text)
 
     def computer(self, threads: int) -> LlamaComputer:
         """Make a context with buffers of its own."""
@@ -127,19 +112,6 @@ class LlamaEngine:
         if self._model is not None:
             native.llama_model_free(self._model)
             self._model = None
-
-    def _tokenize(self, text: str) -> TokenIds:
-        if self._decomposes:
-            # llama.cpp's own table leaves Hangul syllables whole, which no vocabulary knows: Korean would be all [UNK].
-            text = decompose(text)
-        data = text.encode()
-        room = len(data) + 8
-        buffer = np.empty(room, dtype=np.int32)
-        pointer = buffer.ctypes.data_as(ctypes.POINTER(native.llama_token))
-        count = native.llama_tokenize(self._vocabulary, data, len(data), pointer, room, True, False)  # noqa: FBT003 -- C parameters have no names
-        if count < 1:
-            raise EmbedderError(ErrorKind.ENGINE, "The tokenizer failed on an input; its text is not recorded.")
-        return buffer[:count].copy()
 
 
 class LlamaComputer:
@@ -200,17 +172,6 @@ class LlamaComputer:
                 )
             ctypes.memmove(out.ctypes.data + index * row_bytes, source, row_bytes)
         return out
-
-
-def decompose(text: str) -> str:
-    """Decompose characters (Unicode's NFD), a short piece at a time.
-
-    Sorting a run of combining marks takes time that grows with the square of its length, and blocks every other thread.
-    Only marks on both sides of a border between pieces may stay unsorted, and the tokenizer drops marks anyway.
-    """
-    if text.isascii():
-        return text
-    return "".join(unicodedata.normalize("NFD", text[start : start + _PIECE]) for start in range(0, len(text), _PIECE))
 
 
 def unit_vectors(vectors: Vectors) -> Vectors:

@@ -74,8 +74,8 @@ class MemoryShare:
             self.counted = self._size
 
 
-async def read_body(request: Request, share: MemoryShare, *, most_bytes: int, seconds: float) -> bytes:
-    """Read the whole body into a share of the memory.
+async def read_body(request: Request, share: MemoryShare, most_bytes: int, seconds: float) -> bytes:
+    """Read the whole body into a share of the memory, within a size and a time.
 
     Raises:
         EmbedderError: the body or all bodies together are too large, or it did not arrive in time or at all.

@@ -20,6 +20,11 @@ def key_file(tmp_path: Path) -> Path:
     return path
 
 
+def rotate(key_file: Path, key: str) -> None:
+    key_file.unlink()
+    key_file.write_text(key)
+
+
 async def ask(client: httpx.AsyncClient, key: str | None = None, body: dict[str, Any] = QUERY) -> dict[str, Any]:
     headers = {"authorization": f"Bearer {key}"} if key else {}
     answer = await client.post("/v1/embeddings", json=body, headers=headers)
@@ -64,8 +69,7 @@ async def test_the_holder_of_another_key_is_not_answered_from_the_cache(
     service.load()
     async with connect(service) as client, connect_probe(service) as probe:
         await ask(client, "alice")
-        key_file.unlink()
-        key_file.write_text("mallory")
+        rotate(key_file, "mallory")
         await ask(client, "mallory")
         assert "memory_embedder_query_cache_hits_total 0.0" in (await probe.get("/metrics")).text
     service.close()

@@ -7,7 +7,6 @@ import json
 import threading
 import tracemalloc
 from collections.abc import Callable
-from contextlib import ExitStack
 from typing import Any
 
 import httpx
@@ -159,7 +158,7 @@ async def test_others_have_their_turn_between_the_pieces_of_a_large_answer() -> 
         pieces += message["type"] == "http.response.body"
 
     task = asyncio.create_task(other())
-    await EmbeddingAnswer(vectors(1000), "m", as_base64=False, held=ExitStack())({"type": "http"}, send, send)  # type: ignore[arg-type]  # it receives nothing
+    await EmbeddingAnswer(vectors(1000), "m", as_base64=False)({"type": "http"}, send, send)  # type: ignore[arg-type]  # it receives nothing
     finished = True
     await task
     assert pieces > 20
