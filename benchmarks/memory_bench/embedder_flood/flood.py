@@ -10,9 +10,9 @@ from typing import Any
 
 import psutil
 
-from memory_bench.embedder_flood.holding import Held, hold_connections
+from memory_bench.embedder_flood.holding import Held
 from memory_bench.embedder_flood.probing import Waits, probe_health, send_queries
-from memory_bench.embedder_flood.sending import Sent, send_flood
+from memory_bench.embedder_flood.sending import Sent, attack
 from memory_bench.servers import Server
 
 _LONGEST_HEALTH_MS = 250.0
@@ -83,22 +83,21 @@ async def flood(server: Server, count: int, openapi: dict[str, Any]) -> Outcome:
     """Send `count` requests from another process while connections are held and waits measured; return the outcome."""
     loop = asyncio.get_running_loop()
     started = loop.time()
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as sender:
-        sending = loop.run_in_executor(sender, send_flood, server.url, count, openapi, 2)
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as attacker:
+        attacking = loop.run_in_executor(attacker, attack, server, count, openapi, 2)
 
-        def flooding() -> bool:
-            return not sending.done()
+        def attacked() -> bool:
+            return not attacking.done()
 
-        async with asyncio.TaskGroup() as group:
-            health = group.create_task(probe_health(server.probe_url, flooding))
-            queries = group.create_task(send_queries(server.url, flooding))
-            held = group.create_task(hold_connections(server.port, flooding))
-        sent = await sending
+        health, queries = await asyncio.gather(
+            probe_health(server.probe_url, attacked), send_queries(server.url, attacked)
+        )
+        sent, held = await attacking
     return Outcome(
         sent=sent,
-        health=health.result(),
-        queries=queries.result(),
-        held=held.result(),
+        health=health,
+        queries=queries,
+        held=held,
         peak_bytes=_peak_bytes(server.pid),
         alive=_alive(server.pid),
         seconds=round(loop.time() - started, 1),

@@ -1,4 +1,7 @@
-"""Holds connections whose clients never finish; together they exceed the server's limit. Closed ones are reopened."""
+"""Holds more connections than the server accepts, and opens a new one as soon as the server closes one.
+
+Most clients never finish a request. A few request large answers and read nothing of them.
+"""
 
 import asyncio
 import json
@@ -10,7 +13,11 @@ from dataclasses import dataclass, field
 
 _TRICKLE_SECONDS = 1.0
 _RENEWAL_SECONDS = 0.5
+_UNREAD_CLIENTS = 4
+_UNREAD_SECONDS = 30
 _UNREAD_WINDOW_BYTES = 4096
+_HEAD = b"POST /v1/embeddings HTTP/1.1\r\nhost: embedder\r\ncontent-type: application/json\r\n"
+_LARGE_ANSWER = json.dumps({"input": ["a"] * 2048}).encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,23 +33,12 @@ class Kind:
     first: bytes
     trickle: bytes
     longest_seconds: float
-    reads: bool = True
 
 
-_FIELDS = b"POST /v1/embeddings HTTP/1.1\r\nhost: embedder\r\ncontent-type: application/json\r\n"
-_UNREAD = json.dumps({"input": ["a"] * 2048}).encode()
 KINDS = (
     Kind("silent", 150, b"", b"", 20.0),
-    Kind("half a head", 300, _FIELDS, b"x: y\r\n", 20.0),
-    Kind("half a body", 250, _FIELDS + b'content-length: 100000\r\n\r\n{"input": "', b"a", 50.0),
-    Kind(
-        "unread answer",
-        4,
-        _FIELDS + b"content-length: %d\r\n\r\n" % len(_UNREAD) + _UNREAD,
-        b"\r\n",
-        180.0,
-        reads=False,
-    ),
+    Kind("half a head", 300, _HEAD, b"x: y\r\n", 20.0),
+    Kind("half a body", 250, _HEAD + b'content-length: 100000\r\n\r\n{"input": "', b"a", 45.0),
 )
 
 
@@ -68,22 +64,30 @@ async def hold_connections(port: int, flooding: Callable[[], bool]) -> Held:
     """Hold connections of every kind while the flood lasts, then wait until the server has closed them all."""
     held = Held()
 
-    async def client(kind: Kind) -> None:
+    async def never_finish(kind: Kind) -> None:
         while True:
             opened = time.monotonic()
             with suppress(OSError, TimeoutError):
                 async with asyncio.timeout(2 * kind.longest_seconds):
-                    await _hold(port, kind)
+                    await _until_ended(port, kind)
             held.record(kind, time.monotonic() - opened)
             if not flooding():
                 return
             await asyncio.sleep(_RENEWAL_SECONDS)
 
-    await asyncio.gather(*(client(kind) for kind in KINDS for _ in range(kind.clients)))
+    async def read_nothing() -> None:
+        while flooding():
+            with suppress(OSError):
+                await _leave_answer(port, flooding)
+
+    await asyncio.gather(
+        *(never_finish(kind) for kind in KINDS for _ in range(kind.clients)),
+        *(read_nothing() for _ in range(_UNREAD_CLIENTS)),
+    )
     return held
 
 
-async def _hold(port: int, kind: Kind) -> None:
+async def _until_ended(port: int, kind: Kind) -> None:
     """Hold one connection until the server closes it.
 
     Raises:
@@ -92,18 +96,29 @@ async def _hold(port: int, kind: Kind) -> None:
     loop = asyncio.get_running_loop()
     with socket.socket() as connection:
         connection.settimeout(0)
-        if not kind.reads:
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _UNREAD_WINDOW_BYTES)
         await loop.sock_connect(connection, ("127.0.0.1", port))
         await loop.sock_sendall(connection, kind.first)
         ended = False
         while not ended:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_TRICKLE_SECONDS):
-                    ended = not await (loop.sock_recv(connection, 4096) if kind.reads else _never())
+                    ended = not await loop.sock_recv(connection, 4096)
             await loop.sock_sendall(connection, kind.trickle)
 
 
-async def _never() -> bytes:
-    await asyncio.Event().wait()
-    return b""
+async def _leave_answer(port: int, flooding: Callable[[], bool]) -> None:
+    """Request a large answer and read nothing of it for a while.
+
+    Raises:
+        OSError: the server resets or refuses the connection.
+    """
+    loop = asyncio.get_running_loop()
+    with socket.socket() as connection:
+        connection.settimeout(0)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _UNREAD_WINDOW_BYTES)
+        await loop.sock_connect(connection, ("127.0.0.1", port))
+        head = _HEAD + b"content-length: %d\r\n\r\n" % len(_LARGE_ANSWER)
+        await loop.sock_sendall(connection, head + _LARGE_ANSWER)
+        for _ in range(_UNREAD_SECONDS):
+            if flooding():
+                await asyncio.sleep(1)

@@ -32,23 +32,23 @@ class Waits:
         self.failures += not answered
 
 
-async def probe_health(probe_url: str, flooding: Callable[[], bool]) -> Waits:
+async def probe_health(probe_url: str, attacked: Callable[[], bool]) -> Waits:
     """Request /healthz repeatedly while the flood lasts, each time over a new connection, as the kubelet does."""
     async with httpx.AsyncClient(
         base_url=probe_url, timeout=_PROBE_SECONDS, limits=httpx.Limits(max_keepalive_connections=0)
     ) as client:
-        return await _repeat(lambda: client.get("/healthz"), flooding)
+        return await _repeat(lambda: client.get("/healthz"), attacked)
 
 
-async def send_queries(url: str, flooding: Callable[[], bool]) -> Waits:
+async def send_queries(url: str, attacked: Callable[[], bool]) -> Waits:
     """Send one short query after another while the flood lasts, as the memory server of another user does."""
     async with httpx.AsyncClient(base_url=url, timeout=_QUERY_SECONDS) as client:
-        return await _repeat(lambda: client.post("/v1/embeddings", json=_QUERY), flooding)
+        return await _repeat(lambda: client.post("/v1/embeddings", json=_QUERY), attacked)
 
 
-async def _repeat(request: Callable[[], Awaitable[httpx.Response]], flooding: Callable[[], bool]) -> Waits:
+async def _repeat(request: Callable[[], Awaitable[httpx.Response]], attacked: Callable[[], bool]) -> Waits:
     waits = Waits()
-    while flooding():
+    while attacked():
         started = time.monotonic()
         try:
             answered = (await request()).status_code == 200

@@ -1,6 +1,7 @@
-"""Sends the flood from a process of its own, so that the work of sending does not delay the measurements."""
+"""Attacks the server from a process of its own, so that the work of attacking does not delay the measurements."""
 
 import asyncio
+import os
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,8 +10,11 @@ from typing import Any
 import httpx
 
 from memory_bench.embedder_flood.bodies import Request, requests
+from memory_bench.embedder_flood.holding import Held, hold_connections
+from memory_bench.servers import Server
 
 _CONCURRENT = 16
+_NICENESS = 10
 _LONGEST_ANSWER_SECONDS = 120.0
 
 
@@ -27,9 +31,19 @@ class Sent:
     malformed_accepted: int
 
 
-def send_flood(url: str, count: int, openapi: dict[str, Any], seed: int) -> Sent:
-    """Send `count` requests, sixteen at a time, and return how the server answered them."""
-    return asyncio.run(_send(url, requests(count, openapi, seed)))
+def attack(server: Server, count: int, openapi: dict[str, Any], seed: int) -> tuple[Sent, Held]:
+    """Send `count` requests, sixteen at a time, while connections are held, and return the outcome of both.
+
+    Real attackers use other machines, so here their process leaves the processor to the server.
+    """
+    os.nice(_NICENESS)
+    return asyncio.run(_attack(server, requests(count, openapi, seed)))
+
+
+async def _attack(server: Server, waiting: Iterator[Request]) -> tuple[Sent, Held]:
+    sending = asyncio.create_task(_send(server.url, waiting))
+    held = await hold_connections(server.port, lambda: not sending.done())
+    return await sending, held
 
 
 async def _send(url: str, waiting: Iterator[Request]) -> Sent:

@@ -8,7 +8,6 @@ nothing but the pooled vectors. llama.cpp aborts the process on unexpected input
 from __future__ import annotations
 
 import ctypes
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +23,7 @@ from memory_embedder.engine.memory_estimate import MemoryNeed, check_gpu_memory,
 from memory_embedder.engine.native_batch import NativeBatch
 from memory_embedder.engine.native_log import NativeLog, native_log
 from memory_embedder.engine.protocol import EncodedText, EngineFacts, TokenIds, Vectors
+from memory_embedder.engine.tokenizer import Tokenizer
 from memory_embedder.errors import EmbedderError, ErrorKind
 from memory_embedder.models.gguf_header import GgufFacts, read_header
 from memory_embedder.models.model_file import ModelFile
@@ -36,9 +36,6 @@ _POOLINGS = {
 }
 _FLASH_ATTENTION = 1
 _SEQUENCES = 64  # must divide the batch: llama.cpp aborts while it reserves a mean-pooling graph otherwise
-_CHARACTERS_PER_TOKEN = 24  # of the prefix that is tokenised first
-_MOST_CHARACTERS_PER_TOKEN = 384  # of the longer one that is tokenised if the first did not fill the window
-_PIECE = 64  # characters that are decomposed at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +89,8 @@ class LlamaEngine:
         with self._log.loading():
             self._model: Any = _load_model(options, file, plain_buffers=avoid_amx and backends.amx)
         file.check_unchanged()
-        self._vocabulary = native.llama_model_get_vocab(self._model)
-        self._decomposes = header.decomposes
+        vocabulary = native.llama_model_get_vocab(self._model)
+        self._tokenizer = Tokenizer(vocabulary, options.profile.max_tokens, decomposes=header.decomposes)
         self._facts = _engine_facts(options.profile, header, backends, self._log, need, digest=digest)
 
     @property
@@ -102,20 +99,8 @@ class LlamaEngine:
         return self._facts
 
     def encode(self, text: str) -> EncodedText:
-        """Tokenise a text; a text longer than the model's window loses its end but keeps the final separator token.
-
-        At most 384 characters per token of the window are read. A text that has so few tokens for its length is white
-        space or combining marks, and tokenising all of it would take seconds.
-        """
-        limit = self._facts.max_tokens
-        length = limit * _CHARACTERS_PER_TOKEN
-        tokens = self._tokenize(text[:length])
-        if length < len(text) and len(tokens) <= limit + limit // 8:  # else a word that the cut split lies well beyond
-            length = limit * _MOST_CHARACTERS_PER_TOKEN
-            tokens = self._tokenize(text[:length])
-        if length >= len(text) and len(tokens) <= limit:
-            return EncodedText(tokens, truncated=False)
-        return EncodedText(np.append(tokens[:-1][: limit - 1], tokens[-1:]), truncated=True)
+        """Tokenise a text; a text longer than the model's window loses its end but keeps the final separator token."""
+        return self._tokenizer.encode(text)
 
     def computer(self, threads: int) -> LlamaComputer:
         """Make a llama.cpp context with buffers of its own."""
@@ -126,19 +111,6 @@ class LlamaEngine:
         if self._model is not None:
             native.llama_model_free(self._model)
             self._model = None
-
-    def _tokenize(self, text: str) -> TokenIds:
-        if self._decomposes:
-            # llama.cpp's own table leaves Hangul syllables whole, which no vocabulary knows: Korean would be all [UNK].
-            text = decompose(text)
-        data = text.encode()
-        room = len(data) + 8
-        buffer = np.empty(room, dtype=np.int32)
-        pointer = buffer.ctypes.data_as(ctypes.POINTER(native.llama_token))
-        count = native.llama_tokenize(self._vocabulary, data, len(data), pointer, room, True, False)  # noqa: FBT003 -- C parameters have no names
-        if count < 1:
-            raise EmbedderError(ErrorKind.ENGINE, "The tokenizer failed on an input; its text is not recorded.")
-        return buffer[:count].copy()
 
 
 class LlamaComputer:
@@ -199,18 +171,6 @@ class LlamaComputer:
                 )
             ctypes.memmove(out.ctypes.data + index * row_bytes, source, row_bytes)
         return out
-
-
-def decompose(text: str) -> str:
-    """Return a text with its characters decomposed (Unicode's NFD), computed a short piece at a time.
-
-    Decomposing sorts each run of combining marks, in time that grows with the square of the run's length, and blocks
-    every other thread meanwhile. Marks on both sides of a border between pieces may stay unsorted, which does no harm:
-    the tokenizer drops marks anyway.
-    """
-    if text.isascii():
-        return text
-    return "".join(unicodedata.normalize("NFD", text[start : start + _PIECE]) for start in range(0, len(text), _PIECE))
 
 
 def unit_vectors(vectors: Vectors) -> Vectors:

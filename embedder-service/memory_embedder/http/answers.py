@@ -26,8 +26,8 @@ class EmbeddingAnswer(Response):
 
     media_type = "application/json"
 
-    def __init__(self, result: Embedded, model: str, *, as_base64: bool, held: ExitStack) -> None:
-        self._held = held
+    def __init__(self, result: Embedded, model: str, *, as_base64: bool) -> None:
+        self.held = ExitStack()
         self._pieces = write_pieces(result, model, as_base64=as_base64)
         self._large = len(result.vectors) > _VECTORS
         super().__init__(None if self._large else b"".join(self._pieces))
@@ -36,7 +36,7 @@ class EmbeddingAnswer(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the response over ASGI."""
-        with self._held:
+        with self.held:
             if not self._large:
                 await super().__call__(scope, receive, send)
                 return

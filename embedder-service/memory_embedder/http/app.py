@@ -73,6 +73,8 @@ def _response(error: EmbedderError) -> JSONResponse:
     headers = {} if error.retry_after_seconds is None else {"Retry-After": str(error.retry_after_seconds)}
     if error.kind is ErrorKind.UNAUTHORIZED:
         headers["WWW-Authenticate"] = "Bearer"
+    if error.kind is ErrorKind.TIMEOUT:
+        headers["Connection"] = "close"  # the rest of the body would be taken for the next request
     return JSONResponse(error.envelope(), status_code=error.kind.status, headers=headers)
 
 

@@ -77,7 +77,7 @@ class MemoryShare:
             self.counted = self._size
 
 
-async def read_body(request: Request, share: MemoryShare, *, most_bytes: int, seconds: float) -> bytes:
+async def read_body(request: Request, share: MemoryShare, most_bytes: int, seconds: float) -> bytes:
     """Read the whole body of a request and count its bytes in `share`.
 
     Raises:

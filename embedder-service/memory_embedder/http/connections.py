@@ -43,12 +43,42 @@ class ConnectionLimits:
     head_fields: int = 100
 
 
-class Arriving(IntEnum):
-    """The part of a request that the server is receiving."""
+class Step(IntEnum):
+    """The step of a client that a connection waits for, in the order in which connections make room for others.
+
+    `NONE` is a connection that waits for this server.
+    """
 
     HEAD = 0
     BODY = 1
-    NOTHING = 2
+    REQUEST = 2
+    ANSWER = 3
+    NONE = 4
+
+
+class Waiting:
+    """The connections to one port, by the step that they wait for; those that have waited longest come first."""
+
+    def __init__(self) -> None:
+        self._by_step: dict[Step, dict[BoundedProtocol, None]] = {step: {} for step in Step}
+
+    def put(self, connection: BoundedProtocol, old: Step, new: Step) -> None:
+        """Move a connection behind all others that wait for the step `new`."""
+        self._by_step[old].pop(connection, None)
+        self._by_step[new][connection] = None
+
+    def remove(self, connection: BoundedProtocol, step: Step) -> None:
+        """Forget a connection."""
+        self._by_step[step].pop(connection, None)
+
+    def first(self, newest: BoundedProtocol) -> BoundedProtocol:
+        """Return the connection to close: one that waits for its client, or `newest` if no other one does."""
+        for step, connections in self._by_step.items():
+            if step is not Step.NONE:
+                for connection in connections:
+                    if connection is not newest and not connection.transport.is_closing():
+                        return connection
+        return newest
 
 
 class BoundedConfig(uvicorn.Config):
@@ -68,10 +98,11 @@ class BoundedConfig(uvicorn.Config):
             timeout_graceful_shutdown=int(drain_seconds),
         )
         self.limits = limits
+        self.waiting = Waiting()
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """One connection, which records for how long its client has kept the server waiting."""
+    """One connection, which records for which step of its client it waits, and since when."""
 
     def __init__(
         self,
@@ -82,78 +113,66 @@ class BoundedProtocol(HttpToolsProtocol):
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self._limits = config.limits
-        self._arriving = Arriving.HEAD
-        self._since = self._last_step = time.monotonic()
+        self._waiting = config.waiting
+        self._step = Step.HEAD
+        self._since = time.monotonic()
+        self._arriving: Step | None = None  # the part of a request that is arriving
         self._answering = False
-        self._held_up_since: float | None = None
+        self._unread_since: float | None = None
         self._closing = False
         self._head_began = False
         self._head_bytes = 0
-
-    @property
-    def waits_for_client(self) -> bool:
-        """Whether the connection is open and the client has to take the next step."""
-        stuck = self._arriving is not Arriving.NOTHING or not self._answering or self.flow.write_paused
-        return stuck and not self.transport.is_closing()
-
-    @property
-    def precedence(self) -> tuple[Arriving, bool, float]:
-        """Sort key: the connection with the least key is closed first to make room for a new one.
-
-        Connections that receive a head come first, then those that receive a body, idle ones, and those with an unread
-        answer; within each group, the longest wait comes first.
-        """
-        return self._arriving, self._answering, self._last_step
 
     def is_overdue(self, now: float) -> bool:
         """Return whether the client has exceeded the time limit of its step.
 
         `now` is in seconds of the monotonic clock.
         """
+        limits = self._limits
         if self.transport.is_closing():
             if not self._closing:
                 self._closing, self._since = True, now
-            return now - self._since > self._limits.closing_seconds
-        if self._held_up_since is not None:
-            return now - self._held_up_since > self._limits.unread_seconds
+            return now - self._since > limits.closing_seconds
+        if self._unread_since is not None:
+            return now - self._unread_since > limits.unread_seconds
         allowed = {
-            Arriving.HEAD: self._limits.head_seconds,
-            Arriving.BODY: self._limits.body_seconds,
-            Arriving.NOTHING: self._limits.idle_seconds + self._limits.closing_seconds,  # the server closes it before
-        }[self._arriving]
-        return not self._answering and now - self._since > allowed
+            Step.HEAD: limits.head_seconds,
+            Step.BODY: limits.body_seconds,
+            Step.REQUEST: limits.idle_seconds + limits.closing_seconds,  # the server itself closes it before
+        }.get(self._step)
+        return not self._answering and allowed is not None and now - self._since > allowed
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as the base class has it
-        """Accept a new connection; if there are too many, close the one that is first by `precedence`.
+        """Accept a new connection; if there are too many, close one.
 
-        Only connections that wait for their clients are closed. If there is none, the new one is closed.
+        Only a connection that waits for its client is closed. If no other one does, the new one is closed.
         """
         super().connection_made(transport)
+        self._waiting.put(self, self._step, self._step)
         if len(self.connections) > self._limits.connections:
-            others = [
-                other
-                for other in bounded_connections(self.server_state)
-                if other is not self and other.waits_for_client
-            ]
-            min(others, key=lambda other: other.precedence, default=self).transport.abort()
+            self._waiting.first(self).transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        self._waiting.remove(self, self._step)
+        super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """Pass received bytes to the parser; close the connection if a request head becomes too large."""
-        if self._arriving is Arriving.NOTHING:
-            self._enter(Arriving.HEAD)
         self._head_began = False
+        if self._arriving is None:
+            self._arriving = Step.HEAD
         super().data_received(data)
-        if self._arriving is Arriving.BODY:
-            self._last_step = time.monotonic()
-        if self._arriving is Arriving.HEAD and not self._head_began:
+        if self._arriving is Step.HEAD and not self._head_began:
             self._head_bytes += len(data)
             if self._head_bytes > self._limits.head_bytes:
                 self.transport.abort()
+        self._wait(again=self._arriving is Step.BODY)
 
     def on_message_begin(self) -> None:
         """Record that a request head begins."""
         super().on_message_begin()
-        self._enter(Arriving.HEAD)
+        self._arriving = Step.HEAD
         self._head_began, self._head_bytes = True, 0
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -170,29 +189,48 @@ class BoundedProtocol(HttpToolsProtocol):
         """Record that the head has ended and that the body, which may be empty, begins."""
         super().on_headers_complete()
         self._answering = True
-        self._enter(Arriving.BODY)
+        self._arriving = Step.BODY
 
     def on_message_complete(self) -> None:
         """Record that the body has ended."""
         super().on_message_complete()
-        self._enter(Arriving.NOTHING)
+        self._arriving = None
 
     def on_response_complete(self) -> None:
         """Record that the answer has been written; the body of a refused request may still be arriving."""
         super().on_response_complete()
         self._answering = not self.cycle.response_complete  # another request may have come right behind
-        self._held_up_since = None
-        self._since = self._last_step = time.monotonic()
+        self._unread_since = None
+        self._since = time.monotonic()
+        self._wait(again=True)
 
     def pause_writing(self) -> None:
         """Stop writing an answer that the client does not read."""
         super().pause_writing()
-        if self._held_up_since is None:
-            self._held_up_since = time.monotonic()
+        if self._unread_since is None:
+            self._unread_since = time.monotonic()
+        self._wait()
 
-    def _enter(self, arriving: Arriving) -> None:
-        self._arriving = arriving
-        self._since = self._last_step = time.monotonic()
+    def resume_writing(self) -> None:
+        """Go on writing an answer."""
+        super().resume_writing()
+        self._wait()
+
+    def _wait(self, *, again: bool = False) -> None:
+        """Record which step is next; `again` puts the connection behind others that wait for the same step."""
+        if self.transport.is_closing():
+            return
+        if self._arriving is not None:
+            step = self._arriving
+        elif self._answering:
+            step = Step.ANSWER if self.flow.write_paused else Step.NONE
+        else:
+            step = Step.REQUEST
+        if step is not self._step:
+            self._since = time.monotonic()
+        if step is not self._step or again:
+            self._waiting.put(self, self._step, step)
+            self._step = step
 
 
 def bounded_connections(state: ServerState) -> list[BoundedProtocol]:

@@ -105,20 +105,16 @@ def _add_embeddings(router: APIRouter, service: EmbeddingService, api_key: ApiKe
 
         with ExitStack() as held:
             share = held.enter_context(budget.share())
-            parsed, texts = await parse(
-                await read_body(request, share, most_bytes=limits.body_bytes, seconds=limits.body_seconds)
-            )
+            parsed, texts = await parse(await read_body(request, share, limits.body_bytes, limits.body_seconds))
             share.add(len(texts) * vector_bytes)
             lane = Lane.QUERY if parsed.input_type == "query" else Lane.DOCUMENT
+            truncate = parsed.truncate is not False
             result = await service.embed(
-                lane,
-                texts,
-                truncate=parsed.truncate is not False,
-                client_disconnected=client_disconnected,
-                caller=caller,
+                lane, texts, truncate=truncate, client_disconnected=client_disconnected, caller=caller
             )
             as_base64 = parsed.encoding_format == "base64"
-            answer = EmbeddingAnswer(result, service.profile.name, as_base64=as_base64, held=held.pop_all())
+            answer = EmbeddingAnswer(result, service.profile.name, as_base64=as_base64)
+            answer.held = held.pop_all()
         service.metrics.request_seconds.labels(lane=lane.value).observe(time.monotonic() - started)
         return answer
 

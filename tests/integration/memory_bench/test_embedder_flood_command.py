@@ -1,4 +1,4 @@
-"""The command `embedder-flood` with 150 requests; `make flood-embedder` sends 10,000."""
+"""The command `embedder-flood` with 100 requests; `make flood-embedder` sends 10,000."""
 
 from __future__ import annotations
 
@@ -6,34 +6,82 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from memory_bench.embedder_flood.flood import Outcome
+from memory_bench.embedder_flood.holding import KINDS, Held
+from memory_bench.embedder_flood.probing import Waits
+from memory_bench.embedder_flood.sending import Sent
 
 ROOT = Path(__file__).parents[3]
+FIGURES = [
+    "requests",
+    "crashes",
+    "unanswered",
+    "longest_healthz_ms",
+    "longest_query_ms_of_others",
+    "rss_mb",
+    "half_open_survived",
+]
 
 
-def test_a_flood_is_answered_without_server_errors_and_leaves_memory_as_it_was(tmp_path: Path) -> None:
-    environment = os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'benchmarks'}"}
+def test_a_flood_is_answered_by_a_process_that_survives_and_stays_small(tmp_path: Path) -> None:
+    environment = os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'benchmarks'}:{os.environ.get('PYTHONPATH', '')}"}
     kept = tmp_path / "flood.json"
-    command = [sys.executable, "-m", "memory_bench", "embedder-flood", "--count", "150", "--output", str(kept)]
+    command = [sys.executable, "-m", "memory_bench", "embedder-flood", "--count", "100", "--output", str(kept)]
     done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False, timeout=500)
-    assert done.returncode == 0, done.stdout + done.stderr
-    outcome = json.loads(kept.read_text())["outcome"]
-    assert outcome == json.loads(done.stdout)
-    assert outcome["server_errors"] == outcome["unanswered"] == 0
-    assert 0.2 < outcome["malformed"] / outcome["requests"] < 0.4
-    assert outcome["statuses"]["200"] >= 75
-    assert sum(outcome["statuses"].values()) == 150
+    written = json.loads(kept.read_text())
+    line = json.loads(done.stdout.splitlines()[-1])
+    assert written["outcome"] == line, done.stderr
+    assert list(line) == FIGURES
+    assert (line["requests"], line["crashes"]) == (100, 0)
+    assert line["rss_mb"] <= 1500
+    sent, held = written["details"]["sent"], written["details"]["held"]
+    assert sent["server_errors"] == sent["malformed_accepted"] == sent["statuses"].get("0", 0) == 0
+    assert all(held["opened"][kind.name] >= kind.clients for kind in KINDS)
 
 
-def test_growth_server_errors_and_unanswered_requests_each_fail_a_flood() -> None:
-    def passed(*, errors: int = 0, unanswered: int = 0, after: int = 100) -> bool:
-        return Outcome(10, 3, {}, 0, errors, unanswered, rss_before=100, rss_after=after, seconds=1.0).passed
+def outcome(**changes: Any) -> Outcome:
+    """An outcome that passes, but for the changes."""
+    held = Held({kind.name: 1 for kind in KINDS}, {kind.name: 1.0 for kind in KINDS})
+    good = Outcome(
+        sent=Sent({200: 70, 422: 25, 503: 5}, malformed=30, malformed_accepted=0),
+        health=Waits(10, 250.0),
+        queries=Waits(10, 1000.0),
+        held=held,
+        peak_bytes=1_500_000_000,
+        alive=True,
+        seconds=1.0,
+    )
+    return replace(good, **changes)
 
-    assert passed()
-    assert passed(after=104)
-    assert not passed(after=106)
-    assert not passed(after=94)
-    assert not passed(errors=1)
-    assert not passed(unanswered=1)
+
+def test_the_figures_of_an_outcome_are_what_was_counted() -> None:
+    lost = outcome(sent=Sent({0: 1, 200: 9}, 0, 0), health=Waits(1, 7.0, 2), queries=Waits(1, 8.0, 3))
+    assert lost.line() == dict(zip(FIGURES, (10, 0, 6, 7.0, 8.0, 1500, False), strict=True))
+
+
+LATE = Held({kind.name: 1 for kind in KINDS}, {kind.name: 60.0 for kind in KINDS})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"alive": False},
+        {"sent": Sent({0: 1, 200: 99}, 30, 0)},
+        {"sent": Sent({200: 99, 500: 1}, 30, 0)},
+        {"health": Waits(10, 250.1)},
+        {"health": Waits(10, 1.0, failures=1)},
+        {"queries": Waits(10, 1000.1)},
+        {"queries": Waits(10, 1.0, failures=1)},
+        {"peak_bytes": 1_500_000_001},
+        {"held": LATE},
+    ],
+)
+def test_each_thing_that_others_notice_fails_a_flood(changes: dict[str, Any]) -> None:
+    assert outcome().passed
+    assert not outcome(**changes).passed

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from memory_embedder.engine import llama
-from memory_embedder.engine.llama import EngineOptions, LlamaEngine, decompose
+from memory_embedder.engine.llama import EngineOptions, LlamaEngine
 from memory_embedder.engine.native_log import NativeLog
 from memory_embedder.errors import EmbedderError
 from memory_embedder.models.profiles import PROFILES
@@ -90,41 +90,3 @@ def test_a_file_of_another_digest_is_refused_before_its_header_is_read(tmp_path:
         LlamaEngine(options(path))
     with pytest.raises(EmbedderError, match="not a readable GGUF"):
         LlamaEngine(options(path, digest=None))
-
-
-def test_marks_are_sorted_in_short_pieces_since_sorting_many_takes_their_square(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    lengths: list[int] = []
-    normalize = llama.unicodedata.normalize
-
-    def observed(form: Any, text: str) -> str:
-        lengths.append(len(text))
-        return normalize(form, text)
-
-    monkeypatch.setattr(llama.unicodedata, "normalize", observed)
-    marks = "\u0301" * 10_000 + "\u0323" * 10_000
-    assert sorted(decompose(marks)) == sorted(marks)
-    assert max(lengths) <= 64
-    assert decompose("한국어 é") == normalize("NFD", "한국어 é")
-
-
-@pytest.mark.parametrize("filling", [" ", "\u0301", "\x00", "\u200b"], ids=["blanks", "marks", "NUL", "zero width"])
-def test_of_a_text_that_does_not_fill_the_window_only_a_bounded_part_is_read(
-    f32_engine: LlamaEngine, monkeypatch: pytest.MonkeyPatch, filling: str
-) -> None:
-    read: list[int] = []
-    tokenize = f32_engine._tokenize
-
-    def observed(text: str) -> Any:
-        read.append(len(text))
-        return tokenize(text)
-
-    monkeypatch.setattr(f32_engine, "_tokenize", observed)
-    encoded = f32_engine.encode("first" + filling * 2_000_000 + " last")
-    assert encoded.truncated
-    assert sum(read) <= 500 * MINILM.max_tokens
-    assert encoded.tokens[-1] == f32_engine.encode("x").tokens[-1]
-    assert f32_engine.encode("first" + filling * 50_000 + " last").tokens.tolist() == (
-        f32_engine.encode("first" + filling + " last").tokens.tolist()
-    )

@@ -6,8 +6,7 @@ import asyncio
 import json
 import threading
 import tracemalloc
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import httpx
@@ -130,6 +129,23 @@ async def test_a_long_text_is_tokenised_in_turns_with_others(client: httpx.Async
     assert encoded.index("q") < 20
 
 
+async def test_a_body_that_stops_arriving_is_refused_and_its_connection_closed(
+    make_service: MakeService, connect: Connect
+) -> None:
+    service = make_service(limits=Limits(body_seconds=0.05))
+    service.load()
+
+    async def half_a_body() -> AsyncIterator[bytes]:
+        yield b'{"input": "'
+        await asyncio.Event().wait()
+
+    async with connect(service) as client:
+        answer = await client.post("/v1/embeddings", content=half_a_body(), headers=HEADERS)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (408, "body_timeout")
+    assert answer.headers["connection"] == "close"
+    service.close()
+
+
 def vectors(count: int) -> Embedded:
     return Embedded(np.arange(count * 8, dtype=np.float32).reshape(count, 8), tokens=count, truncated=1)
 
@@ -159,7 +175,7 @@ async def test_others_have_their_turn_between_the_pieces_of_a_large_answer() -> 
         pieces += message["type"] == "http.response.body"
 
     task = asyncio.create_task(other())
-    await EmbeddingAnswer(vectors(1000), "m", as_base64=False, held=ExitStack())({"type": "http"}, send, send)  # type: ignore[arg-type]  # it receives nothing
+    await EmbeddingAnswer(vectors(1000), "m", as_base64=False)({"type": "http"}, send, send)  # type: ignore[arg-type]  # it receives nothing
     finished = True
     await task
     assert pieces > 20

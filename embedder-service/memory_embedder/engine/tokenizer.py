@@ -1,0 +1,67 @@
+"""Turns texts into token ids with a model's vocabulary; no text, however unusual, takes long."""
+
+from __future__ import annotations
+
+import ctypes
+import unicodedata
+from typing import Any
+
+import numpy as np
+from llama_cpp import llama_cpp as native
+
+from memory_embedder.engine.protocol import EncodedText, TokenIds
+from memory_embedder.errors import EmbedderError, ErrorKind
+
+_CHARACTERS_PER_TOKEN = 24  # of the prefix that is tokenised first
+_MOST_CHARACTERS_PER_TOKEN = 384  # of the longer one that is tokenised if the first did not fill the window
+_PIECE = 64  # characters that are decomposed at a time
+
+
+class Tokenizer:
+    """A model's tokenizer; `vocabulary` is llama.cpp's pointer, `max_tokens` the model's window. Thread-safe."""
+
+    def __init__(self, vocabulary: Any, max_tokens: int, *, decomposes: bool) -> None:  # noqa: ANN401 -- a pointer of an untyped library
+        self._vocabulary = vocabulary
+        self._max_tokens = max_tokens
+        self._decomposes = decomposes
+
+    def encode(self, text: str) -> EncodedText:
+        """Tokenise a text; a text longer than the model's window loses its end but keeps the final separator token.
+
+        At most 384 characters per token of the window are read. A text that has so few tokens for its length is white
+        space or combining marks, and tokenising all of it would take seconds.
+        """
+        limit = self._max_tokens
+        length = limit * _CHARACTERS_PER_TOKEN
+        tokens = self._tokenize(text[:length])
+        if length < len(text) and len(tokens) <= limit + limit // 8:  # else a word that the cut split lies well beyond
+            length = limit * _MOST_CHARACTERS_PER_TOKEN
+            tokens = self._tokenize(text[:length])
+        if length >= len(text) and len(tokens) <= limit:
+            return EncodedText(tokens, truncated=False)
+        return EncodedText(np.append(tokens[:-1][: limit - 1], tokens[-1:]), truncated=True)
+
+    def _tokenize(self, text: str) -> TokenIds:
+        if self._decomposes:
+            # llama.cpp's own table leaves Hangul syllables whole, which no vocabulary knows: Korean would be all [UNK].
+            text = decompose(text)
+        data = text.encode()
+        room = len(data) + 8
+        buffer = np.empty(room, dtype=np.int32)
+        pointer = buffer.ctypes.data_as(ctypes.POINTER(native.llama_token))
+        count = native.llama_tokenize(self._vocabulary, data, len(data), pointer, room, True, False)  # noqa: FBT003 -- C parameters have no names
+        if count < 1:
+            raise EmbedderError(ErrorKind.ENGINE, "The tokenizer failed on an input; its text is not recorded.")
+        return buffer[:count].copy()
+
+
+def decompose(text: str) -> str:
+    """Return a text with its characters decomposed (Unicode's NFD), computed a short piece at a time.
+
+    Decomposing sorts each run of combining marks, in time that grows with the square of the run's length, and blocks
+    every other thread meanwhile. Marks on both sides of a border between pieces may stay unsorted, which does no harm:
+    the tokenizer drops marks anyway.
+    """
+    if text.isascii():
+        return text
+    return "".join(unicodedata.normalize("NFD", text[start : start + _PIECE]) for start in range(0, len(text), _PIECE))
