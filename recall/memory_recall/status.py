@@ -36,6 +36,8 @@ class DatabaseFacts:
     """Everything that decides what is to be done next.
 
     `schema_differences` names what of a table at the last revision is not what it must be; empty where nothing is.
+    `seconds_since_wanted` is how long ago a recall last wanted an embedder that did not answer, by the database's
+    clock and to within 30 seconds; None where that never happened.
     """
 
     server_version: str
@@ -53,6 +55,7 @@ class DatabaseFacts:
     next_model: RecordedModel | None
     swap: SwapRecord | None = None
     schema_differences: str = ""
+    seconds_since_wanted: float | None = None
 
 
 _SERVER = """
@@ -94,6 +97,7 @@ async def inspect(connection: AnyConnection, table: str) -> DatabaseFacts:
         next_model=roles.next,
         swap=await state_sql.latest(connection, memories) if has_state else None,
         schema_differences=await _differences(connection, memories) if revision == HEAD_REVISION else "",
+        seconds_since_wanted=await _seconds_since_wanted(connection, memories) if has_state else None,
     )
 
 
@@ -105,6 +109,15 @@ async def _differences(connection: AnyConnection, table: MemoryTable) -> str:
     if not await has_own_tables(connection, table, HEAD_REVISION):
         return "what the migrations made is gone"
     return await describe_differences(connection, table)
+
+
+async def _seconds_since_wanted(connection: AnyConnection, table: MemoryTable) -> float | None:
+    with translated("reading when an embedder was wanted"):
+        seconds: float | None = await connection.fetchval(
+            "SELECT extract(epoch FROM now() - (to_jsonb(s) ->> 'wanted_at')::timestamptz)::float8 "
+            f"FROM {table.own('memory_index_state')} s"
+        )
+    return seconds
 
 
 async def _count(connection: AnyConnection, table: MemoryTable, *, with_queue: bool) -> RowCounts:
