@@ -136,6 +136,7 @@ CREATE TABLE public.memory_index_state (
     discarding boolean NOT NULL,
     updated_at timestamp with time zone DEFAULT now() NOT NULL,
     table_oid regclass,
+    wanted_at timestamp with time zone,
     CONSTRAINT memory_index_state_singleton_check CHECK (singleton)
 );
 

@@ -1,7 +1,6 @@
 """Reads what the operator and `memory status` report about a database: counts and catalog entries, never text."""
 
 from dataclasses import dataclass
-from datetime import datetime
 
 from memory_recall.errors import DatabaseRejected, SchemaUnsupported
 from memory_recall.hnsw.definition import IndexFacts, inspect_index
@@ -11,7 +10,7 @@ from memory_recall.schema.claims_sql import TableClaim, read_claim
 from memory_recall.schema.models_sql import RecordedModel, Roles, read_roles
 from memory_recall.schema.revisions import HEAD_REVISION, current_revision
 from memory_recall.schema.rules import describe_differences, has_own_tables
-from memory_recall.schema.status_sql import count_rows, read_server
+from memory_recall.schema.status_sql import count_rows, read_server, seconds_since_wanted
 from memory_recall.schema.table import MemoryTable, describe
 from memory_recall.swap import state_sql
 from memory_recall.swap.state_sql import SwapRecord
@@ -33,8 +32,9 @@ class DatabaseFacts:
     """The state of a database, from which the operator decides what to do next.
 
     `schema_differences` names what is missing or changed in a table at the last revision; it is empty for any other
-    table. `identity` is None where the role may not read the server's system identifier. `wanted_at` is the moment at
-    which a recall last missed the embedder, None where that is not recorded.
+    table. `identity` is None where the role may not read the server's system identifier. `seconds_since_wanted`
+    is how long ago a recall last wanted an embedder that did not answer, by the database's clock and to within 30
+    seconds; None where that is not recorded.
     """
 
     server_version: str
@@ -55,7 +55,7 @@ class DatabaseFacts:
     identity: DatabaseIdentity | None = None
     table_schema: str = ""
     claim: TableClaim | None = None
-    wanted_at: datetime | None = None
+    seconds_since_wanted: float | None = None
 
     @property
     def schema_current(self) -> bool:
@@ -108,6 +108,7 @@ async def inspect(connection: AnyConnection, table: str) -> DatabaseFacts:
         identity=await _identity(connection),
         table_schema=memories.schema,
         claim=await read_claim(connection, memories) if has_state else None,
+        seconds_since_wanted=await seconds_since_wanted(connection, memories) if has_state else None,
     )
 
 

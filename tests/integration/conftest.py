@@ -98,6 +98,17 @@ class PostgresInstance:
         self.stop(mode)
         self.start()
 
+    def become_replica(self) -> None:
+        """From the next start on be in recovery, as a replica is, and wait for a primary that never comes."""
+        signal = self._data / "standby.signal"
+        signal.touch()
+        if self._user:
+            shutil.chown(signal, self._user)
+
+    def become_primary(self) -> None:
+        """From the next start on take writes again."""
+        (self._data / "standby.signal").unlink()
+
     def superuser_dsn(self, database: str = "postgres") -> str:
         return f"postgresql://postgres:{SUPERUSER_PASSWORD}@127.0.0.1:{self.port}/{database}"
 

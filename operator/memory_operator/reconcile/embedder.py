@@ -67,7 +67,7 @@ def plan_replicas(index: MemoryIndex, observed: Observed, now: datetime) -> tupl
         bounds,
         current=current or 0,
         bulk_workers=index.spec.backfill.parallelism if active_job(observed.jobs_of("backfill")) else 0,
-        wanted=facts.rows.pending > 0 or _is_wanted(facts.wanted_at, now) if facts else current != 0,
+        wanted=facts.rows.pending > 0 or _is_wanted(facts.seconds_since_wanted) if facts else current != 0,
     )
     desired = desired_replicas(needed, bounds, current=current, history=observed.recommendations, now=now)
     return desired, Recommendation(now, needed)
@@ -105,8 +105,8 @@ def desired_replicas(
     return min(bounds.maximum, max([needed, *recent]))
 
 
-def _is_wanted(wanted_at: datetime | None, now: datetime) -> bool:
-    return wanted_at is not None and now - wanted_at <= timedelta(seconds=WANTED_SECONDS)
+def _is_wanted(seconds_since_wanted: float | None) -> bool:
+    return seconds_since_wanted is not None and seconds_since_wanted <= WANTED_SECONDS
 
 
 def plan_embedder(index: MemoryIndex, observed: Observed, images: Images, *, database: Verdict, replicas: int) -> Step:

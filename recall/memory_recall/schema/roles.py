@@ -92,5 +92,6 @@ def _reader_rights(table: MemoryTable, role: str) -> list[str]:
     return [
         "",
         f"GRANT SELECT ON {table.qualified}, {state}, {models} TO {role};",
+        f"GRANT UPDATE (wanted_at) ON {state} TO {role};",
         f"GRANT EXECUTE ON FUNCTION {table.own(COLUMN_MODEL)}() TO {role};",
     ]

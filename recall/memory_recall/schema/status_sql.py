@@ -33,6 +33,16 @@ async def count_rows(connection: AnyConnection, table: MemoryTable, *, with_queu
     return await _row(connection, "counting rows", _counts(table) if with_queue else _counts_without_queue(table))
 
 
+async def seconds_since_wanted(connection: AnyConnection, table: MemoryTable) -> float | None:
+    """Return how long ago a recall last wanted an embedder that did not answer; None if that is not recorded."""
+    with translated("reading when an embedder was wanted"):
+        seconds: float | None = await connection.fetchval(
+            "SELECT extract(epoch FROM now() - (to_jsonb(s) ->> 'wanted_at')::timestamptz)::float8 "
+            f"FROM {table.own('memory_index_state')} s"
+        )
+    return seconds
+
+
 def _counts(table: MemoryTable) -> str:
     withheld = f"NOT {table.shareable()}"
     return f"""

@@ -9,6 +9,8 @@ connections instead.
 
 All of it, waiting for a connection of the pool included, happens within one time budget. A recall that exceeds it fails
 at once; what it was doing is cancelled and cleaned up in the background, since Postgres may no longer answer.
+A recall that no embedder answered also has that recorded in the background, so that the operator starts an embedder
+that it has scaled to zero.
 """
 
 import asyncio
@@ -32,6 +34,7 @@ from memory_recall.search.query_embedding import EMBEDDING_SECONDS, BudgetedQuer
 from memory_recall.search.result import Degraded, RecallResult, Timings, memory_from
 from memory_recall.search.sql.bm25 import CollectionStatistics
 from memory_recall.search.sql.collection_statistics import measure_collection
+from memory_recall.search.sql.embedder_demand import DEMAND_SECONDS, record_demand
 from memory_recall.search.sql.execution import Answer, execute, execute_parallel, measure_legs
 from memory_recall.search.sql.parallel import is_worth_splitting
 from memory_recall.search.sql.plan import DEFAULT_FUSION, RecallPlan
@@ -42,6 +45,7 @@ T = TypeVar("T")
 TIME_BUDGET_SECONDS = 2.0
 _READINESS_SECONDS = 10.0
 _STATISTICS_SECONDS = 300.0
+_UNAVAILABLE = frozenset({Degraded.EMBEDDER_FAILED, Degraded.EMBEDDER_TIMEOUT, Degraded.CIRCUIT_OPEN})
 _CLEANUP_SECONDS = 1.0  # how long a cancelled statement may take to end before its connection is cut
 
 
@@ -102,6 +106,8 @@ class HybridRecall:
         self._executing = 0
         self._embedder = BudgetedQueryEmbedder(embedder, budget=embedding_budget)
         self._tasks = BackgroundTasks()
+        self._demand: asyncio.Task[None] | None = None
+        self._demand_due = 0.0  # by the monotonic clock
         self._readiness = CachedValue(
             lambda: self._read(lambda connection: read_readiness(connection, table, column)), _READINESS_SECONDS
         )
@@ -109,6 +115,8 @@ class HybridRecall:
 
     async def close(self) -> None:
         """End the work in the background. The pool and the embedder stay open, since they belong to the caller."""
+        if self._demand is not None:  # a process that recalls once would otherwise end before it is recorded
+            await asyncio.wait({self._demand}, timeout=_CLEANUP_SECONDS)
         for part in (self._tasks, self._embedder, self._readiness, self._statistics):
             await part.close()
 
@@ -130,6 +138,7 @@ class HybridRecall:
                 "Check that the database answers and that the pool has connections to spare, or raise `time_budget`.",
             )
         result = answering.result()
+        self._note_demand(result.reason)
         if self._observe is not None:
             self._observe(result)
         return result
@@ -218,6 +227,18 @@ class HybridRecall:
         if followed:
             self._readiness.forget()  # another model's vectors may have other dimensions
         return followed
+
+    def _note_demand(self, reason: Degraded | None) -> None:
+        """Have it recorded that an embedder is wanted, unless a recall would have to wait for the connection."""
+        if reason not in _UNAVAILABLE or self._embedder.hosted or time.monotonic() < self._demand_due:
+            return
+        if self._pool.get_idle_size() > 0:
+            self._demand_due = time.monotonic() + DEMAND_SECONDS
+            self._demand = self._tasks.start(self._record_demand())
+
+    async def _record_demand(self) -> None:
+        table = (await self._readiness.get()).table
+        await self._read(lambda connection: record_demand(connection, table))
 
     async def _explain(self, attempt: _Attempt) -> dict[str, float]:
         sent, compiles = attempt.answer.sent, attempt.plan.compiles

@@ -3,22 +3,25 @@
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import asyncpg
 import pytest
 
 from memory_operator.clients.database import DatabaseClient
+from memory_recall.embedding.profiles import ModelProfile
 from memory_recall.embedding.wire import ServedModel
 from memory_recall.hnsw.repair import IndexParameters, build_index
 from memory_recall.postgres.connection import DsnText
-from memory_recall.schema.migrate import migrate
+from memory_recall.schema.migrate import MigrationRequest, migrate
 from memory_recall.schema.revisions import require_schema
 from memory_recall.status import DatabaseFacts
 from memory_recall.swap import state_sql
 from tests.integration.conftest import Database
-from tests.integration.memory_operator.test_operator_database_facts import REQUEST
 
+MIGRATIONS = Path(__file__).resolve().parents[3] / "migrations"
+REQUEST = MigrationRequest("memories", ModelProfile("tiny", 8, 256, "mean"), MIGRATIONS)
 TEXTS = ("content", "expanded_keywords", "tags", "search_vector")
 ROWS = """
 INSERT INTO memories (content, is_sensitive, deleted_at) VALUES

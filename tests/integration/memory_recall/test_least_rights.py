@@ -13,9 +13,12 @@ from memory_recall.embedding.client import EmbedderClient
 from memory_recall.hnsw.repair import IndexParameters, build_index
 from memory_recall.postgres.connection import DsnText, create_pool
 from memory_recall.search.hybrid_recall import HybridRecall
+from memory_recall.search.result import Degraded
 from tests.integration.memory_recall.least_rights import LeastRights, least_rights, printed
 from tests.integration.memory_recall.queries import make_query
 from tests.integration.memory_recall.workbench import Workbench
+
+UNREACHABLE = "http://127.0.0.1:9"  # the discard port, on which nothing listens
 
 
 @pytest.fixture
@@ -53,16 +56,24 @@ async def test_a_worker_s_role_is_enough_for_backfill_and_sync(bench: Workbench,
 
 
 async def test_a_recall_s_role_is_enough_for_both_legs(bench: Workbench, roles: LeastRights) -> None:
-    """And for what the lexical leg of a large table reads of Postgres's statistics."""
+    """And for Postgres's statistics, which the lexical leg of a large table reads, and for waking an embedder."""
     await bench.insert("scrub the zfs pool", "the kettle")
     await bench.backfill()
     await bench.execute("ANALYZE memories")
     pool = await create_pool(DsnText(roles.reader.dsn))
-    async with pool, EmbedderClient(bench.embedder.url, "tiny") as embedder:
+    async with (
+        pool,
+        EmbedderClient(bench.embedder.url, "tiny") as embedder,
+        EmbedderClient(UNREACHABLE, "tiny") as away,
+    ):
         recall = HybridRecall(pool, embedder, embedding_budget=5.0, time_budget=60.0)
         result = await recall.recall(make_query("scrub the zfs pool", user_id="default"))
         await recall.close()
         known = await pool.fetchval("SELECT count(*) FROM pg_stats WHERE attname = 'search_vector'")
+        dead = HybridRecall(pool, away, time_budget=60.0)
+        assert (await dead.recall(asked("kettle", user_id="default"))).reason is Degraded.EMBEDDER_FAILED
+        await dead.close()
+    assert await bench.value("SELECT wanted_at FROM memory_index_state") is not None
     assert result.reason is None
     assert (result.memories[0].evidence.lexical_rank, result.memories[0].evidence.dense_rank) == (1, 1)
     assert known == 1

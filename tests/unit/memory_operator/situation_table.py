@@ -221,7 +221,7 @@ EMBEDDERS = (
     Situation("no pods, since nothing is queued", "False", "ScaledToZero", IN_PROGRESS, {"embedder": NO_POD}, ZERO,
               **NO_RECALL, **no(EMBEDDER, "ScaledToZero")),
     Situation("no pods, and a recall has just missed them", "False", "Starting", IN_PROGRESS,
-              {"embedder": NO_POD, **db(wanted_at=START)}, ZERO, **NO_RECALL),
+              {"embedder": NO_POD, **db(seconds_since_wanted=0.0)}, ZERO, **NO_RECALL),
     Situation("no pods, and a row waits", "False", "Starting", IN_PROGRESS,
               {"embedder": NO_POD, **db(rows=RowCounts(total=100, embedded=99, pending=1))}, ZERO, **NO_RECALL),
     Situation("no pods, by another scaler", "False", "ScaledToZero", IN_PROGRESS, {"embedder": NO_POD},

@@ -1,14 +1,13 @@
 """From zero pods and back: who wakes an embedder, and how soon that is noticed."""
 
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
 from memory_operator.api.reasons import Reason
 from memory_operator.reconcile.embedder import WANTED_SECONDS, plan_replicas
 from memory_operator.reconcile.facts import DeploymentFacts, Problem
 from memory_recall.status import RowCounts
-from tests.unit.memory_operator.conftest import FULL, START, World
+from tests.unit.memory_operator.conftest import FULL, World
 
 ZERO = {"embedder": {"minReplicas": 0, "scaleDownDelaySeconds": 0}}
 NO_POD = DeploymentFacts(replicas=0, ready=0, current=True)
@@ -20,7 +19,7 @@ def replicas(world: World, **facts: Any) -> int:
 
 
 def missed(seconds_ago: float) -> dict[str, Any]:
-    return {"database": replace(FULL, wanted_at=START - timedelta(seconds=seconds_ago))}
+    return {"database": replace(FULL, seconds_since_wanted=seconds_ago)}
 
 
 def test_a_recall_that_missed_the_embedder_starts_one_pod(world: World) -> None:
