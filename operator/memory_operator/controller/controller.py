@@ -122,13 +122,11 @@ class Controller:
         if plan.status is not None:
             status = with_refusals(index, plan, refusals, self._clock()) if refusals else plan.status
             await self._report(manifest, status)
-        elif not failure:
-            what = " ".join((*plan.left_behind, *refusals.values()))
-            await self._report_left_behind(manifest, what, *events.left_behind(index, what, self._clock()))
         if failure:
             raise failure
         if plan.finalizer is False:
-            await self._kube.set_finalizer(manifest, present=False)
+            left = "" if plan.status is not None else " ".join((*plan.left_behind, *refusals.values()))
+            await self._release(manifest, left, *events.left_behind(index, left, self._clock()))
         return self._intervals.stalled if refusals else plan.requeue_after
 
     async def _refuse(self, manifest: Manifest, error: InvalidSpecError) -> float:
@@ -137,8 +135,7 @@ class Controller:
             verdict = Verdict.no(Reason.INVALID_SPEC, str(error))
             await self._report(manifest, refuse(manifest, verdict, self._clock()))
         elif FINALIZER in manifest["metadata"].get("finalizers") or ():
-            await self._report_left_behind(manifest, f"What cannot be known from a specification with {error}.")
-            await self._kube.set_finalizer(manifest, present=False)
+            await self._release(manifest, f"What cannot be known from a specification with {error}.")
         return self._intervals.settled
 
     async def _decide(self, index: MemoryIndex, history: ObjectHistory) -> Plan:
@@ -191,19 +188,20 @@ class Controller:
                 _log.info("delete", kind=kind, object=f"{namespace}/{name}", **context)
                 await self._kube.delete(kind, namespace, name)
 
-    async def _report_left_behind(self, manifest: Manifest, what: str, *choices: Manifest) -> None:
-        """Say in a metric, the log and the first Event that is accepted what an end leaves undone, if anything."""
-        if not what:
-            return
+    async def _release(self, manifest: Manifest, left_behind: str, *choices: Manifest) -> None:
+        """Take our finalizer off, once the log and the first Event that is accepted say what stays, if anything."""
         names = {"namespace": manifest["metadata"]["namespace"], "name": manifest["metadata"]["name"]}
-        self._metrics.left_behind.inc()
-        _log.warning("left behind", what=what, **names)
-        for event in choices:
+        if left_behind:
+            _log.warning("left behind", what=left_behind, **names)
+        for event in choices if left_behind else ():
             try:
                 await self._kube.apply(event)
                 break
             except KubeError as error:
                 _log.warning("event refused", **names, **log_fields(error))
+        await self._kube.set_finalizer(manifest, present=False)
+        if left_behind:
+            self._metrics.left_behind.inc()
 
     async def _report(self, manifest: Manifest, status: Manifest) -> None:
         """Write the status where it differs from the written one."""
