@@ -2,8 +2,8 @@
 
 The claim in the database decides, in whatever namespace or Kubernetes cluster the claiming MemoryIndex is. The
 migration Job writes it while it holds the migration lock. A claim ends when its MemoryIndex is deleted; then only a
-MemoryIndex that was created later can take the table over. So of two objects that do not see one another, only the later one can
-work, never both. Before the first claim, the table belongs to the oldest MemoryIndex that names it.
+MemoryIndex that was created later can take the table over. So of two objects that do not see one another, never both
+work. Before the first claim, the table belongs to the oldest MemoryIndex that names it.
 """
 
 from memory_operator.api.conditions import Verdict, timestamp
