@@ -1,9 +1,9 @@
 """The work queue: decides which MemoryIndex a worker reconciles next.
 
-At most one worker reconciles an object at a time, and at most NAMESPACE_LIMIT workers for one namespace, so
-that objects whose servers answer slowly do not delay those of other namespaces. If an object is scheduled several
-times, the earliest time counts. An object that is scheduled during its reconcile is reconciled once more afterwards,
-so that no event is lost. Time comes from the event loop.
+At most one worker reconciles an object at a time, and at most NAMESPACE_LIMIT workers for one namespace, so that
+objects whose servers answer slowly do not delay those of other namespaces. If an object is scheduled several times, the
+earliest time counts. An object that is scheduled during its reconcile is reconciled once more afterwards, so that no
+event is lost. Time comes from the event loop.
 """
 
 import asyncio

@@ -1,9 +1,9 @@
 """Decide Backfilled: the backfill Job embeds many pending rows, the sync Deployment embeds few.
 
 Until the HNSW index exists the Job embeds every pending row, because building the index in bulk afterwards is far
-cheaper than inserting row by row. Later the Job runs only for more rows than the one sync worker should embed. The
-Job and the sync worker never run at the same time. Where the sync worker is responsible, the condition holds only while
-it runs, because the next new row would otherwise get no vector.
+cheaper than inserting row by row. Later the Job runs only for more rows than the one sync worker should embed. The Job
+and the sync worker never run at the same time. Where the sync worker is responsible, the condition holds only while it
+runs, because the next new row would otherwise get no vector.
 """
 
 from datetime import datetime, timedelta

@@ -2,8 +2,8 @@
 
 Kubernetes collects the children in the object's own namespace. A CloudNativePG Database object in another namespace is
 deleted here; its reclaim policy keeps the database. `deletionPolicy: Delete` first stops the workers and drops what the
-migrations added. The finalizer stays only while something is left that the operator can undo. Where the
-namespace, the Cluster or the Secret is gone for good, the finalizer is removed, and an Event says what stays behind.
+migrations added. The finalizer stays only while something is left that the operator can undo. Where the namespace, the
+Cluster or the Secret is gone for good, the finalizer is removed, and an Event says what stays behind.
 """
 
 from dataclasses import dataclass, replace
