@@ -81,7 +81,7 @@ def parse_models(body: bytes) -> list[dict[str, Any]] | None:
 
 
 def model_problem(index: MemoryIndex, models: list[dict[str, Any]]) -> Problem | None:
-    """Return a problem if the specified model is not among these or has other dimensions, or None."""
+    """Return a problem if the specified model is missing in the list or has other dimensions, or None."""
     wanted = index.spec.embedding
     served = {str(model.get("id")): model for model in models}
     if wanted.model not in served:

@@ -1,4 +1,4 @@
-"""Send requests to servers that the operator does not trust: embedders that the author of a MemoryIndex chose.
+"""Send requests to servers that the operator does not trust: embedders of an author's choice, and embedder pods.
 
 A hostile server can do little harm: each request has a total time limit, each answer a size limit; answers are never
 decompressed, and redirects are not followed. Addresses are checked when the socket is created, after names have been

@@ -1,4 +1,4 @@
-"""The Kubernetes API, reduced to what the operator needs: read, server-side apply, delete.
+"""Read and write Kubernetes objects, reduced to what the operator needs: read, server-side apply, delete.
 
 Objects are plain dictionaries; typed models would drop the fields of newer API versions. Every write goes through here
 under one field manager and is counted. An existing object that is not the operator's is never overwritten. Errors of
@@ -59,7 +59,7 @@ class KubeError(Exception):
 
 
 class NameTakenError(KubeError):
-    """Another owner's object has the name that ours needs; `refused` unless it will soon be deleted."""
+    """An object of another owner already has the needed name; `refused` unless that object will vanish soon."""
 
     reason = Reason.NAME_TAKEN
 

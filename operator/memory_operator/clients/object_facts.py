@@ -254,7 +254,7 @@ def _fails_repeatedly(container: Mapping[str, Any], ended: Mapping[str, Any]) ->
 
 
 def termination_problem(ended: Mapping[str, Any]) -> Problem | None:
-    """Parse the termination message of a container of ours into a problem; return None if it wrote none."""
+    """Parse the termination message of one of the operator's containers into a problem, or None if there is none."""
     try:
         reported = json.loads(ended.get("message") or "")
         reason, message = str(reported["reason"]), str(reported["message"])

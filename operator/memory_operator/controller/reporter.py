@@ -79,7 +79,7 @@ def _ready(status: Manifest) -> tuple[str, str]:
 
 
 def log_fields(error: Exception) -> dict[str, str]:
-    """Return the log fields of an error: our own text, but of other errors, which may quote data, only the place."""
+    """Return the log fields of an error: the text of a KubeError; of others, which may quote data, only the place."""
     if isinstance(error, KubeError):
         return {"error": type(error).__name__, "detail": str(error)}
     frames = [f"{Path(frame.filename).name}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)[-6:]]

@@ -1,7 +1,7 @@
 """Roll out a new default embedder image, which an upgrade of the operator brings, to one MemoryIndex at a time.
 
 While the first embedder does not serve, the others keep their pods, so that an image that cannot run costs only one
-MemoryIndex its embedder. Whose turn it is, is kept in memory: after a restart of the operator one more may try.
+MemoryIndex its embedder. The operator keeps the turn in memory: after its restart one more may try.
 """
 
 from dataclasses import dataclass

@@ -118,7 +118,7 @@ def _steps(
 
 
 def _paused(step: Step, paused: Verdict) -> Step:
-    """Return the step without its writes; if it had any, its verdict says that they have not begun."""
+    """Return the step without its writes. If it has writes and does not hold, its verdict is that they wait."""
     if step.verdict.holds or not step.actions:
         return Step(step.verdict)
     return Step(Verdict.no(Reason.WAITING, f"Not begun: {paused.message}"))

@@ -207,7 +207,7 @@ class Observed:
 
     @property
     def database_facts(self) -> DatabaseFacts | None:
-        """The facts of the catalog, or None where the database did not answer."""
+        """The catalog facts of the database, or None if it did not answer."""
         return self.database if isinstance(self.database, DatabaseFacts) else None
 
 

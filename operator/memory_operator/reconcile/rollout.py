@@ -1,8 +1,7 @@
 """Decide whether a Deployment runs its latest pod template, and whether a new default image has to wait.
 
-The Deployment's condition does not hold while a roll-out has not ended or a pod of the latest template cannot run, even
-if an older pod serves: the specified state is not reached yet. Problems of pods of an older template are ignored,
-because the roll-out may solve them.
+The Deployment's condition does not hold until the roll-out has ended, even if an older pod serves: the specified state
+is not reached yet. Until then problems of pods of an older template are ignored, because the roll-out may solve them.
 """
 
 from memory_operator.api.conditions import Verdict

@@ -100,7 +100,7 @@ def container_security() -> Manifest:
 
 
 def pod_security() -> Manifest:
-    """Return the security context of a pod: not root, with mounted Secrets readable by our group."""
+    """Return the security context of a pod: it does not run as root, and its group can read mounted Secrets."""
     return {
         "runAsNonRoot": True,
         "runAsUser": USER_ID,
@@ -112,5 +112,5 @@ def pod_security() -> Manifest:
 
 
 def env(values: Mapping[str, str]) -> list[Manifest]:
-    """Return environment variables sorted by name, without empty values, which the API server would drop."""
+    """Return environment variables sorted by name, without empty values, which Kubernetes would drop."""
     return [{"name": name, "value": value} for name, value in sorted(values.items()) if value]

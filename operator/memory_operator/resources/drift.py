@@ -46,7 +46,7 @@ def _part(manifest: Manifest, path: tuple[str, ...]) -> Manifest:
 
 
 def _without_empty(part: Manifest) -> Manifest:
-    """Return the fields except None and empty lists, which the API server drops; an empty map can have a meaning."""
+    """Return the fields except None and empty lists, which Kubernetes drops; an empty map can have a meaning."""
     return {name: value for name, value in part.items() if value not in (None, [])}
 
 

@@ -1,8 +1,7 @@
 """Decide whether an existing object belongs to a MemoryIndex: only then may the operator write or delete it.
 
-Most objects are in the namespace of their MemoryIndex and name its uid in the owner reference of their controller. A
-CloudNativePG Database object may be in another namespace, where owner references are invalid; labels and an annotation
-name its MemoryIndex.
+Most objects are in the namespace of their MemoryIndex, and their owner reference contains its uid. A CloudNativePG
+Database object may be in another namespace, where owner references are invalid; labels name its MemoryIndex.
 """
 
 from memory_operator.api.spec import Manifest

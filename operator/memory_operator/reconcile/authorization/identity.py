@@ -33,5 +33,5 @@ def check_identity(index: MemoryIndex, cluster: ClusterFacts | None, facts: Data
 
 
 def identified(index: MemoryIndex, facts: DatabaseFacts) -> MemoryIndex:
-    """Return the MemoryIndex with the accepted server's system identifier, which its Jobs demand of their server."""
+    """Return the MemoryIndex with the system identifier of the accepted server; its Jobs refuse any other server."""
     return index.model_copy(update={"system_identifier": facts.system_identifier or ""})
