@@ -183,7 +183,7 @@ def job_facts(job: Manifest, pods: Iterable[Manifest]) -> JobFacts:
 
 
 def pod_facts(pod: Manifest) -> PodFacts:
-    """Parse a pod, with the problem that keeps it from running, if any."""
+    """Return a pod's facts; one of them is the problem that keeps it from running, if any."""
     meta, status = pod["metadata"], pod.get("status") or {}
     return PodFacts(
         name=meta["name"],

@@ -32,7 +32,7 @@ class RelaxedConnection(kopf.ConnectionInfo):
 
 
 def relaxed_connection(found: kopf.ConnectionInfo | None) -> RelaxedConnection | None:
-    """Return kopf's connection settings with a relaxed TLS context, or None if kopf found no credentials."""
+    """Return kopf's connection settings without the demand for the extensions, or None if it found no credentials."""
     if found is None:
         return None
     return RelaxedConnection(**{item.name: getattr(found, item.name) for item in dataclasses.fields(found)})

@@ -1,7 +1,8 @@
 """Roll out a new default embedder image, which an upgrade of the operator brings, to one MemoryIndex at a time.
 
-While the first embedder does not serve, the others keep their pods, so that an image that cannot run costs only one
-MemoryIndex its embedder. The operator keeps the turn in memory: after its restart one more may try.
+Until the embedder of that MemoryIndex serves, all others keep the former image, so that an image that cannot run stops
+one embedder alone. Only the operator's memory holds which MemoryIndex it is: after a restart of the operator a second
+one may get the new image.
 """
 
 from dataclasses import dataclass
