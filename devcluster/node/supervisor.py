@@ -1,8 +1,8 @@
 """Starts components in the order of their dependencies, waits for each with a deadline, and keeps them running.
 
-It runs in the first process of a PID namespace: so it also reaps what containers leave behind, and when it ends the
-kernel ends everything else. If a component dies during the start of the node, the start fails. If it dies
-later, it is restarted, at most three times, as by a service manager.
+It is the first process of a PID namespace, so it also reaps the processes that containers leave behind; when it exits,
+the kernel ends all other processes of the namespace. If a component dies while the node starts, the start fails. If it
+dies later, the supervisor restarts it, as a service manager would, but at most three times.
 """
 
 import os

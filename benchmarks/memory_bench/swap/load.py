@@ -122,8 +122,8 @@ class Load:
 async def forbidden_vectors(dsn: str, *, active_sign: int) -> dict[str, int]:
     """Count the vectors that must not exist.
 
-    Returns three counts: vectors of another model than the column's in the active column (`active`) and in the standby
-    column (`standby`), and vectors of sensitive or deleted rows (`private`).
+    Returns three counts: `active`, the vectors of the active column that another model made; `standby`, the same for
+    the standby column; and `private`, the vectors of sensitive or deleted rows.
     """
     connection = await asyncpg.connect(dsn)
     try:

@@ -32,7 +32,7 @@ class RelaxedConnection(kopf.ConnectionInfo):
 
 
 def relaxed_connection(found: kopf.ConnectionInfo | None) -> RelaxedConnection | None:
-    """Return kopf's connection settings without the demand for the extensions, or None if it found no credentials."""
+    """Return kopf's settings, which then accept a certificate without these extensions; None without credentials."""
     if found is None:
         return None
     return RelaxedConnection(**{item.name: getattr(found, item.name) for item in dataclasses.fields(found)})

@@ -1,8 +1,8 @@
 """Roll out a new default embedder image, which an upgrade of the operator brings, to one MemoryIndex at a time.
 
-Until the embedder of that MemoryIndex serves, all others keep the former image, so that an image that cannot run stops
-one embedder alone. Only the operator's memory holds which MemoryIndex it is: after a restart of the operator a second
-one may get the new image.
+Until the embedder of that MemoryIndex is ready, all others keep the former image, so that an image that cannot run
+stops only one embedder. The operator does not store which MemoryIndex goes first: after a restart it may give the new
+image to a second one.
 """
 
 from dataclasses import dataclass
