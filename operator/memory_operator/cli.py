@@ -1,4 +1,4 @@
-"""The command line: `memory-operator run`."""
+"""Define the operator's command line: `memory-operator run`."""
 
 import asyncio
 from importlib.metadata import version
@@ -22,7 +22,7 @@ app = typer.Typer(
 
 @app.callback()
 def _commands() -> None:
-    """Make `run` a sub-command although it is the only one that does work."""
+    """Have typer treat `run` and `version` as sub-commands."""
 
 
 @app.command()
@@ -50,6 +50,6 @@ def show_version() -> None:
 
 
 def main() -> None:
-    """Entry point of the console script."""
+    """Run the console script `memory-operator`."""
     forbid_core_dumps()
     app()

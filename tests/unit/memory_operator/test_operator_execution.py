@@ -156,6 +156,18 @@ async def test_in_a_namespace_that_is_being_deleted_the_event_is_about_the_clust
     assert bench.api.index["metadata"]["finalizers"] == []
 
 
+async def test_an_end_that_is_tried_again_says_and_counts_what_stays_once(bench: Bench) -> None:
+    delete(bench, deletionPolicy="Delete")
+    bench.api.terminating = True
+    changed = KubeError("writing the finalizers", 409, "the object has changed since it was read")
+    await refuse(bench, changed, "MemoryIndex")
+    assert bench.sample("memory_operator_left_behind_total") == 0
+    bench.api.refusal = None
+    await bench.reconcile()
+    assert len(events(bench)) == 1
+    assert bench.sample("memory_operator_left_behind_total") == 1
+
+
 async def test_an_object_that_cannot_be_read_is_let_go_when_it_is_deleted(bench: Bench) -> None:
     delete(bench, embedder={"minReplicas": "many"})
     await bench.reconcile()
