@@ -208,7 +208,7 @@ async def test_a_pods_metrics_are_asked_for_at_its_address(world: World) -> None
         PodFacts("c", "embedder"),
     ]
     loads = await probe.loads(pods)
-    assert urls == ["http://10.0.0.7:8080/metrics", "http://[fd00::7]:8080/metrics"]
+    assert urls == ["http://10.0.0.7:9090/metrics", "http://[fd00::7]:9090/metrics"]
     assert [load.tokens_per_second for load in loads] == [5.0, 5.0]
 
 
