@@ -176,6 +176,8 @@ def _container(index: MemoryIndex, images: Images, mounts: list[Manifest]) -> Ma
         "image": index.spec.embedder.image or images.embedder,
         "imagePullPolicy": images.pull_policy,
         "command": ["memory-embedder", "serve", *_arguments(index, images)],
+        # Embedders before this release read it. Without it the pod would differ, and an upgrade restart every embedder.
+        "env": [{"name": "MEMORY_EMBEDDER_LOG_FORMAT", "value": "json"}],
         "ports": [{"name": "http", "containerPort": PORT, "protocol": "TCP"}],
         "resources": _resources(index),
         "securityContext": container_security(),
