@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any
 
 import httpx2
-from lightkube import AsyncClient
+from lightkube import ALL_NS, AsyncClient
 from lightkube.core.exceptions import ApiError
 from lightkube.generic_resource import create_namespaced_resource
 from lightkube.types import CascadeType, PatchType
@@ -33,7 +33,7 @@ _KINDS = {
     "Cluster": ("postgresql.cnpg.io", "v1", "clusters"),
     "Database": ("postgresql.cnpg.io", "v1", "databases"),
 }
-EVERY_NAMESPACE = "*"  # lightkube's word
+EVERY_NAMESPACE = ALL_NS
 _REFUSALS = {400, 403, 422}  # the request itself is unwelcome: permissions, quota, admission, validation
 
 

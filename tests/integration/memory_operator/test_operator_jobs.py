@@ -102,5 +102,7 @@ async def test_no_job_does_anything_on_another_server(bench: Bench, component: s
     await bench.run(workers.migrate_job(index, Images(), 0))
     before = await bench.facts()
     elsewhere = index.model_copy(update={"system_identifier": "1"})
-    assert await bench.run(builders[component](elsewhere, Images(), 0)) == Ended(NEEDS_PERSON, "DatabaseIdentityMismatch")
+    assert await bench.run(builders[component](elsewhere, Images(), 0)) == Ended(
+        NEEDS_PERSON, "DatabaseIdentityMismatch"
+    )
     assert await bench.facts() == before
