@@ -36,7 +36,7 @@ class CurrentCluster(Cluster):
 
 
 class CurrentDriver(Driver):
-    """The driver that uses the cluster of the present kubeconfig."""
+    """The driver that uses the cluster of the kubeconfig's current context."""
 
     name = DriverName.CURRENT
     title = "the cluster of the present kubeconfig"

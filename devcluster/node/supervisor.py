@@ -1,8 +1,8 @@
-"""Starts components in the order of their needs, waits for each with a deadline, and keeps them running.
+"""Starts components in the order of their dependencies, waits for each with a deadline, and keeps them running.
 
-It runs in the first process of a PID namespace: so it also reaps what containers leave behind, and when it ends the
-kernel ends everything else. A component that dies while the node starts fails the start. One that dies later is started
-again, at most three times, as a service manager would.
+It is the first process of a PID namespace, so it also reaps the processes that containers leave behind; when it exits,
+the kernel ends all other processes of the namespace. If a component dies while the node starts, the start fails. If it
+dies later, the supervisor restarts it, as a service manager would, but at most three times.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Wire the process together: clients, controller, watches and metrics; SIGTERM ends it cleanly.
+"""Assemble and run the operator process: clients, controller, watches and metrics; SIGTERM ends it cleanly.
 
 Interrupted work loses nothing: every reconcile starts from observed facts, so the next process continues where this one
 stopped.
@@ -67,7 +67,7 @@ async def serve(settings: Settings) -> None:
 
 
 async def _run(settings: Settings, controller: Controller, router: handlers.EventRouter) -> None:
-    """Run the workers beside the watches; the first that fails ends both."""
+    """Run the reconcile workers and the watches together; if one fails, all end."""
     async with asyncio.TaskGroup() as group:
         workers = [group.create_task(controller.work()) for _ in range(WORKERS)]
         await kopf.operator(

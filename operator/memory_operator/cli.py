@@ -1,4 +1,4 @@
-"""The command line: `memory-operator run`."""
+"""Define the operator's command line: `memory-operator run`."""
 
 import asyncio
 from importlib.metadata import version
@@ -21,7 +21,7 @@ app = typer.Typer(
 
 @app.callback()
 def _commands() -> None:
-    """Make `run` a sub-command although it is the only one that does work."""
+    """Have typer treat `run` and `version` as sub-commands."""
 
 
 @app.command()
@@ -49,5 +49,5 @@ def show_version() -> None:
 
 
 def main() -> None:
-    """Entry point of the console script."""
+    """Run the console script `memory-operator`."""
     app()

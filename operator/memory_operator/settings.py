@@ -1,4 +1,4 @@
-"""Settings of the operator process, from the environment."""
+"""Define the settings of the operator process, which are read from environment variables."""
 
 from typing import Annotated, Literal
 
@@ -10,7 +10,7 @@ from memory_operator.resources.common import Images
 
 
 class LogSettings(BaseModel):
-    """Settings of the log on standard error."""
+    """Settings of the log, which goes to standard error."""
 
     format: Literal["json", "console"] = Field(default="json", description="JSON for a cluster, console for a person.")
     level: Literal["debug", "info", "warning", "error"] = Field(
@@ -19,7 +19,7 @@ class LogSettings(BaseModel):
 
 
 class Settings(BaseSettings):
-    """Settings, each from the variable MEMORY_OPERATOR_ followed by its path, as in MEMORY_OPERATOR_LOG_LEVEL."""
+    """All settings; `log.level`, for example, is read from MEMORY_OPERATOR_LOG_LEVEL."""
 
     model_config = SettingsConfigDict(
         env_prefix="MEMORY_OPERATOR_", env_nested_delimiter="_", env_nested_max_split=1, frozen=True

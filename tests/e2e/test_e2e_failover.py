@@ -4,6 +4,7 @@ The next model is the default model's own file under another name: what is on tr
 """
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -80,10 +81,14 @@ def test_a_model_swap_outlives_the_death_of_the_primary_and_recalls_go_on(store:
         },
     )
     eventually(lambda: store.sql(STANDBY), lambda found: found == "1", what="the next model's column", seconds=120)
-    filled = "SELECT count(embedding_standby) FROM memories"
-    eventually(lambda: int(store.sql(filled)), lambda count: count > 0, what="the column being filled", seconds=60)
-    assert recalled(store, MANY[0].content, model=MODEL) == (MANY[0].id, False)
-    kill_primary(store)
+    with ThreadPoolExecutor(1) as pool:
+        # The models cannot be exchanged while a transaction reads the table; it ends with the primary.
+        reader = pool.submit(store.sql, "BEGIN; LOCK TABLE memories IN ROW SHARE MODE; SELECT pg_sleep(240);")
+        filled = "SELECT count(embedding_standby) FROM memories"
+        eventually(lambda: int(store.sql(filled)), lambda count: count > 0, what="the column being filled", seconds=60)
+        assert recalled(store, MANY[0].content, model=MODEL) == (MANY[0].id, False)
+        kill_primary(store)
+        assert reader.exception() is not None
     store.wait_condition("ModelActive", "Active", status="True", seconds=RECOVERY_SECONDS)
     assert_no_row_lost(store, MANY)
     assert store.index()["status"]["model"] == {"active": "custom"}

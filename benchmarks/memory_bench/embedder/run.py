@@ -161,9 +161,10 @@ class ModelRun:
         number: int | None,
         rates: dict[str, float],
     ) -> None:
-        """Time one program on about as many documents as it embeds in `point.target_seconds` at its rate so far.
+        """Measure how fast one program embeds documents.
 
-        The result is recorded under the round `number`; if that is None, as for a warm-up, nothing is recorded.
+        The number of documents is chosen from the rate so far, so that the run takes about `point.target_seconds`. The
+        result is recorded as round `number`, or not at all if that is None (a warm-up).
         """
         least = 4 if number is None else 8 if isinstance(subject, LlamaClass) else point.concurrency
         wanted = int(rates.get(subject.name, 0.0) * point.target_seconds)

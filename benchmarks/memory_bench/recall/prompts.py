@@ -44,7 +44,7 @@ def _opening(memories: Sequence[Memory], query: Query, drawn: np.random.Generato
 
 
 def compare_settings(name: str, alone: Sequence[Evidence], in_prompts: Sequence[Evidence]) -> PromptScores:
-    """Score the questions alone and inside prompts with each fusion setting of `compared_settings`."""
+    """Score recall with each fusion setting of `compared_settings`, for bare questions and for questions in prompts."""
     return PromptScores(score_set(name, alone, compared_settings()), score_set(name, in_prompts, compared_settings()))
 
 

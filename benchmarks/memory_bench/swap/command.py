@@ -19,7 +19,7 @@ import typer
 from memory_bench.postgres import MeasuredServer, bare_model
 from memory_bench.report import console, machine
 from memory_bench.swap import results
-from memory_bench.swap.load import Load, crossed_rows, question, texts
+from memory_bench.swap.load import Load, forbidden_vectors, question, texts
 from memory_bench.swap.models import DIMENSIONS, MODELS
 from memory_recall import (
     EmbeddedQuery,
@@ -202,7 +202,7 @@ async def _under_load(bench: SwapBench, load: Load, recalls: float, writes: floa
         "events": bench.events,
         "swaps": swaps,
         "instrument_sees_crossing": await _detects_wrong_model(bench),
-        "wrong_rows": await crossed_rows(bench.dsn, active_sign=MODELS["second"].sign),
+        "wrong_rows": await forbidden_vectors(bench.dsn, active_sign=MODELS["second"].sign),
         **results.aggregate(load.record),
     }
 

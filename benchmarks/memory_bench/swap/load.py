@@ -119,10 +119,11 @@ class Load:
         self.record.writes.append((time.monotonic() - self._began, time.monotonic() - began))
 
 
-async def crossed_rows(dsn: str, *, active_sign: int) -> dict[str, int]:
-    """Count the vectors that must not exist: those of the wrong model, and those of sensitive or deleted rows.
+async def forbidden_vectors(dsn: str, *, active_sign: int) -> dict[str, int]:
+    """Count the vectors that must not exist.
 
-    Returns the counts for both embedding columns (`active`, `standby`) and for sensitive or deleted rows (`private`).
+    Returns three counts: `active`, the vectors of the active column that another model made; `standby`, the same for
+    the standby column; and `private`, the vectors of sensitive or deleted rows.
     """
     connection = await asyncpg.connect(dsn)
     try:

@@ -30,7 +30,7 @@ _LONGEST_RETRY_DELAY = 10.0
 
 @dataclass(slots=True)
 class Ticket:
-    """An admitted request: its texts, the rows of their vectors, and the future that its caller awaits."""
+    """An admitted request: its texts, the array that receives their vectors, and the future that its caller awaits."""
 
     number: int
     lane: Lane

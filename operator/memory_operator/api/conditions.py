@@ -1,7 +1,7 @@
-"""The conditions of a MemoryIndex, and the verdicts that they are rendered from.
+"""Define the conditions of a MemoryIndex, and the verdicts from which they are rendered.
 
-The transition time of a condition changes with its status. It also changes where the condition begins to wait for
-something that others deliver, because its grace period counts from there. An unchanged condition is rendered as
+The transition time of a condition changes with its status. It also changes when the condition begins to wait for
+something that others deliver, because its grace period begins then. An unchanged condition is rendered as
 it was written, so that a settled object yields an identical list and therefore no write.
 """
 
@@ -26,7 +26,7 @@ class ConditionStatus(StrEnum):
 
 
 class ConditionType(StrEnum):
-    """The conditions, in the order in which the work happens."""
+    """The condition types: three summaries, then the others in the order in which the work happens."""
 
     READY = "Ready"
     RECONCILING = "Reconciling"
@@ -53,7 +53,7 @@ WORK_CONDITIONS = (
 
 @dataclass(frozen=True)
 class Verdict:
-    """The finding about one condition: its status, a reason of the closed set, and a sentence that names the object."""
+    """The finding about one condition: its status, a reason of the closed set, and a message that names the cause."""
 
     status: ConditionStatus
     reason: Reason
@@ -72,7 +72,7 @@ class Verdict:
 
     @classmethod
     def unknown(cls, reason: Reason, message: str) -> "Verdict":
-        """Return a verdict that it is unknown whether the condition holds."""
+        """Return a verdict of unknown: the operator cannot tell whether the condition holds."""
         return cls(ConditionStatus.UNKNOWN, reason, message)
 
     @property
@@ -87,7 +87,7 @@ class Verdict:
 
     @property
     def text(self) -> str:
-        """Return the sentence, followed by the remedy where the condition does not hold."""
+        """Return the message as a sentence, followed by the remedy if the condition does not hold."""
         remedy = self.reason.remedy if self.remedy is None else self.remedy
         message = self.message if self.message.endswith((".", "!", "?", "}")) else f"{self.message}."
         parts = (message, "" if self.holds else remedy)
@@ -95,12 +95,12 @@ class Verdict:
 
 
 def timestamp(moment: datetime) -> str:
-    """Format a moment as the API does: UTC, whole seconds."""
+    """Format a moment as Kubernetes does: UTC, whole seconds."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def parse_timestamp(text: str) -> datetime:
-    """Parse a timestamp of the API."""
+    """Parse a timestamp from a Kubernetes object."""
     return datetime.fromisoformat(text)
 
 
@@ -128,19 +128,19 @@ def render(
 
 
 def overdue(kind: ConditionType, verdict: Verdict, previous: Iterable[Mapping[str, Any]], now: datetime) -> bool:
-    """Return whether only a person can make the condition hold, and its grace period is over."""
+    """Return whether only a person can make the condition hold, and any grace period of its reason is over."""
     if not verdict.stalls or verdict.reason not in DELIVERED_BY_OTHERS:
         return verdict.stalls
     return now - _since(kind, verdict, by_type(previous), now) >= GRACE_PERIOD
 
 
 def by_type(conditions: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-    """Return written conditions by their type."""
+    """Return the written conditions as a mapping from their type."""
     return {str(condition.get("type")): condition for condition in conditions}
 
 
 def _since(kind: ConditionType, verdict: Verdict, before: Mapping[str, Mapping[str, Any]], now: datetime) -> datetime:
-    """Return the transition time of a condition with this verdict."""
+    """Return the transition time of the condition: the old one if the verdict keeps it, else `now`."""
     old = before.get(kind.value, {})
     awaits = kind not in SUMMARY_CONDITIONS and verdict.reason in DELIVERED_BY_OTHERS
     same = old.get("status") == verdict.status.value and (not awaits or old.get("reason") == verdict.reason.code)

@@ -1,9 +1,9 @@
-"""Every reason that a condition can carry, with its remedy.
+"""Define every reason that a condition can have, with its remedy.
 
-The set is closed: a reason that is not here cannot reach the status, so documentation, alerts and tests can list them
-all. A reason stalls where waiting does not help and a person must act; every other one is worked on or retried. What
-others may still deliver stalls only after a grace period. `Reason.from_code` finds the reason that the database library
-or a worker reported by its code.
+The set is closed: no other reason can reach the status, so documentation, alerts and tests can list them all. A reason
+stalls if waiting does not help and a person must act; for any other reason the operator continues or retries. If others
+may still deliver what is missing, the reason stalls only after a grace period. `Reason.from_code` finds the reason that
+the database library or a worker reported by its code.
 """
 
 from enum import Enum
@@ -253,14 +253,14 @@ class Reason(Enum):
     )
 
     def __init__(self, code: str, remedy: str, stalls: bool) -> None:
-        """Unpack the value."""
+        """Store the parts of the enum value as attributes."""
         self.code = code
         self.remedy = remedy
         self.stalls = stalls
 
     @classmethod
     def from_code(cls, code: str, default: "Reason") -> "Reason":
-        """Return the reason with this code, or the default for a code that is not in the closed set."""
+        """Return the reason with this code, or the default if no reason has it."""
         return _BY_CODE.get(code, default)
 
 

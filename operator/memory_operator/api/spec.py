@@ -1,4 +1,4 @@
-"""The MemoryIndex as the operator reads it: a frozen model of what the API server has already checked.
+"""Define the MemoryIndex as the operator reads it: a frozen model of what the Kubernetes API server has checked.
 
 The custom resource definition refuses bad objects and fills in defaults. The defaults are repeated here only so that an
 object written before a field existed reads the same. Unknown fields are ignored: a newer definition must not stop an
@@ -24,14 +24,14 @@ class _Section(BaseModel):
 
 
 class ClusterRef(_Section):
-    """The name of a CloudNativePG Cluster; without a namespace, that of the MemoryIndex."""
+    """The CloudNativePG Cluster; if no namespace is given, it is in the namespace of the MemoryIndex."""
 
     name: str
     namespace: str | None = None
 
 
 class Credentials(_Section):
-    """The Secret and key that hold the connection URI."""
+    """The Secret, and the key in it, that contain the connection URI."""
 
     secret_name: str | None = None
     key: str = "uri"
@@ -56,7 +56,7 @@ class Database(_Section):
 
 
 class SecretKey(_Section):
-    """A key of a Secret."""
+    """One key of a Secret in the namespace of the MemoryIndex."""
 
     secret_name: str
     key: str = "apiKey"
@@ -94,7 +94,7 @@ class Source(_Section):
 
 
 class Embedding(_Section):
-    """The embedding model, and who computes with it."""
+    """The embedding model, its file, and the provider that computes with it."""
 
     model: str
     dimensions: int = 1024
@@ -116,7 +116,7 @@ class Index(_Section):
 
 
 class Backfill(_Section):
-    """The backfill Job."""
+    """Settings of the backfill Job."""
 
     parallelism: int = 1
     batch_size: int | None = None
@@ -145,7 +145,7 @@ class External(_Section):
 
 
 class Embedder(_Section):
-    """The embedding service."""
+    """Settings of the embedding service."""
 
     min_replicas: int = 1
     max_replicas: int = 1
@@ -171,14 +171,14 @@ class PvcFile(_Section):
 
 
 class ConfigMapKey(_Section):
-    """A key of a ConfigMap."""
+    """One key of a ConfigMap in the namespace of the MemoryIndex."""
 
     name: str
     key: str = "queries.jsonl"
 
 
 class Gate(_Section):
-    """The labelled queries that judge a swap, and the drop of recall@10 that is tolerated."""
+    """The labelled queries by which a swap is judged, and the largest drop of recall@10 that is accepted."""
 
     pvc: PvcFile | None = None
     config_map: ConfigMapKey | None = None
@@ -192,13 +192,13 @@ class Swap(_Section):
 
 
 class Graph(_Section):
-    """The concept graph, which is reserved."""
+    """Settings of the concept graph, which is reserved for a later version."""
 
     enabled: bool = False
 
 
 class Spec(_Section):
-    """The desired state."""
+    """The specification of a MemoryIndex: its desired state."""
 
     suspend: bool = False
     deletion_policy: Literal["Retain", "Delete"] = "Retain"
@@ -212,9 +212,9 @@ class Spec(_Section):
 
 
 class MemoryIndex(BaseModel):
-    """One object: its identity, its specification and the status that was last written.
+    """One MemoryIndex object: its identity, its specification and the status that was last written.
 
-    `system_identifier` is that of the Postgres server, from the status until it is observed anew.
+    `system_identifier` is the Postgres server's: the one in the status until another is observed.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -233,7 +233,7 @@ class MemoryIndex(BaseModel):
 
     @property
     def model_digest(self) -> str | None:
-        """Return the digest of the model file that the specification names, as embedders report it, or None."""
+        """Return the digest of the specified model file, in the form that embedders report, or None if unknown."""
         source = self.spec.embedding.source
         if source is None:
             return None
@@ -242,19 +242,19 @@ class MemoryIndex(BaseModel):
 
     @property
     def cluster(self) -> tuple[str, str] | None:
-        """Return namespace and name of the CloudNativePG Cluster, or None for a plain Postgres."""
+        """Return the namespace and name of the CloudNativePG Cluster, or None for another Postgres."""
         cluster = self.spec.database.cluster
         return (cluster.namespace or self.namespace, cluster.name) if cluster else None
 
     @property
     def secret_name(self) -> str:
-        """Return the Secret of the connection URI; by default the one that CloudNativePG writes."""
+        """Return the name of the Secret with the connection URI; by default the Secret that CloudNativePG writes."""
         named = self.spec.database.credentials.secret_name
         return named or (f"{self.spec.database.cluster.name}-app" if self.spec.database.cluster else "")
 
     @property
     def hosted(self) -> bool:
-        """Return whether a hosted provider embeds, so that texts leave the cluster."""
+        """Return whether a hosted provider embeds, so that texts leave the Kubernetes cluster."""
         return self.spec.embedding.provider != "Local"
 
     @property
@@ -264,17 +264,17 @@ class MemoryIndex(BaseModel):
 
     @property
     def embedder_key(self) -> SecretKey | None:
-        """Return the Secret and key that hold the embedder's API key, or None where it needs none."""
+        """Return the Secret and key that hold the embedder's API key, or None if it needs no key."""
         external = self.spec.embedder.external
         return self.spec.embedding.api_key if self.hosted else external.api_key if external else None
 
 
 class InvalidSpecError(Exception):
-    """An object that is no valid MemoryIndex; the text names the fields, never their values."""
+    """The object is no valid MemoryIndex; the text names the wrong fields, never their values."""
 
 
 def parse(manifest: Manifest) -> MemoryIndex:
-    """Parse an object of the API; raises InvalidSpecError with the names of the fields that are wrong."""
+    """Parse a MemoryIndex manifest; raise InvalidSpecError with the names of the wrong fields."""
     metadata, status = manifest["metadata"], manifest.get("status") or {}
     try:
         spec = Spec.model_validate(manifest.get("spec") or {})

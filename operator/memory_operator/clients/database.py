@@ -1,8 +1,8 @@
-"""Facts about the database, from the library's catalog queries; its errors become problems.
+"""Read facts about a database through memory_recall's catalog queries; errors of these become problems.
 
-The connection URI is used here and nowhere else, and passed on inside an object that hides it. Databases that do not
-answer may delay one another, never the other work of the operator: a few are observed at the same time, each has little
-time to accept a connection, and nobody waits for a free place.
+The operator connects to databases only here, and hides the connection URI inside an object that does not print it.
+Databases that do not answer never delay the other work of the operator: only a few are observed at the same time, each
+has little time to accept a connection, and no caller waits until another observation has ended.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ QUERY_SECONDS = 20.0  # of all statements together
 
 
 class DatabasesBusyError(Exception):
-    """As many databases as allowed are being observed; another one can be soon."""
+    """Too many databases are being observed at the same time; the caller tries again soon."""
 
 
 class DatabaseClient:
@@ -33,7 +33,7 @@ class DatabaseClient:
         self._clock = clock
 
     async def inspect(self, dsn: str, table: str) -> Inspection:
-        """Return what the catalog says now, or why it cannot be read.
+        """Connect to the database and return its catalog facts, or a problem if they cannot be read.
 
         Raises:
             DatabasesBusyError: too many other databases are being observed.

@@ -1,6 +1,6 @@
-"""Requests to embedders: the load that pods report in their metrics, and the models that an external one serves.
+"""Ask embedders: pods for the load in their metrics, an external embedder for the models that it serves.
 
-Both come from servers of an author's choice, so only a bounded part of an answer is parsed, and little of it is quoted.
+The author of a MemoryIndex chooses these servers, so only a bounded part of an answer is parsed, and little is quoted.
 """
 
 import asyncio
@@ -33,14 +33,14 @@ _SERIES = (
 
 
 class EmbedderProbe:
-    """Reads metrics and model lists."""
+    """Reads the metrics of embedder pods and the model list of an external embedder."""
 
     def __init__(self, get: Get, permitted: Permitted) -> None:
         self._get = get
         self._permitted = permitted
 
     async def loads(self, pods: Iterable[PodFacts]) -> tuple[EmbedderLoad, ...]:
-        """Return what each pod reports; a pod that does not answer is left out, since its readiness shows that."""
+        """Return the load that each pod reports; a pod that does not answer is left out."""
         found = await asyncio.gather(*(self._load(pod) for pod in pods if pod.ip and not pod.deleting))
         return tuple(load for load in found if load is not None)
 
@@ -72,7 +72,7 @@ class EmbedderProbe:
 
 
 def parse_models(body: bytes) -> list[dict[str, Any]] | None:
-    """Parse the answer to GET /v1/models, or return None where it is none."""
+    """Parse the answer to GET /v1/models; return None if it is no list of models."""
     try:
         found = json.loads(body)["data"]
     except (ValueError, LookupError, TypeError, RecursionError):
@@ -81,7 +81,7 @@ def parse_models(body: bytes) -> list[dict[str, Any]] | None:
 
 
 def model_problem(index: MemoryIndex, models: list[dict[str, Any]]) -> Problem | None:
-    """Return why a list of models does not serve the specification, or None where it does."""
+    """Return a problem if the specified model is missing in the list or has other dimensions, or None."""
     wanted = index.spec.embedding
     served = {str(model.get("id")): model for model in models}
     if wanted.model not in served:
@@ -100,7 +100,7 @@ def model_problem(index: MemoryIndex, models: list[dict[str, Any]]) -> Problem |
 
 
 def served_model(index: MemoryIndex, models: list[dict[str, Any]]) -> ServedModel:
-    """Return the specified model as a list of models describes it."""
+    """Return the specified model as the list, which contains it, describes it."""
     card = next(model for model in models if str(model.get("id")) == index.spec.embedding.model)
     return ServedModel(
         f"The embedder at {embedder_url(index)}", _quoted(card.get("digest")), _quoted(card.get("pooling"))
@@ -108,12 +108,12 @@ def served_model(index: MemoryIndex, models: list[dict[str, Any]]) -> ServedMode
 
 
 def _quoted(value: object) -> str | None:
-    """Return the beginning of a server's word, which conditions may quote, or None where it is no text."""
+    """Return the beginning of a text from a server, so that conditions may quote it, or None if it is no text."""
     return value[:_LONGEST_WORD] if isinstance(value, str) else None
 
 
 def parse_metrics(pod: str, text: str) -> EmbedderLoad:
-    """Parse the few series that decisions and status need; a value that is not finite was not measured yet."""
+    """Parse the few series that decisions and status need; skip values that are not finite: not yet measured."""
     lines = [line for line in text.splitlines() if line.startswith(_SERIES)]
     queued, rate = 0.0, 0.0
     device: str | None = None

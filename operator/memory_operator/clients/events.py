@@ -1,6 +1,6 @@
-"""Kubernetes Events, as `kubectl describe` shows them.
+"""Create Kubernetes Events, which `kubectl describe` shows to users.
 
-Events are a courtesy: one that cannot be created is logged, and the reconcile goes on.
+Nothing depends on Events: if one cannot be created, this is logged, and the reconcile goes on.
 """
 
 from collections.abc import Callable
@@ -15,14 +15,14 @@ _log = structlog.get_logger(__name__)
 
 
 class EventRecorder:
-    """Creates Events."""
+    """Creates Kubernetes Events and never raises KubeError."""
 
     def __init__(self, kube: Kube, clock: Callable[[], datetime]) -> None:
         self._kube = kube
         self._clock = clock
 
     async def record(self, subject: Subject, event: Event) -> bool:
-        """Create the Event unless the same one exists; return whether it exists now, and never fail."""
+        """Create the Event unless an equal one exists. Return False if that fails, else True."""
         try:
             await self._kube.create(event_manifest(subject, event, self._clock()))
         except KubeError as error:

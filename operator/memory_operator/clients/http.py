@@ -1,9 +1,8 @@
-"""Requests to servers that the operator does not trust: embedders that an author named, and pods of an author's image.
+"""Send requests to servers that the operator does not trust: embedders of an author's choice, and embedder pods.
 
-A hostile server can cost little: a request has a total time limit, however slowly the answer comes; an answer is read
-to a size limit and never decompressed; redirects are not followed. Whether an address may be connected to is decided
-at the socket, when names have been resolved, so that no name can lead to the node, its metadata service or the API
-server.
+A hostile server can do little harm: each request has a total time limit, each answer a size limit; answers are never
+decompressed, and redirects are not followed. Addresses are checked when the socket is created, after names have been
+resolved, so that no name can lead to the node, its metadata service or the Kubernetes API server.
 """
 
 import asyncio
@@ -28,34 +27,34 @@ Permits = Callable[[str], bool]
 
 @dataclass(frozen=True)
 class Answer:
-    """An HTTP answer."""
+    """The status code and body of an HTTP answer."""
 
     code: int
     body: bytes
 
 
 class NoAnswerError(Exception):
-    """There was no usable answer; the text says why, in words of ours alone."""
+    """There was no usable answer; the text says why and quotes nothing from the server."""
 
 
 class _ForbiddenAddressError(OSError):
-    """Raised at the socket; one text for every address, so that the library passes it on as it is."""
+    """The address of a socket is forbidden. The text does not name the address."""
 
     def __init__(self) -> None:
         super().__init__("this address may not be connected to")
 
 
 class HttpClient:
-    """Sends GET requests."""
+    """Sends GET requests within limits of time and size."""
 
     def __init__(self, session: aiohttp.ClientSession) -> None:
         self._session = session
 
     async def get(self, url: str, headers: Mapping[str, str]) -> Answer:
-        """Return the answer.
+        """Send a GET request and return the answer.
 
         Raises:
-            NoAnswerError: there is none within the limits of time and size, or the address may not be connected to.
+            NoAnswerError: no answer came within the limits of time and size, or the address is forbidden.
         """
         try:
             async with self._session.get(
@@ -74,7 +73,7 @@ class HttpClient:
 
 @asynccontextmanager
 async def opened(permits: Permits) -> AsyncIterator[HttpClient]:
-    """Open a client that connects to permitted addresses only."""
+    """Open a client that connects only to addresses for which `permits` returns True."""
     connector = aiohttp.TCPConnector(socket_factory=partial(_socket, permits))
     async with aiohttp.ClientSession(
         connector=connector,
@@ -86,14 +85,14 @@ async def opened(permits: Permits) -> AsyncIterator[HttpClient]:
 
 
 def is_public(address: str, *, api_server: frozenset[str] = frozenset()) -> bool:
-    """Return whether an address is neither the node's own, nor its network link's, nor the API server's."""
+    """Return whether the address is not loopback, link-local, unspecified, multicast or the Kubernetes API server's."""
     found = _translated(ip_address(address.partition("%")[0]))
     special = found.is_link_local or found.is_loopback or found.is_unspecified or found.is_multicast
     return not special and str(found) not in api_server
 
 
 async def addresses_of(url: str) -> frozenset[str]:
-    """Return the addresses of a URL's host; none where its name cannot be resolved."""
+    """Return the IP addresses of a URL's host; an empty set if its name cannot be resolved."""
     host = urlsplit(url).hostname
     try:
         found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
@@ -103,7 +102,7 @@ async def addresses_of(url: str) -> frozenset[str]:
 
 
 def _translated(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
-    """Return the IPv4 address that a mapped or translated IPv6 address stands for."""
+    """Return the IPv4 address inside an IPv4-mapped or NAT64 IPv6 address; any other address as it is."""
     if isinstance(address, IPv4Address):
         return address
     if address.ipv4_mapped:

@@ -1,9 +1,9 @@
-"""The Kubernetes API, reduced to what the operator needs: read, server-side apply, delete.
+"""Read and write Kubernetes objects, reduced to what the operator needs: read, server-side apply, delete.
 
 Objects are plain dictionaries; typed models would drop the fields of newer API versions. Every write goes through here
-under one field manager and is counted; an object that exists and is not ours is never written. Errors of the HTTP
-library leave this module only as KubeError. A kind that the server does not know (CloudNativePG is not installed)
-raises another error than an object that does not exist.
+under one field manager and is counted. An existing object that is not the operator's is never overwritten. Errors of
+the HTTP library leave this module only as KubeError. Listing a kind that the Kubernetes API server does not know
+(CloudNativePG is not installed) raises KindMissingError.
 """
 
 from collections.abc import Callable, Iterator
@@ -41,7 +41,7 @@ _REFUSALS = {400, 403, 422}  # the request itself is unwelcome: permissions, quo
 
 
 class KubeError(Exception):
-    """A request that failed; `refused` where sending it again cannot help, `code` 0 where there was no answer."""
+    """A request failed. `refused`: repeating it cannot help; `code`: the HTTP status, or 0 if no answer came."""
 
     reason = Reason.WRITE_REFUSED
 
@@ -54,23 +54,23 @@ class KubeError(Exception):
 
     @property
     def text(self) -> str:
-        """The sentence for a condition, where the request was refused."""
+        """The message of a condition if the Kubernetes API server refused the request."""
         return f"The API server refuses {self.action}: {self.message}"
 
 
 class NameTakenError(KubeError):
-    """The name of an object of ours is another's; `refused` unless that one is about to be deleted."""
+    """An object of another owner already has the needed name; `refused` unless that object will vanish soon."""
 
     reason = Reason.NAME_TAKEN
 
     @property
     def text(self) -> str:
-        """The sentence for a condition."""
+        """The message of a condition about the taken name."""
         return self.message
 
 
 class KindMissingError(Exception):
-    """The server does not know this kind."""
+    """The Kubernetes API server does not know this kind of object."""
 
 
 @cache  # the library refuses to make a class of the core group twice
@@ -80,14 +80,14 @@ def _resource(kind: str) -> Any:  # noqa: ANN401 - the library makes the class a
 
 
 class Kube:
-    """Reads and writes of namespaced objects."""
+    """Reads and writes namespaced Kubernetes objects."""
 
     def __init__(self, client: AsyncClient, on_write: Callable[[str, str], None]) -> None:
         self._client = client
         self._on_write = on_write
 
     async def get(self, kind: str, namespace: str, name: str) -> Manifest | None:
-        """Return the object, or None where it does not exist."""
+        """Return the object, or None if it does not exist."""
         with _converted_errors(f"reading {kind} {namespace}/{name}"):
             try:
                 return dict(await self._client.get(_resource(kind), name, namespace=namespace))
@@ -97,9 +97,9 @@ class Kube:
         return None
 
     async def list(self, kind: str, namespace: str, labels: dict[str, str] | None = None) -> list[Manifest]:
-        """Return the objects of a namespace, or of every one, that carry the labels.
+        """Return the objects that carry the labels, in one namespace or, for EVERY_NAMESPACE, in all.
 
-        The kind and apiVersion, which items of a list lack, are added.
+        Kind and apiVersion, which the items of a list lack, are added to each.
 
         Raises:
             KindMissingError: the server does not know the kind.
@@ -116,10 +116,10 @@ class Kube:
             raise
 
     async def apply(self, manifest: Manifest) -> None:
-        """Create or change an object of ours by server-side apply; fields that other managers own become ours.
+        """Create or change an object of the operator by server-side apply; take over fields of other managers.
 
         Raises:
-            NameTakenError: the object exists and is not ours.
+            NameTakenError: an object of this name exists and is not the operator's.
         """
         kind, meta = manifest["kind"], manifest["metadata"]
         live = await self.get(kind, meta["namespace"], meta["name"])
@@ -130,7 +130,7 @@ class Kube:
         await self._patch(kind, manifest)
 
     async def create(self, manifest: Manifest) -> None:
-        """Create an object; do nothing where one of its name exists."""
+        """Create an object; do nothing if an object of this name exists."""
         kind, meta = manifest["kind"], manifest["metadata"]
         self._on_write(kind, "create")
         with _converted_errors(f"creating {kind} {meta['namespace']}/{meta['name']}"):
@@ -141,15 +141,15 @@ class Kube:
                     raise
 
     async def apply_status(self, namespace: str, name: str, status: Manifest) -> None:
-        """Write the status of a MemoryIndex; fields that we wrote before and leave out now are removed."""
+        """Replace the status of a MemoryIndex: fields that the operator wrote before and are missing now vanish."""
         manifest = {**_identity(namespace, name), "status": status}
         await self._patch("MemoryIndex", manifest, status=True)
 
     async def set_finalizer(self, manifest: Manifest, *, present: bool) -> None:
-        """Add our finalizer to this MemoryIndex or remove it, whoever owns the list; other finalizers stay.
+        """Add the operator's finalizer to this MemoryIndex, or remove it; other finalizers stay.
 
-        Server-side apply would not do: it removes only what was added by it. A finalizer that a restored backup or
-        `kubectl create` brought has another owner.
+        This is a JSON patch, because server-side apply removes only fields that it added, and the finalizer may come
+        from a restored backup or from `kubectl create`.
 
         Raises:
             KubeError: the object has changed since it was read.
@@ -175,7 +175,7 @@ class Kube:
                     raise
 
     async def is_terminating(self, namespace: str) -> bool:
-        """Return whether the namespace is being deleted or gone; False where the operator may not read it."""
+        """Return whether the namespace is being deleted or gone; False if the operator may not read it."""
         with _converted_errors(f"reading Namespace {namespace}"):
             try:
                 found = await self._client.get(_Namespace, namespace)
@@ -186,7 +186,7 @@ class Kube:
         return "deletionTimestamp" in found["metadata"]
 
     async def delete(self, kind: str, namespace: str, name: str) -> None:
-        """Delete an object, its dependents in the background; do nothing where it does not exist."""
+        """Delete an object, and its dependents in the background; do nothing if it does not exist."""
         self._on_write(kind, "delete")
         with _converted_errors(f"deleting {kind} {namespace}/{name}"):
             try:
@@ -208,7 +208,7 @@ class Kube:
 
 @contextmanager
 def _converted_errors(action: str) -> Iterator[None]:
-    """Raise errors of the HTTP library as KubeError, without the addresses that they name."""
+    """Convert errors of the HTTP library to KubeError, and leave out the network addresses in their texts."""
     try:
         yield
     except ApiError as error:

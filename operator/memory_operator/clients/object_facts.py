@@ -1,4 +1,4 @@
-"""Parse objects of the API into facts. A field that is missing is treated as not yet known."""
+"""Parse Kubernetes objects into facts. A missing field is treated as not yet known."""
 
 import base64
 import binascii
@@ -43,10 +43,10 @@ _SHORT_LIFE = timedelta(seconds=60)
 def secret_value(
     secret: Manifest | None, location: str, key: str, *, holds: str = "the connection URI", named_by: str = ""
 ) -> str | Problem:
-    """Return the text of a Secret's key, or why there is none.
+    """Return the decoded text of one key of a Secret, or a problem if there is none.
 
-    `location` is namespace/name, `holds` says what the key should hold, and `named_by` is the field of the
-    specification that names the Secret, where it is not the one of the database.
+    `location` is the Secret's namespace/name, `holds` says what the key should contain, and `named_by` is the field of
+    the specification that names the Secret, for the remedy; empty for the Secret of the connection URI.
     """
     if secret is None:
         message = f"Secret {location} does not exist; its key {key} should hold {holds}."
@@ -64,10 +64,10 @@ def secret_value(
 
 
 def credentials(dsn: str, location: str, key: str) -> Credentials | Problem:
-    """Return the part of a connection URI that is no secret, or a problem where the text is no such URI.
+    """Return the part of a connection URI that is no secret, or a problem if the text is no connection URI.
 
-    A password with an unescaped `@` or `/` moves what follows into the host, the database's name or the query. So a
-    name that is no plain one is never taken over, since it may be the rest of a password.
+    If a password contains an unescaped `@` or `/`, its rest is parsed as host, database name or query. So a database
+    name with unusual characters is refused, since it may be the rest of a password.
     """
     what = f"Key {key} of Secret {location}"
     wrong = Problem(Reason.SECRET_INVALID, f"{what} is not a connection URI with user, host and database.")
@@ -86,7 +86,7 @@ def credentials(dsn: str, location: str, key: str) -> Credentials | Problem:
 
 
 def cluster_facts(cluster: Manifest) -> ClusterFacts:
-    """Parse a CloudNativePG Cluster."""
+    """Parse a CloudNativePG Cluster into facts."""
     meta, status = cluster["metadata"], cluster.get("status") or {}
     annotations = meta.get("annotations") or {}
     phase = status.get("phase") or ""
@@ -107,7 +107,7 @@ def cluster_facts(cluster: Manifest) -> ClusterFacts:
 
 
 def _application_database(spec: Mapping[str, Any]) -> ApplicationDatabase | None:
-    """Return the database that the Cluster was created with, whichever of the three ways of bootstrapping it names."""
+    """Return the database that the Cluster was created with, from its bootstrap method, or None if it names none."""
     for bootstrap in (spec.get("bootstrap") or {}).values():
         if bootstrap and bootstrap.get("database") and bootstrap.get("owner"):
             return ApplicationDatabase(bootstrap["database"], bootstrap["owner"])
@@ -115,14 +115,14 @@ def _application_database(spec: Mapping[str, Any]) -> ApplicationDatabase | None
 
 
 def _is_replica(name: str, replica: Mapping[str, Any]) -> bool:
-    """Return whether a Cluster follows another one: by `enabled`, or as a member of a distributed topology."""
+    """Return whether a Cluster is a replica of another one: `enabled` says so, or `primary` names another Cluster."""
     if "enabled" in replica:
         return bool(replica["enabled"])
     return bool(replica.get("primary", name) != replica.get("self", name))
 
 
 def database_object(item: Manifest) -> DatabaseObject:
-    """Parse a CloudNativePG Database."""
+    """Parse a CloudNativePG Database object."""
     meta, spec, status = item["metadata"], item.get("spec") or {}, item.get("status") or {}
     details = [entry.get("message") for entry in status.get("extensions") or () if entry.get("message")]
     return DatabaseObject(
@@ -142,7 +142,7 @@ def database_object(item: Manifest) -> DatabaseObject:
 
 
 def deployment_facts(deployment: Manifest) -> DeploymentFacts:
-    """Parse the replicas of a Deployment."""
+    """Parse the numbers of replicas, the failures and the image of a Deployment."""
     spec, status = deployment.get("spec") or {}, deployment.get("status") or {}
     updated = status.get("updatedReplicas", 0)
     observed = status.get("observedGeneration") == deployment["metadata"].get("generation")
@@ -160,7 +160,7 @@ def deployment_facts(deployment: Manifest) -> DeploymentFacts:
 
 
 def job_facts(job: Manifest, pods: Iterable[Manifest]) -> JobFacts:
-    """Parse a Job, with the failure that its last failed pod reported."""
+    """Parse a Job; if it failed, with the failure that its last failed pod reported."""
     meta, status = job["metadata"], job.get("status") or {}
     state, finished_at = JobState.ACTIVE, None
     for kind, reached in (("Complete", JobState.COMPLETE), ("Failed", JobState.FAILED)):
@@ -183,7 +183,7 @@ def job_facts(job: Manifest, pods: Iterable[Manifest]) -> JobFacts:
 
 
 def pod_facts(pod: Manifest) -> PodFacts:
-    """Parse a pod, with what keeps it from running."""
+    """Return a pod's facts; one of them is the problem that keeps it from running, if any."""
     meta, status = pod["metadata"], pod.get("status") or {}
     return PodFacts(
         name=meta["name"],
@@ -198,7 +198,7 @@ def pod_facts(pod: Manifest) -> PodFacts:
 
 
 def _condition(status: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
-    """Return the condition of this type where it is true, else an empty mapping."""
+    """Return the condition of this type if its status is True, else an empty mapping."""
     found = (
         item for item in status.get("conditions") or () if item.get("type") == kind and item.get("status") == "True"
     )
@@ -238,13 +238,13 @@ def _container_problem(object_name: str, container: Mapping[str, Any], *, init: 
 
 
 def _pull_cause(waiting: Mapping[str, Any]) -> str:
-    """Return the cause of a failed pull, in words that stay while the kubelet alternates between two messages."""
+    """Return the cause of a failed image pull in fixed words, since the kubelet alternates between two messages."""
     text = (waiting.get("message") or "").lower()
     return next((f": {cause}" for cause, signs in _PULL_CAUSES.items() if any(sign in text for sign in signs)), "")
 
 
 def _fails_repeatedly(container: Mapping[str, Any], ended: Mapping[str, Any]) -> bool:
-    """Return whether a container that runs between two back-offs has failed often and soon after its start."""
+    """Return whether a container has restarted often and its last run failed within 60 s of its start."""
     if container.get("restartCount", 0) < _MANY_RESTARTS or not ended.get("exitCode"):
         return False
     started, finished = ended.get("startedAt"), ended.get("finishedAt")
@@ -254,7 +254,7 @@ def _fails_repeatedly(container: Mapping[str, Any], ended: Mapping[str, Any]) ->
 
 
 def termination_problem(ended: Mapping[str, Any]) -> Problem | None:
-    """Parse the termination message that one of our processes wrote, or return None where there is none."""
+    """Parse the termination message of one of the operator's containers into a problem, or None if there is none."""
     try:
         reported = json.loads(ended.get("message") or "")
         reason, message = str(reported["reason"]), str(reported["message"])

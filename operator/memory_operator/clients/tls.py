@@ -1,8 +1,8 @@
-"""Verification of the API server's certificate, for both libraries that connect to it.
+"""Verify the certificate of the Kubernetes API server, for both libraries that connect to it: kopf and lightkube.
 
 Since Python 3.13 verification also demands extensions (key usage, key identifiers) that the certificate authorities of
-many running clusters lack; the operator could not start there. Chain and name are still verified; only the demand for
-these extensions is off.
+many Kubernetes clusters lack; the operator could not start there. Chain and host name are still verified; only the
+extensions are not demanded.
 """
 
 import dataclasses
@@ -18,28 +18,28 @@ from memory_operator.resources.common import MANAGER
 
 
 def relax(context: ssl.SSLContext) -> ssl.SSLContext:
-    """Stop demanding the extensions, and return the context."""
+    """Change the TLS context so that it does not demand the certificate extensions, and return it."""
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     return context
 
 
 class RelaxedConnection(kopf.ConnectionInfo):
-    """A connection of kopf that does not demand the extensions."""
+    """The connection settings of kopf, without the demand for certificate extensions."""
 
     def as_ssl_context(self) -> ssl.SSLContext:
-        """Return the context that kopf uses for its requests."""
+        """Return the TLS context that kopf uses for its requests."""
         return relax(super().as_ssl_context())
 
 
 def relaxed_connection(found: kopf.ConnectionInfo | None) -> RelaxedConnection | None:
-    """Return kopf's connection with a relaxed context; None where kopf found no credentials."""
+    """Return kopf's settings, which then accept a certificate without these extensions; None without credentials."""
     if found is None:
         return None
     return RelaxedConnection(**{item.name: getattr(found, item.name) for item in dataclasses.fields(found)})
 
 
 def api_client(config: KubeConfig) -> AsyncClient:
-    """Return the client that reads and writes; raises ConfigError where the configuration names no current context."""
+    """Return lightkube's client with a relaxed TLS context; raise ConfigError if no current context is configured."""
     chosen = config.get()
     if chosen is None:
         raise ConfigError("the configuration names no current context")

@@ -1,1 +1,1 @@
-"""The controller: kopf's handlers, the queue, observation, and the execution of what was decided."""
+"""The controller: watch handlers, work queue, observation, execution of plans, and reports."""

@@ -1,8 +1,8 @@
 """Reconcile one object: read it, observe, decide, write what differs, and requeue it.
 
-This is the only place where observation, decision and writes meet. A write that the API server refuses becomes the
-condition of its step. Any other failure is retried with back-off, and reported once it lasts. Neither stops the other
-steps or objects.
+This is the only module that connects observation, decision and writes. If the Kubernetes API server refuses a write,
+the condition of that step says so. Any other failure is retried with back-off, and reported in the status once it
+lasts. Neither stops the reconciles of other objects.
 """
 
 import asyncio
@@ -72,7 +72,7 @@ class Controller:
         self._turn = RolloutTurn()
 
     async def work(self) -> None:
-        """Reconcile due objects until cancelled."""
+        """Take due objects from the queue and reconcile them, until cancelled."""
         while True:
             key = await self._queue.take()
             try:
@@ -143,7 +143,7 @@ class Controller:
         return self._intervals.stalled if refusals else plan.requeue_after
 
     async def _refuse(self, manifest: Manifest, error: InvalidSpecError) -> float:
-        """Report a specification that cannot be read; an object that is being deleted is not kept for it."""
+        """Report an invalid specification, or release the object if it is being deleted; return the requeue delay."""
         if "deletionTimestamp" not in manifest["metadata"]:
             await self._reporter.report_invalid(manifest, error)
         elif FINALIZER in manifest["metadata"].get("finalizers") or ():
@@ -151,7 +151,7 @@ class Controller:
         return self._intervals.settled
 
     async def _release(self, manifest: Manifest, left_behind: str, *elsewhere: Subject) -> None:
-        """Take our finalizer off, once the log and an Event say what stays, if anything."""
+        """Report what the deletion leaves behind, if anything, then remove our finalizer."""
         if left_behind:
             await self._reporter.report_left_behind(manifest, left_behind, *elsewhere)
         await self._kube.set_finalizer(manifest, present=False)
@@ -182,7 +182,7 @@ class Controller:
         return conclude(index, facts, self._images, self._clock(), self._intervals)
 
     def _with_history(self, observed: Observed, history: ObjectHistory) -> Observed:
-        """Add the rate and what else takes more than one observation."""
+        """Add to the observed facts those that need several observations, such as the rate of embedded rows."""
         rate, facts = None, observed.database_facts
         idle_since = history.idle.observe(self._clock(), facts.rows) if facts else None
         if facts and active_job(observed.jobs_of("backfill")):
@@ -193,9 +193,9 @@ class Controller:
         return replace(observed, rows_per_second=rate, recommendations=recommendations, idle_since=idle_since)
 
     async def _carry_out(self, index: MemoryIndex, manifest: Manifest, plan: Plan) -> dict[ConditionType, KubeError]:
-        """Execute the plan step by step, and return what ended a step, by its condition.
+        """Execute the plan step by step, and return the error of each step that failed, by its condition.
 
-        Nothing that is to be undone one day is begun before the finalizer is written.
+        The finalizer is written first, before any write that a deletion has to undo.
         """
         failures: dict[ConditionType, KubeError] = {}
         if plan.finalizer:

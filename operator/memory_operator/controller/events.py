@@ -1,4 +1,4 @@
-"""Which Events a reconcile causes: changes of Ready and Stalled, and Jobs that were started or have failed."""
+"""Derive the Kubernetes Events of a reconcile: changes of Ready and Stalled, and Jobs that started or failed."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -12,7 +12,7 @@ from memory_operator.resources.events import Event
 
 
 def of_transitions(before: Manifest, after: Manifest) -> Iterator[Event]:
-    """Return an Event for each change of Ready's status, and of what stalls the object."""
+    """Yield an Event for a change of Ready's status, and one if Stalled begins, ends or changes its reason."""
     old, new = by_type(before.get("conditions") or ()), by_type(after.get("conditions") or ())
     was, now = old.get(ConditionType.READY), new.get(ConditionType.READY)
     if was and now and was["status"] != now["status"]:
@@ -25,7 +25,7 @@ def of_transitions(before: Manifest, after: Manifest) -> Iterator[Event]:
 
 
 def of_started_job(action: Action) -> Iterator[Event]:
-    """Return an Event where the write has created a Job."""
+    """Yield an Event if this write has created a Job."""
     if isinstance(action, Apply) and action.manifest["kind"] == "Job":
         metadata = action.manifest["metadata"]
         component = metadata["labels"][LABEL_COMPONENT]
@@ -33,7 +33,7 @@ def of_started_job(action: Action) -> Iterator[Event]:
 
 
 def of_failed_jobs(jobs: Iterable[JobFacts]) -> Iterator[Event]:
-    """Return an Event for each of the failed Jobs."""
+    """Yield an Event for each Job whose failure is known."""
     for job in jobs:
         if job.failure:
             yield Event("Warning", job.failure.reason.code, f"Job {job.name} failed: {job.failure.message}")

@@ -1,9 +1,9 @@
-"""Watches: every event schedules a reconcile of the object that it concerns.
+"""Watch Kubernetes objects: every watch event schedules a reconcile of the MemoryIndex objects that it concerns.
 
 kopf is used for its watch streams alone, through stateless `on.event` handlers: so it writes nothing, neither
 annotations nor finalizers nor Events. Secrets are not watched, because that would put every Secret of the namespaces
-into memory; a changed one is noticed at the next reconcile. The API server filters the watches of our children by
-label; events of CloudNativePG's objects are filtered here by the Clusters that objects name.
+into memory; a changed Secret is noticed at the next reconcile. The Kubernetes API server filters the watches of Jobs,
+Deployments and pods by label; this module ignores events of Clusters that no MemoryIndex names.
 """
 
 from dataclasses import dataclass, field
@@ -24,14 +24,14 @@ CNPG_GROUP = "postgresql.cnpg.io"
 
 @dataclass
 class EventRouter:
-    """Schedules the MemoryIndex objects that an event concerns; their own events name the Cluster of each."""
+    """Schedules the MemoryIndex objects that a watch event concerns; remembers the Cluster that each of them names."""
 
     queue: WorkQueue
     _clusters: dict[Key, Key] = field(default_factory=dict)
     _versions: dict[Key, tuple[Any, ...]] = field(default_factory=dict)
 
     def index_event(self, kind: str | None, body: Any) -> None:  # noqa: ANN401 - kopf's body is an untyped mapping
-        """Schedule the MemoryIndex of this event, at once where it is asked for. Ignore our own status updates."""
+        """Schedule the MemoryIndex of this event, without delay if a user requested it. Ignore changes of status."""
         meta = body["metadata"]
         key = (meta["namespace"], meta["name"])
         if kind == "DELETED":
@@ -66,7 +66,7 @@ class EventRouter:
 
 
 def build_registry(router: EventRouter, *, namespaced: bool) -> kopf.OperatorRegistry:
-    """Return all handlers. A namespaced operator may not watch CloudNativePG's objects, which are elsewhere."""
+    """Return the registry of all kopf handlers. A `namespaced` operator may not watch CloudNativePG's objects."""
     found = kopf.OperatorRegistry()
     group, plural = MEMORY_INDEX
 
@@ -100,7 +100,7 @@ def _watch_cnpg(found: kopf.OperatorRegistry, router: EventRouter) -> None:
 
 
 def kopf_settings(*, namespaced: bool) -> kopf.OperatorSettings:
-    """Return the settings with which kopf watches and writes nothing."""
+    """Return the settings with which kopf only watches and never writes."""
     chosen = kopf.OperatorSettings()
     chosen.posting.enabled = False
     chosen.peering.standalone = True

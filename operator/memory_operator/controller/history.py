@@ -1,4 +1,4 @@
-"""What the operator keeps of an object between two reconciles; losing it at a restart costs accuracy alone."""
+"""Keep what the operator remembers about an object between reconciles; its loss at a restart costs only accuracy."""
 
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -17,14 +17,14 @@ FAILING_TO_REPORT = timedelta(seconds=30)
 
 
 class RateTracker:
-    """Embedded rows a second, measured over the last minute of observations."""
+    """Measures the embedded rows a second over the last minute of observations."""
 
     def __init__(self, window_seconds: float = RATE_WINDOW_SECONDS) -> None:
         self._window = window_seconds
         self._points: deque[tuple[float, int]] = deque()
 
     def observe(self, at: float, embedded: int) -> float | None:
-        """Add an observation at `at` seconds; return rows a second, or None before two observations differ in time."""
+        """Add an observation at `at` seconds; return rows a second, or None until there are two at different times."""
         if self._points and embedded < self._points[-1][1]:
             self._points.clear()  # rows lost their vectors: the measurement restarts
         self._points.append((at, embedded))
@@ -39,14 +39,14 @@ class RateTracker:
 
 
 class IdleTracker:
-    """The moment since which rows are pending and none is embedded."""
+    """Tracks since when rows are pending and none of them has been embedded."""
 
     def __init__(self) -> None:
         self._last: RowCounts | None = None
         self._since: datetime | None = None
 
     def observe(self, at: datetime, rows: RowCounts) -> datetime | None:
-        """Add an observation; return the moment, or None where nothing is pending or work goes on."""
+        """Add an observation; return since when no pending row has been embedded, or None if no row is pending."""
         last, self._last = self._last, rows
         progress = last is not None and (rows.embedded > last.embedded or rows.pending < last.pending)
         if rows.pending == 0:
@@ -58,7 +58,7 @@ class IdleTracker:
 
 @dataclass
 class Backoff:
-    """Delays that double, with jitter, so that objects that failed together are not retried together."""
+    """Computes retry delays of one object: doubled after each failure, with jitter to spread simultaneous retries."""
 
     random: Callable[[], float] = SystemRandom().random
     failures: int = 0
@@ -70,13 +70,13 @@ class Backoff:
         return longest * (0.5 + self.random() / 2)
 
     def succeed(self) -> None:
-        """Count the next failure as the first one."""
+        """Reset the delay, so that the next failure counts as the first."""
         self.failures = 0
 
 
 @dataclass
 class ObjectHistory:
-    """Everything that is kept of one object."""
+    """Everything that the operator remembers about one MemoryIndex."""
 
     rate: RateTracker = field(default_factory=RateTracker)
     idle: IdleTracker = field(default_factory=IdleTracker)
@@ -91,17 +91,17 @@ class ObjectHistory:
         self.failing_since = None
 
     def fail(self, at: datetime) -> float:
-        """Record a reconcile that failed; return the seconds to wait."""
+        """Record a reconcile that failed; return the seconds until the next attempt."""
         self.failing_since = self.failing_since or at
         return self.backoff.fail()
 
     def failure_lasts(self, at: datetime) -> bool:
-        """Return whether the failure is more than a moment's, so that the status must tell it."""
+        """Return whether reconciles have failed for so long or so often that the status must say so."""
         long = self.failing_since is not None and at - self.failing_since >= FAILING_TO_REPORT
         return long or self.backoff.failures >= FAILURES_TO_REPORT
 
     def record_recommendation(self, recommendation: Recommendation, *, keep_seconds: float) -> None:
-        """Add a recommendation; those of the last `keep_seconds` stay, and one older, so that they cover it."""
+        """Add a recommendation; keep those of the last `keep_seconds` and the latest older one, to cover that time."""
         self.recommendations.append(recommendation)
         since = recommendation.at - timedelta(seconds=keep_seconds)
         while len(self.recommendations) > 1 and self.recommendations[1].at <= since:
@@ -116,5 +116,5 @@ class ObjectHistory:
 
 
 def utc_now() -> datetime:
-    """Return the wall clock in whole seconds, as the API writes times."""
+    """Return the current UTC time in whole seconds, as Kubernetes writes timestamps."""
     return datetime.now(UTC).replace(microsecond=0)

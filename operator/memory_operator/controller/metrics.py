@@ -1,4 +1,4 @@
-"""The operator's own metrics. Labels are names and closed reasons, never anything of a row or a connection URI."""
+"""The operator's metrics. Labels are names of objects and known reasons, never data of rows or connection URIs."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -9,7 +9,7 @@ _ROWS = ("total", "embedded", "pending", "sensitive", "quarantined")
 
 
 class Metrics:
-    """The operator's series, in a registry of their own."""
+    """The operator's Prometheus series, in their own registry."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -50,15 +50,15 @@ class Metrics:
         )
 
     def count_write(self, kind: str, verb: str) -> None:
-        """Count a write to the API."""
+        """Count a write to the Kubernetes API."""
         self.writes.labels(kind, verb).inc()
 
     def see(self, namespace: str, name: str, status: Manifest) -> None:
-        """Count an object that was read, with the status that it has."""
+        """Record that an object was read, and whether it has a status."""
         self._reported.labels(namespace, name).set(bool(status.get("conditions")))
 
     def report(self, namespace: str, name: str, status: Manifest) -> None:
-        """Set the series of an object from its status."""
+        """Set the conditions and row counts of an object from its status."""
         for condition in status.get("conditions") or ():
             self._condition.labels(namespace, name, condition["type"]).set(_TRUTH[condition["status"]])
         rows = status.get("rows") or {}

@@ -1,9 +1,9 @@
-"""Observe everything that one reconcile decides from.
+"""Observe all facts from which one reconcile decides.
 
-Everything is read anew, since a cache could be older than our own last write. For the end of an object only what is to
-be undone is read, so that what can no longer be read keeps no object from its end. Order matters in two places. Consent
-is looked for before a Secret's value is used. Database objects are read before the database, so that an extension that
-is missing although its object was carried out was truly removed by somebody.
+Everything is read anew, since a cache could be older than our own last write. For a deletion only what has to be undone
+is read, so that nothing else that cannot be read delays it. Order matters in two places. Consent is checked before a
+Secret's value is used. CloudNativePG's Database objects are read before the database itself: if an object is carried
+out and its extension is missing, somebody has removed the extension.
 """
 
 import asyncio
@@ -77,7 +77,7 @@ class Observer:
         )
 
     async def observe_deletion(self, index: MemoryIndex) -> DeletionFacts:
-        """Return the facts about what is to be undone before the object may vanish."""
+        """Return the facts about what has to be undone before the finalizer may be removed."""
         terminating = False
         if index.spec.deletion_policy == "Delete":
             terminating = await self._kube.is_terminating(index.namespace)
@@ -132,7 +132,7 @@ class Observer:
         return await self._inspect(dsn, index.spec.database.table)
 
     async def _peers(self, index: MemoryIndex, database: DatabaseFacts | Problem | None) -> Peers:
-        """Return the other objects, where the table is not recorded as this one's."""
+        """Return the other MemoryIndex objects, or none if the claim on the table is already this one's."""
         if not isinstance(database, DatabaseFacts) or is_claimed_by(index, database):
             return Peers()
         spaces = self._namespaces or (EVERY_NAMESPACE,)
@@ -141,7 +141,7 @@ class Observer:
         return Peers(tuple(peer for peer in found if peer and peer.uid != index.uid), self._namespaces)
 
     async def _children(self, index: MemoryIndex) -> dict[str, list[Manifest]]:
-        """Return the objects that this very MemoryIndex controls, and the pods that carry its labels."""
+        """Return by kind the objects that this MemoryIndex controls (by uid), and the pods that carry its labels."""
         labels = {LABEL_INSTANCE: index.name, LABEL_MANAGED_BY: MANAGER}
         kinds = ("Deployment", "Service", "NetworkPolicy", "PodDisruptionBudget", "Job", "Pod")
         listed = await asyncio.gather(*(self._kube.list(kind, index.namespace, labels) for kind in kinds))
@@ -152,7 +152,7 @@ class Observer:
         }
 
     async def _external(self, index: MemoryIndex) -> ServedModel | Problem | None:
-        """Return what an external embedder serves; of a hosted provider only the key is checked."""
+        """Return what an external embedder serves or what is wrong; check only the key of a hosted provider."""
         if index.runs_embedder:
             return None
         key = await self._embedder_key(index)
@@ -181,12 +181,12 @@ def _dsn(index: MemoryIndex, secret: Manifest | None, cluster: ClusterFacts | Pr
 
 
 def _dsn_key(index: MemoryIndex) -> tuple[str, str]:
-    """Return the Secret of the connection URI, as namespace/name, and its key."""
+    """Return where the connection URI is: the Secret as namespace/name, and the key in it."""
     return f"{index.namespace}/{index.secret_name}", index.spec.database.credentials.key
 
 
 def _parsed(manifest: Manifest) -> MemoryIndex | None:
-    """Parse another object, or return None where it is invalid, so that nothing is done for it."""
+    """Parse another MemoryIndex, or return None if it is invalid: the operator does nothing for it."""
     try:
         return parse(manifest)
     except InvalidSpecError:

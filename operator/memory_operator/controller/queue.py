@@ -1,9 +1,9 @@
-"""The work queue: which object is reconciled next.
+"""The work queue: decides which MemoryIndex a worker reconciles next.
 
-At most one worker reconciles an object at a time, and at most NAMESPACE_LIMIT work for one namespace, so that objects
-whose servers answer slowly never hold up those of every other namespace. Several schedules of one object count as the
-earliest of them. An object that is scheduled while a worker has it is reconciled once more afterwards, so that no event
-is lost. Time comes from the event loop.
+At most one worker reconciles an object at a time, and at most NAMESPACE_LIMIT workers for one namespace, so that
+objects whose servers answer slowly do not delay those of other namespaces. If an object is scheduled several times, the
+earliest time counts. An object that is scheduled during its reconcile is reconciled once more afterwards, so that no
+event is lost. Time comes from the event loop.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ NAMESPACE_LIMIT = 6  # fewer than there are workers, and than databases that are
 
 @dataclass
 class WorkQueue:
-    """Due times by key, and the keys that workers have taken."""
+    """Holds the due time of each key, and the keys that workers have taken."""
 
     now: Callable[[], float]
     _due: dict[Key, float] = field(default_factory=dict)
@@ -25,7 +25,7 @@ class WorkQueue:
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __len__(self) -> int:
-        """Return the number of keys that are due and wait for a worker."""
+        """Return the number of due keys that wait for a worker."""
         moment = self.now()
         return sum(1 for key, due in self._due.items() if due <= moment and key not in self._running)
 
@@ -37,7 +37,7 @@ class WorkQueue:
             self._changed.set()
 
     async def take(self) -> Key:
-        """Wait for the next due key that no other worker has, and take it."""
+        """Wait until a key is due that no other worker has taken, then take and return it."""
         while True:
             self._changed.clear()
             free = [(due, key) for key, due in self._due.items() if self._is_free(key)]
@@ -53,7 +53,7 @@ class WorkQueue:
             await self._sleep(wait)
 
     def done(self, key: Key) -> None:
-        """Return a taken key, which may then be taken again."""
+        """Give a taken key back, so that it can be taken again."""
         self._running.discard(key)
         self._changed.set()
 

@@ -1,4 +1,4 @@
-"""Report on an object, in its status, in Events, in the metrics and in the log."""
+"""Report the state of a MemoryIndex in its status, in Events, in the metrics and in the log."""
 
 import traceback
 from collections.abc import Callable, Iterable
@@ -22,7 +22,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Reporter:
-    """Writes what has been found out about objects; keeps no state of its own."""
+    """Writes status, Events, metrics and log lines about MemoryIndex objects; keeps no state."""
 
     def __init__(self, kube: Kube, metrics: Metrics, clock: Callable[[], datetime]) -> None:
         self._kube = kube
@@ -31,7 +31,7 @@ class Reporter:
         self._clock = clock
 
     async def report(self, manifest: Manifest, status: Manifest) -> None:
-        """Write the status where it differs from the written one, and the Events about what has changed."""
+        """Write the status if it differs from the last written one, and Events about what has changed."""
         meta = manifest["metadata"]
         self._metrics.report(meta["namespace"], meta["name"], status)
         before = manifest.get("status") or {}
@@ -49,16 +49,16 @@ class Reporter:
         await self.report(manifest, refuse(manifest, Verdict.no(Reason.INVALID_SPEC, str(error)), self._clock()))
 
     async def report_failure(self, manifest: Manifest, error: Exception) -> None:
-        """Report that the object cannot be observed; where that fails too, only log and metrics tell."""
+        """Report that the object cannot be observed. If the status cannot be written, only log and metrics say so."""
         cause = str(error) if isinstance(error, KubeError) else f"{type(error).__name__}, see the operator's log"
         verdict = Verdict.unknown(Reason.OBSERVATION_FAILED, f"The operator cannot tell the state: {cause}")
         with suppress(KubeError):  # of the same API server that may be what fails
             await self.report(manifest, refuse(manifest, verdict, self._clock()))
 
     async def report_left_behind(self, manifest: Manifest, what: str, *elsewhere: Subject) -> None:
-        """Tell in the log and one Event what an end leaves undone.
+        """Say in the log and in one Event what the deletion leaves behind.
 
-        The Event is about the object, or about the first one `elsewhere` whose namespace accepts it.
+        The Event is about the MemoryIndex; if its namespace refuses the Event, about the next subject of `elsewhere`.
         """
         namespace, name = manifest["metadata"]["namespace"], manifest["metadata"]["name"]
         _log.warning("left behind", what=what, namespace=namespace, name=name)
@@ -79,7 +79,7 @@ def _ready(status: Manifest) -> tuple[str, str]:
 
 
 def log_fields(error: Exception) -> dict[str, str]:
-    """Return what may be logged of an error; another library's text may quote data, so only its place is logged."""
+    """Return the log fields of an error: the text of a KubeError; of others, which may quote data, only the place."""
     if isinstance(error, KubeError):
         return {"error": type(error).__name__, "detail": str(error)}
     frames = [f"{Path(frame.filename).name}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)[-6:]]

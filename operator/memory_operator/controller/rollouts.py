@@ -1,7 +1,8 @@
-"""One at a time: the roll-outs of a new default embedder image, which an upgrade of the operator brings to all objects.
+"""Roll out a new default embedder image, which an upgrade of the operator brings, to one MemoryIndex at a time.
 
-While the first object's embedder does not serve, the others keep the pods that they have, so an image that cannot run
-costs one index its embedder. The turn is kept in memory: after a restart of the operator one more object may try.
+Until the embedder of that MemoryIndex is ready, all others keep the former image, so that an image that cannot run
+stops only one embedder. The operator does not store which MemoryIndex goes first: after a restart it may give the new
+image to a second one.
 """
 
 from dataclasses import dataclass
@@ -24,23 +25,23 @@ def rolls_out_default_image(index: MemoryIndex, observed: Observed, images: Imag
 
 @dataclass
 class RolloutTurn:
-    """The object whose roll-out goes first."""
+    """Knows the one MemoryIndex whose embedder may be rolled out now: the `holder` of the turn."""
 
     holder: Key | None = None
 
     def admits(self, key: Key) -> bool:
-        """Return whether this object may begin its roll-out now, and then give it the turn."""
+        """Give the turn to this object if nobody holds it. Return whether this object may be rolled out now."""
         if self.holder is None:
             self.holder = key
         return self.holder == key
 
     def observe(self, key: Key, observed: Observed) -> None:
-        """Pass the turn on once the holder's embedder serves, or is gone."""
+        """Free the turn if this object holds it and its embedder serves or is gone."""
         embedder = observed.embedder
         if self.holder == key and (embedder is None or (embedder.current and embedder.ready >= embedder.replicas)):
             self.holder = None
 
     def release(self, key: Key) -> None:
-        """Pass the turn on, because the object no longer exists."""
+        """Free the turn if this object holds it, because the object no longer exists."""
         if self.holder == key:
             self.holder = None

@@ -1,9 +1,9 @@
 """Decide Backfilled: the backfill Job embeds many pending rows, the sync Deployment embeds few.
 
 Until the HNSW index exists the Job embeds every pending row, because building the index in bulk afterwards is far
-cheaper than inserting row by row. Later the Job returns only for more rows than the one sync worker should embed. The
-two never run at the same time. Where the sync worker is responsible, the condition holds only while it runs, because
-the next new row would otherwise get no vector.
+cheaper than inserting row by row. Later the Job runs only for more rows than the one sync worker should embed. The Job
+and the sync worker never run at the same time. Where the sync worker is responsible, the condition holds only while it
+runs, because the next new row would otherwise get no vector.
 """
 
 from datetime import datetime, timedelta
@@ -26,7 +26,7 @@ IDLE_LIMIT = timedelta(seconds=120)  # of a sync worker while rows are pending; 
 def plan_backfill(
     index: MemoryIndex, observed: Observed, images: Images, now: datetime, *, schema: Verdict, embedder: Verdict
 ) -> Step:
-    """Return the verdict on the rows' vectors, with the backfill Job and the sync Deployment as they should be."""
+    """Return the verdict on Backfilled, and the writes of the backfill Job and the sync Deployment."""
     facts = observed.database_facts
     if facts is None or not schema.holds:
         return waiting_for("the database" if facts is None else "the schema")
@@ -45,7 +45,7 @@ def plan_backfill(
 
 
 def needs_backfill_job(rows: RowCounts, *, index_valid: bool, last_run: JobState | None) -> bool:
-    """Return whether the Job embeds the pending rows: they are many, or no Job has ended the first fill yet."""
+    """Return whether the pending rows need a Job: they are many, or no Job has completed the first backfill yet."""
     first_fill = not index_valid and last_run is not JobState.COMPLETE
     return rows.pending >= BACKFILL_MIN_ROWS or (first_fill and rows.pending > 0)
 
@@ -53,7 +53,7 @@ def needs_backfill_job(rows: RowCounts, *, index_valid: bool, last_run: JobState
 def sync_verdict(
     index: MemoryIndex, observed: Observed, rows: RowCounts, now: datetime, *, changes: bool = False
 ) -> Verdict:
-    """Return the verdict where the sync worker embeds every pending row; `changes` says that it is applied anew."""
+    """Return the verdict on Backfilled while the sync worker embeds; `changes`: its Deployment is being changed now."""
     name = f"Deployment {index.namespace}/{index.name}-sync"
     if observed.sync is None:
         return Verdict.no(Reason.STARTING, f"{name} is being created.")
@@ -74,7 +74,7 @@ def sync_verdict(
 
 
 def needs_bulk(index: MemoryIndex, observed: Observed, images: Images, facts: DatabaseFacts) -> bool:
-    """Return whether the backfill Job embeds the pending rows, or still runs."""
+    """Return whether the backfill Job rather than the sync worker embeds now: it still runs, or is needed."""
     runs, work = observed.jobs_of("backfill"), workers.work_of(workers.config_fingerprint(index, images, "backfill"))
     if active_job(runs):
         return True

@@ -1,4 +1,4 @@
-"""Decide DatabaseReachable: credentials, Cluster, connection, and whether it leads to the database that is meant."""
+"""Decide DatabaseReachable: credentials, Cluster, connection, and whether the intended database answers."""
 
 from memory_operator.api.conditions import Verdict
 from memory_operator.api.reasons import Reason
@@ -9,12 +9,12 @@ from memory_operator.reconcile.plan import Step, failed_step
 
 
 def plan_database(index: MemoryIndex, observed: Observed) -> Step:
-    """Return the first obstacle between the operator and the database, or that the right database answers."""
+    """Return a step with the first obstacle on the way to the database, or that the intended database answers."""
     return _check_configuration(index, observed) or _check_connection(index, observed)
 
 
 def _check_configuration(index: MemoryIndex, observed: Observed) -> Step | None:
-    """Return what is wrong before any connection is made, if anything."""
+    """Return what is wrong with the Secret or the Cluster before any connection is made, or None."""
     if isinstance(observed.credentials, Problem):
         return failed_step(observed.credentials)
     if isinstance(observed.cluster, Problem):

@@ -1,9 +1,9 @@
-"""Decide how an object ends: undo what Kubernetes does not collect, and nothing of the user's.
+"""Decide what is undone when a MemoryIndex is deleted: what Kubernetes does not collect, and nothing of the user's.
 
 Kubernetes collects the children in the object's own namespace. A CloudNativePG Database object in another namespace is
 deleted here; its reclaim policy keeps the database. `deletionPolicy: Delete` first stops the workers and drops what the
-migrations added. The finalizer is there only while something is to be undone that can be: where the namespace, the
-Cluster or the Secret has gone for good, the object is let go, and an Event says what stays.
+migrations added. The finalizer stays only while something is left that the operator can undo. Where the namespace, the
+Cluster or the Secret is gone for good, the finalizer is removed, and an Event says what stays behind.
 """
 
 from dataclasses import dataclass, replace
@@ -30,9 +30,9 @@ FOREGROUND = "foregroundDeletion"  # Kubernetes' finalizer while it deletes the 
 
 @dataclass(frozen=True)
 class Ending:
-    """The next step towards an object's end; with the `last` one the finalizer goes, and `left_behind` says what stays.
+    """The next step of a deletion. After the `last` step the finalizer is removed; `left_behind` says what stays.
 
-    A refused write of the last step stays undone, too: the object is not kept for it.
+    If the API server refuses a write of the last step, the finalizer is removed all the same.
     """
 
     step: Step
@@ -41,9 +41,9 @@ class Ending:
 
 
 def plan_finalizer(index: MemoryIndex, observed: Observed, actions: tuple[Action, ...]) -> bool | None:
-    """Return True to add our finalizer, False to remove it, None where it is as it should be.
+    """Return True to add our finalizer, False to remove it, or None to leave it as it is.
 
-    It is removed only where it is known that no Database object of ours is left that Kubernetes would not collect.
+    It is removed only when the operator knows that Kubernetes will collect every Database object of ours.
     """
     applied = [one.manifest for one in actions if isinstance(one, Apply) and one.manifest["kind"] == "Database"]
     made = [item for item in observed.database_objects if cnpg.is_made_for(index, item) and not item.deleting]
@@ -55,7 +55,7 @@ def plan_finalizer(index: MemoryIndex, observed: Observed, actions: tuple[Action
 
 
 def plan_deletion(index: MemoryIndex, facts: DeletionFacts, images: Images, now: datetime) -> Ending:
-    """Return the next writes towards the object's end, or the last ones with what they leave behind."""
+    """Return the next step of the deletion, or the last step with what it leaves behind."""
     cause = _out_of_reach(index, facts, now)
     left = [_left_in_database(index, cause)] if cause else []
     if facts.observed and not cause:
@@ -71,7 +71,7 @@ def plan_deletion(index: MemoryIndex, facts: DeletionFacts, images: Images, now:
 
 
 def _out_of_reach(index: MemoryIndex, facts: DeletionFacts, now: datetime) -> str:
-    """Return why the migrations can never be undone any more, or an empty text where they can or need not be."""
+    """Return why the migrations can no longer be undone, or an empty string if they still can or need not be."""
     if facts.namespace_terminating:
         return "the object's namespace is being deleted"
     if facts.observed is None or now < (index.deleted_at or now) + GONE_AFTER:
@@ -91,7 +91,7 @@ def _left_in_database(index: MemoryIndex, cause: str) -> str:
 
 
 def _undo_migrations(index: MemoryIndex, observed: Observed, images: Images, now: datetime) -> Step | None:
-    """Return what is left to undo in the database, or None where nothing is or the table is another object's."""
+    """Return the next step that undoes the migrations, or None if none is left or another object has the table."""
     database, facts = plan_database(index, observed).verdict, observed.database_facts
     if not database.holds:
         remedy = database.reason.remedy if database.remedy is None else database.remedy

@@ -1,11 +1,11 @@
 """Decide EmbedderReady: whether the embedding service runs as specified, and how many pods it has.
 
-It is started as soon as the database has answered, beside the migration, because loading a model takes longest.
+It starts as soon as the database has answered, beside the migration, because loading a model takes longest.
 
-The number of pods follows the queued work, measured in seconds of one pod: queued tokens over measured tokens a second.
-The number rises at once to what finishes the queued work within the target. It falls to the most that was needed within
-the delay, so that a pause between two bursts costs no start of a model. Without a measurement it stays. A recall that
-misses the embedder asks for a pod, which is the only sign of queries where no pod runs.
+The number of pods follows the queued work: queued tokens divided by the tokens a second of one pod. It rises at once
+to the number that finishes this work within the target time. It falls to the highest number that was needed within the
+scale-down delay, so that no model is loaded again after a short pause. Without a measured rate it stays. A recall that
+finds no embedder records this in the database; where no pod runs, that is the only sign of queries.
 """
 
 import math
@@ -37,7 +37,7 @@ NO_POD_MEANWHILE = " Recalls are by words alone meanwhile, since a GPU holds one
 
 @dataclass(frozen=True)
 class ReplicaBounds:
-    """The limits and targets of the specification; times are in seconds."""
+    """The bounds that the specification sets on the number of embedder pods; times are in seconds."""
 
     minimum: int
     maximum: int
@@ -46,9 +46,9 @@ class ReplicaBounds:
 
 
 def plan_replicas(index: MemoryIndex, observed: Observed, now: datetime) -> tuple[int, Recommendation | None]:
-    """Return the replicas to set, and what the present work alone needs.
+    """Return the number of replicas to set, and the number that the present work alone needs.
 
-    The latter is None where the operator does not scale: it runs no embedder, or somebody else scales it.
+    The second is None if the operator does not scale: it runs no embedder, or somebody else scales it.
     """
     embedder = index.spec.embedder
     if not index.runs_embedder:
@@ -76,9 +76,9 @@ def plan_replicas(index: MemoryIndex, observed: Observed, now: datetime) -> tupl
 def needed_replicas(
     loads: Iterable[EmbedderLoad], bounds: ReplicaBounds, *, current: int, bulk_workers: int, wanted: bool
 ) -> int:
-    """Return the pods that the present work needs; each of the backfill's `bulk_workers` keeps one of them busy.
+    """Return the number of pods that the present work needs; each of the backfill's `bulk_workers` needs one.
 
-    `wanted` says that somebody waits for a pod, be there a queue or not.
+    `wanted` asks for at least one pod, even if no text is queued.
     """
     measured = [load for load in loads if load.tokens_per_second > 0]
     queued = sum(load.queued_tokens for load in loads)
@@ -94,7 +94,7 @@ def needed_replicas(
 def desired_replicas(
     needed: int, bounds: ReplicaBounds, *, current: int | None, history: Iterable[Recommendation], now: datetime
 ) -> int:
-    """Return the replicas to set; they fall only where the history covers the whole delay."""
+    """Return the number of replicas to set; it falls only if the history covers the whole scale-down delay."""
     if current is None or needed >= current:
         return needed
     since = now - timedelta(seconds=bounds.delay_seconds)
@@ -110,7 +110,7 @@ def _is_wanted(wanted_at: datetime | None, now: datetime) -> bool:
 
 
 def plan_embedder(index: MemoryIndex, observed: Observed, images: Images, *, database: Verdict, replicas: int) -> Step:
-    """Return the verdict on the embedder, and the writes that make its objects as specified."""
+    """Return the verdict on EmbedderReady, and the writes that bring the embedder's objects to the specification."""
     if not index.runs_embedder:
         return Step(_unmanaged_verdict(index, observed), delete_embedder(index, observed, resources.COMPONENT))
     if observed.embedder is None and not database.holds:
@@ -130,7 +130,7 @@ def plan_embedder(index: MemoryIndex, observed: Observed, images: Images, *, dat
 
 
 def delete_embedder(index: MemoryIndex, observed: Observed, component: str) -> tuple[Action, ...]:
-    """Return the deletions of those of an embedder's objects that exist."""
+    """Return the writes that delete the existing objects of an embedder."""
     kinds = ("Deployment", "Service", "NetworkPolicy", "PodDisruptionBudget")
     return _delete_existing(index, observed, component, kinds)
 
@@ -143,7 +143,7 @@ def _delete_existing(
 
 
 def mismatch(index: MemoryIndex, observed: Observed) -> Verdict | None:
-    """Return why the vectors of an embedder cannot be compared with the stored ones, where that is known."""
+    """Return a failing verdict if an embedder is known to serve another model than the stored vectors', or None."""
     active = observed.database_facts.active_model if observed.database_facts else None
     if active is None or active.name != index.spec.embedding.model:
         return None
@@ -163,14 +163,14 @@ def mismatch(index: MemoryIndex, observed: Observed) -> Verdict | None:
 
 
 def fallen_back_to_cpu(index: MemoryIndex, loads: tuple[EmbedderLoad, ...]) -> EmbedderLoad | None:
-    """Return a pod that computes on the CPU although the specification demands a GPU."""
+    """Return a pod that computes on the CPU although the specification demands a GPU, or None."""
     if index.spec.embedder.gpu_layers == 0:
         return None
     return next((load for load in loads if load.device == "cpu"), None)
 
 
 def _unmanaged_verdict(index: MemoryIndex, observed: Observed) -> Verdict:
-    """Return whether an external embedder or a hosted provider can be used."""
+    """Return the verdict on an embedder that the operator does not run: an external one or a hosted provider."""
     if isinstance(observed.external, Problem):
         return failed_step(observed.external).verdict
     url = resources.embedder_url(index)

@@ -3,8 +3,8 @@
 The catalog decides, not CloudNativePG's status: CloudNativePG does not restore an extension that somebody dropped by
 hand until its Database object changes. The operator then toggles the object's pinned version, which is such a change.
 
-A new Database object names the owner that the Cluster itself names for the database it was created with. For any other
-database nobody but a person can say who is to own it, so that person is shown the object to apply.
+A new Database object needs an owner. The Cluster names the owner of the one database that it was created with. For any
+other database only a person can name the owner, so the message quotes the Database object to complete and apply.
 """
 
 from memory_operator.api.conditions import Verdict
@@ -19,7 +19,7 @@ IMAGE_VOLUME_POSTGRES = "18"  # older versions find extensions in their own imag
 
 
 def plan_extension(index: MemoryIndex, observed: Observed) -> Step:
-    """Return the verdict on pgvector, and the write through which it is installed."""
+    """Return the verdict on pgvector, and the write that has CloudNativePG install it, if one is needed."""
     facts = observed.database_facts
     if facts is None:
         return waiting_for("the database")
@@ -48,7 +48,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def _unrecoverable(index: MemoryIndex, facts: DatabaseFacts, minimum: str) -> Verdict | None:
-    """Return a verdict where no Database object could install a new enough pgvector."""
+    """Return a failing verdict if no Database object could install a new enough pgvector, or None."""
     database, available = index.spec.database.name, facts.extension_available
     if index.spec.database.extension.management == "Observe":
         return _missing(index, facts, minimum)
@@ -113,7 +113,7 @@ def _create(index: MemoryIndex, cluster: ClusterFacts, facts: DatabaseFacts, pin
 
 
 def _cnpg_progress(found: cnpg.DatabaseObject) -> Verdict:
-    """Return what CloudNativePG reports about an object that requests the extension, which is not installed yet."""
+    """Return CloudNativePG's progress with a Database object that requests the extension, as a failing verdict."""
     if found.applied is False:
         message = f"CloudNativePG could not carry out {found}: {found.message}"
         return Verdict.no(Reason.DATABASE_OBJECT_FAILED, message)

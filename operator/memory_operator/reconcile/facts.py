@@ -1,7 +1,7 @@
-"""The facts that one reconcile decides from.
+"""The observed facts from which one reconcile decides.
 
-They are frozen, have no behaviour beyond small derived properties, and hold no secrets: a connection URI is reduced to
-its database before it reaches these types, so that no decision, status or log built from them can contain a password.
+The types are frozen, have no behaviour beyond small derived properties, and hold no secrets: of a connection URI they
+hold only the name of the database, so that no decision, status or log built from them can contain a password.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from memory_recall.status import DatabaseFacts
 
 @dataclass(frozen=True)
 class Problem:
-    """Why something is unavailable or wrong; the message holds neither secrets nor memory text."""
+    """Why something is unavailable or wrong; the message contains neither secrets nor memory text."""
 
     reason: Reason
     message: str
@@ -41,11 +41,11 @@ class ApplicationDatabase:
 
 @dataclass(frozen=True)
 class ClusterFacts:
-    """A CloudNativePG Cluster.
+    """What is known of a CloudNativePG Cluster.
 
     Attributes:
         system_id: the system identifier that its instances report; empty while none does.
-        allowed_namespaces: the namespaces whose MemoryIndex objects it allows, beside its own.
+        allowed_namespaces: the other namespaces whose MemoryIndex objects may use this Cluster.
     """
 
     namespace: str
@@ -65,12 +65,12 @@ class ClusterFacts:
 
     @property
     def answers(self) -> bool:
-        """Return whether the Cluster can be expected to serve a database that may be written."""
+        """Return whether the Cluster should accept writes: it is neither hibernated nor a replica."""
         return not (self.hibernated or self.replica)
 
 
 class JobState(StrEnum):
-    """Whether a Job runs or how it ended."""
+    """Whether a Job still runs, or how it ended."""
 
     ACTIVE = "Active"
     COMPLETE = "Complete"
@@ -79,7 +79,7 @@ class JobState(StrEnum):
 
 @dataclass(frozen=True)
 class JobFacts:
-    """One of our Jobs; `failure` is what its last failed pod reported."""
+    """One of the operator's Jobs; `failure` is what its last failed pod reported."""
 
     name: str
     component: str
@@ -93,7 +93,7 @@ class JobFacts:
 
 @dataclass(frozen=True)
 class PodFacts:
-    """One of our pods; `running` once its containers have started, `problem` is what keeps it from that."""
+    """A pod of the operator; `running` is True once its containers have started, `problem` says why they have not."""
 
     name: str
     component: str
@@ -107,7 +107,7 @@ class PodFacts:
 
 @dataclass(frozen=True)
 class ServedModel:
-    """What an embedder serves; `location` names its pod or its address, and None is not known."""
+    """The model that an embedder serves; `location` is its pod or its address, and a field of None is unknown."""
 
     location: str
     digest: str | None = None
@@ -128,10 +128,10 @@ class EmbedderLoad:
 
 @dataclass(frozen=True)
 class DeploymentFacts:
-    """The replicas of a Deployment; `current` once no pod of an older template is left.
+    """The replicas of a Deployment; `current` is True once no pod of an older template is left.
 
-    `updated` is the number of pods of the latest template, `failure` why a pod cannot be created, and `image` the
-    first container's.
+    `updated` is the number of pods of the latest template, `failure` says why a pod cannot be created, and `image` is
+    the image of the first container.
     """
 
     replicas: int
@@ -153,7 +153,7 @@ class Recommendation:
 
 @dataclass(frozen=True)
 class Inspection:
-    """What the database answered, None where it was not asked, and the seconds that it worked on the answer."""
+    """What the database answered, or None if it was not queried, and the seconds that its queries took."""
 
     found: DatabaseFacts | Problem | None
     query_seconds: float = 0.0
@@ -161,7 +161,7 @@ class Inspection:
 
 @dataclass(frozen=True)
 class Peers:
-    """The other MemoryIndex objects of the namespaces that the operator reads; no namespaces means all of them."""
+    """The other MemoryIndex objects in the namespaces that the operator reads; empty `namespaces` means every one."""
 
     objects: tuple[MemoryIndex, ...] = ()
     namespaces: tuple[str, ...] = ()
@@ -169,13 +169,13 @@ class Peers:
 
 @dataclass(frozen=True)
 class Observed:
-    """Everything that one reconcile decides from.
+    """All observed facts from which one reconcile decides.
 
     Attributes:
-        peers: read only where the table is not known to be this object's.
-        query_seconds: the time that the database worked for the observation.
-        idle_since: the moment since which rows are pending and none is embedded.
-        rollout_admitted: whether a new default image may be rolled out now.
+        peers: read only if the database does not record that the table belongs to this object.
+        query_seconds: the time that the queries of this observation took in the database.
+        idle_since: since when rows are pending and none of them has been embedded.
+        rollout_admitted: whether a new default image of the embedder may be rolled out now.
     """
 
     credentials: Credentials | Problem
@@ -207,18 +207,18 @@ class Observed:
 
     @property
     def database_facts(self) -> DatabaseFacts | None:
-        """The facts of the catalog, or None where the database did not answer."""
+        """The catalog facts of the database, or None if it did not answer."""
         return self.database if isinstance(self.database, DatabaseFacts) else None
 
 
 @dataclass(frozen=True)
 class DeletionFacts:
-    """What the end of an object depends on.
+    """The facts on which the deletion of a MemoryIndex depends.
 
     Attributes:
-        database_objects: the Database objects that we made for it; None where they may not be read.
+        database_objects: the Database objects that the operator made for it; None if the operator may not read them.
         namespace_terminating: whether its namespace is being deleted, so that no Job can be started there.
-        observed: the facts of a reconcile, where something in the database is to be undone and still can be.
+        observed: all facts, if something in the database is to be undone and can be; else None.
     """
 
     database_objects: tuple[DatabaseObject, ...] | None

@@ -1,7 +1,7 @@
 """Decide IndexReady: the HNSW index is built once the rows are embedded.
 
-It is built again when Postgres reports it invalid or spec.index changes. An index of another name that existed before
-this project is used as it is.
+It is built again when Postgres reports it invalid or spec.index changes. An HNSW index under another name, which
+somebody made before the table had a MemoryIndex, is used as it is.
 """
 
 from datetime import datetime

@@ -1,10 +1,10 @@
 """Decide when a Job that is needed may start.
 
-The caller decides from the database whether work is needed, never from Jobs: a Job that was deleted or collected is
-then not run again without need. A run that ended while the work is still needed is followed by another one with the
-next sequence number, after a delay that doubles. The sequence is read from the Jobs themselves, so a restarted
-operator continues it. A Job of another configuration starts at once, in place of one that cannot run or whose work is
-no longer wanted.
+The caller decides from the database whether work is needed, never from existing Jobs, so that a deleted Job is not
+run again without need. If a Job ends and its work is still needed, another Job with the next sequence number follows,
+after a delay that doubles each time. The sequence number is read from the Jobs, so a restarted operator continues it.
+A Job of a changed configuration starts at once; it replaces a running Job that has no running pod or whose work is no
+longer wanted.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ INTERRUPTIBLE = {"migrate", "index"}  # with other work to do, what these would 
 
 @dataclass(frozen=True)
 class JobRequest:
-    """A Job that is needed: its component, how to build run number n, and how its progress is reported."""
+    """A Job that is needed: its component, the function that builds its manifest, and the words for its progress."""
 
     component: str
     build: Callable[[MemoryIndex, Images, int], Manifest]
@@ -35,17 +35,17 @@ class JobRequest:
 
 
 def retry_delay(sequence: int) -> timedelta:
-    """Return how long to wait after run number `sequence` ended without success: 15 s doubled, at most 300 s."""
+    """Return how long to wait after Job number `sequence` ended: 15 s after number 0, then doubled up to 300 s."""
     return timedelta(seconds=min(LONGEST_DELAY_SECONDS, FIRST_DELAY_SECONDS * 2 ** min(sequence, 10)))
 
 
 def active_job(jobs: tuple[JobFacts, ...]) -> JobFacts | None:
-    """Return the Job that runs now, whatever its configuration."""
+    """Return the Job that is active and not being deleted, whatever its configuration, or None."""
     return next((job for job in jobs if job.state is JobState.ACTIVE and not job.deleting), None)
 
 
 def plan_job(index: MemoryIndex, observed: Observed, images: Images, now: datetime, request: JobRequest) -> Step:
-    """Wait for the running Job or replace it, start a new one, or wait until the next one may start."""
+    """Return a step that waits for the running Job, replaces it, starts a new one, or waits for the retry delay."""
     jobs, running = observed.jobs_of(request.component), active_job(observed.jobs_of(request.component))
     config = workers.config_fingerprint(index, images, request.component)
     outdated = running is not None and _is_outdated(running, config, observed)
@@ -68,7 +68,7 @@ def plan_job(index: MemoryIndex, observed: Observed, images: Images, now: dateti
 
 
 def _is_outdated(running: JobFacts, config: str, observed: Observed) -> bool:
-    """Return whether a Job of another configuration has no running pod, or does work that is no longer wanted."""
+    """Return whether a running Job has another configuration and either no running pod or work no longer wanted."""
     if running.config == config:
         return False
     if running.component in INTERRUPTIBLE and workers.work_of(running.config) != workers.work_of(config):

@@ -42,11 +42,11 @@ class Plan:
     """The outcome of one reconcile.
 
     Attributes:
-        status: what to report; None where the object is about to vanish.
+        status: the status to write; None if the MemoryIndex is about to vanish.
         requeue_after: seconds until the next reconcile; 0 means at once.
-        steps: the writes by the condition that they serve; a refused write stops the later ones of its own step.
-        finalizer: True adds our finalizer before any other write, False removes it, None leaves it.
-        left_behind: sentences about what the end of the object leaves undone, for an Event.
+        steps: the step of each condition; a refused write stops the later writes of its own step only.
+        finalizer: True adds our finalizer before any other write, False removes it last, None changes nothing.
+        left_behind: sentences for an Event about what a deletion leaves undone.
     """
 
     status: Manifest | None
@@ -63,16 +63,16 @@ class Plan:
 
 
 def waiting_for(what: str) -> Step:
-    """Return a step that can neither decide nor write anything before `what` is available."""
+    """Return a step of unknown verdict and without writes, because `what` is not available yet."""
     return Step(Verdict.unknown(Reason.WAITING, f"Waiting for {what}."))
 
 
 def failed_step(problem: Problem, prefix: str = "") -> Step:
-    """Return a step without writes whose condition fails for the problem's reason."""
+    """Return a step without writes whose failing verdict carries the problem's reason, message and remedy."""
     return Step(Verdict.no(problem.reason, f"{prefix}{problem.message}", problem.remedy or None))
 
 
 def apply_drifted(observed: Observed, *manifests: Manifest) -> tuple[Action, ...]:
-    """Return the writes for those manifests whose live object is missing or differs."""
+    """Return the writes that apply those manifests whose live object is missing or differs."""
     live = observed.children
     return tuple(Apply(one) for one in manifests if drifted(one, live.get((one["kind"], one["metadata"]["name"]))))

@@ -1,8 +1,7 @@
-"""Decide whether a Deployment of ours runs what is specified now, and whether a new default image waits for its turn.
+"""Decide whether a Deployment runs its latest pod template, and whether a new default image has to wait.
 
-A roll-out that has only begun, and a pod of the latest template that cannot run, both keep the Deployment's condition
-from holding, even while an older pod serves: what was asked for is not there yet. A pod of an older template never
-speaks for the Deployment, because the roll-out may be what mends it.
+The Deployment's condition does not hold until the roll-out has ended, even if an older pod serves: the specified state
+is not reached yet. Until then problems of pods of an older template are ignored, because the roll-out may solve them.
 """
 
 from memory_operator.api.conditions import Verdict
@@ -17,9 +16,9 @@ from memory_operator.resources.drift import drifted
 def rollout_obstacle(
     name: str, deployment: DeploymentFacts, pods: tuple[PodFacts, ...], *, changes: bool, note: str = ""
 ) -> Verdict | None:
-    """Return why no pod of the latest template serves, or None where the roll-out has ended and a pod is ready.
+    """Return why the roll-out has not ended or no pod is ready, or None if it has ended and a pod is ready.
 
-    `changes` says that another template is applied now; `note` says what the roll-out means for callers.
+    `changes` says that another pod template is applied now; `note` tells users what the roll-out means for recalls.
     """
     rolling_out = Verdict.no(Reason.ROLLING_OUT, f"{name} is being rolled out.{note or _beside(deployment)}")
     if changes:
@@ -38,7 +37,7 @@ def rollout_obstacle(
 
 
 def latest_problem(deployment: DeploymentFacts, pods: tuple[PodFacts, ...]) -> Problem | None:
-    """Return what keeps a pod of the latest template from running; those pods are the newest ones."""
+    """Return what keeps a pod of the latest template from running, or None; the newest pods have that template."""
     living = [pod for pod in pods if not (pod.ended or pod.deleting)]
     if not deployment.current:
         newest = sorted(living, key=lambda pod: pod.created_at.timestamp() if pod.created_at else 0.0, reverse=True)
@@ -47,7 +46,7 @@ def latest_problem(deployment: DeploymentFacts, pods: tuple[PodFacts, ...]) -> P
 
 
 def template_drifted(desired: Manifest, live: Manifest) -> bool:
-    """Return whether more than the number of replicas differs from the desired Deployment."""
+    """Return whether the live Deployment differs from the desired one in more than the number of replicas."""
     spec = {name: value for name, value in desired["spec"].items() if name != "replicas"}
     return drifted({**desired, "spec": spec}, live)
 
@@ -64,9 +63,9 @@ def with_live_template(desired: Manifest, live: Manifest) -> Manifest:
 
 
 def update_waits(index: MemoryIndex, observed: Observed, images: Images, live: Manifest) -> bool:
-    """Return whether the embedder keeps its pod template, because another one's roll-out of the new image goes first.
+    """Return whether the new default image waits, because another MemoryIndex's embedder is rolled out first.
 
-    A specification that has just been edited is rolled out at once, and so is a model that has just become active.
+    A specification that has just been edited, or a model that has just become active, does not wait.
     """
     edited = index.status.get("observedGeneration") != index.generation
     (container, *_) = live["spec"]["template"]["spec"]["containers"]
@@ -75,7 +74,7 @@ def update_waits(index: MemoryIndex, observed: Observed, images: Images, live: M
 
 
 def has_older_image(index: MemoryIndex, observed: Observed, images: Images) -> bool:
-    """Return whether the embedder runs the default image, and one of another version."""
+    """Return whether the embedder uses the default image and runs another version than the operator's."""
     live = observed.embedder
     return bool(live and live.image and not index.spec.embedder.image and live.image != images.embedder)
 

@@ -1,6 +1,6 @@
 """Decide SchemaReady: the migration Job runs whenever the schema is behind this operator's migrations.
 
-It also runs where the table is not recorded as this object's yet, because the migration records that.
+It also runs if no claim of this MemoryIndex on the table is recorded yet, because the migration records it.
 """
 
 from datetime import datetime

@@ -1,7 +1,7 @@
-"""Build the status that a reconcile reports.
+"""Build the status of a MemoryIndex that a reconcile writes.
 
-The numbers of a database that does not answer now stay as they were last written, so that an outage does not read as an
-empty table. Rates are rounded to the digits that can be trusted, which also saves rewriting the status without news.
+While the database does not answer, the status keeps the last written row counts, so that an outage does not look like
+an empty table. Rates are rounded to two significant digits, which also avoids writes for meaningless changes.
 """
 
 import math
@@ -27,7 +27,7 @@ NOT_STALLED = Verdict.no(Reason.NOT_STALLED, "Nobody needs to act.")
 def with_conditions(
     index: MemoryIndex, verdicts: Mapping[ConditionType, Verdict], sections: Manifest, now: datetime
 ) -> Manifest:
-    """Return the status: its sections, the verdicts as conditions, and the generation that they were decided for."""
+    """Return the status: `sections`, the verdicts as conditions, and the generation of the specification."""
     written = index.status.get("conditions") or ()
     conditions = render(verdicts, written, generation=index.generation, now=now)
     handled = _handled(index.requested_at)
@@ -35,7 +35,7 @@ def with_conditions(
 
 
 def refuse(manifest: Manifest, verdict: Verdict, now: datetime) -> Manifest:
-    """Return the written status of an object that cannot be read or observed, with the verdict as its summary."""
+    """Return the last written status with this verdict as its Ready; for an object that cannot be read or observed."""
     written = manifest.get("status") or {}
     verdicts = {
         ConditionType.READY: verdict,
@@ -51,7 +51,7 @@ def refuse(manifest: Manifest, verdict: Verdict, now: datetime) -> Manifest:
 
 
 def with_refusals(index: MemoryIndex, plan: Plan, refusals: Mapping[ConditionType, Verdict], now: datetime) -> Manifest:
-    """Return the plan's status where the API server refused writes: each refusal is its step's verdict."""
+    """Return the plan's status in which each refusal by the Kubernetes API server replaces its step's verdict."""
     verdicts = {kind: step.verdict for kind, step in plan.steps.items()}
     verdicts |= refusals
     totals = summary(verdicts, None, suspended=False, written=index.status, now=now)
@@ -66,10 +66,10 @@ def summary(
     written: Manifest,
     now: datetime,
 ) -> dict[ConditionType, Verdict]:
-    """Return Ready, Reconciling and Stalled, decided by the first verdict that does not hold.
+    """Return the verdicts of Ready, Reconciling and Stalled, taken from the first verdict that does not hold.
 
-    What stalls comes first, and an embedder without pods last, since it is at rest. The `written` status tells since
-    when a condition has not held.
+    A verdict that stalls the object comes first, an embedder scaled to zero last. The `written` status tells since when
+    a condition has not held.
     """
     failing = {kind: verdict for kind, verdict in verdicts.items() if not verdict.holds}
     if suspended:
@@ -96,7 +96,7 @@ def summary(
 
 
 def stalled(verdict: Verdict) -> Verdict:
-    """Return whether the verdict stalls the object, as a verdict of the condition Stalled."""
+    """Return the verdict of the condition Stalled: True if `verdict` stalls the object."""
     return Verdict.yes(verdict.reason, verdict.text) if verdict.stalls else NOT_STALLED
 
 
@@ -126,7 +126,7 @@ def status_sections(index: MemoryIndex, observed: Observed, *, replicas: int) ->
 
 
 def embedded_percent(rows: RowCounts) -> str:
-    """Return the share of embedded rows among those that may have a vector, rounded down, so that 100% means all."""
+    """Return the percentage of embedded rows among those that may have a vector, rounded down: 100% means all."""
     wanted = rows.embedded + rows.pending + rows.quarantined
     if wanted == 0:
         return "100%"
@@ -196,7 +196,7 @@ def _embedder(index: MemoryIndex, observed: Observed, replicas: int) -> Manifest
 
 
 def _device(loads: tuple[EmbedderLoad, ...]) -> Manifest:
-    """Return the device in use; where pods differ, the slowest of them, because callers wait for that one."""
+    """Return the device that embedder pods compute on; if pods differ, the CPU, because it is the slowest."""
     known = sorted(
         (load for load in loads if load.device), key=lambda load: (load.device != "cpu", load.device or "", load.pod)
     )

@@ -1,10 +1,10 @@
 """Decide ModelActive: replace the active model where `spec.embedding` names another one.
 
-While the swap lasts, the active model's embedder and the sync worker are left exactly as they are, because the
-specification no longer describes them. The next model gets an embedder of its own beside them and a Job that fills the
-second column, measures it and flips. After the flip the ordinary embedder rolls over to the new model while the second
-one serves. The second one is deleted once the database records that the model is served at the ordinary address, to
-which running API pods then connect.
+While the swap lasts, the active model's embedder and the sync worker stay exactly as they are, because the
+specification no longer describes them. The next model gets a second embedder, and a Job that fills a second vector
+column, measures recall with it and makes the next model active. Then the ordinary embedder is rolled out with the new
+model while the second embedder serves. The second embedder is deleted once the database records that the ordinary
+address serves the new model, so that running memory servers connect there.
 """
 
 from dataclasses import replace
@@ -34,7 +34,7 @@ Steps = dict[ConditionType, Step]
 
 
 def needs_swap(index: MemoryIndex, facts: DatabaseFacts) -> bool:
-    """Return whether the active model is to be replaced by one that can be served beside it."""
+    """Return whether the specification names another model than the active one, and a swap can serve both."""
     active = facts.active_name
     if active is None or index.hosted or active == index.spec.embedding.model:
         return False
@@ -42,7 +42,7 @@ def needs_swap(index: MemoryIndex, facts: DatabaseFacts) -> bool:
 
 
 def plan_swap(index: MemoryIndex, observed: Observed, images: Images, now: datetime, *, before: Steps) -> Steps:
-    """Return all steps while the swap lasts; `before` holds those of database and extension."""
+    """Return all steps while the swap lasts; `before` holds the steps of the database and the extension."""
     facts = observed.database_facts
     if facts is None:
         return {**before, ConditionType.MODEL_ACTIVE: waiting_for("the database")}
@@ -61,7 +61,7 @@ def plan_swap(index: MemoryIndex, observed: Observed, images: Images, now: datet
 
 
 def plan_model(index: MemoryIndex, observed: Observed, images: Images, now: datetime, *, steps: Steps) -> Steps:
-    """Return the ordinary steps, with what a swap that was abandoned or has just flipped still needs."""
+    """Return the ordinary steps with ModelActive, which also ends a swap that was given up or has succeeded."""
     facts, wanted = observed.database_facts, index.spec.embedding.model
     active = facts.active_model if facts else None
     if facts is None or active is None:
@@ -110,7 +110,7 @@ def _swap(index: MemoryIndex, observed: Observed, images: Images, now: datetime,
 
 
 def _next_embedder_obstacle(index: MemoryIndex, observed: Observed) -> Step | None:
-    """Return why the next model's embedder does not serve yet, if so."""
+    """Return a step that says why the next model's embedder does not serve yet, or None if it serves."""
     if index.spec.embedder.external:
         return failed_step(observed.external) if isinstance(observed.external, Problem) else None
     name = f"Deployment {index.namespace}/{index.name}-{resources.NEXT_COMPONENT}"
@@ -123,7 +123,7 @@ def _next_embedder_obstacle(index: MemoryIndex, observed: Observed) -> Step | No
 
 
 def _abort(index: MemoryIndex, observed: Observed, images: Images, now: datetime) -> Step:
-    """End an open swap, because the specification names the active model again."""
+    """Return the step that ends an open swap, because the specification names the active model again."""
     deletions = delete_embedder(index, observed, resources.NEXT_COMPONENT)
     running = active_job(observed.jobs_of("swap"))
     if running:
@@ -155,7 +155,7 @@ def _hand_over(index: MemoryIndex, observed: Observed, active: RecordedModel, st
 
 
 def _rolled_over(observed: Observed, writes: tuple[Action, ...]) -> bool:
-    """Return whether the ordinary embedder serves what the specification says."""
+    """Return whether the ordinary embedder runs as specified and has no writes left."""
     embedder = observed.embedder
     return bool(embedder and embedder.current and (embedder.ready > 0 or embedder.replicas == 0) and not writes)
 

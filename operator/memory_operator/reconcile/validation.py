@@ -1,8 +1,8 @@
-"""Decide what must not begin: a specification that contradicts the model, the database or this version.
+"""Decide whether a specification contradicts the model, the database or this version, which blocks its MemoryIndex.
 
-The API server refuses most of it already. What is checked here also holds where the custom resource definition is older
-or newer than the operator, and against what the database holds. A blocked object keeps everything it has and changes
-nothing.
+The Kubernetes API server refuses most contradictions already. The checks here also work with an older or newer custom
+resource definition, and they compare the specification with the database. While a MemoryIndex is blocked, its objects
+stay and nothing is changed.
 """
 
 from memory_operator.api.conditions import Verdict
@@ -15,7 +15,7 @@ from memory_recall.status import DatabaseFacts
 
 
 def blocking_verdict(index: MemoryIndex, facts: DatabaseFacts | None) -> Verdict | None:
-    """Return why nothing may be changed, or None where it may."""
+    """Return a failing verdict that says what blocks the MemoryIndex, or None if nothing does."""
     return _specification(index) or (_against_database(index, facts) if facts else None)
 
 

@@ -1,1 +1,1 @@
-"""Pure builders of every object that the operator owns."""
+"""Build the manifests of all Kubernetes objects that the operator owns; pure functions."""

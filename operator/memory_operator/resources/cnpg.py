@@ -1,9 +1,9 @@
 """The CloudNativePG Database object through which pgvector is installed.
 
-Only one such object may exist per database, and its list of extensions is one atomic value, so entries of others
-are kept when ours is added. `databaseReclaimPolicy: retain` makes the object safe to delete: the database stays.
+Only one such object may exist per database, and its list of extensions is one atomic value, so other entries are kept
+when that of pgvector is added. `databaseReclaimPolicy: retain` makes the object safe to delete: the database stays.
 CloudNativePG gives the database to the owner that the object names, whoever owned it before. So the owner is never
-taken from the server that a connection URI leads to: a wrong or hostile one would name another.
+taken from the server that a connection URI leads to: a wrong or hostile server could name another role.
 """
 
 import json
@@ -28,7 +28,7 @@ API_VERSION = "postgresql.cnpg.io/v1"
 
 @dataclass(frozen=True)
 class DatabaseObject:
-    """An existing CloudNativePG Database object for the database of the MemoryIndex."""
+    """What is known of an existing CloudNativePG Database object."""
 
     namespace: str
     name: str
@@ -53,7 +53,7 @@ class DatabaseObject:
 
 
 def object_name(index: MemoryIndex) -> str:
-    """Return a name that is unique in the Cluster's namespace, also for objects `a-b/c` and `a/b-c`."""
+    """Return a Database object name that differs for each MemoryIndex, even for those named `a-b/c` and `a/b-c`."""
     return f"{index.namespace}-{index.name}-{fingerprint([index.namespace, index.name])[:8]}"
 
 
@@ -63,17 +63,17 @@ def own_labels(index: MemoryIndex) -> dict[str, str]:
 
 
 def is_made_for(index: MemoryIndex, found: DatabaseObject) -> bool:
-    """Return whether the object was made for this very MemoryIndex; older releases did not write the uid."""
+    """Return whether the object was made for this MemoryIndex: its labels match, and its uid if it has one."""
     return own_labels(index).items() <= found.labels.items() and found.index_uid in {None, index.uid}
 
 
 def owner_uids(manifest: Manifest) -> frozenset[str]:
-    """Return the uids of an object's owners, with which Kubernetes collects it."""
+    """Return the uids of an object's owners; Kubernetes deletes the object after they are deleted."""
     return frozenset(owner["uid"] for owner in manifest["metadata"].get("ownerReferences") or ())
 
 
 def new_database_object(index: MemoryIndex, *, cluster: tuple[str, str], owner: str, version: str | None) -> Manifest:
-    """Return a new Database object of our own."""
+    """Return the manifest of a new Database object that installs pgvector."""
     namespace, cluster_name = cluster
     marks = {**labels(index, "extension"), **own_labels(index)}
     return _manifest(
@@ -84,7 +84,7 @@ def new_database_object(index: MemoryIndex, *, cluster: tuple[str, str], owner: 
 def with_extension_entry(
     index: MemoryIndex, found: DatabaseObject, *, cluster_name: str, version: str | None
 ) -> Manifest:
-    """Return an existing object of ours with the entry of pgvector added or changed and everything else as it is."""
+    """Return the manifest that adds or changes the entry of pgvector in an existing object of the operator."""
     marks = {
         key: value for key, value in found.labels.items() if key.startswith(("app.kubernetes.io/", "memory-index.dev/"))
     }
@@ -96,14 +96,14 @@ def with_extension_entry(
 
 
 def extension_entry(found: DatabaseObject) -> Manifest | None:
-    """Return the entry of pgvector in the object, or None where it does not request the extension."""
+    """Return the entry of pgvector in the object, or None if the object does not request the extension."""
     return next(
         (e for e in found.extensions if e.get("name") == EXTENSION and e.get("ensure", "present") == "present"), None
     )
 
 
 def quoted_object(index: MemoryIndex, *, cluster: tuple[str, str], version: str | None) -> str:
-    """Return the Database object that a person completes with the owner and applies."""
+    """Return as JSON the Database object that a person completes with the owner and applies."""
     namespace, cluster_name = cluster
     database = index.spec.database.name
     name = f"{cluster_name}-{database.lower().replace('_', '-').strip('-')}"
@@ -117,7 +117,7 @@ def quoted_object(index: MemoryIndex, *, cluster: tuple[str, str], version: str 
 
 
 def extension_lines(version: str | None) -> str:
-    """Return the lines that a person adds to a Database object that is not ours."""
+    """Return the lines that a person adds to a Database object that is not the operator's."""
     pinned = f", version: {version}" if version else ""
     return f"spec: {{extensions: [{{name: {EXTENSION}, ensure: present{pinned}}}]}}"
 
@@ -135,7 +135,7 @@ def _manifest(
     owner: str,
     extensions: Iterable[Manifest],
 ) -> Manifest:
-    """Return the object; only beside its MemoryIndex can it have an owner, with which Kubernetes collects it."""
+    """Return the Database manifest; with an owner reference if it is in the namespace of its MemoryIndex."""
     namespace, name = place
     owned = {"ownerReferences": owner_references(index)} if namespace == index.namespace else {}
     return {

@@ -1,4 +1,4 @@
-"""What all our objects share: labels, owner reference, security settings, and the fingerprint of the desired state."""
+"""Build what all objects of the operator share: labels, owner reference, security settings and fingerprint."""
 
 import hashlib
 import json
@@ -39,7 +39,7 @@ class Images(BaseModel):
 
 
 def labels(index: MemoryIndex, component: str) -> dict[str, str]:
-    """Return the labels of an object that belongs to this index."""
+    """Return the labels of an object that belongs to this MemoryIndex."""
     return {
         LABEL_NAME: "memory-index",
         LABEL_INSTANCE: index.name,
@@ -54,7 +54,7 @@ def selector(index: MemoryIndex, component: str) -> dict[str, str]:
 
 
 def metadata(index: MemoryIndex, name: str, component: str) -> Manifest:
-    """Return the metadata of a child in the index's own namespace, which Kubernetes collects with its owner."""
+    """Return the metadata of an object in the namespace of its MemoryIndex, with an owner reference."""
     return {
         "name": name,
         "namespace": index.namespace,
@@ -64,7 +64,7 @@ def metadata(index: MemoryIndex, name: str, component: str) -> Manifest:
 
 
 def owner_references(index: MemoryIndex) -> list[Manifest]:
-    """Return the reference by which Kubernetes collects an object of the index's own namespace with the index."""
+    """Return the owner reference by which Kubernetes deletes an object together with its MemoryIndex."""
     return [
         {
             "apiVersion": API_VERSION,
@@ -78,13 +78,13 @@ def owner_references(index: MemoryIndex) -> list[Manifest]:
 
 
 def fingerprint(value: object) -> str:
-    """Return a short, stable digest of plain data."""
+    """Return a short digest of plain data; equal data always have equal digests."""
     canonical = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 
 
 def with_fingerprint(manifest: Manifest) -> Manifest:
-    """Add the fingerprint of the desired state as an annotation, by which a field that is no longer set is noticed."""
+    """Add an annotation with the desired state's fingerprint, which shows later that a field is no longer desired."""
     meta = manifest["metadata"]
     annotations = {**meta.get("annotations", {}), ANNOTATION_FINGERPRINT: fingerprint(manifest)}
     return {**manifest, "metadata": {**meta, "annotations": annotations}}
@@ -100,7 +100,7 @@ def container_security() -> Manifest:
 
 
 def pod_security() -> Manifest:
-    """Return the security context of a pod: not root, with mounted Secrets readable by our group."""
+    """Return the security context of a pod: it does not run as root, and its group can read mounted Secrets."""
     return {
         "runAsNonRoot": True,
         "runAsUser": USER_ID,
@@ -112,5 +112,5 @@ def pod_security() -> Manifest:
 
 
 def env(values: Mapping[str, str]) -> list[Manifest]:
-    """Return environment variables in a stable order, without empty ones, whose value the API server would drop."""
+    """Return environment variables sorted by name, without empty values, which Kubernetes would drop."""
     return [{"name": name, "value": value} for name, value in sorted(values.items()) if value]

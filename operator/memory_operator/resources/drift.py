@@ -1,11 +1,11 @@
-"""Whether a live object differs from the desired one, decided without a request to the API server.
+"""Decide whether a live object differs from the desired one, without a request to the Kubernetes API server.
 
 An object has drifted where its fingerprint annotation differs (another state is desired now, perhaps with fewer
-fields), or where a desired field has another value (somebody changed it). Fields that we did not set belong to others:
-defaults, injected sidecars, status. Not so in a NetworkPolicy and in a Service's selector, where each rule and label
-that somebody adds changes who may call whom: there the whole must be equal. Quantities are compared as numbers, because
-the API server rewrites `1000m` as `1`; lightkube's parser is not used, since it refuses the suffixes n and u, which the
-API server writes for small numbers.
+fields), or where a desired field has another value (somebody changed it). Fields that we did not set are ignored:
+defaults, injected sidecars, status. But a NetworkPolicy's specification and a Service's selector must be equal as a
+whole, because each rule or label that somebody adds changes who may call whom. Quantities are compared as numbers,
+because the API server rewrites `1000m` as `1`; lightkube's parser is not used, since it refuses the suffixes n and u,
+which the API server writes for small numbers.
 """
 
 import re
@@ -24,7 +24,7 @@ _FACTORS = {
 
 
 def drifted(desired: Manifest, live: Manifest | None) -> bool:
-    """Return whether the desired object must be applied."""
+    """Return whether the desired object must be applied: the live object is missing or differs."""
     if live is None:
         return True
     desired_fingerprint = desired["metadata"].get("annotations", {}).get(ANNOTATION_FINGERPRINT)
@@ -34,7 +34,7 @@ def drifted(desired: Manifest, live: Manifest | None) -> bool:
 
 
 def _exact(desired: Manifest) -> tuple[tuple[str, ...], ...]:
-    """Return the paths of the parts that must be equal as a whole."""
+    """Return the paths of those parts of an object that must be equal as a whole."""
     return {"NetworkPolicy": (("spec",),), "Service": (("spec", "selector"),)}.get(desired["kind"], ())
 
 
@@ -46,7 +46,7 @@ def _part(manifest: Manifest, path: tuple[str, ...]) -> Manifest:
 
 
 def _without_empty(part: Manifest) -> Manifest:
-    """Return the fields without empty lists, which the API server drops; an empty map may stand for everything."""
+    """Return the fields except None and empty lists, which Kubernetes drops; an empty map can have a meaning."""
     return {name: value for name, value in part.items() if value not in (None, [])}
 
 
@@ -61,7 +61,7 @@ def _contains(live: object, desired: object) -> bool:
 
 
 def _list_contains(live: list[object], desired: list[object]) -> bool:
-    """Compare named objects by name, other objects in any order, and plain values, as of a command, in their order."""
+    """Compare objects with names by name, other objects in any order, and plain values (a command) in order."""
     objects = [item for item in desired if isinstance(item, dict)]
     if len(objects) < len(desired):
         return live == desired

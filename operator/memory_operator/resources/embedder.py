@@ -1,9 +1,9 @@
-"""The embedding service: Deployment, Service, NetworkPolicy and PodDisruptionBudget.
+"""Build the objects of an embedder: Deployment, Service, NetworkPolicy and PodDisruptionBudget.
 
 The pod needs nothing but its model file, so its NetworkPolicy allows no egress unless an init container fetches the
 model. A pod is never killed while it loads: the startup probe waits for the health endpoint alone, the readiness probe
-for the model. With a GPU a roll-out stops the old pod first, since one GPU cannot hold both; where one pod is the most,
-it also waits for that pod's end. On CPUs the new pod starts first.
+for the model. With a GPU a roll-out stops the old pod first, since one GPU cannot hold two models; if at most one pod
+may run, it also waits until that pod has ended. On CPUs the new pod starts first.
 """
 
 from memory_operator.api.spec import Manifest, MemoryIndex
@@ -28,9 +28,9 @@ NEXT_COMPONENT = "embedder-next"  # the next model's, while a swap is under way
 
 
 def embedder_url(index: MemoryIndex, component: str = COMPONENT) -> str:
-    """Return the address at which workers and API pods reach the embedder.
+    """Return the URL at which workers and memory servers reach the embedder.
 
-    During a swap the next model's embedder has a component, and so an address, of its own.
+    During a swap the second embedder, for the next model, has its own component name and therefore its own URL.
     """
     if index.hosted:
         return VOYAGE_URL
@@ -39,18 +39,18 @@ def embedder_url(index: MemoryIndex, component: str = COMPONENT) -> str:
 
 
 def has_several_pods(index: MemoryIndex) -> bool:
-    """Return whether more than one embedder pod may run."""
+    """Return whether the specification allows more than one embedder pod."""
     embedder = index.spec.embedder
     return embedder.scaling == "External" or max(embedder.min_replicas, embedder.max_replicas) > 1
 
 
 def serves_while_rolling_out(index: MemoryIndex) -> bool:
-    """Return whether a pod serves during a roll-out; one GPU cannot hold the old pod's model and the new one's."""
+    """Return whether a pod serves during a roll-out; a single GPU pod stops first, as a GPU holds one model."""
     return index.spec.embedder.gpu_layers == 0 or has_several_pods(index)
 
 
 def objects(index: MemoryIndex, images: Images, *, replicas: int, component: str = COMPONENT) -> tuple[Manifest, ...]:
-    """Return the objects that every embedder has, the NetworkPolicy first so that no pod ever runs without it."""
+    """Return the objects that every embedder has; the NetworkPolicy is first, so that no pod runs without it."""
     return (
         network_policy(index, component),
         service(index, component),
@@ -59,7 +59,7 @@ def objects(index: MemoryIndex, images: Images, *, replicas: int, component: str
 
 
 def service(index: MemoryIndex, component: str = COMPONENT) -> Manifest:
-    """Return the Service, the stable address of the embedder."""
+    """Return the Service that gives the embedder a stable address."""
     return with_fingerprint(
         {
             "apiVersion": "v1",
@@ -75,7 +75,7 @@ def service(index: MemoryIndex, component: str = COMPONENT) -> Manifest:
 
 
 def network_policy(index: MemoryIndex, component: str = COMPONENT) -> Manifest:
-    """Return the policy: any pod may call the embedder; the embedder may call nobody unless it fetches its model."""
+    """Return the NetworkPolicy: any pod may call the embedder, which may call others only to fetch its model."""
     source = index.spec.embedding.source
     fetching = source is not None and source.http is not None
     egress: list[Manifest] = [{}] if fetching else []  # the addresses behind the URL are not known, so all are allowed
@@ -95,7 +95,7 @@ def network_policy(index: MemoryIndex, component: str = COMPONENT) -> Manifest:
 
 
 def disruption_budget(index: MemoryIndex) -> Manifest:
-    """Return the PodDisruptionBudget: a drained node takes one embedder pod at a time."""
+    """Return the PodDisruptionBudget: draining nodes evicts one embedder pod at a time."""
     return with_fingerprint(
         {
             "apiVersion": "policy/v1",
@@ -206,7 +206,7 @@ def _resources(index: MemoryIndex) -> Manifest:
 
 
 def _processor_and_memory(resources: Manifest) -> Manifest:
-    """Return the part that an init container gets too, as quotas demand; a GPU is for the main container alone."""
+    """Return the CPU and memory of an init container, which quotas demand; only the main container has a GPU."""
     parts = {
         kind: {name: amount for name, amount in (resources.get(kind) or {}).items() if name in {"cpu", "memory"}}
         for kind in ("requests", "limits")

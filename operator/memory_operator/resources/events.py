@@ -1,7 +1,7 @@
-"""Events of Kubernetes: what they say, which object they are about, and their manifests.
+"""Build Kubernetes Events: their text, the object that they are about, and their manifests.
 
-An Event is named after what it says, so the API server itself refuses to hold the same one twice, after a restart of
-the operator, too. It is in the namespace of the object that it is about.
+The name of an Event contains a digest of its text, so the Kubernetes API server refuses an equal Event, even after a
+restart of the operator. An Event is in the namespace of the object that it is about.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ MESSAGE_LIMIT = 1024
 
 @dataclass(frozen=True)
 class Event:
-    """What an Event says."""
+    """The type, reason and message of a Kubernetes Event."""
 
     type: EventType
     reason: str
@@ -28,7 +28,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Subject:
-    """The object that an Event is about; the uid is empty where it is not known."""
+    """The object that an Event is about; `uid` is empty if it is not known."""
 
     api_version: str
     kind: str
@@ -38,20 +38,20 @@ class Subject:
 
 
 def memory_index(manifest: Manifest) -> Subject:
-    """Return the subject of an Event about a MemoryIndex, whose specification need not be valid."""
+    """Return the subject of an Event about a MemoryIndex, even if its specification is invalid."""
     meta = manifest["metadata"]
     return Subject(API_VERSION, "MemoryIndex", meta["namespace"], meta["name"], meta["uid"])
 
 
 def cluster_elsewhere(index: MemoryIndex) -> tuple[Subject, ...]:
-    """Return the Cluster where it is in another namespace, which accepts Events when the object's own accepts none."""
+    """Return the Cluster as a subject for Events if it is in another namespace than its MemoryIndex, else nothing."""
     if index.cluster is None or index.cluster[0] == index.namespace:
         return ()
     return (Subject(cnpg.API_VERSION, "Cluster", *index.cluster),)
 
 
 def event_manifest(subject: Subject, event: Event, now: datetime) -> Manifest:
-    """Return an Event that happened now."""
+    """Return the manifest of an Event that happens at `now`."""
     moment = timestamp(now)
     about = {
         "apiVersion": subject.api_version,

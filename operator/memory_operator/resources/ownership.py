@@ -1,7 +1,7 @@
-"""Whether an object that exists is ours: only then is it written or deleted.
+"""Decide whether an existing object belongs to a MemoryIndex: only then may the operator write or delete it.
 
-In the namespace of its MemoryIndex it is ours where that very MemoryIndex controls it, by uid. A CloudNativePG Database
-object may be in another namespace, where no owner reference reaches; it names its MemoryIndex by labels and annotation.
+Most objects are in the namespace of their MemoryIndex, and their owner reference contains its uid. A CloudNativePG
+Database object may be in another namespace, where owner references are invalid; labels name its MemoryIndex.
 """
 
 from memory_operator.api.spec import Manifest
@@ -11,13 +11,13 @@ _MARKS = (LABEL_INDEX_NAME, LABEL_INDEX_NAMESPACE)
 
 
 def controller(item: Manifest) -> Manifest | None:
-    """Return the owner reference of an object's controller, or None where nothing controls it."""
+    """Return the owner reference of an object's controller, or None if the object has no controller."""
     owners = item["metadata"].get("ownerReferences") or ()
     return next((owner for owner in owners if owner.get("controller")), None)
 
 
 def controller_uid(item: Manifest) -> str | None:
-    """Return the uid of an object's controller, or None where nothing controls it."""
+    """Return the uid of an object's controller, or None if the object has no controller."""
     found = controller(item)
     return found["uid"] if found else None
 
@@ -33,6 +33,6 @@ def is_ours(desired: Manifest, live: Manifest) -> bool:
 
 
 def is_former(desired: Manifest, live: Manifest) -> bool:
-    """Return whether the object belongs to a former MemoryIndex of the same name, with which it is being deleted."""
+    """Return whether the live object belongs to a deleted MemoryIndex of the same name, so that it vanishes soon."""
     mine, other = controller(desired) or {}, controller(live) or {}
     return bool(mine) and all(mine[key] == other.get(key) for key in ("apiVersion", "kind", "name"))

@@ -1,7 +1,7 @@
-"""The pods of workers, which run the `memory` command.
+"""Build the pods of workers, which run the `memory` command.
 
-The connection URI and the embedder's key are mounted as files, never put into the environment: what was rotated is then
-used at the next connect or request, and `kubectl describe` shows nothing.
+The connection URI and the embedder's API key are mounted as files, never put into the environment: a rotated value is
+then used at the next connect or request, and `kubectl describe` does not show it.
 """
 
 from memory_operator.api.spec import Manifest, MemoryIndex
@@ -64,7 +64,7 @@ def _secret_file(secret: str, key: str, path: str) -> Manifest:
 
 
 def settings(index: MemoryIndex, metrics_port: int) -> list[Manifest]:
-    """Return the environment of a worker; with port 0 it serves no metrics."""
+    """Return the environment variables of a worker; with `metrics_port` 0 it serves no metrics."""
     spec = index.spec
     values = {
         "MEMORY_DATABASE_URL_FILE": f"{DSN_DIRECTORY}/dsn",

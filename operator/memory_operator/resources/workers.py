@@ -1,4 +1,4 @@
-"""The workers: the Jobs for migration, backfill, index and swap, and the sync Deployment.
+"""Build the workers: the Jobs for migration, backfill, index, swap and uninstall, and the sync Deployment.
 
 A Job's pod template is immutable, so Jobs are never changed: they carry the fingerprint of their configuration and a
 sequence number, and a retry is a new Job.
@@ -32,9 +32,9 @@ DATABASE_JOB_RESOURCES = {"requests": {"cpu": "50m", "memory": "96Mi"}, "limits"
 
 
 def config_fingerprint(index: MemoryIndex, images: Images, component: str) -> str:
-    """Return `<work>-<pods>`: the fingerprints of what a Job does, and of what its pods are made from.
+    """Return `<work>-<pods>`: a fingerprint of what a Job does, and one of what its pods are made from.
 
-    Where either changes, another Job starts without back-off, and a Job that cannot run is replaced by it.
+    If either changes, a new Job starts without back-off and replaces a Job that cannot run.
     """
     spec = index.spec
     parts: dict[str, object] = {
@@ -69,12 +69,12 @@ def _pods_fingerprint(index: MemoryIndex, images: Images) -> str:
 
 
 def work_of(config: str) -> str:
-    """Return the part of a Job's configuration that says what it does; former releases recorded nothing else."""
+    """Return the first part of a Job's configuration fingerprint, which says what the Job does."""
     return config.partition("-")[0]
 
 
 def job_name(index: MemoryIndex, component: str, config: str, sequence: int) -> str:
-    """Return `<index>-<component>-<hash>`, which differs for each run."""
+    """Return the Job name `<index>-<component>-<hash>`, which differs for each run."""
     return f"{index.name}-{component}-{fingerprint([config, sequence])[:8]}"
 
 
@@ -89,7 +89,7 @@ def migrate_job(
 ) -> Manifest:
     """Return the Job that migrates the schema and claims the table: `memory migrate`.
 
-    It migrates for the active model, once there is one. `former` is the uid of an object whose claim it takes over.
+    It migrates for the active model, if there is one. `former` is the uid of the MemoryIndex whose claim is replaced.
     """
     existing = index.spec.database.existing_vectors
     decision = [] if existing == "Refuse" else ["--existing-vectors", existing.lower()]
@@ -108,13 +108,13 @@ def index_job(index: MemoryIndex, images: Images, sequence: int) -> Manifest:
 
 
 def uninstall_job(index: MemoryIndex, images: Images, sequence: int) -> Manifest:
-    """Return the Job that drops what the migrations added."""
+    """Return the Job that drops from the database what the migrations added."""
     command = ["memory", "migrate", "--to", "base", "--yes", *_claim(index), "--json"]
     return _job(index, images, "uninstall", command, sequence, resources=DATABASE_JOB_RESOURCES)
 
 
 def backfill_job(index: MemoryIndex, images: Images, sequence: int) -> Manifest:
-    """Return the Indexed Job that embeds the pending rows, each index its share: `memory backfill`."""
+    """Return the Indexed Job whose pods each embed a share of the pending rows: `memory backfill`."""
     parallelism = index.spec.backfill.parallelism
     resources = index.spec.backfill.resources or WORKER_RESOURCES
     job = _job(index, images, "backfill", ["memory", "backfill", "--json"], sequence, resources=resources)
@@ -125,7 +125,7 @@ def backfill_job(index: MemoryIndex, images: Images, sequence: int) -> Manifest:
 def swap_job(index: MemoryIndex, images: Images, sequence: int, *, active: str, dimensions: int) -> Manifest:
     """Return the Job that swaps the active model for the specified one: `memory swap start`.
 
-    It has no time to live, because a refused swap must stay known.
+    It has no time to live, because a refused swap must not be tried again.
     """
     gate = index.spec.swap.gate
     judged = (
@@ -145,20 +145,20 @@ def swap_job(index: MemoryIndex, images: Images, sequence: int, *, active: str, 
 
 
 def swap_abort_job(index: MemoryIndex, images: Images, sequence: int) -> Manifest:
-    """Return the Job that ends a swap that is no longer wanted: `memory swap abort`."""
+    """Return the Job that undoes a swap that is no longer wanted: `memory swap abort`."""
     command = ["memory", "swap", "abort", "--yes", "--json"]
     return _job(index, images, "swap-abort", command, sequence, resources=DATABASE_JOB_RESOURCES)
 
 
 def _claim(index: MemoryIndex) -> list[str]:
-    """Return the option by which a Job acts only on a table that belongs to no other object."""
+    """Return the command option with which a Job refuses a table that another MemoryIndex has claimed."""
     created_at = timestamp(index.created_at)
     claim = TableClaim(index.system_identifier, index.namespace, index.name, index.uid, created_at)
     return ["--claim", claim.to_json()]
 
 
 def _set_active_model(job: Manifest, active: str, dimensions: int) -> None:
-    """Name the active model in a Job's environment; during a swap the specification names the next one."""
+    """Set the active model in a Job's environment, since during a swap the specification names the next model."""
     (container,) = job["spec"]["template"]["spec"]["containers"]
     values = {"MEMORY_MODEL": active, "MEMORY_DIMENSIONS": str(dimensions)}
     container["env"] = [
@@ -178,7 +178,7 @@ def _gate_volume(gate: Gate) -> Manifest:
 
 
 def sync_deployment(index: MemoryIndex, images: Images, *, replicas: int) -> Manifest:
-    """Return the Deployment that embeds new rows as they are notified: `memory sync`; 0 or 1 replicas.
+    """Return the Deployment that embeds new rows when Postgres notifies it: `memory sync`; 0 or 1 replicas.
 
     Its fingerprint leaves out the number of replicas.
     """

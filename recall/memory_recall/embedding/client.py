@@ -1,8 +1,8 @@
 """The HTTP client of the embedding service, used by recalls and by the backfill and sync workers.
 
-A recall stops waiting for a slow embedder, and a server for a user who disconnected. Cancelling the HTTP request with
-them may leave its connection in the pool for good, neither usable nor free (github.com/encode/httpcore/issues/1093). So
-a request runs to its end even if its caller is cancelled.
+A caller may give up on a request: a recall if the embedder is slow, a server if its user disconnects. If the HTTP
+request were cancelled then, its connection could stay in the pool for good, neither usable nor free
+(github.com/encode/httpcore/issues/1093). So a request runs to its end even if its caller is cancelled.
 """
 
 from abc import ABC, abstractmethod

@@ -1,8 +1,9 @@
-"""An embedder that changes to the active model's address, so that a server needs no restart after a model swap.
+"""An embedder client that switches to the active model's address, so that an application that recalls needs no restart
+after a model swap.
 
-Every recall statement returns which model is active and where that model is served. If the dense leg was refused
-because another model has become active, or if the embedder failed, the recall changes to that address and tries once
-more.
+Every recall statement returns the name and the address of the active model. If the dense leg was refused because
+another model has become active, or if the embedding service failed, the client switches to the returned address, and
+the recall tries once more.
 """
 
 import asyncio

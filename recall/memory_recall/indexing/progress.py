@@ -66,10 +66,13 @@ class WorkerMetrics:
             "memory_worker_index_recall", "Share of the true neighbours that the index found when sampled.",
             registry=self.registry,
         )  # fmt: skip
+        self._tally = Tally()
         self._seen: dict[str, int] = {}
 
     def observe(self, tally: Tally, total: int) -> None:
-        """Raise the counters to the tally's counts, and set the gauge of pending rows to what is left of `total`."""
+        """Add to the counters what the tally gained, and set the gauge of pending rows to what is left of `total`."""
+        if tally is not self._tally:  # after an outage a worker starts again and counts from zero
+            self._tally, self._seen = tally, {}
         for result in ("embedded", "changed", "failed", "quarantined"):
             self._rows.labels(result).inc(self._growth(result, getattr(tally, result)))
         self._tokens.inc(self._growth("tokens", tally.tokens))

@@ -23,6 +23,17 @@ def test_a_lock_is_held_until_every_copy_of_its_descriptor_is_closed(tmp_path: P
     os.close(again)
 
 
+@pytest.mark.parametrize(("file", "default"), [("cpu.shares", 1024), ("cpu.weight", 100)], ids=["v1", "v2"])
+def test_the_pods_get_a_greater_share_of_the_processors_than_a_process_outside(
+    tmp_path: Path, file: str, default: int
+) -> None:
+    (tmp_path / "cgroup.controllers").write_text("cpu\n")
+    (tmp_path / "memory-index-x").mkdir()
+    (tmp_path / "memory-index-x" / file).write_text(str(default))
+    cgroups.create("memory-index-x", tmp_path)
+    assert int((tmp_path / "memory-index-x" / file).read_text()) == 8 * default
+
+
 def test_a_control_group_of_version_2_is_made_once_and_removed_with_all_below_it(tmp_path: Path) -> None:
     (tmp_path / "cgroup.controllers").write_text("", encoding="ascii")
     cgroups.create("memory-index-x", tmp_path)

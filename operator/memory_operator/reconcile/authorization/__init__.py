@@ -1,1 +1,1 @@
-"""Whether an object may be worked on at all: what its author may choose, who consents, and whose the database is."""
+"""Decide whether the operator may act on a MemoryIndex: permitted fields, consents, server identity and table claim."""

@@ -1,9 +1,9 @@
-"""Decide whose the table is: one table belongs to one MemoryIndex.
+"""Decide to which MemoryIndex a table of memories belongs; each table belongs to one.
 
-The claim in the database decides, wherever the claiming object is: it is written by the migration, under its lock. A
-claim ends with its object. It is then taken over by an object that was created later, be it the same one applied again
-or another; among two objects that do not see one another, this lets the later one work and never both. Before the first
-claim the oldest of the objects that name the table keeps it.
+The claim in the database decides, in whatever namespace or Kubernetes cluster the claiming MemoryIndex is. The
+migration Job writes it while it holds the migration lock. A claim ends when its MemoryIndex is deleted; then only a
+MemoryIndex that was created later can take the table over. So of two objects that do not see one another, never both
+work. Before the first claim, the table belongs to the oldest MemoryIndex that names it.
 """
 
 from memory_operator.api.conditions import Verdict, timestamp
@@ -15,13 +15,13 @@ from memory_recall.status import DatabaseFacts
 
 
 def is_claimed_by(index: MemoryIndex, facts: DatabaseFacts) -> bool:
-    """Return whether the table is recorded as this object's."""
+    """Return whether the claim in the database names this MemoryIndex."""
     claim = facts.claim
     return claim is not None and (claim.uid, claim.system_identifier) == (index.uid, facts.system_identifier)
 
 
 def check_claim(index: MemoryIndex, observed: Observed) -> Verdict | None:
-    """Return that the table belongs to another object, or None where it is this one's or may become that."""
+    """Return a failing verdict if the table belongs to another MemoryIndex, or None if this one has or may claim it."""
     facts = observed.database_facts
     if facts is None or is_claimed_by(index, facts):
         return None
@@ -33,14 +33,14 @@ def check_claim(index: MemoryIndex, observed: Observed) -> Verdict | None:
 
 
 def _has_ended(index: MemoryIndex, claim: TableClaim, peers: Peers) -> bool:
-    """Return whether the claim's object is gone, and this one may follow it."""
+    """Return whether the MemoryIndex of the claim no longer exists, and `index` was created later than that one."""
     readable = not peers.namespaces or claim.namespace in peers.namespaces
     gone = readable and all(peer.uid != claim.uid for peer in peers.objects)
     return gone and claim.created_at < timestamp(index.created_at)
 
 
 def _precedes(peer: MemoryIndex, index: MemoryIndex, facts: DatabaseFacts) -> bool:
-    """Return whether an older object names the same table, as far as is known of it."""
+    """Return whether `peer` is older than this MemoryIndex and, as far as is known, names the same table."""
     if peer.deleted_at or (peer.created_at, peer.uid) >= (index.created_at, index.uid):
         return False
     mine, other = index.spec.database, peer.spec.database
@@ -60,7 +60,7 @@ def _taken(index: MemoryIndex, owner: str, remedy: str | None) -> Verdict:
 
 
 def _release(claim: TableClaim, peers: Peers) -> str | None:
-    """Return how a claim is ended whose object the operator does not see."""
+    """Return the remedy for a claim of a MemoryIndex that the operator does not see, or None if it sees it."""
     if any(peer.uid == claim.uid for peer in peers.objects):
         return None
     return (

@@ -1,8 +1,8 @@
 """Decide whether the owners of a Cluster and of a Secret consent to their use.
 
-Whoever may create a MemoryIndex need not be allowed to read a Secret or to change another team's databases, which the
-operator may. So a Cluster in another namespace names the namespaces that it allows, and a Secret says what it may
-become. Only somebody who may change the Cluster or the Secret can say so.
+The operator may read Secrets and change every team's databases; the author of a MemoryIndex perhaps may not. So a
+Cluster in another namespace lists the namespaces that it allows in an annotation, and a Secret says by a label whether
+it may be used as a connection URI or as an API key. Only somebody who may change the Cluster or the Secret can do that.
 
 A Secret that CloudNativePG wrote for the application user of the object's own Cluster needs no label. It is recognised
 by the Cluster's uid in its owner reference, which can be forged only by somebody who may write Secrets there anyway.
@@ -23,13 +23,13 @@ _USER_TYPE = "cnpg.io/userType"
 
 
 def allowed_namespaces(annotations: dict[str, Any]) -> frozenset[str]:
-    """Parse the namespaces that a Cluster allows; there is no wildcard."""
+    """Parse the annotation that lists the namespaces which a Cluster allows; there is no wildcard."""
     names = str(annotations.get(ANNOTATION_ALLOWED_NAMESPACES, "")).split(",")
     return frozenset(name.strip() for name in names) - {""}
 
 
 def check_cluster(index: MemoryIndex, cluster: ClusterFacts) -> Problem | None:
-    """Return why the Cluster must not be used, or None where it is in the object's namespace or allows that."""
+    """Return why the Cluster must not be used, or None if it is in the object's namespace or allows that namespace."""
     if index.namespace in {cluster.namespace, *cluster.allowed_namespaces}:
         return None
     present = "PRESENT_NAMES," if cluster.allowed_namespaces else ""  # the names of other teams are not for this status
@@ -44,9 +44,9 @@ def check_cluster(index: MemoryIndex, cluster: ClusterFacts) -> Problem | None:
 def check_secret(
     index: MemoryIndex, secret: Manifest | None, use: SecretUse, *, cluster: ClusterFacts | None = None
 ) -> Problem | None:
-    """Return why the Secret must not be put to this use, or None where it may be or does not exist.
+    """Return why the Secret must not be put to this use, or None if the use is allowed or the Secret does not exist.
 
-    `cluster` is the object's own Cluster, whose application user's Secret may be a connection URI without a label.
+    `cluster` is the Cluster of the MemoryIndex; the Secret of its application user needs no label for use "dsn".
     """
     if secret is None:
         return None
@@ -63,7 +63,7 @@ def check_secret(
 
 
 def missing_consent(observed: Observed) -> Verdict | None:
-    """Return the first consent that is missing, or None where none is."""
+    """Return a failing verdict about the first missing consent, or None if no consent is missing."""
     found = (observed.cluster, observed.credentials, observed.external)
     missing = (one for one in found if isinstance(one, Problem) and one.reason is Reason.CONSENT_MISSING)
     return next((failed_step(problem).verdict for problem in missing), None)

@@ -1,9 +1,9 @@
-"""Decide whether the server that was reached is the one that is meant.
+"""Decide whether the connection URI leads to the intended Postgres server.
 
 A connection URI may lead anywhere: to staging, or to a server of somebody else with a database of the same name. So the
-server's own system identifier is compared with the one that the Cluster reports. A plain Postgres has nobody who could
-report it; there the identifier of the first success is recorded in the status and compared from then on. A server that
-lies is not found out by this: against it stands the consent of the Cluster.
+system identifier that the server returns is compared with the one that the CloudNativePG Cluster reports. Without a
+Cluster, the first identifier is recorded in the status of the MemoryIndex and later ones are compared with that. A
+server that returns a false identifier is not detected; the Cluster's consent protects against it.
 """
 
 from memory_operator.api.conditions import Verdict
@@ -16,7 +16,7 @@ _GRANT = "As a superuser run GRANT EXECUTE ON FUNCTION pg_control_system() TO PU
 
 
 def check_identity(index: MemoryIndex, cluster: ClusterFacts | None, facts: DatabaseFacts) -> Verdict | None:
-    """Return why the database must not be worked in, or None where it is the one that is meant."""
+    """Return why nothing may be done in the database, or None if it is on the intended server."""
     found, where = facts.system_identifier, f"Secret {index.namespace}/{index.secret_name}"
     if found is None:
         message = f"The role of {where} may not call pg_control_system(), which tells one server from another."
@@ -33,5 +33,5 @@ def check_identity(index: MemoryIndex, cluster: ClusterFacts | None, facts: Data
 
 
 def identified(index: MemoryIndex, facts: DatabaseFacts) -> MemoryIndex:
-    """Return the object with the identifier of the server that `check_identity` has accepted, which its Jobs expect."""
+    """Return the MemoryIndex with the system identifier of the accepted server; its Jobs refuse any other server."""
     return index.model_copy(update={"system_identifier": facts.system_identifier or ""})

@@ -1,4 +1,4 @@
-"""Decide whether an object is refused: nothing new is done for it then, and what runs for it is left as it is."""
+"""Decide whether a MemoryIndex is refused: the operator then starts nothing new for it and stops nothing."""
 
 from memory_operator.api.conditions import Verdict
 from memory_operator.api.reasons import Reason
@@ -15,7 +15,7 @@ _WRONG_DATABASE = {Reason.DATABASE_NAME_MISMATCH, Reason.DATABASE_IDENTITY_MISMA
 def refusal(
     index: MemoryIndex, observed: Observed, images: Images, permitted: Permitted, *, database: Verdict
 ) -> Verdict | None:
-    """Return why nothing may be done for the object, or None where it may."""
+    """Return a verdict with the cause if the object is refused, or None if the operator may act on it."""
     return (
         check_permissions(index, images, permitted)
         or missing_consent(observed)

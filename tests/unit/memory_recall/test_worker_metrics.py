@@ -1,0 +1,20 @@
+"""The workers' counters over more than one run of a worker."""
+
+from memory_recall.indexing.progress import Tally, WorkerMetrics
+
+
+def embedded(metrics: WorkerMetrics) -> float | None:
+    return metrics.registry.get_sample_value("memory_worker_rows_total", {"result": "embedded"})
+
+
+def test_a_worker_that_starts_again_adds_to_what_it_counted_before() -> None:
+    """After an outage a worker begins a new tally; a counter of Prometheus may never fall."""
+    metrics = WorkerMetrics()
+    first, second = Tally(embedded=30), Tally(embedded=4)
+    metrics.observe(first, 100)
+    first.embedded = 32
+    metrics.observe(first, 100)
+    metrics.observe(second, 68)
+    second.embedded = 50
+    metrics.observe(second, 68)
+    assert embedded(metrics) == 32 + 50
