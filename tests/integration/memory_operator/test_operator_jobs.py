@@ -11,12 +11,12 @@ import orjson
 import pytest
 
 from memory_operator.api.spec import MemoryIndex
-from memory_operator.clients.database import inspect
+from memory_operator.clients.database import DatabaseClient
 from memory_operator.reconcile.authorization.claims import is_claimed_by
 from memory_operator.reconcile.authorization.identity import identified
-from memory_operator.reconcile.facts import DatabaseFacts
 from memory_operator.resources import workers
 from memory_operator.resources.common import Images
+from memory_recall.status import DatabaseFacts
 from tests.integration.conftest import Database
 from tests.unit.memory_operator.conftest import World
 
@@ -39,7 +39,7 @@ class Bench:
     dsn_file: Path
 
     async def facts(self) -> DatabaseFacts:
-        found = await inspect(self.database.dsn, "memories")
+        found = (await DatabaseClient().inspect(self.database.dsn, "memories")).found
         assert isinstance(found, DatabaseFacts), found
         return found
 
