@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any
 
 import httpx2
-from lightkube import AsyncClient
+from lightkube import ALL_NS, AsyncClient
 from lightkube.core.exceptions import ApiError
 from lightkube.generic_resource import create_global_resource, create_namespaced_resource
 from lightkube.types import CascadeType, PatchType
@@ -35,7 +35,7 @@ _KINDS = {
     "Cluster": ("postgresql.cnpg.io", "v1", "clusters"),
     "Database": ("postgresql.cnpg.io", "v1", "databases"),
 }
-EVERY_NAMESPACE = "*"  # lightkube's word
+EVERY_NAMESPACE = ALL_NS
 _Namespace = create_global_resource("", "v1", "Namespace", "namespaces")
 _REFUSALS = {400, 403, 422}  # the request itself is unwelcome: permissions, quota, admission, validation
 

@@ -70,7 +70,7 @@ async def test_a_dropped_extension_makes_the_schema_outdated(database: Any) -> N
 
 
 async def test_the_owner_of_the_database_is_read_from_any_role(database: Any) -> None:
-    """CloudNativePG gives a database to the owner that its object names, so it must be named right."""
+    """It is compared with what the Cluster names, before a Database object names an owner."""
     name = urlsplit(database.dsn).path.removeprefix("/")
     await database_superuser(database, f'CREATE ROLE "{name}_landlord"')
     await database_superuser(database, f'ALTER DATABASE "{name}" OWNER TO "{name}_landlord"')

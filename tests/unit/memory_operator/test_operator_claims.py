@@ -143,6 +143,16 @@ def test_a_ready_object_of_an_earlier_release_claims_its_table_by_one_job(cluste
     assert cluster.condition("Ready")["status"] == "True"
 
 
+async def test_an_older_object_of_another_namespace_is_seen(bench: Bench, world: World) -> None:
+    older = world.manifest()
+    older["metadata"] |= {"namespace": "other", "uid": "u-0", "creationTimestamp": "2026-01-01T10:00:00Z"}
+    broken = {**older, "metadata": {**older["metadata"], "name": "broken", "uid": "u-9"}, "spec": {}}
+    bench.api.objects |= {("MemoryIndex", "other", "mem"): older, ("MemoryIndex", "other", "broken"): broken}
+    await bench.reconcile()
+    assert bench.api.condition("Ready")["reason"] == "TableTaken"
+    assert bench.api.writes == ["status"]
+
+
 async def test_other_objects_are_read_only_until_the_table_is_claimed(bench: Bench) -> None:
     listed: list[str] = []
     real = bench.api.list

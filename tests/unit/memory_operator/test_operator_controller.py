@@ -11,11 +11,12 @@ from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import FINALIZER
 from memory_operator.clients.embedder import EmbedderProbe
 from memory_operator.clients.http import Answer
-from memory_operator.clients.kube import KindMissingError, KubeError
-from memory_operator.controller.controller import Controller, log_fields
+from memory_operator.clients.kube import EVERY_NAMESPACE, KindMissingError, KubeError
+from memory_operator.controller.controller import Controller
 from memory_operator.controller.metrics import Metrics
 from memory_operator.controller.observe import Observer
 from memory_operator.controller.queue import WorkQueue
+from memory_operator.controller.reporter import log_fields
 from memory_operator.reconcile.core import LONGEST_REQUEUE_SECONDS, MAX_QUERY_DUTY_CYCLE
 from memory_operator.reconcile.facts import Inspection, Problem
 from memory_recall.status import NO_INDEX, DatabaseFacts, RowCounts
@@ -58,7 +59,7 @@ class Api:
     async def list(self, kind: str, namespace: str, labels: dict[str, str] | None = None) -> list[dict[str, Any]]:
         if kind in self.missing_kinds:
             raise KindMissingError(kind)
-        mine = [item for (k, n, _), item in self.objects.items() if (k, n) == (kind, namespace)]
+        mine = [item for (k, n, _), item in self.objects.items() if k == kind and namespace in {n, EVERY_NAMESPACE}]
         wanted = (labels or {}).items()
         return [item for item in mine if wanted <= (item["metadata"].get("labels") or {}).items()]
 

@@ -90,13 +90,14 @@ def test_a_missing_key_is_named_with_the_field_that_names_it(world: World) -> No
 class Kube:
     """Knows one Secret."""
 
-    def __init__(self, data: dict[str, str] | None) -> None:
+    def __init__(self, data: dict[str, str] | None, allowed: str = "api-key") -> None:
         self.data = data
+        self.allowed = allowed
 
     async def get(self, _kind: str, _namespace: str, name: str) -> Any:
         if self.data is None or name != "voyage":
             return None
-        labels = {"memory-index.dev/allow": "api-key"}
+        labels = {"memory-index.dev/allow": self.allowed}
         data = {key: base64.b64encode(value.encode()).decode() for key, value in self.data.items()}
         return {"metadata": {"name": name, "labels": labels}, "data": data}
 
@@ -121,3 +122,14 @@ async def test_the_operator_checks_the_key_and_calls_no_provider(
     if problem:
         assert "spec.embedding.apiKey" in problem.remedy
         assert "connection URI" not in problem.message
+
+
+async def test_a_key_that_its_secret_does_not_allow_as_one_is_reported_before_any_worker_gets_it(world: World) -> None:
+    kube = Kube({"apiKey": "pa-key"}, allowed="dsn")
+    observer = Observer(kube, None, Probe())  # type: ignore[arg-type]  # only what is needed here
+    problem = await observer._external(parse(world.manifest(**HOSTED)))
+    assert isinstance(problem, Problem)
+    assert problem.reason is Reason.CONSENT_MISSING
+    rows = RowCounts(total=5000, pending=5000)
+    plan = world.decide(world.index(**HOSTED), database=full(world, rows=rows, index=NO_INDEX), external=problem)
+    assert plan.actions == ()

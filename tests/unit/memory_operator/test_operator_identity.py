@@ -66,6 +66,14 @@ def test_a_deletion_in_the_right_database_hands_its_identity_to_the_job(world: W
     assert env["MEMORY_DATABASE_IDENTITY"] == f"{SERVER}/app"
 
 
+def test_the_very_first_job_expects_the_server_that_was_checked(world: World) -> None:
+    new = world.index().model_copy(update={"system_identifier": "", "status": {}})
+    plan = world.decide(new, database=replace(EMPTY, extension_version="0.8.7"))
+    (job,) = [a.manifest for a in plan.actions if isinstance(a, Apply) and a.manifest["kind"] == "Job"]
+    env = {item["name"]: item["value"] for item in job["spec"]["template"]["spec"]["containers"][0]["env"]}
+    assert env["MEMORY_DATABASE_IDENTITY"] == f"{SERVER}/app"
+
+
 def test_every_worker_expects_the_server_that_was_checked(cluster: Cluster) -> None:
     cluster.until_ready()
     sync = cluster.children["Deployment", "mem-sync"]

@@ -66,19 +66,22 @@ def answering(body: bytes, *headers: bytes) -> Write:
     return write
 
 
-async def endless(writer: asyncio.StreamWriter) -> None:
-    writer.write(HEAD + b"\r\n")
-    while True:
-        writer.write(b"x" * 65536)
-        await writer.drain()
+class Repeating:
+    """Writes the same bytes so many times, with a pause in between, and counts them."""
 
+    def __init__(self, part: bytes, most: int, pause: float = 0.0) -> None:
+        self.part = part
+        self.most = most
+        self.pause = pause
+        self.times = 0
 
-async def dripping(writer: asyncio.StreamWriter) -> None:
-    writer.write(HEAD + b"\r\n")
-    while True:
-        writer.write(b" ")
-        await writer.drain()
-        await asyncio.sleep(0.01)
+    async def __call__(self, writer: asyncio.StreamWriter) -> None:
+        writer.write(HEAD + b"\r\n")
+        while self.times < self.most:
+            writer.write(self.part)
+            await writer.drain()
+            self.times += 1
+            await asyncio.sleep(self.pause)
 
 
 async def test_an_answer_is_read_whole(client: HttpClient) -> None:
@@ -96,13 +99,16 @@ async def test_a_compressed_answer_is_not_unpacked(client: HttpClient) -> None:
 
 
 async def test_an_answer_without_end_is_given_up_at_its_size(client: HttpClient) -> None:
+    endless = Repeating(b"x" * 65536, most=1_000_000)
     async with serving(endless) as (_, url):
         with pytest.raises(NoAnswerError, match="longer than 1024 KiB"):
             await client.get(url, {})
+    assert endless.times < 500, "what the sockets hold in between comes on top of 16 parts"
 
 
 async def test_an_answer_that_comes_byte_by_byte_is_given_up_after_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "TIMEOUT_SECONDS", 0.3)
+    dripping = Repeating(b" ", most=100, pause=0.02)  # each byte comes in time, the whole does not
     async with http.opened(lambda _: True) as client, serving(dripping) as (_, url):
         with pytest.raises(NoAnswerError, match=r"longer than 0\.3 s"):
             await client.get(url, {})

@@ -49,7 +49,7 @@ async def test_the_key_that_is_due_for_longest_comes_first(queue: WorkQueue, clo
 
 
 async def test_objects_of_one_namespace_leave_a_worker_for_the_others(queue: WorkQueue) -> None:
-    slow = [("hostile", str(number)) for number in range(6)]
+    slow = [("hostile", str(number)) for number in range(2 * NAMESPACE_LIMIT)]
     for key in slow:
         queue.schedule(key)
     queue.schedule(A, 0)

@@ -1,0 +1,108 @@
+"""The commands and variables of the operator's Jobs, run as they are against a real Postgres."""
+
+import asyncio
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from memory_operator.api.spec import MemoryIndex
+from memory_operator.clients.database import DatabaseClient
+from memory_operator.reconcile.authorization.claims import is_claimed_by
+from memory_operator.reconcile.authorization.identity import identified
+from memory_operator.resources import workers
+from memory_operator.resources.common import Images
+from memory_recall.status import DatabaseFacts
+from tests.integration.conftest import Database
+from tests.unit.memory_operator.conftest import World
+
+NEEDS_PERSON = 4
+
+
+@dataclass(frozen=True)
+class Ended:
+    """Exit status of a Job's process and the reason that it reported."""
+
+    status: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A database with a Secret's file, and the objects over it."""
+
+    database: Database
+    dsn_file: Path
+
+    async def facts(self) -> DatabaseFacts:
+        found = (await DatabaseClient().inspect(self.database.dsn, "memories")).found
+        assert isinstance(found, DatabaseFacts), found
+        return found
+
+    async def index(self, name: str, uid: str) -> MemoryIndex:
+        index = World().index(database={"name": self.database.name})
+        return identified(index.model_copy(update={"name": name, "uid": uid}), await self.facts())
+
+    async def run(self, job: dict[str, Any]) -> Ended:
+        (container,) = job["spec"]["template"]["spec"]["containers"]
+        variables = {item["name"]: item["value"] for item in container["env"]}
+        variables["MEMORY_DATABASE_URL_FILE"] = str(self.dsn_file)
+        program, *arguments = container["command"]
+        assert program == "memory"
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "memory_recall", *arguments,
+            env={**os.environ, **variables}, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        _, said = await process.communicate()
+        lines = [line for line in said.splitlines() if line.startswith(b'{"reason"')]
+        return Ended(process.returncode or 0, orjson.loads(lines[-1])["reason"] if lines else "")
+
+
+@pytest.fixture
+def bench(database: Database, tmp_path: Path) -> Bench:
+    file = tmp_path / "dsn"
+    file.write_text(database.dsn)
+    return Bench(database, file)
+
+
+async def test_the_migration_job_claims_the_table_and_refuses_a_second_object(bench: Bench) -> None:
+    first, second = await bench.index("first", "u-1"), await bench.index("second", "u-2")
+    assert await bench.run(workers.migrate_job(first, Images(), 0)) == Ended(0, "")
+    facts = await bench.facts()
+    assert is_claimed_by(first, facts)
+    assert not is_claimed_by(second, facts)
+    assert facts.table_schema == "public"
+    assert await bench.run(workers.migrate_job(second, Images(), 0)) == Ended(NEEDS_PERSON, "TableTaken")
+    assert await bench.run(workers.uninstall_job(second, Images(), 0)) == Ended(NEEDS_PERSON, "TableTaken")
+    assert is_claimed_by(first, await bench.facts())
+    assert await bench.run(workers.uninstall_job(first, Images(), 0)) == Ended(0, "")
+    assert (await bench.facts()).schema_revision is None
+
+
+async def test_the_migration_job_of_an_object_that_was_created_again_takes_over(bench: Bench) -> None:
+    former, present = await bench.index("first", "u-1"), await bench.index("first", "u-2")
+    await bench.run(workers.migrate_job(former, Images(), 0))
+    assert await bench.run(workers.migrate_job(present, Images(), 0, former="u-1")) == Ended(0, "")
+    assert is_claimed_by(present, await bench.facts())
+
+
+@pytest.mark.parametrize("component", ["migrate", "uninstall", "index", "backfill"])
+async def test_no_job_does_anything_on_another_server(bench: Bench, component: str) -> None:
+    builders = {
+        "migrate": workers.migrate_job,
+        "uninstall": workers.uninstall_job,
+        "index": workers.index_job,
+        "backfill": workers.backfill_job,
+    }
+    index = await bench.index("first", "u-1")
+    await bench.run(workers.migrate_job(index, Images(), 0))
+    before = await bench.facts()
+    elsewhere = index.model_copy(update={"system_identifier": "1"})
+    assert await bench.run(builders[component](elsewhere, Images(), 0)) == Ended(
+        NEEDS_PERSON, "DatabaseIdentityMismatch"
+    )
+    assert await bench.facts() == before
