@@ -116,7 +116,7 @@ class EmbeddingService:
         self.model = ServedModel(
             self.profile.name, facts.dimensions, facts.max_tokens, facts.pooling.value, facts.digest, int(time.time())
         )
-        self.metrics.model_info.labels(model=self.model.name, digest=digest, pooling=self.model.pooling).set(1)
+        self.metrics.model_info.labels(model=self.model.name, digest=facts.digest, pooling=self.model.pooling).set(1)
         self._logger.info(
             "Model loaded",
             file=plan.path.name,

@@ -26,7 +26,7 @@ def role_script(table: MemoryTable, *, worker: str, reader: str) -> str:
     Raises:
         InvalidInput: these are no names of two roles.
     """
-    if worker == reader or not all(0 < len(name.encode()) <= _LONGEST_NAME for name in (worker, reader)):
+    if worker == reader or not all(map(_is_name, (worker, reader))):
         raise InvalidInput("These are no names of two roles.", f"Name two, each of at most {_LONGEST_NAME} bytes.")
     parts = [
         "-- Roles with the least rights for backfill and sync, and for recalls. Run it as a superuser, then set the",
@@ -37,6 +37,10 @@ def role_script(table: MemoryTable, *, worker: str, reader: str) -> str:
         *_reader_rights(table, quoted(reader)),
     ]
     return "\n".join(parts) + "\n"
+
+
+def _is_name(name: str) -> bool:
+    return name.isprintable() and 0 < len(name.encode()) <= _LONGEST_NAME
 
 
 def _role(table: MemoryTable, role: str) -> list[str]:

@@ -10,8 +10,11 @@ import asyncpg
 import pytest
 
 from memory_recall.embedding.client import EmbedderClient
+from memory_recall.errors import InvalidInput
 from memory_recall.hnsw.repair import IndexParameters, build_index
 from memory_recall.postgres.connection import DsnText, create_pool
+from memory_recall.schema.roles import role_script
+from memory_recall.schema.table import MemoryTable
 from memory_recall.search.hybrid_recall import HybridRecall
 from memory_recall.search.result import Degraded
 from tests.integration.memory_recall.least_rights import LeastRights, least_rights, printed
@@ -71,7 +74,7 @@ async def test_a_recall_s_role_is_enough_for_both_legs(bench: Workbench, roles: 
         await recall.close()
         known = await pool.fetchval("SELECT count(*) FROM pg_stats WHERE attname = 'search_vector'")
         dead = HybridRecall(pool, away, time_budget=60.0)
-        assert (await dead.recall(asked("kettle", user_id="default"))).reason is Degraded.EMBEDDER_FAILED
+        assert (await dead.recall(make_query("kettle", user_id="default"))).reason is Degraded.EMBEDDER_FAILED
         await dead.close()
     assert await bench.value("SELECT wanted_at FROM memory_index_state") is not None
     assert result.reason is None
@@ -118,6 +121,14 @@ async def test_everything_else_is_refused(bench: Workbench, roles: LeastRights) 
             for statement in statements:
                 with pytest.raises(asyncpg.InsufficientPrivilegeError):
                     await connection.execute(statement)
+
+
+@pytest.mark.parametrize("worker", ["", "x" * 64, "two\nlines", "reader"])
+def test_what_is_no_name_of_a_role_is_refused(worker: str) -> None:
+    """Postgres would cut a long one, and a line break would end the script's comment."""
+    table = MemoryTable("public", "memories", {"id": "integer"}, "public", 8)
+    with pytest.raises(InvalidInput, match="no names of two roles"):
+        role_script(table, worker=worker, reader="reader")
 
 
 async def test_the_script_refuses_the_owner_and_revokes_what_a_role_has_beyond_it(

@@ -14,7 +14,7 @@ import httpx
 import pytest
 import uvicorn
 
-from memory_embedder.http.connections import BoundedConfig, BoundedServer, ConnectionLimits, bounded
+from memory_embedder.http.connections import BoundedConfig, BoundedServer, ConnectionLimits, bounded_connections
 from tests.unit.memory_embedder.conftest import until
 
 BRIEF = ConnectionLimits(
@@ -161,7 +161,7 @@ async def test_a_request_is_not_late_while_it_is_being_computed(application: App
     async with serving(application, PATIENT) as running:
         connection = await running.open(HEAD + b"content-length: 2\r\nconnection: close\r\n\r\n{}\r\n")
         await until(lambda: application.asked == 1)
-        (served,) = bounded(running.server.server_state)
+        (served,) = bounded_connections(running.server.server_state)
         assert not served.is_overdue(time.monotonic() + 3600)
         application.may_answer.set()
         assert (await rest(connection)).endswith(b"ok\r\n0\r\n\r\n")
