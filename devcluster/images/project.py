@@ -80,15 +80,22 @@ def build_images(settings: Settings | None = None, reporter: Reporter | None = N
         return {image.name: _ensure(image, directory, settings, reporter) for image in (OPERATOR, EMBEDDER)}
 
 
-def build_former_operator(
+def build_former_images(
     sources: Path, version: str, *, settings: Settings | None = None, reporter: Reporter | None = None
-) -> tuple[str, Path]:
-    """Build the operator image of a former version from its sources; return the image's name and its archive."""
+) -> tuple[ProjectImages, tuple[Path, ...]]:
+    """Build the images of a former version from its sources; return the images' names and their archives.
+
+    The engine and the model in them are the present ones, since a wheel takes ten minutes to compile.
+    """
     settings, reporter = settings or Settings(), reporter or ConsoleReporter()
     directory = settings.cache_dir / "images"
-    image = replace(OPERATOR, key="former-operator", name=f"localhost/memory-operator:{version}")
+    operator, embedder = (
+        replace(image, key=f"former-{image.key}", name=image.name.replace(":dev", f":{version}"))
+        for image in (OPERATOR, EMBEDDER)
+    )
     with locked(directory / ".build-lock", lambda: _say_waiting(reporter)):
-        return image.name, _ensure(image, directory, settings, reporter, sources)
+        archives = tuple(_ensure(image, directory, settings, reporter, sources) for image in (operator, embedder))
+    return ProjectImages(operator.name, embedder.name), archives
 
 
 def load_images(
@@ -104,7 +111,7 @@ def load_images(
 
 def contexts_of(image: ProjectImage, settings: Settings) -> dict[str, Path]:
     """Return the build contexts that save time if they exist: the wheel of llama-cpp-python and the converted model."""
-    if image is not EMBEDDER:
+    if image.dockerfile != EMBEDDER.dockerfile:
         return {}
     candidates = {"wheelhouse": wheel_path(settings), "models": settings.cache_dir / "models" / _MODEL}
     return {name: path.parent for name, path in candidates.items() if path is not None and path.exists()}

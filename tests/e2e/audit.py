@@ -16,7 +16,11 @@ class Write:
 
     at: datetime
     verb: str
-    target: str
+    target: tuple[str, ...]
+
+    def concerns(self, name: str) -> bool:
+        """Return whether the object is in the namespace of this name, or has the name itself."""
+        return name in self.target
 
 
 def audit_lines(cluster: Cluster) -> list[str]:
@@ -36,4 +40,4 @@ def writes(lines: Iterable[str], *, user: str) -> Iterator[Write]:
         if entry["user"].get("username") == user and entry["verb"] not in READS:
             reference = entry.get("objectRef", {})
             parts = (reference.get(key, "") for key in ("resource", "subresource", "namespace", "name"))
-            yield Write(at, entry["verb"], "/".join(part for part in parts if part))
+            yield Write(at, entry["verb"], tuple(part for part in parts if part))

@@ -17,7 +17,7 @@ from devcluster.cluster import Cluster
 from devcluster.demo import follow, objects
 from devcluster.demo.environment import DIMENSIONS, MODEL
 from devcluster.errors import CommandError
-from devcluster.images.project import build_former_operator
+from devcluster.images.project import ProjectImages, build_former_images
 from devcluster.install import install_operator
 from devcluster.postgres import Postgres, create_database
 from memory_bench.report import console
@@ -40,11 +40,10 @@ _INDEX_IS_BUILT = (
 
 @dataclass(frozen=True)
 class Versions:
-    """The image names of the former and the present operator and of the embedder, and the path of the former chart."""
+    """The names of the former and the present images, and the path of the former chart."""
 
-    former: str
-    present: str
-    embedder: str
+    former: ProjectImages
+    present: ProjectImages
     former_chart: Path
 
 
@@ -55,22 +54,23 @@ def load_versions(cluster: Cluster, directory: Path) -> Versions:
         HistoryMissing: the git history of this checkout does not contain the former commit.
     """
     sources = archive(LAST_COMMIT, directory)
-    former, packed = build_former_operator(sources, LAST_COMMIT)
-    cluster.load(packed)
-    images = devcluster.load_images(cluster)
-    return Versions(former, images.operator, images.embedder, sources / "charts" / "memory-index")
+    former, archives = build_former_images(sources, LAST_COMMIT)
+    for archive_of_image in archives:
+        cluster.load(archive_of_image)
+    return Versions(former, devcluster.load_images(cluster), sources / "charts" / "memory-index")
 
 
 def install_former(cluster: Cluster, versions: Versions) -> None:
     """Install the operator of commit 5ed9431 with its own chart; it replaces an installed operator."""
+    former = versions.former
     install_operator(
-        cluster, operator_image=versions.former, embedder_image=versions.embedder, chart=versions.former_chart
+        cluster, operator_image=former.operator, embedder_image=former.embedder, chart=versions.former_chart
     )
 
 
 def install_present(cluster: Cluster, versions: Versions) -> None:
     """Install this checkout's operator with its chart; it replaces an installed operator."""
-    install_operator(cluster, operator_image=versions.present, embedder_image=versions.embedder)
+    install_operator(cluster, operator_image=versions.present.operator, embedder_image=versions.present.embedder)
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class UpgradeNamespace:
 
     def start_toolboxes(self, versions: Versions) -> None:
         """Start one pod of each operator image, in which recalls run with that image's library."""
-        for name, image in (("former", versions.former), ("present", versions.present)):
+        for name, image in (("former", versions.former.operator), ("present", versions.present.operator)):
             pod = objects.toolbox(
                 self.name,
                 name=name,
@@ -155,7 +155,7 @@ class UpgradeNamespace:
         """Return the digests of the table's rows and vectors."""
         return parse_contents(self.sql(QUERY))
 
-    def worker_images(self) -> set[str]:
+    def images(self) -> set[str]:
         """Return the images of all Deployments in this namespace."""
         listed = json.loads(self.kubectl("get", "deployments", "-o", "json"))["items"]
         return {one["image"] for item in listed for one in item["spec"]["template"]["spec"]["containers"]}
@@ -215,11 +215,12 @@ async def _until_index_is_being_built(namespace: UpgradeNamespace) -> None:
     await _until("the index is being built", lambda: namespace.sql(_INDEX_IS_BUILT) == "t")
 
 
-def _settled(namespace: UpgradeNamespace, revision: str, *, without: str) -> bool:
-    """Return whether the MemoryIndex is Ready at the schema `revision` and no Deployment uses the image `without`."""
+def _settled(namespace: UpgradeNamespace, revision: str, *, without: ProjectImages) -> bool:
+    """Return whether the MemoryIndex is Ready at the schema `revision` and no Deployment uses the images `without`."""
     index = namespace.object()
     found = (index["status"].get("database") or {}).get("schemaRevision")
-    return found == revision and follow.view(index).ready and without not in namespace.worker_images()
+    others = {without.operator, without.embedder}
+    return found == revision and follow.view(index).ready and namespace.images().isdisjoint(others)
 
 
 async def upgrade_object(namespace: UpgradeNamespace, versions: Versions, start: str) -> Outcome:

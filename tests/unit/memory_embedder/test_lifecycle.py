@@ -42,13 +42,15 @@ async def test_the_service_is_ready_only_after_every_context_has_computed_its_la
     assert engine.closed
 
 
-async def test_the_metrics_say_which_file_is_served(make_service: Make, connect: Connect) -> None:
+async def test_the_metrics_say_which_file_is_served(
+    make_service: Make, connect: Connect, connect_probe: Connect
+) -> None:
     """The operator compares its digest with that of the file that made the stored vectors."""
     service = make_service()
     service.load()
-    async with connect(service) as client:
+    async with connect(service) as client, connect_probe(service) as probe:
         card = (await client.get("/v1/models")).json()["data"][0]
-        metrics = (await client.get("/metrics")).text
+        metrics = (await probe.get("/metrics")).text
     labels = f'digest="{card["digest"]}",model="{card["id"]}",pooling="{card["pooling"]}"'
     assert f"memory_embedder_model_info{{{labels}}} 1.0" in metrics
 

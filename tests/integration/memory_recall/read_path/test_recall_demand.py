@@ -13,7 +13,7 @@ from memory_recall.search import hybrid_recall
 from memory_recall.search.hybrid_recall import HybridRecall
 from memory_recall.search.result import Degraded
 from memory_recall.status import inspect
-from tests.integration.memory_recall.queries import asked
+from tests.integration.memory_recall.queries import make_query
 from tests.integration.memory_recall.read_path.test_evaluate_command import run
 from tests.integration.memory_recall.workbench import Workbench
 
@@ -67,7 +67,7 @@ async def test_an_embedder_that_did_not_answer_is_recorded_as_wanted(
     """One that answered, refused this query, or that no operator runs is not."""
     await memories.add("kettle")
     recall = memories.recalling(embedder)
-    result = await recall.recall(asked("kettle", **options))
+    result = await recall.recall(make_query("kettle", **options))
     await recall.close()
     assert {result.reason} == reasons
     assert result.ids
@@ -89,19 +89,19 @@ async def test_it_is_recorded_every_thirty_seconds_at_most(memories: Any, monkey
 
     monkeypatch.setattr(hybrid_recall, "record_demand", counted)
     recall = memories.recalling(Dead())
-    reasons = [(await recall.recall(asked("kettle"))).reason for _ in range(5)]
+    reasons = [(await recall.recall(make_query("kettle"))).reason for _ in range(5)]
     assert reasons[1:] == [Degraded.CIRCUIT_OPEN] * 4
     await recall.close()
     assert len(recorded) == 1
     first = await memories.pool.fetchval(WANTED)
     another = memories.recalling(Dead())
-    await another.recall(asked("kettle"))
+    await another.recall(make_query("kettle"))
     await another.close()
     assert len(recorded) == 2
     assert await memories.pool.fetchval(WANTED) == first
     await memories.pool.execute("UPDATE memory_index_state SET wanted_at = now() - interval '31 s'")
     later = memories.recalling(Dead())
-    await later.recall(asked("kettle"))
+    await later.recall(make_query("kettle"))
     await later.close()
     assert await memories.pool.fetchval(WANTED) > first
 
@@ -110,10 +110,10 @@ async def test_recalls_come_first_where_no_connection_is_idle(memories: Any, mon
     """It is recorded after the next recall instead."""
     recall = memories.recalling(Dead())
     monkeypatch.setattr(asyncpg.Pool, "get_idle_size", lambda _pool: 0)
-    await recall.recall(asked("kettle"))
+    await recall.recall(make_query("kettle"))
     assert await memories.pool.fetchval(WANTED) is None
     monkeypatch.undo()
-    await recall.recall(asked("kettle"))
+    await recall.recall(make_query("kettle"))
     await recall.close()
     assert await memories.pool.fetchval(WANTED) is not None
 
@@ -137,7 +137,7 @@ async def test_a_recall_neither_fails_nor_waits_where_nothing_can_be_recorded(
         await holder.execute(hindrance)
         begun = len(database.server.log.read_text())
         async with asyncio.timeout(30):
-            result = await recall.recall(asked("kettle"))
+            result = await recall.recall(make_query("kettle"))
             await recall.close()
         assert result.ids
         assert "ERROR" not in database.server.log.read_text()[begun:]
@@ -173,7 +173,7 @@ async def test_nothing_is_recorded_on_a_replica(own_bench: Workbench) -> None:
 async def _recalls_without_a_record(pool: Any, database: Any) -> None:
     begun = len(database.server.log.read_text())
     recall = HybridRecall(pool, Dead(), time_budget=60.0)
-    result = await recall.recall(asked("kettle"))
+    result = await recall.recall(make_query("kettle"))
     await recall.close()
     await pool.close()
     assert (result.reason, len(result.ids)) == (Degraded.EMBEDDER_FAILED, 1)
