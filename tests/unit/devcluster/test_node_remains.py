@@ -8,6 +8,7 @@ import pytest
 from devcluster import locks, processes, retrying
 from devcluster.errors import CommandError, DevclusterError
 from devcluster.node import cgroups, launch
+from devcluster.node.init import prefer_this_session
 from devcluster.node.layout import Layout
 
 
@@ -32,6 +33,13 @@ def test_the_pods_get_a_greater_share_of_the_processors_than_a_process_outside(
     (tmp_path / "memory-index-x" / file).write_text(str(default))
     cgroups.create("memory-index-x", tmp_path)
     assert int((tmp_path / "memory-index-x" / file).read_text()) == 8 * default
+
+
+def test_the_nodes_own_processes_get_a_greater_share_where_the_kernel_shares_among_sessions(tmp_path: Path) -> None:
+    (tmp_path / "autogroup").write_text("/autogroup-1 nice 0\n")
+    prefer_this_session(tmp_path / "autogroup")
+    assert int((tmp_path / "autogroup").read_text()) < 0
+    prefer_this_session(tmp_path / "no" / "autogroup")
 
 
 def test_a_control_group_of_version_2_is_made_once_and_removed_with_all_below_it(tmp_path: Path) -> None:
