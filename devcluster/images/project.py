@@ -80,15 +80,26 @@ def build_images(settings: Settings | None = None, reporter: Reporter | None = N
         return {image.name: _ensure(image, directory, settings, reporter) for image in (OPERATOR, EMBEDDER)}
 
 
-def build_former_operator(
-    sources: Path, version: str, *, settings: Settings | None = None, reporter: Reporter | None = None
-) -> tuple[str, Path]:
-    """Build the operator image of a former version from its sources; return the image's name and its archive."""
+def load_former_images(
+    cluster: Cluster,
+    sources: Path,
+    version: str,
+    *,
+    settings: Settings | None = None,
+    reporter: Reporter | None = None,
+) -> ProjectImages:
+    """Build the images of a former version from its sources unless they are cached, and import them into a cluster."""
     settings, reporter = settings or Settings(), reporter or ConsoleReporter()
     directory = settings.cache_dir / "images"
-    image = replace(OPERATOR, key="former-operator", name=f"localhost/memory-operator:{version}")
+    former = [
+        replace(image, key=f"former-{image.key}", name=f"{image.name.rpartition(':')[0]}:{version}")
+        for image in (OPERATOR, EMBEDDER)
+    ]
     with locked(directory / ".build-lock", lambda: _say_waiting(reporter)):
-        return image.name, _ensure(image, directory, settings, reporter, sources)
+        archives = [_ensure(image, directory, settings, reporter, sources) for image in former]
+    for archive in archives:
+        cluster.load(archive)
+    return ProjectImages(*(image.name for image in former))
 
 
 def load_images(
@@ -104,7 +115,7 @@ def load_images(
 
 def contexts_of(image: ProjectImage, settings: Settings) -> dict[str, Path]:
     """Return the build contexts that save time if they exist: the wheel of llama-cpp-python and the converted model."""
-    if image is not EMBEDDER:
+    if image.dockerfile != EMBEDDER.dockerfile:
         return {}
     candidates = {"wheelhouse": wheel_path(settings), "models": settings.cache_dir / "models" / _MODEL}
     return {name: path.parent for name, path in candidates.items() if path is not None and path.exists()}

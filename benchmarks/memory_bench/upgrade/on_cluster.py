@@ -17,8 +17,8 @@ from devcluster.cluster import Cluster
 from devcluster.demo import follow, objects
 from devcluster.demo.environment import DIMENSIONS, MODEL
 from devcluster.errors import CommandError
-from devcluster.images.project import build_former_operator
-from devcluster.install import install_operator
+from devcluster.images.project import ProjectImages, load_former_images
+from devcluster.install import CHART, install_operator
 from devcluster.postgres import Postgres, create_database
 from memory_bench.report import console
 from memory_bench.swap.load import question, texts
@@ -40,11 +40,10 @@ _INDEX_IS_BUILT = (
 
 @dataclass(frozen=True)
 class Versions:
-    """The image names of the former and the present operator and of the embedder, and the path of the former chart."""
+    """The images of the former and of the present version, and the path of the former chart."""
 
-    former: str
-    present: str
-    embedder: str
+    former: ProjectImages
+    present: ProjectImages
     former_chart: Path
 
 
@@ -55,22 +54,22 @@ def load_versions(cluster: Cluster, directory: Path) -> Versions:
         HistoryMissing: the git history of this checkout does not contain the former commit.
     """
     sources = archive(LAST_COMMIT, directory)
-    former, packed = build_former_operator(sources, LAST_COMMIT)
-    cluster.load(packed)
-    images = devcluster.load_images(cluster)
-    return Versions(former, images.operator, images.embedder, sources / "charts" / "memory-index")
+    former = load_former_images(cluster, sources, LAST_COMMIT)
+    return Versions(former, devcluster.load_images(cluster), sources / "charts" / "memory-index")
 
 
 def install_former(cluster: Cluster, versions: Versions) -> None:
     """Install the operator of commit 5ed9431 with its own chart; it replaces an installed operator."""
-    install_operator(
-        cluster, operator_image=versions.former, embedder_image=versions.embedder, chart=versions.former_chart
-    )
+    _install(cluster, versions.former, versions.former_chart)
 
 
 def install_present(cluster: Cluster, versions: Versions) -> None:
     """Install this checkout's operator with its chart; it replaces an installed operator."""
-    install_operator(cluster, operator_image=versions.present, embedder_image=versions.embedder)
+    _install(cluster, versions.present, CHART)
+
+
+def _install(cluster: Cluster, images: ProjectImages, chart: Path) -> None:
+    install_operator(cluster, operator_image=images.operator, embedder_image=images.embedder, chart=chart)
 
 
 @dataclass(frozen=True)
@@ -107,11 +106,11 @@ class UpgradeNamespace:
 
     def start_toolboxes(self, versions: Versions) -> None:
         """Start one pod of each operator image, in which recalls run with that image's library."""
-        for name, image in (("former", versions.former), ("present", versions.present)):
+        for name, images in (("former", versions.former), ("present", versions.present)):
             pod = objects.toolbox(
                 self.name,
                 name=name,
-                image=image,
+                image=images.operator,
                 secret=_SECRET,
                 key=_KEY,
                 embedder_url=f"http://{_INDEX}-embedder:8080",
@@ -215,11 +214,11 @@ async def _until_index_is_being_built(namespace: UpgradeNamespace) -> None:
     await _until("the index is being built", lambda: namespace.sql(_INDEX_IS_BUILT) == "t")
 
 
-def _settled(namespace: UpgradeNamespace, revision: str, *, without: str) -> bool:
-    """Return whether the MemoryIndex is Ready at the schema `revision` and no Deployment uses the image `without`."""
+def _settled(namespace: UpgradeNamespace, revision: str, *, without: ProjectImages) -> bool:
+    """Return whether the MemoryIndex is Ready at the schema `revision` and no Deployment uses one of these images."""
     index = namespace.object()
-    found = (index["status"].get("database") or {}).get("schemaRevision")
-    return found == revision and follow.view(index).ready and without not in namespace.worker_images()
+    found, images = (index["status"].get("database") or {}).get("schemaRevision"), {without.operator, without.embedder}
+    return found == revision and follow.view(index).ready and not namespace.worker_images() & images
 
 
 async def upgrade_object(namespace: UpgradeNamespace, versions: Versions, start: str) -> Outcome:
