@@ -80,22 +80,26 @@ def build_images(settings: Settings | None = None, reporter: Reporter | None = N
         return {image.name: _ensure(image, directory, settings, reporter) for image in (OPERATOR, EMBEDDER)}
 
 
-def build_former_images(
-    sources: Path, version: str, *, settings: Settings | None = None, reporter: Reporter | None = None
-) -> tuple[ProjectImages, tuple[Path, ...]]:
-    """Build the images of a former version from its sources; return the images' names and their archives.
-
-    The engine and the model in them are the present ones, since a wheel takes ten minutes to compile.
-    """
+def load_former_images(
+    cluster: Cluster,
+    sources: Path,
+    version: str,
+    *,
+    settings: Settings | None = None,
+    reporter: Reporter | None = None,
+) -> ProjectImages:
+    """Build the images of a former version from its sources unless they are cached, and import them into a cluster."""
     settings, reporter = settings or Settings(), reporter or ConsoleReporter()
     directory = settings.cache_dir / "images"
-    operator, embedder = (
-        replace(image, key=f"former-{image.key}", name=image.name.replace(":dev", f":{version}"))
+    former = [
+        replace(image, key=f"former-{image.key}", name=f"{image.name.rpartition(':')[0]}:{version}")
         for image in (OPERATOR, EMBEDDER)
-    )
+    ]
     with locked(directory / ".build-lock", lambda: _say_waiting(reporter)):
-        archives = tuple(_ensure(image, directory, settings, reporter, sources) for image in (operator, embedder))
-    return ProjectImages(operator.name, embedder.name), archives
+        archives = [_ensure(image, directory, settings, reporter, sources) for image in former]
+    for archive in archives:
+        cluster.load(archive)
+    return ProjectImages(*(image.name for image in former))
 
 
 def load_images(

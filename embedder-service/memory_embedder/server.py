@@ -2,6 +2,9 @@
 
 Callers and probes have one port each. Both ports open before the model is loaded, so that probes get the state of the
 service instead of a refused connection. The port for probes stays open until every admitted request is answered.
+
+Kubernetes directs new requests to a pod for a moment after it has begun to stop it. So a service that is ready first
+reports that it no longer is, and accepts requests for the shutdown delay before it drains.
 """
 
 from __future__ import annotations
@@ -12,10 +15,10 @@ import signal
 import threading
 from contextlib import suppress
 from pathlib import Path
-from types import FrameType
 
 import orjson
 import structlog
+import uvicorn
 
 from memory_embedder.engine.protocol import Engine
 from memory_embedder.errors import EmbedderError, ErrorKind
@@ -66,14 +69,8 @@ def serve(settings: EmbedderSettings) -> int:
     loader = threading.Thread(target=load, name="loader", daemon=True)
     loader.start()
 
-    def stop(number: int, frame: FrameType | None) -> None:
-        service.begin_drain()  # admission ends at once; admitted requests are still answered
-        server.handle_exit(number, frame)
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, stop)
     with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
-        runner.run(_run(server, _make_probe_server(service)))
+        runner.run(_run(service, server, _make_probe_server(service)))
     finished = service.close()
     logger.info("Stopped", answered_everything=finished)
     return 1 if failures or not finished else 0
@@ -100,11 +97,26 @@ def _make_probe_server(service: EmbeddingService) -> BoundedServer:
     )
 
 
-async def _run(server: BoundedServer, probe_server: BoundedServer) -> None:
+async def _run(service: EmbeddingService, server: BoundedServer, probe_server: BoundedServer) -> None:
+    signals: asyncio.Queue[int] = asyncio.Queue()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, signals.put_nowait, number)
     async with asyncio.TaskGroup() as group:
         group.create_task(probe_server.serve())
+        shutdown = group.create_task(shut_down(service, server, signals))
         await server.serve()
+        shutdown.cancel()
         probe_server.should_exit = True
+
+
+async def shut_down(service: EmbeddingService, server: uvicorn.Server, signals: asyncio.Queue[int]) -> None:
+    """Wait for a signal; drain and stop the server after the shutdown delay, which SIGINT or a second signal ends."""
+    delay = service.settings.shutdown_delay_seconds if await signals.get() == signal.SIGTERM else 0.0
+    if service.begin_termination():
+        with suppress(TimeoutError):
+            await asyncio.wait_for(signals.get(), delay)
+    service.begin_drain()  # admission ends at once; admitted requests are still answered
+    server.should_exit = True
 
 
 def _write_termination_message(error: EmbedderError) -> None:

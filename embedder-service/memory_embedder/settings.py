@@ -79,6 +79,9 @@ class EmbedderSettings(BaseSettings):
     probe_port: int = Field(
         default=9090, ge=0, le=65535, description="Port of /healthz, /readyz and /metrics, for kubelet and Prometheus."
     )
+    shutdown_delay_seconds: float = Field(
+        default=0.0, ge=0, le=120, description="Seconds after SIGTERM in which requests are still accepted."
+    )
     api_key_file: Path | None = Field(
         default=None, description="Require the key in this file from callers; default: no key is required."
     )

@@ -17,8 +17,8 @@ from devcluster.cluster import Cluster
 from devcluster.demo import follow, objects
 from devcluster.demo.environment import DIMENSIONS, MODEL
 from devcluster.errors import CommandError
-from devcluster.images.project import ProjectImages, build_former_images
-from devcluster.install import install_operator
+from devcluster.images.project import ProjectImages, load_former_images
+from devcluster.install import CHART, install_operator
 from devcluster.postgres import Postgres, create_database
 from memory_bench.report import console
 from memory_bench.swap.load import question, texts
@@ -40,7 +40,7 @@ _INDEX_IS_BUILT = (
 
 @dataclass(frozen=True)
 class Versions:
-    """The names of the former and the present images, and the path of the former chart."""
+    """The images of the former and of the present version, and the path of the former chart."""
 
     former: ProjectImages
     present: ProjectImages
@@ -54,23 +54,22 @@ def load_versions(cluster: Cluster, directory: Path) -> Versions:
         HistoryMissing: the git history of this checkout does not contain the former commit.
     """
     sources = archive(LAST_COMMIT, directory)
-    former, archives = build_former_images(sources, LAST_COMMIT)
-    for archive_of_image in archives:
-        cluster.load(archive_of_image)
+    former = load_former_images(cluster, sources, LAST_COMMIT)
     return Versions(former, devcluster.load_images(cluster), sources / "charts" / "memory-index")
 
 
 def install_former(cluster: Cluster, versions: Versions) -> None:
     """Install the operator of commit 5ed9431 with its own chart; it replaces an installed operator."""
-    former = versions.former
-    install_operator(
-        cluster, operator_image=former.operator, embedder_image=former.embedder, chart=versions.former_chart
-    )
+    _install(cluster, versions.former, versions.former_chart)
 
 
 def install_present(cluster: Cluster, versions: Versions) -> None:
     """Install this checkout's operator with its chart; it replaces an installed operator."""
-    install_operator(cluster, operator_image=versions.present.operator, embedder_image=versions.present.embedder)
+    _install(cluster, versions.present, CHART)
+
+
+def _install(cluster: Cluster, images: ProjectImages, chart: Path) -> None:
+    install_operator(cluster, operator_image=images.operator, embedder_image=images.embedder, chart=chart)
 
 
 @dataclass(frozen=True)
@@ -107,11 +106,11 @@ class UpgradeNamespace:
 
     def start_toolboxes(self, versions: Versions) -> None:
         """Start one pod of each operator image, in which recalls run with that image's library."""
-        for name, image in (("former", versions.former.operator), ("present", versions.present.operator)):
+        for name, images in (("former", versions.former), ("present", versions.present)):
             pod = objects.toolbox(
                 self.name,
                 name=name,
-                image=image,
+                image=images.operator,
                 secret=_SECRET,
                 key=_KEY,
                 embedder_url=f"http://{_INDEX}-embedder:8080",
@@ -155,7 +154,7 @@ class UpgradeNamespace:
         """Return the digests of the table's rows and vectors."""
         return parse_contents(self.sql(QUERY))
 
-    def images(self) -> set[str]:
+    def worker_images(self) -> set[str]:
         """Return the images of all Deployments in this namespace."""
         listed = json.loads(self.kubectl("get", "deployments", "-o", "json"))["items"]
         return {one["image"] for item in listed for one in item["spec"]["template"]["spec"]["containers"]}
@@ -216,11 +215,10 @@ async def _until_index_is_being_built(namespace: UpgradeNamespace) -> None:
 
 
 def _settled(namespace: UpgradeNamespace, revision: str, *, without: ProjectImages) -> bool:
-    """Return whether the MemoryIndex is Ready at the schema `revision` and no Deployment uses the images `without`."""
+    """Return whether the MemoryIndex is Ready at the schema `revision` and no Deployment uses one of these images."""
     index = namespace.object()
-    found = (index["status"].get("database") or {}).get("schemaRevision")
-    others = {without.operator, without.embedder}
-    return found == revision and follow.view(index).ready and namespace.images().isdisjoint(others)
+    found, images = (index["status"].get("database") or {}).get("schemaRevision"), {without.operator, without.embedder}
+    return found == revision and follow.view(index).ready and not namespace.worker_images() & images
 
 
 async def upgrade_object(namespace: UpgradeNamespace, versions: Versions, start: str) -> Outcome:

@@ -65,7 +65,7 @@ def _guarded(app: FastAPI, service: EmbeddingService) -> FastAPI:
 
     for kind in (EmbedderError, HTTPException, RequestValidationError):
         app.add_exception_handler(kind, refuse)
-    app.add_middleware(RequestGuard, metrics=service.metrics, tracing=service.tracing)
+    app.add_middleware(RequestGuard, service=service)
     return app
 
 

@@ -19,8 +19,7 @@ import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from memory_embedder.errors import EmbedderError, ErrorKind
-from memory_embedder.telemetry.metrics import Metrics
-from memory_embedder.telemetry.tracing import Tracing
+from memory_embedder.scheduling.service import EmbeddingService, State
 
 _REQUEST_ID = re.compile(rb"^[A-Za-z0-9._-]{1,64}$")
 _QUIET_ROUTES = frozenset({"/healthz", "/readyz", "/metrics"})
@@ -65,12 +64,16 @@ class ApiKey:
 
 
 class RequestGuard:
-    """ASGI middleware around a whole application; an unexpected exception becomes a 500 without its message."""
+    """ASGI middleware around a whole application; an unexpected exception becomes a 500 without its message.
 
-    def __init__(self, app: ASGIApp, metrics: Metrics, tracing: Tracing) -> None:
+    Answers during a shutdown close their connection, so that the client's next request reaches another pod.
+    """
+
+    def __init__(self, app: ASGIApp, service: EmbeddingService) -> None:
         self._app = app
-        self._metrics = metrics
-        self._tracing = tracing
+        self._service = service
+        self._metrics = service.metrics
+        self._tracing = service.tracing
         self._logger = structlog.get_logger("memory_embedder.http")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -86,7 +89,8 @@ class RequestGuard:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = [*message.get("headers", []), (b"x-request-id", request_id)]
+                closing = [(b"connection", b"close")] if self._service.state is State.TERMINATING else []
+                message["headers"] = [*message.get("headers", []), (b"x-request-id", request_id), *closing]
             await send(message)
 
         with (

@@ -97,7 +97,7 @@ def _add_embeddings(router: APIRouter, service: EmbeddingService, api_key: ApiKe
     async def embeddings(request: Request) -> Response:
         started = time.monotonic()
         caller = api_key.check(request.headers.get("authorization"))
-        service.require_ready()
+        service.require_serving()
 
         async def client_disconnected() -> None:
             while (await request.receive())["type"] != "http.disconnect":
@@ -215,7 +215,7 @@ def _check_model(name: str, service: EmbeddingService) -> None:
 def _card(service: EmbeddingService) -> ModelCard:
     served = service.model
     if served is None:
-        service.require_ready()
+        service.require_serving()
         raise loading()
     return ModelCard(
         id=served.name,

@@ -38,11 +38,12 @@ Disconnected = Callable[[], Awaitable[None]]
 
 
 class State(StrEnum):
-    """Whether requests are served, and if not, why."""
+    """Whether requests are served, and if not, why; requests are also served while `TERMINATING`."""
 
     LOADING = "loading"
     READY = "ready"
     REFUSED = "refused"
+    TERMINATING = "terminating"
     DRAINING = "draining"
 
 
@@ -147,15 +148,24 @@ class EmbeddingService:
         self._refusal = error
         self._become(State.REFUSED)
 
-    def require_ready(self) -> None:
+    def require_serving(self) -> None:
         """Check that requests are served.
+
+        Raises:
+            EmbedderError: `LOADING`, `DRAINING`, or the error that was passed to `refuse`.
+        """
+        if self._state is not State.TERMINATING:
+            self.require_ready()
+
+    def require_ready(self) -> None:
+        """Check that requests are served and that no shutdown has begun.
 
         Raises:
             EmbedderError: `LOADING`, `DRAINING`, or the error that was passed to `refuse`.
         """
         if self._state is State.READY:
             return
-        if self._state is State.DRAINING:
+        if self._state in {State.TERMINATING, State.DRAINING}:
             raise EmbedderError(
                 ErrorKind.DRAINING, "This pod is shutting down; send the request again.", retry_after_seconds=1
             )
@@ -192,7 +202,7 @@ class EmbeddingService:
             EmbedderError: the service is not ready, a text is too long, the lane is full, the engine failed, or the
                 caller disconnected.
         """
-        self.require_ready()
+        self.require_serving()
         keys = self._cache_keys(caller, texts) if lane is Lane.QUERY else []
         found = [self._cache.get(key) for key in keys] or [None] * len(texts)
         missing = [index for index, entry in enumerate(found) if entry is None]
@@ -235,6 +245,16 @@ class EmbeddingService:
             nothing = dict.fromkeys(map(str, Lane), 0)
             return QueueReading(nothing, nothing, 0.0)
         return self._dispatcher.reading()
+
+    def begin_termination(self) -> bool:
+        """Report from now on that the service is not ready, and go on serving; return whether requests are served.
+
+        So callers are directed elsewhere before the first request is refused.
+        """
+        serving = self._state is State.READY
+        if serving:
+            self._become(State.TERMINATING)
+        return serving
 
     def begin_drain(self) -> None:
         """Refuse new requests from now on; admitted requests are still answered."""

@@ -144,15 +144,17 @@ def database_object(item: Manifest) -> DatabaseObject:
 def deployment_facts(deployment: Manifest) -> DeploymentFacts:
     """Parse the numbers of replicas, the failures and the image of a Deployment."""
     spec, status = deployment.get("spec") or {}, deployment.get("status") or {}
-    updated = status.get("updatedReplicas", 0)
     observed = status.get("observedGeneration") == deployment["metadata"].get("generation")
+    total = status.get("replicas", 0)
+    updated = status.get("updatedReplicas", 0) if observed else 0  # an older status counts pods of an older template
     reasons = {item.get("reason") for item in status.get("conditions") or () if item.get("type") == "Progressing"}
     containers = ((spec.get("template") or {}).get("spec") or {}).get("containers") or [{}]
     return DeploymentFacts(
         replicas=spec.get("replicas", 1),
         ready=status.get("readyReplicas", 0),
-        current=observed and updated == status.get("replicas", 0),
+        current=observed and updated == total,
         failure=_truncated(_condition(status, "ReplicaFailure").get("message", "")),
+        total=total,
         updated=updated,
         deadline_exceeded="ProgressDeadlineExceeded" in reasons,
         image=containers[0].get("image", ""),

@@ -21,6 +21,7 @@ from memory_operator.reconcile.jobs import active_job
 from memory_operator.reconcile.plan import Action, Delete, Step, apply_drifted, failed_step, waiting_for
 from memory_operator.reconcile.rollout import (
     latest_problem,
+    may_leave_out_former,
     rollout_obstacle,
     template_drifted,
     update_waits,
@@ -115,8 +116,11 @@ def plan_embedder(index: MemoryIndex, observed: Observed, images: Images, *, dat
         return Step(_unmanaged_verdict(index, observed), delete_embedder(index, observed, resources.COMPONENT))
     if observed.embedder is None and not database.holds:
         return waiting_for("the database")
-    policy, service, deployment = resources.objects(index, images, replicas=replicas)
-    live = observed.children.get(("Deployment", deployment["metadata"]["name"]))
+    name = f"{index.name}-{resources.COMPONENT}"
+    policy, service, deployment = resources.objects(
+        index, images, replicas=replicas, graceful_only=may_leave_out_former(observed, name, observed.embedder)
+    )
+    live = observed.children.get(("Deployment", name))
     waits = live is not None and update_waits(index, observed, images, live)
     if live is not None and waits:
         deployment = with_live_template(deployment, live)

@@ -130,17 +130,23 @@ class EmbedderLoad:
 class DeploymentFacts:
     """The replicas of a Deployment; `current` is True once no pod of an older template is left.
 
-    `updated` is the number of pods of the latest template, `failure` says why a pod cannot be created, and `image` is
-    the image of the first container.
+    `replicas` is the desired number of pods, `total` the number that exist, and `updated` how many of these have the
+    latest template; `failure` says why a pod cannot be created, and `image` is the image of the first container.
     """
 
     replicas: int
     ready: int
     current: bool
     failure: str = ""
+    total: int = 0
     updated: int = 0
     deadline_exceeded: bool = False
     image: str = ""
+
+    @property
+    def updated_and_ready(self) -> int:
+        """The number of pods of the latest template that are certainly ready, even if all older ones are ready, too."""
+        return max(0, self.ready - (self.total - self.updated))
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import Manifest, MemoryIndex
 from memory_operator.reconcile.facts import DeploymentFacts, Observed, PodFacts, Problem
 from memory_operator.reconcile.plan import failed_step
-from memory_operator.resources.common import ANNOTATION_FINGERPRINT, Images
+from memory_operator.resources.common import ANNOTATION_FINGERPRINT, LABEL_GRACEFUL, Images
 from memory_operator.resources.drift import drifted
 
 
@@ -60,6 +60,22 @@ def with_live_template(desired: Manifest, live: Manifest) -> Manifest:
         "metadata": {**desired["metadata"], "annotations": annotations},
         "spec": {**desired["spec"], "template": live["spec"]["template"]},
     }
+
+
+def may_leave_out_former(observed: Observed, name: str, deployment: DeploymentFacts | None) -> bool:
+    """Return whether the Service `name` may select only pods that terminate gracefully, and still has a ready one.
+
+    The pods of former releases refuse requests as soon as they are stopped, when some are still directed to them. So
+    the Service leaves them out before the first one is stopped, which is `minReadySeconds` after the first pod of the
+    present template has become ready.
+    """
+    service, live = (observed.children.get((kind, name)) for kind in ("Service", "Deployment"))
+    if live is None or deployment is None:
+        return True
+    if service is not None and LABEL_GRACEFUL in (service["spec"].get("selector") or {}):
+        return True
+    graceful = LABEL_GRACEFUL in (live["spec"]["template"]["metadata"].get("labels") or {})
+    return graceful and (deployment.current or deployment.updated_and_ready > 0)
 
 
 def update_waits(index: MemoryIndex, observed: Observed, images: Images, live: Manifest) -> bool:

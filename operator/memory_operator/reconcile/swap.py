@@ -20,7 +20,7 @@ from memory_operator.reconcile.facts import JobState, Observed, Problem
 from memory_operator.reconcile.hnsw import VALID_INDEX
 from memory_operator.reconcile.jobs import JobRequest, active_job, plan_job
 from memory_operator.reconcile.plan import Action, Apply, Delete, Step, apply_drifted, failed_step, waiting_for
-from memory_operator.reconcile.rollout import rollout_obstacle
+from memory_operator.reconcile.rollout import may_leave_out_former, rollout_obstacle
 from memory_operator.reconcile.schema import plan_schema
 from memory_operator.resources import embedder as resources
 from memory_operator.resources import workers
@@ -92,7 +92,11 @@ def _active_embedder(index: MemoryIndex, observed: Observed, facts: DatabaseFact
 
 def _swap(index: MemoryIndex, observed: Observed, images: Images, now: datetime, facts: DatabaseFacts) -> Step:
     active, model = facts.active_name or "", index.spec.embedding.model
-    objects = resources.objects(index, images, replicas=1, component=resources.NEXT_COMPONENT)
+    name = f"{index.name}-{resources.NEXT_COMPONENT}"
+    graceful_only = may_leave_out_former(observed, name, observed.next_embedder)
+    objects = resources.objects(
+        index, images, replicas=1, component=resources.NEXT_COMPONENT, graceful_only=graceful_only
+    )
     writes = () if index.spec.embedder.external else apply_drifted(observed, *objects)
     obstacle = _next_embedder_obstacle(index, observed)
     if obstacle is not None:

@@ -4,10 +4,14 @@ The pod needs nothing but its model file, so its NetworkPolicy allows no egress 
 model. A pod is never killed while it loads: the startup probe waits for the health endpoint alone, the readiness probe
 for the model. With a GPU a roll-out stops the old pod first, since one GPU cannot hold two models; if at most one pod
 may run, it also waits until that pod has ended. On CPUs the new pod starts first.
+
+Where other pods serve, none is stopped under its callers: the next one has been ready for a while before an old one is
+stopped, and a pod that is stopped still serves until no request is directed to it any more.
 """
 
 from memory_operator.api.spec import Manifest, MemoryIndex
 from memory_operator.resources.common import (
+    LABEL_GRACEFUL,
     Images,
     container_security,
     labels,
@@ -25,6 +29,10 @@ FETCHED_DIRECTORY = "/var/lib/memory-embedder"
 DEFAULT_RESOURCES = {"requests": {"cpu": "250m", "memory": "512Mi"}, "limits": {"memory": "2Gi"}}
 MODEL_SIZE_LIMIT = "9Gi"  # of a copied or fetched model; the embedder fetches 8 GiB at most
 STARTUP_SECONDS = 1800  # a large model from a slow volume; the probe answers as soon as the process listens
+MIN_READY_SECONDS = 15  # for a Service's change of pods to reach every node
+SHUTDOWN_DELAY_SECONDS = 10  # for the same; it is also longer than clients keep idle connections
+DRAIN_SECONDS = 60  # of an embedder, from the end of the shutdown delay
+GRACEFUL = {LABEL_GRACEFUL: "true"}
 COMPONENT = "embedder"
 NEXT_COMPONENT = "embedder-next"  # the next model's, while a swap is under way
 
@@ -51,17 +59,22 @@ def serves_while_rolling_out(index: MemoryIndex) -> bool:
     return index.spec.embedder.gpu_layers == 0 or has_several_pods(index)
 
 
-def objects(index: MemoryIndex, images: Images, *, replicas: int, component: str = COMPONENT) -> tuple[Manifest, ...]:
+def objects(
+    index: MemoryIndex, images: Images, *, replicas: int, component: str = COMPONENT, graceful_only: bool = True
+) -> tuple[Manifest, ...]:
     """Return the objects that every embedder has; the NetworkPolicy is first, so that no pod runs without it."""
     return (
         network_policy(index, component),
-        service(index, component),
+        service(index, component, graceful_only=graceful_only),
         deployment(index, images, replicas=replicas, component=component),
     )
 
 
-def service(index: MemoryIndex, component: str = COMPONENT) -> Manifest:
-    """Return the Service that gives the embedder a stable address."""
+def service(index: MemoryIndex, component: str = COMPONENT, *, graceful_only: bool = True) -> Manifest:
+    """Return the Service that gives the embedder a stable address.
+
+    `graceful_only` leaves out the pods of former releases, which refuse requests as soon as they are stopped.
+    """
     return with_fingerprint(
         {
             "apiVersion": "v1",
@@ -69,7 +82,7 @@ def service(index: MemoryIndex, component: str = COMPONENT) -> Manifest:
             "metadata": metadata(index, f"{index.name}-{component}", component),
             "spec": {
                 "type": "ClusterIP",
-                "selector": selector(index, component),
+                "selector": {**selector(index, component), **(GRACEFUL if graceful_only else {})},
                 "ports": [{"name": "http", "port": PORT, "targetPort": "http", "protocol": "TCP"}],
             },
         }
@@ -130,10 +143,11 @@ def deployment(index: MemoryIndex, images: Images, *, replicas: int, component: 
             "spec": {
                 "revisionHistoryLimit": 2,
                 "progressDeadlineSeconds": STARTUP_SECONDS,
+                **({"minReadySeconds": MIN_READY_SECONDS} if serves_while_rolling_out(index) else {}),
                 "strategy": _strategy(index),
                 "selector": {"matchLabels": selector(index, component)},
                 "template": {
-                    "metadata": {"labels": labels(index, component), "annotations": annotations},
+                    "metadata": {"labels": {**labels(index, component), **GRACEFUL}, "annotations": annotations},
                     "spec": _pod_spec(index, images),
                 },
             },
@@ -170,7 +184,7 @@ def _pod_spec(index: MemoryIndex, images: Images) -> Manifest:
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "securityContext": pod_security(),
-        "terminationGracePeriodSeconds": 60,
+        "terminationGracePeriodSeconds": _shutdown_delay(index) + DRAIN_SECONDS,
         "containers": [_container(index, images, mounts)],
         "volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}}, *volumes],
         **{name: value for name, value in optional.items() if value},
@@ -211,6 +225,11 @@ def _container(index: MemoryIndex, images: Images, mounts: list[Manifest]) -> Ma
     }
 
 
+def _shutdown_delay(index: MemoryIndex) -> int:
+    """Return the seconds for which a stopped pod still serves: none if no other pod could take over."""
+    return SHUTDOWN_DELAY_SECONDS if serves_while_rolling_out(index) else 0
+
+
 def _resources(index: MemoryIndex) -> Manifest:
     return index.spec.embedder.resources or DEFAULT_RESOURCES
 
@@ -227,6 +246,7 @@ def _processor_and_memory(resources: Manifest) -> Manifest:
 def _arguments(index: MemoryIndex, images: Images) -> list[str]:
     embedding, embedder = index.spec.embedding, index.spec.embedder
     *_, path = _model(index, images)
+    delay = _shutdown_delay(index)
     options = {
         "--model": embedding.model,
         "--model-file": path,
@@ -236,6 +256,7 @@ def _arguments(index: MemoryIndex, images: Images) -> list[str]:
         "--host": "0.0.0.0",  # noqa: S104 - the pod's own address; the NetworkPolicy guards it
         "--port": str(PORT),
         "--probe-port": str(PROBE_PORT),
+        "--shutdown-delay-seconds": str(delay) if delay else None,
         "--pooling": embedding.pooling,
         "--max-tokens": str(embedding.max_tokens) if embedding.max_tokens else None,
         "--query-prefix": embedding.query_prefix,

@@ -58,6 +58,22 @@ async def test_sigterm_under_load_answers_every_accepted_request_and_exits_clean
     assert '"answered_everything": true' in server.log.read_text()
 
 
+def test_after_sigterm_requests_are_answered_on_connections_that_close_until_the_shutdown_delay_ends(
+    start_server: Start,
+) -> None:
+    server = start_server("--shutdown-delay-seconds", "120")
+    with httpx.Client(base_url=server.url, timeout=60) as client:
+        assert "connection" not in client.post("/v1/embeddings", json={"input": "x"}).headers
+        server.process.send_signal(signal.SIGTERM)
+        for _ in range(600):
+            if httpx.get(f"{server.probe_url}/readyz").status_code == 503:
+                break
+        answers = [client.post("/v1/embeddings", json={"input": "x"}) for _ in range(3)]
+    assert [(one.status_code, one.headers["connection"]) for one in answers] == [(200, "close")] * 3
+    server.process.send_signal(signal.SIGTERM)
+    assert server.process.wait(60) == 0
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
