@@ -156,12 +156,15 @@ def test_a_service_that_leaves_former_pods_out_never_selects_them_again(world: W
 
 
 def test_a_status_that_is_older_than_the_template_counts_no_pod_of_it() -> None:
-    stale = object_facts.deployment_facts(deployment(observedGeneration=1, replicas=2, updatedReplicas=2, readyReplicas=2))
+    stale = object_facts.deployment_facts(
+        deployment(observedGeneration=1, replicas=2, updatedReplicas=2, readyReplicas=2)
+    )
     assert (stale.total, stale.updated, stale.updated_and_ready) == (2, 0, 0)
 
 
 @pytest.mark.parametrize(
-    ("spec", "overlaps"), [({"gpuLayers": 0}, True), ({"gpuLayers": -1, "maxReplicas": 2}, True), ({"gpuLayers": -1}, False)]
+    ("spec", "overlaps"),
+    [({"gpuLayers": 0}, True), ({"gpuLayers": -1, "maxReplicas": 2}, True), ({"gpuLayers": -1}, False)],
 )
 def test_pods_overlap_for_as_long_as_callers_need_to_find_the_new_one(
     world: World, spec: dict[str, Any], *, overlaps: bool
