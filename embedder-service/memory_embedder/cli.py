@@ -61,6 +61,7 @@ def serve(  # noqa: PLR0917 -- options, all named
     host: Annotated[str | None, _setting("host")] = None,
     port: Annotated[int | None, _setting("port")] = None,
     probe_port: Annotated[int | None, _setting("probe_port")] = None,
+    shutdown_delay_seconds: Annotated[float | None, _setting("shutdown_delay_seconds")] = None,
     api_key_file: Annotated[Path | None, _setting("api_key_file")] = None,
     otlp_endpoint: Annotated[str | None, _setting("otlp_endpoint")] = None,
 ) -> None:
