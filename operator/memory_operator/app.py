@@ -52,7 +52,11 @@ async def serve(settings: Settings) -> None:
         controller = Controller(
             kube=kube,
             observer=Observer(
-                kube, DatabaseClient().inspect, EmbedderProbe(web.get, settings.permitted), settings.namespaces
+                kube,
+                DatabaseClient().inspect,
+                EmbedderProbe(web.get, settings.permitted),
+                settings.namespaces,
+                operator_namespace=settings.namespace,
             ),
             queue=queue,
             images=settings.images,

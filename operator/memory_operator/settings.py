@@ -30,7 +30,11 @@ class Settings(BaseSettings):
     permitted: Permitted = Field(
         default=Permitted(),
         description="What authors of a MemoryIndex may choose, as JSON: lists by the names image_prefixes, "
-        "priority_classes, runtime_classes, pod_annotation_prefixes, external_hosts.",
+        "priority_classes, runtime_classes, pod_annotation_prefixes, pod_label_prefixes, environment_variables, "
+        "external_hosts.",
+    )
+    namespace: str = Field(
+        default="", description="The operator's own namespace, from which it may call every embedder of its objects."
     )
     namespaces: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(), description="The namespaces whose objects are reconciled, separated by commas; empty: all."

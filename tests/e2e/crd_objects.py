@@ -37,6 +37,35 @@ VOYAGE: dict[str, Any] = {
     "spec.embedding.apiKey": {"secretName": "voyage"},
 }
 EXTERNAL: dict[str, Any] = {"spec.embedder": {"external": {"url": "http://embedder.ml.svc:8080"}}}
+CALLERS: dict[str, Any] = {
+    "spec.embedder.apiKey": {"secretName": "embedder-key"},
+    "spec.embedder.gpuMemory": 1500,
+    "spec.embedder.allowFrom": [
+        {"podSelector": {"matchExpressions": [{"key": "app", "operator": "In", "values": ["api"]}]}},
+        {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "agents"}}, "podSelector": {}},
+    ],
+}
+_TERM = {"matchExpressions": [{"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]}]}
+_PODS = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "api"}}}
+_REQUIRED, _PREFERRED = (f"{strength}DuringSchedulingIgnoredDuringExecution" for strength in ("required", "preferred"))
+POD_TEMPLATE: dict[str, Any] = {
+    "spec.embedder.podTemplate": {
+        "labels": {"team.example/name": "memory"},
+        "affinity": {
+            "nodeAffinity": {
+                _REQUIRED: {"nodeSelectorTerms": [_TERM]},
+                _PREFERRED: [{"weight": 50, "preference": _TERM}],
+            },
+            "podAffinity": {_PREFERRED: [{"weight": 1, "podAffinityTerm": _PODS}]},
+            "podAntiAffinity": {_REQUIRED: [_PODS]},
+        },
+        "topologySpreadConstraints": [
+            {"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway"}
+        ],
+        "imagePullSecrets": [{"name": "registry"}],
+        "env": [{"name": "OMP_WAIT_POLICY", "value": "PASSIVE"}],
+    }
+}
 
 
 def edited(edits: Mapping[str, Any], base: Mapping[str, Any] = GOOD) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import yaml
 from devcluster.cluster import Cluster
 from devcluster.errors import CommandError
 from tests.e2e.crd_cases import FORBIDDEN_CHANGES, MALFORMED, Case
-from tests.e2e.crd_objects import CUSTOM, EXTERNAL, GOOD, REMOVED, VOYAGE, edited
+from tests.e2e.crd_objects import CALLERS, CUSTOM, EXTERNAL, GOOD, POD_TEMPLATE, REMOVED, VOYAGE, edited
 from tests.e2e.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
@@ -102,6 +102,9 @@ def test_a_change_that_would_make_the_vectors_useless_is_refused(api: Api, case:
         pytest.param({"spec.swap.gate": {"configMap": {"name": "queries"}}}, id="gate"),
         pytest.param({"spec.embedder.tolerations": [{"operator": "Exists"}]}, id="tolerate-everything"),
         pytest.param({"spec.database.extension.minimumVersion": "0.10"}, id="later-pgvector"),
+        pytest.param(CALLERS, id="key-and-callers"),
+        pytest.param(POD_TEMPLATE, id="pod-template"),
+        pytest.param({**EXTERNAL, "spec.embedder.podTemplate": {"labels": {"team": "a"}}}, id="template-of-workers"),
     ],
 )
 def test_good_object_is_accepted(api: Api, edits: Mapping[str, Any]) -> None:

@@ -41,6 +41,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name (.Chart.Version | replace "+" "_") 
 {{- define "memory-index.permitted" -}}
 {{- with .Values.permitted -}}
 {{ dict "image_prefixes" .imagePrefixes "priority_classes" .priorityClasses "runtime_classes" .runtimeClasses
-  "pod_annotation_prefixes" .podAnnotationPrefixes "external_hosts" .externalHosts | toJson }}
+  "pod_annotation_prefixes" .podAnnotationPrefixes "pod_label_prefixes" .podLabelPrefixes
+  "environment_variables" .environmentVariables "external_hosts" .externalHosts | toJson }}
 {{- end }}
 {{- end }}

@@ -7,10 +7,10 @@ older operator.
 
 from datetime import datetime
 from typing import Any, Literal
-from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
-from pydantic.alias_generators import to_camel
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from memory_operator.api.embedder import Embedder, SecretKey, Section
 
 Manifest = dict[str, Any]
 
@@ -19,32 +19,28 @@ API_VERSION = "memory-index.dev/v1alpha1"
 ANNOTATION_RECONCILE_AT = "memory-index.dev/reconcile-at"
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore", alias_generator=to_camel, populate_by_name=True)
-
-
-class ClusterRef(_Section):
+class ClusterRef(Section):
     """The CloudNativePG Cluster; if no namespace is given, it is in the namespace of the MemoryIndex."""
 
     name: str
     namespace: str | None = None
 
 
-class Credentials(_Section):
+class Credentials(Section):
     """The Secret, and the key in it, that contain the connection URI."""
 
     secret_name: str | None = None
     key: str = "uri"
 
 
-class Extension(_Section):
+class Extension(Section):
     """How pgvector is installed in the database, and the oldest version that is accepted."""
 
     management: Literal["Database", "ImageVolume", "Observe"] = "Database"
     minimum_version: str = "0.8.4"
 
 
-class Database(_Section):
+class Database(Section):
     """The database and the table of memories."""
 
     name: str
@@ -55,14 +51,7 @@ class Database(_Section):
     extension: Extension = Extension()
 
 
-class SecretKey(_Section):
-    """One key of a Secret in the namespace of the MemoryIndex."""
-
-    secret_name: str
-    key: str = "apiKey"
-
-
-class ImageSource(_Section):
+class ImageSource(Section):
     """A model file inside a container image."""
 
     reference: str
@@ -70,7 +59,7 @@ class ImageSource(_Section):
     digest: str
 
 
-class PvcSource(_Section):
+class PvcSource(Section):
     """A model file on a volume; `path` is relative to the volume."""
 
     claim_name: str
@@ -78,14 +67,14 @@ class PvcSource(_Section):
     digest: str
 
 
-class HttpSource(_Section):
+class HttpSource(Section):
     """A model file at a URL."""
 
     url: str
     sha256: str
 
 
-class Source(_Section):
+class Source(Section):
     """The origin of the model file; exactly one field is set."""
 
     image: ImageSource | None = None
@@ -93,7 +82,7 @@ class Source(_Section):
     http: HttpSource | None = None
 
 
-class Embedding(_Section):
+class Embedding(Section):
     """The embedding model, its file, and the provider that computes with it."""
 
     model: str
@@ -108,14 +97,14 @@ class Embedding(_Section):
     document_prefix: str | None = None
 
 
-class Index(_Section):
+class Index(Section):
     """Build parameters of the HNSW index."""
 
     m: int = 24
     ef_construction: int = 128
 
 
-class Backfill(_Section):
+class Backfill(Section):
     """Settings of the backfill Job."""
 
     parallelism: int = 1
@@ -124,60 +113,21 @@ class Backfill(_Section):
     resources: Manifest = Field(default_factory=dict)
 
 
-class External(_Section):
-    """An embedder that the operator does not run."""
-
-    url: str
-    api_key: SecretKey | None = None
-
-    @field_validator("url")
-    @classmethod
-    def _is_plain(cls, url: str) -> str:
-        parts = urlsplit(url)
-        if parts.scheme not in {"http", "https"} or not parts.hostname or "@" in parts.netloc:
-            raise ValueError("must be http://HOST or https://HOST, without a user name and a password")
-        return url
-
-    @property
-    def host(self) -> str:
-        """The host of the URL, in lower case."""
-        return urlsplit(self.url).hostname or ""
-
-
-class Embedder(_Section):
-    """Settings of the embedding service."""
-
-    min_replicas: int = 1
-    max_replicas: int = 1
-    target_queue_seconds: float = 10
-    scale_down_delay_seconds: float = 300
-    scaling: Literal["Operator", "External"] = "Operator"
-    image: str | None = None
-    resources: Manifest = Field(default_factory=dict)
-    node_selector: dict[str, str] = Field(default_factory=dict)
-    tolerations: tuple[Manifest, ...] = ()
-    runtime_class_name: str | None = None
-    priority_class_name: str | None = None
-    gpu_layers: int = -1
-    pod_annotations: dict[str, str] = Field(default_factory=dict)
-    external: External | None = None
-
-
-class PvcFile(_Section):
+class PvcFile(Section):
     """A file on a volume; `path` is relative to the volume."""
 
     claim_name: str
     path: str
 
 
-class ConfigMapKey(_Section):
+class ConfigMapKey(Section):
     """One key of a ConfigMap in the namespace of the MemoryIndex."""
 
     name: str
     key: str = "queries.jsonl"
 
 
-class Gate(_Section):
+class Gate(Section):
     """The labelled queries by which a swap is judged, and the largest drop of recall@10 that is accepted."""
 
     pvc: PvcFile | None = None
@@ -185,19 +135,19 @@ class Gate(_Section):
     max_recall_drop: float = 0.01
 
 
-class Swap(_Section):
+class Swap(Section):
     """The conditions under which one model replaces another."""
 
     gate: Gate | None = None
 
 
-class Graph(_Section):
+class Graph(Section):
     """Settings of the concept graph, which is reserved for a later version."""
 
     enabled: bool = False
 
 
-class Spec(_Section):
+class Spec(Section):
     """The specification of a MemoryIndex: its desired state."""
 
     suspend: bool = False
@@ -265,8 +215,17 @@ class MemoryIndex(BaseModel):
     @property
     def embedder_key(self) -> SecretKey | None:
         """Return the Secret and key that hold the embedder's API key, or None if it needs no key."""
-        external = self.spec.embedder.external
-        return self.spec.embedding.api_key if self.hosted else external.api_key if external else None
+        embedder = self.spec.embedder
+        if self.hosted:
+            return self.spec.embedding.api_key
+        return embedder.external.api_key if embedder.external else embedder.api_key
+
+    @property
+    def embedder_key_field(self) -> str:
+        """Return the field that names the Secret with the embedder's API key."""
+        if self.hosted:
+            return "spec.embedding.apiKey"
+        return "spec.embedder.external.apiKey" if self.spec.embedder.external else "spec.embedder.apiKey"
 
 
 class InvalidSpecError(Exception):

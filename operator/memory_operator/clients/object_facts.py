@@ -82,7 +82,9 @@ def credentials(dsn: str, location: str, key: str) -> Credentials | Problem:
     if not _DATABASE_NAME.fullmatch(database) or "@" in f"{parts.query}{parts.fragment}":
         message = f"{what} is a connection URI whose database has no plain name; a password may need percent-encoding."
         return Problem(Reason.SECRET_INVALID, message)
-    return Credentials(database)
+    servers = parts.netloc.rpartition("@")[2].split(",")
+    ports = {int(port) for port in (server.rpartition(":")[2] for server in servers) if port.isdecimal()}
+    return Credentials(database, tuple(sorted(ports)) or (5432,))
 
 
 def cluster_facts(cluster: Manifest) -> ClusterFacts:

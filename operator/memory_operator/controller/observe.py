@@ -39,11 +39,20 @@ NOT_INSPECTED = Inspection(None)
 class Observer:
     """Gathers the facts about one MemoryIndex; keeps no state."""
 
-    def __init__(self, kube: Kube, inspect: Inspect, probe: EmbedderProbe, namespaces: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        kube: Kube,
+        inspect: Inspect,
+        probe: EmbedderProbe,
+        namespaces: tuple[str, ...] = (),
+        *,
+        operator_namespace: str = "",
+    ) -> None:
         self._kube = kube
         self._inspect = inspect
         self._probe = probe
         self._namespaces = namespaces
+        self._operator_namespace = operator_namespace
 
     async def observe(self, index: MemoryIndex) -> Observed:
         """Return the facts about the object's Secret, Cluster, database, children and embedder."""
@@ -69,6 +78,7 @@ class Observer:
             sync=deployments.get(f"{index.name}-sync"),
             loads=await self._probe.loads(pod for pod in pods if pod.component == COMPONENT),
             external=await self._external(index),
+            operator_namespace=self._operator_namespace,
             children={
                 (kind, item["metadata"]["name"]): item
                 for kind in ("Deployment", "Service", "NetworkPolicy", "PodDisruptionBudget")
@@ -152,13 +162,11 @@ class Observer:
         }
 
     async def _external(self, index: MemoryIndex) -> ServedModel | Problem | None:
-        """Return what an external embedder serves or what is wrong; check only the key of a hosted provider."""
-        if index.runs_embedder:
-            return None
+        """Return what an external embedder serves or what is wrong; of any other embedder check only the key."""
         key = await self._embedder_key(index)
         if isinstance(key, Problem):
             return key
-        return None if index.hosted else await self._probe.external(index, key)
+        return await self._probe.external(index, key) if index.spec.embedder.external and not index.hosted else None
 
     async def _embedder_key(self, index: MemoryIndex) -> str | Problem | None:
         named = index.embedder_key
@@ -170,7 +178,7 @@ class Observer:
             f"{index.namespace}/{named.secret_name}",
             named.key,
             holds="the API key",
-            named_by="spec.embedding.apiKey" if index.hosted else "spec.embedder.external.apiKey",
+            named_by=index.embedder_key_field,
         )
 
 

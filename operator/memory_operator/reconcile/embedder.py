@@ -29,6 +29,7 @@ from memory_operator.reconcile.rollout import (
 )
 from memory_operator.resources import embedder as resources
 from memory_operator.resources.common import Images
+from memory_operator.resources.network_policies import embedder_policy
 
 # The library repeats the mark of a recall that misses the embedder at most every 30 s; an older one is over.
 WANTED_SECONDS = 60
@@ -117,7 +118,8 @@ def plan_embedder(index: MemoryIndex, observed: Observed, images: Images, *, dat
     if observed.embedder is None and not database.holds:
         return waiting_for("the database")
     name = f"{index.name}-{resources.COMPONENT}"
-    policy, service, deployment = resources.objects(
+    policy = embedder_policy(index, operator_namespace=observed.operator_namespace)
+    service, deployment = resources.objects(
         index, images, replicas=replicas, graceful_only=may_leave_out_former(observed, name, observed.embedder)
     )
     live = observed.children.get(("Deployment", name))
@@ -127,9 +129,11 @@ def plan_embedder(index: MemoryIndex, observed: Observed, images: Images, *, dat
     changes = live is not None and template_drifted(deployment, live)
     several = resources.has_several_pods(index)
     budget = (resources.disruption_budget(index),) if several else ()
-    actions = apply_drifted(observed, policy, service, deployment, *budget)
+    actions = apply_drifted(observed, policy, service, deployment, *budget)  # no pod runs without its policy
     if not several:
         actions = (*actions, *_delete_existing(index, observed, resources.COMPONENT, ("PodDisruptionBudget",)))
+    if isinstance(observed.external, Problem):
+        return Step(failed_step(observed.external).verdict, actions)
     return Step(_verdict(index, observed, replicas, changes=changes, waits=waits), actions)
 
 

@@ -1,7 +1,8 @@
 """The observed facts from which one reconcile decides.
 
 The types are frozen, have no behaviour beyond small derived properties, and hold no secrets: of a connection URI they
-hold only the name of the database, so that no decision, status or log built from them can contain a password.
+hold only the name of the database and the ports, so that no decision, status or log built from them can contain a
+password.
 """
 
 from collections.abc import Mapping
@@ -26,9 +27,10 @@ class Problem:
 
 @dataclass(frozen=True)
 class Credentials:
-    """The part of a connection URI that is no secret."""
+    """The parts of a connection URI that are no secret; `ports` are those of its servers."""
 
     database: str
+    ports: tuple[int, ...] = (5432,)
 
 
 @dataclass(frozen=True)
@@ -182,6 +184,8 @@ class Observed:
         query_seconds: the time that the queries of this observation took in the database.
         idle_since: since when rows are pending and none of them has been embedded.
         rollout_admitted: whether a new default image of the embedder may be rolled out now.
+        external: what an external embedder serves, or what is wrong with it or with the Secret of the API key.
+        operator_namespace: where the operator itself runs; empty if it runs outside the cluster.
     """
 
     credentials: Credentials | Problem
@@ -202,6 +206,7 @@ class Observed:
     query_seconds: float = 0.0
     idle_since: datetime | None = None
     rollout_admitted: bool = True
+    operator_namespace: str = ""
 
     def jobs_of(self, component: str) -> tuple[JobFacts, ...]:
         """Return the Jobs of one component, oldest first."""

@@ -10,18 +10,28 @@ from memory_operator.api.conditions import Verdict
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import MemoryIndex
 from memory_operator.reconcile.authorization.claims import is_claimed_by
-from memory_operator.reconcile.facts import Observed
+from memory_operator.reconcile.facts import Observed, Problem
 from memory_operator.reconcile.jobs import JobRequest, plan_job
-from memory_operator.reconcile.plan import Step, waiting_for
+from memory_operator.reconcile.plan import Step, apply_drifted, waiting_for
 from memory_operator.resources import workers
 from memory_operator.resources.common import Images
+from memory_operator.resources.network_policies import worker_policy
+from memory_recall.status import DatabaseFacts
 
 
 def plan_schema(index: MemoryIndex, observed: Observed, images: Images, now: datetime, *, extension: Verdict) -> Step:
-    """Return the verdict on the schema, and the migration Job where the schema is behind."""
+    """Return the verdict on the schema, the NetworkPolicy of all workers, and the migration Job where it is behind."""
     facts = observed.database_facts
-    if facts is None:
+    if facts is None or isinstance(observed.credentials, Problem):
         return waiting_for("the database")
+    step = _plan_migration(index, observed, images, now, facts, extension=extension)
+    policy = worker_policy(index, observed.credentials.ports)
+    return Step(step.verdict, (*apply_drifted(observed, policy), *step.actions))
+
+
+def _plan_migration(
+    index: MemoryIndex, observed: Observed, images: Images, now: datetime, facts: DatabaseFacts, *, extension: Verdict
+) -> Step:
     if facts.schema_ahead:
         message = f"Revision {facts.schema_revision} is unknown to this operator."
         return Step(Verdict.no(Reason.SCHEMA_AHEAD, message))

@@ -25,6 +25,7 @@ from memory_operator.reconcile.schema import plan_schema
 from memory_operator.resources import embedder as resources
 from memory_operator.resources import workers
 from memory_operator.resources.common import Images
+from memory_operator.resources.network_policies import embedder_policy
 from memory_recall.embedding.profiles import PROFILES
 from memory_recall.schema.models_sql import RecordedModel
 from memory_recall.status import DatabaseFacts
@@ -97,7 +98,8 @@ def _swap(index: MemoryIndex, observed: Observed, images: Images, now: datetime,
     objects = resources.objects(
         index, images, replicas=1, component=resources.NEXT_COMPONENT, graceful_only=graceful_only
     )
-    writes = () if index.spec.embedder.external else apply_drifted(observed, *objects)
+    policy = embedder_policy(index, resources.NEXT_COMPONENT, operator_namespace=observed.operator_namespace)
+    writes = () if index.spec.embedder.external else apply_drifted(observed, policy, *objects)
     obstacle = _next_embedder_obstacle(index, observed)
     if obstacle is not None:
         return replace(obstacle, actions=writes)

@@ -22,6 +22,7 @@ ANNOTATION_FINGERPRINT = "memory-index.dev/fingerprint"
 ANNOTATION_SEQUENCE = "memory-index.dev/sequence"
 ANNOTATION_INDEX_UID = "memory-index.dev/uid"
 
+KEY_DIRECTORY = "/var/run/memory-index-embedder"  # where embedder and workers find the embedder's API key
 USER_ID = 65532  # the numeric user of both images; a name could not be checked by runAsNonRoot
 
 
@@ -110,6 +111,11 @@ def pod_security() -> Manifest:
         "fsGroupChangePolicy": "OnRootMismatch",
         "seccompProfile": {"type": "RuntimeDefault"},
     }
+
+
+def secret_file(secret: str, key: str, path: str) -> Manifest:
+    """Return the source of a volume that holds one key of a Secret as a file, which the pod's group can read."""
+    return {"secretName": secret, "defaultMode": 0o440, "items": [{"key": key, "path": path}]}
 
 
 def env(values: Mapping[str, str]) -> list[Manifest]:

@@ -1,8 +1,7 @@
-"""Build the objects of an embedder: Deployment, Service, NetworkPolicy and PodDisruptionBudget.
+"""Build the objects of an embedder: Deployment, Service and PodDisruptionBudget.
 
-The pod needs nothing but its model file, so its NetworkPolicy allows no egress unless an init container fetches the
-model. A pod is never killed while it loads: the startup probe waits for the health endpoint alone, the readiness probe
-for the model. With a GPU a roll-out stops the old pod first, since one GPU cannot hold two models; if at most one pod
+A pod is never killed while it loads: the startup probe waits for the health endpoint alone, the readiness probe for the
+model. With a GPU a roll-out stops the old pod first, since one GPU cannot hold two models; if at most one pod
 may run, it also waits until that pod has ended. On CPUs the new pod starts first.
 
 Where other pods serve, none is stopped under its callers: the next one has been ready for a while before an old one is
@@ -11,15 +10,18 @@ stopped, and a pod that is stopped still serves until no request is directed to 
 
 from memory_operator.api.spec import Manifest, MemoryIndex
 from memory_operator.resources.common import (
+    KEY_DIRECTORY,
     LABEL_GRACEFUL,
     Images,
     container_security,
     labels,
     metadata,
     pod_security,
+    secret_file,
     selector,
     with_fingerprint,
 )
+from memory_operator.resources.pod_template import completed
 from memory_recall.embedding.voyage import VOYAGE_URL
 
 PORT = 8080
@@ -62,9 +64,8 @@ def serves_while_rolling_out(index: MemoryIndex) -> bool:
 def objects(
     index: MemoryIndex, images: Images, *, replicas: int, component: str = COMPONENT, graceful_only: bool = True
 ) -> tuple[Manifest, ...]:
-    """Return the objects that every embedder has; the NetworkPolicy is first, so that no pod runs without it."""
+    """Return the objects that every embedder has."""
     return (
-        network_policy(index, component),
         service(index, component, graceful_only=graceful_only),
         deployment(index, images, replicas=replicas, component=component),
     )
@@ -84,31 +85,6 @@ def service(index: MemoryIndex, component: str = COMPONENT, *, graceful_only: bo
                 "type": "ClusterIP",
                 "selector": {**selector(index, component), **(GRACEFUL if graceful_only else {})},
                 "ports": [{"name": "http", "port": PORT, "targetPort": "http", "protocol": "TCP"}],
-            },
-        }
-    )
-
-
-def network_policy(index: MemoryIndex, component: str = COMPONENT) -> Manifest:
-    """Return the NetworkPolicy: any pod may call the embedder, which may call others only to fetch its model."""
-    source = index.spec.embedding.source
-    fetching = source is not None and source.http is not None
-    egress: list[Manifest] = [{}] if fetching else []  # the addresses behind the URL are not known, so all are allowed
-    return with_fingerprint(
-        {
-            "apiVersion": "networking.k8s.io/v1",
-            "kind": "NetworkPolicy",
-            "metadata": metadata(index, f"{index.name}-{component}", component),
-            "spec": {
-                "podSelector": {"matchLabels": selector(index, component)},
-                "policyTypes": ["Ingress", "Egress"],
-                "ingress": [
-                    {
-                        "from": [{"namespaceSelector": {}}],
-                        "ports": [{"port": port, "protocol": "TCP"} for port in (PORT, PROBE_PORT)],
-                    }
-                ],
-                "egress": egress,
             },
         }
     )
@@ -135,6 +111,10 @@ def deployment(index: MemoryIndex, images: Images, *, replicas: int, component: 
         "prometheus.io/path": "/metrics",
         **embedder.pod_annotations,
     }
+    template = {
+        "metadata": {"labels": {**labels(index, component), **GRACEFUL}, "annotations": annotations},
+        "spec": _pod_spec(index, images),
+    }
     manifest = with_fingerprint(
         {
             "apiVersion": "apps/v1",
@@ -146,10 +126,7 @@ def deployment(index: MemoryIndex, images: Images, *, replicas: int, component: 
                 **({"minReadySeconds": MIN_READY_SECONDS} if serves_while_rolling_out(index) else {}),
                 "strategy": _strategy(index),
                 "selector": {"matchLabels": selector(index, component)},
-                "template": {
-                    "metadata": {"labels": {**labels(index, component), **GRACEFUL}, "annotations": annotations},
-                    "spec": _pod_spec(index, images),
-                },
+                "template": completed(template, index, component),
             },
         }
     )
@@ -172,6 +149,10 @@ def _strategy(index: MemoryIndex) -> Manifest:
 def _pod_spec(index: MemoryIndex, images: Images) -> Manifest:
     embedder = index.spec.embedder
     init, volumes, mounts, _ = _model(index, images)
+    if index.embedder_key:
+        key = index.embedder_key
+        volumes = [*volumes, {"name": "key", "secret": secret_file(key.secret_name, key.key, "key")}]
+        mounts = [*mounts, {"name": "key", "mountPath": KEY_DIRECTORY, "readOnly": True}]
     resources = _processor_and_memory(_resources(index))
     optional: Manifest = {
         "initContainers": [{**container, "resources": resources} for container in init],
@@ -253,10 +234,12 @@ def _arguments(index: MemoryIndex, images: Images) -> list[str]:
         "--digest": index.model_digest,
         "--dimensions": str(embedding.dimensions),
         "--gpu-layers": str(embedder.gpu_layers),
+        "--gpu-memory-limit": str(embedder.gpu_memory) if embedder.gpu_memory else None,
         "--host": "0.0.0.0",  # noqa: S104 - the pod's own address; the NetworkPolicy guards it
         "--port": str(PORT),
         "--probe-port": str(PROBE_PORT),
         "--shutdown-delay-seconds": str(delay) if delay else None,
+        "--api-key-file": f"{KEY_DIRECTORY}/key" if index.embedder_key else None,
         "--pooling": embedding.pooling,
         "--max-tokens": str(embedding.max_tokens) if embedding.max_tokens else None,
         "--query-prefix": embedding.query_prefix,

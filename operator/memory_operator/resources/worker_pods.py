@@ -5,20 +5,35 @@ then used at the next connect or request, and `kubectl describe` does not show i
 """
 
 from memory_operator.api.spec import Manifest, MemoryIndex
-from memory_operator.resources.common import Images, container_security, env, labels, pod_security
+from memory_operator.resources.common import (
+    KEY_DIRECTORY,
+    Images,
+    container_security,
+    env,
+    labels,
+    pod_security,
+    secret_file,
+)
 from memory_operator.resources.embedder import embedder_url
+from memory_operator.resources.pod_template import completed
 from memory_recall.postgres.identity_sql import DatabaseIdentity
 
 DSN_DIRECTORY = "/var/run/memory-index"
-KEY_DIRECTORY = "/var/run/memory-index-embedder"
 
 
 def pod_template(
-    index: MemoryIndex, images: Images, component: str, command: list[str], *, restart: str, resources: Manifest
+    index: MemoryIndex,
+    images: Images,
+    component: str,
+    command: list[str],
+    *,
+    restart: str,
+    resources: Manifest,
+    metrics_port: int = 0,
 ) -> Manifest:
-    """Return the pod template of a worker that runs one command."""
+    """Return the pod template of a worker that runs one command; with `metrics_port` 0 it serves no metrics."""
     files = _secret_files(index)
-    return {
+    template: Manifest = {
         "metadata": {"labels": labels(index, component)},
         "spec": {
             "restartPolicy": restart,
@@ -32,7 +47,7 @@ def pod_template(
                     "image": images.operator,
                     "imagePullPolicy": images.pull_policy,
                     "command": command,
-                    "env": settings(index, 0),
+                    "env": settings(index, metrics_port),
                     "resources": resources,
                     "securityContext": container_security(),
                     "volumeMounts": [
@@ -47,20 +62,17 @@ def pod_template(
             ],
         },
     }
+    return completed(template, index, component)
 
 
 def _secret_files(index: MemoryIndex) -> dict[str, tuple[str, Manifest]]:
     """Return the mount path and the source of each volume that holds one key of a Secret as a file."""
     key = index.embedder_key
-    dsn = _secret_file(index.secret_name, index.spec.database.credentials.key, "dsn")
+    dsn = secret_file(index.secret_name, index.spec.database.credentials.key, "dsn")
     return {
         "dsn": (DSN_DIRECTORY, dsn),
-        **({"key": (KEY_DIRECTORY, _secret_file(key.secret_name, key.key, "key"))} if key else {}),
+        **({"key": (KEY_DIRECTORY, secret_file(key.secret_name, key.key, "key"))} if key else {}),
     }
-
-
-def _secret_file(secret: str, key: str, path: str) -> Manifest:
-    return {"secretName": secret, "defaultMode": 0o440, "items": [{"key": key, "path": path}]}
 
 
 def settings(index: MemoryIndex, metrics_port: int) -> list[Manifest]:

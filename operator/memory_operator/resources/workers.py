@@ -16,7 +16,7 @@ from memory_operator.resources.common import (
     with_fingerprint,
 )
 from memory_operator.resources.embedder import NEXT_COMPONENT, embedder_url
-from memory_operator.resources.worker_pods import pod_template, settings
+from memory_operator.resources.worker_pods import pod_template
 from memory_recall.schema.claims_sql import TableClaim
 
 JOB_TTL_SECONDS = 3600  # long enough to be read by a person; what is needed later is read from the database
@@ -65,7 +65,8 @@ def config_fingerprint(index: MemoryIndex, images: Images, component: str) -> st
 def _pods_fingerprint(index: MemoryIndex, images: Images) -> str:
     key = index.embedder_key
     secrets = [index.spec.database.credentials.key, *((key.secret_name, key.key) if key else ())]
-    return fingerprint([images.operator, images.pull_policy, secrets, index.spec.backfill.model_dump(mode="json")])
+    given = [section.model_dump(mode="json") for section in (index.spec.backfill, index.spec.embedder.pod_template)]
+    return fingerprint([images.operator, images.pull_policy, secrets, given])
 
 
 def work_of(config: str) -> str:
@@ -182,9 +183,11 @@ def sync_deployment(index: MemoryIndex, images: Images, *, replicas: int) -> Man
 
     Its fingerprint leaves out the number of replicas.
     """
-    pod = pod_template(index, images, "sync", ["memory", "sync"], restart="Always", resources=WORKER_RESOURCES)
+    pod = pod_template(
+        index, images, "sync", ["memory", "sync"],
+        restart="Always", resources=WORKER_RESOURCES, metrics_port=METRICS_PORT,
+    )  # fmt: skip
     container = pod["spec"]["containers"][0]
-    container["env"] = settings(index, METRICS_PORT)
     container["ports"] = [{"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"}]
     pod["metadata"]["annotations"] = _scrape(METRICS_PORT)
     manifest = with_fingerprint(

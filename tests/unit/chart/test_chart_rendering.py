@@ -27,7 +27,7 @@ def pod(objects: Objects) -> dict[str, Any]:
 
 def environment(objects: Objects) -> dict[str, str]:
     """The operator's environment."""
-    return {entry["name"]: entry["value"] for entry in pod(objects)["spec"]["containers"][0]["env"]}
+    return {entry["name"]: entry.get("value", "") for entry in pod(objects)["spec"]["containers"][0]["env"]}
 
 
 def test_every_object_carries_the_recommended_labels(everything: Objects) -> None:
@@ -137,6 +137,8 @@ def test_what_the_values_permit_reaches_the_operator(render: Render, monkeypatch
         "priorityClasses": ["gpu-workload"],
         "runtimeClasses": ["nvidia"],
         "podAnnotationPrefixes": ["prometheus.io/"],
+        "podLabelPrefixes": ["team.example/"],
+        "environmentVariables": ["OMP_WAIT_POLICY"],
         "externalHosts": [".example.com", "embedder.ml.svc"],
     }
     monkeypatch.setenv(
@@ -147,8 +149,17 @@ def test_what_the_values_permit_reaches_the_operator(render: Render, monkeypatch
         priority_classes=("gpu-workload",),
         runtime_classes=("nvidia",),
         pod_annotation_prefixes=("prometheus.io/",),
+        pod_label_prefixes=("team.example/",),
+        environment_variables=("OMP_WAIT_POLICY",),
         external_hosts=(".example.com", "embedder.ml.svc"),
     )
+
+
+def test_the_operator_learns_its_own_namespace(render: Render) -> None:
+    """Embedders let it call them from there."""
+    variables = pod(render({}))["spec"]["containers"][0]["env"]
+    (own,) = [entry["valueFrom"] for entry in variables if entry["name"] == "MEMORY_OPERATOR_NAMESPACE"]
+    assert own == {"fieldRef": {"fieldPath": "metadata.namespace"}}
 
 
 def test_further_egress_is_added_to_the_network_policy(render: Render) -> None:

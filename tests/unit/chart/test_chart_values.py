@@ -37,6 +37,8 @@ DOCUMENTATION = Path(__file__).parents[3] / "docs" / "configuration.md"
         ({"permitted": {"imagePrefixes": ["registry.example"]}}, "/permitted/imagePrefixes/0"),
         ({"permitted": {"runtimeClasses": ["*"]}}, "/permitted/runtimeClasses/0"),
         ({"permitted": {"podAnnotationPrefixes": [""]}}, "/permitted/podAnnotationPrefixes/0"),
+        ({"permitted": {"podLabelPrefixes": [""]}}, "/permitted/podLabelPrefixes/0"),
+        ({"permitted": {"environmentVariables": ["MEMORY_TABLE"]}}, "/permitted/environmentVariables/0"),
         ({"permitted": {"externalHosts": ["https://embed.example"]}}, "/permitted/externalHosts/0"),
         ({"rbac": {"create": "yes"}}, "/rbac/create"),
     ],

@@ -94,6 +94,29 @@ async def test_a_secret_without_the_label_is_never_sent_as_a_key_nor_given_to_a_
     assert "label secret key memory-index.dev/allow=api-key`" in ready["message"]
 
 
+OWN_KEY = {"embedder": {"gpuLayers": 0, "apiKey": {"secretName": "key"}}}
+
+
+async def test_the_key_of_our_own_embedder_needs_the_same_label(bench: Bench) -> None:
+    bench.api.index["spec"] |= OWN_KEY
+    bench.put("Secret", "team", "key", {"data": {"apiKey": "c2VjcmV0"}})
+    await bench.reconcile(2)
+    assert set(bench.api.writes) == {"status"}
+    assert bench.api.condition("Ready")["reason"] == "ConsentMissing"
+    labelled = {"data": {"apiKey": "c2VjcmV0"}, "metadata": {"labels": {"memory-index.dev/allow": "api-key"}}}
+    bench.put("Secret", "team", "key", labelled)
+    await bench.reconcile(2)
+    assert "Deployment" in bench.api.writes
+
+
+async def test_a_missing_key_of_our_own_embedder_is_named_by_its_field(bench: Bench) -> None:
+    bench.api.index["spec"] |= OWN_KEY
+    await bench.reconcile(2)
+    found = bench.api.condition("EmbedderReady")
+    assert (found["status"], found["reason"]) == ("False", "SecretMissing")
+    assert "spec.embedder.apiKey" in found["message"]
+
+
 @pytest.mark.parametrize(("label", "use"), [("dsn", "api-key"), ("api-key", "dsn")])
 def test_one_use_does_not_allow_the_other(world: World, label: str, use: Any) -> None:
     secret = {"metadata": {"name": "s", "namespace": "team", "labels": {"memory-index.dev/allow": label}}}

@@ -8,6 +8,7 @@ import pytest
 
 from memory_operator.resources import embedder
 from memory_operator.resources.drift import drifted
+from memory_operator.resources.network_policies import embedder_policy
 from tests.unit.memory_operator.conftest import World
 
 
@@ -64,7 +65,7 @@ POLICY_CHANGES: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("change", POLICY_CHANGES.values(), ids=POLICY_CHANGES)
 def test_every_change_of_a_network_policys_rules_is_drift(world: World, change: Callable[[Any], Any]) -> None:
-    wanted = embedder.network_policy(world.index())
+    wanted = embedder_policy(world.index())
     live = defaulted(wanted)
     assert not drifted(wanted, live)
     change(live)

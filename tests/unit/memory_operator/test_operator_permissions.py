@@ -35,6 +35,14 @@ CHOICES: list[tuple[dict[str, Any], str, str, Permitted]] = [
         Permitted(pod_annotation_prefixes=("k8s.v1.cni.cncf.io/",)),
     ),
     (
+        {"embedder": {"podTemplate": {"labels": {"access/payroll": "yes"}}}},
+        "access/payroll", "permitted.podLabelPrefixes", Permitted(pod_label_prefixes=("access/",)),
+    ),
+    (
+        {"embedder": {"podTemplate": {"env": [{"name": "HTTPS_PROXY", "value": "http://evil.example"}]}}},
+        "HTTPS_PROXY", "permitted.environmentVariables", Permitted(environment_variables=("HTTPS_PROXY",)),
+    ),
+    (
         {"embedder": {"external": {"url": "https://embed.example:8443"}}},
         "embed.example", "permitted.externalHosts", Permitted(external_hosts=("embed.example",)),
     ),

@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from memory_operator.resources import cnpg, embedder, workers
+from memory_operator.resources.network_policies import embedder_policy, worker_policy
 from tests.unit.memory_operator.conftest import World
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -46,6 +47,8 @@ BUILDERS: dict[str, Callable[[Any], Any]] = {
     "sync-deployment": lambda w: workers.sync_deployment(w.index(), w.images, replicas=1),
     "embedder-cpu": lambda w: embedder.objects(w.index(), w.images, replicas=1),
     "embedder-gpu": lambda w: embedder.objects(w.index(**GPU), w.images, replicas=2),
+    "embedder-policy": lambda w: embedder_policy(w.index(), operator_namespace="memory-index-system"),
+    "worker-policy": lambda w: worker_policy(w.index(), (5432,)),
     "embedder-pvc": lambda w: embedder.deployment(w.index(**PVC), w.images, replicas=1),
     "embedder-image": lambda w: embedder.deployment(w.index(**IMAGE), w.images, replicas=1),
     "database": lambda w: cnpg.new_database_object(w.index(), cluster=("dbaas", "pg"), owner="owner", version=None),
@@ -134,14 +137,33 @@ def test_the_cpu_is_allowed_only_with_zero_gpu_layers(world: World) -> None:
     assert "--allow-cpu" not in on_gpu
 
 
-def test_the_embedder_has_no_egress_unless_its_model_must_be_fetched(world: World) -> None:
-    assert embedder.network_policy(world.index())["spec"]["egress"] == []
-    assert embedder.network_policy(world.index(**GPU))["spec"]["egress"] == [{}]
-
-
 def test_resources_pass_through_untouched(world: World) -> None:
     container = pod_spec(embedder.deployment(world.index(**GPU), world.images, replicas=1))["containers"][0]
     assert container["resources"] == GPU["embedder"]["resources"]
+
+
+def test_the_gpu_memory_that_a_model_may_take_is_the_engines_limit(world: World) -> None:
+    limited = world.index(**{**GPU, "embedder": {**GPU["embedder"], "gpuMemory": 1500}})
+    command = pod_spec(embedder.deployment(limited, world.images, replicas=1))["containers"][0]["command"]
+    assert command[command.index("--gpu-memory-limit") + 1] == "1500"
+    unlimited = pod_spec(embedder.deployment(world.index(**GPU), world.images, replicas=1))["containers"][0]["command"]
+    assert "--gpu-memory-limit" not in unlimited
+
+
+def test_an_embedder_demands_the_key_that_its_workers_send(world: World) -> None:
+    index = world.index(embedder={"apiKey": {"secretName": "own", "key": "k"}})
+    serving = pod_spec(embedder.deployment(index, world.images, replicas=1))
+    sending = pod_spec(workers.sync_deployment(index, world.images, replicas=1))
+    command = serving["containers"][0]["command"]
+    env = {item["name"]: item["value"] for item in sending["containers"][0]["env"]}
+    for pod, path in (
+        (serving, command[command.index("--api-key-file") + 1]),
+        (sending, env["MEMORY_EMBEDDER_API_KEY_FILE"]),
+    ):
+        (mount,) = [item for item in pod["containers"][0]["volumeMounts"] if item["name"] == "key"]
+        (volume,) = [item["secret"] for item in pod["volumes"] if item["name"] == "key"]
+        assert (path, mount["readOnly"]) == (f"{mount['mountPath']}/key", True)
+        assert (volume["secretName"], volume["items"]) == ("own", [{"key": "k", "path": "key"}])
 
 
 def test_the_embedders_key_is_mounted_as_a_file_and_never_in_the_environment(world: World) -> None:

@@ -1,7 +1,8 @@
-"""Decide whether a MemoryIndex may use the images, classes, annotations and hosts that its author chose.
+"""Decide whether a MemoryIndex may use the images, classes, pod fields and hosts that its author chose.
 
-An image, a runtime class, a priority class, an annotation that another controller acts on, and the host that all texts
-are sent to reach further than the right to create a MemoryIndex. Whoever installs the operator lists what authors may
+An image, a runtime class, a priority class, an annotation or label that another controller acts on, an environment
+variable that leads texts through a proxy, and the host that all texts are sent to reach further than the right to
+create a MemoryIndex. Whoever installs the operator lists what authors may
 choose; nothing is permitted that is not listed. The operator's own images and hosts in the object's own namespace need
 no permission.
 """
@@ -13,6 +14,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from memory_operator.api.conditions import Verdict
+from memory_operator.api.embedder import PodTemplate
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import MemoryIndex
 from memory_operator.resources.common import Images
@@ -26,6 +28,8 @@ class Permitted:
     priority_classes: tuple[str, ...] = ()
     runtime_classes: tuple[str, ...] = ()
     pod_annotation_prefixes: tuple[str, ...] = ()
+    pod_label_prefixes: tuple[str, ...] = ()
+    environment_variables: tuple[str, ...] = ()
     external_hosts: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -84,10 +88,20 @@ def _choices(index: MemoryIndex, images: Images, permitted: Permitted) -> Iterat
     for name in sorted(embedder.pod_annotations):
         allowed = name.startswith(permitted.pod_annotation_prefixes)
         yield _Choice("A key of spec.embedder.podAnnotations", name, allowed, "permitted.podAnnotationPrefixes")
+    yield from _pod_template_choices(embedder.pod_template, permitted)
     if embedder.external:
         host = embedder.external.host
         allowed = is_host_permitted(index, host, permitted)
         yield _Choice("The host of spec.embedder.external.url", host, allowed, "permitted.externalHosts")
+
+
+def _pod_template_choices(template: PodTemplate, permitted: Permitted) -> Iterator[_Choice]:
+    for name in sorted(template.labels):
+        allowed = name.startswith(permitted.pod_label_prefixes)
+        yield _Choice("A key of spec.embedder.podTemplate.labels", name, allowed, "permitted.podLabelPrefixes")
+    for name in sorted(str(variable.get("name")) for variable in template.env):
+        allowed = name in permitted.environment_variables
+        yield _Choice("A name in spec.embedder.podTemplate.env", name, allowed, "permitted.environmentVariables")
 
 
 def _has_prefix(image: str, prefixes: tuple[str, ...]) -> bool:

@@ -1,0 +1,76 @@
+"""Define the parts of a MemoryIndex that describe the embedding service and the pods of the operator."""
+
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic.alias_generators import to_camel
+
+
+class Section(BaseModel):
+    """A part of a specification; fields that it does not know are ignored."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", alias_generator=to_camel, populate_by_name=True)
+
+
+class SecretKey(Section):
+    """One key of a Secret in the namespace of the MemoryIndex."""
+
+    secret_name: str
+    key: str = "apiKey"
+
+
+class External(Section):
+    """An embedder that the operator does not run."""
+
+    url: str
+    api_key: SecretKey | None = None
+
+    @field_validator("url")
+    @classmethod
+    def _is_plain(cls, url: str) -> str:
+        parts = urlsplit(url)
+        if parts.scheme not in {"http", "https"} or not parts.hostname or "@" in parts.netloc:
+            raise ValueError("must be http://HOST or https://HOST, without a user name and a password")
+        return url
+
+    @property
+    def host(self) -> str:
+        """The host of the URL, in lower case."""
+        return urlsplit(self.url).hostname or ""
+
+
+class PodTemplate(Section):
+    """What the pods of embedder and workers have in addition; nested fields are those of a Kubernetes pod."""
+
+    labels: dict[str, str] = Field(default_factory=dict)
+    affinity: dict[str, Any] = Field(default_factory=dict)
+    topology_spread_constraints: tuple[dict[str, Any], ...] = ()
+    image_pull_secrets: tuple[dict[str, Any], ...] = ()
+    env: tuple[dict[str, Any], ...] = ()
+
+
+class Embedder(Section):
+    """Settings of the embedding service.
+
+    `allow_from` lists the peers, as in a NetworkPolicy, that may call it; None means the pods of its namespace.
+    """
+
+    min_replicas: int = 1
+    max_replicas: int = 1
+    target_queue_seconds: float = 10
+    scale_down_delay_seconds: float = 300
+    scaling: Literal["Operator", "External"] = "Operator"
+    api_key: SecretKey | None = None
+    allow_from: tuple[dict[str, Any], ...] | None = None
+    image: str | None = None
+    resources: dict[str, Any] = Field(default_factory=dict)
+    node_selector: dict[str, str] = Field(default_factory=dict)
+    tolerations: tuple[dict[str, Any], ...] = ()
+    runtime_class_name: str | None = None
+    priority_class_name: str | None = None
+    gpu_layers: int = -1
+    gpu_memory: int | None = None
+    pod_annotations: dict[str, str] = Field(default_factory=dict)
+    pod_template: PodTemplate = PodTemplate()
+    external: External | None = None

@@ -1,0 +1,109 @@
+"""Build the NetworkPolicies of embedders and workers: who may call them, and whom they may call.
+
+A NetworkPolicy knows pods by labels and everything else by address, and the addresses behind the host of a connection
+URI or of another URL are not known here. So only the port is limited there. Policies add up: whoever needs more adds a
+policy of his own. Metrics contain no text, and their scraper may run anywhere, so every pod may read them.
+"""
+
+from typing import Any
+from urllib.parse import urlsplit
+
+from memory_operator.api.spec import Manifest, MemoryIndex
+from memory_operator.resources.common import LABEL_COMPONENT, LABEL_NAME, MANAGER, metadata, selector, with_fingerprint
+from memory_operator.resources.embedder import COMPONENT, NEXT_COMPONENT, PORT, PROBE_PORT, embedder_url
+from memory_operator.resources.workers import METRICS_PORT
+
+WORKER_COMPONENTS = ("migrate", "backfill", "index", "swap", "swap-abort", "sync", "uninstall")
+DNS_PORT, HTTPS_PORT = 53, 443
+POSTGRES_PORT = 5432
+LABEL_NAMESPACE = "kubernetes.io/metadata.name"  # Kubernetes itself sets it on every namespace
+EVERY_POD: Manifest = {"namespaceSelector": {}}
+
+
+def embedder_policy(index: MemoryIndex, component: str = COMPONENT, *, operator_namespace: str = "") -> Manifest:
+    """Return the NetworkPolicy of embedder pods: who may call them; they may call others only to fetch a model.
+
+    Callers are the pods that `spec.embedder.allowFrom` selects, by default those of the object's own namespace, and
+    always the workers of this MemoryIndex and the operator, if `operator_namespace` says where it is.
+    """
+    allowed = index.spec.embedder.allow_from
+    callers: list[Manifest] = [{"podSelector": {}}]
+    if allowed is not None:
+        callers = [*map(_as_stored, allowed), {"podSelector": _workers(index)}]
+    if operator_namespace:
+        callers.append(
+            {
+                "namespaceSelector": {"matchLabels": {LABEL_NAMESPACE: operator_namespace}},
+                "podSelector": {"matchLabels": {LABEL_NAME: MANAGER}},
+            }
+        )
+    source = index.spec.embedding.source
+    fetching = source is not None and source.http is not None
+    egress: list[Manifest] = [{}] if fetching else []  # the addresses behind the URL are not known, so all are allowed
+    ingress = [_rule("from", callers, PORT), _rule("from", [EVERY_POD], PROBE_PORT)]
+    return _policy(index, component, {"matchLabels": selector(index, component)}, ingress, egress)
+
+
+def worker_policy(index: MemoryIndex, database_ports: tuple[int, ...]) -> Manifest:
+    """Return the NetworkPolicy of workers: they call DNS, database and embedder, and only scrapers call them."""
+    dns: Manifest = {"ports": [{"port": DNS_PORT, "protocol": protocol} for protocol in ("UDP", "TCP")]}
+    ports = sorted({POSTGRES_PORT, *database_ports})
+    database: Manifest = {"ports": [{"port": port, "protocol": "TCP"} for port in ports]}
+    egress = [dns, database, _to_embedder(index)]
+    return _policy(index, "workers", _workers(index), [_rule("from", [EVERY_POD], METRICS_PORT)], egress)
+
+
+def _to_embedder(index: MemoryIndex) -> Manifest:
+    if index.hosted:
+        return {"ports": [{"port": HTTPS_PORT, "protocol": "TCP"}]}
+    if index.runs_embedder:
+        return _rule("to", [{"podSelector": _components(index, (COMPONENT, NEXT_COMPONENT))}], PORT)
+    parts = urlsplit(embedder_url(index))
+    *service, suffix = (parts.hostname or "").removesuffix(".cluster.local").split(".")
+    if suffix == "svc" and len(service) > 1:  # a Service may map its port to any port of its pods
+        return {"to": [{"namespaceSelector": {"matchLabels": {LABEL_NAMESPACE: service[-1]}}}]}
+    port = parts.port or (HTTPS_PORT if parts.scheme == "https" else 80)
+    return {"ports": [{"port": port, "protocol": "TCP"}]}
+
+
+def _workers(index: MemoryIndex) -> Manifest:
+    return _components(index, WORKER_COMPONENTS)
+
+
+def _components(index: MemoryIndex, components: tuple[str, ...]) -> Manifest:
+    labels = {name: value for name, value in selector(index, "").items() if name != LABEL_COMPONENT}
+    expression = {"key": LABEL_COMPONENT, "operator": "In", "values": list(components)}
+    return {"matchLabels": labels, "matchExpressions": [expression]}
+
+
+def _as_stored(peer: Manifest) -> Manifest:
+    """Return a peer without empty fields inside its selectors, which the API server drops."""
+    return {name: _without_empty(selector) for name, selector in peer.items()}
+
+
+def _without_empty(value: Any) -> Any:  # noqa: ANN401 - any part of a manifest
+    if isinstance(value, dict):
+        return {name: _without_empty(part) for name, part in value.items() if part not in ({}, [])}
+    return [_without_empty(part) for part in value] if isinstance(value, list) else value
+
+
+def _rule(direction: str, peers: list[Manifest], port: int) -> Manifest:
+    return {direction: peers, "ports": [{"port": port, "protocol": "TCP"}]}
+
+
+def _policy(
+    index: MemoryIndex, component: str, pods: Manifest, ingress: list[Manifest], egress: list[Manifest]
+) -> Manifest:
+    return with_fingerprint(
+        {
+            "apiVersion": "networking.k8s.io/v1",
+            "kind": "NetworkPolicy",
+            "metadata": metadata(index, f"{index.name}-{component}", component),
+            "spec": {
+                "podSelector": pods,
+                "policyTypes": ["Ingress", "Egress"],
+                "ingress": ingress,
+                "egress": egress,
+            },
+        }
+    )

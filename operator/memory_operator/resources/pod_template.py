@@ -1,0 +1,35 @@
+"""Add what the author of a MemoryIndex wants in its pods, `spec.embedder.podTemplate`; what we set ourselves wins."""
+
+from memory_operator.api.spec import Manifest, MemoryIndex
+from memory_operator.resources.common import selector
+
+
+def completed(template: Manifest, index: MemoryIndex, component: str) -> Manifest:
+    """Return a pod template of the operator with the author's labels, placement, pull secrets and environment.
+
+    A spread constraint without labels counts the pods of the same component.
+    """
+    given = index.spec.embedder.pod_template
+    own_pods = {"labelSelector": {"matchLabels": selector(index, component)}}
+    optional: Manifest = {
+        "affinity": dict(given.affinity),
+        "topologySpreadConstraints": [own_pods | constraint for constraint in given.topology_spread_constraints],
+        "imagePullSecrets": list(given.image_pull_secrets),
+    }
+    spec = template["spec"]
+    return {
+        **template,
+        "metadata": {**template["metadata"], "labels": {**given.labels, **template["metadata"]["labels"]}},
+        "spec": {
+            **spec,
+            "containers": [_with_env(container, given.env) for container in spec["containers"]],
+            **{name: value for name, value in optional.items() if value},
+        },
+    }
+
+
+def _with_env(container: Manifest, given: tuple[Manifest, ...]) -> Manifest:
+    own = container.get("env", [])
+    names = {item["name"] for item in own}
+    added = [dict(item) for item in given if item["name"] not in names]
+    return {**container, "env": [*own, *added]} if added else container

@@ -1,0 +1,172 @@
+"""Who may call embedders and workers, and whom they may call."""
+
+from typing import Any
+
+import pytest
+
+from memory_operator.clients import object_facts
+from memory_operator.reconcile.facts import Credentials
+from memory_operator.reconcile.plan import Apply, Plan
+from memory_operator.resources import embedder, workers
+from memory_operator.resources.drift import drifted
+from memory_operator.resources.network_policies import WORKER_COMPONENTS, embedder_policy, worker_policy
+from tests.unit.memory_operator.conftest import Cluster, World
+from tests.unit.memory_operator.test_operator_resources import BUILDERS
+
+WORKERS = {
+    "podSelector": {
+        "matchLabels": {"app.kubernetes.io/instance": "mem", "app.kubernetes.io/managed-by": "memory-operator"},
+        "matchExpressions": [
+            {"key": "app.kubernetes.io/component", "operator": "In", "values": list(WORKER_COMPONENTS)}
+        ],
+    }
+}
+API = {"podSelector": {"matchLabels": {"app": "memory-server"}}}
+URI = "postgresql://u:p@{}/app"
+
+
+def callers(policy: Any, port: int) -> Any:
+    """Who may call this port."""
+    (peers,) = [rule["from"] for rule in policy["spec"]["ingress"] if rule["ports"][0]["port"] == port]
+    return peers
+
+
+def test_by_default_the_pods_of_the_objects_namespace_call_its_embedder(world: World) -> None:
+    assert callers(embedder_policy(world.index()), embedder.PORT) == [{"podSelector": {}}]
+
+
+@pytest.mark.parametrize(
+    "allowed", [[], [API], [{"namespaceSelector": {}, "podSelector": {"matchLabels": {"a": "b"}}}]]
+)
+def test_the_peers_that_are_named_replace_the_default_and_workers_keep_access(world: World, allowed: list[Any]) -> None:
+    policy = embedder_policy(world.index(embedder={"allowFrom": allowed}))
+    assert callers(policy, embedder.PORT) == [*allowed, WORKERS]
+
+
+def test_a_peer_with_empty_fields_is_no_drift_for_ever(world: World) -> None:
+    given = {
+        "podSelector": {"matchLabels": {}, "matchExpressions": []},
+        "namespaceSelector": {"matchLabels": {"a": "b"}},
+    }
+    peer, _ = callers(embedder_policy(world.index(embedder={"allowFrom": [given]})), embedder.PORT)
+    assert peer == {"podSelector": {}, "namespaceSelector": {"matchLabels": {"a": "b"}}}
+
+
+def test_the_operator_calls_embedders_from_its_own_namespace_alone(world: World) -> None:
+    *_, operator = callers(embedder_policy(world.index(), operator_namespace="system"), embedder.PORT)
+    assert operator == {
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "system"}},
+        "podSelector": {"matchLabels": {"app.kubernetes.io/name": "memory-operator"}},
+    }
+
+
+def test_scrapers_of_any_namespace_read_metrics_and_nothing_else(world: World) -> None:
+    policy = embedder_policy(world.index(embedder={"allowFrom": []}))
+    assert callers(policy, embedder.PROBE_PORT) == [{"namespaceSelector": {}}]
+    (only,) = worker_policy(world.index(), (5432,))["spec"]["ingress"]
+    assert [port["port"] for port in only["ports"]] == [workers.METRICS_PORT]
+
+
+def test_the_embedder_calls_nobody_unless_its_model_must_be_fetched(world: World) -> None:
+    fetched = world.index(embedding={"source": {"http": {"url": "https://models.example/m.gguf", "sha256": "a" * 64}}})
+    assert embedder_policy(world.index())["spec"]["egress"] == []
+    assert embedder_policy(fetched)["spec"]["egress"] == [{}]
+
+
+def to_embedder(world: World, **spec: Any) -> Any:
+    """The last egress rule of the workers, after those for DNS and the database."""
+    dns, database, rule = worker_policy(world.index(**spec), (5432,))["spec"]["egress"]
+    assert [(port["port"], port["protocol"]) for port in dns["ports"]] == [(53, "UDP"), (53, "TCP")]
+    assert database == {"ports": [{"port": 5432, "protocol": "TCP"}]}
+    return rule
+
+
+def test_workers_call_both_embedders_of_their_object(world: World) -> None:
+    rule = to_embedder(world)
+    assert rule["to"][0]["podSelector"]["matchExpressions"][0]["values"] == ["embedder", "embedder-next"]
+    assert rule["ports"] == [{"port": 8080, "protocol": "TCP"}]
+
+
+@pytest.mark.parametrize(
+    ("url", "rule"),
+    [
+        ("http://e.ml.svc:80", {"to": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "ml"}}}]}),
+        (
+            "http://e.ml.svc.cluster.local:80",
+            {"to": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "ml"}}}]},
+        ),
+        ("https://embed.example", {"ports": [{"port": 443, "protocol": "TCP"}]}),
+        ("http://embed.example", {"ports": [{"port": 80, "protocol": "TCP"}]}),
+        ("https://embed.example:8443", {"ports": [{"port": 8443, "protocol": "TCP"}]}),
+    ],
+)
+def test_workers_call_an_external_embedder_by_its_namespace_or_else_by_its_port(
+    world: World, url: str, rule: Any
+) -> None:
+    assert to_embedder(world, embedder={"external": {"url": url}}) == rule
+
+
+def test_workers_call_a_hosted_provider_over_https_alone(world: World) -> None:
+    hosted = {"provider": "Voyage", "model": "voyage-3.5", "queryEgress": "Allowed", "apiKey": {"secretName": "v"}}
+    assert to_embedder(world, embedding=hosted) == {"ports": [{"port": 443, "protocol": "TCP"}]}
+
+
+@pytest.mark.parametrize(
+    ("servers", "ports"),
+    [
+        ("pg", (5432,)),
+        ("pg:6432", (6432,)),
+        ("a:5433,b:5434", (5433, 5434)),
+        ("[::1]:6000", (6000,)),
+        ("[::1]", (5432,)),
+    ],
+)
+def test_the_ports_of_the_database_are_those_of_the_connection_uri(servers: str, ports: tuple[int, ...]) -> None:
+    found = object_facts.credentials(URI.format(servers), "team/dsn", "uri")
+    assert found == Credentials("app", ports)
+
+
+def test_workers_call_the_port_of_the_connection_uri_beside_that_of_postgres(world: World) -> None:
+    _, database, _ = worker_policy(world.index(), (6432,))["spec"]["egress"]
+    assert [port["port"] for port in database["ports"]] == [5432, 6432]
+
+
+def test_every_worker_that_the_operator_starts_is_selected(world: World) -> None:
+    built = [
+        BUILDERS[name](world)
+        for name in ("migrate-job", "index-job", "backfill-job", "uninstall-job", "sync-deployment")
+    ]
+    built += [
+        workers.swap_job(world.index(), world.images, 0, active="m", dimensions=384),
+        workers.swap_abort_job(world.index(), world.images, 0),
+    ]
+    labels = [item["spec"]["template"]["metadata"]["labels"] for item in built]
+    assert {one["app.kubernetes.io/component"] for one in labels} == set(WORKER_COMPONENTS)
+    assert all(WORKERS["podSelector"]["matchLabels"].items() <= one.items() for one in labels)
+
+
+def kinds(plan: Plan) -> list[tuple[str, str]]:
+    return [(a.manifest["kind"], a.manifest["metadata"]["name"]) for a in plan.actions if isinstance(a, Apply)]
+
+
+def test_no_pod_is_started_before_its_policy(cluster: Cluster) -> None:
+    order: list[tuple[str, str]] = []
+    cluster.reconcile()
+    cluster.change(extension_version="0.8.7")
+    for advance in (lambda: None, cluster.migrate, cluster.embed):
+        order += kinds(cluster.reconcile())
+        advance()
+    names = [name for kind, name in order if kind != "Database"]
+    assert names.index("mem-workers") < next(i for i, (kind, _) in enumerate(order) if kind == "Job")
+    embedders = [kind for kind, name in order if name == "mem-embedder"]
+    assert embedders.index("NetworkPolicy") < embedders.index("Deployment")
+
+
+def test_a_policy_that_somebody_opened_is_put_back(cluster: Cluster) -> None:
+    cluster.until_ready()
+    key = ("NetworkPolicy", "mem-workers")
+    opened = {**cluster.children[key], "spec": {**cluster.children[key]["spec"], "egress": [{}]}}
+    wanted, cluster.children[key] = cluster.children[key], opened
+    cluster.reconcile()
+    assert not drifted(wanted, cluster.children[key])
+    assert cluster.children[key] == wanted
