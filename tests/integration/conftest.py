@@ -12,7 +12,7 @@ import shutil
 import socket
 import subprocess
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -143,6 +143,10 @@ class Database:
             await connection.close()
 
 
+Fill = Callable[[Database], Awaitable[object]]
+CopyOf = Callable[[str, Fill], Awaitable[Database]]
+
+
 @contextlib.contextmanager
 def _running_instance(**settings: str) -> Iterator[PostgresInstance]:
     directory = Path(tempfile.mkdtemp(prefix="memory-index-pg-"))
@@ -157,17 +161,23 @@ def _running_instance(**settings: str) -> Iterator[PostgresInstance]:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-@contextlib.asynccontextmanager
-async def _fresh_database(server: PostgresInstance) -> AsyncIterator[Database]:
+async def _create_database(server: PostgresInstance, original: str = "template1") -> Database:
     name = f"test_{secrets.token_hex(6)}"
     admin = await asyncpg.connect(server.superuser_dsn())
     try:
         if not await admin.fetchval("SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = $1)", APP_ROLE):
             await admin.execute(f"CREATE ROLE {APP_ROLE} LOGIN PASSWORD '{APP_PASSWORD}'")
-        await admin.execute(f"CREATE DATABASE {name} OWNER {APP_ROLE}")
+        await admin.execute(f"CREATE DATABASE {name} OWNER {APP_ROLE} TEMPLATE {original}")
     finally:
         await admin.close()
-    yield Database(name=name, dsn=server.dsn(name), superuser_dsn=server.superuser_dsn(name), server=server)
+    return Database(name=name, dsn=server.dsn(name), superuser_dsn=server.superuser_dsn(name), server=server)
+
+
+@contextlib.asynccontextmanager
+async def _fresh_database(server: PostgresInstance, original: str = "template1") -> AsyncIterator[Database]:
+    created = await _create_database(server, original)
+    name = created.name
+    yield created
     admin = await asyncpg.connect(server.superuser_dsn())
     try:
         await admin.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
@@ -201,6 +211,28 @@ async def database(bare_database: Database) -> Database:
     """An empty database in which pgvector has been created."""
     await bare_database.create_extension()
     return bare_database
+
+
+@pytest.fixture(scope="session")
+def originals() -> dict[str, str]:
+    """Names of the databases of which tests get copies, by what they contain."""
+    return {}
+
+
+@pytest.fixture
+async def copy_of(postgres: PostgresInstance, originals: dict[str, str]) -> AsyncIterator[CopyOf]:
+    """Copies a database that is filled once in a session, which is much faster than filling one for each test."""
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def copy(contents: str, fill: Fill) -> Database:
+            if contents not in originals:
+                original = await _create_database(postgres)
+                await original.create_extension()
+                await fill(original)
+                originals[contents] = original.name
+            return await stack.enter_async_context(_fresh_database(postgres, originals[contents]))
+
+        yield copy
 
 
 @pytest.fixture

@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from memory_recall.embedding.profiles import ModelProfile
-from memory_recall.schema.migrate import MigrationRequest
-from tests.integration.conftest import Database
-from tests.integration.memory_recall.workbench import EmbeddedAgain, Workbench, workbench
+from memory_recall.postgres.connection import DsnText
+from memory_recall.schema.migrate import MigrationRequest, migrate
+from tests.integration.conftest import CopyOf, Database
+from tests.integration.memory_recall.fake_embedder import FakeEmbedder
+from tests.integration.memory_recall.workbench import DIMENSIONS, EmbeddedAgain, Workbench, workbench
 
 AGAIN = pytest.StashKey[list[str]]()
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -34,10 +36,11 @@ def request_for() -> Callable[..., MigrationRequest]:
 
 
 @pytest.fixture
-async def bench(database: Database, request_for: Callable[..., MigrationRequest]) -> AsyncIterator[Workbench]:
+async def bench(copy_of: CopyOf, request_for: Callable[..., MigrationRequest]) -> AsyncIterator[Workbench]:
     """A migrated database with a running embedder, on the session's server."""
-    async with workbench(database, request_for()) as made:
-        yield made
+    database = await copy_of("migrated", lambda empty: migrate(DsnText(empty.dsn), request_for()))
+    async with FakeEmbedder(dimensions=DIMENSIONS) as embedder:
+        yield Workbench(database, embedder)
 
 
 @pytest.fixture

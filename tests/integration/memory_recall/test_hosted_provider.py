@@ -23,7 +23,7 @@ from memory_recall.postgres.session import Session
 from memory_recall.schema.migrate import MigrationRequest, migrate
 from memory_recall.search.hybrid_recall import HybridRecall
 from memory_recall.search.result import Degraded
-from tests.integration.conftest import Database
+from tests.integration.conftest import CopyOf
 from tests.integration.memory_recall.queries import make_query
 from tests.integration.memory_recall.voyage_server import VoyageServer
 from tests.integration.memory_recall.workbench import DIMENSIONS, Workbench
@@ -34,9 +34,10 @@ UNLIMITED = RateLimits(1_000_000, 1_000_000_000)
 
 
 @pytest.fixture
-async def bench(database: Database, request_for: Callable[..., MigrationRequest]) -> AsyncIterator[Workbench]:
+async def bench(copy_of: CopyOf, request_for: Callable[..., MigrationRequest]) -> AsyncIterator[Workbench]:
     """A database whose model is the hosted one, and the provider."""
-    await migrate(DsnText(database.dsn), request_for(model="voyage-test"))
+    request = request_for(model="voyage-test")
+    database = await copy_of("migrated for a hosted model", lambda empty: migrate(DsnText(empty.dsn), request))
     async with VoyageServer(dimensions=DIMENSIONS) as server:
         yield Workbench(database, server)
 

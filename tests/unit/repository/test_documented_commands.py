@@ -3,6 +3,7 @@
 import re
 import shlex
 import subprocess
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,7 @@ def test_documented_programs_know_their_options(document: Path, command: str) ->
     assert not unknown, f"{document.name}: {' '.join([str(start[-1]), *path])} has no {unknown}"
 
 
+@cache
 def ask(*command: str | Path) -> subprocess.CompletedProcess[str]:
     """The program's help at that place."""
     environment = {"COLUMNS": "200", "PATH": "/usr/bin:/bin", "NO_COLOR": "1", "HOME": "/nonexistent"}

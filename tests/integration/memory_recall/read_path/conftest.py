@@ -10,6 +10,7 @@ import pytest
 
 from memory_recall.postgres.connection import DsnText, create_pool
 from memory_recall.search.hybrid_recall import HybridRecall
+from tests.integration.conftest import CopyOf, Database
 from tests.integration.memory_recall.read_path.rows import fill
 from tests.integration.memory_recall.read_path.splitting import Fetched
 from tests.integration.memory_recall.read_path.vectors import DIMENSIONS, axis
@@ -73,11 +74,16 @@ class Memories:
 
 
 @pytest.fixture
-async def memories(database: Any, request_for: Callable[..., Any]) -> AsyncIterator[Memories]:
+async def database(copy_of: CopyOf, request_for: Callable[..., Any]) -> Database:
+    """A database with an empty table of memories, with embedding column, rules and HNSW index."""
+    request = request_for(dimensions=DIMENSIONS, model="tiny")
+    return await copy_of("migrated and indexed", lambda empty: migrate_and_index(DsnText(empty.dsn), request))
+
+
+@pytest.fixture
+async def memories(database: Database) -> AsyncIterator[Memories]:
     """An empty table of memories with embedding column, rules and HNSW index."""
-    source = DsnText(database.dsn)
-    await migrate_and_index(source, request_for(dimensions=DIMENSIONS, model="tiny"))
-    pool = await create_pool(source, max_size=4)
+    pool = await create_pool(DsnText(database.dsn), max_size=4)
     store = Memories(pool)
     try:
         yield store

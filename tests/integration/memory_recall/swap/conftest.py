@@ -20,7 +20,7 @@ from memory_recall.schema.revisions import require_schema
 from memory_recall.swap import state_sql
 from memory_recall.swap.process import Measure, SwapProcess, SwapRequest
 from memory_recall.swap.state_sql import SwapRecord
-from tests.integration.conftest import Database
+from tests.integration.conftest import CopyOf
 from tests.integration.memory_recall.fake_embedder import FakeEmbedder, vector_of
 from tests.integration.memory_recall.workbench import DIMENSIONS, Workbench, migrate_and_index
 
@@ -127,14 +127,14 @@ class SwapBench:
 
 
 @pytest.fixture
-async def swaps(database: Database, request_for: Callable[..., MigrationRequest]) -> AsyncIterator[SwapBench]:
+async def swaps(copy_of: CopyOf, request_for: Callable[..., MigrationRequest]) -> AsyncIterator[SwapBench]:
     """Forty embedded and indexed rows, and a next model of the same length."""
+    database = await copy_of("migrated", lambda empty: migrate(DsnText(empty.dsn), request_for()))
     async with (
         FakeEmbedder(dimensions=DIMENSIONS) as active,
         FakeEmbedder(dimensions=DIMENSIONS, model="small", digest="sha256:bb") as following,
     ):
         following.salt = NEXT_SALT
-        await migrate(DsnText(database.dsn), request_for())
         bench = SwapBench(Workbench(database, active), following)
         await bench.work.insert(*(f"text {number}" for number in range(40)))
         await bench.work.backfill()
