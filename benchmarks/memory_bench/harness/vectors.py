@@ -40,7 +40,7 @@ class VectorCache:
         self._progress = progress
 
     async def embed(self, memories: Sequence[str], queries: Sequence[str]) -> EmbeddedSet:
-        """Return the vectors of memories and queries, from disk if they are cached.
+        """Return the vectors of memories and queries; texts without cached vectors are embedded.
 
         Raises:
             MemoryIndexError: the embedder returned no vectors.

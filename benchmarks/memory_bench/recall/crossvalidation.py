@@ -1,9 +1,9 @@
 """Nested cross-validation over labelled sets: chooses a fusion setting on some sets and measures it on another.
 
-The outer loop leaves each set out in turn. A setting is chosen on the remaining sets by its advantages: how much better
-it does on a set than that set's better leg, since fusion is useless where one leg alone is better. The chosen setting
-is then measured on the set that was left out. Two rules of choice are compared: the greatest mean and the greatest
-minimum of the advantages.
+The outer loop leaves each set out in turn. A fusion setting is chosen on the remaining sets by its advantages, and is
+then measured on the set that was left out. The advantage on a set is the setting's score minus the score of the lexical
+or the dense leg alone, whichever is better on that set, since fusion is useless where one leg alone is better. Two
+rules of choice are compared: the greatest mean and the greatest minimum of the advantages.
 """
 
 from collections.abc import Mapping, Sequence

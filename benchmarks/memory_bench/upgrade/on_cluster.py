@@ -119,10 +119,7 @@ class UpgradeNamespace:
         self.kubectl("wait", "--for=condition=Ready", "pod/former", "pod/present", "--timeout=120s")
 
     def fill(self, memories: list[str]) -> None:
-        """Create the table with the former `memory migrate`, and insert memories into it.
-
-        The command may fail because the extension pgvector is missing; the table exists even then.
-        """
+        """Create the table with the former `memory migrate`, ignoring that pgvector may be missing; insert memories."""
         try:
             self.kubectl("exec", "former", "--", "memory", "migrate", "--json")
         except CommandError as error:
@@ -227,8 +224,7 @@ def _settled(namespace: UpgradeNamespace, revision: str, *, without: ProjectImag
 async def upgrade_object(namespace: UpgradeNamespace, versions: Versions, start: str) -> Outcome:
     """Upgrade the operator of a MemoryIndex in the state `start`, downgrade it again, and return the outcome.
 
-    The former operator must be installed when the call begins, and brings the MemoryIndex to the state `start`. The
-    downgrade installs the former operator again.
+    The former operator must be installed; it brings the MemoryIndex to that state, and the downgrade restores it.
     """
     outcome = Outcome(start, on_cluster=True)
     began = time.monotonic()
@@ -256,10 +252,7 @@ async def upgrade_object(namespace: UpgradeNamespace, versions: Versions, start:
 async def _upgrade_operator(
     namespace: UpgradeNamespace, versions: Versions, memories: list[str], outcome: Outcome, *, release: AsyncExitStack
 ) -> None:
-    """Install the present operator and wait until the MemoryIndex is Ready, then do the same with the former operator.
-
-    Once the present operator is installed, `release` is closed, which lets a waiting index build go on.
-    """
+    """Install the present operator, close `release` so that an index build goes on, and install the former operator."""
     generator = random.Random(3)  # noqa: S311  (a benchmark's data, the same in every run)
     questions = [question(text, generator) for text in generator.sample(memories, 20)]
     before = await asyncio.to_thread(namespace.contents)
