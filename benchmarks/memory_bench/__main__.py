@@ -1,7 +1,7 @@
-"""The entry point `python -m memory_bench NAME`, which runs one benchmark.
+"""The entry point `python -m memory_bench NAME`, which runs the benchmark or command NAME.
 
-A benchmark is a folder with a module `command.py`; the table below names the function in it that becomes the
-sub-command. The last line that a benchmark prints on standard output is a JSON object with its main figures.
+`COMMANDS` maps the name of each sub-command to the function that implements it. The last line that a benchmark prints
+on standard output is a JSON object with its main figures.
 """
 
 from importlib import import_module
@@ -28,7 +28,10 @@ COMMANDS = {
 
 
 class BenchmarkGroup(TyperGroup):
-    """A group that imports a sub-command when it is named, so that no benchmark loads the libraries of another."""
+    """A command group that imports a sub-command only when it is run.
+
+    Therefore no sub-command loads the libraries of another.
+    """
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401, ARG002  (a class that typer keeps private)
         """Return the names of all sub-commands in the order of `COMMANDS`."""
@@ -49,7 +52,7 @@ app = typer.Typer(name="memory_bench", cls=BenchmarkGroup, no_args_is_help=True,
 
 @app.callback()
 def main() -> None:
-    """Benchmarks of recall, backfill, swap and embedder, and commands over labelled sets.
+    """Run a benchmark of the recall library or of the embedder, or a command on a labelled set.
 
     Example: python -m memory_bench recall ../shared/datasets
     """

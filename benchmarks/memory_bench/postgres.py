@@ -39,7 +39,7 @@ def bare_model(name: str, dimensions: int) -> ModelProfile:
 
 
 async def migrate_schema(dsn: str, model: ModelProfile) -> None:
-    """Run all migrations on the table `memories`; the HNSW index is not built."""
+    """Run all migrations on the table `memories`, without building the HNSW index."""
     await migrate(DsnText(dsn), MigrationRequest("memories", model, MIGRATIONS))
 
 
@@ -49,9 +49,9 @@ async def build_index(dsn: str) -> None:
 
 
 class MeasuredServer:
-    """A Postgres server for one benchmark alone, with the given settings; it runs until `close`.
+    """A Postgres server with the given settings for a single benchmark; it runs until `close` is called.
 
-    Its data are kept in `directory` if one is given; otherwise `close` removes them.
+    The server's data are kept in `directory` if one is given; otherwise `close` removes them.
     """
 
     def __init__(self, settings: Mapping[str, str] = STEADY, directory: Path | None = None) -> None:
@@ -68,7 +68,7 @@ class MeasuredServer:
         self._process = psutil.Process(self._server.get_pid())
 
     def close(self) -> None:
-        """Stop the server, and remove its data unless a directory was given for them."""
+        """Stop the server; remove its data if no directory was given for them."""
         self._server.cleanup()
         if self._temporary is not None:
             shutil.rmtree(self._temporary, ignore_errors=True)
@@ -99,7 +99,7 @@ class MeasuredServer:
             await connection.close()
 
     async def create(self, name: str) -> str:
-        """Create a database with the extension `vector` unless it exists, and return its connection string."""
+        """Create a database unless it exists, with the extension `vector`, and return its connection string."""
         connection = await asyncpg.connect(self.dsn())
         try:
             if not await connection.fetchval("SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)", name):
@@ -122,7 +122,10 @@ class MeasuredServer:
             await connection.close()
 
     async def copy(self, template: str, name: str) -> str:
-        """Create the database `name` as a copy of `template`, replacing a former one; return its connection string."""
+        """Create the database `name` as a copy of `template`, and return its connection string.
+
+        An existing database of that name is dropped first.
+        """
         await self.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
         await self.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}" STRATEGY FILE_COPY')
         await self.execute("CHECKPOINT")
@@ -149,19 +152,19 @@ class BenchmarkDatabase:
         return self._runner.run(work)
 
     def fill(self, corpus: Sequence[Memory], embedded: EmbeddedSet | None) -> None:
-        """Create and migrate the database, insert the corpus and build the index; a second call changes nothing."""
+        """Create and migrate the database, insert the corpus and build the HNSW index; a repeated call does nothing."""
         if not self._filled:
             self.wait(self._fill(corpus, embedded))
             self._filled = True
 
     def pool(self, kind: str, **settings: str) -> Pool:
-        """Return the connection pool called `kind`; the first call opens it with these settings for its sessions."""
+        """Return the connection pool called `kind`; the first call opens it and gives the settings to its sessions."""
         if kind not in self._pools:
             self._pools[kind] = self.wait(self._open(settings))
         return self._pools[kind]
 
     def size_of(self, *relations: str) -> int:
-        """Return the total size of these tables and indexes, in bytes."""
+        """Return the total size of the named tables and indexes, in bytes."""
         query = "SELECT sum(pg_relation_size(to_regclass(name))) FROM unnest($1::text[]) AS name"
         return int(self.wait(self.pool("plain").fetchval(query, list(relations))) or 0)
 

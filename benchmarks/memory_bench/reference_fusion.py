@@ -1,8 +1,8 @@
 """Fusion as pure functions: the reference against which the fusion in recall's SQL statement is tested.
 
-A property test compares the order and the scores of the two. So every expression here is evaluated in the order in
-which the SQL statement evaluates it: both compute with IEEE doubles, and sums in another order would break ties
-differently. The methods and their parameters are described in `memory_recall.search.fusion`.
+A property test compares the order and the scores of both implementations. Both compute with IEEE doubles, so sums in
+another order would break ties differently. Therefore every expression here is evaluated in the same order as in the SQL
+statement. The methods and their parameters are described in `memory_recall.search.fusion`.
 """
 
 from collections.abc import Callable, Sequence
@@ -46,12 +46,12 @@ def fuse(
 ) -> list[Fused]:
     """Return all candidates with their fused scores, best first.
 
-    `max_lexical_score` is the lexical score of a row of mean length that contains every term of the query once, or, if
-    that is less, of a row that contains `ENOUGH_RARE_TERMS` (`memory_recall.search.sql.bm25_scoring`) of the rarest
-    possible terms.
+    `max_lexical_score` is the lexical score of a row of mean length that contains every term of the query once. It is
+    limited to the score of a row that contains `ENOUGH_RARE_TERMS` (`memory_recall.search.sql.bm25_scoring`) of the
+    rarest possible terms.
 
     `lexical_is_final` says that the order of the lexical leg already includes importance (the memory API's blend with
-    `ts_rank`). That order is then kept if no other leg found anything.
+    `ts_rank`). In that case the order is kept if no other leg found anything.
     """
     prior = _prior(fusion, sort_by)
     if all(one.dense_rank is None for one in candidates):

@@ -1,7 +1,7 @@
 """Functions that all benchmarks use for their results: tables, charts, JSON files, and facts about the machine.
 
 Results have two parts. Summaries, reports and charts are kept in the repository. The results of single questions and
-single measurements go to a folder `raw` beside them, which git ignores; the benchmark's command makes it again.
+single measurements go to a folder `raw` beside them, which git ignores because the benchmark can produce them again.
 """
 
 import json
@@ -35,7 +35,7 @@ def now() -> str:
 
 
 def write_json(path: Path, value: object) -> None:
-    """Write a value to a JSON file, and create the file's parent directories."""
+    """Write a value to a JSON file, and create the file's parent directories if they are missing."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
 
@@ -49,10 +49,10 @@ def markdown_table(rows: Iterable[Sequence[str]]) -> str:
 
 @contextmanager
 def chart(path: Path, *, rows: int = 1, columns: int = 1, size: tuple[float, float]) -> Iterator[Any]:
-    """Yield the axes of a new matplotlib figure of `size` inches, and write it to `path` when the block ends.
+    """Yield the axes of a new matplotlib figure of `size` inches, and write the figure to `path` when the block ends.
 
-    With one row and one column the value is a single `Axes`, otherwise an array of them. Axes in one column share their
-    x axis.
+    With one row and one column the yielded value is a single `Axes`, otherwise an array of them. Axes in one column
+    share their x axis.
     """
     import matplotlib as mpl
 
@@ -69,7 +69,7 @@ def chart(path: Path, *, rows: int = 1, columns: int = 1, size: tuple[float, flo
 
 
 def grouped_bars(axes: Any, groups: Sequence[str], series: Mapping[str, Sequence[float]]) -> None:  # noqa: ANN401  (axes of matplotlib, which is imported only where a chart is drawn)
-    """Draw one bar for each series in each group, with the group's name below its middle."""
+    """Draw a bar chart with one bar for each series in each group; each group's name stands below its bars."""
     width = 0.8 / len(series)
     for place, (name, heights) in enumerate(series.items()):
         offset = (place - (len(series) - 1) / 2) * width

@@ -40,7 +40,7 @@ class LlamaServerSettings:
 
 
 class ServerDidNotStartError(RuntimeError):
-    """A server ended or did not become ready in time."""
+    """A server ended before it was ready, or did not become ready in time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +53,12 @@ class Server:
 
     @property
     def url(self) -> str:
-        """The base URL."""
+        """The base URL of the server."""
         return _address(self.port)
 
     @property
     def probe_url(self) -> str:
-        """The base URL of readiness and metrics."""
+        """The base URL at which the server serves its readiness and metrics."""
         return _address(self.probe_port)
 
 
@@ -86,7 +86,7 @@ def memory_embedder(model: Path, log: Path, options: Sequence[str] = ()) -> Iter
 
 @contextmanager
 def llama_server(program: Path, model: Path, log: Path, options: Sequence[str]) -> Iterator[Server]:
-    """Run llama.cpp's own server, and yield it once it is ready.
+    """Run llama.cpp's own server, and yield it as a `Server` once it is ready.
 
     Raises:
         ServerDidNotStartError: the server ended or did not become ready; the message contains the end of its log.

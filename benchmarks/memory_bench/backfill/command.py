@@ -1,4 +1,4 @@
-"""The command `backfill`: measures backfills beside their upper bounds."""
+"""The command `backfill`: measures the throughput of backfills beside upper bounds."""
 
 import asyncio
 import json
@@ -32,7 +32,7 @@ def backfill(  # noqa: PLR0917  (typer makes options of them; nobody calls this 
     ] = 10_000,
     null_seconds: Annotated[float, typer.Option(help="Seconds of repeated rounds with the null embedder.")] = 60,
 ) -> None:
-    """Measure backfills beside their upper bounds; the last line of output is JSON with the main figures.
+    """Measure the throughput of backfills beside upper bounds; the last line of output is JSON with the main figures.
 
     Example: python -m memory_bench backfill --dataset examples/homelab
     """

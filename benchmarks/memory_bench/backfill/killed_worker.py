@@ -1,7 +1,7 @@
 """Counts the rows that are embedded twice when one of four workers is killed with SIGKILL half way and started again.
 
-The embedder is a real HTTP server that counts how often each text was sent. Rows that the killed worker had sent but
-not stored must be sent again, so they are counted separately.
+The embedder is a real HTTP server that counts how often each text was sent. Rows whose texts the killed worker had sent
+but whose vectors it had not stored must be sent again, so these rows are counted separately.
 """
 
 import asyncio
@@ -30,8 +30,9 @@ _VECTOR = b64encode(np.full(NULL_DIMENSIONS, 0.05, dtype="<f4").tobytes()).decod
 class CountingEmbedder:
     """An embedding service, as an ASGI application, that counts how often each text is sent.
 
-    The number at the end of a text identifies it. The event `half_way` is set when half of the first worker's texts
-    have been sent, before the last request among them is answered, so that this worker is still at work at that moment.
+    The number at the end of a text identifies the text. The event `half_way` is set as soon as half of the first
+    worker's texts have arrived, before the service has answered all of them, so that the first worker is still at work
+    at that moment.
     """
 
     def __init__(self, rows: int) -> None:
@@ -82,7 +83,7 @@ async def _served(application: CountingEmbedder) -> AsyncIterator[str]:
 
 
 async def measure(server: MeasuredServer, *, rows: int) -> dict[str, Any]:
-    """Run the workers, kill one, and count the texts that were sent although their vector was stored already.
+    """Run four workers, kill one, and count the texts that were sent again although their vectors were already stored.
 
     Raises:
         RuntimeError: a worker failed, or rows remained without a vector.
@@ -132,7 +133,7 @@ async def _worker(number: int, dsn: str, url: str) -> asyncio.subprocess.Process
 
 
 async def _rows_lost_by_first_worker(dsn: str, embedder: CountingEmbedder) -> set[int]:
-    """Wait until the killed worker's database session ends; return the ids of rows that it sent but did not store."""
+    """Return the ids of the rows that the first worker sent but did not store, once its database session has ended."""
     connection = await asyncpg.connect(dsn)
     try:
         sessions = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = $1"

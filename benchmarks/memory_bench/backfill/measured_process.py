@@ -1,4 +1,4 @@
-"""Runs one measurement in a process of its own, so that its peak memory can be measured.
+"""Runs one measurement in a process of its own, so that the peak memory of the measured work can be read.
 
     python -m memory_bench.backfill.measured_process null-backfill DSN ROWS
     python -m memory_bench.backfill.measured_process bare-update DSN ROWS
@@ -51,7 +51,7 @@ class NullEmbedder:
 
 
 async def measure_backfill(dsn: str, embedder: DocumentEmbedder) -> tuple[int, float]:
-    """Run a backfill with its default options; return the number of embedded rows and the seconds."""
+    """Run a backfill with its default options; return the number of embedded rows and the duration in seconds."""
     plan = WorkerPlan("memories", PipelineOptions())
     progress = LogProgress(WorkerMetrics(), worker="backfill")
     began = time.perf_counter()
@@ -60,9 +60,9 @@ async def measure_backfill(dsn: str, embedder: DocumentEmbedder) -> tuple[int, f
 
 
 async def measure_bare_update(dsn: str, rows: int) -> tuple[int, float]:
-    """Store a vector in each of the rows with plain UPDATE statements: nothing is read, hashed or checked.
+    """Store a vector in each of `rows` rows with plain UPDATE statements, which neither read, hash nor check anything.
 
-    Returns the number of rows and the seconds.
+    Returns the number of rows and the duration in seconds.
     """
     began = time.perf_counter()
     connection = await connect(DsnText(dsn))
@@ -82,7 +82,10 @@ async def _measure_over_http(dsn: str, url: str) -> tuple[int, float]:
 
 
 def _peak_rss_kib() -> int:
-    """Return the peak memory of this process in KiB; getrusage would include the parent that it was forked from."""
+    """Return the peak memory of this process in KiB.
+
+    The peak is read from /proc, because the peak that `getrusage` reports includes memory of the parent process.
+    """
     status = Path("/proc/self/status").read_text(encoding="ascii")
     return int(status.split("VmHWM:")[1].split()[0])
 

@@ -1,7 +1,7 @@
-"""Measures the cost of a backfill without embedding: a backfill whose embedder costs nothing, against bare UPDATEs.
+"""Measures the cost of a backfill without embedding, by comparing a backfill with a null embedder to bare UPDATEs.
 
-The null embedder is an object inside the worker's process. As an HTTP server it would use the processors that the
-measured worker needs.
+The null embedder returns constant vectors at once. It is an object inside the worker's process, because an HTTP server
+would use the processors that the measured worker needs.
 """
 
 import asyncio
@@ -21,7 +21,10 @@ TEXT = "some words of a memory, as long as people write them, " * 5
 
 @dataclass(frozen=True)
 class Run:
-    """One measured run; `side` is "null-backfill" or "bare-update", `peak_rss_kib` the peak memory of its process."""
+    """One measured run of one kind: `side` is "null-backfill" or "bare-update".
+
+    `peak_rss_kib` is the peak memory of the process in KiB.
+    """
 
     side: str
     rows: int
@@ -54,9 +57,10 @@ async def run_process(kind: str, dsn: str, argument: str) -> dict[str, Any]:
 
 
 async def measure(server: MeasuredServer, *, rows: int, small: int, seconds: float, most: int) -> dict[str, Any]:
-    """Measure backfills and bare UPDATE loops over `rows` rows, and backfills over `small` rows to compare peak memory.
+    """Compare backfills with bare UPDATE loops over `rows` rows, and large with small backfills in peak memory.
 
-    Rounds of these three are repeated while the next round would end within `seconds`: at least one, at most `most`.
+    A round consists of a backfill and an UPDATE loop over `rows` rows, and a backfill over `small` rows. At least one
+    and at most `most` rounds are run; another round starts only if it is expected to end within `seconds`.
     """
     for size in (small, rows):
         await server.template(f"null_{size}", null_model(), [f"{TEXT}{number}" for number in range(size)])

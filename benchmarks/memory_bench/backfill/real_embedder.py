@@ -1,7 +1,7 @@
-"""Measures a backfill with the real embedder, against a client that only sends the texts to the same embedder.
+"""Compares a backfill with the real embedder to a client that only sends the texts to the same embedder.
 
-That client sends the same texts in the same order over the same HTTP interface, 32 in a request and four requests at
-once as a backfill does. It has no database and does not decode the vectors, so a backfill cannot be faster.
+Like the backfill, the client sends the texts over HTTP in the same order, 32 in a request and four requests at once.
+The client has no database and does not decode the vectors, so a backfill cannot be faster.
 """
 
 import asyncio
@@ -28,9 +28,9 @@ _REQUEST_TEXTS, _CONCURRENT = 32, 4
 
 @dataclass(frozen=True)
 class Run:
-    """One measured run; `side` is "backfill" or "embedder", the client that only sends the texts.
+    """One measured run: `side` is "backfill", or "embedder" for the client that only sends the texts.
 
-    `embedder_cpu_seconds` shows which share of the machine the embedder got.
+    `embedder_cpu_seconds` shows which share of the machine's processors the embedder got.
     """
 
     side: str
@@ -42,7 +42,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Embedder:
-    """The running embedder: its base URL and its process."""
+    """A running embedder: its base URL and its process."""
 
     url: str
     process: psutil.Process
@@ -55,7 +55,7 @@ class Embedder:
 
 @contextmanager
 def running_embedder(model: str, file: Path) -> Iterator[Embedder]:
-    """Run the real embedder for as long as the block lasts, and yield it once it is ready."""
+    """Run the real embedder until the block ends, and yield it once it is ready."""
     options = ("--model", model)
     with (
         tempfile.TemporaryDirectory(prefix="memory-bench-backfill-") as scratch,
@@ -67,9 +67,9 @@ def running_embedder(model: str, file: Path) -> Iterator[Embedder]:
 async def measure(
     server: MeasuredServer, texts: Sequence[str], *, model: str, file: Path, seconds: float, most: int
 ) -> dict[str, Any]:
-    """Run pairs of a backfill and a client that only sends the texts; every second pair runs in reverse order.
+    """Measure pairs of runs: a backfill, and a client that only sends the texts. Every second pair is in reverse order.
 
-    Pairs are repeated while the next pair would end within `seconds`: at least one, at most `most`.
+    At least one and at most `most` pairs are run; another pair starts only if it is expected to end within `seconds`.
     """
     await server.template("real", profile(model), texts)
     runs: list[Run] = []

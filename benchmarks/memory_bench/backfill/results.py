@@ -1,4 +1,4 @@
-"""Writes the results of the backfill benchmark: the figures as JSON, and a chart of each beside its upper bound."""
+"""Writes the results of the backfill benchmark as JSON, and a chart of the throughputs and of peak memory."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,7 +8,10 @@ from memory_bench.report import chart, write_json
 
 
 def headline(results: Mapping[str, Any]) -> dict[str, float | int]:
-    """Return the benchmark's four main figures; `rss_growth` is a share: 0.02 is two per cent more."""
+    """Return the benchmark's four main figures.
+
+    `rss_growth` is how much more memory the larger backfill needs than the smaller one, as a fraction: 0.02 means 2 %.
+    """
     return {
         "vs_embedder": round(results["embedder"]["vs_embedder"], 3),
         "null_vs_bare_update": round(results["null"]["null_vs_bare_update"], 3),

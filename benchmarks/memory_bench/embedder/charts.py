@@ -1,4 +1,4 @@
-"""Draws the chart of one model: throughput by length of text, latency of queries alone and during bulk documents."""
+"""Draws the chart of one model: document throughput by text length, and query latency without and with documents."""
 
 from pathlib import Path
 
@@ -31,7 +31,7 @@ _COLOURS = {
 
 
 def draw(found: Measurements, machine: str, path: Path) -> None:
-    """Write the chart as PNG; `machine` is named in its title."""
+    """Write the chart of one model as PNG; `machine` is named in the chart's title."""
     compared = any(one.subject == LLAMA_SERVER for one in found.documents)
     panels = [_documents, *([_throughput_ratio] if compared else []), _idle] + ([_under_bulk] if found.mixed else [])
     with chart(path, columns=len(panels), size=(5.2 * len(panels), 5.0)) as axes:
@@ -61,7 +61,7 @@ def _documents(ax: Axes, found: Measurements) -> None:
 
 
 def _throughput_ratio(ax: Axes, found: Measurements) -> None:
-    """Plot our throughput divided by llama-server's for every text length and concurrency; above 1, ours is faster."""
+    """Plot our throughput divided by llama-server's, by text length and concurrency; above 1 our server is faster."""
     lengths = sorted({one.tokens for one in found.documents})
     concurrencies = sorted({one.concurrency for one in found.documents})
     for concurrency, marker in zip(concurrencies, "osD^", strict=False):

@@ -66,14 +66,14 @@ def embedder(  # noqa: PLR0917 -- options, all named
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """A writer of results into one folder; it adds which machine was used and how much was measured (`extent`)."""
+    """A writer of results into one folder; each result describes the machine and the extent of the measurements."""
 
     directory: Path
     machine: dict[str, object]
     extent: Extent
 
     def keep(self, found: Measurements) -> None:
-        """Write the measurements made so far, so that a run that is stopped leaves its results."""
+        """Write the measurements made so far, so that they are not lost if the run is stopped."""
         kept = {
             "made_at": now(),
             "extent": self.extent,

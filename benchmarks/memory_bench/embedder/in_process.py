@@ -19,7 +19,7 @@ _USUAL_BATCH = 256  # tokens in a batch where no layout was calibrated
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a load of texts is computed: parallel contexts, threads in each context, and texts in each batch."""
+    """How texts are divided for computing: number of parallel contexts, threads per context, and texts per batch."""
 
     contexts: int
     threads: int
@@ -27,9 +27,10 @@ class Layout:
 
 
 class RawLoop:
-    """A loop over llama.cpp's encode call, on tokens in memory: an upper bound for every server.
+    """A loop over llama.cpp's encode call on texts that are already tokenised: an upper bound for every server.
 
-    A query is computed with one thread on each core, as in our server; `OneThread` computes it with a single thread.
+    A query is embedded with one thread on each core, as our server does; `OneThread` embeds a query with a single
+    thread.
     """
 
     name = RAW
@@ -46,7 +47,7 @@ class RawLoop:
         return len(self._engine.encode(text).tokens)
 
     def layouts(self, tokens: int) -> list[Layout]:
-        """Return the layouts that `calibrate` tries for texts of `tokens` tokens."""
+        """Return the layouts that `calibrate` compares for texts of `tokens` tokens."""
         fitting = [texts for texts in (1, 2, 4, 8, 16) if texts == 1 or texts * tokens <= self._capacity()]
         shapes = dict.fromkeys([(self._cores, 1), (1, self._cores)])
         return [Layout(contexts, threads, texts) for contexts, threads in shapes for texts in fitting]
@@ -70,17 +71,17 @@ class RawLoop:
         }
 
     def run_documents(self, load: DocumentLoad) -> float:
-        """Embed all documents in the fastest layout; return the seconds, tokenising not included."""
+        """Embed all documents in the fastest layout; return the seconds that this takes, without tokenising."""
         encoded = [self._engine.encode(text).tokens for request in load.requests for text in request]
         usual = Layout(self._cores, 1, max(1, _USUAL_BATCH // load.tokens))
         return self._run(encoded, self._layouts.get(load.tokens, usual))
 
     def run_query(self, text: str) -> float:
-        """Embed one query with a thread on every core; return the seconds, tokenising not included."""
+        """Embed one query with a thread on every core; return the seconds that this takes, without tokenising."""
         return self.time_query(text, threads=self._cores)
 
     def time_query(self, text: str, *, threads: int) -> float:
-        """Embed one query with `threads` threads; return the seconds, tokenising not included."""
+        """Embed one query with `threads` threads; return the seconds that this takes, without tokenising."""
         tokens = self._engine.encode(text).tokens
         computer = self._context(threads)
         return timed(lambda: computer.embed([tokens]))
@@ -116,7 +117,7 @@ class RawLoop:
 
 
 class OneThread:
-    """The raw loop with one thread, for queries."""
+    """The raw loop with a single thread for each query."""
 
     name = RAW_ONE_THREAD
 
@@ -124,14 +125,14 @@ class OneThread:
         self._raw = raw
 
     def run_query(self, text: str) -> float:
-        """Embed one query with a single thread; return the seconds, tokenising not included."""
+        """Embed one query with a single thread; return the seconds that this takes, without tokenising."""
         return self._raw.time_query(text, threads=1)
 
 
 class LlamaClass:
     """The `Llama` class of llama-cpp-python, used as its documentation shows: `Llama(embedding=True).embed(list)`.
 
-    `window` is the context and batch size in tokens; with a larger one the class computes more texts at once.
+    `window` is the context size and batch size in tokens; with a larger window the class computes more texts at once.
     """
 
     def __init__(self, name: str, model: Path, window: int, threads: int, gpu_layers: int) -> None:
@@ -149,12 +150,12 @@ class LlamaClass:
         )
 
     def run_documents(self, load: DocumentLoad) -> float:
-        """Embed all documents in one call, since the class has no concurrency; return the seconds."""
+        """Embed all documents in one call, since the class has no concurrency; return the seconds that this takes."""
         texts = [text for request in load.requests for text in request]
         return timed(lambda: self._llama.embed(texts, normalize=True))
 
     def run_query(self, text: str) -> float:
-        """Embed one query; return the seconds."""
+        """Embed one query; return the seconds that this takes."""
         return timed(lambda: self._llama.embed(text, normalize=True))
 
     def vectors(self, texts: Sequence[str]) -> Vectors:

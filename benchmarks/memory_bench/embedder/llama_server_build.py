@@ -1,7 +1,7 @@
 """Builds llama-server from its locked source, once for each version of the build recipe, and keeps it in the cache.
 
-The recipe is benchmarks/build-llama-server. The program is compiled for every processor with AVX2, as our wheel is, so
-that a cache which is moved to another machine still works.
+The recipe is benchmarks/build-llama-server. Like our wheel, the program is compiled for every processor with AVX2, so
+that it still works if the cache is moved to another machine.
 """
 
 import shutil
@@ -28,7 +28,7 @@ _REMEDY = "apt-get install --yes --no-install-recommends g++ patch python3-venv"
 
 
 def llama_server_program(cache: Path, reporter: Reporter, flavour: str = "cpu") -> Path:
-    """Return the path of llama-server; if it is missing it is built, in about ten minutes on two processors."""
+    """Return the path of llama-server, which is first built if it is missing (about ten minutes on two processors)."""
     key = digest_of_files(REPOSITORY, _INPUTS, {"architecture": go_architecture(), "flavour": flavour})
     directory = cache / "llama-server" / key
     program = directory / "llama-server"

@@ -1,4 +1,4 @@
-"""Describes the machine of a run, and measures the rate at which it multiplies matrices."""
+"""Describes the machine of a run, and measures how fast the machine multiplies matrices."""
 
 import importlib.metadata
 import platform
@@ -17,7 +17,7 @@ _GEMM_ROWS = 512
 
 
 def describe_machine() -> dict[str, object]:
-    """Return the processor, its features that decide which kernels run, the number of threads and software versions."""
+    """Return the processor and its vector instructions, the number of threads, and software versions."""
     facts = _processor()
     flags = facts.get("flags", "").split()
     return {
@@ -49,9 +49,10 @@ def require_gpu() -> dict[str, object]:
 
 
 def gemm_flops(width: int, seconds: float) -> float:
-    """Return the floating-point operations per second of numpy's F32 matrix product, in a feed-forward layer's shape.
+    """Return the floating-point operations per second of numpy's F32 matrix product.
 
-    This is an upper bound of the arithmetic on all cores: attention, norms and memory access are left out.
+    The matrices have the shape of those in a feed-forward layer of width `width`. The result is an upper bound for
+    computing embeddings on all cores, because attention, norms and memory access are left out.
     """
     rng = np.random.default_rng(0)
     left = rng.standard_normal((_GEMM_ROWS, width), dtype=np.float32)
@@ -66,10 +67,10 @@ def gemm_flops(width: int, seconds: float) -> float:
 
 
 def text_flops(facts: GgufFacts, tokens: int) -> float:
-    """Return the floating-point operations that a BERT model needs for one text of `tokens` tokens.
+    """Return the number of floating-point operations that a BERT model needs for one text of `tokens` tokens.
 
     With T tokens and width h, each layer takes 24 h^2 operations per token for its matrices (four of h x h, two of h x
-    4h), and 4 h T^2 for attention.
+    4h), and 4 h T^2 operations per text for attention.
     """
     width = facts.dimensions
     return facts.layers * (24.0 * width * width * tokens + 4.0 * width * tokens * tokens)

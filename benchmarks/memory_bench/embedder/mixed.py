@@ -1,4 +1,4 @@
-"""Measures queries while documents are sent in bulk: how long a query waits during a backfill."""
+"""Measures how long queries take while documents are sent in bulk, as a backfill does."""
 
 import re
 import time
@@ -15,14 +15,17 @@ _SATURATED_AFTER_SECONDS = 0.3  # by then both clients have documents in the que
 
 
 def bulk_alone(subject: HttpSubject, load: DocumentLoad, number: int) -> MixedRecord:
-    """Time the documents without any query beside them."""
+    """Measure how long the documents take without queries at the same time."""
     return MixedRecord(subject.name, number, load.texts, subject.run_documents(load), with_queries=False, queries=())
 
 
 def bulk_with_queries(
     subject: HttpSubject, load: DocumentLoad, queries: Iterator[str], plan: MixedPlan, number: int
 ) -> MixedRecord:
-    """Time the documents and, meanwhile, one query after another; a query that outlasts the documents is left out."""
+    """Measure how long the documents take while queries are sent one after another, and how long each query takes.
+
+    A query that ends after the documents is left out.
+    """
     with ThreadPoolExecutor(1) as pool:
         bulk = pool.submit(subject.run_documents, load)
         time.sleep(_SATURATED_AFTER_SECONDS)
@@ -40,9 +43,9 @@ def _run_queries(subject: HttpSubject, queries: Iterator[str], bulk: Future[floa
 
 
 def batch_seconds(port: int, before: tuple[float, float] | None = None) -> tuple[float, float]:
-    """Read from our server's metrics how many document batches it has computed, and in how many seconds.
+    """Read from our server's metrics how many document batches it has computed, and how many seconds they took.
 
-    Returns (seconds, batches) since the start of the server, or since the earlier reading `before`.
+    Returns (seconds, batches) since the start of the server, or since the earlier reading `before` if one is given.
     """
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
         text = answer.read().decode()
@@ -57,7 +60,7 @@ def _metric(text: str, name: str) -> float:
 
 
 def load_of(texts: Sequence[str], tokens: int, clients: int, texts_per_request: int) -> DocumentLoad:
-    """Divide the texts into requests of `texts_per_request` texts and return them as a `DocumentLoad`."""
+    """Divide the texts into requests of `texts_per_request` texts each, and return the requests as a `DocumentLoad`."""
     requests = tuple(
         tuple(texts[start : start + texts_per_request]) for start in range(0, len(texts), texts_per_request)
     )

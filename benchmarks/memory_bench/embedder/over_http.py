@@ -1,7 +1,8 @@
-"""A client of the measured servers, on the HTTP client of the standard library.
+"""A client of the measured servers, built on the HTTP client of the standard library.
 
-Each thread keeps one connection open. A richer client would take a millisecond per request from the processors that are
-measured. Request bodies are made before the time begins, and vectors are sent as base64.
+Each thread keeps one connection open. A more elaborate client would use about a millisecond of processor time per
+request, which the measured server would lack. Request bodies are made before the measurement begins, and vectors are
+received as base64.
 """
 
 import base64
@@ -24,7 +25,7 @@ _PATH = "/v1/embeddings"
 
 
 class HttpSubject:
-    """A measured server with OpenAI's embeddings interface; `lanes` says that it also accepts `input_type`."""
+    """A measured server with OpenAI's embeddings interface; `lanes` says whether the server accepts `input_type`."""
 
     def __init__(self, name: str, server: Server, *, lanes: bool) -> None:
         self._name = name
@@ -78,7 +79,7 @@ class HttpSubject:
         return seconds
 
     def run_query(self, text: str) -> float:
-        """Send one query on an open connection; return the seconds until its response."""
+        """Send one query on an open connection; return the seconds until its response arrives."""
         if _closed_by_server(self._query_connection):
             self._query_connection.close()
             self._query_connection = self.connect()
@@ -86,7 +87,7 @@ class HttpSubject:
         return timed(lambda: post(self._query_connection, body))
 
     def vectors(self, texts: Sequence[str]) -> Vectors:
-        """Return the server's vectors of the texts, in the order of the texts."""
+        """Return the vectors that the server computes for the texts, in the order of the texts."""
         with closing(self.connect()) as connection:
             answer = json.loads(post(connection, self.body(texts, "document")))
         items = sorted(answer["data"], key=lambda item: int(item["index"]))
@@ -94,7 +95,7 @@ class HttpSubject:
 
 
 def _closed_by_server(connection: http.client.HTTPConnection) -> bool:
-    """Return whether the server has closed the connection; llama-server does after 100 requests or 5 idle seconds."""
+    """Return whether the server has closed the connection; llama-server does so after 100 requests or 5 s of idling."""
     return connection.sock is None or bool(select.select([connection.sock], [], [], 0)[0])
 
 

@@ -20,10 +20,10 @@ class Extent(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DocumentPoint:
-    """The measurements of documents of one length at one number of concurrent requests.
+    """The plan for measuring documents of one length at one number of concurrent requests.
 
-    `target_seconds` is about how long one program is measured in each round. With `everyone`, the programs without HTTP
-    are measured as well.
+    `target_seconds` is about how long each program is measured in each round. With `everyone`, the programs without an
+    HTTP interface are measured as well.
     """
 
     tokens: int
@@ -36,7 +36,7 @@ class DocumentPoint:
 
 @dataclass(frozen=True, slots=True)
 class MixedPlan:
-    """The measurements of queries while clients send documents without pause."""
+    """The plan for measuring queries while clients send documents without pause."""
 
     rounds: int
     texts: int = 128
@@ -47,7 +47,7 @@ class MixedPlan:
 
 @dataclass(frozen=True, slots=True)
 class ModelPlan:
-    """The measurements of one model.
+    """The plan for measuring one model.
 
     With `calibrate`, the fastest settings of llama-server and of the raw loop are found first.
     """
@@ -84,7 +84,7 @@ _SHAPES = ((8, 4), (1, 32), (32, 1))  # (requests at once, texts in each): alway
 
 
 def plan(extent: Extent) -> tuple[ModelPlan, ...]:
-    """Return the plan of each model of a run, smallest model first."""
+    """Return the plan for each model of a run; the smallest model comes first."""
     if extent is Extent.QUICK:
         return (_quick(),)
     minilm = ModelPlan(

@@ -1,4 +1,4 @@
-"""The records of a run of the embedder benchmark, in the form in which they are written to a file."""
+"""The records of a run of the embedder benchmark, in the form in which they are written to JSON files."""
 
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -13,7 +13,7 @@ LLAMA_CLASS_SMALL = "Llama.embed (512)"
 
 @dataclass(frozen=True, slots=True)
 class DocumentRecord:
-    """The time that one program took for documents in one round; `concurrency` is the number of requests at once."""
+    """The seconds that one program took for documents in one round, and the number of concurrent requests."""
 
     subject: str
     tokens: int
@@ -31,7 +31,7 @@ class DocumentRecord:
 
 @dataclass(frozen=True, slots=True)
 class QueryRecord:
-    """The times of one program's queries in one round, sent one at a time while nothing else runs."""
+    """The durations of one program's queries in one round, in which queries are sent singly while nothing else runs."""
 
     subject: str
     tokens: int
@@ -41,9 +41,9 @@ class QueryRecord:
 
 @dataclass(frozen=True, slots=True)
 class MixedRecord:
-    """The time that one server took for bulk documents in one round, alone or with queries beside them.
+    """The seconds that one server took for bulk documents in one round, alone or while queries were sent.
 
-    `queries` holds the seconds of the queries that ended before the documents did.
+    `queries` holds the durations in seconds of those queries that ended before the documents did.
     """
 
     subject: str

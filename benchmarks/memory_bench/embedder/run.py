@@ -44,7 +44,7 @@ Advance = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Subjects:
-    """The measured programs of a run, all of them started; `theirs` is llama-server, None if it is left out."""
+    """The measured programs of a run, all of them started; `theirs` is llama-server, or None if it is not measured."""
 
     ours: HttpSubject
     theirs: HttpSubject | None
@@ -65,7 +65,8 @@ class Subjects:
 class ModelRun:
     """A run of one model's plan.
 
-    `advance` is called after every measurement with a description of it, `keep` with all measurements so far.
+    `advance` is called after every measurement with a description of that measurement. `keep` is called with all
+    measurements made so far, so that they can be stored.
     """
 
     plan: ModelPlan
@@ -161,10 +162,11 @@ class ModelRun:
         number: int | None,
         rates: dict[str, float],
     ) -> None:
-        """Measure how fast one program embeds documents.
+        """Measure how fast one program embeds documents, and update the program's documents per second in `rates`.
 
-        The number of documents is chosen from the rate so far, so that the run takes about `point.target_seconds`. The
-        result is recorded as round `number`, or not at all if that is None (a warm-up).
+        The number of documents is chosen from the program's former rate, so that the measurement takes about
+        `point.target_seconds`. The result is recorded as round `number`. For a warm-up `number` is None, and nothing is
+        recorded.
         """
         least = 4 if number is None else 8 if isinstance(subject, LlamaClass) else point.concurrency
         wanted = int(rates.get(subject.name, 0.0) * point.target_seconds)

@@ -15,7 +15,10 @@ Vectors = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class DocumentLoad:
-    """Documents in requests of equal size, `concurrency` requests at once; `tokens` is the length of each text."""
+    """A load of documents in requests of equal size; `tokens` is the length of each text.
+
+    `concurrency` requests are sent at a time.
+    """
 
     tokens: int
     concurrency: int
@@ -36,7 +39,7 @@ class QuerySubject(Protocol):
         ...
 
     def run_query(self, text: str) -> float:
-        """Embed one query while nothing else runs; return the seconds."""
+        """Embed one query while nothing else runs; return the seconds that this takes."""
         ...
 
 
@@ -48,22 +51,22 @@ class Subject(QuerySubject, Protocol):
         ...
 
     def vectors(self, texts: Sequence[str]) -> Vectors:
-        """Return the vectors of the texts, which are compared to check that all programs compute the same vectors."""
+        """Return the vectors of the texts, by which a run checks that all programs compute the same vectors."""
         ...
 
 
 def paired_rounds(subjects: Sequence[AnySubject], rounds: int, measure: Callable[[AnySubject, int], None]) -> None:
-    """Measure every subject once in each round; every second round has the reverse order."""
+    """Measure every subject once in each round; every second round goes through the subjects in reverse order."""
     for number in range(rounds):
         for subject in subjects if number % 2 == 0 else reversed(subjects):
             measure(subject, number)
 
 
 def check_agreement(subjects: Sequence[Subject], texts: Sequence[str], least: float = 0.995) -> float:
-    """Return the least cosine between the vectors of any subject and those of the first subject.
+    """Return the smallest cosine similarity between a subject's vector of a text and the first subject's vector.
 
     Raises:
-        ValueError: a cosine is below `least`, so comparing that subject's speed would mean nothing.
+        ValueError: a subject's similarity is below `least`, so comparing the subject's speed would mean nothing.
     """
     first = _unit(subjects[0].vectors(texts))
     worst = 1.0
@@ -76,7 +79,7 @@ def check_agreement(subjects: Sequence[Subject], texts: Sequence[str], least: fl
 
 
 def timed(action: Callable[[], object]) -> float:
-    """Call `action` and return the seconds that it takes."""
+    """Call `action` and return how many seconds the call takes."""
     started = time.perf_counter()
     action()
     return time.perf_counter() - started

@@ -1,4 +1,4 @@
-"""Computes the main figures of the embedder benchmark: ratios within each round, and the median of the rounds."""
+"""Computes the main figures of the embedder benchmark: ratios of two programs in each round, and their medians."""
 
 from collections.abc import Iterable
 
@@ -18,7 +18,11 @@ from memory_bench.embedder.subject import median
 
 
 def summary(found: Measurements) -> dict[str, float | None]:
-    """Return the main figures: our throughput divided by that of others, and the latency of others divided by ours."""
+    """Return the main figures: our throughput and latency relative to those of other programs; above 1, ours is better.
+
+    The exception is `bulk_loss_to_lanes`, the share of our document throughput that is lost while queries are sent. A
+    figure without measurements is None.
+    """
     under_bulk = _pooled(found.mixed, LLAMA_SERVER, 50), _pooled(found.mixed, OURS, 50)
     return {
         "docs_vs_llama_server": document_ratio(found, LLAMA_SERVER),
@@ -31,7 +35,7 @@ def summary(found: Measurements) -> dict[str, float | None]:
 
 
 def details(found: Measurements) -> dict[str, float | None]:
-    """Return further figures: latencies in milliseconds, and ratios."""
+    """Return the secondary figures: further ratios of throughput and latency, and latencies in milliseconds."""
     batch = found.document_batch_seconds
     return {
         "query_idle_vs_raw_at_12_tokens": query_ratio(found, RAW, QUERY_TOKENS),
@@ -59,7 +63,10 @@ def document_ratio(
     tokens: int = ACCEPTANCE_TOKENS,
     concurrency: int = ACCEPTANCE_CONCURRENCY,
 ) -> float | None:
-    """Return our texts per second divided by those of `other`, the median of the rounds; None without measurements."""
+    """Return the median over the rounds of our texts per second divided by those of the program `other`.
+
+    Returns None if no round measured both programs.
+    """
     rates = {
         (one.subject, one.round): one.rate
         for one in found.documents
@@ -70,14 +77,20 @@ def document_ratio(
 
 
 def query_ratio(found: Measurements, other: str, tokens: int) -> float | None:
-    """Return the query time of `other` divided by ours, the median of the rounds; None without measurements."""
+    """Return the median over the rounds of the query time of the program `other` divided by ours.
+
+    Returns None if no round measured both programs.
+    """
     middle = {(one.subject, one.round): median(one.seconds) for one in found.queries if one.tokens == tokens}
     rounds = [number for subject, number in middle if subject == OURS and (other, number) in middle]
     return _rounded(median([middle[other, n] / middle[OURS, n] for n in rounds])) if rounds else None
 
 
 def bulk_loss(found: Measurements) -> float | None:
-    """Return the share of our document throughput that is lost while queries are sent; None without measurements."""
+    """Return the share of our document throughput that is lost while queries are sent, as the median over the rounds.
+
+    Returns None if no round measured the documents both with and without queries.
+    """
     alone = {one.round: one for one in found.mixed if one.subject == OURS and not one.with_queries}
     shared = {one.round: one for one in found.mixed if one.subject == OURS and one.with_queries}
     rounds = sorted(alone.keys() & shared.keys())
@@ -86,7 +99,7 @@ def bulk_loss(found: Measurements) -> float | None:
 
 
 def document_rates(found: Measurements, tokens: int, concurrency: int) -> dict[str, list[float]]:
-    """Return the documents per second of every program, one for each round, at one text length and concurrency."""
+    """Return every program's documents per second in each round, at one text length and concurrency."""
     rates: dict[str, list[float]] = {}
     for one in found.documents:
         if one.tokens == tokens and one.concurrency == concurrency:
@@ -95,7 +108,7 @@ def document_rates(found: Measurements, tokens: int, concurrency: int) -> dict[s
 
 
 def queries_under_bulk(records: Iterable[MixedRecord], subject: str) -> list[float]:
-    """Return the seconds of every query that one server answered while documents were sent to it."""
+    """Return the durations in seconds of all queries that one server answered while documents were sent to it."""
     return [value for one in records if one.subject == subject for value in one.queries]
 
 

@@ -1,5 +1,5 @@
-"""Floods an embedder process with hostile requests and measures how other callers are served meanwhile.
+"""Floods an embedder process with hostile requests, and measures how well other callers are served meanwhile.
 
-`sending` sends the requests and `holding` opens connections whose clients never finish, both in a process of their own.
-`probing` measures how long the kubelet and another caller wait. `flood` runs all three against one server process.
+`sending` sends the requests and `holding` opens connections whose clients never finish; both run in a separate process.
+`probing` measures how long the kubelet and another caller wait. `flood` runs all of these against one server process.
 """

@@ -1,4 +1,4 @@
-"""Makes the requests of the flood: valid ones, malformed ones and exhausting ones.
+"""Makes the requests of the flood: valid, malformed and exhausting requests.
 
 Malformed requests are listed by hand or generated from the OpenAPI description. An exhausting request is about as large
 as the server accepts, and consists of as many values as fit, or of values that are expensive to process.
@@ -106,7 +106,7 @@ class Request:
 
 
 def exhausting(name: str) -> bytes:
-    """Return the exhausting body with a name from `EXHAUSTING`."""
+    """Return the body of an exhausting request; `name` is one of `EXHAUSTING`."""
     if name in _TEXTS:
         return json.dumps(_TEXTS[name](), ensure_ascii=False).encode()
     opening, part, end = _REPEATED[name]
@@ -114,7 +114,10 @@ def exhausting(name: str) -> bytes:
 
 
 def requests(count: int, openapi: dict[str, Any], random_seed: int) -> Iterator[Request]:
-    """Yield `count` requests in random order, every exhausting one at least once; `random_seed` fixes the order."""
+    """Yield `count` requests in random order, with every exhausting request at least once.
+
+    `random_seed` determines the order.
+    """
     rng = random.Random(random_seed)  # noqa: S311 -- a fixed mixture, not a secret
     by_hand = malformed_by_hand()
     generated = malformed_by_schema(openapi, max(20, min(500, count // 10)))
@@ -133,7 +136,7 @@ def requests(count: int, openapi: dict[str, Any], random_seed: int) -> Iterator[
 
 
 def malformed_by_hand() -> list[bytes]:
-    """Return the malformed bodies that this module lists, both mistakes of programs and attacks."""
+    """Return the malformed bodies that this module lists: mistakes of client programs, and attacks."""
     return [json.dumps(value).encode() for value in _WRONG_VALUES] + _NO_JSON
 
 
@@ -162,7 +165,7 @@ def malformed_by_schema(openapi: dict[str, Any], count: int) -> list[Request]:
 
 
 def _valid_body(rng: random.Random) -> bytes:
-    """Return a valid body: mostly short texts, rarely a long text, control characters or one word of a MiB."""
+    """Return a valid body: mostly short texts, but rarely a long text, control characters, or a word of one MiB."""
     kind = rng.random()
     if kind < 0.002:
         texts = ["x" * (1 << 20)]

@@ -1,4 +1,4 @@
-"""The command `embedder-flood`, which floods an embedder process and measures how others are served meanwhile."""
+"""The command `embedder-flood`, which floods an embedder and measures how well other callers are served meanwhile."""
 
 import asyncio
 import json
@@ -24,11 +24,11 @@ def embedder_flood(
     model: Annotated[Path, typer.Option(help="The model file to serve.")] = DEFAULT_MODEL_FILE,
     output: Annotated[Path | None, typer.Option(help="The file that the outcome is written to, as JSON.")] = None,
 ) -> None:
-    """Flood an embedder with requests while 704 other clients hold connections open.
+    """Flood an embedder with requests while 704 clients hold further connections open.
 
     Of the requests, 30 % are malformed and 1 % are made to exhaust the server. The exit status is 1 if the server dies,
-    leaves a request unanswered, keeps a stalled connection, exceeds its memory limit or makes other callers wait too
-    long.
+    leaves a request unanswered, answers with a server error, keeps a stalled connection open too long, exceeds its
+    memory limit or makes other callers wait too long.
 
     Example: python -m memory_bench embedder-flood --count 1000
     """

@@ -1,4 +1,4 @@
-"""Runs a flood against one server while clients hold connections, and measures health probes and queries meanwhile."""
+"""Runs a flood against a server while clients hold connections open, and measures health probes and queries."""
 
 import asyncio
 import multiprocessing
@@ -59,15 +59,15 @@ class Outcome:
 
     @property
     def server_errors(self) -> int:
-        """Number of answers with a 5xx status other than 503."""
+        """The number of responses with a 5xx status other than 503."""
         return sum(number for status, number in self.sent.statuses.items() if status >= 500 and status != 503)
 
     @property
     def passed(self) -> bool:
-        """Whether the server kept every limit.
+        """Whether the server met every requirement of the benchmark.
 
-        It must answer every request in time and without a server error, close every stalled connection, stay alive, and
-        stay within its memory limit.
+        The server must answer every request without a server error, answer health probes and queries fast enough, close
+        every stalled connection in time, stay alive, and stay within its memory limit.
         """
         return (
             self.alive
@@ -80,7 +80,10 @@ class Outcome:
 
 
 async def flood(server: Server, count: int, openapi: dict[str, Any]) -> Outcome:
-    """Send `count` requests from another process while connections are held and waits measured; return the outcome."""
+    """Run the flood in another process, meanwhile measure how long other callers wait, and return the outcome.
+
+    The other process sends `count` requests and also holds connections open.
+    """
     loop = asyncio.get_running_loop()
     started = loop.time()
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as attacker:
@@ -105,7 +108,7 @@ async def flood(server: Server, count: int, openapi: dict[str, Any]) -> Outcome:
 
 
 def _peak_bytes(pid: int) -> int:
-    """Return the largest resident memory that a process has had, or 0 if the process has ended."""
+    """Return the largest resident memory in bytes that a process has had, or 0 if the process has ended."""
     with suppress(OSError):
         for line in Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines():
             if line.startswith("VmHWM:"):

@@ -1,6 +1,6 @@
-"""Holds more connections than the server accepts, and opens a new one as soon as the server closes one.
+"""Holds more connections open than the server accepts, and replaces each connection that the server closes.
 
-Most clients never finish a request. A few request large answers and read nothing of them.
+Most clients never finish a request. A few clients request large answers and do not read them.
 """
 
 import asyncio
@@ -24,8 +24,8 @@ _LARGE_ANSWER = json.dumps({"input": ["a"] * 2048}).encode()
 class Kind:
     """One way to stall a connection.
 
-    `clients` connections stall in this way. Each sends `first` once and `trickle` every second; the server has to close
-    it within `longest_seconds`.
+    `clients` clients stall a connection in this way. Each client sends `first` once and `trickle` every second. The
+    server must close the connection within `longest_seconds`.
     """
 
     name: str
@@ -44,14 +44,14 @@ KINDS = (
 
 @dataclass(slots=True)
 class Held:
-    """What became of the held connections: for each kind, their number and the longest life of one in seconds."""
+    """The lifetimes of held connections: for each kind, how many were opened, and the longest lifetime in seconds."""
 
     opened: dict[str, int] = field(default_factory=dict)
     longest_seconds: dict[str, float] = field(default_factory=dict)
 
     @property
     def all_ended(self) -> bool:
-        """Whether the server closed each connection within the time that its kind may last."""
+        """Whether the server closed each connection within the time limit of the connection's kind."""
         return all(self.longest_seconds[kind.name] <= kind.longest_seconds for kind in KINDS)
 
     def record(self, kind: Kind, seconds: float) -> None:
@@ -61,7 +61,7 @@ class Held:
 
 
 async def hold_connections(port: int, flooding: Callable[[], bool]) -> Held:
-    """Hold connections of every kind while the flood lasts, then wait until the server has closed them all."""
+    """Hold connections of every kind open while the flood lasts, then wait until the server has closed them all."""
     held = Held()
 
     async def never_finish(kind: Kind) -> None:
@@ -88,7 +88,7 @@ async def hold_connections(port: int, flooding: Callable[[], bool]) -> Held:
 
 
 async def _until_ended(port: int, kind: Kind) -> None:
-    """Hold one connection until the server closes it.
+    """Hold one connection open until the server closes it.
 
     Raises:
         OSError: the server resets or refuses the connection.
@@ -107,7 +107,7 @@ async def _until_ended(port: int, kind: Kind) -> None:
 
 
 async def _leave_answer(port: int, flooding: Callable[[], bool]) -> None:
-    """Request a large answer and read nothing of it for a while.
+    """Request a large answer and keep the connection open for a while without reading the answer.
 
     Raises:
         OSError: the server resets or refuses the connection.

@@ -15,7 +15,7 @@ _QUERY = {"input": "where is the backup of the old disk", "input_type": "query",
 
 @dataclass(slots=True)
 class Waits:
-    """Waits of one client.
+    """The waiting times of one client.
 
     `requests` counts all requests, `longest_ms` is the longest wait in milliseconds, and `failures` counts the requests
     that were not answered with status 200.
@@ -26,7 +26,7 @@ class Waits:
     failures: int = 0
 
     def record(self, seconds: float, *, answered: bool) -> None:
-        """Record one request, how many seconds it took, and whether it was answered with status 200."""
+        """Record how many seconds one request took, and whether it was answered with status 200."""
         self.requests += 1
         self.longest_ms = round(max(self.longest_ms, seconds * 1000), 1)
         self.failures += not answered

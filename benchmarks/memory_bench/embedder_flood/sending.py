@@ -1,4 +1,4 @@
-"""Attacks the server from a process of its own, so that the work of attacking does not delay the measurements."""
+"""Attacks the server from a separate process, so that the attack's own work does not delay the measurements."""
 
 import asyncio
 import os
@@ -20,10 +20,10 @@ _LONGEST_ANSWER_SECONDS = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """How the server answered.
+    """The server's answers to the requests of the flood.
 
-    `statuses` counts the requests by status, 0 for no answer. `malformed` counts the malformed requests, and
-    `malformed_accepted` those of them that were answered with status 200.
+    `statuses` counts the requests by status; 0 means no answer. `malformed` counts the malformed requests, and
+    `malformed_accepted` counts the malformed requests that were answered with status 200.
     """
 
     statuses: dict[int, int]
@@ -32,9 +32,10 @@ class Sent:
 
 
 def attack(server: Server, count: int, openapi: dict[str, Any], seed: int) -> tuple[Sent, Held]:
-    """Send `count` requests, sixteen at a time, while connections are held, and return the outcome of both.
+    """Send `count` requests, sixteen at a time, while connections are held open.
 
-    Real attackers use other machines, so here their process leaves the processor to the server.
+    The process lowers its own priority so that the server gets the processors, because real attackers use other
+    machines. Returns the answers to the requests and the lifetimes of the held connections.
     """
     os.nice(_NICENESS)
     return asyncio.run(_attack(server, requests(count, openapi, seed)))

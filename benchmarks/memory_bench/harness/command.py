@@ -1,4 +1,4 @@
-"""Commands over one labelled set: check it, describe it, run retrievers over it, compare two results."""
+"""Commands on labelled sets: check a set, describe it, run retrievers over it, compare the results of two runs."""
 
 import json
 from collections import Counter
@@ -31,7 +31,7 @@ def _load(directory: Path, qrels: str) -> Dataset:
 
 
 def validate(dataset: DATASET, qrels: QRELS = "qrels.jsonl") -> None:
-    """Check a labelled set; the first problem is named by file and line.
+    """Check a labelled set; if it contains a mistake, print the file and line of the first one.
 
     Example: python -m memory_bench validate examples/homelab
     """
@@ -40,7 +40,7 @@ def validate(dataset: DATASET, qrels: QRELS = "qrels.jsonl") -> None:
 
 
 def stats(dataset: DATASET, qrels: QRELS = "qrels.jsonl") -> None:
-    """Describe a labelled set in aggregate numbers, without a word of its text.
+    """Describe a labelled set in aggregate numbers, without quoting its texts.
 
     Example: python -m memory_bench stats examples/homelab
     """
@@ -73,9 +73,9 @@ def run_retrievers(  # noqa: PLR0917  (typer makes options of them; nobody calls
     seed: Annotated[int, typer.Option(help="The seed of the resampling.")] = 0,
     qrels: QRELS = "qrels.jsonl",
 ) -> None:
-    """Run retrievers over a labelled set; write summaries, a report and the results of each question.
+    """Run retrievers over a labelled set, and write summaries, a report and the results of each question.
 
-    The last line of output is JSON with recall@10 of each retriever.
+    The last line of output is JSON with the recall@10 of each retriever.
 
     Example: python -m memory_bench run examples/homelab --retriever pg-bm25 --retriever sqlite-fts5
     """
@@ -103,7 +103,7 @@ def compare(
     measure: Annotated[str, typer.Option(help="The measure to compare.")] = "recall@10",
     seed: Annotated[int, typer.Option(help="The seed of the resampling.")] = 0,
 ) -> None:
-    """Print by how much the second retriever is better than the first, with a confidence interval and a p value.
+    """Print how much better the second retriever is than the first, with a confidence interval and a p value.
 
     Example: python -m memory_bench compare results/homelab/raw/pg-bm25.json results/homelab/raw/hybrid.json
     """

@@ -1,8 +1,8 @@
 """Reads and checks a labelled set: corpus, questions and relevance judgements.
 
-A broken set gives numbers that look as plausible as others. So every mistake that the three files can have is searched
-for and named by file and line. Sensitive memories are left out on reading: they are never embedded, so not every
-retriever could answer a question about them.
+A set with mistakes gives plausible but meaningless numbers. Therefore every kind of mistake that the three files can
+contain is looked for, and each is reported by file and line. Sensitive memories are left out, because they are never
+embedded and dense retrievers cannot find them.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ class DatasetError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """One document of the corpus; `scope` is the user whose memory it is, None if it names no user."""
+    """One document of the corpus; `scope` is the user whose memory it is, or None if the corpus names no such user."""
 
     id: int
     content: str
@@ -34,9 +34,10 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One question; `scope` is the user whose memories are searched, None for the whole corpus.
+    """One question; `scope` is the user whose memories are searched, or None for the whole corpus.
 
-    `overlap` is the set's own label for how many of the question's words the answer contains, "" if it has no label.
+    `overlap` is the label that the set's file gives for how many of the question's words the answer contains, or "" if
+    the file gives no label.
     """
 
     query_id: str
@@ -49,7 +50,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """A labelled set that has been checked; `digest` is the SHA-256 of its three files."""
+    """A labelled set that has been checked; `digest` is the SHA-256 of the set's three files."""
 
     name: str
     memories: tuple[Memory, ...]
@@ -67,7 +68,7 @@ def load_dataset(directory: Path, *, judgements: str = "qrels.jsonl") -> Dataset
     """Read and check `corpus.jsonl`, `queries.jsonl` and the file of relevance judgements.
 
     Raises:
-        DatasetError: a file is missing or malformed, or the three do not fit together.
+        DatasetError: a file is missing or malformed, or the three files contradict each other.
     """
     memories, left_out = _corpus(directory / "corpus.jsonl")
     relevant = _judgements(directory / judgements, {memory.id for memory in memories}, left_out)

@@ -1,4 +1,4 @@
-"""Records what a benchmark result depends on, so that it can be reproduced or a difference be explained."""
+"""Records what a benchmark result depends on, so that the result can be reproduced and compared with other results."""
 
 import importlib.metadata
 from collections.abc import Mapping

@@ -1,8 +1,9 @@
-"""Retrievers: the interface that the harness expects, and the built-in ones.
+"""Retrievers: the interface that the harness expects, and the built-in retrievers.
 
-A retriever is an object with a method `retrieve(query, k)`, or a plain function of the same arguments. If it also has
-`retrieve_in(query, k, scope)`, the harness calls that for questions with a scope. Otherwise the retriever ranks the
-whole corpus and the harness keeps the rows of the scope, which is fair to its ranking though not to its speed.
+A retriever is an object with a method `retrieve(query, k)`, or a plain function of the same arguments. If the object
+also has a method `retrieve_in(query, k, scope)`, the harness calls that method for questions with a scope. Otherwise
+the retriever ranks the whole corpus and the harness keeps the rows of the scope, which leaves the ranking as it is but
+makes the retriever slower.
 """
 
 import importlib
@@ -44,7 +45,7 @@ class Retriever(Protocol):
 
 
 class RetrieverAdapter:
-    """A wrapper that gives any retriever the whole interface that the harness calls."""
+    """A wrapper that gives any retriever all methods that the harness calls."""
 
     def __init__(self, wrapped: Retriever | Callable[[str, int], list[int]], *, name: str | None = None) -> None:
         self._wrapped: Any = wrapped
@@ -55,7 +56,7 @@ class RetrieverAdapter:
         self._scopes: dict[int, str | None] = {}
 
     def build_index(self, corpus: Sequence[Memory]) -> None:
-        """Let the retriever index the corpus, if it has a method for that."""
+        """Let the retriever index the corpus, if the retriever has a method for indexing."""
         self._scopes = {memory.id: memory.scope for memory in corpus}
         if hasattr(self._wrapped, "build_index"):
             self._wrapped.build_index(corpus)
@@ -66,7 +67,7 @@ class RetrieverAdapter:
         return None if size is None else int(size())
 
     def retrieve(self, query: str, k: int, scope: str | None) -> list[int]:
-        """Return the ids of at most `k` memories of the scope, best first; the scope None is the whole corpus."""
+        """Return the ids of at most `k` memories of the scope, best first; None as scope means the whole corpus."""
         if scope is None:
             return self._retrieve(query, k)[:k]
         if hasattr(self._wrapped, "retrieve_in"):
@@ -75,14 +76,14 @@ class RetrieverAdapter:
         return [one for one in everything if self._scopes.get(one) == scope][:k]
 
     def close(self) -> None:
-        """Close the retriever, if it has a method for that."""
+        """Close the retriever, if the retriever has a method for closing."""
         if hasattr(self._wrapped, "close"):
             self._wrapped.close()
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One setting of the recall library: which legs take part, and how their results are fused.
+    """One way to run the recall library: which legs are searched, and how their results are fused.
 
     With `exact` the query is compared with every vector instead of searching the HNSW index.
     """
@@ -94,7 +95,7 @@ class Variant:
 
     @property
     def indexes(self) -> tuple[str, ...]:
-        """The names of the indexes that this setting uses."""
+        """The names of the indexes that this variant uses."""
         dense = () if self.exact else (_HNSW,)
         return {"lexical": (_GIN,), "dense": dense, "hybrid": (_GIN, *dense)}[self.mode]
 
@@ -119,7 +120,7 @@ VARIANTS: Mapping[str, Variant] = {
 
 
 class PostgresRetriever:
-    """A retriever that runs the recall library in one setting, on a database that all settings share.
+    """A retriever that runs one variant of the recall library, on a database that all variants share.
 
     `vectors` maps the text of each question to its embedding.
     """
@@ -148,7 +149,7 @@ class PostgresRetriever:
         )
 
     def index_size_bytes(self) -> int:
-        """Return the size of the indexes that this setting uses, in bytes."""
+        """Return the size of the indexes that this variant uses, in bytes."""
         return self._database.size_of(*self._variant.indexes) if self._variant.indexes else 0
 
     def retrieve(self, query: str, k: int) -> list[int]:
@@ -226,7 +227,7 @@ class SqliteModeRetriever(_FtsIndex):
 class SqliteOrRetriever(_FtsIndex):
     """A retriever of rows that match any word of the question, ordered by SQLite's bm25 alone.
 
-    The documentation of SQLite mode once described that mode so.
+    Former documentation of the library described its SQLite mode in this way.
     """
 
     name = "sqlite-fts5-or"
@@ -262,10 +263,10 @@ BUILT_IN = (*_SQLITE, *VARIANTS)
 def make_retriever(
     name: str, dataset: Dataset, database: BenchmarkDatabase, embedded: EmbeddedSet | None
 ) -> RetrieverAdapter:
-    """Make a retriever from the name of a built-in one, or from `package.module:Attribute`.
+    """Make a retriever; `name` is the name of a built-in retriever, or `package.module:Attribute`.
 
     Raises:
-        typer.BadParameter: there is no such retriever, or it needs vectors and `embedded` is None.
+        typer.BadParameter: there is no such retriever, or the retriever needs vectors and `embedded` is None.
     """
     if name in _SQLITE:
         return RetrieverAdapter(_SQLITE[name]())

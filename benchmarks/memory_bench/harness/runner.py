@@ -42,12 +42,12 @@ class RunResult:
         return {name: float(np.mean([scores[name] for scores in chosen])) for name in measures.MEASURES}
 
     def latency(self) -> dict[str, float]:
-        """Return the median and the 95th percentile of the time of a question, in milliseconds."""
+        """Return the median and the 95th percentile of the time that a question takes, in milliseconds."""
         times = [answer.milliseconds for answer in self.answers]
         return {"p50": float(np.percentile(times, 50)), "p95": float(np.percentile(times, 95))}
 
     def scores(self, measure: str, stratum: str | None = None) -> dict[str, float]:
-        """Return one measure of each question, by question id, for all questions or for those of one stratum."""
+        """Return the score of each question in one measure, by question id, for all questions or for one stratum."""
         return {answer.query_id: answer.scores[measure] for answer in self.answers if stratum in {None, answer.stratum}}
 
     def summary(self) -> dict[str, object]:
@@ -69,7 +69,7 @@ class RunResult:
 
 
 def run(retriever: RetrieverAdapter, dataset: Dataset) -> RunResult:
-    """Build the index, search once for every question, and close the retriever; a progress bar shows the progress."""
+    """Build the index, search once for every question, and close the retriever, while a progress bar is shown."""
     try:
         started = time.perf_counter()
         retriever.build_index(dataset.memories)

@@ -27,7 +27,9 @@ def write_results(
 def compare_runs(
     first: RunResult, second: RunResult, measure: str, *, seed: int, stratum: str | None = None
 ) -> Comparison:
-    """Compare the second run with the first in one measure, on all questions or on those of one stratum.
+    """Compare two runs in one measure, on all questions or on the questions of one stratum.
+
+    Positive differences mean that the second run is better.
 
     Raises:
         ValueError: the two runs did not answer the same questions.
@@ -90,7 +92,7 @@ def _significance(results: Sequence[RunResult], baseline: str, seed: int) -> lis
 
 
 def plots(results: Sequence[RunResult], directory: Path) -> list[Path]:
-    """Draw a chart of quality against latency and one of quality by stratum; return the paths of both."""
+    """Draw a chart of quality against latency and a chart of quality by stratum; return the paths of both charts."""
     paths = [directory / "quality-latency.svg", directory / "strata.svg"]
     with chart(paths[0], size=(6, 4)) as axes:
         for result in results:

@@ -1,10 +1,10 @@
-"""Creates the tables of a local SQLite store as the memory API lays them out, for benchmarks and tests."""
+"""Creates the tables of a local SQLite store, with the schema that the memory API uses, for benchmarks and tests."""
 
 import sqlite3
 
 
 def create_schema(connection: sqlite3.Connection) -> None:
-    """Create the table `memories`, its FTS5 index and triggers, unless they exist."""
+    """Create the table `memories`, its FTS5 index and the triggers that fill the index, unless they exist."""
     connection.executescript(
         """
         CREATE TABLE IF NOT EXISTS memories (

@@ -1,7 +1,7 @@
 """Embeds the texts of a labelled set and caches the vectors on disk, since embedding takes most of a run's time.
 
 The cache key is made of the digest of the model file (or the model's name if the embedder reports no digest), the kind
-of text and the texts themselves, so a vector is never taken for another model's.
+of text and the texts themselves, so that vectors of different models are never confused.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ class EmbeddedSet:
 
 
 class VectorCache:
-    """A cache of vectors on disk; texts whose vectors are not in it are embedded."""
+    """A cache of vectors on disk; texts without a cached vector are embedded."""
 
     def __init__(self, client: EmbedderClient, directory: Path, progress: Callable[[int], None]) -> None:
         self._client = client
@@ -40,7 +40,7 @@ class VectorCache:
         self._progress = progress
 
     async def embed(self, memories: Sequence[str], queries: Sequence[str]) -> EmbeddedSet:
-        """Return the vectors of memories and queries, from disk if they are cached.
+        """Return the vectors of memories and queries; texts without cached vectors are embedded.
 
         Raises:
             MemoryIndexError: the embedder returned no vectors.
@@ -80,7 +80,7 @@ class VectorCache:
 
 
 async def embed_dataset(dataset: Dataset, url: str) -> EmbeddedSet:
-    """Return the vectors of a labelled set, from the cache or the embedder at `url`; a progress bar is shown.
+    """Return the vectors of a labelled set from the cache, or else from the embedder at `url`; a progress bar is shown.
 
     Raises:
         MemoryIndexError: the embedder at `url` returned no vectors.

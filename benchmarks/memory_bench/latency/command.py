@@ -1,4 +1,4 @@
-"""The command `latency`: times recall and the plain design at several table sizes."""
+"""The command `latency`: compares the latency of recall with that of a plain design at several table sizes."""
 
 import asyncio
 import json
@@ -28,9 +28,10 @@ def latency(  # noqa: PLR0917  (typer makes options of them; nobody calls this b
     cache: Annotated[Path, typer.Option(help="Where the databases are kept between runs.")] = CACHE / "latency",
     build_only: Annotated[bool, typer.Option("--build-only", help="Only fill the databases.")] = False,
 ) -> None:
-    """Time recall and the plain design at several table sizes; the last line of output is JSON.
+    """Compare the latency of recall with that of a plain design (two queries, fusion in Python) at several table sizes.
 
-    All three sizes need 12 GB of disk, and half an hour at the first run.
+    By default three sizes are measured, which takes 12 GB of disk, and half an hour at the first run. The last line of
+    output is JSON with the main figures.
 
     Example: python -m memory_bench latency --rows 5000 --rows 100000
     """

@@ -1,8 +1,8 @@
-"""Times our recall and the plain design on the same questions, in blocks and in alternating order.
+"""Measures the latency of recall and of the plain design (see `plain_design`) on the same questions, in blocks.
 
-In production a server runs one design only. If the designs alternated after each question, each would lose what the
-other had just displaced from the processor caches and from the buffers of Postgres. So each design gets a block of
-questions.
+In production a server runs only one design, whose data stay in the processor caches and in the buffers of Postgres. If
+the designs alternated after each question, each design would displace the other's data there. Therefore each design
+gets a whole block of questions at a time. The order of the designs alternates from block to block.
 """
 
 import time
@@ -42,7 +42,7 @@ _SEARCHED: dict[str, str | Everyone] = {"all": EVERYONE, "one user of ten": "use
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The times of one compared configuration (`arm`) in milliseconds, one for each question."""
+    """The times of one compared configuration in milliseconds, one for each question; `arm` is its name."""
 
     arm: str
     milliseconds: tuple[float, ...]
@@ -53,7 +53,10 @@ class Measured:
 
 
 async def measure(built: Built, count: int) -> list[Measured]:
-    """Time every configuration on `count` questions; each block of questions goes to all configurations in turn."""
+    """Measure the time of every configuration on `count` questions.
+
+    The questions are divided into blocks; every configuration answers a block before the next block begins.
+    """
     questions = Synthetic().questions(built.rows, count + _BLOCK)
     async with AsyncExitStack() as stack:
         pool: Any = await stack.enter_async_context(asyncpg.create_pool(built.dsn, min_size=2, max_size=2))
@@ -86,7 +89,7 @@ async def _timed(arm: Callable[[int], Awaitable[object]], number: int) -> float:
 
 
 async def _warm_up(recall: HybridRecall, questions: Questions) -> None:
-    """Recall questions without timing them, which fills caches for recall and for the plain design alike."""
+    """Recall questions without measuring, so that caches are filled for recall and for the plain design alike."""
     for text, vector in zip(questions.texts, questions.vectors, strict=True):
         await recall.recall(
             RecallQuery(text, user_id=EVERYONE, limit=_PAGE, vector=EmbeddedQuery(vector.tolist(), MODEL))
@@ -139,7 +142,7 @@ def _arms(
 
 
 async def index_recall(built: Built, count: int) -> dict[str, float]:
-    """Return the mean recall@50 of the dense leg against exact search, over all rows and over one user's rows."""
+    """Return the mean recall@50 of the dense leg, judged by exact search, for all rows and for one user's rows."""
     questions = Synthetic().questions(built.rows, count, stream=1)
     pool: Any = await asyncpg.create_pool(built.dsn, min_size=1, max_size=1)
     recall = HybridRecall(pool, time_budget=_TIME_BUDGET)
@@ -173,7 +176,10 @@ async def _exact(pool: Any, vector: Sequence[float], user: str | None) -> list[i
 
 
 async def lexical_overlap(built: Built, count: int) -> float:
-    """Return the mean share of the ten best rows by an unbounded BM25 that the bounded lexical leg returns."""
+    """Return which share of the ten best rows the lexical leg finds, on average over `count` questions.
+
+    The ten best rows are those that BM25 without a candidate budget ranks highest.
+    """
     questions = Synthetic().questions(built.rows, count, stream=1)
     unbounded = UnboundedBm25(built.rows)
     pool: Any = await asyncpg.create_pool(built.dsn, min_size=1, max_size=1)

@@ -1,7 +1,8 @@
-"""The plain design that recall is compared with: two queries, an unbounded OR over `ts_rank`, fusion in Python.
+"""The plain design that recall is compared with: a lexical and a dense query, whose results are fused in Python.
 
-The lexical query is that of the memory API for a question whose words no single row contains. The dense query is a
-nearest-neighbour query with pgvector's defaults. Both are fused by reciprocal ranks.
+The lexical query ranks all rows that contain any word of the question by `ts_rank` and importance, as the memory API
+does when no row contains all words. The dense query is a nearest-neighbour query with pgvector's defaults. Both results
+are fused by reciprocal ranks.
 """
 
 from typing import Any
@@ -23,7 +24,7 @@ SELECT {_COLUMNS}, 1 - (embedding <=> $1::real[]::halfvec) AS similarity
 
 
 async def recall(pool: Any, text: str, vector: list[float], limit: int) -> list[int]:  # noqa: ANN401  (asyncpg's pool)
-    """Return the ids of the first `limit` rows by the plain design, best first."""
+    """Return the ids of the `limit` best rows by the plain design, best first."""
     async with pool.acquire() as connection:
         lexical = await connection.fetch(_LEXICAL, text)
         dense = await connection.fetch(_DENSE, vector)

@@ -1,4 +1,4 @@
-"""Writes the results of the latency benchmark: percentiles, a table, a chart of growth, and the main figures."""
+"""Writes the results of the latency benchmark: JSON with the main figures, a table, and a chart over table size."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -16,8 +16,8 @@ _SHOWN = ("ours", "plain")
 class SizeResult:
     """The measurements at one table size; `arms` holds the times of the compared configurations.
 
-    `ann_recall` is recall@50 of the HNSW index by filter. `or_overlap` is the share of the ten best rows by an
-    unbounded BM25 that the lexical leg returns.
+    `ann_recall` maps a filter (all rows, or one user's rows) to the recall@50 of the HNSW index. `or_overlap` is the
+    share of the ten best rows by BM25 without a candidate budget that the lexical leg returns.
     """
 
     rows: int
@@ -32,12 +32,15 @@ class SizeResult:
 
     @property
     def stopped_adds(self) -> float:
-        """The milliseconds that a stopped embedder adds to a lexical recall: the median over the same questions."""
+        """The milliseconds by which a stopped embedder delays recall, compared with a purely lexical recall.
+
+        The value is the median over all questions.
+        """
         pairs = zip(self._arm(EMBEDDER_STOPPED).milliseconds, self._arm(LEXICAL_ONLY).milliseconds, strict=True)
         return median(stopped - lexical for stopped, lexical in pairs)
 
     def summary(self) -> dict[str, object]:
-        """Return all fields as a dictionary for JSON, with percentiles in place of the single times."""
+        """Return all fields as a dictionary for JSON, with percentiles instead of every single time."""
         arms = [
             {"arm": one.arm, **{f"p{percent}": round(one.percentile(percent), 3) for percent in (50, 95, 99)}}
             for one in self.arms
@@ -49,7 +52,11 @@ class SizeResult:
 
 
 def figures(results: Sequence[SizeResult]) -> dict[str, float]:
-    """Return the benchmark's main figures; a ratio is our time divided by the plain design's."""
+    """Return the benchmark's main figures.
+
+    Figures with `vs_plain` are the 95th percentile of our times divided by that of the plain design's times.
+    `p95_1m_vs_5k` divides the 95th percentile of our times in the largest table by that in the smallest table.
+    """
     by_rows = {one.rows: one for one in results}
     found = {}
     if LARGE in by_rows:
@@ -77,7 +84,7 @@ def table(results: Sequence[SizeResult]) -> str:
 
 
 def write(results: Sequence[SizeResult], directory: Path) -> None:
-    """Write figures, table and chart; the single times go to a folder that git ignores."""
+    """Write figures, table and chart, and the single times into a folder that git ignores."""
     kept = {
         "made_at": now(),
         "machine": machine(),

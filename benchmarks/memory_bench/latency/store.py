@@ -1,7 +1,7 @@
 """Fills the databases of the latency benchmark, one for each table size, and keeps them in the cache between runs.
 
-Each is migrated by our own migrations and filled by COPY. A million rows take about twenty minutes on two cores, most
-of them for the HNSW index. A run that was interrupted is continued.
+Each database is migrated with the project's own migrations and filled by COPY. A million rows take about twenty minutes
+on two cores, most of which go into the HNSW index. An interrupted run is continued by the next run.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ async def build(server: MeasuredServer, rows: int, say: Callable[[str], None]) -
     """Fill the database of `rows` rows, or continue where an earlier run was interrupted.
 
     Raises:
-        ValueError: `rows` is no multiple of the block size, 5,000.
+        ValueError: `rows` is not a multiple of the block size, 5,000.
     """
     if rows % BLOCK:
         raise ValueError(f"rows must be a multiple of {BLOCK}")

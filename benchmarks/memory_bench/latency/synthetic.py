@@ -1,15 +1,16 @@
-"""Makes any number of synthetic memories with the statistics of real ones, reproducibly from a fixed seed.
+"""Makes any number of synthetic memories with the statistics of real memories, reproducibly from a fixed seed.
 
-The cost of recall depends on how often words occur and on how crowded the vectors are, so these two are modelled.
+The cost of recall depends on how often words occur and on how close together the vectors are, so both are modelled.
 
 Word frequencies follow the Zipf-Mandelbrot law. The commonest words are English stop words, so Postgres drops about
-half of the words of a text, as it does in English, and the lexemes have the long tail of real ones. The other words are
-made up of consonants, so that the stemmer leaves them alone and every word is one lexeme.
+half of the words of a text, as in English texts, and the frequencies of the remaining lexemes have a long tail, as in
+real texts. The other words are made up of consonants, so that the stemmer leaves them unchanged and every word is one
+lexeme.
 
-Vectors lie around topics, and their variance falls off with a power of the dimension's number. The exponent is chosen
-so that the local dimensionality (maximum likelihood over fifty neighbours) of a few thousand of them is that of the
-all-MiniLM-L6-v2 vectors of the public sets. Independent random vectors would not do: in 1,024 dimensions they are all
-equally far from each other.
+Vectors are scattered around topics, and the variance of the numbers in a vector falls from the first dimension to the
+last by a power law. The exponent of this law is chosen so that a few thousand synthetic vectors have the same local
+dimensionality (maximum likelihood over fifty neighbours) as the all-MiniLM-L6-v2 vectors of the public labelled sets.
+Independent random vectors would not serve, because in 1,024 dimensions all of them are equally far apart.
 """
 
 from dataclasses import dataclass
@@ -46,17 +47,17 @@ _STOP_WORDS = (  # noqa: SIM905  (as a list it would fill a page)
 
 @dataclass(frozen=True, slots=True)
 class Questions:
-    """The texts and unit vectors of questions, each made from one row; vectors have the shape (count, 1024)."""
+    """The texts and unit vectors of questions, each made from one row; the vectors have the shape (count, 1024)."""
 
     texts: list[str]
     vectors: Floats
 
 
 class Synthetic:
-    """A generator of the texts, vectors and importance of rows, block by block, and of questions about them."""
+    """A generator of rows (texts, vectors and importance), block by block, and of questions about these rows."""
 
     def words(self, block: int) -> Integers:
-        """Return the words of one block's texts as frequency ranks from 0, shape (BLOCK, WORDS_PER_TEXT)."""
+        """Return the words of one block's texts as frequency ranks, counted from 0; shape (BLOCK, WORDS_PER_TEXT)."""
         chance = np.random.default_rng([SEED, 1, block])
         drawn: Integers = np.searchsorted(self._cumulative, chance.random((BLOCK, WORDS_PER_TEXT)))
         return drawn
@@ -73,13 +74,13 @@ class Synthetic:
         return _unit(np.sqrt(_TOPIC_SHARE) * self._centres[topics] + np.sqrt(1 - _TOPIC_SHARE) * noise)
 
     def lexemes(self, block: int) -> Integers:
-        """Return the words of one block's texts as word numbers, -1 for stop words, shape (BLOCK, WORDS_PER_TEXT)."""
+        """Return the words of one block's texts as word numbers, -1 for stop words; shape (BLOCK, WORDS_PER_TEXT)."""
         numbers: Integers = np.maximum(self.words(block) - len(_STOP_WORDS), -1)
         return numbers
 
     @property
     def numbers(self) -> dict[str, int]:
-        """The word number of every word that is not a stop word, as `lexemes` uses it."""
+        """The number of every word that is not a stop word; `lexemes` represents words by these numbers."""
         return {word: number for number, word in enumerate(self._spelt[len(_STOP_WORDS) :])}
 
     def importance(self, block: int) -> Floats:
@@ -87,7 +88,7 @@ class Synthetic:
         return np.random.default_rng([SEED, 3, block]).random(BLOCK, dtype=np.float32)
 
     def questions(self, rows: int, count: int, *, stream: int = 0) -> Questions:
-        """Return `count` questions about the first `rows` rows: ten words of one row, and a vector near that row's."""
+        """Return `count` questions about the first `rows` rows: ten words of a row, and a vector near that row's."""
         chance = np.random.default_rng([SEED, 4, stream])
         blocks = chance.choice(rows // BLOCK, min(rows // BLOCK, _QUESTION_BLOCKS), replace=False).tolist()
         words = {block: self.words(block) for block in blocks}

@@ -1,7 +1,8 @@
 """Computes BM25 over all synthetic rows, to measure what the candidate budget of the lexical leg costs.
 
-The texts are made again from their seed, so nothing is read from the database. A row that the bounded leg returns
-counts as right if its exact score is at least that of the tenth best row, because rows of equal score are as good.
+The texts are generated again from their seed, so nothing is read from the database. A row that the lexical leg returns
+counts as correct if its exact score is at least that of the tenth best row, because rows of equal score are equally
+good.
 """
 
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ _TOP = 10
 
 
 class UnboundedBm25:
-    """The BM25 scores of every synthetic row; rows are numbered from one, as their ids in the database are."""
+    """The BM25 scores of every synthetic row; rows are numbered from one, like their ids in the database."""
 
     def __init__(self, rows: int) -> None:
         synthetic = Synthetic()
@@ -30,7 +31,11 @@ class UnboundedBm25:
         self._damping: Scores = K1 * (1 - B + B * lengths / lengths.mean())
 
     def overlap(self, text: str, given: Sequence[int]) -> float:
-        """Return the share of the ten best rows that are among the first ten ids of `given`."""
+        """Return which share of the ten best rows is found among the first ten ids of `given`.
+
+        If fewer than ten rows match the question, only that many rows are compared. A row with the same score as the
+        last of the best rows counts too.
+        """
         scores = self.scores(text)
         wanted = min(_TOP, int(np.count_nonzero(scores)))
         if not wanted:

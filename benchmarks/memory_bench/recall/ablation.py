@@ -1,7 +1,8 @@
 """An ablation of hybrid recall: ranks the memories for each question with and without each leg.
 
-Configuration A has the lexical, the dense and an entity leg, B the lexical and the dense leg, C the dense leg alone, D
-the lexical leg alone, each with and without the importance prior. In A the entity leg adds a fifth to the fused score.
+There are four configurations, each with and without the importance prior. A has the lexical, the dense and an entity
+leg; B has the lexical and the dense leg; C has the dense leg alone; D has the lexical leg alone. In A a fifth of a
+row's entity score is added to its fused score.
 """
 
 from collections.abc import Mapping, Sequence

@@ -55,7 +55,8 @@ def recall(
 ) -> None:
     """Measure recall on every labelled set below a directory and on examples/homelab; the last line of output is JSON.
 
-    Vectors are computed once and kept in the cache; without them a run takes about 13 minutes on two processors.
+    The first run, which computes the vectors of all sets, takes about 13 minutes on two processors. The vectors are
+    kept in the cache for further runs.
 
     Example: python -m memory_bench recall ../shared/datasets
     """

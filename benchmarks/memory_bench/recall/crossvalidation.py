@@ -1,8 +1,9 @@
-"""Nested cross-validation over labelled sets: measures a fusion setting on a set that had no part in its choice.
+"""Nested cross-validation over labelled sets: chooses a fusion setting on some sets and measures it on another.
 
-The outer loop leaves one set out. On the other sets the setting is chosen by its advantage over the better of the two
-legs on that set, since fusion is of no use where a leg alone is better. Then the setting is measured on the set that
-was left out. Two rules of choice are compared: the best mean over the sets, and the best minimum over the sets.
+The outer loop leaves each set out in turn. A fusion setting is chosen on the remaining sets by its advantages, and is
+then measured on the set that was left out. The advantage on a set is the setting's score minus the score of the lexical
+or the dense leg alone, whichever is better on that set, since fusion is useless where one leg alone is better. Two
+rules of choice are compared: the greatest mean and the greatest minimum of the advantages.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,15 +34,15 @@ class SetScores:
 
     @property
     def better_leg(self) -> str:
-        """The name of the leg with the greater mean over all measures and questions."""
+        """The name of the leg with the greater mean score over all measures and questions."""
         return max(self.legs, key=lambda name: float(self.legs[name].mean()))
 
     def advantage(self, setting: str) -> float:
-        """Return the mean of a setting over all measures and questions, minus that of the better leg."""
+        """Return the mean score of a setting over all measures and questions, minus the better leg's mean score."""
         return float(self.settings[setting].mean() - self.legs[self.better_leg].mean())
 
     def against_better_leg(self, setting: str, measure: str, *, seed: int) -> Comparison:
-        """Compare a setting, question by question, with the leg whose mean in this measure is greater."""
+        """Compare a setting, question by question, with the leg whose mean score in this measure is greater."""
         row = MEASURES.index(measure)
         leg = max(self.legs.values(), key=lambda one: float(one[row].mean()))
         return compare(leg[row].tolist(), self.settings[setting][row].tolist(), seed=seed)
@@ -49,9 +50,10 @@ class SetScores:
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """The setting that was chosen without the set `left_out`, and its gains over the better leg on that set.
+    """The result for one set that was left out of the choice of a setting.
 
-    `regret` is how much worse it does on that set than the setting that is best there.
+    `chosen` is the setting that was chosen on the other sets. `gains` compares the chosen setting with the better leg
+    on the set `left_out`. `regret` is by how much the best setting for that set outperforms the chosen setting there.
     """
 
     left_out: str
@@ -82,7 +84,7 @@ def score_rankings(rankings: Sequence[Sequence[int]], evidence: Sequence[Evidenc
 
 
 def cross_validate(sets: Sequence[SetScores], *, seed: int) -> list[Fold]:
-    """Return a fold for each set left out, under each of the two rules of choice."""
+    """Return one fold for each set and each rule of choice; the set is left out of the choice."""
     folds = []
     for rule in RULES:
         for held_out in sets:
@@ -94,6 +96,9 @@ def cross_validate(sets: Sequence[SetScores], *, seed: int) -> list[Fold]:
 
 
 def choose(sets: Sequence[SetScores], rule: Rule) -> str:
-    """Return the name of the setting whose advantage on these sets has the best mean or minimum, as the rule says."""
+    """Return the name of the setting whose advantages on these sets have the greatest mean or minimum.
+
+    `rule` says whether the mean or the minimum decides.
+    """
     summarise = np.mean if rule == "mean" else np.min
     return max(sets[0].settings, key=lambda setting: float(summarise([one.advantage(setting) for one in sets])))

@@ -1,9 +1,9 @@
 """An entity leg: finds rows that share entities with the question, and rows that share entities with those rows.
 
-It is measured in the ablation and is not part of the product (ADR 3). Entities are found by regular expressions (paths,
-addresses, mentions, code in backticks, and runs of capitalised words that do not begin a sentence) and, if it is
-installed, by spaCy's small English model. A row scores by the rarity of the entities that it shares with the question;
-a row that shares an entity only with such a row scores half as much.
+This leg is measured in the ablation and is not part of the product (ADR 3). Entities are found by regular expressions
+(paths, addresses, mentions, code in backticks, and runs of capitalised words that do not begin a sentence) and, if it
+is installed, by spaCy's small English model. A row that shares entities with the question scores by their rarity. A row
+that shares entities with such a row gets at most half of that row's score.
 """
 
 import re
@@ -48,7 +48,10 @@ def by_pattern(text: str) -> frozenset[str]:
 
 
 def extractor() -> tuple[Kind, Extractor]:
-    """Return the extractor that adds spaCy's entities if spaCy is installed, else regular expressions alone."""
+    """Return the function that extracts entities: by regular expressions, and also by spaCy if it is installed.
+
+    Returns the pair (kind, function); the kind is "spacy" if spaCy is used, otherwise "regex".
+    """
     try:
         import spacy
 

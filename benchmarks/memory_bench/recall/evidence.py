@@ -1,9 +1,9 @@
 """Gathers the candidates and scores of both legs for every question of a set once, so that any fusion can be tried.
 
-The lexical leg here is an unbounded BM25 by the `bm25s` library over the lexemes that Postgres made; the dense leg
-compares the query with every vector. Both legs end at the same depth as in recall's SQL statement, and a candidate that
-only one leg found gets its score in the other leg too. So this evidence also shows what the candidate budget of the SQL
-statement costs.
+The lexical leg here is BM25 without a candidate budget, computed by the `bm25s` library over the lexemes that Postgres
+made. The dense leg here compares the query with every vector. Each leg contributes as many candidates as in the SQL
+statement of recall, and each candidate gets its scores in both legs. Comparing fusion on this evidence with the SQL
+statement shows what the statement's candidate budget costs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,11 +26,12 @@ Scores = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The candidates of one question, and its unbounded lexical and dense rankings.
+    """The candidates of one question, and its lexical and dense rankings.
 
-    `whole_query_score` is the lexical score that a row with every word of the question could reach. `max_lexical_score`
-    is the same with an upper limit for long questions; lexical scores are scaled by it. Both are None for a question
-    without lexemes. `complete` holds the ids of candidates that contain every word of the question.
+    `whole_query_score` is the lexical score that a row of mean length with every word of the question once would have.
+    `max_lexical_score` is the same score with an upper limit, which matters for long questions; fusion divides lexical
+    scores by `max_lexical_score`. Both are None for a question without lexemes. `complete` holds the ids of the
+    candidates that contain every word of the question.
     """
 
     query: Query
@@ -52,7 +53,7 @@ class Lexemes:
 
 
 def read_lexemes(dataset: Dataset, database: BenchmarkDatabase) -> Lexemes:
-    """Read the lexemes from a database that contains the set."""
+    """Read the lexemes of memories and questions from a database that contains the set."""
 
     async def work() -> tuple[list[Any], list[Any]]:
         pool = database.pool("plain")

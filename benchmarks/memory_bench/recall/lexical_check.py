@@ -1,4 +1,4 @@
-"""Measures what the candidate budget of the lexical leg costs: BM25 with the budget against BM25 without it."""
+"""Measures what the candidate budget of the lexical leg costs, by comparing it with BM25 without a budget."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ _TOLERANCE = 1e-4  # single precision on one side
 
 @dataclass(frozen=True, slots=True)
 class LexicalCheck:
-    """The recall@10 of three lexical legs, and the overlap of bounded and unbounded BM25.
+    """The recall@10 of three lexical legs: BM25 with a candidate budget, BM25 without one, and `ts_rank`.
 
-    `overlap` is the share of the ten best rows by unbounded BM25 that the bounded leg returns.
+    `overlap` is the share of the ten best rows by BM25 without a budget that BM25 with the budget returns.
     """
 
     bounded: float
@@ -26,7 +26,7 @@ class LexicalCheck:
 
 
 def check(evidence: Sequence[Evidence], bounded: RunResult, ts_rank: RunResult) -> LexicalCheck:
-    """Compare bounded BM25, unbounded BM25 and `ts_rank` on one set."""
+    """Compare BM25 with a candidate budget, BM25 without one, and `ts_rank` on one set."""
     given = {answer.query_id: answer.retrieved for answer in bounded.answers}
     found = [_overlap(one, given[one.query.query_id]) for one in evidence]
     unbounded = [measures.recall_at(one.lexical, one.query.relevant, measures.DEPTH) for one in evidence]
@@ -39,7 +39,10 @@ def check(evidence: Sequence[Evidence], bounded: RunResult, ts_rank: RunResult) 
 
 
 def _overlap(evidence: Evidence, given: Sequence[int]) -> float:
-    """Return the share of the first ten given rows whose scores reach that of the tenth best row by unbounded BM25."""
+    """Return which share of the ten best rows by BM25 without a candidate budget is found among the given rows.
+
+    A given row counts if its score reaches that of the tenth best row.
+    """
     best = evidence.lexical[: measures.DEPTH]
     if not best:
         return 1.0 if not given else 0.0

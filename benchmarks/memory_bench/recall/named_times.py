@@ -1,7 +1,7 @@
 """Measures what recall gains by boosting rows from the time that a question names.
 
-Only sets whose rows begin with their own time can be measured ("[1:56 pm on 8 May, 2023] ...", as in LoCoMo). Both legs
-see that text too, so this is the gain that remains after the lexical and the dense leg have used the date.
+Only sets can be measured whose rows begin with the time that they were written ("[1:56 pm on 8 May, 2023] ...", as in
+LoCoMo). The lexical and the dense leg search this text too, so the measured gain is what the boost adds to them.
 """
 
 import re
@@ -28,9 +28,9 @@ Scores = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class TimedQuestions:
-    """The scores of the questions that name a time, without the boost and with it, shape (2, questions).
+    """The scores of the questions that name a time, without and with the boost, as arrays of shape (2, questions).
 
-    `overall` compares the two over all questions of the set, by measure.
+    `overall` compares recall without and with the boost over all questions of the set, by measure.
     """
 
     count: int
@@ -40,7 +40,7 @@ class TimedQuestions:
 
 
 def written_times(memories: Sequence[Memory]) -> Mapping[int, datetime]:
-    """Return the time with which each row's text begins, by row id; rows without a time are left out."""
+    """Return the time with which each row's text begins, by row id; rows whose text names no time are left out."""
     found = ((memory.id, STAMP.match(memory.content)) for memory in memories)
     return {
         row: datetime.strptime(stamp[1], "%I:%M %p on %d %B, %Y").replace(tzinfo=UTC) for row, stamp in found if stamp
@@ -48,7 +48,7 @@ def written_times(memories: Sequence[Memory]) -> Mapping[int, datetime]:
 
 
 def compare_boost(memories: Sequence[Memory], evidence: Sequence[Evidence], *, seed: int) -> TimedQuestions | None:
-    """Compare the default fusion without and with the boost, or return None if no row begins with its time."""
+    """Compare the default fusion without and with the boost; return None if no row begins with a time."""
     written = written_times(memories)
     if not written:
         return None
@@ -67,7 +67,10 @@ def compare_boost(memories: Sequence[Memory], evidence: Sequence[Evidence], *, s
 
 
 def _latest(memories: Sequence[Memory], written: Mapping[int, datetime]) -> Mapping[str | None, datetime]:
-    """Return the assumed time of asking for each scope: one week after the last row of the scope."""
+    """Return the time at which the questions of each scope are assumed to be asked.
+
+    This is one week after the time of the scope's last row.
+    """
     found: dict[str | None, datetime] = {}
     for memory in memories:
         if memory.id in written:

@@ -1,8 +1,9 @@
-"""Measures questions inside prompts, as an agent's hook that recalls before every prompt sends them.
+"""Measures questions inside prompts, because an agent's hook recalls with whole prompts as queries.
 
-The sets contain questions alone, but a prompt is seldom just a question. Here the question follows the first words of a
-memory that does not answer it. If the set has scopes, that memory is of another scope; otherwise that memory itself is
-found and takes one of the ten places. So only the differences between ways of fusion count, not the scores themselves.
+The labelled sets contain bare questions. Here each question is put behind the first words of a memory that does not
+answer it. If the set has scopes, that memory is from another scope than the question's. Otherwise recall can also find
+that memory, which then takes one of the ten places in the result. Therefore these scores show how fusion settings
+differ, but not how good recall is.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,14 +22,14 @@ WORDS_BEFORE = 25
 
 @dataclass(frozen=True, slots=True)
 class PromptScores:
-    """The scores of several fusion settings on the questions alone and on the same questions inside prompts."""
+    """The scores of several fusion settings on bare questions, and on the same questions inside prompts."""
 
     alone: SetScores
     in_prompts: SetScores
 
 
 def in_prompts(dataset: Dataset, *, seed: int) -> Dataset:
-    """Return the set with each question put behind the first words of an unrelated memory."""
+    """Return the set with each question put behind the first words of a memory that does not answer it."""
     drawn = np.random.default_rng(seed)
     written = [replace(one, text=f"{_opening(dataset.memories, one, drawn)}. {one.text}") for one in dataset.queries]
     return replace(dataset, queries=tuple(written))
@@ -44,7 +45,7 @@ def _opening(memories: Sequence[Memory], query: Query, drawn: np.random.Generato
 
 
 def compare_settings(name: str, alone: Sequence[Evidence], in_prompts: Sequence[Evidence]) -> PromptScores:
-    """Score recall with each fusion setting of `compared_settings`, for bare questions and for questions in prompts."""
+    """Score the fusion settings of `compared_settings` on bare questions and on the same questions inside prompts."""
     return PromptScores(score_set(name, alone, compared_settings()), score_set(name, in_prompts, compared_settings()))
 
 

@@ -1,15 +1,16 @@
 """Compares our dense leg with published figures of the same model on the LoCoMo set.
 
-The published figures are those of LMEB's LoCoMo as MTEB runs it: the same 5,882 conversation turns and strata, searched
-within the question's conversation, with 840 / 280 / 321 / 89 questions of our 841 / 282 / 321 / 92. Their documents are
-worded differently from our rows, and the model is sensitive to that: with the time written before each turn it answers
-.46 to .57 of the single questions, depending on nothing but order and punctuation.
+The published figures are those that MTEB gives for LoCoMo in LMEB. MTEB searches the same 5,882 conversation turns,
+also within the question's conversation only, and uses the same strata, with 840 / 280 / 321 / 89 of our 841 / 282 / 321
+/ 92 questions. Its documents are worded differently from our rows, and the model is sensitive to wording: if the time
+precedes each turn, recall@10 on the stratum `single` is between .46 and .57, depending only on word order and
+punctuation.
 
-This much is known of their wording: a title with session, turn and "Data time: 01:56 PM on Monday 08 May, 2023", then
-speaker and text without the captions of pictures; 1,169,144 characters in all, 74 in the shortest document and 532 in
-the longest (from MTEB's statistics, and a derived set that keeps the fields). The separators are not known.
-`reword_as_published` uses the one of 20 tried wordings that agrees best, and was chosen for that; with round brackets
-the result is within .015.
+The following is known of MTEB's wording, from its statistics and from a derived set that keeps the fields. A document
+has a title with session, turn and "Data time: 01:56 PM on Monday 08 May, 2023", then the speaker and the text without
+the captions of pictures. All documents together have 1,169,144 characters, the shortest 74 and the longest 532. The
+separators are not known. `reword_as_published` uses the one of 20 tried wordings that agrees best with the published
+figures; the same wording with round brackets gives results within .015.
 """
 
 import csv
@@ -34,7 +35,7 @@ _CAPTION = re.compile(r" ?\[shares [^\]]*\]$")
 
 
 def read_published(path: Path) -> dict[str, float]:
-    """Read the published recall@10 from a TSV file; return it by our names of the strata."""
+    """Read the published recall@10 from a TSV file; return it by stratum, under the names that our set uses."""
     with path.open(encoding="utf-8", newline="") as file:
         rows = {
             row["subset"]: float(row["recall@10"])
@@ -45,7 +46,7 @@ def read_published(path: Path) -> dict[str, float]:
 
 
 def reword_as_published(dataset: Dataset) -> Dataset | None:
-    """Return the set with its rows in the published wording, or None if a row names no session or time."""
+    """Return the set with its rows reworded like MTEB's documents, or None if a row names no session or no time."""
     written = written_times(dataset.memories)
     turns: Counter[tuple[str | None, str]] = Counter()
     memories = []

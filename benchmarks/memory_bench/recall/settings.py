@@ -14,8 +14,9 @@ DEFAULT = "query scale 0.7"
 class Setting:
     """One fusion setting.
 
-    `exact_bonus` is added, as a share of the best score, to rows that contain every word of the question. With
-    `whole_query` lexical scores are scaled by the score of a row with all words of the question, even of a long one.
+    `exact_bonus` is added, as a share of the best score, to the score of rows that contain every word of the question.
+    With `whole_query`, lexical scores are divided by `Evidence.whole_query_score` instead of by
+    `Evidence.max_lexical_score`.
     """
 
     fusion: Fusion = field(default_factory=Fusion)

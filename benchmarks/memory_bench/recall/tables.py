@@ -28,7 +28,8 @@ class SetMeasurements:
     """All measurements of one labelled set.
 
     `overlaps` maps a question's id to the set's own label for how many of the question's words the answer contains.
-    `reworded_recall` is recall@10 by stratum with the rows in the published wording.
+    `reworded_recall` is recall@10 by stratum after the rows are reworded like the documents of the published figures;
+    it is empty if the set cannot be reworded.
     """
 
     name: str
@@ -60,7 +61,7 @@ class SetMeasurements:
         return {answer.query_id for answer in self.results[_HYBRID].answers if answer.stratum == stratum}
 
     def better_leg_by_question(self, measure: str, *, seed: int, stratum: str) -> Comparison:
-        """Compare an ideal choice of leg for each question with the leg that is better over all questions.
+        """Compare an ideal choice of leg for each question of a stratum with the better leg of the whole stratum.
 
         This is an upper bound of what any choice of leg by question could gain.
         """
@@ -71,7 +72,10 @@ class SetMeasurements:
 
 
 def figures(measured: Sequence[SetMeasurements], *, seed: int) -> dict[str, dict[str, float]]:
-    """Return each set's recall@10, and the p value of the difference between hybrid recall and the better leg."""
+    """Return, for each set, recall@10 of both legs and of hybrid recall, and a p value.
+
+    The p value is that of the difference between hybrid recall and the better leg.
+    """
     found = {}
     for one in measured:
         means = {name: one.results[name].means()["recall@10"] for name in (*_LEGS, _HYBRID)}

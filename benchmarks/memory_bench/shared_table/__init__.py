@@ -1,1 +1,1 @@
-"""Measures the effect on other users of the table: how long their statements wait, and what their updates cost."""
+"""Measures how much migrations, index builds and the HNSW index slow down other users of a shared table."""

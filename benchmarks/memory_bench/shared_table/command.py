@@ -1,4 +1,4 @@
-"""The command `shared-table`: measures the effect of migration and index on other users of the table."""
+"""The command `shared-table`: measures how much migration and index slow down other users of a shared table."""
 
 import asyncio
 import json
@@ -21,7 +21,9 @@ def shared_table(
     updates: Annotated[int, typer.Option(help="Updates of each kind.")] = 2_000,
     seconds: Annotated[float, typer.Option(help="Seconds of statements of other users without a migration.")] = 10,
 ) -> None:
-    """Measure the effect on other users of the table; the last line of output is JSON with the main figures.
+    """Measure how much a migration, an index build and the HNSW index slow down other users of a shared table.
+
+    The last line of output is JSON with the main figures.
 
     Example: python -m memory_bench shared-table --rows 20000
     """

@@ -1,7 +1,8 @@
-"""Measures an update that changes no vector, with and without the HNSW index, and with free space in the pages.
+"""Measures the cost of an update that changes no vector, without and with an HNSW index on the table.
 
 If no indexed column changes and the page has room for the new version of the row, Postgres adds no index entries (a HOT
-update). Otherwise every index gets an entry, and an entry in an HNSW graph costs a search.
+update). Otherwise every index gets an entry, and each new entry in an HNSW graph costs a search. Therefore tables with
+full pages and tables with free space in their pages are compared.
 """
 
 import random
@@ -26,7 +27,7 @@ _FILL = (
 
 @dataclass(frozen=True)
 class Case:
-    """One state of the table, and the UPDATE statement that is measured in it."""
+    """One measured case: a state of the table, and an UPDATE statement that is run on it."""
 
     name: str
     indexed: bool
@@ -43,7 +44,7 @@ CASES = (
 
 
 async def measure(server: MeasuredServer, *, rows: int, updates: int) -> list[dict[str, Any]]:
-    """Measure each case on a table of its own; return the median time in microseconds and the share of HOT updates."""
+    """Measure each case on a table of its own; return median times in microseconds and the shares of HOT updates."""
     return [await _measure_case(server, case, number, rows, updates) for number, case in enumerate(CASES)]
 
 

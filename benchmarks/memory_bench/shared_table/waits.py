@@ -1,8 +1,8 @@
-"""Times the statements of other users while the schema is migrated, while the index is built, and undisturbed.
+"""Measures how long statements of other users take during a migration, during the index build, and at rest.
 
 Three users read and write the table as an application does, one statement after another. A fourth session repeatedly
-holds a transaction open for one second; behind such a transaction an `ALTER TABLE` without a lock timeout blocks
-everybody.
+holds a transaction open for one second, because an `ALTER TABLE` without a lock timeout that waits for such a
+transaction blocks all other users.
 """
 
 import asyncio
@@ -39,12 +39,12 @@ _STATEMENTS = (
 
 @dataclass
 class Times:
-    """The duration of each statement of the other users, in seconds."""
+    """The durations of the other users' statements, in seconds."""
 
     seconds: list[float] = field(default_factory=list)
 
     def summary(self) -> dict[str, float]:
-        """Return the number of statements, and their median, 99th percentile and longest time in milliseconds."""
+        """Return the number of statements, and their median, 99th percentile and longest duration in milliseconds."""
         ordered = sorted(self.seconds)
         at = {name: ordered[min(len(ordered) - 1, int(len(ordered) * share))] for name, share in _SHARES.items()}
         return {"statements": len(ordered), **{name: 1000 * value for name, value in at.items()}}
@@ -54,7 +54,7 @@ _SHARES = {"p50_ms": 0.5, "p99_ms": 0.99, "longest_ms": 1.0}
 
 
 async def measure(server: MeasuredServer, *, rows: int, seconds: float) -> dict[str, Any]:
-    """Time the other users' statements undisturbed, during a migration, and during the index build."""
+    """Measure the other users' statements first at rest, then during a migration, then during the index build."""
     dsn = await _prepared(server, rows)
     found: dict[str, Any] = {"rows": rows, "users": USERS}
     async with _other_users(dsn, rows) as times:

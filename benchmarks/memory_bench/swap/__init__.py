@@ -1,1 +1,1 @@
-"""Measures a model swap under load: recalls and writes go on while the model is replaced."""
+"""Measures a model swap under load: memories are recalled and written while the model is replaced."""

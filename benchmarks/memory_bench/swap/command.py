@@ -1,4 +1,4 @@
-"""The command `swap`: swaps models while recalls and writes go on."""
+"""The command `swap`: swaps models while memories are recalled and written."""
 
 import asyncio
 import json
@@ -50,7 +50,7 @@ class SwapBench:
         self._queries = directory / "queries.jsonl"
 
     def event(self, name: str) -> None:
-        """Record an event with the seconds since the start of the run, and print it."""
+        """Record an event with the number of seconds since the start of the run, and print it."""
         self.events.append({"at": round(time.monotonic() - self.began, 3), "event": name})
         console.print(f"{self.events[-1]['at']:8.1f} s  {name}")
 
@@ -89,7 +89,7 @@ class SwapBench:
 
     @asynccontextmanager
     async def embedder(self, name: str) -> AsyncIterator[None]:
-        """Run a process that serves the light model `name` until the block ends."""
+        """Run an embedding server for the light model `name` until the block ends."""
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
@@ -106,7 +106,7 @@ class SwapBench:
             await process.wait()
 
     async def prepare(self) -> None:
-        """Fill, embed and index the table with the first model, and write labelled questions for the swap's gate."""
+        """Fill the table, embed it with the first model and index it; write labelled questions for the swap's gate."""
         model = bare_model("first", DIMENSIONS)
         await self.server.template(_DATABASE, model, self.texts)
         for command in (("backfill", "--json"), ("index", "build", "--json")):
@@ -122,7 +122,7 @@ class SwapBench:
         self._queries.write_text("\n".join(json.dumps(line) for line in lines), encoding="utf-8")
 
     async def watch(self) -> None:
-        """Record every change of a swap's stage as an event, until cancelled."""
+        """Record every change of a swap's stage as an event, until the task is cancelled."""
         connection = await asyncpg.connect(self.dsn)
         seen = None
         try:
@@ -136,7 +136,10 @@ class SwapBench:
             await connection.close()
 
     async def swap(self, name: str) -> dict[str, Any]:
-        """Run `memory swap start` with the gate; return exit status, result and, after a failure, the last message."""
+        """Run `memory swap start` with the gate; return the exit status and the result.
+
+        If the command fails, the last line of its error output is returned as well.
+        """
         self.event(f"swap to {name} starts")
         code, out, error = await self.memory(
             "swap", "start", "--model", name, "--url", self.urls[name], "--queries", str(self._queries), "--json"
@@ -209,10 +212,10 @@ async def _under_load(bench: SwapBench, load: Load, recalls: float, writes: floa
 
 
 async def _detects_wrong_model(bench: SwapBench) -> bool:
-    """Search the second model's vectors with a vector of the first; return whether all cosines are negative.
+    """Return whether a search across models finds negative cosines only, by which the benchmark would notice it.
 
-    The query carries no model name, so recall does not refuse it. This shows that a comparison across models is
-    noticed.
+    The search compares the second model's vectors in the table with a vector of the first model. Recall does not refuse
+    such a query here, because the query's vector names no model.
     """
     pool = await asyncpg.create_pool(bench.dsn, min_size=1, max_size=1)
     recall = HybridRecall(pool)
@@ -231,7 +234,7 @@ def swap(
     recalls: Annotated[float, typer.Option(help="Recalls a second.")] = 50,
     writes: Annotated[float, typer.Option(help="Writes a second.")] = 20,
 ) -> None:
-    """Swap models under load, first to one that the gate must refuse, then to a good one.
+    """Swap models under load, first to a model that the gate must refuse, then to a good model.
 
     The last line of output is JSON with the main figures.
 

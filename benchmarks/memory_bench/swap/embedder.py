@@ -11,7 +11,7 @@ from memory_bench.swap.models import DIMENSIONS, MODELS, LightModel
 
 
 def application(model: LightModel) -> FastAPI:
-    """Return an ASGI application that serves the model on `POST /v1/embeddings` and `GET /v1/models`."""
+    """Return an ASGI application that serves a light model on `POST /v1/embeddings` and `GET /v1/models`."""
     app = FastAPI()
 
     @app.get("/v1/models")

@@ -1,4 +1,7 @@
-"""A load of recalls and writes that start at fixed times, however long each takes, and a record of each."""
+"""A load of recalls and writes that start at fixed times, even while earlier recalls and writes still run.
+
+The load records every recall, write and error.
+"""
 
 import asyncio
 import random
@@ -35,10 +38,10 @@ def question(text: str, generator: random.Random) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """The time of one recall, why it was degraded (None if it was not), and the number of its negative cosines.
+    """One recall: when it ended, how long it took, why it was degraded (None if it was not), and its negative cosines.
 
-    `at` is the end of the recall and `seconds` its duration. A negative cosine shows that vectors of different models
-    were compared.
+    `at` is the time of its end and `seconds` its duration. A negative cosine shows that vectors of different models
+    were compared; `crossed` is the number of negative cosines.
     """
 
     at: float
@@ -49,7 +52,10 @@ class Recalled:
 
 @dataclass
 class Record:
-    """All recalls, writes and errors of a load; a write is a pair of its end and its duration in seconds."""
+    """All recalls, writes and errors of a load.
+
+    A write is a pair of numbers: the time of its end, and its duration in seconds.
+    """
 
     recalls: list[Recalled] = field(default_factory=list)
     writes: list[tuple[float, float]] = field(default_factory=list)
@@ -71,12 +77,15 @@ class Load:
         self.record = Record()
 
     async def run(self, *, recalls: float, writes: float, stop: asyncio.Event) -> None:
-        """Start recalls and writes at these rates per second until `stop` is set, then wait until all have ended."""
+        """Start recalls and writes at the given rates per second until `stop` is set, then wait until all have ended.
+
+        The rates are `recalls` and `writes`.
+        """
         await asyncio.gather(self._pace(self._recall_one, recalls, stop), self._pace(self._write, writes, stop))
         await asyncio.gather(*self._running)
 
     async def recall_once(self) -> None:
-        """Run one recall of the load at once, to warm up connections and caches."""
+        """Run a single recall of the load immediately, to warm up connections and caches."""
         await self._recall_one()
 
     async def _pace(self, act: Callable[[], Awaitable[None]], rate: float, stop: asyncio.Event) -> None:
@@ -122,8 +131,9 @@ class Load:
 async def forbidden_vectors(dsn: str, *, active_sign: int) -> dict[str, int]:
     """Count the vectors that must not exist.
 
-    Returns three counts: `active`, the vectors of the active column that another model made; `standby`, the same for
-    the standby column; and `private`, the vectors of sensitive or deleted rows.
+    Returns three counts: `active`, the vectors in the active column that were not made by the active model; `standby`,
+    the vectors in the standby column that were made by the active model; and `private`, the vectors of sensitive or
+    deleted rows.
     """
     connection = await asyncpg.connect(dsn)
     try:

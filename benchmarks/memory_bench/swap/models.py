@@ -1,9 +1,10 @@
 """Light embedding models, which cost next to nothing and whose vectors show which model made them.
 
-A text becomes the hashed counts of its words and trigrams, so texts that share words are near each other and recall can
-be measured. The first number of a vector identifies the model: +sqrt(0.7) or -sqrt(0.7). The other numbers have length
-sqrt(0.3). So two vectors of one model have a cosine of at least 0.7 - 0.3 = 0.4, and two vectors of different models a
-cosine of at most -0.4: a negative cosine in a result shows a comparison across models.
+A text is turned into the hashed counts of its words and trigrams, so that texts that share words are near each other
+and recall can be measured. The first number of a vector identifies the model: +sqrt(0.7) or -sqrt(0.7). The remaining
+numbers form a vector of length sqrt(0.3). Therefore two vectors of one model have a cosine of at least 0.7 - 0.3 = 0.4,
+and two vectors of different models have a cosine of at most -0.4: a negative cosine in a result shows that vectors of
+different models were compared.
 """
 
 import zlib
@@ -18,7 +19,7 @@ _MARK = 0.7
 
 @dataclass(frozen=True)
 class LightModel:
-    """One light model; a bad model gives each text a random vector, which has nothing to do with its words."""
+    """One light model; with `bad` it gives each text a random vector that has nothing to do with the text's words."""
 
     name: str
     sign: int
@@ -27,7 +28,7 @@ class LightModel:
 
     @property
     def digest(self) -> str:
-        """A made-up value for the digest of the model file."""
+        """An invented digest, in place of the digest of a model file."""
         return f"sha256:{self.name}"
 
     def vector(self, text: str) -> npt.NDArray[np.float32]:

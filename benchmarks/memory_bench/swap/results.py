@@ -1,4 +1,4 @@
-"""Writes the results of the swap benchmark: four main figures, the course of the run in half seconds, and a chart."""
+"""Writes the results of the swap benchmark: four main figures, a time line in steps of half a second, and a chart."""
 
 from collections.abc import Mapping
 from itertools import pairwise
@@ -13,7 +13,10 @@ _BIN = 0.5
 
 
 def aggregate(record: Record) -> dict[str, Any]:
-    """Return counts, the longest time between two recalls with a dense leg, and the run's course in half seconds."""
+    """Return counts, the longest durations and the run's time line in steps of half a second.
+
+    `semantic_gap_s` is the longest time without a recall to which the dense leg contributed.
+    """
     recalls = sorted(record.recalls, key=lambda one: one.at)
     semantic = [one.at for one in recalls if one.reason is None]
     gaps = [later - earlier for earlier, later in pairwise(semantic)]
@@ -78,7 +81,7 @@ def write(directory: Path, results: Mapping[str, Any]) -> None:
 
 
 def _stages(events: list[dict[str, Any]]) -> list[tuple[float, str]]:
-    """Return the time and name of each stage of the swaps; stages shorter than a second are left out."""
+    """Return the start time and name of each stage of the swaps; stages of at most one second are left out."""
     stages = [(one["at"], one["event"].split()[-1]) for one in events if " is " in one["event"]]
     return [one for one, following in pairwise([*stages, (float("inf"), "")]) if following[0] - one[0] > 1]
 

@@ -1,4 +1,4 @@
-"""The command `upgrade`: upgrades databases in every starting state to head while recalls go on."""
+"""The command `upgrade`: upgrades databases from every starting state to the latest revision while recalls go on."""
 
 import asyncio
 import json
@@ -56,7 +56,10 @@ def upgrade(
     cluster: Annotated[bool, typer.Option("--cluster/--no-cluster", help="Upgrade objects on a cluster, too.")] = True,
     output: Annotated[Path | None, typer.Option("--json", help="Write what became of each start to this file.")] = None,
 ) -> None:
-    """Upgrade databases of every former revision to head while the former and the present library recall.
+    """Upgrade databases from every former schema revision to the latest one while memories are recalled.
+
+    Both the former and the present recall library recall during the upgrade. The operator on a real cluster is upgraded
+    too, unless `--no-cluster` is given or `--only` names databases alone.
 
     Examples:
         python -m memory_bench upgrade --no-cluster

@@ -16,21 +16,24 @@ SELECT json_build_object(
 
 @dataclass(frozen=True)
 class Contents:
-    """The digests of a table at one moment.
+    """The digests of a table's contents at one moment.
 
-    `rows` holds pairs of a row's id and the digest of all its columns but the vectors. `vectors` holds triples of the
-    column's name, the row's id and the digest of the vector.
+    `rows` holds pairs of a row's id and the digest of all the row's columns except the vectors. `vectors` holds triples
+    of the column's name, the row's id and the digest of the vector.
     """
 
     rows: frozenset[tuple[int, str]]
     vectors: frozenset[tuple[str, int, str]]
 
     def rows_lost_in(self, later: "Contents") -> int:
-        """Count the rows of these contents that are changed or missing in `later`."""
+        """Count the rows of these contents that are changed or missing in the contents `later`."""
         return len(self.rows - later.rows)
 
     def vectors_lost_in(self, later: "Contents") -> int:
-        """Count the vectors of these contents that are changed, missing or in another column in `later`."""
+        """Count the vectors of these contents that are changed or missing in the contents `later`.
+
+        A vector counts as missing if it is in another column.
+        """
         return len(self.vectors - later.vectors)
 
 

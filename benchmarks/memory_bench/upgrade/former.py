@@ -1,4 +1,4 @@
-"""Provides former commits of this project: their sources, taken from git's history, and their `memory` command."""
+"""Provides former commits of this project: their source files, taken from git's history, and their `memory` command."""
 
 import asyncio
 import io
@@ -26,7 +26,7 @@ class HistoryMissing(Exception):  # noqa: N818  (the name is the reason that use
 
 
 class CommandFailed(Exception):  # noqa: N818  (the name is the reason that users read)
-    """A command ended with an unexpected exit status, or an expected state did not come in time."""
+    """A command ended with an unexpected exit status, or an awaited state was not reached in time."""
 
 
 @dataclass(frozen=True)
@@ -36,12 +36,12 @@ class Sources:
     directory: Path
 
     def environment_for(self, variables: Mapping[str, str]) -> dict[str, str]:
-        """Return the environment variables of a process that uses this library; no MEMORY_ variable is inherited."""
+        """Return the environment variables of a process that uses this library; MEMORY_ variables are not inherited."""
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("MEMORY_")}
         return {**inherited, "PYTHONPATH": str(self.directory / "recall"), **variables}
 
     async def spawn(self, *arguments: str, variables: Mapping[str, str]) -> asyncio.subprocess.Process:
-        """Start the `memory` command of these sources."""
+        """Start the `memory` command of these sources as a process."""
         return await self.python("-c", _ENTRY, *arguments, variables=variables)
 
     async def python(self, *arguments: str, variables: Mapping[str, str]) -> asyncio.subprocess.Process:
@@ -61,17 +61,17 @@ class Sources:
         """Run the `memory` command of these sources to its end and return its standard output.
 
         Raises:
-            CommandFailed: the command ended with another exit status than `expected`.
+            CommandFailed: the command's exit status is not `expected`.
         """
         process = await self.spawn(*arguments, variables=variables)
         return await output_of(process, f"memory {' '.join(arguments)}", expected=expected)
 
 
 async def output_of(process: asyncio.subprocess.Process, name: str, *, expected: int = 0) -> str:
-    """Wait until a process ends and return its standard output; `name` names the process in the error.
+    """Wait until a process ends and return its standard output; an error message calls the process `name`.
 
     Raises:
-        CommandFailed: the exit status is not the expected one.
+        CommandFailed: the exit status of the process is not `expected`.
     """
     out, error = await process.communicate()
     if process.returncode != expected:
@@ -83,7 +83,9 @@ PRESENT = Sources(ROOT)
 
 
 def archive(commit: str, directory: Path, *paths: str) -> Path:
-    """Write a commit's files, or those below `paths`, into a folder of its name in `directory`; return the folder.
+    """Write a commit's files into a folder of `directory` that is named after the commit, and return that folder.
+
+    If `paths` are given, only the files below them are written.
 
     Raises:
         HistoryMissing: the git history of this checkout does not contain the commit.
@@ -105,7 +107,7 @@ def archive(commit: str, directory: Path, *paths: str) -> Path:
 
 
 def former_sources(directory: Path) -> dict[str, Sources]:
-    """Write the library and migrations of every former commit below `directory`, and return them by commit.
+    """Write the library and migrations of every former commit into a folder of `directory`; return them by commit.
 
     Raises:
         HistoryMissing: the git history of this checkout does not contain a former commit.

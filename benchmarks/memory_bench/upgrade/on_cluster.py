@@ -40,7 +40,7 @@ _INDEX_IS_BUILT = (
 
 @dataclass(frozen=True)
 class Versions:
-    """The images of the former and of the present version, and the path of the former chart."""
+    """The images of the former and of the present version, and the path of the former version's chart."""
 
     former: ProjectImages
     present: ProjectImages
@@ -48,7 +48,7 @@ class Versions:
 
 
 def load_versions(cluster: Cluster, directory: Path) -> Versions:
-    """Build the missing images and load them into a cluster; the former sources are written below `directory`.
+    """Build the missing images and load all images into a cluster; write the former sources below `directory`.
 
     Raises:
         HistoryMissing: the git history of this checkout does not contain the former commit.
@@ -59,12 +59,12 @@ def load_versions(cluster: Cluster, directory: Path) -> Versions:
 
 
 def install_former(cluster: Cluster, versions: Versions) -> None:
-    """Install the operator of commit 5ed9431 with its own chart; it replaces an installed operator."""
+    """Install the operator of commit 5ed9431 with its own chart, in place of any installed operator."""
     _install(cluster, versions.former, versions.former_chart)
 
 
 def install_present(cluster: Cluster, versions: Versions) -> None:
-    """Install this checkout's operator with its chart; it replaces an installed operator."""
+    """Install this checkout's operator with its chart, in place of any installed operator."""
     _install(cluster, versions.present, CHART)
 
 
@@ -74,7 +74,7 @@ def _install(cluster: Cluster, images: ProjectImages, chart: Path) -> None:
 
 @dataclass(frozen=True)
 class UpgradeNamespace:
-    """A namespace with a database, the Secret `dsn` with its connection string, and the MemoryIndex `mi`."""
+    """A namespace with a database, the Secret `dsn` with the database's connection string, and the MemoryIndex `mi`."""
 
     postgres: Postgres
     name: str
@@ -86,11 +86,11 @@ class UpgradeNamespace:
 
     @property
     def database(self) -> str:
-        """The name of the database and of the role that owns it."""
+        """The name of the database, and of the role that owns the database."""
         return self.name.replace("-", "_")
 
     def create(self) -> None:
-        """Create the namespace, its database and the Secret, with the consent that the present operator asks for."""
+        """Create the namespace, its database, and the Secret with the consent that the present operator requires."""
         self.postgres.allow(self.name)
         dsn = create_database(self.cluster, self.postgres, self.database)
         self.cluster.apply(objects.namespace(self.name))
@@ -119,7 +119,7 @@ class UpgradeNamespace:
         self.kubectl("wait", "--for=condition=Ready", "pod/former", "pod/present", "--timeout=120s")
 
     def fill(self, memories: list[str]) -> None:
-        """Create the table with the former `memory migrate`, which may fail for lack of pgvector; insert memories."""
+        """Create the table with the former `memory migrate`, ignoring that pgvector may be missing; insert memories."""
         try:
             self.kubectl("exec", "former", "--", "memory", "migrate", "--json")
         except CommandError as error:
@@ -160,7 +160,7 @@ class UpgradeNamespace:
         return {one["image"] for item in listed for one in item["spec"]["template"]["spec"]["containers"]}
 
     async def spawn_recalls(self, which: str) -> Process:
-        """Start the recall loop in the toolbox pod `which`, "former" or "present"."""
+        """Start the recall loop in a toolbox pod; `which` is "former" or "present" and selects the pod."""
         command = ("exec", "-i", which, "--", "python", "-c", SCRIPT.read_text(encoding="utf-8"), which)
         return await asyncio.create_subprocess_exec(
             *self.cluster.kubectl_command("-n", self.name, *command), stdin=PIPE, stdout=PIPE, stderr=PIPE
@@ -172,10 +172,10 @@ def _condition(index: Mapping[str, Any], kind: str) -> bool:
 
 
 async def _until(what: str, holds: Callable[[], bool]) -> None:
-    """Wait until the condition `holds` returns True; `what` names it in the error.
+    """Wait until the condition `holds` returns True; an error message describes the condition with the text `what`.
 
     Raises:
-        CommandFailed: the condition does not hold after four minutes.
+        CommandFailed: `holds` still returns False after four minutes.
     """
     deadline = time.monotonic() + _TIMEOUT_SECONDS
     while not await asyncio.to_thread(holds):
@@ -186,7 +186,7 @@ async def _until(what: str, holds: Callable[[], bool]) -> None:
 
 @asynccontextmanager
 async def _older_snapshot(namespace: UpgradeNamespace) -> AsyncIterator[None]:
-    """Hold a database snapshot until the block ends; CREATE INDEX CONCURRENTLY waits for its end."""
+    """Hold a database snapshot open until the block ends, so that CREATE INDEX CONCURRENTLY waits that long."""
     session = "FROM pg_stat_activity WHERE query = 'SELECT pg_sleep(600)'"
     asleep = asyncio.create_task(asyncio.to_thread(_sleep, namespace))
     try:
@@ -215,16 +215,16 @@ async def _until_index_is_being_built(namespace: UpgradeNamespace) -> None:
 
 
 def _settled(namespace: UpgradeNamespace, revision: str, *, without: ProjectImages) -> bool:
-    """Return whether the MemoryIndex is Ready at the schema `revision` and no Deployment uses one of these images."""
+    """Return whether the MemoryIndex is Ready at the schema `revision` and no Deployment uses the images `without`."""
     index = namespace.object()
     found, images = (index["status"].get("database") or {}).get("schemaRevision"), {without.operator, without.embedder}
     return found == revision and follow.view(index).ready and not namespace.worker_images() & images
 
 
 async def upgrade_object(namespace: UpgradeNamespace, versions: Versions, start: str) -> Outcome:
-    """Upgrade the operator under a MemoryIndex in the state `start`, downgrade it again, and return the outcome.
+    """Upgrade the operator of a MemoryIndex in the state `start`, downgrade it again, and return the outcome.
 
-    The former operator brings the MemoryIndex to that state. It must be installed before, and is installed afterwards.
+    The former operator must be installed; it brings the MemoryIndex to that state, and the downgrade restores it.
     """
     outcome = Outcome(start, on_cluster=True)
     began = time.monotonic()
@@ -252,7 +252,7 @@ async def upgrade_object(namespace: UpgradeNamespace, versions: Versions, start:
 async def _upgrade_operator(
     namespace: UpgradeNamespace, versions: Versions, memories: list[str], outcome: Outcome, *, release: AsyncExitStack
 ) -> None:
-    """Install the present operator, close `release` so that the index build goes on, then install the former one."""
+    """Install the present operator, close `release` so that an index build goes on, and install the former operator."""
     generator = random.Random(3)  # noqa: S311  (a benchmark's data, the same in every run)
     questions = [question(text, generator) for text in generator.sample(memories, 20)]
     before = await asyncio.to_thread(namespace.contents)
@@ -283,7 +283,7 @@ async def _upgrade_operator(
 
 
 async def upgrade_objects(directory: Path, starts: list[str], report: Callable[[Outcome], None]) -> list[Outcome]:
-    """Start a cluster, and on it upgrade one MemoryIndex from each of the named starting states."""
+    """Start a cluster, and upgrade one MemoryIndex on it from each of the named starting states."""
     outcomes = []
     with devcluster.start(f"bench-upgrade-{int(time.time())}") as cluster:
         devcluster.install_cnpg(cluster)

@@ -1,4 +1,7 @@
-"""Upgrades a database from one starting state to head, as the operator's Jobs would, while both libraries recall."""
+"""Upgrades a database from one starting state to head with the commands that the operator's Jobs run.
+
+Meanwhile the former and the present recall library recall from the database.
+"""
 
 import json
 import random
@@ -18,7 +21,7 @@ _ANSWERS = 10  # of each client, before and after the upgrade
 
 
 async def upgrade_database(environment: UpgradeEnvironment, start: StartingState) -> Outcome:
-    """Copy the database of the starting state and upgrade the copy to head."""
+    """Copy the database of the starting state, upgrade the copy to head, and return the outcome."""
     outcome = Outcome(start.name)
     began = time.monotonic()
     database = f"{start.name}-upgraded"
@@ -64,9 +67,9 @@ async def _contents(environment: UpgradeEnvironment, database: str) -> Contents:
 
 
 async def _problem(environment: UpgradeEnvironment, start: StartingState, database: str) -> str | None:
-    """Check the database at head and return what is wrong, or None.
+    """Check a database that should be at head, and return what is wrong with it, or None if nothing is.
 
-    The check also runs the former worker, and the command with which the starting state continues, if it has one.
+    The check also runs the former `memory backfill`, and `commands_at_head` if the starting state has such a command.
     """
     variables = environment.variables(database, model=start.active)
     status = json.loads(await PRESENT.memory("status", "--json", variables=variables))

@@ -1,4 +1,4 @@
-"""The outcome of the upgrade from one starting state, and the revision that it must reach."""
+"""The outcome of the upgrade from one starting state, and the schema revision that the upgrade must reach."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ _SHOWN_FAULTS = 5
 
 @dataclass
 class Outcome:
-    """The outcome of the upgrade from the starting state `start`; `problem` says why it failed, None if it did not."""
+    """The outcome of the upgrade from the starting state `start`; `problem` says why it failed, or is None."""
 
     start: str
     on_cluster: bool = False
@@ -30,11 +30,11 @@ class Outcome:
 
     @property
     def reached_head(self) -> bool:
-        """Whether the schema reached head and everything works there."""
+        """Whether the schema reached head and the checks at head succeeded."""
         return self.problem is None
 
     def count(self, loops: Sequence[RecallLoop], before: Contents, after: Contents) -> None:
-        """Count the recalls and their faults, and the rows and vectors lost between `before` and `after`."""
+        """Count the recalls and their faults, and the rows and vectors of `before` that are lost in `after`."""
         found = [fault for loop in loops for fault in loop.faults()]
         self.recalls, self.recall_errors = sum(len(loop.answers) for loop in loops), len(found)
         self.faults = found[:_SHOWN_FAULTS]
@@ -42,7 +42,7 @@ class Outcome:
 
 
 def head_revision(migrations: Path = PRESENT.directory / "migrations") -> str:
-    """Return the latest migration revision of this checkout."""
+    """Return the latest schema revision of this checkout."""
     config = Config()
     config.set_main_option("script_location", str(migrations).replace("%", "%%"))
     return str(ScriptDirectory.from_config(config).get_current_head())

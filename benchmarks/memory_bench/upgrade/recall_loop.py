@@ -1,4 +1,4 @@
-"""Runs a process that recalls without a pause while a database is upgraded, and finds the faults in its answers."""
+"""Runs a process that recalls without pause while a database is upgraded, and finds the faults in its answers."""
 
 import asyncio
 import json
@@ -20,8 +20,8 @@ _TIMEOUT_SECONDS = 120
 class Answer:
     """The answer to one recall.
 
-    `client` is "lasting" or "fresh", `error` the exception if there was one, `reason` why the answer was degraded (None
-    if it was not), `found` the number of memories.
+    `client` is "long-lived" or "fresh". `error` is the exception, or None. `reason` says why the answer was degraded,
+    or is None for a complete answer. `found` is the number of memories.
     """
 
     client: str
@@ -31,9 +31,10 @@ class Answer:
 
 
 def faults(answers: Sequence[Answer]) -> list[str]:
-    """Return the exceptions, and the degraded answers that follow a complete answer of the same kind of client.
+    """Return all exceptions, and the degraded answers that follow a complete answer of the same kind of client.
 
-    The kinds are judged apart because a lasting client may learn later than a fresh one that the dense leg is ready.
+    The kinds "long-lived" and "fresh" are judged separately, because a long-lived client may notice later than a fresh
+    one that the dense leg is ready.
     """
     complete: set[str] = set()
     found = []
@@ -48,7 +49,7 @@ def faults(answers: Sequence[Answer]) -> list[str]:
 
 
 class RecallLoop:
-    """A process that recalls until the block ends, with the library `which`: "former" or "present"."""
+    """A process that recalls until the block ends; `which` names its recall library, "former" or "present"."""
 
     def __init__(self, which: str, spawn: Callable[[], Awaitable[Process]], questions: Sequence[str]) -> None:
         self.which = which
@@ -92,11 +93,11 @@ class RecallLoop:
         return await self._process.stderr.read()
 
     def faults(self) -> list[str]:
-        """Return the faults so far, each with the name of the library."""
+        """Return the faults in the answers so far, each with the name of the library that gave the answer."""
         return [f"{self.which} library: {fault}" for fault in faults(self.answers)]
 
     async def wait_for_answers(self, count: int) -> Sequence[Answer]:
-        """Wait until each client has given `count` further answers, and return all answers since the call.
+        """Wait until each client has given `count` more answers, and return all answers since the call.
 
         Raises:
             CommandFailed: the process ended, or two minutes passed.

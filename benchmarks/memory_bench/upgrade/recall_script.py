@@ -1,10 +1,11 @@
 """Recalls in a loop until standard input ends, and prints each answer as one line of JSON.
 
-The script runs with the library that is on PYTHONPATH: this checkout's, or that of commit 5ed9431 (argument `former`),
-whose package has no public names at its top. Database, embedder and model come from the environment variables of the
-`memory` command. The first line of standard input is a JSON list of questions. Two clients recall alternately: one
-lives as long as the loop and keeps what it has learnt of the schema; the other is replaced after every few answers and
-reads the schema anew.
+The script runs with the library that is on PYTHONPATH: that of this checkout, or that of commit 5ed9431 (argument
+`former`), whose package exports no names at its top level. Database, embedder and model come from the environment
+variables of the `memory` command. The first line of standard input is a JSON list of questions.
+
+Two clients recall alternately. The long-lived client lasts as long as the loop and keeps what it has read of the
+schema. The fresh client is replaced after every few answers, so that it reads the schema anew.
 """
 
 import asyncio
@@ -26,7 +27,11 @@ _EMBEDDING_BUDGET = 20.0  # seconds; a degraded answer is then never due to a bu
 
 
 def library(which: str) -> tuple[Any, Any, Any, dict[str, float]]:
-    """Return the recall class, the class of its embedder client, what makes a query of a text, and the time budgets."""
+    """Return what the loop uses of the recall library `which`.
+
+    Returns the recall class, the class of its embedder client, a function that makes a query of a text, and the time
+    budgets as keyword arguments of the recall class.
+    """
     if which == "former":
         recall = importlib.import_module("memory_recall.recall").HybridRecall
         embedder = importlib.import_module("memory_recall.embedder").EmbedderClient
@@ -45,7 +50,7 @@ def connection_string() -> str:
 
 
 async def answer(recall: Any, query: Any, client: str) -> dict[str, Any]:  # noqa: ANN401  (either library's)
-    """Recall once and return the outcome: client, error, reason of a degraded answer, and number of memories."""
+    """Recall once and return the answer: client, error, reason of degradation, and number of memories."""
     try:
         result = await recall.recall(query)
     except Exception as error:  # noqa: BLE001  (whatever it is, it counts as an error)

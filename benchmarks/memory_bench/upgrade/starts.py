@@ -1,6 +1,6 @@
 """Makes databases in every state that a former revision may have left, with the commands of the former commit.
 
-A starting state may be made from another one; the other's database is then its template.
+A starting state may continue another starting state, whose database is then copied first.
 """
 
 from dataclasses import dataclass
@@ -12,16 +12,17 @@ HNSW = "idx_memories_embedding"
 
 
 class WrongStartingState(Exception):  # noqa: N818  (the name is the reason that users read)
-    """The commands of a former commit left the database at another revision than the starting state has."""
+    """The commands of a former commit left the database at a revision that is not the starting state's."""
 
 
 @dataclass(frozen=True)
 class StartingState:
     """A state of a database from which an upgrade begins.
 
-    `make` brings a database to it from the state `after`, or from an empty database if `after` is None. `revision` is
-    what the version table then says, and `active` the model of the column `embedding`. `commands_at_head` are the
-    arguments of a `memory` command that must succeed after the upgrade, such as the rest of a swap.
+    `make` brings a database to this state. It begins with a copy of the database of the starting state `after`, or with
+    an empty database if `after` is None. `revision` is the schema revision of the state, and `active` the model of the
+    column `embedding`. `commands_at_head` are the arguments of a `memory` command that must succeed after the upgrade,
+    such as the rest of a swap; it is empty if there is none.
     """
 
     name: str
@@ -174,12 +175,12 @@ BY_NAME = {start.name: start for start in STARTING_STATES}
 
 
 async def make(environment: UpgradeEnvironment, start: StartingState) -> None:
-    """Make the database of a starting state, named after the state, unless it exists.
+    """Make the database of a starting state, named after the state, unless the database exists.
 
-    The database of the state `after` is made first.
+    If the starting state continues another state, that state's database is made first.
 
     Raises:
-        WrongStartingState: the version table does not contain the revision of the starting state.
+        WrongStartingState: the database is not at the revision of the starting state.
     """
     if await environment.exists(start.name):
         return

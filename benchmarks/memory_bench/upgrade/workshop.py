@@ -30,7 +30,7 @@ _TIMEOUT_SECONDS = 120
 
 @contextmanager
 def serving(model: str) -> Iterator[str]:
-    """Serve a light model from a thread and yield its base URL; early requests wait until the server has started."""
+    """Serve a light model from a thread and yield its base URL; requests wait until the server has started."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         server = uvicorn.Server(uvicorn.Config(application(MODELS[model]), log_level="error"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
@@ -43,7 +43,7 @@ def serving(model: str) -> Iterator[str]:
 
 
 class UpgradeEnvironment:
-    """A Postgres server, the base URLs of the embedders by model, and the sources of the former commits by commit."""
+    """A Postgres server, the base URLs of the embedders by model name, and the former commits' sources by commit."""
 
     def __init__(self, server: MeasuredServer, urls: Mapping[str, str], former: Mapping[str, Sources]) -> None:
         self.server = server
@@ -63,7 +63,7 @@ class UpgradeEnvironment:
         }
 
     def dsn(self, database: str) -> str:
-        """Return the database's connection string for its owner, a role without superuser rights."""
+        """Return the connection string with which a database's owner, a role without superuser rights, connects."""
         return self.server.dsn(database).replace("postgres:@", f"{_OWNER}:@", 1)
 
     async def prepare(self) -> None:
@@ -71,7 +71,7 @@ class UpgradeEnvironment:
         await self.server.execute(f"CREATE ROLE {_OWNER} LOGIN")
 
     async def create(self, database: str, *, template: str | None) -> None:
-        """Create a database, empty or as a copy of `template`; a database of the same name is dropped first."""
+        """Create a database, empty or as a copy of `template`; an existing database of that name is dropped first."""
         await self.drop(database)
         source = f'TEMPLATE "{template}"' if template else ""
         await self.server.execute(f'CREATE DATABASE "{database}" OWNER {_OWNER} {source}')
@@ -92,7 +92,7 @@ class UpgradeEnvironment:
         await self.server.execute("CREATE EXTENSION IF NOT EXISTS vector", database=database)
 
     async def insert(self, database: str) -> None:
-        """Insert the memories; one row in twenty is sensitive, and another one in twenty is deleted."""
+        """Insert the memories; one row in twenty is sensitive, and one other row in twenty is deleted."""
         await self.execute(
             database,
             "INSERT INTO memories (content, is_sensitive, deleted_at) "
@@ -108,7 +108,7 @@ class UpgradeEnvironment:
 
     @asynccontextmanager
     async def connection(self, database: str) -> AsyncIterator["asyncpg.Connection[asyncpg.Record]"]:
-        """Open a connection as the database's owner, until the block ends."""
+        """Open a connection as the database's owner, and close it when the block ends."""
         connection = await asyncpg.connect(self.dsn(database))
         try:
             yield connection
@@ -156,7 +156,7 @@ class UpgradeEnvironment:
 
 @asynccontextmanager
 async def running_environment(former: Mapping[str, Sources]) -> AsyncIterator[UpgradeEnvironment]:
-    """Run the Postgres server and the embedders until the block ends."""
+    """Run a Postgres server and the embedders until the block ends."""
     with serving("first") as first, serving("second") as second:
         async with MeasuredServer() as server:
             environment = UpgradeEnvironment(server, {"first": first, "second": second}, former)

@@ -1,1 +1,1 @@
-"""Scripts that run with the library of a former commit; each is started by its path."""
+"""Scripts that are run with the library of a former commit; each script is started by its path."""

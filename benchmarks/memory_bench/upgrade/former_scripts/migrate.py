@@ -10,7 +10,7 @@ import sys
 
 
 async def main(goal: str) -> None:
-    """Migrate the database to the revision before the vector index, or to head, which includes the index."""
+    """Migrate the database to the last revision before the vector index, or to head, which includes the index."""
     settings = importlib.import_module("memory_recall.settings").Settings()
     runner = importlib.import_module("memory_recall.store.migrate")
     model = importlib.import_module("memory_recall.store.ddl").TargetModel(

@@ -1,4 +1,4 @@
-"""Runs a model swap up to its flip with the library of commit 1bf5068, which had no command `memory swap` yet.
+"""Runs a model swap until just before its flip, with commit 1bf5068, which had no command `memory swap` yet.
 
 Usage: python open_swap.py MODEL URL
 """
