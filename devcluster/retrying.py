@@ -1,4 +1,4 @@
-"""Waits with a deadline until a condition outside this process holds."""
+"""Waits until a condition holds, at most until a deadline."""
 
 import time
 from collections.abc import Callable
@@ -10,7 +10,7 @@ def until(what: str, condition: Callable[[], bool], *, seconds: float, every: fl
     """Call `condition` every `every` seconds until it returns True.
 
     Raises:
-        DevclusterError: the condition does not hold after `seconds`; the message contains `what`.
+        DevclusterError: the condition does not hold after `seconds`; the message quotes its description `what`.
     """
     deadline = time.monotonic() + seconds
     while not condition():

@@ -29,7 +29,7 @@ def duration_text(seconds: float) -> str:
 
 
 class Step:
-    """A running step of the demo, with a note about its progress and, at the end, its result."""
+    """A running step of the demo, with a note about its progress. After the end it has a result."""
 
     def __init__(self, title: str, console: Console, clock: Clock) -> None:
         self.title = title
@@ -49,7 +49,7 @@ class Step:
         return self._clock() - self._began
 
     def note(self, text: str, *, fraction: float | None = None, now: bool = False) -> None:
-        """Set the step's note; with `now` it is written to a log at once instead of after some seconds."""
+        """Set the step's note; a log shows it after some seconds at the latest, or at once with `now`."""
         changed, self._note, self._fraction = text != self._note, text, fraction
         due = now or self._clock() - self._logged_at >= LOG_INTERVAL
         if changed and due and not self._console.is_terminal:

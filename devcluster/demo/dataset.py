@@ -92,7 +92,8 @@ class Dataset:
 def evaluation_lines(queries: Iterable[LabelledQuery], *, one_by_one: bool = False) -> str:
     """Return questions with their judgements as the JSON lines that `memory evaluate` reads.
 
-    With `one_by_one` each question is a stratum of its own, so that `memory evaluate` reports each question's measures.
+    With `one_by_one`, each question is a stratum of its own, so that `memory evaluate` reports each question's
+    measures.
     """
     return _lines(
         {
