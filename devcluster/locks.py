@@ -24,7 +24,7 @@ def try_lock(path: Path) -> int | None:
 
 @contextmanager
 def locked(path: Path, on_wait: Callable[[], None] | None = None) -> Iterator[None]:
-    """Hold the lock until the block ends; while another process holds it, wait, after one call of `on_wait`."""
+    """Hold the lock until the block ends; if another process holds it, call `on_wait` once, then wait."""
     descriptor = try_lock(path)
     if descriptor is None:
         if on_wait is not None:

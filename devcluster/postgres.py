@@ -155,7 +155,7 @@ def create_postgres(
 
 
 def create_database(cluster: Cluster, postgres: Postgres, name: str) -> str:
-    """Create a login role `name` and a database `name` that it owns; return the DSN to use inside the cluster."""
+    """Create a login role `name` and a database `name` that the role owns; return the DSN to use inside the cluster."""
     if not _IDENTIFIER.fullmatch(name):
         raise DevclusterError(
             f"{name!r} is no plain identifier", remedy="use lower-case letters, digits and underscores"

@@ -133,7 +133,7 @@ def build_problems(facts: Facts) -> tuple[Problem, ...]:
 
 
 def problems_of_tests(facts: Facts) -> tuple[Problem, ...]:
-    """Return what the tests need, apart from a cluster, and this machine lacks."""
+    """Return what this machine lacks to run the tests, apart from a cluster."""
     return tuple(_missing_programs(TEST_PROGRAMS, facts))
 
 
@@ -183,7 +183,7 @@ def _namespaces_work() -> bool:
 
 
 def client_problems(kubectl: bool, helm: bool) -> tuple[Problem, ...]:
-    """Return a problem for kubectl and for helm, each if it is neither built by devcluster nor installed."""
+    """Return one problem for each of kubectl and helm that is missing: not built by devcluster, and not in PATH."""
     missing = [name for name, there in (("kubectl", kubectl), ("helm", helm)) if not there]
     return tuple(
         Problem(f"{name} is not installed", f"install {name}, or run `python -m devcluster binaries`")

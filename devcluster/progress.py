@@ -22,7 +22,7 @@ class Step(Protocol):
 
 
 class Reporter(Protocol):
-    """The interface of a display of a command's steps."""
+    """The interface of a progress display, which shows the steps of a command."""
 
     def step(self, title: str) -> AbstractContextManager[Step]:
         """Show a step until the block ends."""

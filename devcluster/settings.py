@@ -25,7 +25,7 @@ class DriverName(StrEnum):
 
 
 class Settings(BaseSettings):
-    """Settings: directories, the wanted driver, the cluster's name, and the most seconds that a start may take."""
+    """Settings: directories, the wanted driver, the cluster's name, and the seconds for a component to become ready."""
 
     model_config = SettingsConfigDict(env_prefix="DEVCLUSTER_", frozen=True, populate_by_name=True)
 

@@ -30,7 +30,7 @@ _REMEDY = "apt-get install --yes --no-install-recommends g++ patch python3-venv"
 
 
 def wheel_key() -> str:
-    """Compute the digest of the build recipe and its locked inputs."""
+    """Compute the digest of the build recipe, the files that it reads, and the machine's architecture."""
     return digest_of_files(REPOSITORY, _INPUTS, {"architecture": go_architecture()})
 
 

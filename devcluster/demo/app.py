@@ -47,7 +47,7 @@ def demo(
         bool, typer.Option("--local", envvar="LOCAL", help="No cluster: processes of this machine only.")
     ] = False,
 ) -> None:
-    """Show how a store of memories gets its index, from nothing to answers by meaning."""
+    """Show how a store of memories gets an index, and what recall gains by it."""
     console = DemoConsole(_console())
     try:
         dataset = load(data)

@@ -2,7 +2,8 @@
 
 A set has three files with one JSON object in each line: `corpus.jsonl` (memories), `queries.jsonl` (questions) and
 `qrels.jsonl` (which memories answer which question). A cluster takes a minute to start, so all mistakes are found first
-and reported together, each by file and line. A report never contains the values of a memory: a set may be private.
+and reported together, each by file and line. A report never contains the values of a memory, because a set may be
+private.
 """
 
 from collections.abc import Callable, Iterable, Iterator

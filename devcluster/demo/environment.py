@@ -81,7 +81,7 @@ def memory(
 def last_object(text: str, having: str | None = None) -> dict[str, Any]:
     """Return the last JSON object of a program's output, on one line or several, or {} if there is none.
 
-    With `having`, only objects with this key count, because a pod's log also contains JSON log lines.
+    With `having`, only objects that have this key count, because a pod's log also contains JSON log lines.
     """
     lines = text.strip().splitlines()
     for start in range(len(lines) - 1, -1, -1):

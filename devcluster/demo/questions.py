@@ -51,7 +51,7 @@ def candidates(dataset: Dataset, count: int = CANDIDATES) -> tuple[LabelledQuery
 def most_different(
     candidates: Sequence[LabelledQuery], difference: Mapping[str, float], count: int = SHOWN
 ) -> tuple[LabelledQuery, ...]:
-    """Return the `count` questions with the greatest absolute `difference`; equal ones keep the set's order."""
+    """Return the `count` questions whose `difference` has the greatest absolute value; ties keep the set's order."""
     ordered = sorted(candidates, key=lambda labelled: -abs(difference[labelled.query.query_id]))
     return tuple(ordered[:count])
 

@@ -63,7 +63,8 @@ class Choice:
 def choose(drivers: Sequence[Driver], wanted: DriverName | None) -> Choice:
     """Return the wanted driver, or by default the first one that can run on this machine.
 
-    The driver `current` is chosen only if it is wanted, because a kubeconfig may point to any cluster.
+    The driver `current` is chosen only if it is wanted, because the kubeconfig may point to a cluster that must not be
+    changed.
     """
     if wanted is not None:
         return Choice(next(driver for driver in drivers if driver.name == wanted), "asked for")

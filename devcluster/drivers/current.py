@@ -69,7 +69,7 @@ class CurrentDriver(Driver):
     def find(self, name: str) -> Cluster | None:  # noqa: ARG002 - there is only one
         """Return the cluster of the present kubeconfig, whatever `name` is.
 
-        It is None if kubectl, helm or the kubeconfig is missing.
+        The result is None if kubectl, helm or the kubeconfig is missing.
         """
         return self._cluster() if not self.problems() else None
 

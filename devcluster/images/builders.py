@@ -130,7 +130,7 @@ class Engine(Builder):
 def buildah_arguments(build: Build, certificates: Path | None) -> list[str]:
     """Return the arguments of buildah for a build.
 
-    The directory `certificates` holds the machine's certificate authorities, which the build then trusts, too.
+    The build also trusts the certificate authorities in the directory `certificates`, if the machine has one.
     """
     volume = [f"--volume={certificates}:{certificates}:ro"] if certificates is not None else []
     return [

@@ -116,7 +116,7 @@ def load_images(
 def contexts_of(image: ProjectImage, settings: Settings) -> dict[str, Path]:
     """Return the build contexts that exist: the wheel of llama-cpp-python and the converted model.
 
-    Each of them saves a step of the build. Only the embedder's image has any.
+    Each build context saves a step of the build. Only the embedder's image has build contexts.
     """
     if image.dockerfile != EMBEDDER.dockerfile:
         return {}
@@ -132,7 +132,7 @@ def key_of(image: ProjectImage, *, base: str, contexts: Mapping[str, Path], sour
 def arguments_of(contexts: Mapping[str, Path]) -> dict[str, str]:
     """Return build arguments with the digests of the build contexts.
 
-    They make a changed context change the build, because buildah itself does not notice changes in a context.
+    A changed digest makes buildah build anew, because buildah itself does not notice a changed context.
     """
     return {f"{name.upper()}_DIGEST": _digest_of_directory(path) for name, path in contexts.items()}
 

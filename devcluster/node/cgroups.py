@@ -19,8 +19,8 @@ _RETRY_SECONDS = 0.1
 def hierarchies(root: Path = ROOT) -> list[Path]:
     """Return the directories in which a control group is created.
 
-    With version 2 that is `root` alone. With version 1 it is the mounted hierarchy of each controller, all below
-    `root`.
+    Control groups of version 2 are created in `root` alone. Those of version 1 are created in the mounted hierarchy of
+    each controller below `root`.
     """
     if (root / "cgroup.controllers").exists():
         return [root]

@@ -58,7 +58,7 @@ state = "/run/containerd"
 
 
 def corefile(layout: Layout) -> str:
-    """Return CoreDNS's configuration, by which only the names of the cluster exist.
+    """Return CoreDNS's configuration: names of the cluster resolve, and no other name exists.
 
     It has two server blocks, because in one block the plugin `template` would always come before `kubernetes`.
     """

@@ -1,4 +1,4 @@
-"""Sets up mounts, name resolution and network of a node's namespaces, from their first process."""
+"""Sets up mounts, name resolution and network of a node's namespaces. The init process runs these functions."""
 
 import shutil
 import socket
