@@ -5,8 +5,8 @@
         postgres = devcluster.create_postgres(cluster, instances=2)
         dsn = devcluster.create_database(cluster, postgres, "memories")
 
-Each name below is imported when it is first used: the small processes of a node are modules of this package too, and
-must not import all of it.
+Each public name of this package is imported when it is first used. The processes inside a node are modules of this
+package, too, and they stay small only if they do not import the whole package.
 """
 
 from importlib import import_module

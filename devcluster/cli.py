@@ -84,7 +84,7 @@ def kubectl(context: typer.Context, name: Name = None) -> None:
 
 @app.command(name="exec", context_settings=_PASS_ON)
 def execute(context: typer.Context, name: Name = None) -> None:
-    """Run a command of this machine inside the cluster's network: `devcluster exec -- psql ...`."""
+    """Run a program of this machine inside the cluster's network: `devcluster exec -- psql ...`."""
     if not context.args:
         raise DevclusterError("no command was given", remedy="devcluster exec -- COMMAND [ARGUMENT...]")
     _replace_process(sessions.connect(settings=_settings(name)).exec_command(context.args))
@@ -152,7 +152,7 @@ def images() -> None:
 def check(
     install: Annotated[bool, typer.Option("--install", help="Install the missing packages with apt")] = False,
 ) -> None:
-    """Print which drivers can run on this machine, and what the others lack."""
+    """Print which drivers can run on this machine, and what is missing for each of the other drivers."""
     settings = _settings()
     if install:
         problems = [

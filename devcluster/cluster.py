@@ -1,6 +1,6 @@
 """A running cluster as its users see it: kubectl, helm, images, and commands inside its network.
 
-The abstract methods differ between drivers; everything else goes through the Kubernetes API server.
+The abstract methods differ between drivers. All other methods go through the Kubernetes API server.
 """
 
 import json
@@ -82,7 +82,7 @@ class Cluster(AbstractContextManager["Cluster"], ABC):
         """Import all images of an image archive into the nodes."""
 
     def await_image(self, name: str) -> None:
-        """Wait until the nodes have one of the images that the driver provides, `cnpg` or `postgresql`."""
+        """Wait until the nodes have the image `name`, which the driver provides: `cnpg` or `postgresql`."""
 
     @abstractmethod
     def exec_command(self, argv: Sequence[str]) -> list[str]:
@@ -100,7 +100,7 @@ class Cluster(AbstractContextManager["Cluster"], ABC):
         return processes.run(self.exec_command(argv), stdin=input, env=env, timeout=timeout)
 
     def popen_in_network(self, argv: Sequence[str], **options: Any) -> "subprocess.Popen[Any]":  # noqa: ANN401 - as Popen
-        """Start a command inside the cluster's network; ending the returned process ends the command."""
+        """Start a command inside the cluster's network; the command ends when the returned process is ended."""
         return subprocess.Popen(self.exec_command(argv), **options)
 
     def nodes(self) -> list[str]:
@@ -110,8 +110,8 @@ class Cluster(AbstractContextManager["Cluster"], ABC):
     def patch_extended_resource(self, name: str, quantity: int | None) -> None:
         """Offer `quantity` of an extended resource (such as `nvidia.com/gpu`) on the first node; None removes it.
 
-        Kubernetes documents this patch for resources that no device plugin manages: the scheduler counts them, and
-        nothing else.
+        Kubernetes documents this patch for extended resources without a device plugin. The scheduler counts such a
+        resource, but no pod is given a device.
         """
         value = None if quantity is None else str(quantity)
         patch = json.dumps({"status": {"capacity": {name: value}, "allocatable": {name: value}}})

@@ -37,7 +37,7 @@ def install_cnpg(cluster: Cluster, *, settings: Settings | None = None, reporter
 def adapt_manifest(manifest: str) -> str:
     """Adapt CloudNativePG's release manifest to clusters that pull no images and to machines with few processors.
 
-    Only the Deployment is parsed: the custom resource definitions are a megabyte, and take seconds.
+    Only the Deployment is parsed, because parsing the megabyte of custom resource definitions takes seconds.
     """
     documents = re.split(r"^---$", manifest, flags=re.MULTILINE)
     return "---".join(
@@ -74,7 +74,7 @@ def install_operator(
 ) -> None:
     """Install or upgrade the Helm release of our operator, and wait until the operator is ready.
 
-    `settings` are values of the chart, as helm's `--set` takes them.
+    `settings` are values of the chart in the syntax of helm's `--set`.
     """
     # helm never updates a definition that exists, so a cluster that was kept would go on with an older checkout's
     cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(chart / "crds"))

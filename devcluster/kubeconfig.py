@@ -1,4 +1,4 @@
-"""Writes and reads kubeconfig files; certificates and keys are embedded, so that a file can be moved."""
+"""Writes and reads kubeconfig files. Certificates and keys are embedded, so that a file can be moved."""
 
 import base64
 import os

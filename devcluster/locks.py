@@ -1,4 +1,4 @@
-"""Locks between processes, on files. The kernel releases a lock when its holder ends, however it ends."""
+"""Locks between processes, held on files. The kernel releases a lock when its holder ends, even by a crash."""
 
 import fcntl
 import os
@@ -24,7 +24,7 @@ def try_lock(path: Path) -> int | None:
 
 @contextmanager
 def locked(path: Path, on_wait: Callable[[], None] | None = None) -> Iterator[None]:
-    """Hold the lock until the block ends; if another process holds it, call `on_wait` once and wait."""
+    """Hold the lock until the block ends; if another process holds it, call `on_wait` once, then wait."""
     descriptor = try_lock(path)
     if descriptor is None:
         if on_wait is not None:

@@ -1,7 +1,8 @@
 """Creates Postgres clusters of CloudNativePG, and databases in them that a role of the same name owns.
 
-A MemoryIndex of another namespace needs the cluster's consent, and a database that the cluster was not created with
-needs an object that names its owner: both are given here, as whoever runs the databases gives them.
+The module also does what the administrator of the databases does elsewhere. It allows other namespaces to use a
+Postgres cluster. For a database that was made after the Postgres cluster, it makes the Database object that names the
+owner.
 """
 
 import base64
@@ -59,13 +60,15 @@ class Postgres:
         until(what, self.is_ready, seconds=seconds, remedy=f"kubectl -n {self.namespace} describe cluster {self.name}")
 
     def allow(self, namespace: str) -> None:
-        """Let MemoryIndex objects of a namespace use this cluster, beside those that may already."""
+        """Let the MemoryIndex objects of another namespace use this Postgres cluster."""
         until(
-            f"{self.namespace}/{self.name} allows namespace {namespace}", lambda: self._allowed(namespace), seconds=60
+            f"{self.namespace}/{self.name} allows namespace {namespace}",
+            lambda: self._add_namespace(namespace),
+            seconds=60,
         )
 
     def application_dsn(self) -> str:
-        """Return the DSN of the database that the cluster was created with, as CloudNativePG wrote it."""
+        """Return the DSN of the database that the Postgres cluster was created with, from CloudNativePG's Secret."""
         secret = self.cluster.kubectl_json("-n", self.namespace, "get", "secret", f"{self.name}-app")
         return base64.b64decode(secret["data"]["uri"]).decode()
 
@@ -86,8 +89,8 @@ class Postgres:
         arguments = ("-n", self.namespace, "exec", "-i", self.primary(), "-c", "postgres", "--", *command)
         return self.cluster.kubectl(*arguments, input=sql).strip()
 
-    def _allowed(self, namespace: str) -> bool:
-        """Add the namespace unless somebody has changed the object meanwhile."""
+    def _add_namespace(self, namespace: str) -> bool:
+        """Allow the namespace to use the Cluster; return False if another program changed the Cluster meanwhile."""
         meta = self._resource()["metadata"]
         names = {*(meta.get("annotations") or {}).get(_ALLOWED_NAMESPACES, "").split(",")} - {""}
         if namespace in names:
@@ -122,7 +125,7 @@ def create_postgres(
 ) -> Postgres:
     """Create a Postgres cluster and wait until all its instances are ready.
 
-    `database` is created with it, owned by a role of the same name; without one CloudNativePG calls both `app`.
+    CloudNativePG creates `database` with it, owned by a role of the same name. The default name of both is `app`.
     """
     bootstrap = {"bootstrap": {"initdb": {"database": database, "owner": database}}} if database else {}
     spec = {
@@ -152,7 +155,7 @@ def create_postgres(
 
 
 def create_database(cluster: Cluster, postgres: Postgres, name: str) -> str:
-    """Create a login role and a database that it owns, both called `name`; return the DSN to use inside the cluster."""
+    """Create a login role `name` and a database `name` that the role owns; return the DSN to use inside the cluster."""
     if not _IDENTIFIER.fullmatch(name):
         raise DevclusterError(
             f"{name!r} is no plain identifier", remedy="use lower-case letters, digits and underscores"
@@ -164,7 +167,10 @@ def create_database(cluster: Cluster, postgres: Postgres, name: str) -> str:
 
 
 def database_object(postgres: Postgres, name: str) -> dict[str, Any]:
-    """Make the object by which CloudNativePG brings pgvector into a database that the role of the same name owns."""
+    """Make the Database object by which CloudNativePG installs pgvector in the database `name`.
+
+    The role of the same name owns the database.
+    """
     return {
         "apiVersion": "postgresql.cnpg.io/v1",
         "kind": "Database",

@@ -1,6 +1,7 @@
 """Checks what each driver needs of the machine, and names the command that installs what is missing.
 
-The facts are gathered in one place and judged by pure functions, so that every finding can be tested on any machine.
+The facts about the machine are gathered in one place and judged by pure functions, so that tests can try every case on
+any machine.
 """
 
 import os
@@ -37,7 +38,7 @@ _NAMESPACES_TRIAL = ("unshare", "--net", "--mount", "--pid", "--ipc", "--uts", "
 
 @dataclass(frozen=True)
 class Problem:
-    """A missing requirement and its remedy; `packages` are the Debian packages that provide it, if any do."""
+    """A missing requirement and its remedy; `packages` are the Debian packages to install, if any."""
 
     what: str
     remedy: str
@@ -90,7 +91,7 @@ def engine_answers(name: str) -> bool:
 
 
 def search_path() -> str:
-    """Return PATH extended by the directories of administrative programs, which a user's shell often lacks."""
+    """Return PATH extended by the directories of administrative programs, because a user's PATH often lacks them."""
     return os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
 
 
@@ -132,7 +133,7 @@ def build_problems(facts: Facts) -> tuple[Problem, ...]:
 
 
 def problems_of_tests(facts: Facts) -> tuple[Problem, ...]:
-    """Return what is missing for the tests, besides a cluster."""
+    """Return what this machine lacks to run the tests, apart from a cluster."""
     return tuple(_missing_programs(TEST_PROGRAMS, facts))
 
 
@@ -159,7 +160,7 @@ def install(problems: Iterable[Problem]) -> None:
 
 
 def check(problems: tuple[Problem, ...], purpose: str) -> None:
-    """Raise one error that names all problems and their remedies, if there are any."""
+    """Raise an error that names all problems and their remedies; without problems do nothing."""
     if not problems:
         return
     packages = packages_of(problems)
@@ -182,7 +183,7 @@ def _namespaces_work() -> bool:
 
 
 def client_problems(kubectl: bool, helm: bool) -> tuple[Problem, ...]:
-    """Return a problem for each of kubectl and helm that is neither built here nor installed."""
+    """Return one problem for each of kubectl and helm that is missing: not built by devcluster, and not in PATH."""
     missing = [name for name, there in (("kubectl", kubectl), ("helm", helm)) if not there]
     return tuple(
         Problem(f"{name} is not installed", f"install {name}, or run `python -m devcluster binaries`")

@@ -107,7 +107,7 @@ def tail(text: str, lines: int = _TAIL_LINES) -> str:
 
 
 def describe(command: Sequence[str]) -> str:
-    """Return the program and at most three arguments of a command, without long ones, for messages."""
+    """Describe a command for a message: its program, and each of its first three arguments that is not long."""
     return " ".join([Path(command[0]).name, *(word for word in command[1:4] if len(word) < 60)])
 
 

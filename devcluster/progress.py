@@ -1,4 +1,7 @@
-"""Shows the progress of long steps: on a terminal a live line with the elapsed time, elsewhere a line at the end."""
+"""Shows the progress of long steps.
+
+A terminal gets a live line with the elapsed time. Any other output gets one line when a step ends.
+"""
 
 import time
 from collections.abc import Iterator
@@ -19,7 +22,7 @@ class Step(Protocol):
 
 
 class Reporter(Protocol):
-    """The interface of a display of a command's steps."""
+    """The interface of a progress display, which shows the steps of a command."""
 
     def step(self, title: str) -> AbstractContextManager[Step]:
         """Show a step until the block ends."""
@@ -73,7 +76,7 @@ class ConsoleReporter:
 
 
 class SilentReporter:
-    """A reporter that shows nothing, for callers with a display of their own."""
+    """A reporter that shows nothing, for callers that show progress themselves."""
 
     @contextmanager
     def step(self, title: str) -> Iterator[Step]:

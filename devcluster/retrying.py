@@ -1,4 +1,4 @@
-"""Waits with a deadline until a condition outside this process holds."""
+"""Waits until a condition holds, at most until a deadline."""
 
 import time
 from collections.abc import Callable
@@ -7,10 +7,10 @@ from devcluster.errors import DevclusterError
 
 
 def until(what: str, condition: Callable[[], bool], *, seconds: float, every: float = 0.3, remedy: str = "") -> None:
-    """Call `condition` every `every` seconds until it returns True.
+    """Call `condition` every `every` seconds until it returns True; `what` describes the condition.
 
     Raises:
-        DevclusterError: the condition does not hold after `seconds`; the message contains `what`.
+        DevclusterError: `condition` has not returned True within `seconds`; the message contains `what`.
     """
     deadline = time.monotonic() + seconds
     while not condition():

@@ -1,4 +1,4 @@
-"""Starts, finds and ends clusters, with whichever driver fits."""
+"""Starts, finds and ends clusters, with the wanted driver or with the first driver that can run here."""
 
 from devcluster.building.binaries import Binaries
 from devcluster.building.programs import Programs
@@ -20,7 +20,7 @@ def drivers(settings: Settings) -> tuple[Driver, ...]:
 
 
 def choose_driver(settings: Settings | None = None) -> Choice:
-    """Choose the driver to use on this machine; the result includes the reason."""
+    """Choose the driver to use on this machine; the result also says why."""
     settings = settings or Settings()
     return choose(drivers(settings), settings.driver)
 
@@ -40,9 +40,9 @@ def start(
     reporter: Reporter | None = None,
     detached: bool = False,
 ) -> Cluster:
-    """Start a cluster, which ends when its handle is closed; a `detached` one keeps running until `stop`.
+    """Start a cluster, which ends when the returned cluster is closed; with `detached`, only `stop` ends it.
 
-    With the `node` driver a cluster that is not detached also ends when this process is killed.
+    A cluster of the `node` driver that is not detached also ends when this process is killed.
     """
     settings, reporter = settings or Settings(), reporter or ConsoleReporter()
     choice = choose_driver(settings)

@@ -1,7 +1,7 @@
 """Settings of the development cluster, read once from environment variables and passed along.
 
-Everything that is built goes below `cache_dir`, which all clones share. Everything that belongs to one cluster goes
-below `state_dir`/NAME; only the logs stay there after the cluster's end.
+Everything that is built goes below `cache_dir`, which all clones of the repository share. Everything that belongs to
+one cluster goes below `state_dir`/NAME; only the logs stay there after the cluster's end.
 """
 
 from enum import StrEnum
@@ -25,7 +25,7 @@ class DriverName(StrEnum):
 
 
 class Settings(BaseSettings):
-    """Directories, the wanted driver, the cluster's name, and the most seconds that a start may take."""
+    """Settings: directories, the wanted driver, the cluster's name, and the seconds for a component to become ready."""
 
     model_config = SettingsConfigDict(env_prefix="DEVCLUSTER_", frozen=True, populate_by_name=True)
 

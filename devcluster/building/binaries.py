@@ -1,8 +1,8 @@
 """Builds the programs of a cluster, unmodified, from the Go modules pinned below `tools/`.
 
-Each module's programs are kept in one directory named by the digest of go.mod, go.sum, tools.go and the flags; a
-directory appears under its final name only when it is complete. The builds are static and independent of the machine,
-so the directory may be kept between machines of one architecture.
+The programs of one module are kept in one directory, which is named by the digest of go.mod, go.sum, tools.go and the
+build flags. A directory appears under its final name only when it is complete. The programs are static and depend on no
+machine, so machines of one architecture may share the directory.
 """
 
 import platform
@@ -117,12 +117,12 @@ class Binaries:
         raise DevclusterError(f"{program} has not been built", remedy="run `python -m devcluster binaries`")
 
     def missing(self, names: Iterable[str] | None = None) -> tuple[Tool, ...]:
-        """List the tools whose programs are not built yet, among `names` or all."""
+        """List the tools whose programs are not built yet: those in `names`, or by default all of them."""
         wanted = set(names) if names is not None else {tool.name for tool in self._tools}
         return tuple(tool for tool in self._tools if tool.name in wanted and not (self._root / tool.key).is_dir())
 
     def ensure(self, reporter: Reporter, names: Iterable[str] | None = None) -> None:
-        """Build the missing programs; if another process is building them, wait for it instead."""
+        """Build the missing programs; while another process builds them, wait for that process instead."""
         names = None if names is None else tuple(names)
         if not self.missing(names):
             return

@@ -1,4 +1,4 @@
-"""Computes digests of build inputs: unchanged inputs give the same key, so that nothing is built twice."""
+"""Computes digests of build inputs. Unchanged inputs have the same digest, so that nothing is built twice."""
 
 import hashlib
 from collections.abc import Iterable, Mapping
@@ -20,7 +20,7 @@ def digest_of(parts: Mapping[str, bytes | str]) -> str:
 
 
 def digest_of_files(root: Path, paths: Iterable[str | Path], extra: Mapping[str, str] | None = None) -> str:
-    """Compute a short digest of files and whole directories below `root`, plus named strings."""
+    """Compute a short digest of the files below `root` that `paths` names, and of the strings in `extra`."""
     parts: dict[str, bytes | str] = {f"={name}": value for name, value in (extra or {}).items()}
     for path in sorted({file for entry in paths for file in _files(root / entry)}):
         parts[path.relative_to(root).as_posix()] = path.read_bytes()

@@ -1,4 +1,4 @@
-"""Finds kubectl and helm: first among the programs built here, then in PATH."""
+"""Finds kubectl and helm: first among the programs that devcluster has built, then in PATH."""
 
 import shutil
 
@@ -7,13 +7,13 @@ from devcluster.errors import DevclusterError
 
 
 class Programs:
-    """A finder of programs, first among those built here, then in PATH."""
+    """A finder of programs, which looks first among the programs that devcluster has built, then in PATH."""
 
     def __init__(self, binaries: Binaries) -> None:
         self._binaries = binaries
 
     def find(self, name: str) -> str:
-        """Return the path of a program; if it is found nowhere, the error says how to build it."""
+        """Return the path of a program, or raise an error that says how to build it."""
         try:
             return str(self._binaries.path(name))
         except DevclusterError:

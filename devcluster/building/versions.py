@@ -1,7 +1,7 @@
-"""All pinned versions of what devcluster builds and runs.
+"""The pinned versions of everything that devcluster builds and runs.
 
-What is built from Go modules is pinned by the go.mod files in `tools/`, which also hold the checksums; those versions
-are read from there instead of being repeated. The other versions are constants in this module.
+The programs that are built from Go modules are pinned by the go.mod files in `tools/`, and their versions are read from
+there instead of being repeated here. All other versions are constants in this module.
 """
 
 import re

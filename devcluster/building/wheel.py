@@ -1,7 +1,7 @@
 """Builds the wheel of llama-cpp-python once for each version of its recipe, and keeps it in the cache.
 
-The recipe is embedder-service/build-llama-wheel with the patches beside it; the Dockerfile of the embedder uses it too.
-Both build with this project's kernels (`--kernels`).
+The recipe is the script embedder-service/build-llama-wheel with the patches beside it. The Dockerfile of the embedder
+runs the same script. Both pass `--kernels`, which adds this project's faster CPU kernels to llama.cpp.
 """
 
 import shutil
@@ -30,7 +30,7 @@ _REMEDY = "apt-get install --yes --no-install-recommends g++ patch python3-venv"
 
 
 def wheel_key() -> str:
-    """Compute the digest of the build recipe and its locked inputs."""
+    """Compute the digest of the build recipe, the files that it reads, and the machine's architecture."""
     return digest_of_files(REPOSITORY, _INPUTS, {"architecture": go_architecture()})
 
 
@@ -40,12 +40,15 @@ def wheel_path(settings: Settings) -> Path | None:
 
 
 def directory_for_tests(settings: Settings) -> Path:
-    """Return the directory of files that only tests need: released sources, and a CPU backend without our kernels."""
+    """Return the directory of the files that only tests need.
+
+    It contains the patched source files as llama.cpp released them, and a CPU backend without this project's kernels.
+    """
     return _directory(settings) / "for-tests"
 
 
 def build_llama_wheel(settings: Settings, reporter: Reporter) -> Path:
-    """Return the path of the wheel; if it is missing it is built, in about ten minutes on two processors."""
+    """Return the path of the wheel; build a missing wheel first, which takes about ten minutes on two processors."""
     directory = _directory(settings)
     with locked(directory.parent / ".lock", lambda: reporter.say("Another session is building the wheel; waiting.")):
         built = wheel_path(settings)

@@ -1,7 +1,7 @@
 """The command line of the demo: its options, the choice of environment, and the exit status.
 
-People read stderr. Programs read the last line of stdout and the exit status: 0 if all promises held, 1 if one did not,
-2 if the options or the data set cannot be used, 130 if the demo was interrupted.
+People read stderr. Programs read the last line of stdout and the exit status: 0 if the demo kept all its promises, 1 if
+it did not, 2 if the options or the data set cannot be used, 130 if the demo was interrupted.
 """
 
 from dataclasses import dataclass, replace
@@ -47,7 +47,7 @@ def demo(
         bool, typer.Option("--local", envvar="LOCAL", help="No cluster: processes of this machine only.")
     ] = False,
 ) -> None:
-    """Show how a store of memories gets its index, from nothing to answers by meaning."""
+    """Show how a store of memories gets an index, and what recall gains by it."""
     console = DemoConsole(_console())
     try:
         dataset = load(data)

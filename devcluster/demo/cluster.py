@@ -1,7 +1,7 @@
 """The demo's environment on a cluster: this module creates what a user brings, and the operator makes the index.
 
-It uses only what a user has: `helm install`, a Secret, one YAML file, and a watch of the conditions. Facts about the
-data are read with `psql` on the primary, never with our own software.
+The module uses only what a user has: `helm install`, a Secret, one YAML file, and a watch of the conditions. Facts
+about the data are read with `psql` on the primary, never with this project's own programs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -50,7 +50,7 @@ class ClusterEnvironment:
         self._deadline = BASE_DEADLINE + rows / ROWS_PER_SECOND_FLOOR
 
     def prepare(self, image: str) -> None:
-        """Create the namespace, consent, Secret and toolbox pod, and wait until the pod is ready."""
+        """Create namespace, Secret and toolbox pod, let the namespace use the Cluster, and wait for the pod."""
         names = self._names
         dsn = self._postgres.application_dsn()
         self._postgres.allow(names.namespace)

@@ -1,8 +1,8 @@
 """Shows the progress of the demo on stderr: named steps with the time they took, on a terminal and in a log.
 
-On a terminal a running step is one line that is updated. In a log it is a line when it begins, a line when its note has
-changed and some seconds have passed, and a line when it ends. Only the final JSON object goes to stdout. A console is
-also a `devcluster.progress.Reporter`, so that the steps of starting a cluster look the same.
+On a terminal a running step is one line that is updated. In a log a step writes one line when it begins and one when it
+ends. Between these, it writes its changed note at most once in some seconds. Only the final JSON object goes to stdout.
+A console is also a `devcluster.progress.Reporter`, so that the steps of starting a cluster look the same.
 """
 
 import time
@@ -29,7 +29,7 @@ def duration_text(seconds: float) -> str:
 
 
 class Step:
-    """A running step of the demo, with a note about its progress and, at the end, its result."""
+    """A running step of the demo, with a note about its progress. After the end it has a result."""
 
     def __init__(self, title: str, console: Console, clock: Clock) -> None:
         self.title = title
@@ -49,7 +49,7 @@ class Step:
         return self._clock() - self._began
 
     def note(self, text: str, *, fraction: float | None = None, now: bool = False) -> None:
-        """Set the step's note; with `now` it is written to a log at once instead of after some seconds."""
+        """Set the step's note; a log leaves out notes that follow too soon after another, unless `now` is set."""
         changed, self._note, self._fraction = text != self._note, text, fraction
         due = now or self._clock() - self._logged_at >= LOG_INTERVAL
         if changed and due and not self._console.is_terminal:

@@ -2,7 +2,8 @@
 
 A set has three files with one JSON object in each line: `corpus.jsonl` (memories), `queries.jsonl` (questions) and
 `qrels.jsonl` (which memories answer which question). A cluster takes a minute to start, so all mistakes are found first
-and reported together, each by file and line. A report never contains the values of a memory: a set may be private.
+and reported together, each by file and line. A report never contains the values of a memory, because a set may be
+private.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -92,7 +93,8 @@ class Dataset:
 def evaluation_lines(queries: Iterable[LabelledQuery], *, one_by_one: bool = False) -> str:
     """Return questions with their judgements as the JSON lines that `memory evaluate` reads.
 
-    With `one_by_one` each question is a stratum of its own, so that `memory evaluate` reports each question's measures.
+    With `one_by_one`, each question is a stratum of its own, so that `memory evaluate` reports each question's
+    measures.
     """
     return _lines(
         {

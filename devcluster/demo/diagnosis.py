@@ -1,4 +1,4 @@
-"""Explains why an index is not ready: conditions, pods, and the last log lines of pods that failed.
+"""Explains why an index is not ready: conditions, pods, and the last log lines of unhealthy pods.
 
 Our programs never log memory text, so all of their log lines may be shown.
 """
@@ -28,7 +28,7 @@ def describe_index(cluster: Cluster, namespace: str, index: Mapping[str, Any]) -
 
 
 def describe_pods(cluster: Cluster, namespace: str) -> str:
-    """Describe the pods of a namespace, with the last log lines of those in trouble."""
+    """Describe the pods of a namespace, with the last log lines of the unhealthy pods."""
     return "\n".join(_pods(cluster, namespace))
 
 

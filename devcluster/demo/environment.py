@@ -1,7 +1,7 @@
 """The interface of an environment in which the demo runs.
 
-An environment can run the `memory` program against its store, query the database directly (so that a claim about the
-data is not checked with the software that makes it), and create the index of the store.
+An environment runs the `memory` program against its store, queries the database directly, and creates the index of the
+store. The direct queries check what the `memory` program claims about the data.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -81,8 +81,7 @@ def memory(
 def last_object(text: str, having: str | None = None) -> dict[str, Any]:
     """Return the last JSON object of a program's output, on one line or several, or {} if there is none.
 
-    With `having`, return the last one that has this key: a pod's log contains JSON log lines beside the program's
-    answer.
+    With `having`, only objects that have this key count, because a pod's log also contains JSON log lines.
     """
     lines = text.strip().splitlines()
     for start in range(len(lines) - 1, -1, -1):

@@ -55,7 +55,7 @@ class View:
 
     @property
     def stalled(self) -> Condition | None:
-        """The condition Stalled if it is true, which means that a person must act; otherwise None."""
+        """The condition Stalled if its status is True, so that a person must act; None for any other status."""
         stalled = self.condition("Stalled")
         return stalled if stalled.status == "True" else None
 

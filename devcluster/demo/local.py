@@ -1,7 +1,7 @@
 """The demo's environment without a cluster: Postgres, embedder and the `memory` program as local processes.
 
-It shows the data path (memories, vectors, answers) with the same programs and the same migrations. It does not show
-Kubernetes, CloudNativePG or the operator, and tells the user so.
+It shows the data path (memories, vectors, answers) with the same programs and the same migrations as on a cluster. It
+does not show Kubernetes, CloudNativePG or the operator.
 """
 
 import os

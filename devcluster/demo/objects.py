@@ -27,7 +27,7 @@ def namespace(name: str) -> Object:
 
 
 def dsn_secret(namespace: str, name: str, key: str, dsn: str) -> Object:
-    """Return a Secret with the DSN under `key`, which its label lets a MemoryIndex use."""
+    """Return a Secret with the DSN under `key`, and with the label that lets a MemoryIndex use the DSN."""
     return {
         "apiVersion": "v1",
         "kind": "Secret",

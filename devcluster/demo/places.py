@@ -24,7 +24,7 @@ KEPT_NAME = "demo"
 
 
 def run_on_this_machine(console: DemoConsole, dataset: Dataset, record: Record) -> None:
-    """Run the demo with local processes, and say first that no cluster is shown."""
+    """Tell the user that this demo shows no cluster, then run it with local processes."""
     console.say(
         "Without a cluster: Postgres, embedder and command line run as processes of this machine. The path of the data"
         " is the real one; Kubernetes, CloudNativePG and the operator are not shown."

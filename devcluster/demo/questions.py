@@ -1,7 +1,8 @@
 """Chooses questions that show the difference between lexical and hybrid recall, and shows both answers.
 
-The choice is fair: questions are taken in the set's own order, paraphrases first, and those are shown on which the two
-modes differ most, whichever is better. The table marks the correct memories in both answers.
+The choice is fair. The candidates are spread evenly over the set, or over its paraphrase questions if it has any. The
+candidates whose two answers differ most in quality are shown, whichever answer is better. The table marks the correct
+memories in both answers.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,7 +37,10 @@ class Comparison:
 
 
 def candidates(dataset: Dataset, count: int = CANDIDATES) -> tuple[LabelledQuery, ...]:
-    """Select questions spread evenly over the set, from its paraphrase questions if it has any."""
+    """Select at most `count` questions, spread evenly over the first stratum that the set has.
+
+    The strata are tried in the order paraphrase, open, multihop. A set with none of them is used as a whole.
+    """
     present = {labelled.query.stratum for labelled in dataset.queries}
     stratum = next((name for name in PREFERRED_STRATA if name in present), None)
     pool = [labelled for labelled in dataset.queries if stratum in {None, labelled.query.stratum}]
@@ -47,7 +51,7 @@ def candidates(dataset: Dataset, count: int = CANDIDATES) -> tuple[LabelledQuery
 def most_different(
     candidates: Sequence[LabelledQuery], difference: Mapping[str, float], count: int = SHOWN
 ) -> tuple[LabelledQuery, ...]:
-    """Return the `count` questions with the greatest absolute difference; ties keep the set's order."""
+    """Return the `count` questions whose `difference` has the greatest absolute value; ties keep the set's order."""
     ordered = sorted(candidates, key=lambda labelled: -abs(difference[labelled.query.query_id]))
     return tuple(ordered[:count])
 

@@ -1,7 +1,8 @@
 """The steps of the demo, the same on a cluster and on this machine.
 
-An existing store gets an index: memories first, vectors afterwards. What is claimed about the data is counted by the
-database. The record keeps the facts from before a failure, so that the last line of output says how far the run came.
+The demo stores memories first and gives them vectors afterwards. Every number about the data is counted by the database
+itself. The record keeps what was established before a failure, so that the last line of output tells how far the demo
+came.
 """
 
 from collections.abc import Mapping

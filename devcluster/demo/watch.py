@@ -1,6 +1,6 @@
 """Watches one Kubernetes object with a single `kubectl get --watch`.
 
-Polling once a second would start a kubectl each second, which took a tenth of the machine's processor time.
+Polling instead would start a kubectl process every second, which takes a tenth of the machine's processor time.
 """
 
 import json
@@ -15,7 +15,7 @@ Object = Mapping[str, Any]
 
 
 class Watch:
-    """A running `kubectl get NAME --watch -o json`; it is started again if it ends before the block does."""
+    """A running `kubectl get NAME --watch -o json`, which is restarted whenever it ends inside the `with` block."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self._command = [*command, "--watch", "--output=json"]
@@ -37,7 +37,7 @@ class Watch:
         self._reader.join()
 
     def next(self, timeout: float) -> Object | None:
-        """Wait for a new state of the object and return the latest one, or None after `timeout` seconds without any."""
+        """Return the latest new state of the object; None if there is no new state within `timeout` seconds."""
         try:
             state = self._states.get(timeout=timeout)
         except queue.Empty:

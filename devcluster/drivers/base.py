@@ -13,7 +13,7 @@ from devcluster.settings import DriverName
 
 @dataclass(frozen=True)
 class ClusterState:
-    """The state of one cluster, as the command `status` shows it."""
+    """The state of one cluster, which the command `status` shows."""
 
     name: str
     driver: DriverName
@@ -33,11 +33,11 @@ class Driver(ABC):
 
     @abstractmethod
     def prepare(self, reporter: Reporter) -> None:
-        """Build the missing programs and images that a start needs, so that starting takes seconds."""
+        """Build the programs and images that a start needs and that are missing, so that a start takes seconds."""
 
     @abstractmethod
     def up(self, name: str, reporter: Reporter, *, attached: bool) -> Cluster:
-        """Start a cluster; with `attached`, closing its handle ends the cluster."""
+        """Start a cluster; with `attached`, closing the returned cluster ends it."""
 
     @abstractmethod
     def find(self, name: str) -> Cluster | None:
@@ -61,9 +61,10 @@ class Choice:
 
 
 def choose(drivers: Sequence[Driver], wanted: DriverName | None) -> Choice:
-    """Return the wanted driver, or else the first one that can run on this machine.
+    """Return the wanted driver, or by default the first one that can run on this machine.
 
-    `current` is never chosen unless it is wanted: nobody wants a demo in whatever cluster their kubeconfig points to.
+    The driver `current` is chosen only if it is wanted, because the kubeconfig may point to a cluster that must not be
+    changed.
     """
     if wanted is not None:
         return Choice(next(driver for driver in drivers if driver.name == wanted), "asked for")

@@ -22,14 +22,14 @@ class CurrentCluster(Cluster):
     postgres_image = versions.PUBLIC_POSTGRES_IMAGE
 
     def load(self, archive: Path) -> None:
-        """Raise an error: this machine has no access to the nodes."""
+        """Raise an error, because this driver cannot reach the nodes."""
         raise UnsupportedError(
             f"{archive.name} cannot be loaded into the cluster of context {self.name}",
             remedy="push the image to a registry that the cluster pulls from, and set the chart's image values",
         )
 
     def exec_command(self, argv: Sequence[str]) -> list[str]:
-        """Raise an error: this machine has no access to the nodes."""
+        """Raise an error, because this driver cannot reach the cluster's network."""
         raise UnsupportedError(
             f"{argv[0]} cannot run inside the network of {self.name}", remedy="use kubectl port-forward"
         )
@@ -67,7 +67,10 @@ class CurrentDriver(Driver):
         return cluster
 
     def find(self, name: str) -> Cluster | None:  # noqa: ARG002 - there is only one
-        """Return the cluster of the present kubeconfig, whatever its name; None if this machine lacks a tool for it."""
+        """Return the cluster of the present kubeconfig, whatever `name` is.
+
+        The result is None if kubectl, helm or the kubeconfig is missing.
+        """
         return self._cluster() if not self.problems() else None
 
     def down(self, name: str) -> bool:

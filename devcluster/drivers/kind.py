@@ -33,7 +33,7 @@ class KindCluster(Cluster):
         processes.run(["kind", "load", "image-archive", archive, "--name", self.name])
 
     def exec_command(self, argv: Sequence[str]) -> list[str]:
-        """Raise an error: the nodes are containers that lack this machine's programs."""
+        """Raise an error, because kind's nodes are containers that lack this machine's programs."""
         raise UnsupportedError(
             f"{argv[0]} cannot run inside the network of a kind cluster",
             remedy="use kubectl port-forward, or the node driver (DEVCLUSTER_DRIVER=node)",

@@ -81,7 +81,7 @@ class NodeCluster(Cluster):
         launch.wait_until_ready(self.layout, f"image-{name}")
 
     def exec_command(self, argv: Sequence[str]) -> list[str]:
-        """Return a command line that runs `argv` inside the node's namespaces, with a KUBECONFIG that works there."""
+        """Return a command line that runs `argv` in the node's namespaces, with a KUBECONFIG that is valid there."""
         init = launch.process_ids_of(self.layout)["init"]
         inner = ["env", f"KUBECONFIG={Layout(INSIDE).internal_kubeconfig('admin')}", *argv]
         enter = ["nsenter", f"--target={init}", "--net", "--mount", "--pid", "--ipc", "--uts"]
@@ -108,7 +108,7 @@ class NodeDriver(Driver):
         self._bases = BaseImages(settings, self._binaries)
 
     def problems(self) -> tuple[Problem, ...]:
-        """Return what is missing on this machine to run or build a node."""
+        """Return what this machine lacks to run a node or to build its programs and images."""
         facts = preflight.gather(
             binaries_built=not self._binaries.missing(_TOOLS), bases_built=self._bases.are_made(_IMAGES)
         )

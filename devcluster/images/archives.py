@@ -1,7 +1,7 @@
 """Writes image archives in the format of `docker save`, which containerd, buildah, docker and podman all read.
 
-An image of one layer needs no builder: a tar file, two JSON documents, and digests. The same input gives the same
-bytes.
+No image builder is needed, because an image of one layer consists of a tar file, two JSON documents and digests. The
+same input gives the same bytes.
 """
 
 import hashlib

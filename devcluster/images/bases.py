@@ -1,6 +1,6 @@
-"""Makes base images from Debian's packages and the programs built here, for machines that can pull no image.
+"""Makes base images from Debian's packages and the programs built by devcluster, for machines that can pull no image.
 
-Archives are named by the digest of their recipe. The package mirror is the one that this machine's apt uses.
+Each archive is named by the digest of its recipe. Packages come from the Debian mirror that this machine's apt uses.
 """
 
 import re
@@ -64,7 +64,7 @@ class BaseImages:
         return all(self._path(image).exists() for image in self._all() if image.key in wanted)
 
     def ensure(self, keys: Iterable[str], reporter: Reporter) -> dict[str, Path]:
-        """Make the missing archives of these images, and return the paths of all by key."""
+        """Make the missing archives of these images, and return the path of every archive by the image's key."""
         images = {image.key: image for image in self._all() if image.key in set(keys)}
         paths = {key: self._path(image) for key, image in images.items()}
         if all(path.exists() for path in paths.values()):

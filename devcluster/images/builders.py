@@ -97,7 +97,7 @@ class Buildah(Builder):
 
 
 class Engine(Builder):
-    """The builder docker or podman, as `name` says."""
+    """The builder docker or podman; `name` says which of the two."""
 
     can_pull = True
 
@@ -128,7 +128,10 @@ class Engine(Builder):
 
 
 def buildah_arguments(build: Build, certificates: Path | None) -> list[str]:
-    """Return the arguments of buildah; inside the build this machine's certificate authorities are trusted."""
+    """Return the arguments of buildah for a build.
+
+    The build also trusts the certificate authorities in the directory `certificates`, if the machine has one.
+    """
     volume = [f"--volume={certificates}:{certificates}:ro"] if certificates is not None else []
     return [
         "build",

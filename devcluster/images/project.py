@@ -33,7 +33,7 @@ class ProjectImage:
 
 @dataclass(frozen=True)
 class ProjectImages:
-    """The names under which this project's images are in a cluster."""
+    """The names of this project's images in a cluster."""
 
     operator: str
     embedder: str
@@ -73,7 +73,7 @@ EMBEDDER = ProjectImage(
 
 
 def build_images(settings: Settings | None = None, reporter: Reporter | None = None) -> dict[str, Path]:
-    """Build this project's images from the present sources unless they are cached; return archives by image name."""
+    """Build this project's images unless they are cached, and return the path of each archive by image name."""
     settings, reporter = settings or Settings(), reporter or ConsoleReporter()
     directory = settings.cache_dir / "images"
     with locked(directory / ".build-lock", lambda: _say_waiting(reporter)):
@@ -114,7 +114,10 @@ def load_images(
 
 
 def contexts_of(image: ProjectImage, settings: Settings) -> dict[str, Path]:
-    """Return the build contexts that save time if they exist: the wheel of llama-cpp-python and the converted model."""
+    """Return the build contexts that exist: the wheel of llama-cpp-python and the converted model.
+
+    Each build context saves a step of the build. Only the embedder's image has build contexts.
+    """
     if image.dockerfile != EMBEDDER.dockerfile:
         return {}
     candidates = {"wheelhouse": wheel_path(settings), "models": settings.cache_dir / "models" / _MODEL}
@@ -127,7 +130,10 @@ def key_of(image: ProjectImage, *, base: str, contexts: Mapping[str, Path], sour
 
 
 def arguments_of(contexts: Mapping[str, Path]) -> dict[str, str]:
-    """Return build arguments with the digests of the build contexts, since buildah does not notice changes in them."""
+    """Return build arguments with the digests of the build contexts.
+
+    A changed digest makes buildah build anew, because buildah itself does not notice a changed context.
+    """
     return {f"{name.upper()}_DIGEST": _digest_of_directory(path) for name, path in contexts.items()}
 
 
@@ -160,14 +166,17 @@ def _ensure(
 
 
 def _remove_oldest(directory: Path, image: ProjectImage) -> None:
-    """Remove all archives of an image but the newest four, since another session may be about to load one."""
+    """Remove all archives of an image but the newest four.
+
+    More than one is kept, because another process may be about to load an older one.
+    """
     archives = sorted(directory.glob(f"{image.key}-*.tar"), key=lambda path: path.stat().st_mtime, reverse=True)
     for old in archives[_KEPT_ARCHIVES:]:
         old.unlink(missing_ok=True)
 
 
 def _base_name(builder: Builder, settings: Settings) -> str:
-    """Return the name of the base image: the configured one, the public one if it can be pulled, or our own."""
+    """Return the base image: the configured one, else the public one if it can be pulled, else the one made here."""
     if settings.base_image:
         return settings.base_image
     if builder.can_pull and builder.has_image(versions.PUBLIC_PYTHON_IMAGE):

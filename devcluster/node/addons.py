@@ -1,4 +1,4 @@
-"""The Kubernetes objects that a new cluster needs: the DNS Service with CoreDNS's rights, and storage."""
+"""The Kubernetes objects that a new cluster needs: CoreDNS's Service and RBAC objects, a StorageClass, and volumes."""
 
 from typing import Any
 
@@ -11,12 +11,12 @@ _DNS_PORTS = [{"name": "dns", "port": 53, "protocol": "UDP"}, {"name": "dns-tcp"
 
 
 def dns() -> list[dict[str, Any]]:
-    """Return the Service of CoreDNS, and the rights that CoreDNS needs."""
+    """Return the Service of CoreDNS, and the RBAC objects that CoreDNS needs."""
     return [*_dns_rights(), *_dns_service()]
 
 
 def storage(volumes: int) -> list[dict[str, Any]]:
-    """Return the default StorageClass and `volumes` PersistentVolumes of it."""
+    """Return the default StorageClass, and `volumes` PersistentVolumes of that class."""
     return [_storage_class(), *(_volume(index) for index in range(volumes))]
 
 
@@ -46,7 +46,10 @@ def _dns_rights() -> list[dict[str, Any]]:
 
 
 def _dns_service() -> list[dict[str, Any]]:
-    """Return a Service without a selector, and its EndpointSlice, since CoreDNS runs as a process of the node."""
+    """Return a Service without a selector, and its EndpointSlice.
+
+    A selector could not find CoreDNS, because CoreDNS runs as a process of the node and not in a pod.
+    """
     return [
         {
             "apiVersion": "v1",
@@ -80,7 +83,11 @@ def _storage_class() -> dict[str, Any]:
 
 
 def _volume(index: int) -> dict[str, Any]:
-    """Return a `local` PersistentVolume; kubelet applies a pod's fsGroup to it, unlike hostPath, as Postgres needs."""
+    """Return a `local` PersistentVolume.
+
+    Postgres needs its volume to have the pod's fsGroup, which kubelet sets on `local` volumes but not on hostPath
+    volumes.
+    """
     here = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [NODE_NAME]}]}
     return {
         "apiVersion": "v1",

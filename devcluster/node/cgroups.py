@@ -1,7 +1,7 @@
 """Creates the control group of a cluster's pods before kubelet starts, and removes it when the cluster has ended.
 
-It works with both versions of control groups: with version 1 a group has one directory in each controller's hierarchy,
-with version 2 a single directory.
+Both versions of control groups are supported. With version 1, a group has one directory in the hierarchy of each
+controller. With version 2, it has a single directory.
 """
 
 import os
@@ -19,7 +19,8 @@ _RETRY_SECONDS = 0.1
 def hierarchies(root: Path = ROOT) -> list[Path]:
     """Return the directories in which a control group is created.
 
-    With version 2 that is `root` alone, with version 1 every controller mounted below it.
+    Control groups of version 2 are created in `root` alone. Those of version 1 are created in the mounted hierarchy of
+    each controller below `root`.
     """
     if (root / "cgroup.controllers").exists():
         return [root]

@@ -27,7 +27,7 @@ _ETCD = "http://127.0.0.1:2379"
 
 @dataclass(frozen=True)
 class Probe:
-    """A readiness probe: a URL that answers 200, a Unix socket that accepts, or a task that exits with 0."""
+    """A readiness probe: a URL that answers 200, a Unix socket that takes a connection, or a task that exits with 0."""
 
     kind: Literal["http", "socket", "exit"]
     target: str = ""
@@ -47,7 +47,7 @@ class Component:
 
     @property
     def is_task(self) -> bool:
-        """Whether the component is a task, which ends by itself, and not a service."""
+        """Whether the component is a task, which ends by itself, and not a service, which keeps running."""
         return self.ready.kind == "exit"
 
 
@@ -142,7 +142,10 @@ def _containerd(program: str) -> Component:
 
 
 def _image_imports(ctr: str, images: dict[str, str]) -> list[Component]:
-    """Return a task for each image import; each needs the one before it, since two at once compete for the disk."""
+    """Return one task for each image import.
+
+    Each task needs the task before it, because two imports at once would compete for the disk.
+    """
     tasks: list[Component] = []
     for name, archive in images.items():
         needs = (tasks[-1].name,) if tasks else ("containerd",)

@@ -39,7 +39,7 @@ def files(*, cgroup: str, pause_image: str, snapshotter: str, cni_plugins: str, 
 
 
 def containerd(layout: Layout, pause_image: str, snapshotter: str, cni_plugins: str) -> str:
-    """Return containerd's configuration; containerd 1.6 reads it as it is, and 2.x converts it."""
+    """Return containerd's configuration in the format of containerd 1.6, which containerd 2 converts when it starts."""
     # Without CAP_SYS_RESOURCE nobody may lower a score, so containerd must not ask for it.
     return f"""version = 2
 root = "{layout.data}/containerd"
@@ -58,7 +58,7 @@ state = "/run/containerd"
 
 
 def corefile(layout: Layout) -> str:
-    """Return CoreDNS's configuration: names of the cluster resolve, all other names do not exist.
+    """Return CoreDNS's configuration: names of the cluster resolve, and no other name exists.
 
     It has two server blocks, because in one block the plugin `template` would always come before `kubernetes`.
     """

@@ -1,7 +1,8 @@
 """Forwards connections from a loopback port of the host to the cluster's API server.
 
-The listening socket is created in the host's network namespace and inherited by this process: a socket stays in the
-namespace in which it was created. So the host reaches this one port of the cluster, and the cluster reaches nothing.
+The listening socket is created in the host's network namespace and inherited by this process. It stays in that
+namespace, because a socket belongs to the namespace in which it was created. The host therefore reaches the API
+server's port and nothing else of the cluster, and the cluster reaches nothing of the host.
 """
 
 import asyncio

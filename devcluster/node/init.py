@@ -1,7 +1,7 @@
-"""The init process, the first one inside a node's namespaces: it sets them up, then supervises the components.
+"""The init process, the first process inside a node's namespaces: it sets them up, then supervises the components.
 
-The keeper starts it with `python -m devcluster.node.init PLAN`. When it ends, for whatever reason, the kernel ends the
-whole node.
+The keeper starts it with `python -m devcluster.node.init PLAN`. When the init process ends, for whatever reason, the
+kernel ends the whole node.
 """
 
 import signal
@@ -36,10 +36,11 @@ def main(plan_file: str) -> int:
 
 
 def prefer_this_session(file: Path = Path("/proc/self/autogroup")) -> None:
-    """Give this process' session nine times the share of the processors that other sessions have.
+    """Give this process's session nine times the share of the processors that other sessions have.
 
-    The kernel shares processors among sessions (sched(7), autogroup). Each backend of a Postgres server is one, so the
-    tests beside a cluster's would starve its API server. A kernel without this feature shares them among processes.
+    The kernel shares processors among sessions; see "autogroup" in sched(7). Each backend of a Postgres server is a
+    session of its own, so tests that run Postgres on the same machine would starve the cluster's API server. On a
+    kernel without this feature nothing is changed.
     """
     with suppress(OSError):
         file.write_text("-10", encoding="ascii")

@@ -1,9 +1,10 @@
 """The keeper, the outer process of a node: it starts the namespaces and ends them, and has the node's files removed.
 
-Three things end a node: a signal to the keeper, the end of the process that asked for an attached node (seen as the end
-of a pipe, so that even `kill -9` of it counts), and the end of the init process. If the keeper itself is killed, the
-kernel kills init. Then the janitor, a process in a session of its own that only waits for the keeper's end, removes
-what is left. Keeper and janitor hold the cluster's lock; it is free when nothing is left.
+Three things end a node: a signal to the keeper, the end of the process that asked for an attached node, and the end of
+the init process. The keeper sees the end of that process as the end of a pipe, so that even `kill -9` counts. If the
+keeper itself is killed, the kernel kills the init process. When the keeper has ended, the janitor removes the node's
+files. The janitor is a process in a session of its own. Keeper and janitor hold the cluster's lock, so the lock is free
+only when nothing of the node is left.
 
 Only the standard library is imported, so that the process is small and starts at once.
 """
@@ -55,7 +56,7 @@ def main(plan_file: str) -> int:
 
 
 def _wait(pid: int, parent: int | None, signals: int) -> None:
-    """Wait until the node ends by itself or is to be ended."""
+    """Wait until the node ends by itself or has to be ended."""
     poller = select.poll()
     for descriptor in (os.pidfd_open(pid), signals, *(() if parent is None else (parent,))):
         poller.register(descriptor, select.POLLIN)
@@ -92,7 +93,10 @@ def _child_of(parent: int) -> int | None:
 
 
 def _start_janitor(plan: Plan) -> int:
-    """Fork the janitor process; return a descriptor that closes at the keeper's end, which makes it clean up."""
+    """Fork the janitor process, and return the descriptor of a pipe to it.
+
+    When the keeper ends, the kernel closes the pipe, and the janitor cleans up.
+    """
     reader, writer = os.pipe()
     if os.fork() > 0:
         os.close(reader)

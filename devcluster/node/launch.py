@@ -1,4 +1,4 @@
-"""Starts and ends a node from the user's process: prepares files, starts the keeper process, and follows the start."""
+"""Starts and ends a node from the user's process: prepares files, starts the keeper, and waits until the node is up."""
 
 import json
 import os
@@ -129,7 +129,7 @@ def _start_keeper(plan: Plan, layout: Layout) -> "subprocess.Popen[bytes]":
 
 
 def wait_until_up(running: RunningNode, steps: Step) -> None:
-    """Wait until the node is up; an error names the component that failed and contains the end of its log."""
+    """Wait until the node is up; if it fails, raise an error with the component's name and the end of its log."""
     offset = 0
     pending: list[str] = []
     while True:
@@ -158,7 +158,7 @@ def wait_until_ready(layout: Layout, component: str) -> None:
 
 
 def _update_pending(event: Event, pending: list[str]) -> bool:
-    """Update the list of components that are not ready yet from an event; return whether the node is up."""
+    """Update `pending`, the components that are not ready yet, by an event; return whether the node is up."""
     if event.kind == "started":
         pending.append(event.component)
     elif event.kind == "ready" and event.component in pending:
@@ -169,7 +169,7 @@ def _update_pending(event: Event, pending: list[str]) -> bool:
 
 
 def is_running(layout: Layout) -> bool:
-    """Return whether any process of the cluster lives, which is as long as the cluster's lock is held."""
+    """Return whether any process of the cluster lives; the cluster's lock is held for exactly that long."""
     descriptor = locks.try_lock(layout.lock) if layout.root.is_dir() else -1
     if descriptor is None:
         return True
@@ -188,7 +188,7 @@ def process_ids_of(layout: Layout) -> dict[str, int]:
 
 
 def prune_logs(state_dir: Path, *, keep: int) -> None:
-    """Remove the state directories of all ended clusters but the `keep` newest."""
+    """Remove the state directories of all ended clusters except the `keep` newest ones."""
     if not state_dir.is_dir():
         return
     ended = [root for root in state_dir.iterdir() if root.is_dir() and not is_running(Layout(root))]
@@ -197,7 +197,7 @@ def prune_logs(state_dir: Path, *, keep: int) -> None:
 
 
 def end(name: str, layout: Layout) -> bool:
-    """End a node, or remove what a killed node left; return False if there was nothing."""
+    """End a running node, or remove what a killed node left behind; return False if neither was found."""
     if not layout.root.is_dir():
         return False
     descriptor = locks.try_lock(layout.lock)

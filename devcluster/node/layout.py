@@ -48,7 +48,7 @@ class Layout:
 
     @property
     def lock(self) -> Path:
-        """Path of the lock file, which is locked as long as any process of the cluster lives."""
+        """Path of the lock file, whose lock is held as long as any process of the cluster lives."""
         return self.root / "lock"
 
     @property
@@ -58,7 +58,7 @@ class Layout:
 
     @property
     def record(self) -> Path:
-        """Path of the JSON file with the process ids of keeper and init."""
+        """Path of the JSON file with the process ids of the keeper and the init process."""
         return self.data / "record.json"
 
     @property
@@ -77,12 +77,12 @@ class Layout:
         return self.data / "config"
 
     def internal_kubeconfig(self, who: str) -> Path:
-        """Return the path of the kubeconfig of the client `who`, for use inside the namespaces."""
+        """Return the path of the kubeconfig that the client `who` uses inside the namespaces."""
         return self.config / f"{who}.kubeconfig"
 
     @property
     def volumes(self) -> Path:
-        """Directory of the directories that serve as PersistentVolumes."""
+        """Directory that contains a directory for each PersistentVolume."""
         return self.data / "volumes"
 
 
@@ -103,7 +103,7 @@ class Plan:
 
     @property
     def cgroup(self) -> str:
-        """Name of the cluster's control group; each cluster has its own."""
+        """Name of the cluster's control group, which no other cluster uses."""
         return self.cgroup_of(self.name)
 
     @staticmethod

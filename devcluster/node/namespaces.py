@@ -1,4 +1,4 @@
-"""Sets up a node's namespaces (mounts, name resolution, network) in their first process, the init process."""
+"""Sets up mounts, name resolution and network of a node's namespaces. The init process runs these functions."""
 
 import shutil
 import socket
@@ -24,7 +24,7 @@ def mount_private(root: Path) -> None:
 
 
 def _mount_overlay(directory: str) -> None:
-    """Mount an overlay over a directory that shows its content and keeps all writes in memory."""
+    """Keep all writes to a directory in memory, by an overlay mount that shows the directory's present content."""
     upper, work = (INSIDE.parent / "covers" / directory.strip("/") / part for part in ("upper", "work"))
     upper.mkdir(parents=True)
     work.mkdir()
@@ -32,7 +32,7 @@ def _mount_overlay(directory: str) -> None:
 
 
 def mount_name_resolution(layout: Layout) -> None:
-    """Mount resolv.conf and hosts, so that programs in these namespaces resolve names of Services as pods do."""
+    """Mount resolv.conf and hosts files, so that programs in these namespaces resolve names of Services."""
     for name in ("resolv.conf", "hosts"):
         target = Path("/etc", name).resolve()
         if not target.exists():
@@ -58,7 +58,7 @@ def snapshotter(directory: Path) -> str:
 
 
 def build_network() -> None:
-    """Create the bridge with the node's address, and a route that keeps traffic to Services inside the namespaces."""
+    """Create a bridge with the node's address, and a default route that keeps Service traffic inside the namespaces."""
     socket.sethostname(NODE_NAME)
     _run("ip", "link", "set", "lo", "up")
     _run("ip", "link", "add", "cni0", "type", "bridge")

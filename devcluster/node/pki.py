@@ -1,7 +1,8 @@
-"""Issues the certificates of one cluster: an authority that lives as long as the cluster, and one pair per client.
+"""Issues the certificates of one cluster: an authority that lives as long as the cluster, and a key pair per client.
 
 Clients are identified by certificate (common name = user, organization = group), as in an ordinary installation, so
-that the Node authorizer and RBAC see real identities. A P-256 key takes a millisecond to make.
+that the Node authorizer and RBAC see real identities. The keys are of P-256, because making such a key takes a
+millisecond.
 """
 
 import datetime
@@ -98,14 +99,20 @@ class Authority:
 
 
 def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    """Return a private key as unencrypted PEM; only its owner can read the directory that it is kept in."""
+    """Return a private key as unencrypted PEM.
+
+    The key needs no encryption, because only its owner can read the directory in which it is kept.
+    """
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
 
 
 def write(directory: Path) -> dict[str, Pair]:
-    """Issue all keys and certificates, write those that components read, and return the client certificates by name."""
+    """Issue all keys and certificates, and return the certificates of the clients by name.
+
+    The files that the node's components read are written to `directory`.
+    """
     directory.mkdir(parents=True, mode=0o700)
     authority = Authority()
     clients = {who: authority.client(user, group) for who, (user, group) in CLIENTS.items()}

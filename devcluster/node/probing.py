@@ -1,4 +1,4 @@
-"""Probes components for readiness; only a success counts as ready, every error counts as not ready yet."""
+"""Probes components for readiness. A component counts as ready only after a success; an error means not ready yet."""
 
 import http.client
 import socket
@@ -11,7 +11,10 @@ _TIMEOUT = 2.0
 
 
 def is_ready(probe: Probe) -> bool:
-    """Probe once, and return whether the component is ready; False for a task, whose end only its parent sees."""
+    """Probe once, and return whether the component is ready.
+
+    The result for a task is always False, because only its parent process can see that it has ended.
+    """
     try:
         if probe.kind == "socket":
             return _accepts(probe.target)

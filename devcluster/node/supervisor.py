@@ -1,8 +1,8 @@
 """Starts components in the order of their dependencies, waits for each with a deadline, and keeps them running.
 
-It is the first process of a PID namespace, so it also reaps the processes that containers leave behind; when it exits,
-the kernel ends all other processes of the namespace. If a component dies while the node starts, the start fails. If it
-dies later, the supervisor restarts it, as a service manager would, but at most three times.
+The supervisor is the first process of a PID namespace, so it also reaps the processes that containers leave behind;
+when it exits, the kernel ends all other processes of the namespace. If a component dies while the node starts, the
+start fails. If it dies later, the supervisor restarts it, but at most three times.
 """
 
 import os
@@ -24,7 +24,7 @@ class ComponentFailedError(Exception):
 
 
 class Supervisor:
-    """A supervisor of a node's components, which runs until one of them cannot be kept running."""
+    """A supervisor of a node's components, which runs until a component fails for good."""
 
     def __init__(
         self, components: Sequence[Component], log_file: Callable[[str], Path], events: EventLog, ready_seconds: float

@@ -1,8 +1,9 @@
 """Define the conditions of a MemoryIndex, and the verdicts from which they are rendered.
 
 The transition time of a condition changes with its status. It also changes when the condition begins to wait for
-something that others deliver, because its grace period begins then. An unchanged condition is rendered as
-it was written, so that a settled object yields an identical list and therefore no write.
+something that a person or another controller may still deliver, because the grace period begins then. An unchanged
+condition is rendered as it was written. Therefore a settled object yields an identical list of conditions, and nothing
+is written.
 """
 
 from collections.abc import Iterable, Mapping
@@ -26,7 +27,7 @@ class ConditionStatus(StrEnum):
 
 
 class ConditionType(StrEnum):
-    """The condition types: three summaries, then the others in the order in which the work happens."""
+    """The condition types: three summaries, then one type for each stage of the work, in the order of the stages."""
 
     READY = "Ready"
     RECONCILING = "Reconciling"
@@ -72,7 +73,7 @@ class Verdict:
 
     @classmethod
     def unknown(cls, reason: Reason, message: str) -> "Verdict":
-        """Return a verdict of unknown: the operator cannot tell whether the condition holds."""
+        """Return a verdict that the operator cannot tell whether the condition holds."""
         return cls(ConditionStatus.UNKNOWN, reason, message)
 
     @property
@@ -128,19 +129,22 @@ def render(
 
 
 def overdue(kind: ConditionType, verdict: Verdict, previous: Iterable[Mapping[str, Any]], now: datetime) -> bool:
-    """Return whether only a person can make the condition hold, and any grace period of its reason is over."""
+    """Return whether the condition stalls the object now.
+
+    That is so if only a person can make the condition hold, and no grace period of the verdict's reason is running.
+    """
     if not verdict.stalls or verdict.reason not in DELIVERED_BY_OTHERS:
         return verdict.stalls
     return now - _since(kind, verdict, by_type(previous), now) >= GRACE_PERIOD
 
 
 def by_type(conditions: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-    """Return the written conditions as a mapping from their type."""
+    """Return the written conditions as a mapping from condition type to condition."""
     return {str(condition.get("type")): condition for condition in conditions}
 
 
 def _since(kind: ConditionType, verdict: Verdict, before: Mapping[str, Mapping[str, Any]], now: datetime) -> datetime:
-    """Return the transition time of the condition: the old one if the verdict keeps it, else `now`."""
+    """Return the transition time of the condition: `now` if the verdict begins a transition, else the written time."""
     old = before.get(kind.value, {})
     awaits = kind not in SUMMARY_CONDITIONS and verdict.reason in DELIVERED_BY_OTHERS
     same = old.get("status") == verdict.status.value and (not awaits or old.get("reason") == verdict.reason.code)

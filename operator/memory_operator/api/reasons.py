@@ -1,9 +1,9 @@
 """Define every reason that a condition can have, with its remedy.
 
 The set is closed: no other reason can reach the status, so documentation, alerts and tests can list them all. A reason
-stalls if waiting does not help and a person must act; for any other reason the operator continues or retries. If others
-may still deliver what is missing, the reason stalls only after a grace period. `Reason.from_code` finds the reason that
-the database library or a worker reported by its code.
+stalls if waiting does not help and a person must act. For any other reason the operator continues or retries. If
+another controller may still deliver what is missing, the reason stalls only after a grace period. The database library
+and the workers report a reason by its code, and `Reason.from_code` returns the reason of that code.
 """
 
 from enum import Enum
@@ -260,7 +260,7 @@ class Reason(Enum):
 
     @classmethod
     def from_code(cls, code: str, default: "Reason") -> "Reason":
-        """Return the reason with this code, or the default if no reason has it."""
+        """Return the reason with this code; if no reason has the code, return `default`."""
         return _BY_CODE.get(code, default)
 
 

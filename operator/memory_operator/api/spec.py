@@ -1,8 +1,8 @@
 """Define the MemoryIndex as the operator reads it: a frozen model of what the Kubernetes API server has checked.
 
-The custom resource definition refuses bad objects and fills in defaults. The defaults are repeated here only so that an
-object written before a field existed reads the same. Unknown fields are ignored: a newer definition must not stop an
-older operator.
+By the custom resource definition, the API server refuses invalid objects and fills in defaults. The defaults are
+repeated here only for objects that were written before a field existed. Unknown fields are ignored, so that a newer
+custom resource definition does not stop an older operator.
 """
 
 from datetime import datetime
@@ -20,14 +20,14 @@ ANNOTATION_RECONCILE_AT = "memory-index.dev/reconcile-at"
 
 
 class ClusterRef(Section):
-    """The CloudNativePG Cluster; if no namespace is given, it is in the namespace of the MemoryIndex."""
+    """The reference to a CloudNativePG Cluster; without a namespace it is in the namespace of the MemoryIndex."""
 
     name: str
     namespace: str | None = None
 
 
 class Credentials(Section):
-    """The Secret, and the key in it, that contain the connection URI."""
+    """The name of the Secret that contains the connection URI, and the key of the URI in the Secret."""
 
     secret_name: str | None = None
     key: str = "uri"
@@ -60,7 +60,7 @@ class ImageSource(Section):
 
 
 class PvcSource(Section):
-    """A model file on a volume; `path` is relative to the volume."""
+    """A model file on a volume; `path` is relative to the volume's root."""
 
     claim_name: str
     path: str
@@ -114,7 +114,7 @@ class Backfill(Section):
 
 
 class PvcFile(Section):
-    """A file on a volume; `path` is relative to the volume."""
+    """A file on a volume; `path` is relative to the volume's root."""
 
     claim_name: str
     path: str
@@ -128,7 +128,7 @@ class ConfigMapKey(Section):
 
 
 class Gate(Section):
-    """The labelled queries by which a swap is judged, and the largest drop of recall@10 that is accepted."""
+    """The labelled queries by which a swap is judged, and the largest accepted drop of recall@10."""
 
     pvc: PvcFile | None = None
     config_map: ConfigMapKey | None = None
@@ -136,7 +136,7 @@ class Gate(Section):
 
 
 class Swap(Section):
-    """The conditions under which one model replaces another."""
+    """The condition under which the next model may replace the active model."""
 
     gate: Gate | None = None
 
@@ -164,7 +164,8 @@ class Spec(Section):
 class MemoryIndex(BaseModel):
     """One MemoryIndex object: its identity, its specification and the status that was last written.
 
-    `system_identifier` is the Postgres server's: the one in the status until another is observed.
+    `system_identifier` is the system identifier of the Postgres server. It is taken from the status until the operator
+    has read it from the server.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -183,7 +184,7 @@ class MemoryIndex(BaseModel):
 
     @property
     def model_digest(self) -> str | None:
-        """Return the digest of the specified model file, in the form that embedders report, or None if unknown."""
+        """Return the digest of the specified model file, as embedders report it; None if no digest is specified."""
         source = self.spec.embedding.source
         if source is None:
             return None
@@ -192,19 +193,19 @@ class MemoryIndex(BaseModel):
 
     @property
     def cluster(self) -> tuple[str, str] | None:
-        """Return the namespace and name of the CloudNativePG Cluster, or None for another Postgres."""
+        """Return namespace and name of the CloudNativePG Cluster; None if the database is not in such a Cluster."""
         cluster = self.spec.database.cluster
         return (cluster.namespace or self.namespace, cluster.name) if cluster else None
 
     @property
     def secret_name(self) -> str:
-        """Return the name of the Secret with the connection URI; by default the Secret that CloudNativePG writes."""
+        """Return the name of the Secret with the connection URI; by default it is CloudNativePG's Secret."""
         named = self.spec.database.credentials.secret_name
         return named or (f"{self.spec.database.cluster.name}-app" if self.spec.database.cluster else "")
 
     @property
     def hosted(self) -> bool:
-        """Return whether a hosted provider embeds, so that texts leave the Kubernetes cluster."""
+        """Return whether a hosted provider computes the embeddings, so that texts leave the Kubernetes cluster."""
         return self.spec.embedding.provider != "Local"
 
     @property
@@ -214,7 +215,7 @@ class MemoryIndex(BaseModel):
 
     @property
     def embedder_key(self) -> SecretKey | None:
-        """Return the Secret and key that hold the embedder's API key, or None if it needs no key."""
+        """Return the Secret and key that hold the embedder's API key, None if the embedder needs no API key."""
         embedder = self.spec.embedder
         if self.hosted:
             return self.spec.embedding.api_key
@@ -229,11 +230,11 @@ class MemoryIndex(BaseModel):
 
 
 class InvalidSpecError(Exception):
-    """The object is no valid MemoryIndex; the text names the wrong fields, never their values."""
+    """The object is no valid MemoryIndex; the message names the invalid fields, never their values."""
 
 
 def parse(manifest: Manifest) -> MemoryIndex:
-    """Parse a MemoryIndex manifest; raise InvalidSpecError with the names of the wrong fields."""
+    """Parse a MemoryIndex manifest; raise InvalidSpecError with the names of the invalid fields."""
     metadata, status = manifest["metadata"], manifest.get("status") or {}
     try:
         spec = Spec.model_validate(manifest.get("spec") or {})

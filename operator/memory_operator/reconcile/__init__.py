@@ -1,1 +1,1 @@
-"""Pure decisions: from a specification and observed facts to writes and a status."""
+"""Decides, by pure functions of a specification and observed facts, what is written and which status is reported."""

@@ -1,9 +1,9 @@
 """Decide Backfilled: the backfill Job embeds many pending rows, the sync Deployment embeds few.
 
-Until the HNSW index exists the Job embeds every pending row, because building the index in bulk afterwards is far
-cheaper than inserting row by row. Later the Job runs only for more rows than the one sync worker should embed. The Job
-and the sync worker never run at the same time. Where the sync worker is responsible, the condition holds only while it
-runs, because the next new row would otherwise get no vector.
+Until the HNSW index exists, the Job embeds every pending row, because building the index in bulk afterwards is far
+cheaper than inserting row by row. Later the Job runs only if there are more pending rows than the single sync worker
+should embed. The Job and the sync worker never run at the same time. While the sync worker is responsible, the
+condition holds only if the sync worker runs, because otherwise the next new row would get no vector.
 """
 
 from datetime import datetime, timedelta
@@ -53,7 +53,10 @@ def needs_backfill_job(rows: RowCounts, *, index_valid: bool, last_run: JobState
 def sync_verdict(
     index: MemoryIndex, observed: Observed, rows: RowCounts, now: datetime, *, changes: bool = False
 ) -> Verdict:
-    """Return the verdict on Backfilled while the sync worker embeds; `changes`: its Deployment is being changed now."""
+    """Return the verdict on Backfilled while the sync worker embeds.
+
+    `changes` says that the Deployment of the sync worker is being changed now.
+    """
     name = f"Deployment {index.namespace}/{index.name}-sync"
     if observed.sync is None:
         return Verdict.no(Reason.STARTING, f"{name} is being created.")
@@ -74,7 +77,7 @@ def sync_verdict(
 
 
 def needs_bulk(index: MemoryIndex, observed: Observed, images: Images, facts: DatabaseFacts) -> bool:
-    """Return whether the backfill Job rather than the sync worker embeds now: it still runs, or is needed."""
+    """Return whether the backfill Job, not the sync worker, embeds now: a Job still runs, or one is needed."""
     runs, work = observed.jobs_of("backfill"), workers.work_of(workers.config_fingerprint(index, images, "backfill"))
     if active_job(runs):
         return True

@@ -1,8 +1,8 @@
 """Plan all writes and the status of one MemoryIndex, from its specification and the observed facts.
 
-Each step comes after the steps that it depends on. It decides from the facts alone, so that work can begin at any step
-after a restart or after somebody deleted something. The steps of a suspended or blocked object are planned, too, so
-that its status stays true, but none of their writes is executed.
+Each step comes after the steps that it depends on. A step decides from the facts alone, so that work can begin at any
+step after a restart or after somebody deleted an object. The steps of a suspended or blocked object are planned, too,
+so that its status stays true, but none of their writes is executed.
 """
 
 from dataclasses import dataclass, replace
@@ -35,7 +35,10 @@ MAX_QUERY_DUTY_CYCLE = 0.05
 
 @dataclass(frozen=True)
 class RequeueIntervals:
-    """Seconds until the next reconcile unless an event causes an earlier one; `stalled` also applies at zero pods."""
+    """Seconds until the next reconcile, by the state of the object, unless an event causes an earlier one.
+
+    `stalled` also applies to an object whose embedder is scaled to zero.
+    """
 
     settled: float
     progress: float = 3.0
@@ -43,7 +46,7 @@ class RequeueIntervals:
 
 
 def acknowledge(index: MemoryIndex, now: datetime) -> Plan | None:
-    """Return a plan that writes the first status of a new object before it is observed; None if it has a status."""
+    """Return a plan that writes the first status of a new object before it is observed; None for any other object."""
     if index.deleted_at is not None or index.status.get("conditions"):
         return None
     verdicts = {
@@ -118,14 +121,21 @@ def _steps(
 
 
 def _paused(step: Step, paused: Verdict) -> Step:
-    """Return the step without its writes. If it has writes and does not hold, its verdict is that they wait."""
+    """Return the step without its writes.
+
+    If the condition does not hold and the step has writes, the new verdict says that the writes have not begun.
+    """
     if step.verdict.holds or not step.actions:
         return Step(step.verdict)
     return Step(Verdict.no(Reason.WAITING, f"Not begun: {paused.message}"))
 
 
 def _requeue_after(totals: dict[ConditionType, Verdict], intervals: RequeueIntervals, query_seconds: float) -> float:
-    """Return the seconds until the next reconcile: the interval of the state, longer after slow queries, bounded."""
+    """Return the seconds until the next reconcile, at most 60.
+
+    The state of the object decides. After slow queries the wait is longer, so that queries take only a small part of
+    the time.
+    """
     wanted = intervals.settled
     if totals[ConditionType.STALLED].holds or totals[ConditionType.READY].reason is Reason.SCALED_TO_ZERO:
         wanted = min(intervals.stalled, wanted)  # neither a changed Secret nor a recall causes an event

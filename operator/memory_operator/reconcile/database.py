@@ -9,12 +9,12 @@ from memory_operator.reconcile.plan import Step, failed_step
 
 
 def plan_database(index: MemoryIndex, observed: Observed) -> Step:
-    """Return a step with the first obstacle on the way to the database, or that the intended database answers."""
+    """Return the step of DatabaseReachable; its verdict names the first obstacle, or says that the database answers."""
     return _check_configuration(index, observed) or _check_connection(index, observed)
 
 
 def _check_configuration(index: MemoryIndex, observed: Observed) -> Step | None:
-    """Return what is wrong with the Secret or the Cluster before any connection is made, or None."""
+    """Return a step with a problem of the Secret or the Cluster that rules out a connection; None if there is none."""
     if isinstance(observed.credentials, Problem):
         return failed_step(observed.credentials)
     if isinstance(observed.cluster, Problem):

@@ -1,9 +1,10 @@
-"""Decide what is undone when a MemoryIndex is deleted: what Kubernetes does not collect, and nothing of the user's.
+"""Decide what is undone when a MemoryIndex is deleted: what Kubernetes does not collect, but no data of the user.
 
 Kubernetes collects the children in the object's own namespace. A CloudNativePG Database object in another namespace is
-deleted here; its reclaim policy keeps the database. `deletionPolicy: Delete` first stops the workers and drops what the
-migrations added. The finalizer stays only while something is left that the operator can undo. Where the namespace, the
-Cluster or the Secret is gone for good, the finalizer is removed, and an Event says what stays behind.
+deleted by the operator, and its reclaim policy keeps the database. With `deletionPolicy: Delete` the operator first
+stops the workers and drops what the migrations added. The finalizer stays only while something is left that the
+operator can undo. If the namespace, the Cluster or the Secret is gone for good, the finalizer is removed, and an Event
+says what is left behind.
 """
 
 from dataclasses import dataclass, replace
@@ -30,9 +31,10 @@ FOREGROUND = "foregroundDeletion"  # Kubernetes' finalizer while it deletes the 
 
 @dataclass(frozen=True)
 class Ending:
-    """The next step of a deletion. After the `last` step the finalizer is removed; `left_behind` says what stays.
+    """The next step of a deletion, and whether it is the last one.
 
-    If the API server refuses a write of the last step, the finalizer is removed all the same.
+    After the last step the finalizer is removed, even if the API server refuses a write of that step. `left_behind`
+    says what the deletion leaves undone.
     """
 
     step: Step
@@ -43,7 +45,8 @@ class Ending:
 def plan_finalizer(index: MemoryIndex, observed: Observed, actions: tuple[Action, ...]) -> bool | None:
     """Return True to add our finalizer, False to remove it, or None to leave it as it is.
 
-    It is removed only when the operator knows that Kubernetes will collect every Database object of ours.
+    The finalizer is removed only if the operator knows that Kubernetes will collect every Database object that the
+    operator made for the MemoryIndex.
     """
     applied = [one.manifest for one in actions if isinstance(one, Apply) and one.manifest["kind"] == "Database"]
     made = [item for item in observed.database_objects if cnpg.is_made_for(index, item) and not item.deleting]
@@ -55,7 +58,7 @@ def plan_finalizer(index: MemoryIndex, observed: Observed, actions: tuple[Action
 
 
 def plan_deletion(index: MemoryIndex, facts: DeletionFacts, images: Images, now: datetime) -> Ending:
-    """Return the next step of the deletion, or the last step with what it leaves behind."""
+    """Return the next step of the deletion; the last step comes with what the deletion leaves behind."""
     cause = _out_of_reach(index, facts, now)
     left = [_left_in_database(index, cause)] if cause else []
     if facts.observed and not cause:
@@ -71,7 +74,7 @@ def plan_deletion(index: MemoryIndex, facts: DeletionFacts, images: Images, now:
 
 
 def _out_of_reach(index: MemoryIndex, facts: DeletionFacts, now: datetime) -> str:
-    """Return why the migrations can no longer be undone, or an empty string if they still can or need not be."""
+    """Return why the migrations can no longer be undone; an empty string if they can be or need not be undone."""
     if facts.namespace_terminating:
         return "the object's namespace is being deleted"
     if facts.observed is None or now < (index.deleted_at or now) + GONE_AFTER:
@@ -91,7 +94,10 @@ def _left_in_database(index: MemoryIndex, cause: str) -> str:
 
 
 def _undo_migrations(index: MemoryIndex, observed: Observed, images: Images, now: datetime) -> Step | None:
-    """Return the next step that undoes the migrations, or None if none is left or another object has the table."""
+    """Return the next step that undoes the migrations.
+
+    The result is None if the migrations are undone already, or if the table belongs to another MemoryIndex.
+    """
     database, facts = plan_database(index, observed).verdict, observed.database_facts
     if not database.holds:
         remedy = database.reason.remedy if database.remedy is None else database.remedy

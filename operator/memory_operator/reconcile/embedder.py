@@ -1,11 +1,13 @@
 """Decide EmbedderReady: whether the embedding service runs as specified, and how many pods it has.
 
-It starts as soon as the database has answered, beside the migration, because loading a model takes longest.
+The service is started as soon as the database has answered, without waiting for the migration, because loading a model
+takes longest.
 
-The number of pods follows the queued work: queued tokens divided by the tokens a second of one pod. It rises at once
-to the number that finishes this work within the target time. It falls to the highest number that was needed within the
-scale-down delay, so that no model is loaded again after a short pause. Without a measured rate it stays. A recall that
-finds no embedder records this in the database; where no pod runs, that is the only sign of queries.
+The number of pods follows the queued work. The work is measured as queued tokens divided by the tokens that one pod
+embeds in a second. The number rises at once to as many pods as finish the queued work within the target time. It falls
+to the highest number that was needed within the scale-down delay, so that no model is loaded again after a short pause.
+While no pod has measured its rate, queued texts keep the number as it is. A recall that finds no embedder records this
+in the database, which is the only sign of queries while no pod runs.
 """
 
 import math
@@ -48,9 +50,9 @@ class ReplicaBounds:
 
 
 def plan_replicas(index: MemoryIndex, observed: Observed, now: datetime) -> tuple[int, Recommendation | None]:
-    """Return the number of replicas to set, and the number that the present work alone needs.
+    """Return the number of replicas to set, and the number that the present work needs as a recommendation.
 
-    The second is None if the operator does not scale: it runs no embedder, or somebody else scales it.
+    The recommendation is None if the operator does not scale the embedder: it runs none, or somebody else scales it.
     """
     embedder = index.spec.embedder
     if not index.runs_embedder:
@@ -78,9 +80,10 @@ def plan_replicas(index: MemoryIndex, observed: Observed, now: datetime) -> tupl
 def needed_replicas(
     loads: Iterable[EmbedderLoad], bounds: ReplicaBounds, *, current: int, bulk_workers: int, wanted: bool
 ) -> int:
-    """Return the number of pods that the present work needs; each of the backfill's `bulk_workers` needs one.
+    """Return the number of pods that the present work needs, within the bounds.
 
-    `wanted` asks for at least one pod, even if no text is queued.
+    Each of the `bulk_workers` of a running backfill needs one pod. With `wanted` at least one pod is needed, even if no
+    text is queued.
     """
     measured = [load for load in loads if load.tokens_per_second > 0]
     queued = sum(load.queued_tokens for load in loads)
@@ -96,7 +99,7 @@ def needed_replicas(
 def desired_replicas(
     needed: int, bounds: ReplicaBounds, *, current: int | None, history: Iterable[Recommendation], now: datetime
 ) -> int:
-    """Return the number of replicas to set; it falls only if the history covers the whole scale-down delay."""
+    """Return the number of replicas to set: a lower one only if the history covers the whole scale-down delay."""
     if current is None or needed >= current:
         return needed
     since = now - timedelta(seconds=bounds.delay_seconds)
@@ -138,7 +141,7 @@ def plan_embedder(index: MemoryIndex, observed: Observed, images: Images, *, dat
 
 
 def delete_embedder(index: MemoryIndex, observed: Observed, component: str) -> tuple[Action, ...]:
-    """Return the writes that delete the existing objects of an embedder."""
+    """Return the writes that delete those objects of an embedder that exist."""
     kinds = ("Deployment", "Service", "NetworkPolicy", "PodDisruptionBudget")
     return _delete_existing(index, observed, component, kinds)
 
@@ -151,7 +154,10 @@ def _delete_existing(
 
 
 def mismatch(index: MemoryIndex, observed: Observed) -> Verdict | None:
-    """Return a failing verdict if an embedder is known to serve another model than the stored vectors', or None."""
+    """Return a failing verdict if an embedder serves another file or pooling than the stored vectors were made with.
+
+    The result is None while no embedder is known to differ.
+    """
     active = observed.database_facts.active_model if observed.database_facts else None
     if active is None or active.name != index.spec.embedding.model:
         return None
@@ -171,7 +177,7 @@ def mismatch(index: MemoryIndex, observed: Observed) -> Verdict | None:
 
 
 def fallen_back_to_cpu(index: MemoryIndex, loads: tuple[EmbedderLoad, ...]) -> EmbedderLoad | None:
-    """Return a pod that computes on the CPU although the specification demands a GPU, or None."""
+    """Return the load of a pod that computes on the CPU although the specification demands a GPU; None if none does."""
     if index.spec.embedder.gpu_layers == 0:
         return None
     return next((load for load in loads if load.device == "cpu"), None)

@@ -1,10 +1,11 @@
 """Decide ExtensionReady: pgvector is installed, and new enough by its own version.
 
-The catalog decides, not CloudNativePG's status: CloudNativePG does not restore an extension that somebody dropped by
-hand until its Database object changes. The operator then toggles the object's pinned version, which is such a change.
+The catalog decides, not CloudNativePG's status. If somebody drops the extension by hand, CloudNativePG installs it
+again only after its Database object has changed. Therefore the operator changes the object, by setting or removing the
+pinned version of the extension.
 
-A new Database object needs an owner. The Cluster names the owner of the one database that it was created with. For any
-other database only a person can name the owner, so the message quotes the Database object to complete and apply.
+A new Database object needs an owner. The Cluster names only the owner of the database that it was created with. For any
+other database a person must name the owner, so the message quotes a Database object to complete and apply.
 """
 
 from memory_operator.api.conditions import Verdict
@@ -19,7 +20,7 @@ IMAGE_VOLUME_POSTGRES = "18"  # older versions find extensions in their own imag
 
 
 def plan_extension(index: MemoryIndex, observed: Observed) -> Step:
-    """Return the verdict on pgvector, and the write that has CloudNativePG install it, if one is needed."""
+    """Return the verdict on pgvector, with the write that makes CloudNativePG install it if one is needed."""
     facts = observed.database_facts
     if facts is None:
         return waiting_for("the database")
@@ -38,7 +39,7 @@ def plan_extension(index: MemoryIndex, observed: Observed) -> Step:
 
 
 def at_least(version: str, minimum: str) -> bool:
-    """Return whether a dotted version is no older than `minimum`; a part that is no number counts as 0."""
+    """Return whether a dotted version is at least `minimum`; a part that is no number counts as 0."""
     return _numbers(version) >= _numbers(minimum)
 
 
@@ -48,7 +49,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def _unrecoverable(index: MemoryIndex, facts: DatabaseFacts, minimum: str) -> Verdict | None:
-    """Return a failing verdict if no Database object could install a new enough pgvector, or None."""
+    """Return a failing verdict if no Database object could install a new enough pgvector; None if one could."""
     database, available = index.spec.database.name, facts.extension_available
     if index.spec.database.extension.management == "Observe":
         return _missing(index, facts, minimum)
@@ -113,7 +114,7 @@ def _create(index: MemoryIndex, cluster: ClusterFacts, facts: DatabaseFacts, pin
 
 
 def _cnpg_progress(found: cnpg.DatabaseObject) -> Verdict:
-    """Return CloudNativePG's progress with a Database object that requests the extension, as a failing verdict."""
+    """Return a failing verdict on how far CloudNativePG is with a Database object that requests pgvector."""
     if found.applied is False:
         message = f"CloudNativePG could not carry out {found}: {found.message}"
         return Verdict.no(Reason.DATABASE_OBJECT_FAILED, message)

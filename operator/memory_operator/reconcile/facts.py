@@ -1,8 +1,8 @@
 """The observed facts from which one reconcile decides.
 
-The types are frozen, have no behaviour beyond small derived properties, and hold no secrets: of a connection URI they
-hold only the name of the database and the ports, so that no decision, status or log built from them can contain a
-password.
+The types are frozen and have no behaviour except small derived properties. They hold no secrets: of a connection URI
+they hold only the name of the database and the ports. Therefore no decision, status or log that is built from them can
+contain a password.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from memory_recall.status import DatabaseFacts
 
 @dataclass(frozen=True)
 class Problem:
-    """Why something is unavailable or wrong; the message contains neither secrets nor memory text."""
+    """The reason why something is unavailable or invalid; its message contains neither secrets nor memory text."""
 
     reason: Reason
     message: str
@@ -46,7 +46,7 @@ class ClusterFacts:
     """What is known of a CloudNativePG Cluster.
 
     Attributes:
-        system_id: the system identifier that its instances report; empty while none does.
+        system_id: the system identifier that its instances report; empty while no instance reports one.
         allowed_namespaces: the other namespaces whose MemoryIndex objects may use this Cluster.
     """
 
@@ -67,7 +67,7 @@ class ClusterFacts:
 
     @property
     def answers(self) -> bool:
-        """Return whether the Cluster should accept writes: it is neither hibernated nor a replica."""
+        """Return whether the Cluster should answer and accept writes: it is neither hibernated nor a replica."""
         return not (self.hibernated or self.replica)
 
 
@@ -81,7 +81,7 @@ class JobState(StrEnum):
 
 @dataclass(frozen=True)
 class JobFacts:
-    """One of the operator's Jobs; `failure` is what its last failed pod reported."""
+    """One Job of the operator; `failure` is the problem that its last failed pod reported."""
 
     name: str
     component: str
@@ -109,7 +109,7 @@ class PodFacts:
 
 @dataclass(frozen=True)
 class ServedModel:
-    """The model that an embedder serves; `location` is its pod or its address, and a field of None is unknown."""
+    """The model that an embedder serves; `location` is its pod or its address. None in a field means unknown."""
 
     location: str
     digest: str | None = None
@@ -130,10 +130,11 @@ class EmbedderLoad:
 
 @dataclass(frozen=True)
 class DeploymentFacts:
-    """The replicas of a Deployment; `current` is True once no pod of an older template is left.
+    """The replicas of a Deployment.
 
-    `replicas` is the desired number of pods, `total` the number that exist, and `updated` how many of these have the
-    latest template; `failure` says why a pod cannot be created, and `image` is the image of the first container.
+    `replicas` is the desired number of pods, `total` is the number of existing pods, and `updated` is the number of
+    existing pods with the latest template. `current` is True once no pod of an older template is left. `failure` says
+    why a pod cannot be created. `image` is the image of the first container.
     """
 
     replicas: int
@@ -147,7 +148,10 @@ class DeploymentFacts:
 
     @property
     def updated_and_ready(self) -> int:
-        """The number of pods of the latest template that are certainly ready, even if all older ones are ready, too."""
+        """The number of pods of the latest template that are ready for certain.
+
+        It is the number of ready pods minus the number of all pods of older templates, since those may all be ready.
+        """
         return max(0, self.ready - (self.total - self.updated))
 
 
@@ -161,7 +165,7 @@ class Recommendation:
 
 @dataclass(frozen=True)
 class Inspection:
-    """What the database answered, or None if it was not queried, and the seconds that its queries took."""
+    """What the database answered, and the seconds that its queries took; `found` is None if it was not queried."""
 
     found: DatabaseFacts | Problem | None
     query_seconds: float = 0.0
@@ -169,7 +173,10 @@ class Inspection:
 
 @dataclass(frozen=True)
 class Peers:
-    """The other MemoryIndex objects in the namespaces that the operator reads; empty `namespaces` means every one."""
+    """The other MemoryIndex objects in the namespaces that the operator reads.
+
+    If `namespaces` is empty, the operator reads every namespace.
+    """
 
     objects: tuple[MemoryIndex, ...] = ()
     namespaces: tuple[str, ...] = ()
@@ -182,7 +189,7 @@ class Observed:
     Attributes:
         peers: read only if the database does not record that the table belongs to this object.
         query_seconds: the time that the queries of this observation took in the database.
-        idle_since: since when rows are pending and none of them has been embedded.
+        idle_since: the time since which no pending row has been embedded; None if no row is pending.
         rollout_admitted: whether a new default image of the embedder may be rolled out now.
         external: what an external embedder serves, or what is wrong with it or with the Secret of the API key.
         operator_namespace: where the operator itself runs; empty if it runs outside the cluster.
@@ -227,9 +234,9 @@ class DeletionFacts:
     """The facts on which the deletion of a MemoryIndex depends.
 
     Attributes:
-        database_objects: the Database objects that the operator made for it; None if the operator may not read them.
-        namespace_terminating: whether its namespace is being deleted, so that no Job can be started there.
-        observed: all facts, if something in the database is to be undone and can be; else None.
+        database_objects: the operator's Database objects for the MemoryIndex; None if the operator may not read them.
+        namespace_terminating: whether the MemoryIndex's namespace is being deleted, so that no Job can start there.
+        observed: all facts, if the migrations are to be undone and the namespace stays; None in any other case.
     """
 
     database_objects: tuple[DatabaseObject, ...] | None

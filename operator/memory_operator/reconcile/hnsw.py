@@ -1,6 +1,6 @@
 """Decide IndexReady: the HNSW index is built once the rows are embedded.
 
-It is built again when Postgres reports it invalid or spec.index changes. An HNSW index under another name, which
+The index is built again if Postgres reports it invalid or spec.index changes. An HNSW index under another name, which
 somebody made before the table had a MemoryIndex, is used as it is.
 """
 
@@ -20,7 +20,7 @@ VALID_INDEX = Verdict.yes(Reason.VALID, "The HNSW index is valid.")
 
 
 def plan_index(index: MemoryIndex, observed: Observed, images: Images, now: datetime, *, schema: Verdict) -> Step:
-    """Return the verdict on the HNSW index, and the Job that builds it where it is missing, invalid or outdated."""
+    """Return the verdict on the HNSW index, with the Job that builds a missing, invalid or outdated index."""
     facts = observed.database_facts
     if facts is None:
         return waiting_for("the database")

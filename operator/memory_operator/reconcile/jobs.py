@@ -1,10 +1,10 @@
 """Decide when a Job that is needed may start.
 
-The caller decides from the database whether work is needed, never from existing Jobs, so that a deleted Job is not
-run again without need. If a Job ends and its work is still needed, another Job with the next sequence number follows,
-after a delay that doubles each time. The sequence number is read from the Jobs, so a restarted operator continues it.
-A Job of a changed configuration starts at once; it replaces a running Job that has no running pod or whose work is no
-longer wanted.
+The caller decides from the database whether work is needed, never from existing Jobs, so that a deleted Job is not run
+again without need. If a Job ends and its work is still needed, another Job with the next sequence number follows, after
+a delay that doubles each time. The sequence number is read from the Jobs, so a restarted operator continues the
+sequence. A Job of a changed configuration starts at once. It replaces a running Job if that Job has no running pod, or
+if the work of that Job is no longer wanted.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ INTERRUPTIBLE = {"migrate", "index"}  # with other work to do, what these would 
 
 @dataclass(frozen=True)
 class JobRequest:
-    """A Job that is needed: its component, the function that builds its manifest, and the words for its progress."""
+    """A Job that is needed: its component, the function that builds its manifest, and how its progress is reported."""
 
     component: str
     build: Callable[[MemoryIndex, Images, int], Manifest]
@@ -45,7 +45,7 @@ def active_job(jobs: tuple[JobFacts, ...]) -> JobFacts | None:
 
 
 def plan_job(index: MemoryIndex, observed: Observed, images: Images, now: datetime, request: JobRequest) -> Step:
-    """Return a step that waits for the running Job, replaces it, starts a new one, or waits for the retry delay."""
+    """Return a step that waits for the running Job, replaces it, starts a new Job, or waits for the retry delay."""
     jobs, running = observed.jobs_of(request.component), active_job(observed.jobs_of(request.component))
     config = workers.config_fingerprint(index, images, request.component)
     outdated = running is not None and _is_outdated(running, config, observed)
@@ -68,7 +68,10 @@ def plan_job(index: MemoryIndex, observed: Observed, images: Images, now: dateti
 
 
 def _is_outdated(running: JobFacts, config: str, observed: Observed) -> bool:
-    """Return whether a running Job has another configuration and either no running pod or work no longer wanted."""
+    """Return whether a running Job should be replaced by a Job of the present configuration.
+
+    That is so if it has another configuration, and either no pod of it runs or its work is no longer wanted.
+    """
     if running.config == config:
         return False
     if running.component in INTERRUPTIBLE and workers.work_of(running.config) != workers.work_of(config):

@@ -42,11 +42,11 @@ class Plan:
     """The outcome of one reconcile.
 
     Attributes:
-        status: the status to write; None if the MemoryIndex is about to vanish.
+        status: the status to write; None if this reconcile completes the deletion of the MemoryIndex.
         requeue_after: seconds until the next reconcile; 0 means at once.
-        steps: the step of each condition; a refused write stops the later writes of its own step only.
+        steps: the step of each condition; a write that is refused stops only the later writes of the same step.
         finalizer: True adds our finalizer before any other write, False removes it last, None changes nothing.
-        left_behind: sentences for an Event about what a deletion leaves undone.
+        left_behind: sentences for an Event about what a deletion leaves behind.
     """
 
     status: Manifest | None
@@ -63,16 +63,16 @@ class Plan:
 
 
 def waiting_for(what: str) -> Step:
-    """Return a step of unknown verdict and without writes, because `what` is not available yet."""
+    """Return a step without writes, whose verdict is unknown because `what` is not available yet."""
     return Step(Verdict.unknown(Reason.WAITING, f"Waiting for {what}."))
 
 
 def failed_step(problem: Problem, prefix: str = "") -> Step:
-    """Return a step without writes whose failing verdict carries the problem's reason, message and remedy."""
+    """Return a step without writes, whose failing verdict has the problem's reason, message and remedy."""
     return Step(Verdict.no(problem.reason, f"{prefix}{problem.message}", problem.remedy or None))
 
 
 def apply_drifted(observed: Observed, *manifests: Manifest) -> tuple[Action, ...]:
-    """Return the writes that apply those manifests whose live object is missing or differs."""
+    """Return the writes that apply the manifests whose live objects are missing or differ."""
     live = observed.children
     return tuple(Apply(one) for one in manifests if drifted(one, live.get((one["kind"], one["metadata"]["name"]))))

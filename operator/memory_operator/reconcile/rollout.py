@@ -1,7 +1,8 @@
 """Decide whether a Deployment runs its latest pod template, and whether a new default image has to wait.
 
-The Deployment's condition does not hold until the roll-out has ended, even if an older pod serves: the specified state
-is not reached yet. Until then problems of pods of an older template are ignored, because the roll-out may solve them.
+The Deployment's condition does not hold until the roll-out has ended, even if an older pod serves, because the
+specified state is not reached before. During the roll-out, problems of pods of an older template are ignored, because
+the roll-out may solve them.
 """
 
 from memory_operator.api.conditions import Verdict
@@ -16,9 +17,9 @@ from memory_operator.resources.drift import drifted
 def rollout_obstacle(
     name: str, deployment: DeploymentFacts, pods: tuple[PodFacts, ...], *, changes: bool, note: str = ""
 ) -> Verdict | None:
-    """Return why the roll-out has not ended or no pod is ready, or None if it has ended and a pod is ready.
+    """Return why the roll-out has not ended or no pod is ready; None if it has ended and a pod is ready.
 
-    `changes` says that another pod template is applied now; `note` tells users what the roll-out means for recalls.
+    `changes` says that another pod template is applied now. `note` tells users what the roll-out means for recalls.
     """
     rolling_out = Verdict.no(Reason.ROLLING_OUT, f"{name} is being rolled out.{note or _beside(deployment)}")
     if changes:
@@ -37,7 +38,10 @@ def rollout_obstacle(
 
 
 def latest_problem(deployment: DeploymentFacts, pods: tuple[PodFacts, ...]) -> Problem | None:
-    """Return what keeps a pod of the latest template from running, or None; the newest pods have that template."""
+    """Return what keeps a pod of the latest template from running, or None if nothing does.
+
+    The latest template's pods are the newest pods that are not ending.
+    """
     living = [pod for pod in pods if not (pod.ended or pod.deleting)]
     if not deployment.current:
         newest = sorted(living, key=lambda pod: pod.created_at.timestamp() if pod.created_at else 0.0, reverse=True)
@@ -63,11 +67,11 @@ def with_live_template(desired: Manifest, live: Manifest) -> Manifest:
 
 
 def may_leave_out_former(observed: Observed, name: str, deployment: DeploymentFacts | None) -> bool:
-    """Return whether the Service `name` may select only pods that terminate gracefully, and still has a ready one.
+    """Return whether the Service `name` may now exclude the pods of former releases.
 
-    The pods of former releases refuse requests as soon as they are stopped, when some are still directed to them. So
-    the Service leaves them out before the first one is stopped, which is `minReadySeconds` after the first pod of the
-    present template has become ready.
+    Such pods refuse requests as soon as they are stopped, while Kubernetes still directs some requests to them.
+    Therefore the Service excludes them once a pod of the present template is ready. The first of them is stopped
+    `minReadySeconds` later.
     """
     service, live = (observed.children.get((kind, name)) for kind in ("Service", "Deployment"))
     if live is None or deployment is None:
@@ -79,9 +83,9 @@ def may_leave_out_former(observed: Observed, name: str, deployment: DeploymentFa
 
 
 def update_waits(index: MemoryIndex, observed: Observed, images: Images, live: Manifest) -> bool:
-    """Return whether the new default image waits, because another MemoryIndex's embedder is rolled out first.
+    """Return whether the embedder's new default image waits until another MemoryIndex's embedder is rolled out.
 
-    A specification that has just been edited, or a model that has just become active, does not wait.
+    An object does not wait if its specification has just been edited or another model has just become active.
     """
     edited = index.status.get("observedGeneration") != index.generation
     (container, *_) = live["spec"]["template"]["spec"]["containers"]
@@ -90,7 +94,7 @@ def update_waits(index: MemoryIndex, observed: Observed, images: Images, live: M
 
 
 def has_older_image(index: MemoryIndex, observed: Observed, images: Images) -> bool:
-    """Return whether the embedder uses the default image and runs another version than the operator's."""
+    """Return whether the embedder uses the default image, but of another version than the operator's."""
     live = observed.embedder
     return bool(live and live.image and not index.spec.embedder.image and live.image != images.embedder)
 

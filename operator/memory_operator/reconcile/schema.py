@@ -1,6 +1,6 @@
 """Decide SchemaReady: the migration Job runs whenever the schema is behind this operator's migrations.
 
-It also runs if no claim of this MemoryIndex on the table is recorded yet, because the migration records it.
+It also runs if no claim of this MemoryIndex on the table is recorded yet, because the migration records the claim.
 """
 
 from datetime import datetime
@@ -20,7 +20,7 @@ from memory_recall.status import DatabaseFacts
 
 
 def plan_schema(index: MemoryIndex, observed: Observed, images: Images, now: datetime, *, extension: Verdict) -> Step:
-    """Return the verdict on the schema, the NetworkPolicy of all workers, and the migration Job where it is behind."""
+    """Return the verdict on the schema, with the NetworkPolicy of all workers, and the migration Job if one is needed."""
     facts = observed.database_facts
     if facts is None or isinstance(observed.credentials, Problem):
         return waiting_for("the database")

@@ -27,7 +27,7 @@ NOT_STALLED = Verdict.no(Reason.NOT_STALLED, "Nobody needs to act.")
 def with_conditions(
     index: MemoryIndex, verdicts: Mapping[ConditionType, Verdict], sections: Manifest, now: datetime
 ) -> Manifest:
-    """Return the status: `sections`, the verdicts as conditions, and the generation of the specification."""
+    """Return the status: the `sections`, the verdicts as conditions, and the generation of the specification."""
     written = index.status.get("conditions") or ()
     conditions = render(verdicts, written, generation=index.generation, now=now)
     handled = _handled(index.requested_at)
@@ -35,7 +35,10 @@ def with_conditions(
 
 
 def refuse(manifest: Manifest, verdict: Verdict, now: datetime) -> Manifest:
-    """Return the last written status with this verdict as its Ready; for an object that cannot be read or observed."""
+    """Return the last written status with `verdict` as the condition Ready, and Reconciling and Stalled to match.
+
+    This status is for an object that cannot be read or observed.
+    """
     written = manifest.get("status") or {}
     verdicts = {
         ConditionType.READY: verdict,
@@ -51,7 +54,10 @@ def refuse(manifest: Manifest, verdict: Verdict, now: datetime) -> Manifest:
 
 
 def with_refusals(index: MemoryIndex, plan: Plan, refusals: Mapping[ConditionType, Verdict], now: datetime) -> Manifest:
-    """Return the plan's status in which each refusal by the Kubernetes API server replaces its step's verdict."""
+    """Return the plan's status with the refusals of the Kubernetes API server.
+
+    Each refusal replaces the verdict of the step whose write the API server refused.
+    """
     verdicts = {kind: step.verdict for kind, step in plan.steps.items()}
     verdicts |= refusals
     totals = summary(verdicts, None, suspended=False, written=index.status, now=now)
@@ -66,10 +72,10 @@ def summary(
     written: Manifest,
     now: datetime,
 ) -> dict[ConditionType, Verdict]:
-    """Return the verdicts of Ready, Reconciling and Stalled, taken from the first verdict that does not hold.
+    """Return the verdicts of Ready, Reconciling and Stalled, taken from the most important verdict that does not hold.
 
-    A verdict that stalls the object comes first, an embedder scaled to zero last. The `written` status tells since when
-    a condition has not held.
+    A verdict that stalls the object comes first, and an embedder scaled to zero comes last. Grace periods are counted
+    from the transition times in the `written` status.
     """
     failing = {kind: verdict for kind, verdict in verdicts.items() if not verdict.holds}
     if suspended:
@@ -96,7 +102,7 @@ def summary(
 
 
 def stalled(verdict: Verdict) -> Verdict:
-    """Return the verdict of the condition Stalled: True if `verdict` stalls the object."""
+    """Return the verdict of the condition Stalled, which is True if `verdict` stalls the object."""
     return Verdict.yes(verdict.reason, verdict.text) if verdict.stalls else NOT_STALLED
 
 
@@ -126,7 +132,7 @@ def status_sections(index: MemoryIndex, observed: Observed, *, replicas: int) ->
 
 
 def embedded_percent(rows: RowCounts) -> str:
-    """Return the percentage of embedded rows among those that may have a vector, rounded down: 100% means all."""
+    """Return the percentage of embedded rows among those that may have a vector, rounded down, so 100% means all."""
     wanted = rows.embedded + rows.pending + rows.quarantined
     if wanted == 0:
         return "100%"
@@ -135,7 +141,7 @@ def embedded_percent(rows: RowCounts) -> str:
 
 
 def round_to_two_digits(value: float) -> float:
-    """Round a rate to two significant digits; a negative one is 0."""
+    """Round a rate to two significant digits; a negative rate becomes 0."""
     if value <= 0:
         return 0.0
     digits = 1 - math.floor(math.log10(value))
@@ -196,7 +202,7 @@ def _embedder(index: MemoryIndex, observed: Observed, replicas: int) -> Manifest
 
 
 def _device(loads: tuple[EmbedderLoad, ...]) -> Manifest:
-    """Return the device that embedder pods compute on; if pods differ, the CPU, because it is the slowest."""
+    """Return the device that embedder pods compute on; the CPU if pods differ, because the CPU is the slowest."""
     known = sorted(
         (load for load in loads if load.device), key=lambda load: (load.device != "cpu", load.device or "", load.pod)
     )

@@ -1,10 +1,10 @@
 """Decide ModelActive: replace the active model where `spec.embedding` names another one.
 
 While the swap lasts, the active model's embedder and the sync worker stay exactly as they are, because the
-specification no longer describes them. The next model gets a second embedder, and a Job that fills a second vector
-column, measures recall with it and makes the next model active. Then the ordinary embedder is rolled out with the new
-model while the second embedder serves. The second embedder is deleted once the database records that the ordinary
-address serves the new model, so that running memory servers connect there.
+specification no longer describes them. The next model gets a second embedder. A Job fills a second vector column,
+measures recall with it and makes the next model active. Then the ordinary embedder is rolled out with the new model
+while the second embedder serves. Running memory servers connect to the ordinary address once the database records that
+this address serves the new model. After that record the second embedder is deleted.
 """
 
 from dataclasses import replace
@@ -35,7 +35,7 @@ Steps = dict[ConditionType, Step]
 
 
 def needs_swap(index: MemoryIndex, facts: DatabaseFacts) -> bool:
-    """Return whether the specification names another model than the active one, and a swap can serve both."""
+    """Return whether the specification names another model than the active one, and neither is a hosted model."""
     active = facts.active_name
     if active is None or index.hosted or active == index.spec.embedding.model:
         return False
@@ -43,7 +43,7 @@ def needs_swap(index: MemoryIndex, facts: DatabaseFacts) -> bool:
 
 
 def plan_swap(index: MemoryIndex, observed: Observed, images: Images, now: datetime, *, before: Steps) -> Steps:
-    """Return all steps while the swap lasts; `before` holds the steps of the database and the extension."""
+    """Return all steps while the swap lasts; `before` holds the steps of DatabaseReachable and ExtensionReady."""
     facts = observed.database_facts
     if facts is None:
         return {**before, ConditionType.MODEL_ACTIVE: waiting_for("the database")}
@@ -62,7 +62,10 @@ def plan_swap(index: MemoryIndex, observed: Observed, images: Images, now: datet
 
 
 def plan_model(index: MemoryIndex, observed: Observed, images: Images, now: datetime, *, steps: Steps) -> Steps:
-    """Return the ordinary steps with ModelActive, which also ends a swap that was given up or has succeeded."""
+    """Return the steps of an object that needs no swap, with the step of ModelActive added.
+
+    The step also cleans up after a swap that was given up or has succeeded.
+    """
     facts, wanted = observed.database_facts, index.spec.embedding.model
     active = facts.active_model if facts else None
     if facts is None or active is None:
@@ -116,7 +119,7 @@ def _swap(index: MemoryIndex, observed: Observed, images: Images, now: datetime,
 
 
 def _next_embedder_obstacle(index: MemoryIndex, observed: Observed) -> Step | None:
-    """Return a step that says why the next model's embedder does not serve yet, or None if it serves."""
+    """Return a step that says why the next model's embedder does not serve yet; None if it serves."""
     if index.spec.embedder.external:
         return failed_step(observed.external) if isinstance(observed.external, Problem) else None
     name = f"Deployment {index.namespace}/{index.name}-{resources.NEXT_COMPONENT}"
@@ -143,7 +146,7 @@ def _abort(index: MemoryIndex, observed: Observed, images: Images, now: datetime
 
 
 def _hand_over(index: MemoryIndex, observed: Observed, active: RecordedModel, steps: Steps) -> Steps:
-    """Move the new model to the ordinary embedder, then update the sync worker, then delete the second embedder."""
+    """Move the new model to the ordinary embedder, update the sync worker, and at last delete the second embedder."""
     model, url = index.spec.embedding.model, resources.embedder_url(index)
     if not _rolled_over(observed, steps[ConditionType.EMBEDDER_READY].actions):
         message = f"{model} is active; Deployment {index.namespace}/{index.name}-embedder is being rolled over to it."
@@ -161,7 +164,7 @@ def _hand_over(index: MemoryIndex, observed: Observed, active: RecordedModel, st
 
 
 def _rolled_over(observed: Observed, writes: tuple[Action, ...]) -> bool:
-    """Return whether the ordinary embedder runs as specified and has no writes left."""
+    """Return whether the ordinary embedder runs as specified and none of its writes is left to do."""
     embedder = observed.embedder
     return bool(embedder and embedder.current and (embedder.ready > 0 or embedder.replicas == 0) and not writes)
 

@@ -1,8 +1,8 @@
-"""Decide whether a specification contradicts the model, the database or this version, which blocks its MemoryIndex.
+"""Decide whether a specification contradicts the model, the database or this version of the operator.
 
-The Kubernetes API server refuses most contradictions already. The checks here also work with an older or newer custom
-resource definition, and they compare the specification with the database. While a MemoryIndex is blocked, its objects
-stay and nothing is changed.
+A contradiction blocks the MemoryIndex: its objects stay, and nothing is changed. The Kubernetes API server refuses most
+contradictions already. The checks here also work with an older or newer custom resource definition, and they compare
+the specification with the database.
 """
 
 from memory_operator.api.conditions import Verdict
@@ -15,7 +15,7 @@ from memory_recall.status import DatabaseFacts
 
 
 def blocking_verdict(index: MemoryIndex, facts: DatabaseFacts | None) -> Verdict | None:
-    """Return a failing verdict that says what blocks the MemoryIndex, or None if nothing does."""
+    """Return a failing verdict that says what blocks the MemoryIndex; None if nothing does."""
     return _specification(index) or (_against_database(index, facts) if facts else None)
 
 

@@ -1,9 +1,10 @@
 """Decide to which MemoryIndex a table of memories belongs; each table belongs to one.
 
-The claim in the database decides, in whatever namespace or Kubernetes cluster the claiming MemoryIndex is. The
-migration Job writes it while it holds the migration lock. A claim ends when its MemoryIndex is deleted; then only a
-MemoryIndex that was created later can take the table over. So of two objects that do not see one another, never both
-work. Before the first claim, the table belongs to the oldest MemoryIndex that names it.
+The claim in the database decides, whichever namespace or Kubernetes cluster the claiming MemoryIndex is in. The
+migration Job writes the claim while it holds the migration lock. Therefore two MemoryIndex objects never both work on
+one table, even if their operators cannot see both objects. A claim ends when its MemoryIndex is deleted. After that,
+only a MemoryIndex that was created later than the deleted one can take the table over. Before the first claim, the
+table belongs to the oldest MemoryIndex that names it.
 """
 
 from memory_operator.api.conditions import Verdict, timestamp
@@ -21,7 +22,7 @@ def is_claimed_by(index: MemoryIndex, facts: DatabaseFacts) -> bool:
 
 
 def check_claim(index: MemoryIndex, observed: Observed) -> Verdict | None:
-    """Return a failing verdict if the table belongs to another MemoryIndex, or None if this one has or may claim it."""
+    """Return a failing verdict if the table belongs to another MemoryIndex than `index`; None if it does not."""
     facts = observed.database_facts
     if facts is None or is_claimed_by(index, facts):
         return None
@@ -33,14 +34,17 @@ def check_claim(index: MemoryIndex, observed: Observed) -> Verdict | None:
 
 
 def _has_ended(index: MemoryIndex, claim: TableClaim, peers: Peers) -> bool:
-    """Return whether the MemoryIndex of the claim no longer exists, and `index` was created later than that one."""
+    """Return whether the claim has ended, so that `index` may take the table over.
+
+    The claim has ended if its MemoryIndex no longer exists and was created earlier than `index`.
+    """
     readable = not peers.namespaces or claim.namespace in peers.namespaces
     gone = readable and all(peer.uid != claim.uid for peer in peers.objects)
     return gone and claim.created_at < timestamp(index.created_at)
 
 
 def _precedes(peer: MemoryIndex, index: MemoryIndex, facts: DatabaseFacts) -> bool:
-    """Return whether `peer` is older than this MemoryIndex and, as far as is known, names the same table."""
+    """Return whether `peer` is older than `index` and, as far as is known, names the same table."""
     if peer.deleted_at or (peer.created_at, peer.uid) >= (index.created_at, index.uid):
         return False
     mine, other = index.spec.database, peer.spec.database
@@ -60,7 +64,7 @@ def _taken(index: MemoryIndex, owner: str, remedy: str | None) -> Verdict:
 
 
 def _release(claim: TableClaim, peers: Peers) -> str | None:
-    """Return the remedy for a claim of a MemoryIndex that the operator does not see, or None if it sees it."""
+    """Return the remedy for a claim whose MemoryIndex the operator does not see; None if the operator sees it."""
     if any(peer.uid == claim.uid for peer in peers.objects):
         return None
     return (

@@ -1,11 +1,13 @@
 """Decide whether the owners of a Cluster and of a Secret consent to their use.
 
-The operator may read Secrets and change every team's databases; the author of a MemoryIndex perhaps may not. So a
-Cluster in another namespace lists the namespaces that it allows in an annotation, and a Secret says by a label whether
-it may be used as a connection URI or as an API key. Only somebody who may change the Cluster or the Secret can do that.
+The operator may read Secrets and change the databases of every team, but the author of a MemoryIndex may lack these
+rights. Therefore a Cluster lists in an annotation the other namespaces that may use it. A Secret says by a label
+whether it may be used as a connection URI or as an API key. Only somebody who may change the Cluster or the Secret can
+set the annotation or the label.
 
 A Secret that CloudNativePG wrote for the application user of the object's own Cluster needs no label. It is recognised
-by the Cluster's uid in its owner reference, which can be forged only by somebody who may write Secrets there anyway.
+by the Cluster's uid in its owner reference. Only somebody who may write Secrets in that namespace can forge the
+reference.
 """
 
 from typing import Any, Literal
@@ -23,13 +25,16 @@ _USER_TYPE = "cnpg.io/userType"
 
 
 def allowed_namespaces(annotations: dict[str, Any]) -> frozenset[str]:
-    """Parse the annotation that lists the namespaces which a Cluster allows; there is no wildcard."""
+    """Parse the annotation of a Cluster that lists the namespaces which may use it; there is no wildcard."""
     names = str(annotations.get(ANNOTATION_ALLOWED_NAMESPACES, "")).split(",")
     return frozenset(name.strip() for name in names) - {""}
 
 
 def check_cluster(index: MemoryIndex, cluster: ClusterFacts) -> Problem | None:
-    """Return why the Cluster must not be used, or None if it is in the object's namespace or allows that namespace."""
+    """Return why the Cluster must not be used, or None if it may be used.
+
+    It may be used from its own namespace and from the namespaces that it allows.
+    """
     if index.namespace in {cluster.namespace, *cluster.allowed_namespaces}:
         return None
     present = "PRESENT_NAMES," if cluster.allowed_namespaces else ""  # the names of other teams are not for this status
@@ -44,9 +49,9 @@ def check_cluster(index: MemoryIndex, cluster: ClusterFacts) -> Problem | None:
 def check_secret(
     index: MemoryIndex, secret: Manifest | None, use: SecretUse, *, cluster: ClusterFacts | None = None
 ) -> Problem | None:
-    """Return why the Secret must not be put to this use, or None if the use is allowed or the Secret does not exist.
+    """Return why the Secret must not be put to this use; None if the use is allowed or the Secret does not exist.
 
-    `cluster` is the Cluster of the MemoryIndex; the Secret of its application user needs no label for use "dsn".
+    `cluster` is the Cluster of the MemoryIndex. The Secret of its application user needs no label for the use "dsn".
     """
     if secret is None:
         return None

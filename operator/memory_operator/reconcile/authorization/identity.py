@@ -1,9 +1,10 @@
 """Decide whether the connection URI leads to the intended Postgres server.
 
-A connection URI may lead anywhere: to staging, or to a server of somebody else with a database of the same name. So the
-system identifier that the server returns is compared with the one that the CloudNativePG Cluster reports. Without a
-Cluster, the first identifier is recorded in the status of the MemoryIndex and later ones are compared with that. A
-server that returns a false identifier is not detected; the Cluster's consent protects against it.
+A connection URI may lead to any server that has a database of the same name: a staging server, or one of another team.
+Therefore the system identifier that the server returns is compared with the one that the CloudNativePG Cluster reports.
+Without a Cluster, the first identifier is recorded in the status of the MemoryIndex, and later identifiers are compared
+with it. A server that returns a false identifier is not detected, but the Cluster's consent protects against such a
+server.
 """
 
 from memory_operator.api.conditions import Verdict
@@ -16,7 +17,7 @@ _GRANT = "As a superuser run GRANT EXECUTE ON FUNCTION pg_control_system() TO PU
 
 
 def check_identity(index: MemoryIndex, cluster: ClusterFacts | None, facts: DatabaseFacts) -> Verdict | None:
-    """Return why nothing may be done in the database, or None if it is on the intended server."""
+    """Return why nothing may be done in the database; None if the database is on the intended server."""
     found, where = facts.system_identifier, f"Secret {index.namespace}/{index.secret_name}"
     if found is None:
         message = f"The role of {where} may not call pg_control_system(), which tells one server from another."
@@ -33,5 +34,8 @@ def check_identity(index: MemoryIndex, cluster: ClusterFacts | None, facts: Data
 
 
 def identified(index: MemoryIndex, facts: DatabaseFacts) -> MemoryIndex:
-    """Return the MemoryIndex with the system identifier of the accepted server; its Jobs refuse any other server."""
+    """Return the MemoryIndex with the system identifier of the accepted server.
+
+    The Jobs of this MemoryIndex refuse to work on any other server.
+    """
     return index.model_copy(update={"system_identifier": facts.system_identifier or ""})

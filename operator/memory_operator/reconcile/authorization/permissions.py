@@ -1,10 +1,9 @@
 """Decide whether a MemoryIndex may use the images, classes, pod fields and hosts that its author chose.
 
-An image, a runtime class, a priority class, an annotation or label that another controller acts on, an environment
-variable that leads texts through a proxy, and the host that all texts are sent to reach further than the right to
-create a MemoryIndex. Whoever installs the operator lists what authors may
-choose; nothing is permitted that is not listed. The operator's own images and hosts in the object's own namespace need
-no permission.
+Some choices have effects beyond the MemoryIndex itself: an image, a runtime class, a priority class, an annotation or
+label that another controller acts on, an environment variable that leads texts through a proxy, and the host that all
+texts are sent to. Whoever installs the operator lists what authors may choose, and everything else is refused. The
+operator's own images, and hosts in the object's own namespace, need no permission.
 """
 
 import json
@@ -22,7 +21,7 @@ from memory_operator.resources.common import Images
 
 @dataclass(frozen=True)
 class Permitted:
-    """What authors of MemoryIndex objects may choose; a host that begins with a dot permits every name below it."""
+    """What authors of MemoryIndex objects may choose; a host with a leading dot permits every name below it."""
 
     image_prefixes: tuple[str, ...] = ()
     priority_classes: tuple[str, ...] = ()
@@ -37,7 +36,7 @@ class Permitted:
 
 
 class _Choice(NamedTuple):
-    """A field of the specification, its value, whether that is permitted, and the chart value that can permit it."""
+    """A field of the specification, its value, whether the value is permitted, and the chart value that permits it."""
 
     field: str
     value: str
@@ -46,7 +45,7 @@ class _Choice(NamedTuple):
 
 
 def check_permissions(index: MemoryIndex, images: Images, permitted: Permitted) -> Verdict | None:
-    """Return a failing verdict about the first choice that is not permitted, or None if all are."""
+    """Return a failing verdict about the first choice that is not permitted; None if all choices are permitted."""
     external = index.spec.embedder.external
     if external and external.api_key and not _keeps_a_key_secret(external.url):
         message = "spec.embedder.external.apiKey would be sent unencrypted to a host outside the cluster."
@@ -62,7 +61,7 @@ def check_permissions(index: MemoryIndex, images: Images, permitted: Permitted) 
 
 
 def is_host_permitted(index: MemoryIndex, host: str, permitted: Permitted) -> bool:
-    """Return whether texts may be sent to this host: it is in the object's own namespace, or `permitted` lists it."""
+    """Return whether texts may be sent to this host: it is in the object's namespace, or `permitted` lists it."""
     own = tuple(f".{index.namespace}.{suffix}" for suffix in ("svc", "svc.cluster.local"))
     listed = tuple(name.lower() for name in permitted.external_hosts)
     return host in listed or host.endswith((*own, *(name for name in listed if name.startswith("."))))
@@ -105,7 +104,10 @@ def _pod_template_choices(template: PodTemplate, permitted: Permitted) -> Iterat
 
 
 def _has_prefix(image: str, prefixes: tuple[str, ...]) -> bool:
-    """Return whether the image begins with one of the prefixes and each matched part of its name is whole."""
+    """Return whether the image begins with one of the prefixes, and the prefix ends where a part of the name ends.
+
+    For example `host/team` is a prefix of `host/team/image`, but not of `host/teams/image`.
+    """
     return any(
         image == prefix or image.startswith(tuple(f"{prefix.rstrip('/')}{end}" for end in _ends(prefix)))
         for prefix in prefixes
@@ -113,7 +115,10 @@ def _has_prefix(image: str, prefixes: tuple[str, ...]) -> bool:
 
 
 def _ends(prefix: str) -> tuple[str, ...]:
-    """Return the characters that may follow this prefix. After a bare registry host, a colon would begin a port."""
+    """Return the characters that may follow this prefix in the name of an image.
+
+    A colon may not follow a bare registry host, because it would begin a port.
+    """
     return ("/", ":", "@") if "/" in prefix.rstrip("/") else ("/",)
 
 

@@ -1,4 +1,4 @@
-"""Decide whether a MemoryIndex is refused: the operator then starts nothing new for it and stops nothing."""
+"""Decide whether a MemoryIndex is refused: the operator starts nothing new for a refused object and stops nothing."""
 
 from memory_operator.api.conditions import Verdict
 from memory_operator.api.reasons import Reason
