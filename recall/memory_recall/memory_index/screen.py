@@ -11,7 +11,7 @@ def screen(seen: Pipeline) -> list[str]:
         *_head(seen),
         "",
         *_stages(seen),
-        *_section("Blocked by", _blockers(seen)),
+        *_section("Not ready because", _blockers(seen)),
         *_section("Rows", _rows(seen.rows)),
         *_section("Events", _events(seen)),
     ]

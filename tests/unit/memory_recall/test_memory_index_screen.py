@@ -55,7 +55,7 @@ def test_the_stages_come_in_the_order_of_the_work() -> None:
     places = [next(number for number, text in enumerate(lines) if text.strip().startswith(name)) for name in STAGES]
     assert places == sorted(places)
     assert lines[0] == "MemoryIndex team/mem: Ready (Ready)"
-    assert "Blocked by" not in lines
+    assert "Not ready because" not in lines
 
 
 def test_each_stage_has_its_state_reason_and_figures() -> None:
@@ -96,7 +96,7 @@ def test_a_stalled_stage_is_blocked_and_its_remedy_comes_first() -> None:
     assert lines[0] == "MemoryIndex team/mem: stalled (AuthenticationFailed)"
     assert line(lines, "database ") == "database waits Starting"
     assert line(lines, "embedder ").startswith("embedder blocked AuthenticationFailed")
-    start = lines.index("Blocked by")
+    start = lines.index("Not ready because")
     assert lines[start + 1 : start + 4] == [f"  embedder: {remedy}", "  database: Another one.", ""]
 
 
