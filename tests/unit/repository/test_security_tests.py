@@ -11,10 +11,22 @@ import pytest
 from tests.unit.repository.test_layout import ROOT
 
 FINDINGS = ROOT / "docs" / "security-tests.md"
+PROMISES = ROOT / "SECURITY.md"
 TESTS = ROOT / "tests"
 EXPECTED = {"D": 31, "H": 8, "M": 12, "L": 14}
 REFERENCE = re.compile(r"`([^`\s]+::[^`]+)`")
 NAMED = re.compile(r"([\w/]+\.py)::(test_\w+)(?:\[(.+)\])?")
+ATTACKERS = (
+    "The author of a MemoryIndex",
+    "Who may write a Secret",
+    "Who may write rows",
+    "Who may call the embedder",
+    "Who may call the recall route",
+    "Who holds the operator's token",
+    "A hostile database server",
+    "A hostile model file",
+    "A neighbour on the network",
+)
 ROW = re.compile(r"^\| ([DHML]\d+) \| (.+) \| (.+) \|$", re.MULTILINE)
 OTHER_ROWS = re.compile(r"\bD\d+\b")
 
@@ -22,6 +34,12 @@ OTHER_ROWS = re.compile(r"\bD\d+\b")
 def rows() -> list[tuple[str, str, str]]:
     """Each row of the tables: the finding, what happened, and what closes it."""
     return ROW.findall(FINDINGS.read_text())
+
+
+def promises() -> list[tuple[str, str]]:
+    """Each promise of SECURITY.md with the last cell of its row."""
+    lines = [line.strip("|").split(" | ") for line in PROMISES.read_text().splitlines() if line.startswith("| ")]
+    return [(cells[0].strip(), cells[-1]) for cells in lines if cells[0].strip() != "Promise"]
 
 
 @cache
@@ -63,8 +81,21 @@ def test_every_finding_names_its_tests_or_says_why_it_is_open(finding: str, clos
     assert REFERENCE.search(closed_by) or "Open" in closed_by or OTHER_ROWS.search(closed_by), finding
 
 
-def test_every_test_that_a_finding_names_exists() -> None:
-    assert list(missing(FINDINGS.read_text())) == []
+@pytest.mark.parametrize(("promise", "tests"), promises())
+def test_every_promise_names_its_tests(promise: str, tests: str) -> None:
+    assert REFERENCE.search(tests), promise
+
+
+@pytest.mark.parametrize("attacker", ATTACKERS)
+def test_every_attacker_may_something_and_is_promised_something(attacker: str) -> None:
+    section = PROMISES.read_text().split(f"\n## {attacker}\n")[1].split("\n## ")[0]
+    assert "**May**" in section
+    assert "| Promise |" in section
+
+
+@pytest.mark.parametrize("document", [FINDINGS, PROMISES], ids=lambda path: path.name)
+def test_every_test_that_a_document_names_exists(document: Path) -> None:
+    assert list(missing(document.read_text())) == []
 
 
 @pytest.mark.parametrize(
