@@ -11,7 +11,6 @@ import yaml
 
 from devcluster.install import CHART, OPERATOR_NAMESPACE
 from devcluster.node.configs import OPERATOR_USER
-from tests.e2e.audit import audit_lines
 from tests.e2e.conftest import Platform
 from tests.e2e.rights import Right, Rights, Role, granted, unused, used
 
@@ -51,7 +50,8 @@ def mode(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="module")
 def requests(platform: Platform) -> Rights:
     """The rights that the operator has used since the cluster was started."""
-    return used(audit_lines(platform.postgres.cluster), user=OPERATOR_USER)
+    log = platform.postgres.cluster.audit_log.read_text()
+    return used(log.splitlines(), user=OPERATOR_USER)
 
 
 def test_the_operator_has_run_in_both_modes(requests: Rights) -> None:
