@@ -54,9 +54,9 @@ def functions(path: Path) -> set[str]:
 
 
 def texts(path: Path) -> set[str]:
-    """The texts in a module and in the modules of tests that it imports, among which the names of its cases are."""
+    """The texts in a module and in the modules of ours that it imports, among which the names of its cases are."""
     imported = [node.module for node in ast.walk(parsed(path)) if isinstance(node, ast.ImportFrom) and node.module]
-    modules = [ROOT / f"{name.replace('.', '/')}.py" for name in imported if name.startswith("tests.")]
+    modules = [root / f"{name.replace('.', '/')}.py" for name in imported for root in (ROOT, ROOT / "benchmarks")]
     found = (node for module in (path, *modules) if module.is_file() for node in ast.walk(parsed(module)))
     return {node.value for node in found if isinstance(node, ast.Constant) and isinstance(node.value, str)}
 
