@@ -162,6 +162,14 @@ class EmbedderBroken(MemoryIndexError):
     """The embedder's answer is unusable: undecodable, not as many vectors as inputs, or not finite."""
 
 
+class KubernetesUnreachable(MemoryIndexError):
+    """The Kubernetes API server gives no usable answer."""
+
+
+class KubernetesRejected(MemoryIndexError):
+    """The Kubernetes API server refuses a request."""
+
+
 class Interrupted(MemoryIndexError):
     """The worker was told to end before its work was done; finished work is stored."""
 

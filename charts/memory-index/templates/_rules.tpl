@@ -1,14 +1,12 @@
 {{/*
-What the operator may do in the namespaces of MemoryIndex objects. It can read a Secret by name only: without the right
-to list them it cannot learn the names of others. No rule holds a wildcard.
+What the operator may do in the namespaces of MemoryIndex objects, beside what "memory-index.rules.deletion" grants. It
+can read a Secret by name only: without the right to list them it cannot learn the names of others. No rule holds a
+wildcard.
 */}}
 {{- define "memory-index.rules.workloads" -}}
 - apiGroups: [memory-index.dev]
-  resources: [memoryindexes]
-  verbs: [get, list, watch, patch]
-- apiGroups: [memory-index.dev]
   resources: [memoryindexes/status]
-  verbs: [get, patch]
+  verbs: [patch]
 - apiGroups: [memory-index.dev]
   resources: [memoryindexes/finalizers]
   verbs: [update]
@@ -17,7 +15,7 @@ to list them it cannot learn the names of others. No rule holds a wildcard.
   verbs: [get]
 - apiGroups: [""]
   resources: [pods]
-  verbs: [get, list, watch]
+  verbs: [list, watch]
 - apiGroups: [""]
   resources: [services]
   verbs: [get, list, create, patch, delete]
@@ -44,8 +42,9 @@ to list them it cannot learn the names of others. No rule holds a wildcard.
 {{- end }}
 
 {{/*
-What lets a namespace be deleted, whatever of it has gone before: seeing that it is being deleted, and taking the
-finalizer off. A Role in that namespace would not do, since it may be deleted before the MemoryIndex objects.
+What is cluster-wide in either mode, so that a namespace can be deleted, whatever of it has gone before: seeing that it
+is being deleted, and taking the finalizer off. A Role in that namespace would not do, since it may be deleted before
+the MemoryIndex objects.
 */}}
 {{- define "memory-index.rules.deletion" -}}
 - apiGroups: [""]
@@ -56,13 +55,26 @@ finalizer off. A Role in that namespace would not do, since it may be deleted be
   verbs: [get, list, watch, patch]
 {{- end }}
 
-{{/* What it may do in the namespaces of databases: request the extension; Clusters are only read. */}}
+{{/*
+What it may do in the namespaces of databases: request the extension, unless that is withheld; Clusters are only read.
+Bound to namespaces, it polls these objects in place of watching them.
+*/}}
 {{- define "memory-index.rules.databases" -}}
 - apiGroups: [postgresql.cnpg.io]
   resources: [clusters]
-  verbs: [get, list, watch]
+  verbs: [get{{ if not .Values.watchNamespaces }}, list, watch{{ end }}]
 - apiGroups: [postgresql.cnpg.io]
   resources: [databases]
-  verbs: [get, list, watch, create, patch, delete]
+  verbs:
+    - get
+    - list
+    {{- if not .Values.watchNamespaces }}
+    - watch
+    {{- end }}
+    {{- if .Values.cnpg.manageDatabases }}
+    - create
+    - patch
+    - delete
+    {{- end }}
 {{- include "memory-index.rules.events" . }}
 {{- end }}

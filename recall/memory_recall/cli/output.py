@@ -9,7 +9,7 @@ import asyncio
 import os
 import sys
 import traceback
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -56,6 +56,11 @@ def emit(result: Mapping[str, Any], *, as_json: bool, title: str = "", to_stderr
     for name, value in _flat(result):
         table.add_row(name.replace("_", " "), _shown(value))
     Console(stderr=to_stderr).print(table)
+
+
+def show(lines: Iterable[str]) -> None:
+    """Print lines of text for people to standard output, as they are."""
+    Console(soft_wrap=True, highlight=False).print("\n".join(lines), markup=False)
 
 
 def _flat(result: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:

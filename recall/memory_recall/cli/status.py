@@ -1,14 +1,28 @@
-"""`memory status`: shows the state of the database as counts and catalog facts."""
+"""`memory status`: shows the state of the database, or of a MemoryIndex in a Kubernetes cluster."""
 
 import dataclasses
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
-from memory_recall.cli.output import JsonOption, emit, execute
+from memory_recall.cli.output import JsonOption, emit, execute, show
+from memory_recall.errors import ExitCode
+from memory_recall.memory_index.client import Place, read
+from memory_recall.memory_index.pipeline import Pipeline, pipeline
+from memory_recall.memory_index.screen import screen
 from memory_recall.postgres.connection import opened
 from memory_recall.settings import Settings
 from memory_recall.status import inspect
+
+KubeOption = Annotated[
+    str | None, typer.Option("--kube", metavar="NAME", help="Show this MemoryIndex of a Kubernetes cluster instead.")
+]
+NamespaceOption = Annotated[
+    str | None, typer.Option("--namespace", "-n", help="Namespace of the MemoryIndex (that of the context).")
+]
+KubeconfigOption = Annotated[Path | None, typer.Option(help="Another kubeconfig than kubectl's.")]
+ContextOption = Annotated[str | None, typer.Option(help="Another context than the current one.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -16,16 +30,45 @@ def register(app: typer.Typer) -> None:
     app.command("status")(status_command)
 
 
-def status_command(json: JsonOption = False) -> None:
+def status_command(
+    kube: KubeOption = None,
+    namespace: NamespaceOption = None,
+    kubeconfig: KubeconfigOption = None,
+    context: ContextOption = None,
+    json: JsonOption = False,
+) -> None:
     """Show counts of rows, the models, the vector index, the pgvector extension and the schema revision.
+
+    With --kube, show how far a MemoryIndex is, what blocks it and what to do. The exit status is 0 if it is Ready,
+    3 if the operator is at work, and 4 if a person must act.
 
     Examples:
         memory status
         memory status --json | jq .rows.pending
+        memory status --kube claude-memory --namespace claude-memory
     """
-    emit(execute(_status, as_json=json), as_json=json, title="Memory index")
+    if kube is not None:
+        _show_memory_index(Place(kube, namespace, kubeconfig, context), as_json=json)
+    elif namespace or kubeconfig or context:
+        raise typer.BadParameter("--namespace, --kubeconfig and --context need --kube.")
+    else:
+        emit(execute(_status, as_json=json), as_json=json, title="Memory index")
 
 
 async def _status(settings: Settings) -> dict[str, Any]:
     async with opened(settings.dsn(), "memory-status") as connection:
         return dataclasses.asdict(await inspect(connection, settings.table))
+
+
+def _show_memory_index(place: Place, *, as_json: bool) -> None:
+    async def observe(_: Settings) -> Pipeline:
+        found = await read(place)
+        return pipeline(found.resource, found.events)
+
+    seen = execute(observe, as_json=as_json)
+    if as_json:
+        emit(dataclasses.asdict(seen), as_json=True)
+    else:
+        show(screen(seen))
+    if not seen.ready:
+        raise typer.Exit(ExitCode.NEEDS_PERSON if seen.stalled else ExitCode.WAITING)

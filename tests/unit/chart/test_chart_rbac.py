@@ -7,11 +7,10 @@ from tests.unit.chart.conftest import Objects, Render
 Rights = dict[tuple[str, str], set[str]]
 
 NEEDED: Rights = {
-    ("memory-index.dev", "memoryindexes"): {"get", "list", "watch", "patch"},
-    ("memory-index.dev", "memoryindexes/status"): {"get", "patch"},
+    ("memory-index.dev", "memoryindexes/status"): {"patch"},
     ("memory-index.dev", "memoryindexes/finalizers"): {"update"},
     ("", "secrets"): {"get"},
-    ("", "pods"): {"get", "list", "watch"},
+    ("", "pods"): {"list", "watch"},
     ("", "services"): {"get", "list", "create", "patch", "delete"},
     ("apps", "deployments"): {"get", "list", "watch", "create", "patch", "delete"},
     ("batch", "jobs"): {"get", "list", "watch", "create", "patch", "delete"},
@@ -20,9 +19,13 @@ NEEDED: Rights = {
     ("", "events"): {"create"},
 }
 DATABASES: Rights = {
+    ("postgresql.cnpg.io", "clusters"): {"get"},
+    ("postgresql.cnpg.io", "databases"): {"get", "list", "create", "patch", "delete"},
+    ("", "events"): {"create"},
+}
+WATCHED_DATABASES: Rights = {
     ("postgresql.cnpg.io", "clusters"): {"get", "list", "watch"},
     ("postgresql.cnpg.io", "databases"): {"get", "list", "watch", "create", "patch", "delete"},
-    ("", "events"): {"create"},
 }
 DELETION: Rights = {
     ("", "namespaces"): {"get"},
@@ -67,7 +70,7 @@ def test_secrets_can_be_read_by_name_only(everything: Objects) -> None:
 
 def test_cluster_role_grants_what_the_operator_needs_and_no_more(render: Render) -> None:
     (role,) = roles(render({}), "ClusterRole")
-    assert rights(role) == NEEDED | DATABASES | DELETION | DISCOVERY
+    assert rights(role) == NEEDED | WATCHED_DATABASES | DELETION | DISCOVERY
 
 
 def test_watched_namespaces_replace_every_cluster_wide_right_but_that_to_let_a_namespace_go(render: Render) -> None:
@@ -80,6 +83,14 @@ def test_watched_namespaces_replace_every_cluster_wide_right_but_that_to_let_a_n
         for namespace in ("memory", "dbaas")
     }
     assert by_namespace == {"memory": NEEDED | DATABASES, "dbaas": DATABASES}
+
+
+def test_the_right_to_write_database_objects_can_be_withheld(render: Render) -> None:
+    for values in ({}, {"watchNamespaces": ["memory"]}):
+        objects = render({**values, "cnpg": {"manageDatabases": False}})
+        granted = rights(*roles(objects, "Role"), *roles(objects, "ClusterRole"))
+        assert granted["postgresql.cnpg.io", "databases"] <= {"get", "list", "watch"}
+        assert granted["postgresql.cnpg.io", "clusters"] <= {"get", "list", "watch"}
 
 
 def test_every_role_is_bound_to_the_operator(render: Render) -> None:

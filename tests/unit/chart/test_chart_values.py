@@ -41,6 +41,7 @@ DOCUMENTATION = Path(__file__).parents[3] / "docs" / "configuration.md"
         ({"permitted": {"environmentVariables": ["MEMORY_TABLE"]}}, "/permitted/environmentVariables/0"),
         ({"permitted": {"externalHosts": ["https://embed.example"]}}, "/permitted/externalHosts/0"),
         ({"rbac": {"create": "yes"}}, "/rbac/create"),
+        ({"cnpg": {"manageDatabases": "no"}}, "/cnpg/manageDatabases"),
     ],
 )
 def test_bad_value_is_refused_by_name(refuse: Refuse, values: Mapping[str, Any], named: str) -> None:

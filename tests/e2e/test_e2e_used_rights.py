@@ -1,0 +1,73 @@
+"""The operator's roles grant what its requests need and nothing else, cluster-wide and bound to namespaces.
+
+This reads what the operator did for all tests before it, so it comes last and holds for the whole of tests/e2e.
+"""
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+
+from devcluster.install import CHART, OPERATOR_NAMESPACE
+from devcluster.node.configs import OPERATOR_USER
+from tests.e2e.conftest import Platform
+from tests.e2e.rights import Right, Rights, Role, granted, unused, used
+
+pytestmark = pytest.mark.cluster
+NAME = "memory-operator"
+CLUSTER_WIDE, BOUND = "cluster-wide", "bound to namespaces"
+VALUES: dict[str, dict[str, Any]] = {
+    CLUSTER_WIDE: {},
+    BOUND: {"watchNamespaces": ["any"], "databaseNamespaces": ["other"]},
+}
+CNPG = "postgresql.cnpg.io"
+# What no request of these tests uses, and why it is granted all the same.
+EXPLAINED = {
+    Right(
+        "update", "memory-index.dev", "memoryindexes/finalizers"
+    ): "admission control asks for it, for owner references",
+    Right("delete", "batch", "jobs"): "a Job is replaced only where it cannot run, or its work is not wanted any more",
+    **{
+        Right(verb, "policy", "poddisruptionbudgets"): "only an embedder of several pods has a budget"
+        for verb in ("get", "create", "patch", "delete")
+    },
+}
+# Bound to namespaces, the operator only lets objects go in these tests. The same code has used these cluster-wide.
+USED_CLUSTER_WIDE = {
+    Right("delete", "", "services"),
+    Right("delete", "networking.k8s.io", "networkpolicies"),
+    *(Right(verb, CNPG, "databases") for verb in ("get", "create", "patch")),
+}
+
+
+@pytest.fixture(scope="module", params=VALUES)
+def mode(request: pytest.FixtureRequest) -> str:
+    """Each way to install the operator."""
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def requests(platform: Platform) -> Rights:
+    """The rights that the operator has used since the cluster was started."""
+    log = platform.postgres.cluster.audit_log.read_text()
+    return used(log.splitlines(), user=OPERATOR_USER)
+
+
+def test_the_operator_has_run_in_both_modes(requests: Rights) -> None:
+    """Otherwise a comparison with its requests would say nothing."""
+    assert {Role("ClusterRole", NAME), Role("ClusterRole", f"{NAME}-deletion"), Role("Role", NAME)} <= set(requests)
+
+
+def test_every_right_was_used_or_has_a_reason(platform: Platform, requests: Rights, mode: str) -> None:
+    settings = [f"--set-json={name}={json.dumps(value)}" for name, value in VALUES[mode].items()]
+    arguments = ("template", NAME, str(CHART), f"--namespace={OPERATOR_NAMESPACE}", *settings)
+    rendered = yaml.safe_load_all(platform.postgres.cluster.helm(*arguments))
+    given = granted((body for body in rendered if body), account=NAME)
+    explained = EXPLAINED.keys() | (USED_CLUSTER_WIDE if mode == BOUND else set())
+    left = {role: sorted(rights - explained) for role, rights in unused(given, requests).items()}
+    assert {role: rights for role, rights in left.items() if rights} == {}
+
+
+def test_what_is_not_tried_in_namespaces_was_used_cluster_wide(requests: Rights) -> None:
+    assert requests[Role("ClusterRole", NAME)] >= USED_CLUSTER_WIDE
