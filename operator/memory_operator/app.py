@@ -11,10 +11,10 @@ from typing import Any, cast
 
 import kopf
 import structlog
-from lightkube import KubeConfig
+from kubernetes.aio.client import ApiClient
 from prometheus_client import start_http_server
 
-from memory_operator.clients import http, tls
+from memory_operator.clients import connection, http
 from memory_operator.clients.database import DatabaseClient
 from memory_operator.clients.embedder import EmbedderProbe
 from memory_operator.clients.kube import Kube
@@ -45,9 +45,9 @@ async def serve(settings: Settings) -> None:
     async with AsyncExitStack() as stack:
         server, _ = start_http_server(METRICS_PORT, registry=metrics.registry)
         stack.callback(server.shutdown)
-        client = await stack.enter_async_context(tls.api_client(KubeConfig.from_env()))
-        kube = Kube(client, metrics.count_write)
-        api_server = await http.addresses_of(str(client.config.cluster.server))
+        configuration = await connection.configuration()
+        kube = Kube(await stack.enter_async_context(ApiClient(configuration)), metrics.count_write)
+        api_server = await http.addresses_of(configuration.host)
         web = await stack.enter_async_context(http.opened(partial(http.is_public, api_server=api_server)))
         controller = Controller(
             kube=kube,

@@ -12,7 +12,7 @@ from typing import Any
 import kopf
 
 from memory_operator.api.spec import ANNOTATION_RECONCILE_AT
-from memory_operator.clients.tls import relaxed_connection
+from memory_operator.clients.connection import relaxed_connection
 from memory_operator.controller.queue import Key, WorkQueue
 from memory_operator.resources.common import LABEL_INSTANCE, LABEL_MANAGED_BY, MANAGER
 

@@ -58,7 +58,7 @@ class Api:
 
     async def list(self, kind: str, namespace: str, labels: dict[str, str] | None = None) -> list[dict[str, Any]]:
         if kind in self.missing_kinds:
-            raise KindMissingError(kind)
+            raise KindMissingError(f"listing {kind}", 404, "not known")
         mine = [item for (k, n, _), item in self.objects.items() if k == kind and namespace in {n, EVERY_NAMESPACE}]
         wanted = (labels or {}).items()
         return [item for item in mine if wanted <= (item["metadata"].get("labels") or {}).items()]

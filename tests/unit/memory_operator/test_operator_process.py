@@ -1,14 +1,16 @@
 """The process around the controller: settings, watches of kopf, certificates, logs."""
 
+import json
 import logging
 import ssl
+from pathlib import Path
 
 import kopf
 import pytest
 import structlog
-from lightkube import KubeConfig
+from kubernetes.aio.client import ApiClient
 
-from memory_operator.clients import tls
+from memory_operator.clients import connection
 from memory_operator.controller import handlers
 from memory_operator.controller.queue import WorkQueue
 from memory_operator.settings import Settings
@@ -44,7 +46,7 @@ def test_an_operator_bound_to_namespaces_watches_nothing_outside_them() -> None:
 
 
 def test_certificates_without_the_newest_extensions_are_accepted_and_still_verified() -> None:
-    info = tls.relaxed_connection(kopf.ConnectionInfo(server="https://api:6443", token="t"))
+    info = connection.relaxed_connection(kopf.ConnectionInfo(server="https://api:6443", token="t"))
     assert info is not None
     context = info.as_ssl_context()
     assert not context.verify_flags & ssl.VERIFY_X509_STRICT
@@ -52,9 +54,38 @@ def test_certificates_without_the_newest_extensions_are_accepted_and_still_verif
     assert context.check_hostname
 
 
-def test_a_configuration_without_a_context_is_refused_with_the_cause() -> None:
-    with pytest.raises(Exception, match="context"):
-        tls.api_client(KubeConfig(clusters={}, contexts={}, users={}))
+async def test_our_own_requests_accept_these_certificates_too_and_use_no_proxy_of_the_environment(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    kubeconfig(monkeypatch, tmp_path, {"cluster": "c", "user": "u"})
+    found = await connection.configuration()
+    async with ApiClient(found) as client:
+        context = client.rest_client.ssl_context
+        assert not context.verify_flags & ssl.VERIFY_X509_STRICT
+        assert context.verify_mode is ssl.CERT_REQUIRED
+        assert context.check_hostname
+    assert (found.host, found.client_session_kwargs) == ("https://api:6443", {"trust_env": False})
+
+
+async def test_a_configuration_without_a_context_is_refused_with_the_cause(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    kubeconfig(monkeypatch, tmp_path, None)
+    with pytest.raises(connection.NoConnectionError, match="context"):
+        await connection.configuration()
+
+
+def kubeconfig(monkeypatch: pytest.MonkeyPatch, folder: Path, context: dict[str, str] | None) -> None:
+    """Let the configuration come from a file of this test."""
+    found = {
+        "clusters": [{"name": "c", "cluster": {"server": "https://api:6443"}}],
+        "users": [{"name": "u", "user": {"token": "t"}}],
+        **({"contexts": [{"name": "x", "context": context}], "current-context": "x"} if context else {}),
+    }
+    file = folder / "config"
+    file.write_text(json.dumps(found))
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    monkeypatch.setattr("kubernetes.aio.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(file))
 
 
 def test_library_logs_below_warnings_are_off(monkeypatch: pytest.MonkeyPatch) -> None:
