@@ -20,7 +20,7 @@ to list them it cannot learn the names of others. No rule holds a wildcard.
   verbs: [get, list, watch]
 - apiGroups: [""]
   resources: [services]
-  verbs: [get, list, create, patch, delete]
+  verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [apps]
   resources: [deployments]
   verbs: [get, list, watch, create, patch, delete]
@@ -29,10 +29,10 @@ to list them it cannot learn the names of others. No rule holds a wildcard.
   verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [networking.k8s.io]
   resources: [networkpolicies]
-  verbs: [get, list, create, patch, delete]
+  verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
-  verbs: [get, list, create, patch, delete]
+  verbs: [get, list, watch, create, patch, delete]
 {{- include "memory-index.rules.events" . }}
 {{- end }}
 

@@ -6,7 +6,7 @@ only module that calls kubernetes.aio, whose dynamic client has no types, and it
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,7 +20,7 @@ from memory_operator.api.spec import API_VERSION, FINALIZER, Manifest
 from memory_operator.resources.common import MANAGER
 from memory_operator.resources.ownership import is_former, is_ours
 
-_KINDS = {
+KINDS = {
     "MemoryIndex": ("memory-index.dev", "v1alpha1", "memoryindexes"),
     "Namespace": ("", "v1", "namespaces"),
     "Secret": ("", "v1", "secrets"),
@@ -33,17 +33,19 @@ _KINDS = {
     "Event": ("", "v1", "events"),
     "Cluster": ("postgresql.cnpg.io", "v1", "clusters"),
     "Database": ("postgresql.cnpg.io", "v1", "databases"),
-}
+    "Lease": ("coordination.k8s.io", "v1", "leases"),
+}  # each with its group, version and plural
 _RESOURCES = {
     kind: Resource(
         prefix="apis" if group else "api", group=group, api_version=version, kind=kind, name=plural, namespaced=True
     )
-    for kind, (group, version, plural) in _KINDS.items()
+    for kind, (group, version, plural) in KINDS.items()
 }
 EVERY_NAMESPACE = ""
 _REFUSALS = {400, 403, 422}  # the request itself is unwelcome: permissions, quota, admission, validation
 _LIMIT = aiohttp.ClientTimeout(total=30.0)
 _APPLY = {"content_type": "application/apply-patch+yaml", "force_conflicts": True, "field_manager": MANAGER}
+_METADATA = {"Accept": "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"}
 _JSON_PATCH = {"content_type": "application/json-patch+json", "field_manager": MANAGER}
 
 
@@ -87,9 +89,12 @@ class KindMissingError(KubeError):
 class Kube:
     """Reads and writes Kubernetes objects."""
 
-    def __init__(self, client: ApiClient, on_write: Callable[[str, str], None]) -> None:
+    def __init__(
+        self, client: ApiClient, on_write: Callable[[str, str], None], on_answer: Callable[[Manifest], None]
+    ) -> None:
         self._client = DynamicClient(client)  # not awaited: that would only discover kinds, and all are listed above
-        self._on_write = on_write
+        self._on_write = on_write  # is told kind and verb of each write
+        self._on_answer = on_answer  # is given the object as it is after a write
 
     async def get(self, kind: str, namespace: str, name: str) -> Manifest | None:
         """Return the object, or None if it does not exist."""
@@ -106,14 +111,13 @@ class Kube:
         Raises:
             KindMissingError: the server does not know the kind.
         """
-        action = f"listing {kind} in {namespace}"
-        selector = ",".join(f"{name}={value}" for name, value in (labels or {}).items()) or None
-        try:
-            found = await self._request(action, "get", _path(kind, namespace), label_selector=selector)
-        except NotFoundError as error:
-            raise KindMissingError(action, error.code, error.message) from None
         head = {"apiVersion": _RESOURCES[kind].group_version, "kind": kind}
-        return [{**head, **item} for item in found.get("items") or ()]
+        return [{**head, **item} for item in await self._items(kind, namespace, labels)]
+
+    async def uids(self, kind: str, namespace: str, labels: dict[str, str] | None = None) -> frozenset[str]:
+        """Return the uids of the objects that `list` would return; only their metadata is transferred."""
+        found = await self._items(kind, namespace, labels, **_METADATA)
+        return frozenset(item["metadata"]["uid"] for item in found)
 
     async def apply(self, manifest: Manifest) -> None:
         """Create or change an object of the operator by server-side apply; take over fields of other managers.
@@ -129,7 +133,17 @@ class Kube:
             message = f"{kind} {namespace}/{name} exists and does not belong to this MemoryIndex."
             raise NameTakenError(action, 409, message, refused=not is_former(manifest, live))
         self._on_write(kind, "apply")
-        await self._request(action, "patch", _path(kind, namespace, name), manifest, **_APPLY)
+        self._on_answer(await self._request(action, "patch", _path(kind, namespace, name), manifest, **_APPLY))
+
+    async def replace(self, manifest: Manifest) -> None:
+        """Replace an object, which must not have changed since it was read; not counted, for a Lease is renewed always.
+
+        Raises:
+            KubeError: the object has changed since it was read, with code 409.
+        """
+        kind, meta = manifest["kind"], manifest["metadata"]
+        action = f"replacing {kind} {meta['namespace']}/{meta['name']}"
+        await self._request(action, "put", _path(kind, meta["namespace"], meta["name"]), manifest)
 
     async def create(self, manifest: Manifest) -> None:
         """Create an object; do nothing if an object of this name exists."""
@@ -148,7 +162,7 @@ class Kube:
         self._on_write("MemoryIndex", "status")
         path = f"{_path('MemoryIndex', namespace, name)}/status"
         action = f"applying the status of MemoryIndex {namespace}/{name}"
-        await self._request(action, "patch", path, manifest, **_APPLY)
+        self._on_answer(await self._request(action, "patch", path, manifest, **_APPLY))
 
     async def set_finalizer(self, manifest: Manifest, *, present: bool) -> None:
         """Add the operator's finalizer to this MemoryIndex, or remove it; other finalizers stay.
@@ -170,7 +184,7 @@ class Kube:
         self._on_write("MemoryIndex", "finalizer")
         try:
             path = _path("MemoryIndex", namespace, name)
-            await self._request(action, "patch", path, patch, **_JSON_PATCH)
+            self._on_answer(await self._request(action, "patch", path, patch, **_JSON_PATCH))
         except NotFoundError:
             return
         except KubeError as error:
@@ -198,6 +212,19 @@ class Kube:
             await self._request(action, "delete", path, propagation_policy="Background")
         except NotFoundError:
             return
+
+    async def _items(
+        self, kind: str, namespace: str, labels: dict[str, str] | None, **headers: str
+    ) -> Iterable[Manifest]:
+        action = f"listing {kind} in {namespace}"
+        selector = ",".join(f"{name}={value}" for name, value in (labels or {}).items()) or None
+        try:
+            found = await self._request(
+                action, "get", _path(kind, namespace), label_selector=selector, header_params=headers
+            )
+        except NotFoundError as error:
+            raise KindMissingError(action, error.code, error.message) from None
+        return found.get("items") or ()
 
     async def _request(self, action: str, method: str, path: str, body: object = None, **options: Any) -> Manifest:  # noqa: ANN401 - the options of an untyped library
         """Send one request and return the object in the answer; `action` names it in an error."""

@@ -12,11 +12,11 @@ NEEDED: Rights = {
     ("memory-index.dev", "memoryindexes/finalizers"): {"update"},
     ("", "secrets"): {"get"},
     ("", "pods"): {"get", "list", "watch"},
-    ("", "services"): {"get", "list", "create", "patch", "delete"},
+    ("", "services"): {"get", "list", "watch", "create", "patch", "delete"},
     ("apps", "deployments"): {"get", "list", "watch", "create", "patch", "delete"},
     ("batch", "jobs"): {"get", "list", "watch", "create", "patch", "delete"},
-    ("networking.k8s.io", "networkpolicies"): {"get", "list", "create", "patch", "delete"},
-    ("policy", "poddisruptionbudgets"): {"get", "list", "create", "patch", "delete"},
+    ("networking.k8s.io", "networkpolicies"): {"get", "list", "watch", "create", "patch", "delete"},
+    ("policy", "poddisruptionbudgets"): {"get", "list", "watch", "create", "patch", "delete"},
     ("", "events"): {"create"},
 }
 DATABASES: Rights = {

@@ -68,6 +68,6 @@ async def connect() -> AsyncIterator[Connect]:
             server = TestServer(application)
             await stack.enter_async_context(server)
             client = await stack.enter_async_context(ApiClient(Configuration(host=str(server.make_url("")))))
-            return Kube(client, lambda *_: None), sent
+            return Kube(client, lambda *_: None, lambda _: None), sent
 
         yield connected

@@ -111,9 +111,10 @@ class Bench:
         self.query_seconds = 0.0
         self.put_dsn(DSN)
         self.put("Cluster", "dbaas", "pg", CLUSTER_OBJECT)
+        self.probe = EmbedderProbe(self.answer, world.permitted)
         self.controller = Controller(
             kube=self.api,  # type: ignore[arg-type]
-            observer=Observer(self.api, self.inspect, EmbedderProbe(self.answer, world.permitted)),  # type: ignore[arg-type]
+            observer=Observer(self.api, self.inspect, self.probe),  # type: ignore[arg-type]
             queue=self.queue,
             images=world.images,
             intervals=world.intervals,

@@ -61,7 +61,7 @@ async def test_an_answer_that_may_be_another_one_later_says_what_was_asked_and_i
 async def test_an_unreachable_server_is_reported_without_its_address(unused_tcp_port: int) -> None:
     async with ApiClient(Configuration(host=f"http://localhost:{unused_tcp_port}")) as client:
         with pytest.raises(KubeError, match="cannot be reached") as caught:
-            await Kube(client, lambda *_: None).get("Secret", "team", "dsn")
+            await Kube(client, lambda *_: None, lambda _: None).get("Secret", "team", "dsn")
     assert "localhost" not in str(caught.value)
 
 
