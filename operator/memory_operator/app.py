@@ -1,10 +1,12 @@
 """Assemble and run the operator process: clients, controller, watches and metrics; SIGTERM ends it cleanly.
 
-Interrupted work loses nothing: every reconcile starts from observed facts, so the next process continues where this one
-stopped.
+Every replica watches; only the elected one reconciles, so that it takes over with a full cache. One that loses its
+Lease ends. Interrupted work loses nothing: every reconcile starts from observed facts, so the next process continues
+where this one stopped.
 """
 
 import asyncio
+import socket
 from collections.abc import Coroutine, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -19,7 +21,8 @@ from prometheus_client import start_http_server
 from memory_operator.clients import connection, http
 from memory_operator.clients.database import DatabaseClient
 from memory_operator.clients.embedder import EmbedderProbe
-from memory_operator.clients.kube import Kube
+from memory_operator.clients.kube import Kube, KubeError
+from memory_operator.clients.lease import LeaderElection
 from memory_operator.controller import handlers
 from memory_operator.controller.cache import WATCHED, WATCHED_OF_CNPG, ObjectCache
 from memory_operator.controller.controller import Controller
@@ -48,10 +51,11 @@ class _Process:
     router: handlers.EventRouter
     observer: Observer
     controller: Controller
+    metrics: Metrics
 
 
-async def serve(settings: Settings) -> None:
-    """Run the operator until a signal ends it."""
+async def serve(settings: Settings) -> bool:
+    """Run the operator until a signal ends it; return False if it ends because it has lost its Lease."""
     metrics, cache = Metrics(), ObjectCache()
     queue = WorkQueue(asyncio.get_running_loop().time)
     async with AsyncExitStack() as stack:
@@ -76,17 +80,18 @@ async def serve(settings: Settings) -> None:
         _log.info("started", namespaces=list(settings.namespaces) or "all", operator_image=settings.images.operator)
         handlers.log_failures_once()
         router = handlers.EventRouter(queue)
-        await _run(_Process(settings, kube, cache, router, observer, controller))
+        ended = await _run(_Process(settings, kube, cache, router, observer, controller, metrics))
         _log.info("stopped")
+        return ended
 
 
-async def _run(process: _Process) -> None:
-    """Watch and reconcile until one of both ends."""
-    workers = [process.controller.work() for _ in range(WORKERS)]
-    coroutines = [*workers, process.observer.objects.compare(), *await _watches(process)]
-    tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
+async def _run(process: _Process) -> bool:
+    """Watch, and reconcile while this process leads, until one of both ends; return whether a signal ended it."""
+    watches = await _watches(process)
+    leading = asyncio.create_task(_lead(process))
+    tasks = [leading, *(asyncio.create_task(watch) for watch in watches)]
     try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
         for task in tasks:
             task.cancel()
@@ -94,6 +99,29 @@ async def _run(process: _Process) -> None:
     failed = next((end for end in ends if isinstance(end, Exception)), None)
     if failed:
         raise failed
+    return leading not in done
+
+
+async def _lead(process: _Process) -> None:
+    """Reconcile while this process is the leader, from when it is elected until it loses its Lease."""
+    lease = process.settings.lease
+    election = None
+    if lease.namespace:
+        # The host name of a pod is its name, so that a container that is started again leads again at once.
+        election = LeaderElection(process.kube, lease.namespace, lease.name, identity=socket.gethostname())
+        await election.acquire()
+    process.metrics.leader.set(1)
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(process.controller.work()) for _ in range(WORKERS)]
+            tasks.append(group.create_task(process.observer.objects.compare()))
+            await (election.hold() if election else asyncio.Event().wait())
+            for task in tasks:
+                task.cancel()
+    finally:
+        process.metrics.leader.set(0)
+        if election:
+            await election.release()
 
 
 async def _watches(process: _Process) -> list[Coroutine[Any, Any, None]]:
@@ -106,11 +134,18 @@ async def _watches(process: _Process) -> list[Coroutine[Any, Any, None]]:
     if not namespaces:
         kinds = (*WATCHED, *WATCHED_OF_CNPG)
         return [_watch(process, None, watched=kinds, kept=kinds, probed=True)]
-    going = {namespace for namespace in namespaces if await process.kube.is_terminating(namespace)}
+    going = {namespace for namespace in namespaces if await _is_going(process.kube, namespace)}
     return [
         _watch(process, one, watched=WATCHED, kept=() if one in going else WATCHED, probed=one == namespaces[0])
         for one in namespaces
     ]
+
+
+async def _is_going(kube: Kube, namespace: str) -> bool:
+    try:
+        return await kube.is_terminating(namespace)
+    except KubeError:
+        return False  # kopf waits until the API server can be reached
 
 
 async def _watch(

@@ -37,7 +37,8 @@ def run() -> None:
         raise typer.Exit(2) from None
     logs.configure(fmt=settings.log.format, level=settings.log.level, package="memory_operator")
     try:
-        asyncio.run(serve(settings))
+        if not asyncio.run(serve(settings)):
+            raise typer.Exit(1)
     except NoConnectionError as error:
         typer.echo(f"No Kubernetes API: {error}. Run in a cluster, or set KUBECONFIG.", err=True)
         raise typer.Exit(2) from None

@@ -66,3 +66,14 @@ finalizer off. A Role in that namespace would not do, since it may be deleted be
   verbs: [get, list, watch, create, patch, delete]
 {{- include "memory-index.rules.events" . }}
 {{- end }}
+
+{{/* The Lease by which one of several replicas is elected, in the release's namespace. A new one has no name to grant. */}}
+{{- define "memory-index.rules.lease" -}}
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  verbs: [create]
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  resourceNames: [{{ .Values.fullnameOverride }}]
+  verbs: [get, update]
+{{- end }}

@@ -20,6 +20,7 @@ from memory_operator.resources.common import LABEL_INSTANCE
 WATCHED = ("MemoryIndex", "Deployment", "Service", "NetworkPolicy", "PodDisruptionBudget", "Job", "Pod")
 WATCHED_OF_CNPG = ("Cluster", "Database")
 LATEST_SECONDS = 30.0  # after a write; an object of it that no watch has shown by then was deleted
+FORGOTTEN_SECONDS = 600.0
 
 Owner = tuple[str, str]  # the namespace, and the name of the MemoryIndex, or what stands for it
 
@@ -104,6 +105,7 @@ class ObjectCache:
         """Keep the object that our own write returned until the index has it or a newer one."""
         kind = manifest.get("kind", "")
         if kind in {*WATCHED, *WATCHED_OF_CNPG}:
+            self._forget_older()
             entry, owner = entry_of(kind, manifest), owner_of(kind, manifest)
             self._written.setdefault((kind, owner), {})[entry.name] = (entry, self.clock())
 
@@ -127,6 +129,13 @@ class ObjectCache:
         if scope is None or index is None or (kind in WATCHED_OF_CNPG and not scope.indexes["Cluster"]):
             return None, frozenset()  # without any Cluster, CloudNativePG may not be installed
         return index, scope.deleted.get(kind, frozenset())
+
+    def _forget_older(self) -> None:
+        """Forget the writes of objects that nobody has looked for since, because their MemoryIndex is gone."""
+        oldest = self.clock() - FORGOTTEN_SECONDS
+        for key, written in list(self._written.items()):
+            if all(at < oldest for _, at in written.values()):
+                del self._written[key]
 
     def _unseen(self, kind: str, owner: Owner, found: Mapping[str, Entry]) -> dict[str, Entry]:
         """Return our own writes that the index does not have yet, and forget the others."""

@@ -3,7 +3,7 @@
 import asyncio
 
 from memory_operator.api.spec import Manifest
-from memory_operator.clients.kube import KindMissingError, Kube
+from memory_operator.clients.kube import KindMissingError, Kube, KubeError
 from memory_operator.controller.cache import WATCHED_OF_CNPG, ObjectCache, database_key
 from memory_operator.resources.common import LABEL_INSTANCE, LABEL_MANAGED_BY, MANAGER
 
@@ -62,6 +62,8 @@ class Objects:
             live = await self._kube.uids(kind, namespace, watched_labels(kind))
         except KindMissingError:
             live = frozenset()
+        except KubeError:
+            return  # compared again in a few minutes
         self._cache.ignore(kind, namespace, held - live)
 
 

@@ -28,6 +28,7 @@ DELETION: Rights = {
     ("", "namespaces"): {"get"},
     ("memory-index.dev", "memoryindexes"): {"get", "list", "watch", "patch"},
 }
+LEASE: Rights = {("coordination.k8s.io", "leases"): {"create", "get", "update"}}
 DISCOVERY: Rights = {("apiextensions.k8s.io", "customresourcedefinitions"): {"list", "watch"}}
 
 
@@ -80,6 +81,14 @@ def test_watched_namespaces_replace_every_cluster_wide_right_but_that_to_let_a_n
         for namespace in ("memory", "dbaas")
     }
     assert by_namespace == {"memory": NEEDED | DATABASES, "dbaas": DATABASES}
+
+
+def test_the_lease_is_granted_in_the_namespace_of_the_release_alone_and_by_its_name(render: Render) -> None:
+    for values in ({}, {"watchNamespaces": ["memory"]}):
+        (role,) = (body for body in roles(render(values), "Role") if body["metadata"]["name"].endswith("-lease"))
+        assert role["metadata"]["namespace"] == "memory-index-system"
+        assert rights(role) == LEASE
+        assert [rule.get("resourceNames") for rule in role["rules"]] == [None, ["memory-operator"]]
 
 
 def test_every_role_is_bound_to_the_operator(render: Render) -> None:

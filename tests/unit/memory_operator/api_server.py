@@ -22,6 +22,7 @@ class Sent:
     path: str
     query: dict[str, str]
     content_type: str
+    accept: str
     body: Any
 
 
@@ -55,7 +56,7 @@ async def connect() -> AsyncIterator[Connect]:
                 sent.append(
                     Sent(
                         request.method, request.path, dict(request.query), request.content_type,
-                        json.loads(body) if body else None,
+                        request.headers.get("Accept", ""), json.loads(body) if body else None,
                     )
                 )  # fmt: skip
                 answer = handle if isinstance(handle, Answer) else handle(sent[-1])

@@ -9,6 +9,7 @@ import pytest
 from kopf._cogs.structs.bodies import Body
 from kopf._core.engines.indexing import OperatorIndexers
 
+from memory_operator.clients.kube import KubeError
 from memory_operator.controller.cache import (
     LATEST_SECONDS,
     WATCHED,
@@ -124,6 +125,16 @@ async def test_an_object_whose_deletion_no_watch_has_shown_is_found_by_compariso
     assert watches.versions() == ["6", "8"]
     watches.show("Job", job(9, uid="j-4"))
     assert sorted(watches.versions()) == ["6", "8", "9"], "the object was made anew"
+
+
+async def test_a_comparison_that_fails_changes_nothing_and_does_not_end_the_operator(watches: Watches) -> None:
+    class Failing:
+        async def uids(self, kind: str, _namespace: str, _labels: dict[str, str] | None) -> frozenset[str]:
+            raise KubeError(f"listing {kind}", 503, "not now")
+
+    watches.show("Job", job(5))
+    await Objects(Failing(), watches.cache)._compare("Job", "")  # type: ignore[arg-type]
+    assert watches.versions() == ["5"]
 
 
 class Counted:

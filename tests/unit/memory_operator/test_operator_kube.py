@@ -15,7 +15,7 @@ from tests.unit.memory_operator.api_server import Answer, Connect, Sent, connect
 from tests.unit.memory_operator.conftest import World
 
 __all__ = ["connect"]  # the fixture
-SERVICE = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "a", "namespace": "team"}}
+SERVICE: dict[str, Any] = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "a", "namespace": "team"}}
 
 
 async def test_a_group_that_is_not_installed_is_a_missing_kind(connect: Connect) -> None:
@@ -92,6 +92,36 @@ async def test_a_list_gives_each_object_its_kind_and_asks_for_the_labels(connect
         ("/apis/batch/v1/namespaces/team/jobs", {"labelSelector": "a=b,c=d"}),
         ("/apis/batch/v1/jobs", {}),
     ]
+
+
+async def test_what_exists_is_asked_for_without_transferring_the_objects(connect: Connect) -> None:
+    kube, sent = await connect(Answer(200, {"items": [{"metadata": {"uid": "u-1"}}, {"metadata": {"uid": "u-2"}}]}))
+    assert await kube.uids("Pod", EVERY_NAMESPACE, {"a": "b"}) == {"u-1", "u-2"}
+    assert (sent[0].path, sent[0].query) == ("/api/v1/pods", {"labelSelector": "a=b"})
+    assert sent[0].accept.startswith("application/json;as=PartialObjectMetadataList")
+
+
+async def test_an_object_that_has_changed_meanwhile_is_not_replaced(connect: Connect) -> None:
+    lease = {"kind": "Lease", "metadata": {"name": "memory-operator", "namespace": "system", "resourceVersion": "7"}}
+    kube, sent = await connect(failure(409, "the object has been modified"))
+    with pytest.raises(KubeError) as caught:
+        await kube.replace(lease)
+    assert (caught.value.code, caught.value.refused) == (409, False)
+    assert (sent[0].method, sent[0].path) == (
+        "PUT", "/apis/coordination.k8s.io/v1/namespaces/system/leases/memory-operator"
+    )  # fmt: skip
+    assert sent[0].body == lease
+
+
+async def test_the_object_that_a_write_returns_is_passed_on(connect: Connect) -> None:
+    kube, _ = await connect(lambda sent: Answer(200, {"metadata": {"resourceVersion": sent.method}}))
+    answers: list[Any] = []
+    kube._on_answer = answers.append
+    live = {**SERVICE, "metadata": {**SERVICE["metadata"], "ownerReferences": []}}
+    await kube.apply(live)
+    await kube.apply_status("team", "mem", {})
+    await kube.set_finalizer({"metadata": READ}, present=True)
+    assert answers == [{"metadata": {"resourceVersion": "PATCH"}}] * 3
 
 
 async def test_the_status_is_applied_alone_and_forcibly_under_our_name(connect: Connect) -> None:
