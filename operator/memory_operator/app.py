@@ -1,24 +1,30 @@
 """Assemble and run the operator process: clients, controller, watches and metrics; SIGTERM ends it cleanly.
 
-Interrupted work loses nothing: every reconcile starts from observed facts, so the next process continues where this one
-stopped.
+Every replica watches; only the elected one reconciles, so that it takes over with a full cache. One that loses its
+Lease ends. Interrupted work loses nothing: every reconcile starts from observed facts, so the next process continues
+where this one stopped.
 """
 
 import asyncio
+import socket
+from collections.abc import Coroutine, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
 import kopf
 import structlog
-from lightkube import KubeConfig
+from kubernetes.aio.client import ApiClient
 from prometheus_client import start_http_server
 
-from memory_operator.clients import http, tls
+from memory_operator.clients import connection, http
 from memory_operator.clients.database import DatabaseClient
 from memory_operator.clients.embedder import EmbedderProbe
-from memory_operator.clients.kube import Kube
+from memory_operator.clients.kube import Kube, KubeError
+from memory_operator.clients.lease import LeaderElection
 from memory_operator.controller import handlers
+from memory_operator.controller.cache import WATCHED, WATCHED_OF_CNPG, ObjectCache
 from memory_operator.controller.controller import Controller
 from memory_operator.controller.history import utc_now
 from memory_operator.controller.metrics import Metrics
@@ -37,27 +43,40 @@ METRICS_PORT = 9090
 _log = structlog.get_logger(__name__)
 
 
-async def serve(settings: Settings) -> None:
-    """Run the operator until a signal ends it."""
-    metrics = Metrics()
+@dataclass(frozen=True)
+class _Process:
+    settings: Settings
+    kube: Kube
+    cache: ObjectCache
+    router: handlers.EventRouter
+    observer: Observer
+    controller: Controller
+    metrics: Metrics
+
+
+async def serve(settings: Settings) -> bool:
+    """Run the operator until a signal ends it; return False if it ends because it has lost its Lease."""
+    metrics, cache = Metrics(), ObjectCache()
     queue = WorkQueue(asyncio.get_running_loop().time)
-    router = handlers.EventRouter(queue)
     async with AsyncExitStack() as stack:
         server, _ = start_http_server(METRICS_PORT, registry=metrics.registry)
         stack.callback(server.shutdown)
-        client = await stack.enter_async_context(tls.api_client(KubeConfig.from_env()))
-        kube = Kube(client, metrics.count_write)
-        api_server = await http.addresses_of(str(client.config.cluster.server))
+        configuration = await connection.configuration()
+        kube = Kube(await stack.enter_async_context(ApiClient(configuration)), metrics.count_write, cache.remember)
+        api_server = await http.addresses_of(configuration.host)
         web = await stack.enter_async_context(http.opened(partial(http.is_public, api_server=api_server)))
+        probe = EmbedderProbe(web.get, settings.permitted)
+        observer = Observer(
+            kube,
+            DatabaseClient().inspect,
+            probe,
+            settings.namespaces,
+            cache,
+            operator_namespace=settings.namespace,
+        )
         controller = Controller(
             kube=kube,
-            observer=Observer(
-                kube,
-                DatabaseClient().inspect,
-                EmbedderProbe(web.get, settings.permitted),
-                settings.namespaces,
-                operator_namespace=settings.namespace,
-            ),
+            observer=observer,
             queue=queue,
             images=settings.images,
             intervals=RequeueIntervals(settled=settings.resync_seconds),
@@ -66,22 +85,88 @@ async def serve(settings: Settings) -> None:
             clock=utc_now,
         )
         _log.info("started", namespaces=list(settings.namespaces) or "all", operator_image=settings.images.operator)
-        await _run(settings, controller, router)
+        handlers.log_failures_once()
+        router = handlers.EventRouter(queue)
+        ended = await _run(_Process(settings, kube, cache, router, observer, controller, metrics))
         _log.info("stopped")
+        return ended
 
 
-async def _run(settings: Settings, controller: Controller, router: handlers.EventRouter) -> None:
-    """Run the reconcile workers and the watches together; if one fails, all end."""
-    async with asyncio.TaskGroup() as group:
-        workers = [group.create_task(controller.work()) for _ in range(WORKERS)]
-        await kopf.operator(
-            registry=handlers.build_registry(router, namespaced=bool(settings.namespaces)),
-            settings=handlers.kopf_settings(namespaced=bool(settings.namespaces)),
-            standalone=True,
-            identity=IDENTITY,
-            clusterwide=not settings.namespaces,
-            namespaces=settings.namespaces,
-            liveness_endpoint=f"http://0.0.0.0:{HEALTH_PORT}/healthz",
-        )
-        for worker in workers:
-            worker.cancel()
+async def _run(process: _Process) -> bool:
+    """Watch, and reconcile while this process leads, until one of both ends; return whether a signal ended it."""
+    watches = await _watches(process)
+    leading = asyncio.create_task(_lead(process))
+    tasks = [leading, *(asyncio.create_task(watch) for watch in watches)]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        ends = await asyncio.gather(*tasks, return_exceptions=True)
+    failed = next((end for end in ends if isinstance(end, Exception)), None)
+    if failed:
+        raise failed
+    return leading not in done
+
+
+async def _lead(process: _Process) -> None:
+    """Reconcile while this process is the leader, from when it is elected until it loses its Lease."""
+    lease = process.settings.lease
+    election = None
+    if lease.namespace:
+        # The host name of a pod is its name, so that a container that is started again leads again at once.
+        election = LeaderElection(process.kube, lease.namespace, lease.name, identity=socket.gethostname())
+        await election.acquire()
+    process.metrics.leader.set(1)
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(process.controller.work()) for _ in range(WORKERS)]
+            tasks.append(group.create_task(process.observer.objects.compare()))
+            await (election.hold() if election else asyncio.Event().wait())
+            for task in tasks:
+                task.cancel()
+    finally:
+        process.metrics.leader.set(0)
+        if election:
+            await election.release()
+
+
+async def _watches(process: _Process) -> list[Coroutine[Any, Any, None]]:
+    """Return the coroutines that watch, one for each namespace or one for all.
+
+    kopf handles no event before everything that is to be cached has been listed. So each namespace is watched apart:
+    one that may not be listed delays no other. One that is being deleted is not cached, since its Role may be gone.
+    """
+    namespaces = process.settings.namespaces
+    if not namespaces:
+        kinds = (*WATCHED, *WATCHED_OF_CNPG)
+        return [_watch(process, None, watched=kinds, kept=kinds, probed=True)]
+    going = {namespace for namespace in namespaces if await _is_going(process.kube, namespace)}
+    return [
+        _watch(process, one, watched=WATCHED, kept=() if one in going else WATCHED, probed=one == namespaces[0])
+        for one in namespaces
+    ]
+
+
+async def _is_going(kube: Kube, namespace: str) -> bool:
+    try:
+        return await kube.is_terminating(namespace)
+    except KubeError:
+        return False  # kopf waits until the API server can be reached
+
+
+async def _watch(
+    process: _Process, namespace: str | None, *, watched: Sequence[str], kept: Sequence[str], probed: bool
+) -> None:
+    namespaces = [namespace] if namespace else []
+    await kopf.operator(
+        registry=handlers.build_registry(
+            process.router, process.cache, watched=watched, kept=kept, namespaces=namespaces
+        ),
+        settings=handlers.kopf_settings(scan=not namespaces),  # scanning takes cluster-wide permissions
+        standalone=True,
+        identity=IDENTITY,
+        clusterwide=not namespaces,
+        namespaces=namespaces,
+        liveness_endpoint=f"http://0.0.0.0:{HEALTH_PORT}/healthz" if probed else None,
+    )

@@ -4,10 +4,10 @@ import asyncio
 from importlib.metadata import version
 
 import typer
-from lightkube.core.exceptions import ConfigError
 from pydantic import ValidationError
 
 from memory_operator.app import serve
+from memory_operator.clients.connection import NoConnectionError
 from memory_operator.settings import Settings
 from memory_recall import logs
 from memory_recall.hardening import forbid_core_dumps
@@ -37,8 +37,9 @@ def run() -> None:
         raise typer.Exit(2) from None
     logs.configure(fmt=settings.log.format, level=settings.log.level, package="memory_operator")
     try:
-        asyncio.run(serve(settings))
-    except ConfigError as error:
+        if not asyncio.run(serve(settings)):
+            raise typer.Exit(1)
+    except NoConnectionError as error:
         typer.echo(f"No Kubernetes API: {error}. Run in a cluster, or set KUBECONFIG.", err=True)
         raise typer.Exit(2) from None
 

@@ -18,6 +18,13 @@ class LogSettings(BaseModel):
     )
 
 
+class LeaseSettings(BaseModel):
+    """Settings of the Lease by which one of several replicas is elected to act."""
+
+    namespace: str = Field(default="", description="The namespace of the Lease; empty: this process acts alone.")
+    name: str = Field(default="memory-operator", description="The name of the Lease.")
+
+
 class Settings(BaseSettings):
     """All settings; `log.level`, for example, is read from MEMORY_OPERATOR_LOG_LEVEL."""
 
@@ -26,6 +33,7 @@ class Settings(BaseSettings):
     )
 
     images: Images = Images()
+    lease: LeaseSettings = LeaseSettings()
     log: LogSettings = LogSettings()
     permitted: Permitted = Field(
         default=Permitted(),

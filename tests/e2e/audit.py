@@ -29,7 +29,7 @@ def audit_lines(cluster: Cluster) -> list[str]:
 
 
 def writes(lines: Iterable[str], *, user: str) -> Iterator[Write]:
-    """Return every write of `user`, oldest first; an incomplete last line is ignored."""
+    """Return every write of `user` but renewals of its Lease, oldest first; an incomplete last line is ignored."""
     for line in lines:
         try:
             entry = json.loads(line)
@@ -39,5 +39,7 @@ def writes(lines: Iterable[str], *, user: str) -> Iterator[Write]:
         # a request that was refused before it was known whose it is has no user name
         if entry["user"].get("username") == user and entry["verb"] not in READS:
             reference = entry.get("objectRef", {})
+            if reference.get("resource") == "leases":
+                continue
             parts = (reference.get(key, "") for key in ("resource", "subresource", "namespace", "name"))
             yield Write(at, entry["verb"], tuple(part for part in parts if part))

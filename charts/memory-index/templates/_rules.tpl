@@ -18,7 +18,7 @@ wildcard.
   verbs: [list, watch]
 - apiGroups: [""]
   resources: [services]
-  verbs: [get, list, create, patch, delete]
+  verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [apps]
   resources: [deployments]
   verbs: [get, list, watch, create, patch, delete]
@@ -27,10 +27,10 @@ wildcard.
   verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [networking.k8s.io]
   resources: [networkpolicies]
-  verbs: [get, list, create, patch, delete]
+  verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
-  verbs: [get, list, create, patch, delete]
+  verbs: [get, list, watch, create, patch, delete]
 {{- include "memory-index.rules.events" . }}
 {{- end }}
 
@@ -77,4 +77,15 @@ Bound to namespaces, it polls these objects in place of watching them.
     - delete
     {{- end }}
 {{- include "memory-index.rules.events" . }}
+{{- end }}
+
+{{/* The Lease by which one of several replicas is elected, in the release's namespace. A new one has no name to grant. */}}
+{{- define "memory-index.rules.lease" -}}
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  verbs: [create]
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  resourceNames: [{{ .Values.fullnameOverride }}]
+  verbs: [get, update]
 {{- end }}

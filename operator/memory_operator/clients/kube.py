@@ -1,29 +1,28 @@
 """Read and write Kubernetes objects, reduced to what the operator needs: read, server-side apply, delete.
 
 Objects are plain dictionaries; typed models would drop the fields of newer API versions. Every write goes through here
-under one field manager and is counted. An existing object that is not the operator's is never overwritten. Errors of
-the HTTP library leave this module only as KubeError. Listing a kind that the Kubernetes API server does not know
-(CloudNativePG is not installed) raises KindMissingError.
+under one field manager and is counted. An existing object that is not the operator's is never overwritten. This is the
+only module that calls kubernetes.aio, whose dynamic client has no types, and its errors leave it only as KubeError.
 """
 
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import cache
 from typing import Any
 
-import httpx2
-from lightkube import ALL_NS, AsyncClient
-from lightkube.core.exceptions import ApiError
-from lightkube.generic_resource import create_global_resource, create_namespaced_resource
-from lightkube.types import CascadeType, PatchType
+import aiohttp
+from kubernetes.aio.client import ApiClient
+from kubernetes.aio.client.exceptions import ApiException
+from kubernetes.aio.dynamic import DynamicClient, Resource
 
 from memory_operator.api.reasons import Reason
-from memory_operator.api.spec import FINALIZER, Manifest
+from memory_operator.api.spec import API_VERSION, FINALIZER, Manifest
 from memory_operator.resources.common import MANAGER
 from memory_operator.resources.ownership import is_former, is_ours
 
-_KINDS = {
+KINDS = {
     "MemoryIndex": ("memory-index.dev", "v1alpha1", "memoryindexes"),
+    "Namespace": ("", "v1", "namespaces"),
     "Secret": ("", "v1", "secrets"),
     "Pod": ("", "v1", "pods"),
     "Service": ("", "v1", "services"),
@@ -34,10 +33,20 @@ _KINDS = {
     "Event": ("", "v1", "events"),
     "Cluster": ("postgresql.cnpg.io", "v1", "clusters"),
     "Database": ("postgresql.cnpg.io", "v1", "databases"),
+    "Lease": ("coordination.k8s.io", "v1", "leases"),
+}  # each with its group, version and plural
+_RESOURCES = {
+    kind: Resource(
+        prefix="apis" if group else "api", group=group, api_version=version, kind=kind, name=plural, namespaced=True
+    )
+    for kind, (group, version, plural) in KINDS.items()
 }
-EVERY_NAMESPACE = ALL_NS
-_Namespace = create_global_resource("", "v1", "Namespace", "namespaces")
+EVERY_NAMESPACE = ""
 _REFUSALS = {400, 403, 422}  # the request itself is unwelcome: permissions, quota, admission, validation
+_LIMIT = aiohttp.ClientTimeout(total=30.0)
+_APPLY = {"content_type": "application/apply-patch+yaml", "force_conflicts": True, "field_manager": MANAGER}
+_METADATA = {"Accept": "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"}
+_JSON_PATCH = {"content_type": "application/json-patch+json", "field_manager": MANAGER}
 
 
 class KubeError(Exception):
@@ -69,32 +78,30 @@ class NameTakenError(KubeError):
         return self.message
 
 
-class KindMissingError(Exception):
-    """The Kubernetes API server does not know this kind of object."""
+class NotFoundError(KubeError):
+    """The Kubernetes API server says that the object, or its kind, does not exist."""
 
 
-@cache  # the library refuses to make a class of the core group twice
-def _resource(kind: str) -> Any:  # noqa: ANN401 - the library makes the class at run time
-    group, version, plural = _KINDS[kind]
-    return create_namespaced_resource(group, version, kind, plural)
+class KindMissingError(KubeError):
+    """The Kubernetes API server does not know this kind of object, because its definition is not installed."""
 
 
 class Kube:
-    """Reads and writes namespaced Kubernetes objects."""
+    """Reads and writes Kubernetes objects."""
 
-    def __init__(self, client: AsyncClient, on_write: Callable[[str, str], None]) -> None:
-        self._client = client
-        self._on_write = on_write
+    def __init__(
+        self, client: ApiClient, on_write: Callable[[str, str], None], on_answer: Callable[[Manifest], None]
+    ) -> None:
+        self._client = DynamicClient(client)  # not awaited: that would only discover kinds, and all are listed above
+        self._on_write = on_write  # is told kind and verb of each write
+        self._on_answer = on_answer  # is given the object as it is after a write
 
     async def get(self, kind: str, namespace: str, name: str) -> Manifest | None:
         """Return the object, or None if it does not exist."""
-        with _converted_errors(f"reading {kind} {namespace}/{name}"):
-            try:
-                return dict(await self._client.get(_resource(kind), name, namespace=namespace))
-            except ApiError as error:
-                if error.status.code != 404:
-                    raise
-        return None
+        try:
+            return await self._request(f"reading {kind} {namespace}/{name}", "get", _path(kind, namespace, name))
+        except NotFoundError:
+            return None
 
     async def list(self, kind: str, namespace: str, labels: dict[str, str] | None = None) -> list[Manifest]:
         """Return the objects that carry the labels, in one namespace or, for EVERY_NAMESPACE, in all.
@@ -104,16 +111,13 @@ class Kube:
         Raises:
             KindMissingError: the server does not know the kind.
         """
-        group, version, _ = _KINDS[kind]
-        head = {"apiVersion": f"{group}/{version}".lstrip("/"), "kind": kind}
-        try:
-            with _converted_errors(f"listing {kind} in {namespace}"):
-                found = self._client.list(_resource(kind), namespace=namespace, labels=dict(labels) if labels else None)
-                return [{**head, **item} async for item in found]
-        except KubeError as error:
-            if error.code == 404:
-                raise KindMissingError(kind) from None
-            raise
+        head = {"apiVersion": _RESOURCES[kind].group_version, "kind": kind}
+        return [{**head, **item} for item in await self._items(kind, namespace, labels)]
+
+    async def uids(self, kind: str, namespace: str, labels: dict[str, str] | None = None) -> frozenset[str]:
+        """Return the uids of the objects that `list` would return; only their metadata is transferred."""
+        found = await self._items(kind, namespace, labels, **_METADATA)
+        return frozenset(item["metadata"]["uid"] for item in found)
 
     async def apply(self, manifest: Manifest) -> None:
         """Create or change an object of the operator by server-side apply; take over fields of other managers.
@@ -122,28 +126,43 @@ class Kube:
             NameTakenError: an object of this name exists and is not the operator's.
         """
         kind, meta = manifest["kind"], manifest["metadata"]
-        live = await self.get(kind, meta["namespace"], meta["name"])
+        namespace, name = meta["namespace"], meta["name"]
+        live = await self.get(kind, namespace, name)
+        action = f"applying {kind} {namespace}/{name}"
         if live is not None and not is_ours(manifest, live):
-            message = f"{kind} {meta['namespace']}/{meta['name']} exists and does not belong to this MemoryIndex."
-            refused = not is_former(manifest, live)
-            raise NameTakenError(f"applying {kind} {meta['namespace']}/{meta['name']}", 409, message, refused=refused)
-        await self._patch(kind, manifest)
+            message = f"{kind} {namespace}/{name} exists and does not belong to this MemoryIndex."
+            raise NameTakenError(action, 409, message, refused=not is_former(manifest, live))
+        self._on_write(kind, "apply")
+        self._on_answer(await self._request(action, "patch", _path(kind, namespace, name), manifest, **_APPLY))
+
+    async def replace(self, manifest: Manifest) -> None:
+        """Replace an object, which must not have changed since it was read; not counted, for a Lease is renewed always.
+
+        Raises:
+            KubeError: the object has changed since it was read, with code 409.
+        """
+        kind, meta = manifest["kind"], manifest["metadata"]
+        action = f"replacing {kind} {meta['namespace']}/{meta['name']}"
+        await self._request(action, "put", _path(kind, meta["namespace"], meta["name"]), manifest)
 
     async def create(self, manifest: Manifest) -> None:
         """Create an object; do nothing if an object of this name exists."""
         kind, meta = manifest["kind"], manifest["metadata"]
         self._on_write(kind, "create")
-        with _converted_errors(f"creating {kind} {meta['namespace']}/{meta['name']}"):
-            try:
-                await self._client.create(_resource(kind)(manifest), namespace=meta["namespace"])  # type: ignore[call-overload]  # made at run time
-            except ApiError as error:
-                if error.status.code != 409:
-                    raise
+        try:
+            action = f"creating {kind} {meta['namespace']}/{meta['name']}"
+            await self._request(action, "post", _path(kind, meta["namespace"]), manifest)
+        except KubeError as error:
+            if error.code != 409:
+                raise
 
     async def apply_status(self, namespace: str, name: str, status: Manifest) -> None:
         """Replace the status of a MemoryIndex: fields that the operator wrote before and are missing now vanish."""
-        manifest = {**_identity(namespace, name), "status": status}
-        await self._patch("MemoryIndex", manifest, status=True)
+        manifest = {"apiVersion": API_VERSION, "kind": "MemoryIndex", "metadata": {"name": name}, "status": status}
+        self._on_write("MemoryIndex", "status")
+        path = f"{_path('MemoryIndex', namespace, name)}/status"
+        action = f"applying the status of MemoryIndex {namespace}/{name}"
+        self._on_answer(await self._request(action, "patch", path, manifest, **_APPLY))
 
     async def set_finalizer(self, manifest: Manifest, *, present: bool) -> None:
         """Add the operator's finalizer to this MemoryIndex, or remove it; other finalizers stay.
@@ -155,77 +174,106 @@ class Kube:
             KubeError: the object has changed since it was read.
         """
         meta = manifest["metadata"]
-        others = [name for name in meta.get("finalizers") or () if name != FINALIZER]
+        namespace, name = meta["namespace"], meta["name"]
+        others = [other for other in meta.get("finalizers") or () if other != FINALIZER]
         patch = [
             {"op": "test", "path": "/metadata/resourceVersion", "value": meta["resourceVersion"]},
             {"op": "add", "path": "/metadata/finalizers", "value": [*others, *([FINALIZER] if present else [])]},
         ]
-        action = f"writing the finalizers of MemoryIndex {meta['namespace']}/{meta['name']}"
+        action = f"writing the finalizers of MemoryIndex {namespace}/{name}"
         self._on_write("MemoryIndex", "finalizer")
-        with _converted_errors(action):
-            try:
-                await self._client.patch(
-                    _resource("MemoryIndex"), meta["name"], patch, namespace=meta["namespace"],
-                    patch_type=PatchType.JSON, field_manager=MANAGER,
-                )  # fmt: skip
-            except ApiError as error:
-                if error.status.code == 422:
-                    raise KubeError(action, 409, "the object has changed since it was read") from None
-                if error.status.code != 404:
-                    raise
+        try:
+            path = _path("MemoryIndex", namespace, name)
+            self._on_answer(await self._request(action, "patch", path, patch, **_JSON_PATCH))
+        except NotFoundError:
+            return
+        except KubeError as error:
+            if error.code != 422:
+                raise
+            raise KubeError(action, 409, "the object has changed since it was read") from None
 
     async def is_terminating(self, namespace: str) -> bool:
         """Return whether the namespace is being deleted or gone; False if the operator may not read it."""
-        with _converted_errors(f"reading Namespace {namespace}"):
-            try:
-                found = await self._client.get(_Namespace, namespace)
-            except ApiError as error:
-                if error.status.code not in {403, 404}:
-                    raise
-                return error.status.code == 404
+        try:
+            found = await self._request(f"reading Namespace {namespace}", "get", _path("Namespace", None, namespace))
+        except NotFoundError:
+            return True
+        except KubeError as error:
+            if error.code != 403:
+                raise
+            return False
         return "deletionTimestamp" in found["metadata"]
 
     async def delete(self, kind: str, namespace: str, name: str) -> None:
         """Delete an object, and its dependents in the background; do nothing if it does not exist."""
         self._on_write(kind, "delete")
-        with _converted_errors(f"deleting {kind} {namespace}/{name}"):
-            try:
-                await self._client.delete(_resource(kind), name, namespace=namespace, cascade=CascadeType.BACKGROUND)
-            except ApiError as error:
-                if error.status.code != 404:
-                    raise
+        try:
+            action, path = f"deleting {kind} {namespace}/{name}", _path(kind, namespace, name)
+            await self._request(action, "delete", path, propagation_policy="Background")
+        except NotFoundError:
+            return
 
-    async def _patch(self, kind: str, manifest: Manifest, *, status: bool = False) -> None:
-        meta = manifest["metadata"]
-        resource = _resource(kind).Status if status else _resource(kind)
-        self._on_write(kind, "status" if status else "apply")
-        with _converted_errors(f"applying {kind} {meta['namespace']}/{meta['name']}"):
-            await self._client.patch(
-                resource, meta["name"], manifest, namespace=meta["namespace"], patch_type=PatchType.APPLY,
-                field_manager=MANAGER, force=True,
-            )  # fmt: skip
+    async def _items(
+        self, kind: str, namespace: str, labels: dict[str, str] | None, **headers: str
+    ) -> Iterable[Manifest]:
+        action = f"listing {kind} in {namespace}"
+        selector = ",".join(f"{name}={value}" for name, value in (labels or {}).items()) or None
+        try:
+            found = await self._request(
+                action, "get", _path(kind, namespace), label_selector=selector, header_params=headers
+            )
+        except NotFoundError as error:
+            raise KindMissingError(action, error.code, error.message) from None
+        return found.get("items") or ()
+
+    async def _request(self, action: str, method: str, path: str, body: object = None, **options: Any) -> Manifest:  # noqa: ANN401 - the options of an untyped library
+        """Send one request and return the object in the answer; `action` names it in an error."""
+        with _converted_errors(action):
+            answer = await self._client.request(
+                method, path, body=body, serialize=False, _request_timeout=_LIMIT, **options
+            )
+            return dict(await answer.json())
+
+
+def _path(kind: str, namespace: str | None, name: str | None = None) -> str:
+    """Return the path of an object, or of all objects of a kind.
+
+    A name of the author's choice could otherwise lead out of its namespace: `../../other/secrets/x`.
+
+    Raises:
+        NotFoundError: no object can have such a name, or be in such a namespace.
+    """
+    for part in (namespace or "all", name or "all"):
+        if part in {".", ".."} or not {"/", "%", "?", "#"}.isdisjoint(part):
+            raise NotFoundError(f"reading {kind} {part}", 404, "no object can have this name")
+    found: str = _RESOURCES[kind].path(name=name, namespace=namespace)
+    return found
 
 
 @contextmanager
 def _converted_errors(action: str) -> Iterator[None]:
-    """Convert errors of the HTTP library to KubeError, and leave out the network addresses in their texts."""
+    """Convert errors of the libraries to KubeError, and leave out the network addresses in their texts."""
     try:
         yield
-    except ApiError as error:
-        code = error.status.code or 0
-        raise KubeError(action, code, error.status.message or "no message", refused=code in _REFUSALS) from None
-    except httpx2.HTTPStatusError as error:
-        # an answer that is no Status object: from a group that is not installed, or from a proxy before the API server
-        code = error.response.status_code
-        message = f"the API server, or what stands before it, answered HTTP {code}"
-        raise KubeError(action, code, message) from None
-    except httpx2.HTTPError as error:
+    except ApiException as error:
+        code, message = error.status or 0, _status_message(error)
+        if message is None:
+            # an answer that is no Status object: from a group that is not installed, or from a proxy before the server
+            missing = KindMissingError if code == 404 else KubeError
+            text = f"the API server, or what stands before it, answered HTTP {code}"
+            raise missing(action, code, text) from None
+        kind = NotFoundError if code == 404 else KubeError
+        raise kind(action, code, message, refused=code in _REFUSALS) from None
+    except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
         raise KubeError(action, 0, f"the API server cannot be reached ({type(error).__name__})") from None
 
 
-def _identity(namespace: str, name: str) -> Manifest:
-    return {
-        "apiVersion": "memory-index.dev/v1alpha1",
-        "kind": "MemoryIndex",
-        "metadata": {"name": name, "namespace": namespace},
-    }
+def _status_message(error: ApiException) -> str | None:
+    """Return the message of the Status object in the answer, or None if the answer contains no such object."""
+    try:
+        found = json.loads(error.body or "")
+    except ValueError:
+        return None
+    if not isinstance(found, dict) or found.get("kind") != "Status":
+        return None
+    return str(found.get("message") or "no message")

@@ -90,7 +90,7 @@ class Controller:
         manifest: Manifest | None = None
         try:
             async with asyncio.timeout(self._limit_seconds):
-                manifest = await self._kube.get("MemoryIndex", namespace, name)
+                manifest = await self._observer.objects.get("MemoryIndex", namespace, name)
                 if manifest:
                     requeue_after = await self._reconcile(manifest, history)
                 else:
@@ -107,7 +107,7 @@ class Controller:
                 await self._reporter.report_failure(manifest, error)
         self._metrics.reconcile_seconds.observe(self._timer() - began)
         if requeue_after is not None:
-            self._queue.schedule(key, requeue_after)
+            self._queue.schedule(key, requeue_after, urgent=requeue_after == 0)
 
     def _forget(self, key: Key) -> None:
         self._histories.pop(key, None)

@@ -1,25 +1,34 @@
 """Watch Kubernetes objects: every watch event schedules a reconcile of the MemoryIndex objects that it concerns.
 
-kopf is used for its watch streams alone, through stateless `on.event` handlers: so it writes nothing, neither
-annotations nor finalizers nor Events. Secrets are not watched, because that would put every Secret of the namespaces
-into memory; a changed Secret is noticed at the next reconcile. The Kubernetes API server filters the watches of Jobs,
-Deployments and pods by label; this module ignores events of Clusters that no MemoryIndex names.
+kopf is used for its watch streams and its indexes alone, through stateless `on.event` handlers: so it writes nothing,
+neither annotations nor finalizers nor Events. Secrets are not watched, because that would put every Secret of the
+namespaces into memory; a changed Secret is noticed at the next reconcile. The Kubernetes API server filters the watches
+of our own objects by label; this module ignores events of Clusters that no MemoryIndex names.
+
+A watch that fails is begun again for ever, since kopf would otherwise end the whole process: after a minute without the
+API server, or when one of several namespaces was deleted and its Role with it.
 """
 
+import logging
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
+from itertools import chain, repeat
+from time import monotonic
 from typing import Any
 
 import kopf
 
 from memory_operator.api.spec import ANNOTATION_RECONCILE_AT
-from memory_operator.clients.tls import relaxed_connection
+from memory_operator.clients.connection import relaxed_connection
+from memory_operator.clients.kube import KINDS
+from memory_operator.controller.cache import Entry, ObjectCache, Owner, entry_of, owner_of
+from memory_operator.controller.objects import watched_labels
 from memory_operator.controller.queue import Key, WorkQueue
-from memory_operator.resources.common import LABEL_INSTANCE, LABEL_MANAGED_BY, MANAGER
+from memory_operator.resources.common import LABEL_INSTANCE
 
 DEBOUNCE_SECONDS = 0.1
-MEMORY_INDEX = ("memory-index.dev", "memoryindexes")
-CHILDREN = (("batch", "jobs"), ("apps", "deployments"), ("", "pods"))
-CNPG_GROUP = "postgresql.cnpg.io"
+REPEAT_SECONDS = 600.0
+_WATCH_LOG = "kopf._cogs.clients.watching"  # the log of kopf's own that names each failed attempt
 
 
 @dataclass
@@ -37,7 +46,7 @@ class EventRouter:
         if kind == "DELETED":
             self._clusters.pop(key, None)
             self._versions.pop(key, None)
-            self.queue.schedule(key)
+            self.queue.schedule(key, urgent=True)
             return
         cluster = ((body.get("spec") or {}).get("database") or {}).get("cluster") or {}
         if cluster.get("name"):
@@ -49,14 +58,15 @@ class EventRouter:
         if last != version:
             self._versions[key] = version
             asked_for = requested is not None and last is not None and last[-1] != requested
-            self.queue.schedule(key, 0.0 if asked_for else DEBOUNCE_SECONDS)
+            # An object of the first list is no edit: all of them are listed at a start.
+            self.queue.schedule(key, 0.0 if asked_for else DEBOUNCE_SECONDS, urgent=kind is not None)
 
     def child_event(self, body: Any) -> None:  # noqa: ANN401 - kopf's body is an untyped mapping
-        """Schedule the MemoryIndex that owns the Job, Deployment or pod of this event."""
+        """Schedule the MemoryIndex that the object of this event belongs to."""
         meta = body["metadata"]
         name = (meta.get("labels") or {}).get(LABEL_INSTANCE)
         if name and (meta["namespace"], name) in self._versions:
-            self.queue.schedule((meta["namespace"], name), DEBOUNCE_SECONDS)
+            self.queue.schedule((meta["namespace"], name), DEBOUNCE_SECONDS, urgent=True)
 
     def cluster_event(self, namespace: str, name: str) -> None:
         """Schedule every MemoryIndex that names this CloudNativePG Cluster."""
@@ -64,48 +74,103 @@ class EventRouter:
             if cluster == (namespace, name):
                 self.queue.schedule(key, DEBOUNCE_SECONDS)
 
+    def event(self, kind: str, change: str | None, body: Any) -> None:  # noqa: ANN401 - kopf's body is an untyped mapping
+        """Schedule what an event of an object of this kind concerns."""
+        meta = body["metadata"]
+        match kind:
+            case "MemoryIndex":
+                self.index_event(change, body)
+            case "Cluster":
+                self.cluster_event(meta["namespace"], meta["name"])
+            case "Database":
+                named = ((body.get("spec") or {}).get("cluster") or {}).get("name", "")
+                self.cluster_event(meta["namespace"], named)
+            case _:
+                self.child_event(body)
 
-def build_registry(router: EventRouter, *, namespaced: bool) -> kopf.OperatorRegistry:
-    """Return the registry of all kopf handlers. A `namespaced` operator may not watch CloudNativePG's objects."""
+
+def build_registry(
+    router: EventRouter,
+    cache: ObjectCache,
+    *,
+    watched: Collection[str],
+    kept: Collection[str],
+    namespaces: Collection[str],
+) -> kopf.OperatorRegistry:
+    """Return the registry of all handlers: for events of the `watched` kinds, and for the cache of the `kept` ones."""
     found = kopf.OperatorRegistry()
-    group, plural = MEMORY_INDEX
 
     @kopf.on.login(registry=found)
     def login(**context: Any) -> kopf.ConnectionInfo | None:  # noqa: ANN401 - handlers take whatever kopf gives
         return relaxed_connection(kopf.login_with_service_account(**context) or kopf.login_with_kubeconfig(**context))
 
-    @kopf.on.event(group, plural, registry=found)
-    async def memory_index(event: Any, body: Any, **_: Any) -> None:  # noqa: ANN401 - handlers take whatever kopf gives
-        router.index_event(event["type"], body)
+    @kopf.on.startup(registry=found)
+    def started(**context: Any) -> None:  # noqa: ANN401 - as above
+        if kept:
+            cache.use(namespaces, {kind: context[kind] for kind in kept})
 
-    for child_group, child_plural in CHILDREN:
-
-        @kopf.on.event(child_group, "v1", child_plural, registry=found, id=child_plural)
-        async def child(body: Any, **_: Any) -> None:  # noqa: ANN401 - handlers take whatever kopf gives
-            router.child_event(body)
-
-    if not namespaced:
-        _watch_cnpg(found, router)
+    for kind in watched:
+        _watch(found, router, kind)
+    for kind in kept:
+        _keep(found, kind)
     return found
 
 
-def _watch_cnpg(found: kopf.OperatorRegistry, router: EventRouter) -> None:
-    @kopf.on.event(CNPG_GROUP, "clusters", registry=found)
-    async def cluster(namespace: str | None, name: str | None, **_: Any) -> None:  # noqa: ANN401 - as above
-        router.cluster_event(namespace or "", name or "")
-
-    @kopf.on.event(CNPG_GROUP, "databases", registry=found)
-    async def database(namespace: str | None, spec: Any, **_: Any) -> None:  # noqa: ANN401 - as above
-        router.cluster_event(namespace or "", (spec.get("cluster") or {}).get("name", ""))
+def _watch(found: kopf.OperatorRegistry, router: EventRouter, kind: str) -> None:
+    @kopf.on.event(*KINDS[kind], registry=found, id=f"{kind} event")
+    async def changed(event: Any, body: Any, **_: Any) -> None:  # noqa: ANN401 - as above
+        router.event(kind, event["type"], body)
 
 
-def kopf_settings(*, namespaced: bool) -> kopf.OperatorSettings:
-    """Return the settings with which kopf only watches and never writes."""
+def _keep(found: kopf.OperatorRegistry, kind: str) -> None:
+    @kopf.index(*KINDS[kind], registry=found, id=kind)
+    async def entry(body: Any, **_: Any) -> dict[Owner, Entry]:  # noqa: ANN401 - as above
+        return {owner_of(kind, body): entry_of(kind, body)}
+
+
+class _Backoffs:
+    """Seconds until the next attempt of a request of kopf, for ever."""
+
+    def __iter__(self) -> Iterator[float]:
+        return chain((1.0, 2.0, 4.0, 8.0, 16.0), repeat(30.0))
+
+
+def kopf_settings(*, scan: bool) -> kopf.OperatorSettings:
+    """Return the settings with which kopf only watches; `scan` for kinds that are installed later, cluster-wide."""
     chosen = kopf.OperatorSettings()
     chosen.posting.enabled = False
     chosen.peering.standalone = True
-    chosen.scanning.disabled = namespaced  # without cluster-wide permissions there is nothing to scan
-    for group, plural in CHILDREN:
-        chosen.watching.label_selectors[group, plural] = f"{LABEL_MANAGED_BY}={MANAGER}"
+    chosen.scanning.disabled = not scan
+    for kind, (group, _, plural) in KINDS.items():
+        labels = watched_labels(kind)
+        if labels:
+            chosen.watching.label_selectors[group, plural] = ",".join(f"{key}={labels[key]}" for key in labels)
+    chosen.watching.chunk_size = 250  # so that a start with many objects holds only a part of them at a time
     chosen.networking.request_timeout = 30.0
+    chosen.networking.error_backoffs = _Backoffs()
     return chosen
+
+
+def log_failures_once() -> None:
+    """Keep kopf from logging each attempt of a request that fails again and again."""
+    logging.getLogger(_WATCH_LOG).addFilter(RepeatedErrors())
+
+
+class RepeatedErrors(logging.Filter):
+    """Lets the same failure of a request through once in ten minutes, whatever the number of its attempt."""
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._logged: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether the record is logged."""
+        failure, moment = record.getMessage().partition(" failed;")[2], self._clock()
+        if not failure:
+            return True
+        self._logged = {text: at for text, at in self._logged.items() if moment - at < REPEAT_SECONDS}
+        if failure in self._logged:
+            return False
+        self._logged[failure] = moment
+        return True

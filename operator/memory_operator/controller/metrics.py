@@ -33,6 +33,9 @@ class Metrics:
         self.queue_depth = Gauge(
             "memory_operator_queue_depth", "Objects that are due and wait for a worker.", registry=self.registry
         )
+        self.leader = Gauge(
+            "memory_operator_leader", "1 for the replica that acts, 0 for one that waits.", registry=self.registry
+        )
         self._condition = Gauge(
             "memory_operator_object_condition",
             "Status of a condition: 1 True, 0 False, -1 Unknown.",

@@ -1,9 +1,10 @@
 """Observe all facts from which one reconcile decides.
 
-Everything is read anew, since a cache could be older than our own last write. For a deletion only what has to be undone
-is read, so that nothing else that cannot be read delays it. Order matters in two places. Consent is checked before a
-Secret's value is used. CloudNativePG's Database objects are read before the database itself: if an object is carried
-out and its extension is missing, somebody has removed the extension.
+What is watched comes from the cache, which is never older than our own last write; Secrets, the database and embedders
+are read anew. For a deletion only what has to be undone is read, so that nothing else that cannot be read delays it.
+Order matters in two places. Consent is checked before a Secret's value is used. CloudNativePG's Database objects are
+read before the database itself: if an object is carried out and its extension is missing, somebody has removed the
+extension.
 """
 
 import asyncio
@@ -14,6 +15,8 @@ from memory_operator.api.spec import InvalidSpecError, Manifest, MemoryIndex, pa
 from memory_operator.clients import object_facts
 from memory_operator.clients.embedder import EmbedderProbe
 from memory_operator.clients.kube import EVERY_NAMESPACE, KindMissingError, Kube, KubeError
+from memory_operator.controller.cache import ObjectCache
+from memory_operator.controller.objects import Objects
 from memory_operator.reconcile.authorization.claims import is_claimed_by
 from memory_operator.reconcile.authorization.consent import check_cluster, check_secret
 from memory_operator.reconcile.facts import (
@@ -27,7 +30,6 @@ from memory_operator.reconcile.facts import (
     ServedModel,
 )
 from memory_operator.resources.cnpg import DatabaseObject, own_labels
-from memory_operator.resources.common import LABEL_INSTANCE, LABEL_MANAGED_BY, MANAGER
 from memory_operator.resources.embedder import COMPONENT, NEXT_COMPONENT
 from memory_operator.resources.ownership import controller_uid
 from memory_recall.status import DatabaseFacts
@@ -45,10 +47,12 @@ class Observer:
         inspect: Inspect,
         probe: EmbedderProbe,
         namespaces: tuple[str, ...] = (),
+        cache: ObjectCache | None = None,
         *,
         operator_namespace: str = "",
     ) -> None:
         self._kube = kube
+        self.objects = Objects(kube, cache or ObjectCache())
         self._inspect = inspect
         self._probe = probe
         self._namespaces = namespaces
@@ -117,14 +121,12 @@ class Observer:
             return None, ()
         namespace, name = index.cluster
         try:
-            items = await self._kube.list("Database", namespace)
+            found = await self.objects.databases(namespace, name, index.spec.database.name)
         except KindMissingError:
             return Problem(Reason.CNPG_MISSING, "The cluster does not know CloudNativePG's kinds."), ()
-        cluster = await self._kube.get("Cluster", namespace, name)
+        cluster = await self.objects.get("Cluster", namespace, name)
         if cluster is None:
             return Problem(Reason.CLUSTER_MISSING, f"Cluster {namespace}/{name} does not exist."), ()
-        database = index.spec.database.name
-        found = [item for item in items if _targets(item, cluster=name, database=database)]
         facts = object_facts.cluster_facts(cluster)
         return check_cluster(index, facts) or facts, tuple(object_facts.database_object(item) for item in found)
 
@@ -146,15 +148,14 @@ class Observer:
         if not isinstance(database, DatabaseFacts) or is_claimed_by(index, database):
             return Peers()
         spaces = self._namespaces or (EVERY_NAMESPACE,)
-        listed = await asyncio.gather(*(self._kube.list("MemoryIndex", space) for space in spaces))
+        listed = await asyncio.gather(*(self.objects.indexes(space) for space in spaces))
         found = (_parsed(item) for items in listed for item in items)
         return Peers(tuple(peer for peer in found if peer and peer.uid != index.uid), self._namespaces)
 
     async def _children(self, index: MemoryIndex) -> dict[str, list[Manifest]]:
         """Return by kind the objects that this MemoryIndex controls (by uid), and the pods that carry its labels."""
-        labels = {LABEL_INSTANCE: index.name, LABEL_MANAGED_BY: MANAGER}
         kinds = ("Deployment", "Service", "NetworkPolicy", "PodDisruptionBudget", "Job", "Pod")
-        listed = await asyncio.gather(*(self._kube.list(kind, index.namespace, labels) for kind in kinds))
+        listed = await asyncio.gather(*(self.objects.children(kind, index.namespace, index.name) for kind in kinds))
         found = dict(zip(kinds, listed, strict=True))
         return {
             kind: [item for item in items if kind == "Pod" or controller_uid(item) == index.uid]
@@ -199,8 +200,3 @@ def _parsed(manifest: Manifest) -> MemoryIndex | None:
         return parse(manifest)
     except InvalidSpecError:
         return None
-
-
-def _targets(item: Manifest, *, cluster: str, database: str) -> bool:
-    spec = item.get("spec") or {}
-    return (spec.get("cluster") or {}).get("name") == cluster and spec.get("name") == database

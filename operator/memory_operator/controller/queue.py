@@ -1,65 +1,80 @@
 """The work queue: decides which MemoryIndex a worker reconciles next.
 
+There are two classes. Urgent is what somebody waits for: an edit, or a change of an object that belongs to a
+MemoryIndex. The other class is what is repeated: resyncs, progress and retries. Urgent keys come first, but after
+URGENT_RUN of them one of the other class, so that neither waits for ever. Within a class, the key that is due for
+longest comes first.
+
 At most one worker reconciles an object at a time, and at most NAMESPACE_LIMIT workers for one namespace, so that
 objects whose servers answer slowly do not delay those of other namespaces. If an object is scheduled several times, the
-earliest time counts. An object that is scheduled during its reconcile is reconciled once more afterwards, so that no
-event is lost. Time comes from the event loop.
+earliest time and the more urgent class count. An object that is scheduled during its reconcile is reconciled once more
+afterwards, so that no event is lost. Time comes from the event loop.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 Key = tuple[str, str]
 
 NAMESPACE_LIMIT = 6  # fewer than there are workers, and than databases that are observed at the same time
+URGENT_RUN = 4
 
 
 @dataclass
 class WorkQueue:
-    """Holds the due time of each key, and the keys that workers have taken."""
+    """Holds the due time of each key, the keys that are urgent, and those that workers have taken."""
 
     now: Callable[[], float]
     _due: dict[Key, float] = field(default_factory=dict)
+    _urgent: set[Key] = field(default_factory=set)
     _running: set[Key] = field(default_factory=set)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
+    _urgent_run: int = 0
 
     def __len__(self) -> int:
         """Return the number of due keys that wait for a worker."""
         moment = self.now()
         return sum(1 for key, due in self._due.items() if due <= moment and key not in self._running)
 
-    def schedule(self, key: Key, after: float = 0.0) -> None:
+    def schedule(self, key: Key, after: float = 0.0, *, urgent: bool = False) -> None:
         """Make the key due no later than `after` seconds from now."""
         due = self.now() + after
-        if key not in self._due or due < self._due[key]:
-            self._due[key] = due
+        if urgent:
+            self._urgent.add(key)
+        if urgent or key not in self._due or due < self._due[key]:
+            self._due[key] = min(due, self._due.get(key, due))
             self._changed.set()
 
     async def take(self) -> Key:
         """Wait until a key is due that no other worker has taken, then take and return it."""
         while True:
             self._changed.clear()
-            free = [(due, key) for key, due in self._due.items() if self._is_free(key)]
-            if free:
-                due, key = min(free)
-                wait = due - self.now()
-                if wait <= 0:
-                    del self._due[key]
-                    self._running.add(key)
-                    return key
-            else:
-                wait = None
-            await self._sleep(wait)
+            moment, free = self.now(), self._free()
+            first = self._urgent_run < URGENT_RUN  # whether urgent keys come first now
+            due = [((key in self._urgent) != first, at, key) for at, key in free if at <= moment]
+            if due:
+                return self._taken(min(due)[2])
+            await self._sleep(min(free)[0] - moment if free else None)
 
     def done(self, key: Key) -> None:
         """Give a taken key back, so that it can be taken again."""
         self._running.discard(key)
         self._changed.set()
 
-    def _is_free(self, key: Key) -> bool:
-        of_namespace = sum(namespace == key[0] for namespace, _ in self._running)
-        return key not in self._running and of_namespace < NAMESPACE_LIMIT
+    def _taken(self, key: Key) -> Key:
+        self._urgent_run = self._urgent_run + 1 if key in self._urgent else 0
+        self._urgent.discard(key)
+        del self._due[key]
+        self._running.add(key)
+        return key
+
+    def _free(self) -> list[tuple[float, Key]]:
+        """Return the keys that may be taken, and when they are due."""
+        taken = Counter(namespace for namespace, _ in self._running)
+        full = {namespace for namespace, count in taken.items() if count >= NAMESPACE_LIMIT}
+        return [(at, key) for key, at in self._due.items() if key not in self._running and key[0] not in full]
 
     async def _sleep(self, seconds: float | None) -> None:
         try:

@@ -4,8 +4,7 @@ An object has drifted where its fingerprint annotation differs (another state is
 fields), or where a desired field has another value (somebody changed it). Fields that we did not set are ignored:
 defaults, injected sidecars, status. But a NetworkPolicy's specification and a Service's selector must be equal as a
 whole, because each rule or label that somebody adds changes who may call whom. Quantities are compared as numbers,
-because the API server rewrites `1000m` as `1`; lightkube's parser is not used, since it refuses the suffixes n and u,
-which the API server writes for small numbers.
+because the API server rewrites `1000m` as `1`.
 """
 
 import re

@@ -11,11 +11,11 @@ NEEDED: Rights = {
     ("memory-index.dev", "memoryindexes/finalizers"): {"update"},
     ("", "secrets"): {"get"},
     ("", "pods"): {"list", "watch"},
-    ("", "services"): {"get", "list", "create", "patch", "delete"},
+    ("", "services"): {"get", "list", "watch", "create", "patch", "delete"},
     ("apps", "deployments"): {"get", "list", "watch", "create", "patch", "delete"},
     ("batch", "jobs"): {"get", "list", "watch", "create", "patch", "delete"},
-    ("networking.k8s.io", "networkpolicies"): {"get", "list", "create", "patch", "delete"},
-    ("policy", "poddisruptionbudgets"): {"get", "list", "create", "patch", "delete"},
+    ("networking.k8s.io", "networkpolicies"): {"get", "list", "watch", "create", "patch", "delete"},
+    ("policy", "poddisruptionbudgets"): {"get", "list", "watch", "create", "patch", "delete"},
     ("", "events"): {"create"},
 }
 DATABASES: Rights = {
@@ -31,6 +31,7 @@ DELETION: Rights = {
     ("", "namespaces"): {"get"},
     ("memory-index.dev", "memoryindexes"): {"get", "list", "watch", "patch"},
 }
+LEASE: Rights = {("coordination.k8s.io", "leases"): {"create", "get", "update"}}
 DISCOVERY: Rights = {("apiextensions.k8s.io", "customresourcedefinitions"): {"list", "watch"}}
 
 
@@ -91,6 +92,14 @@ def test_the_right_to_write_database_objects_can_be_withheld(render: Render) -> 
         granted = rights(*roles(objects, "Role"), *roles(objects, "ClusterRole"))
         assert granted["postgresql.cnpg.io", "databases"] <= {"get", "list", "watch"}
         assert granted["postgresql.cnpg.io", "clusters"] <= {"get", "list", "watch"}
+
+
+def test_the_lease_is_granted_in_the_namespace_of_the_release_alone_and_by_its_name(render: Render) -> None:
+    for values in ({}, {"watchNamespaces": ["memory"]}):
+        (role,) = (body for body in roles(render(values), "Role") if body["metadata"]["name"].endswith("-lease"))
+        assert role["metadata"]["namespace"] == "memory-index-system"
+        assert rights(role) == LEASE
+        assert [rule.get("resourceNames") for rule in role["rules"]] == [None, ["memory-operator"]]
 
 
 def test_every_role_is_bound_to_the_operator(render: Render) -> None:

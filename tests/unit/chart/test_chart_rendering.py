@@ -8,7 +8,7 @@ import yaml
 
 from memory_operator.app import HEALTH_PORT, METRICS_PORT
 from memory_operator.reconcile.authorization.permissions import Permitted
-from memory_operator.settings import Settings
+from memory_operator.settings import LeaseSettings, Settings
 from tests.unit.chart.conftest import CHART, Objects, Render, setting_paths
 
 DIGEST = "sha256:" + "b2" * 32
@@ -56,7 +56,7 @@ def test_each_template_makes_one_kind_of_object() -> None:
 def test_only_one_operator_runs_at_a_time(render: Render) -> None:
     (deployment,) = of_kind(render({}), "Deployment")
     assert deployment["metadata"]["name"] == "memory-operator"
-    assert (deployment["spec"]["replicas"], deployment["spec"]["strategy"]) == (1, {"type": "Recreate"})
+    assert deployment["spec"]["replicas"] == 1
 
 
 def test_operator_meets_the_restricted_pod_standard(render: Render) -> None:
@@ -124,6 +124,16 @@ def test_the_operator_accepts_every_setting_of_the_chart(
     settings = Settings()
     assert (settings.namespaces, settings.log.level, settings.resync_seconds) == (("a", "b"), level, 45)
     assert settings.images.operator.startswith("localhost/memory-operator:")
+
+
+def test_replicas_elect_one_by_a_lease_of_the_release(render: Render, monkeypatch: pytest.MonkeyPatch) -> None:
+    objects = render({"operator": {"replicas": 2}, "fullnameOverride": "other"})
+    (deployment,) = (body for body in objects if body["kind"] == "Deployment")
+    assert deployment["spec"]["replicas"] == 2
+    assert "strategy" not in deployment["spec"], "a new pod may start beside the old one, which holds the Lease"
+    for name, value in environment(objects).items():
+        monkeypatch.setenv(name, value)
+    assert Settings().lease == LeaseSettings(namespace="memory-index-system", name="other")
 
 
 def test_nothing_is_permitted_to_authors_by_default(render: Render, monkeypatch: pytest.MonkeyPatch) -> None:

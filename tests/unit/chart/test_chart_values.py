@@ -17,7 +17,8 @@ DOCUMENTATION = Path(__file__).parents[3] / "docs" / "configuration.md"
     ("values", "named"),
     [
         ({"operatr": {}}, "operatr"),
-        ({"operator": {"replicas": 2}}, "replicas"),
+        ({"operator": {"replica": 2}}, "replica"),
+        ({"operator": {"replicas": 0}}, "/operator/replicas"),
         ({"operator": {"image": {"repository": "memory-operator"}}}, "/operator/image/repository"),
         ({"operator": {"image": {"repository": "registry.example/op:1.0"}}}, "/operator/image/repository"),
         ({"operator": {"image": {"digest": "b2b2"}}}, "/operator/image/digest"),

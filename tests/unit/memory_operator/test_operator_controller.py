@@ -58,7 +58,7 @@ class Api:
 
     async def list(self, kind: str, namespace: str, labels: dict[str, str] | None = None) -> list[dict[str, Any]]:
         if kind in self.missing_kinds:
-            raise KindMissingError(kind)
+            raise KindMissingError(f"listing {kind}", 404, "not known")
         mine = [item for (k, n, _), item in self.objects.items() if k == kind and namespace in {n, EVERY_NAMESPACE}]
         wanted = (labels or {}).items()
         return [item for item in mine if wanted <= (item["metadata"].get("labels") or {}).items()]
@@ -111,9 +111,10 @@ class Bench:
         self.query_seconds = 0.0
         self.put_dsn(DSN)
         self.put("Cluster", "dbaas", "pg", CLUSTER_OBJECT)
+        self.probe = EmbedderProbe(self.answer, world.permitted)
         self.controller = Controller(
             kube=self.api,  # type: ignore[arg-type]
-            observer=Observer(self.api, self.inspect, EmbedderProbe(self.answer, world.permitted)),  # type: ignore[arg-type]
+            observer=Observer(self.api, self.inspect, self.probe),  # type: ignore[arg-type]
             queue=self.queue,
             images=world.images,
             intervals=world.intervals,

@@ -1,80 +1,136 @@
 """The Kubernetes client distinguishes what is missing from what failed, by an API server's own answers."""
 
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import httpx2
 import pytest
-from lightkube import AsyncClient, KubeConfig
-from lightkube.config import models
+from kubernetes.aio.client import ApiClient, Configuration
 
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import FINALIZER
-from memory_operator.clients.kube import KindMissingError, Kube, KubeError, NameTakenError
+from memory_operator.clients.kube import EVERY_NAMESPACE, KindMissingError, Kube, KubeError, NameTakenError
 from memory_operator.resources import cnpg
+from tests.unit.memory_operator.api_server import Answer, Connect, Sent, connect, failure
 from tests.unit.memory_operator.conftest import World
 
-
-def answering(answer: httpx2.Response | httpx2.HTTPError) -> Kube:
-    def handle(_: httpx2.Request) -> httpx2.Response:
-        if isinstance(answer, httpx2.HTTPError):
-            raise answer
-        return answer
-
-    return connected(handle)
+__all__ = ["connect"]  # the fixture
+SERVICE: dict[str, Any] = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "a", "namespace": "team"}}
 
 
-def connected(handle: Callable[[httpx2.Request], httpx2.Response]) -> Kube:
-    config = KubeConfig.from_one(cluster=models.Cluster(server="http://api.test"), user=models.User(token="none"))
-    client = AsyncClient(config, field_manager="test", trust_env=False, transport=httpx2.MockTransport(handle))
-    return Kube(client, lambda *_: None)
-
-
-def status(code: int, message: str) -> httpx2.Response:
-    body = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "code": code}
-    return httpx2.Response(code, json=body)
-
-
-async def test_a_group_that_is_not_installed_is_a_missing_kind() -> None:
-    kube = answering(httpx2.Response(404, text="404 page not found\n"))
+async def test_a_group_that_is_not_installed_is_a_missing_kind(connect: Connect) -> None:
+    kube, _ = await connect(Answer(404, "404 page not found\n"))
     with pytest.raises(KindMissingError):
         await kube.list("Database", "dbaas")
 
 
-async def test_a_kind_that_its_group_lacks_is_a_missing_kind() -> None:
-    kube = answering(status(404, "the server could not find the requested resource"))
+async def test_a_kind_that_its_group_lacks_is_a_missing_kind(connect: Connect) -> None:
+    kube, _ = await connect(failure(404, "the server could not find the requested resource"))
     with pytest.raises(KindMissingError):
         await kube.list("Database", "dbaas")
 
 
-async def test_an_object_that_does_not_exist_is_none() -> None:
-    assert await answering(status(404, 'clusters "pg" not found')).get("Cluster", "dbaas", "pg") is None
+async def test_an_object_that_does_not_exist_is_none(connect: Connect) -> None:
+    kube, _ = await connect(failure(404, 'clusters "pg" not found'))
+    assert await kube.get("Cluster", "dbaas", "pg") is None
 
 
-async def test_an_answer_without_a_status_object_is_reported_by_its_http_code() -> None:
-    kube = answering(httpx2.Response(502, text="bad gateway"))
-    with pytest.raises(KubeError, match=r"listing Pod in team: .*HTTP 502"):
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (Answer(502, "bad gateway"), "answered HTTP 502"),
+        (Answer(403, {"error": "not from the API server"}), "answered HTTP 403"),
+        (Answer(200, "<html>a login page</html>"), "cannot be reached"),
+        (failure(410, "too old resource version"), "too old resource version"),
+        (failure(429, "the server has received too many requests"), "too many requests"),
+        (failure(500, "etcdserver: request timed out"), "etcdserver"),
+        (failure(503, "the server is currently unable to handle the request"), "unable to handle"),
+    ],
+)
+async def test_an_answer_that_may_be_another_one_later_says_what_was_asked_and_is_no_refusal(
+    connect: Connect, answer: Answer, message: str
+) -> None:
+    kube, _ = await connect(answer)
+    with pytest.raises(KubeError, match=rf"listing Pod in team: .*{message}") as caught:
         await kube.list("Pod", "team")
+    assert caught.value.code == (answer.code if answer.code != 200 else 0)
+    assert not caught.value.refused
+    assert not isinstance(caught.value, KindMissingError)
 
 
-async def test_an_unreachable_server_is_reported_without_its_address() -> None:
-    kube = answering(httpx2.ConnectError("http://secret-host"))
-    with pytest.raises(KubeError, match="cannot be reached") as caught:
-        await kube.get("Secret", "team", "dsn")
-    assert "secret-host" not in str(caught.value)
+async def test_an_unreachable_server_is_reported_without_its_address(unused_tcp_port: int) -> None:
+    async with ApiClient(Configuration(host=f"http://localhost:{unused_tcp_port}")) as client:
+        with pytest.raises(KubeError, match="cannot be reached") as caught:
+            await Kube(client, lambda *_: None, lambda _: None).get("Secret", "team", "dsn")
+    assert "localhost" not in str(caught.value)
 
 
-async def test_only_a_write_that_cannot_succeed_later_counts_as_refused() -> None:
-    manifest = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "a", "namespace": "team"}}
-    refusing, busying = Server(None), Server(None)
-    refusing.answer, busying.answer = status(403, "forbidden"), status(429, "too many requests")
-    with pytest.raises(KubeError) as refused:
-        await refusing.kube.apply(manifest)
-    with pytest.raises(KubeError) as busy:
-        await busying.kube.apply(manifest)
-    assert (refused.value.refused, busy.value.refused) == (True, False)
+@pytest.mark.parametrize(("code", "refused"), [(400, True), (403, True), (422, True), (409, False), (429, False)])
+async def test_only_a_write_that_cannot_succeed_later_counts_as_refused(
+    connect: Connect, code: int, refused: bool
+) -> None:
+    kube, _ = await connect(lambda sent: failure(404 if sent.method == "GET" else code, "no"))
+    with pytest.raises(KubeError) as caught:
+        await kube.apply(SERVICE)
+    assert (caught.value.code, caught.value.refused) == (code, refused)
+
+
+@pytest.mark.parametrize("name", ["../../other/secrets/dsn", "..", "dsn/status", "%2e%2e", "dsn?watch=1"])
+async def test_a_name_never_leads_out_of_its_namespace(connect: Connect, name: str) -> None:
+    kube, sent = await connect(Answer(200, {"metadata": {}}))
+    assert await kube.get("Secret", "team", name) is None
+    assert sent == []
+
+
+async def test_a_list_gives_each_object_its_kind_and_asks_for_the_labels(connect: Connect) -> None:
+    kube, sent = await connect(Answer(200, {"kind": "JobList", "items": [{"metadata": {"name": "a"}}]}))
+    assert await kube.list("Job", "team", {"a": "b", "c": "d"}) == [
+        {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "a"}}
+    ]
+    await kube.list("Job", EVERY_NAMESPACE)
+    assert [(one.path, one.query) for one in sent] == [
+        ("/apis/batch/v1/namespaces/team/jobs", {"labelSelector": "a=b,c=d"}),
+        ("/apis/batch/v1/jobs", {}),
+    ]
+
+
+async def test_what_exists_is_asked_for_without_transferring_the_objects(connect: Connect) -> None:
+    kube, sent = await connect(Answer(200, {"items": [{"metadata": {"uid": "u-1"}}, {"metadata": {"uid": "u-2"}}]}))
+    assert await kube.uids("Pod", EVERY_NAMESPACE, {"a": "b"}) == {"u-1", "u-2"}
+    assert (sent[0].path, sent[0].query) == ("/api/v1/pods", {"labelSelector": "a=b"})
+    assert sent[0].accept.startswith("application/json;as=PartialObjectMetadataList")
+
+
+async def test_an_object_that_has_changed_meanwhile_is_not_replaced(connect: Connect) -> None:
+    lease = {"kind": "Lease", "metadata": {"name": "memory-operator", "namespace": "system", "resourceVersion": "7"}}
+    kube, sent = await connect(failure(409, "the object has been modified"))
+    with pytest.raises(KubeError) as caught:
+        await kube.replace(lease)
+    assert (caught.value.code, caught.value.refused) == (409, False)
+    assert (sent[0].method, sent[0].path) == (
+        "PUT", "/apis/coordination.k8s.io/v1/namespaces/system/leases/memory-operator"
+    )  # fmt: skip
+    assert sent[0].body == lease
+
+
+async def test_the_object_that_a_write_returns_is_passed_on(connect: Connect) -> None:
+    kube, _ = await connect(lambda sent: Answer(200, {"metadata": {"resourceVersion": sent.method}}))
+    answers: list[Any] = []
+    kube._on_answer = answers.append
+    live = {**SERVICE, "metadata": {**SERVICE["metadata"], "ownerReferences": []}}
+    await kube.apply(live)
+    await kube.apply_status("team", "mem", {})
+    await kube.set_finalizer({"metadata": READ}, present=True)
+    assert answers == [{"metadata": {"resourceVersion": "PATCH"}}] * 3
+
+
+async def test_the_status_is_applied_alone_and_forcibly_under_our_name(connect: Connect) -> None:
+    kube, sent = await connect(Answer(200, {"metadata": {}}))
+    await kube.apply_status("team", "mem", {"conditions": []})
+    assert sent[0].path == "/apis/memory-index.dev/v1alpha1/namespaces/team/memoryindexes/mem/status"
+    assert sent[0].content_type == "application/apply-patch+yaml"
+    assert sent[0].query == {"fieldManager": "memory-operator", "force": "true"}
+    assert sent[0].body["status"] == {"conditions": []}
 
 
 def live_object(kind: str, **metadata: Any) -> dict[str, Any]:
@@ -91,50 +147,41 @@ FOREIGN: dict[str, dict[str, Any]] = {
 }
 
 
-class Server:
-    """An API server that holds one object and counts the patches."""
+async def holding(connect: Connect, live: dict[str, Any] | None) -> tuple[Kube, list[Sent]]:
+    """Connect to a server that holds one object or none."""
+    found = Answer(200, live) if live else failure(404, "not found")
+    return await connect(lambda sent: Answer(200, {"metadata": {}}) if sent.method == "PATCH" else found)
 
-    def __init__(self, live: dict[str, Any] | None) -> None:
-        self.live = live
-        self.answer = httpx2.Response(200, json={"metadata": {}})
-        self.patches = 0
-        config = KubeConfig.from_one(cluster=models.Cluster(server="http://api.test"), user=models.User(token="none"))
-        transport = httpx2.MockTransport(self.handle)
-        client = AsyncClient(config, field_manager="test", trust_env=False, transport=transport)
-        self.kube = Kube(client, lambda *_: None)
 
-    def handle(self, request: httpx2.Request) -> httpx2.Response:
-        if request.method == "PATCH":
-            self.patches += 1
-            return self.answer
-        return httpx2.Response(200, json=self.live) if self.live else status(404, "not found")
+def patches(sent: list[Sent]) -> int:
+    return sum(one.method == "PATCH" for one in sent)
 
 
 @pytest.mark.parametrize("kind", ["Service", "Deployment", "NetworkPolicy", "Job"])
 @pytest.mark.parametrize("theirs", FOREIGN.values(), ids=FOREIGN)
-async def test_an_object_that_is_not_ours_is_never_written(kind: str, theirs: dict[str, Any]) -> None:
-    server = Server(live_object(kind, **theirs))
+async def test_an_object_that_is_not_ours_is_never_written(connect: Connect, kind: str, theirs: dict[str, Any]) -> None:
+    kube, sent = await holding(connect, live_object(kind, **theirs))
     with pytest.raises(NameTakenError) as caught:
-        await server.kube.apply(live_object(kind, ownerReferences=[{**OWNER, "uid": "u-1"}]))
-    assert server.patches == 0
+        await kube.apply(live_object(kind, ownerReferences=[{**OWNER, "uid": "u-1"}]))
+    assert patches(sent) == 0
     assert caught.value.reason is Reason.NAME_TAKEN
     assert caught.value.refused
     assert f"{kind} team/mem-embedder" in caught.value.text
 
 
 @pytest.mark.parametrize("live", [None, live_object("Service", ownerReferences=[{**OWNER, "uid": "u-1"}])])
-async def test_an_object_of_ours_is_written(live: dict[str, Any] | None) -> None:
-    server = Server(live)
-    await server.kube.apply(live_object("Service", ownerReferences=[{**OWNER, "uid": "u-1"}]))
-    assert server.patches == 1
+async def test_an_object_of_ours_is_written(connect: Connect, live: dict[str, Any] | None) -> None:
+    kube, sent = await holding(connect, live)
+    await kube.apply(live_object("Service", ownerReferences=[{**OWNER, "uid": "u-1"}]))
+    assert patches(sent) == 1
 
 
-async def test_a_child_of_the_former_object_of_our_name_is_waited_for() -> None:
-    server = Server(live_object("Service", ownerReferences=[{**OWNER, "uid": "u-0"}]))
+async def test_a_child_of_the_former_object_of_our_name_is_waited_for(connect: Connect) -> None:
+    kube, sent = await holding(connect, live_object("Service", ownerReferences=[{**OWNER, "uid": "u-0"}]))
     with pytest.raises(NameTakenError) as caught:
-        await server.kube.apply(live_object("Service", ownerReferences=[{**OWNER, "uid": "u-1"}]))
+        await kube.apply(live_object("Service", ownerReferences=[{**OWNER, "uid": "u-1"}]))
     assert not caught.value.refused, "Kubernetes is about to delete it"
-    assert server.patches == 0
+    assert patches(sent) == 0
 
 
 def database_manifest(world: World, **metadata: Any) -> dict[str, Any]:
@@ -150,18 +197,20 @@ def database_manifest(world: World, **metadata: Any) -> dict[str, Any]:
         {"annotations": {"memory-index.dev/uid": "u-9"}},
     ],
 )
-async def test_a_database_object_of_another_index_is_never_written(world: World, theirs: dict[str, Any]) -> None:
-    server = Server(database_manifest(world, **theirs))
+async def test_a_database_object_of_another_index_is_never_written(
+    connect: Connect, world: World, theirs: dict[str, Any]
+) -> None:
+    kube, sent = await holding(connect, database_manifest(world, **theirs))
     with pytest.raises(NameTakenError):
-        await server.kube.apply(database_manifest(world))
-    assert server.patches == 0
+        await kube.apply(database_manifest(world))
+    assert patches(sent) == 0
 
 
-async def test_a_database_object_of_an_earlier_release_is_adopted(world: World) -> None:
+async def test_a_database_object_of_an_earlier_release_is_adopted(connect: Connect, world: World) -> None:
     """It has both labels and no uid yet."""
-    server = Server(database_manifest(world, annotations={}))
-    await server.kube.apply(database_manifest(world))
-    assert server.patches == 1
+    kube, sent = await holding(connect, database_manifest(world, annotations={}))
+    await kube.apply(database_manifest(world))
+    assert patches(sent) == 1
 
 
 def test_names_of_database_objects_do_not_collide(world: World) -> None:
@@ -169,16 +218,6 @@ def test_names_of_database_objects_do_not_collide(world: World) -> None:
         return cnpg.object_name(world.index().model_copy(update={"namespace": namespace, "name": index}))
 
     assert name("a-b", "c") != name("a", "b-c")
-
-
-def recording(answer: httpx2.Response) -> tuple[Kube, list[httpx2.Request]]:
-    requests: list[httpx2.Request] = []
-
-    def handle(request: httpx2.Request) -> httpx2.Response:
-        requests.append(request)
-        return answer
-
-    return connected(handle), requests
 
 
 READ = {
@@ -197,43 +236,47 @@ READ = {
     ],
 )
 async def test_the_finalizer_is_written_by_a_patch_of_the_list_that_was_read_whoever_owns_it(
-    finalizers: list[str] | None, present: bool, written: list[str]
+    connect: Connect, finalizers: list[str] | None, present: bool, written: list[str]
 ) -> None:
     """Server-side apply would remove nothing that a restored backup or `kubectl create` brought."""
-    kube, requests = recording(httpx2.Response(200, json={"metadata": {}}))
+    kube, sent = await connect(Answer(200, {"metadata": {}}))
     await kube.set_finalizer({"metadata": {**READ, "finalizers": finalizers}}, present=present)
-    assert requests[0].headers["content-type"] == "application/json-patch+json"
-    assert json.loads(requests[0].content) == [
+    assert sent[0].content_type == "application/json-patch+json"
+    assert sent[0].body == [
         {"op": "test", "path": "/metadata/resourceVersion", "value": "7"},
         {"op": "add", "path": "/metadata/finalizers", "value": written},
     ]
 
 
-async def test_an_object_that_has_changed_meanwhile_is_read_again_before_its_finalizers_are_written() -> None:
-    kube, _ = recording(status(422, "the server rejected our request due to an error in our request"))
+async def test_an_object_that_has_changed_meanwhile_is_read_again_before_its_finalizers_are_written(
+    connect: Connect,
+) -> None:
+    kube, _ = await connect(failure(422, "the server rejected our request due to an error in our request"))
     with pytest.raises(KubeError) as caught:
         await kube.set_finalizer({"metadata": READ}, present=False)
     assert (caught.value.code, caught.value.refused) == (409, False)
 
 
-async def test_an_object_that_has_vanished_needs_no_finalizer_removed() -> None:
-    kube, _ = recording(status(404, "not found"))
+async def test_an_object_that_has_vanished_needs_no_finalizer_removed(connect: Connect) -> None:
+    kube, _ = await connect(failure(404, "not found"))
     await kube.set_finalizer({"metadata": READ}, present=False)
 
 
 @pytest.mark.parametrize(
     ("answer", "terminating"),
     [
-        (httpx2.Response(200, json={"metadata": {"name": "team"}}), False),
-        (httpx2.Response(200, json={"metadata": {"name": "team", "deletionTimestamp": "2026-01-01T00:00:00Z"}}), True),
-        (status(404, "not found"), True),
-        (status(403, "forbidden"), False),
+        (Answer(200, {"metadata": {"name": "team"}}), False),
+        (Answer(200, {"metadata": {"name": "team", "deletionTimestamp": "2026-01-01T00:00:00Z"}}), True),
+        (failure(404, "not found"), True),
+        (failure(403, "forbidden"), False),
     ],
 )
-async def test_a_namespace_is_terminating_where_that_can_be_read(answer: httpx2.Response, terminating: bool) -> None:
-    kube, requests = recording(answer)
+async def test_a_namespace_is_terminating_where_that_can_be_read(
+    connect: Connect, answer: Answer, terminating: bool
+) -> None:
+    kube, sent = await connect(answer)
     assert await kube.is_terminating("team") is terminating
-    assert requests[0].url.path == "/api/v1/namespaces/team"
+    assert sent[0].path == "/api/v1/namespaces/team"
 
 
 def test_an_error_passes_through_a_context_manager_unchanged() -> None:

@@ -9,7 +9,7 @@ import pytest
 from memory_operator.app import WORKERS
 from memory_operator.controller.handlers import EventRouter
 from memory_operator.controller.history import Backoff, ObjectHistory, RateTracker
-from memory_operator.controller.queue import NAMESPACE_LIMIT, WorkQueue
+from memory_operator.controller.queue import NAMESPACE_LIMIT, URGENT_RUN, WorkQueue
 from memory_operator.reconcile.facts import Recommendation
 
 A, B = ("team", "a"), ("team", "b")
@@ -46,6 +46,48 @@ async def test_the_key_that_is_due_for_longest_comes_first(queue: WorkQueue, clo
     queue.schedule(A, 9)
     clock.seconds += 10
     assert [await queue.take(), await queue.take()] == [B, A]
+
+
+async def take(queue: WorkQueue) -> Any:
+    """Take a key and give it back at once."""
+    key = await queue.take()
+    queue.done(key)
+    return key
+
+
+async def test_an_urgent_key_comes_before_all_that_are_repeated(queue: WorkQueue, clock: Clock) -> None:
+    for number in range(100):
+        queue.schedule(("other", str(number)))
+    clock.seconds += 10
+    queue.schedule(A, urgent=True)
+    assert await take(queue) == A
+
+
+async def test_a_key_that_waits_becomes_urgent_and_is_so_once(queue: WorkQueue, clock: Clock) -> None:
+    queue.schedule(B)
+    clock.seconds += 1
+    queue.schedule(A)
+    queue.schedule(A, 60, urgent=True)
+    assert await take(queue) == A, "the earliest time and the more urgent class count"
+    queue.schedule(A)
+    assert await take(queue) == B
+
+
+async def test_an_urgent_key_waits_for_its_time(queue: WorkQueue) -> None:
+    queue.schedule(A, 5, urgent=True)
+    queue.schedule(B)
+    assert await take(queue) == B
+
+
+async def test_urgent_keys_do_not_keep_the_others_waiting_for_ever(queue: WorkQueue, clock: Clock) -> None:
+    queue.schedule(B)
+    clock.seconds += 1
+    taken = []
+    for number in range(2 * URGENT_RUN):
+        queue.schedule(("other", str(number)), urgent=True)
+        queue.schedule(("other", str(number + 100)), urgent=True)
+        taken.append(await take(queue))
+    assert taken.index(B) == URGENT_RUN
 
 
 async def test_objects_of_one_namespace_leave_a_worker_for_the_others(queue: WorkQueue) -> None:
@@ -180,6 +222,28 @@ def test_a_new_value_of_the_annotation_means_now(queue: WorkQueue, clock: Clock)
         assert due_keys(queue, clock) == [A]
     router.index_event("MODIFIED", body(annotations={"memory-index.dev/reconcile-at": "2", "other": "x"}))
     assert due_keys(queue, clock) == [], "the same value again is no request"
+
+
+def test_an_edit_and_a_changed_child_are_urgent_and_the_first_list_is_not(queue: WorkQueue) -> None:
+    router = EventRouter(queue)
+    router.event("MemoryIndex", None, body("a"))
+    router.event("MemoryIndex", None, body("b"))
+    assert queue._urgent == set()
+    router.event("MemoryIndex", "MODIFIED", body("a", generation=2))
+    labels = {"app.kubernetes.io/instance": "b"}
+    router.event("Job", "MODIFIED", {"metadata": {"namespace": "team", "name": "b-migrate", "labels": labels}})
+    assert queue._urgent == {A, B}
+
+
+def test_an_event_of_cloudnativepg_schedules_the_objects_of_its_cluster(queue: WorkQueue, clock: Clock) -> None:
+    router = EventRouter(queue)
+    router.event("MemoryIndex", None, body("a"))
+    due_keys(queue, clock)
+    router.event("Cluster", "MODIFIED", {"metadata": {"namespace": "dbaas", "name": "pg"}})
+    assert due_keys(queue, clock) == [A]
+    meta, named = {"namespace": "dbaas", "name": "x"}, {"cluster": {"name": "pg"}}
+    router.event("Database", "MODIFIED", {"metadata": meta, "spec": named})
+    assert due_keys(queue, clock) == [A]
 
 
 def test_an_event_of_a_child_schedules_its_index_only(queue: WorkQueue, clock: Clock) -> None:

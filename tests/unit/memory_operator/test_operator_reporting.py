@@ -6,25 +6,23 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-import httpx2
 import pytest
-from lightkube import AsyncClient, KubeConfig
-from lightkube.config import models
 from structlog.testing import capture_logs
 
 from memory_operator.api.reasons import Reason
 from memory_operator.clients.events import EventRecorder
-from memory_operator.clients.kube import Kube, KubeError
+from memory_operator.clients.kube import KubeError
 from memory_operator.controller.events import of_transitions
 from memory_operator.controller.history import IdleTracker
 from memory_operator.reconcile.facts import Problem
 from memory_operator.resources.common import Images
 from memory_operator.resources.events import Event, event_manifest, memory_index
 from memory_recall.status import RowCounts
+from tests.unit.memory_operator.api_server import Answer, Connect, connect, failure
 from tests.unit.memory_operator.conftest import CLAIM, FULL, IDENTITY, START, World
 from tests.unit.memory_operator.test_operator_controller import DSN, KEY, Bench, bench
 
-__all__ = ["bench"]  # the fixture
+__all__ = ["bench", "connect"]  # the fixtures
 FORBIDDEN = KubeError("reading Secret team/dsn", 403, "secrets is forbidden", refused=True)
 
 
@@ -200,26 +198,17 @@ def test_the_same_event_has_the_same_name_and_another_one_another(world: World) 
     assert first["involvedObject"]["uid"] == "u-1"
 
 
-async def test_an_event_that_exists_is_left_as_it_is(world: World) -> None:
-    answers, sent = iter([201, 409]), []
-
-    def handle(request: httpx2.Request) -> httpx2.Response:
-        sent.append((request.method, request.url.path))
-        body = json.loads(request.content)
-        code = next(answers)
-        exists = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "exists", "code": code}
-        return httpx2.Response(code, json=body if code == 201 else exists)
-
-    config = KubeConfig.from_one(cluster=models.Cluster(server="http://api.test"), user=models.User(token="none"))
-    client = AsyncClient(config, field_manager="test", trust_env=False, transport=httpx2.MockTransport(handle))
-    recorder = EventRecorder(Kube(client, lambda *_: None), lambda: START)
+async def test_an_event_that_exists_is_left_as_it_is(connect: Connect, world: World) -> None:
+    answers = iter([Answer(201, {}), failure(409, "exists")])
+    kube, sent = await connect(lambda _: next(answers))
+    recorder = EventRecorder(kube, lambda: START)
     with capture_logs() as logs:
         for _ in range(2):
             assert await recorder.record(
                 memory_index(world.manifest()), Event("Normal", "Ready", "Every row is embedded.")
             )
     assert logs == []
-    assert sent == [("POST", "/api/v1/namespaces/team/events")] * 2
+    assert [(one.method, one.path) for one in sent] == [("POST", "/api/v1/namespaces/team/events")] * 2
 
 
 def test_rows_that_nobody_embeds_are_noticed_and_progress_counts_anew() -> None:

@@ -1,0 +1,125 @@
+"""Elect one of several replicas of the operator by a Lease of Kubernetes, so that only one of them acts.
+
+The leader writes the Lease every two seconds. A candidate takes it once it has not changed for the duration that it
+names, measured by the candidate's own clock, so that clocks need not agree. A leader that has not been able to write
+for RENEW_SECONDS stops before another one may begin. Durations are those of Kubernetes' own controllers.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from time import monotonic
+from typing import Any
+
+import structlog
+
+from memory_operator.api.spec import Manifest
+from memory_operator.clients.kube import Kube, KubeError
+
+LEASE_SECONDS = 15
+RENEW_SECONDS = 10.0
+RETRY_SECONDS = 2.0
+RELEASE_SECONDS = 3.0
+
+_log = structlog.get_logger(__name__)
+
+
+class LeaderElection:
+    """Takes and renews one Lease for this process, whose identity no other running process has."""
+
+    def __init__(
+        self,
+        kube: Kube,
+        namespace: str,
+        name: str,
+        *,
+        identity: str,
+        clock: Callable[[], float] = monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._kube = kube
+        self._namespace = namespace
+        self._name = name
+        self._identity = identity
+        self._clock = clock
+        self._sleep = sleep
+        self._holder: str | None = None
+        self._seen: Manifest = {}
+        self._seen_at = 0.0
+        self._renewed_at = 0.0
+
+    async def acquire(self) -> None:
+        """Wait until this process is the leader."""
+        _log.info("waiting for the lease", lease=f"{self._namespace}/{self._name}", identity=self._identity)
+        while not await self._renew():
+            await self._sleep(RETRY_SECONDS)
+        _log.info("leading", lease=f"{self._namespace}/{self._name}", identity=self._identity)
+
+    async def hold(self) -> None:
+        """Renew the Lease; return as soon as this process must no longer act."""
+        while self._holder == self._identity:
+            await self._sleep(RETRY_SECONDS)
+            left = self._renewed_at + RENEW_SECONDS - self._clock()
+            try:
+                async with asyncio.timeout(left):
+                    renewed = await self._renew()
+            except TimeoutError:
+                renewed = False
+            if not renewed and self._clock() - self._renewed_at >= RENEW_SECONDS:
+                break
+        _log.error("leadership lost", lease=f"{self._namespace}/{self._name}", holder=self._holder)
+
+    async def release(self) -> None:
+        """Give the Lease back if this process holds it, so that another one need not wait until it expires."""
+        try:
+            async with asyncio.timeout(RELEASE_SECONDS):
+                lease = await self._kube.get("Lease", self._namespace, self._name)
+                if lease and lease["spec"].get("holderIdentity") == self._identity:
+                    await self._kube.replace({**lease, "spec": {**lease["spec"], "holderIdentity": ""}})
+        except (KubeError, TimeoutError) as error:
+            _log.warning("lease not released", lease=f"{self._namespace}/{self._name}", error=type(error).__name__)
+
+    async def _renew(self) -> bool:
+        """Take or renew the Lease; return False if another process holds it or a request fails."""
+        began = self._clock()
+        try:
+            lease = await self._kube.get("Lease", self._namespace, self._name)
+            if lease is None:
+                await self._kube.create(self._new())
+                lease = await self._kube.get("Lease", self._namespace, self._name)
+            if lease is None or not self._may_take(lease.get("spec") or {}):
+                return False
+            await self._kube.replace({**lease, "spec": self._spec(lease.get("spec") or {})})
+        except KubeError as error:
+            _log.warning("lease not renewed", detail=str(error))
+            return False
+        self._holder, self._renewed_at = self._identity, began
+        return True
+
+    def _may_take(self, spec: Manifest) -> bool:
+        """Return whether nobody holds the Lease, or this process does, or its holder has not renewed it in time."""
+        if spec != self._seen:
+            self._seen, self._seen_at = spec, self._clock()
+        self._holder = spec.get("holderIdentity") or None
+        duration = spec.get("leaseDurationSeconds") or LEASE_SECONDS
+        return self._holder in {None, self._identity} or self._clock() - self._seen_at > duration
+
+    def _new(self) -> Manifest:
+        return {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": self._name, "namespace": self._namespace},
+            "spec": self._spec({}),
+        }
+
+    def _spec(self, former: Manifest) -> dict[str, Any]:
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        mine = former.get("holderIdentity") == self._identity
+        return {
+            **former,
+            "holderIdentity": self._identity,
+            "leaseDurationSeconds": LEASE_SECONDS,
+            "acquireTime": former.get("acquireTime", now) if mine else now,
+            "renewTime": now,
+            "leaseTransitions": former.get("leaseTransitions", 0) + (0 if mine or not former else 1),
+        }

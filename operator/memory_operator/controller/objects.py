@@ -1,0 +1,72 @@
+"""Read the Kubernetes objects that a reconcile needs: from the cache, or live where the cache does not know."""
+
+import asyncio
+
+from memory_operator.api.spec import Manifest
+from memory_operator.clients.kube import KindMissingError, Kube, KubeError
+from memory_operator.controller.cache import WATCHED_OF_CNPG, ObjectCache, database_key
+from memory_operator.resources.common import LABEL_INSTANCE, LABEL_MANAGED_BY, MANAGER
+
+COMPARE_SECONDS = 300.0
+
+
+def watched_labels(kind: str) -> dict[str, str] | None:
+    """Return the labels of those objects of a kind that are watched, or None if all are."""
+    return None if kind in {"MemoryIndex", *WATCHED_OF_CNPG} else {LABEL_MANAGED_BY: MANAGER}
+
+
+class Objects:
+    """Reads watched objects."""
+
+    def __init__(self, kube: Kube, cache: ObjectCache) -> None:
+        self._kube = kube
+        self._cache = cache
+
+    async def get(self, kind: str, namespace: str, name: str) -> Manifest | None:
+        """Return a MemoryIndex or a Cluster, or None if it does not exist."""
+        found = self._cache.find(kind, (namespace, name))
+        return await self._kube.get(kind, namespace, name) if found is None else next(iter(found), None)
+
+    async def children(self, kind: str, namespace: str, name: str) -> list[Manifest]:
+        """Return the objects of a kind that carry the labels of this MemoryIndex."""
+        found = self._cache.find(kind, (namespace, name))
+        labels = {LABEL_INSTANCE: name, LABEL_MANAGED_BY: MANAGER}
+        return await self._kube.list(kind, namespace, labels) if found is None else found
+
+    async def databases(self, namespace: str, cluster: str, database: str) -> list[Manifest]:
+        """Return the Database objects in a namespace that describe this database of this Cluster.
+
+        Raises:
+            KindMissingError: CloudNativePG is not installed.
+        """
+        found = self._cache.find("Database", (namespace, database_key(cluster, database)))
+        if found is None:
+            found = await self._kube.list("Database", namespace)
+        return [item for item in found if _targets(item, cluster=cluster, database=database)]
+
+    async def indexes(self, namespace: str) -> list[Manifest]:
+        """Return the MemoryIndex objects of a namespace, or of all if it is empty."""
+        found = self._cache.every("MemoryIndex", namespace)
+        return await self._kube.list("MemoryIndex", namespace) if found is None else found
+
+    async def compare(self) -> None:
+        """Compare the cache with the Kubernetes API server every few minutes, and ignore what no longer exists."""
+        while True:
+            await asyncio.sleep(COMPARE_SECONDS)
+            for kind, namespace in self._cache.scopes():
+                await self._compare(kind, namespace)
+
+    async def _compare(self, kind: str, namespace: str) -> None:
+        held = self._cache.uids(kind, namespace)
+        try:
+            live = await self._kube.uids(kind, namespace, watched_labels(kind))
+        except KindMissingError:
+            live = frozenset()
+        except KubeError:
+            return  # compared again in a few minutes
+        self._cache.ignore(kind, namespace, held - live)
+
+
+def _targets(item: Manifest, *, cluster: str, database: str) -> bool:
+    spec = item.get("spec") or {}
+    return (spec.get("cluster") or {}).get("name") == cluster and spec.get("name") == database

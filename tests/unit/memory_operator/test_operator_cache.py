@@ -1,0 +1,245 @@
+"""The cache of watched objects: how fresh its answers are, and that a settled object reads one Secret and no more."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from kopf._cogs.structs.bodies import Body
+from kopf._core.engines.indexing import OperatorIndexers
+
+from memory_operator.clients.kube import KubeError
+from memory_operator.controller.cache import (
+    LATEST_SECONDS,
+    WATCHED,
+    WATCHED_OF_CNPG,
+    ObjectCache,
+    entry_of,
+    owner_of,
+)
+from memory_operator.controller.controller import Controller
+from memory_operator.controller.objects import Objects
+from memory_operator.controller.observe import Observer
+from tests.unit.memory_operator.conftest import CLAIM, EMPTY, FULL, IDENTITY, World
+from tests.unit.memory_operator.test_operator_controller import KEY, Bench, bench
+
+__all__ = ["bench"]  # the fixture
+KINDS = (*WATCHED, *WATCHED_OF_CNPG)
+
+
+class Watches:
+    """The indexes of kopf, filled as its watches fill them, and a cache over them."""
+
+    def __init__(self) -> None:
+        self.indexers = OperatorIndexers()
+        self.indexers.ensure([type("Handler", (), {"id": kind})() for kind in KINDS])
+        self.seconds = 0.0
+        self.cache = ObjectCache(lambda: self.seconds)
+        self.cache.use((), {kind: self.indexers[kind].index for kind in KINDS})
+
+    def show(self, kind: str, manifest: dict[str, Any]) -> None:
+        key = self.indexers.make_key(Body(manifest))
+        self.indexers[kind].replace(key, {owner_of(kind, manifest): entry_of(kind, manifest)})
+
+    def delete(self, kind: str, manifest: dict[str, Any]) -> None:
+        self.indexers[kind].discard(self.indexers.make_key(Body(manifest)))
+
+    def versions(self, kind: str = "Job", owner: str = "mem") -> list[str]:
+        found = self.cache.find(kind, ("team", owner))
+        assert found is not None
+        return [item["metadata"]["resourceVersion"] for item in found]
+
+
+def job(version: int, name: str = "mem-migrate", uid: str = "j-1") -> dict[str, Any]:
+    labels = {"app.kubernetes.io/instance": "mem", "app.kubernetes.io/managed-by": "memory-operator"}
+    meta = {"namespace": "team", "name": name, "uid": uid, "resourceVersion": str(version), "labels": labels}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "status": {"version": version}}
+
+
+@pytest.fixture
+def watches() -> Watches:
+    return Watches()
+
+
+def test_our_own_write_counts_until_the_watch_shows_it_or_a_newer_object(watches: Watches) -> None:
+    watches.show("Job", job(5))
+    watches.cache.remember(job(9))
+    assert watches.versions() == ["9"]
+    watches.show("Job", job(7))
+    assert watches.versions() == ["9"], "an event from before our write"
+    watches.show("Job", job(12))
+    assert watches.versions() == ["12"]
+    watches.delete("Job", job(12))
+    assert watches.versions() == [], "our write is not remembered any more"
+
+
+def test_an_object_that_we_created_counts_before_its_watch_shows_it(watches: Watches) -> None:
+    watches.cache.remember(job(5))
+    assert watches.versions() == ["5"]
+    watches.seconds = LATEST_SECONDS + 1
+    assert watches.versions() == [], "no watch has shown it for so long: somebody has deleted it"
+
+
+def test_a_memory_index_that_is_gone_is_not_brought_back_by_our_last_write_of_its_status(
+    watches: Watches, world: World
+) -> None:
+    manifest = world.manifest()
+    manifest["metadata"]["resourceVersion"] = "3"
+    watches.show("MemoryIndex", manifest)
+    watches.delete("MemoryIndex", manifest)
+    watches.cache.remember({**manifest, "metadata": {**manifest["metadata"], "resourceVersion": "4"}})
+    assert watches.versions("MemoryIndex") == []
+
+
+def test_an_object_that_is_not_watched_is_unknown_and_not_missing(watches: Watches) -> None:
+    assert watches.cache.find("Secret", KEY) is None
+    assert watches.cache.find("Cluster", KEY) is None, "CloudNativePG may not be installed"
+    assert watches.cache.find("Job", KEY) == []
+    bound = ObjectCache()
+    bound.use(("team",), {"Job": {}})
+    assert bound.find("Job", ("elsewhere", "mem")) is None
+
+
+def test_what_nobody_reads_is_not_kept(watches: Watches) -> None:
+    pod = {**job(1), "kind": "Pod", "spec": {"containers": []}}
+    pod["metadata"] = {**pod["metadata"], "managedFields": [{"manager": "kubelet"}]}
+    watches.show("Pod", pod)
+    found = watches.cache.find("Pod", KEY)
+    assert found is not None
+    assert "spec" not in found[0]
+    assert "managedFields" not in found[0]["metadata"]
+
+
+async def test_an_object_whose_deletion_no_watch_has_shown_is_found_by_comparison(watches: Watches) -> None:
+    """After an interruption Kubernetes may have forgotten the deletion, and kopf keeps the object in its index."""
+
+    class Lists:
+        async def uids(self, kind: str, _namespace: str, _labels: dict[str, str] | None) -> frozenset[str]:
+            watches.show("Job", job(8, "mem-index", "j-3"))  # while the list is under way
+            return frozenset({"j-2"}) if kind == "Job" else frozenset()
+
+    watches.show("Job", job(5))
+    watches.show("Job", job(6, "mem-backfill", "j-2"))
+    await Objects(Lists(), watches.cache)._compare("Job", "")  # type: ignore[arg-type]
+    assert watches.versions() == ["6", "8"]
+    watches.show("Job", job(9, uid="j-4"))
+    assert sorted(watches.versions()) == ["6", "8", "9"], "the object was made anew"
+
+
+async def test_a_comparison_that_fails_changes_nothing_and_does_not_end_the_operator(watches: Watches) -> None:
+    class Failing:
+        async def uids(self, kind: str, _namespace: str, _labels: dict[str, str] | None) -> frozenset[str]:
+            raise KubeError(f"listing {kind}", 503, "not now")
+
+    watches.show("Job", job(5))
+    await Objects(Failing(), watches.cache)._compare("Job", "")  # type: ignore[arg-type]
+    assert watches.versions() == ["5"]
+
+
+class Counted:
+    """Counts the reads that reach the API server, and lets the watches show every write at once, or not."""
+
+    def __init__(self, bench: Bench, world: World) -> None:
+        self.bench, self.watches = bench, Watches()
+        self.reads: list[str] = []
+        self.version = 100
+        self.late: list[tuple[str, dict[str, Any]]] | None = None
+        for (kind, _, _), item in bench.api.objects.items():
+            self.arrive(kind, item)
+        api = bench.api
+        self.observer = Observer(self, bench.inspect, bench.probe, cache=self.watches.cache)  # type: ignore[arg-type]
+        bench.controller = Controller(
+            kube=self,  # type: ignore[arg-type]
+            observer=self.observer,
+            queue=bench.queue,
+            images=world.images,
+            intervals=world.intervals,
+            permitted=world.permitted,
+            metrics=bench.metrics,
+            clock=lambda: world.now,
+        )
+        self.delete, self.create, self.is_terminating = api.delete, api.create, api.is_terminating
+
+    def arrive(self, kind: str, item: dict[str, Any]) -> None:
+        """Give an object a newer version and show it to the watch, at once or once `delayed` has ended."""
+        self.version += 1
+        item["metadata"]["resourceVersion"] = str(self.version)
+        item["metadata"].setdefault("uid", f"u-{kind}-{item['metadata']['name']}")
+        item["kind"] = kind
+        if kind in KINDS:
+            self.watches.show(kind, item) if self.late is None else self.late.append((kind, item))
+
+    @contextmanager
+    def delayed(self) -> Iterator[None]:
+        self.late, late = [], None
+        yield
+        self.late, late = None, self.late
+        for kind, item in late:
+            self.watches.show(kind, item)
+
+    async def get(self, kind: str, namespace: str, name: str) -> Any:
+        self.reads.append(kind)
+        return await self.bench.api.get(kind, namespace, name)
+
+    async def list(self, kind: str, namespace: str, labels: Any = None) -> Any:
+        self.reads.append(f"{kind}s")
+        return await self.bench.api.list(kind, namespace, labels)
+
+    async def apply(self, manifest: dict[str, Any]) -> None:
+        await self.bench.api.apply(manifest)
+        self._answered(manifest["kind"], manifest["metadata"]["namespace"], manifest["metadata"]["name"])
+
+    async def apply_status(self, namespace: str, name: str, status: dict[str, Any]) -> None:
+        await self.bench.api.apply_status(namespace, name, status)
+        self._answered("MemoryIndex", namespace, name)
+
+    async def set_finalizer(self, manifest: dict[str, Any], *, present: bool) -> None:
+        await self.bench.api.set_finalizer(manifest, present=present)
+        self.bench.api.index["metadata"]["finalizers"] = manifest["metadata"]["finalizers"]
+        self._answered("MemoryIndex", *KEY)
+
+    def _answered(self, kind: str, namespace: str, name: str) -> None:
+        item = self.bench.api.objects[kind, namespace, name]
+        self.arrive(kind, item)
+        self.watches.cache.remember(item)
+
+
+@pytest.fixture
+def counted(bench: Bench, world: World) -> Counted:
+    bench.database = replace(FULL, identity=IDENTITY, claim=CLAIM)
+    return Counted(bench, world)
+
+
+async def test_a_settled_object_reads_its_secret_and_connects_once_and_writes_nothing(counted: Counted) -> None:
+    bench = counted.bench
+    await bench.reconcile(3)
+    counted.reads.clear()
+    bench.dsns.clear()
+    bench.api.writes.clear()
+    await bench.reconcile()
+    assert counted.reads == ["Secret"]
+    assert len(bench.dsns) == 1
+    assert bench.api.writes == []
+
+
+async def test_no_object_is_applied_twice_while_the_watches_are_late(counted: Counted) -> None:
+    bench = counted.bench
+    bench.database = EMPTY
+    with counted.delayed():
+        await bench.reconcile()
+        assert bench.api.writes == ["finalizer", "Database", "NetworkPolicy", "Service", "Deployment", "status"]
+        bench.api.writes.clear()
+        await bench.reconcile(3)
+        assert set(bench.api.writes) <= {"status"}
+
+
+async def test_a_new_object_is_acknowledged_once_while_the_watches_are_late(counted: Counted) -> None:
+    bench = counted.bench
+    bench.api.index["status"] = {}
+    counted.arrive("MemoryIndex", bench.api.index)
+    with counted.delayed():
+        await bench.reconcile()
+        assert bench.api.writes == ["status"]
+        await bench.reconcile()
+    assert bench.dsns, "the second reconcile observes"
