@@ -20,7 +20,7 @@ from memory_recall.status import DatabaseFacts
 
 
 def plan_schema(index: MemoryIndex, observed: Observed, images: Images, now: datetime, *, extension: Verdict) -> Step:
-    """Return the verdict on the schema, with the NetworkPolicy of all workers, and the migration Job if one is needed."""
+    """Return the verdict on the schema, the NetworkPolicy of all workers, and the migration Job if one is needed."""
     facts = observed.database_facts
     if facts is None or isinstance(observed.credentials, Problem):
         return waiting_for("the database")
