@@ -1,4 +1,4 @@
-"""Record when a recall last wanted an embedder that did not answer, so that an operator can start one from zero."""
+"""Records when a recall last wanted an embedder that did not answer, so that the operator can start it from zero."""
 
 from alembic import context
 
@@ -9,7 +9,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Add the column, which recalls write; programs of earlier revisions do not know it."""
+    """Add the column, which recalls write. Releases whose last schema revision is before 0007 do not use it."""
     with context.config.attributes["steps"]() as steps:
         steps.run('ALTER TABLE {schema}."memory_index_state{suffix}" ADD COLUMN IF NOT EXISTS wanted_at timestamptz')
 

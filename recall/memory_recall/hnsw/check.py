@@ -38,7 +38,7 @@ async def measure_index(connection: Connection, table: MemoryTable, facts: Index
 
 
 def _share(found: list[float], true: list[float]) -> float:
-    """Return how many found rows are as near as the farthest true neighbour, as a share of the true neighbours."""
+    """Return the number of rows as near as the farthest true neighbour, divided by the number of true neighbours."""
     farthest = max(true) + _ROUNDING
     return sum(distance <= farthest for distance in found) / len(true)
 

@@ -24,7 +24,7 @@ _CURED_BY_FOLLOWING = _FAILURES | {Degraded.MODEL_MISMATCH, Degraded.DIMENSION_M
 
 
 class QueryEmbedder(Protocol):
-    """An embedder of queries. Its attribute `model`, if any, is compared with the model of the table's vectors."""
+    """An embedder of queries. Its optional attribute `model` is compared with the model of the table's vectors."""
 
     async def embed_query(self, text: str, /) -> Iterable[float]:
         """Embed one query."""
@@ -75,9 +75,10 @@ class BudgetedQueryEmbedder:
         return outcome
 
     def follow(self, active: RecordedModel, embedder: QueryEmbedder | None, reason: Degraded) -> bool:
-        """Change to an embedder of the active model; return whether embedding the query again may help.
+        """Change to an embedder of the active model; return whether to embed the query again.
 
-        `embedder` is the one that the query went to; another recall may have changed the embedder meanwhile.
+        `embedder` is the embedder that the query was sent to. It need not be the current one, because another recall
+        may have changed the embedder meanwhile.
         """
         if self._following is None or reason not in _CURED_BY_FOLLOWING:
             return False
