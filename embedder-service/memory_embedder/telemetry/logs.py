@@ -68,7 +68,7 @@ def frames_only(_logger: object, _method: str, event: Event) -> Event:
 
 
 def without_arguments(_logger: object, _method: str, event: Event) -> Event:
-    """Drop the exception and the arguments from a log record of another library; the message stays."""
+    """Drop the exception and the arguments from a record of Python's `logging`, but keep its message."""
     record = event.get("_record")
     if isinstance(record, logging.LogRecord):
         event["logger"] = record.name
