@@ -97,7 +97,7 @@ def _create_own_tables(steps: Any) -> None:  # noqa: ANN401  (revisions import n
 
 
 def _record_state(steps: Any) -> None:  # noqa: ANN401  (as above)
-    """Store the model and this run's decisions before the first change, so that a repeated run uses the same."""
+    """Store the model and the run's decisions before the first change, so that a repeated run follows them."""
     if steps.value('SELECT count(*) FROM {schema}."memory_index_state{suffix}"') != 0:
         return
     steps.run(

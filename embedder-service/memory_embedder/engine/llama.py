@@ -103,7 +103,7 @@ class LlamaEngine:
         return self._tokenizer.encode(text)
 
     def computer(self, threads: int) -> LlamaComputer:
-        """Make a llama.cpp context of the model that computes with a number of threads."""
+        """Make a llama.cpp context of the model that computes with `threads` threads."""
         return LlamaComputer(self._model, self._facts, threads)
 
     def close(self) -> None:

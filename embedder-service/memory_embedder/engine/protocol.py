@@ -77,7 +77,7 @@ class Engine(Protocol):
         ...
 
     def computer(self, threads: int) -> Computer:
-        """Make a llama.cpp context that computes with a number of threads."""
+        """Make a llama.cpp context that computes with `threads` threads."""
         ...
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Writes the JSON of answers. A large answer is written in pieces, so that it neither blocks nor fills the memory.
+"""Writes the JSON of answers, a large answer in pieces, so that other requests are served meanwhile.
 
 Vectors are several times as large in JSON as in memory, and writing two thousand of them takes a tenth of a second,
 during which no other request would be served. Therefore each piece is written only after the caller has received the

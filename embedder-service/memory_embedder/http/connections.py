@@ -240,7 +240,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 def bounded_connections(state: ServerState) -> list[BoundedProtocol]:
-    """Return the connections that a uvicorn server has accepted, as far as they are `BoundedProtocol`s."""
+    """Return the connections of a uvicorn server that are `BoundedProtocol`s."""
     return [connection for connection in state.connections if isinstance(connection, BoundedProtocol)]
 
 

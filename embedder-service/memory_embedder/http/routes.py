@@ -57,8 +57,8 @@ _REQUEST_BODY = {
 class _DirectRoute(APIRoute):
     """A route whose endpoint takes the request and makes the response, without FastAPI's injection and validation.
 
-    Injection and validation would add 70 microseconds to each query, because the computation before has just emptied
-    the CPU's instruction caches.
+    Injection and validation would add 70 microseconds to each query, because the computation of embeddings empties the
+    CPU's instruction caches.
     """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:

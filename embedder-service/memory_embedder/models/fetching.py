@@ -1,7 +1,7 @@
 """Downloads or copies a model file, and verifies it before it gets its final name.
 
-A download is written to a `.partial` file beside the target. After a failed attempt the next one continues that file,
-in this process or in a later one. The size is limited, since the server decides how much it sends.
+A download is written to a `.partial` file beside the target. After a failed attempt, the next attempt continues that
+file, even in another process. The size is limited, since the server decides how much it sends.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def fetch_file(
     A later call continues a partial file, unless the file is too large or has another digest; such a file is deleted.
 
     Raises:
-            EmbedderError: the server refuses the request, the server redirects to plain HTTP, the file has more than
+        EmbedderError: the server refuses the request, the server redirects to plain HTTP, the file has more than
             `most_bytes`, eight attempts in a row bring no further bytes, or the digest differs.
     """
     if target.exists() and _matches(target, sha256):

@@ -55,7 +55,7 @@ class ModelFile:
 
     @property
     def reference(self) -> Path:
-        """A path that opens the file that is open here, even if another file has taken its name."""
+        """A path that leads to the open file, even if another file has taken its name."""
         return Path(f"/proc/self/fd/{self.descriptor}")
 
     @property
@@ -74,7 +74,7 @@ class ModelFile:
         `expected` may lack the prefix `sha256:`.
 
         Raises:
-                EmbedderError: the file cannot be read or has another digest.
+            EmbedderError: the file cannot be read or has another digest.
         """
         try:
             actual = _PREFIX + hashlib.file_digest(self.from_start(), "sha256").hexdigest()

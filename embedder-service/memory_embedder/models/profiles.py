@@ -24,7 +24,7 @@ class Pooling(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ModelProfile:
-    """The facts that its publisher states about one embedding model."""
+    """The facts that the publisher of an embedding model states about it."""
 
     name: str
     dimensions: int

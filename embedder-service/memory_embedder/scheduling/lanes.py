@@ -45,7 +45,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One text of a request: the number of the request, the text's index there, its lane and its number of tokens."""
+    """One text of a request: the request's number, the text's position in the request, its lane and its token count."""
 
     request: int
     index: int

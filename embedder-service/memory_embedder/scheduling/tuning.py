@@ -97,7 +97,7 @@ def synthetic_batch(engine: Engine, tokens: int, texts: int) -> list[TokenIds]:
 def _run_side_by_side(computers: list[Computer], batch: list[TokenIds], seconds: float) -> list[list[float]]:
     """Compute the batch over and over on all contexts at once, for `seconds` seconds.
 
-    Return for each context the durations of its batches in seconds; there is at least one.
+    Return for each context the durations of its batches in seconds; each context has at least one.
     """
     barrier = threading.Barrier(len(computers))
 
@@ -127,7 +127,7 @@ class WarmComputers:
         self._rates: list[float] = []
 
     def __call__(self, threads: int) -> Computer:
-        """Make a warm context with a number of threads.
+        """Make a warm context that computes with `threads` threads.
 
         Raises:
             EmbedderError: the context cannot be made or fails, or its vectors have other dimensions than the model

@@ -102,7 +102,7 @@ def make_tracing(endpoint: str | None) -> Tracing:
     With `endpoint` None, return a tracer that records nothing.
 
     Raises:
-            EmbedderError: `endpoint` is given but OpenTelemetry's packages are not installed.
+        EmbedderError: `endpoint` is given but OpenTelemetry's packages are not installed.
     """
     if endpoint is None:
         return NoTracing()

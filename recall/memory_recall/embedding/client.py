@@ -2,7 +2,7 @@
 
 A caller may give up on a request: a recall if the embedder is slow, a server if its user disconnects. If the HTTP
 request were cancelled then, its connection could stay in the pool for good, neither usable nor free
-(github.com/encode/httpcore/issues/1093). So a request runs to its end even if its caller is cancelled.
+(github.com/encode/httpcore/issues/1093). Therefore a request runs to its end even if its caller is cancelled.
 """
 
 from abc import ABC, abstractmethod

@@ -114,7 +114,7 @@ class WireFormat:
         return payload
 
     def batch(self, payload: dict[str, Any], expected: int) -> EmbeddedBatch:
-        """Return the vectors in the JSON object of an embeddings answer; `expected` is how many there must be.
+        """Return the vectors in the JSON object of an embeddings answer; `expected` is their required number.
 
         Raises:
             EmbedderBroken: the vectors cannot be decoded, are fewer or more than expected, or are not finite in half

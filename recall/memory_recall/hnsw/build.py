@@ -40,7 +40,7 @@ class BuildSettings:
 
 
 def graph_kib(rows: int, dimensions: int, m: int) -> int:
-    """Estimate the memory in KiB of the graph: each vector takes 2 bytes per dimension, and links to 2 * `m` others."""
+    """Estimate the memory in KiB of the graph: each vector takes 2 bytes per dimension, and has 2 * `m` links."""
     return int(rows * (2 * dimensions + 2 * m * _NEIGHBOUR_BYTES + _ELEMENT_BYTES) * _SPARE / _KIB)
 
 

@@ -1,7 +1,7 @@
 """Connections to Postgres, opened in one place.
 
 A connection string may come from a file that is rewritten when a password rotates, so it is read anew for every
-connect. The `repr` of a source does not show the connection string, because whatever is printed ends in a log.
+connect. The `repr` of a source does not show the connection string, because printed text may end up in a log.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -105,10 +105,10 @@ async def connect(
     """Open one connection, and drop it if it has reached another database than the source's `identity`.
 
     Raises:
-            DatabaseUnreachable: the server did not answer, or refused the connection.
-            AuthenticationFailed: the server refused the credentials; a subclass of `DatabaseUnreachable`.
-            InvalidConfiguration: the connection string cannot be understood or names a database that does not exist.
-            DatabaseIdentityMismatch: the connection has reached another database than the source's `identity`.
+        DatabaseUnreachable: the server did not answer, or refused the connection.
+        AuthenticationFailed: the server refused the credentials; a subclass of `DatabaseUnreachable`.
+        InvalidConfiguration: the connection string cannot be understood or names a database that does not exist.
+        DatabaseIdentityMismatch: the connection has reached another database than the source's `identity`.
     """
     dsn = normalised(source.read())
     with _connecting():

@@ -30,7 +30,7 @@ class DatabaseIdentity:
         """Parse a text of the form `SYSTEM_IDENTIFIER/NAME`.
 
         Raises:
-                InvalidConfiguration: the text is not of this form.
+            InvalidConfiguration: the text is not of this form.
         """
         system_identifier, _, name = text.partition("/")
         if not (system_identifier.isdigit() and name):

@@ -1,4 +1,4 @@
-"""The MemoryIndex that a table belongs to, recorded in the database itself as the comment of the table's state.
+"""The MemoryIndex that a table belongs to, recorded in the database as a comment on the state table.
 
 Two MemoryIndex objects over one table would undo each other's work. Therefore a table belongs to one object, even if
 the objects are in different clusters. A claim also names the database server, so that it has no effect in a copy of the
@@ -33,7 +33,7 @@ class TableClaim:
         """Parse a claim.
 
         Raises:
-                InvalidInput: the text is not a claim.
+            InvalidInput: the text is not a claim.
         """
         try:
             found = json.loads(text)
@@ -62,13 +62,13 @@ async def read_claim(connection: AnyConnection, table: MemoryTable) -> TableClai
 async def require_claimable(
     connection: AnyConnection, table: MemoryTable, claim: TableClaim | None, replaces: str | None
 ) -> None:
-    """Refuse a table that the claim of another MemoryIndex holds on this server.
+    """Refuse a table that another MemoryIndex has claimed on this server.
 
-    `claim` is the caller's own claim; None refuses nothing. `replaces` is the uid of a MemoryIndex whose claim the
-    caller replaces.
+    `claim` is the caller's own claim; with None, no table is refused. `replaces` is the uid of a MemoryIndex whose
+    claim the caller replaces.
 
     Raises:
-            TableTaken: another MemoryIndex has claimed the table.
+        TableTaken: another MemoryIndex has claimed the table.
     """
     found = await read_claim(connection, table)
     if claim is None or found is None or found.uid in {claim.uid, replaces}:

@@ -73,10 +73,10 @@ async def migrate(source: DsnSource, request: MigrationRequest) -> MigrationResu
     """Migrate the table of memories to the last revision. The vector index is not built here.
 
     Raises:
-            ExtensionMissing: pgvector is absent; only the revisions that do not need it have been run.
-            SchemaUnsupported, DimensionMismatch, ModelMismatch, ExistingVectors: the table cannot be migrated before a
+        ExtensionMissing: pgvector is absent; only the revisions that do not need it have been run.
+        SchemaUnsupported, DimensionMismatch, ModelMismatch, ExistingVectors: the table cannot be migrated before a
             person decides what becomes of a column, of its vectors or of the model.
-            TableTaken: another MemoryIndex has claimed the table.
+        TableTaken: another MemoryIndex has claimed the table.
     """
     async with locked_session(source, request.lock_seconds) as connection:
         return await _Run(connection, request).up()
@@ -86,7 +86,7 @@ async def remove(source: DsnSource, request: MigrationRequest) -> MigrationResul
     """Undo the migrations in reverse order; memories stay, and so does everything that existed before the migrations.
 
     Raises:
-            TableTaken: another MemoryIndex has claimed the table.
+        TableTaken: another MemoryIndex has claimed the table.
     """
     async with locked_session(source, request.lock_seconds) as connection:
         return await _Run(connection, request).down()
@@ -245,7 +245,7 @@ class _Run:
         """Make the requested model the active one if it is not yet.
 
         Raises:
-                ModelMismatch: the table holds another model's vectors.
+            ModelMismatch: the table holds another model's vectors.
         """
         model = self._request.model
         state, models = table.own("memory_index_state"), table.own("memory_index_models")

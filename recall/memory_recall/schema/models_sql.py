@@ -1,4 +1,4 @@
-"""Reads and records the embedding models of a table, and compares them with what an embedder serves."""
+"""Reads and records the embedding models of a table, and compares them with the models that embedders serve."""
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
 from collections.abc import Mapping
@@ -115,7 +115,7 @@ async def require_active(connection: AnyConnection, table: MemoryTable, model: R
     """Check that a model is still the active one.
 
     Raises:
-            ModelMismatch: a swap has made another model the active one.
+        ModelMismatch: a swap has made another model the active one.
     """
     active = await active_model(connection, table)
     if active.id != model.id:

@@ -117,7 +117,7 @@ def column_model(model_id: int) -> Function:
 def _text_hash(key: str) -> Function:
     """Return the function that hashes a text with a secret key, so that nobody can guess the text from its hash.
 
-    The construction is a short form of HMAC, with md5, because that is the only digest of text that Postgres calls
+    The construction is a short form of HMAC, with md5, because md5 is the only digest of text that Postgres calls
     immutable.
     """
     md5, join = "pg_catalog.md5", "OPERATOR(pg_catalog.||)"

@@ -3,7 +3,7 @@
 The table may have been created by another program, so its form is read from the catalog: its schema (found once through
 the session's search_path, and named in every later statement), whether `is_sensitive` is a boolean or an integer, and
 the schema of pgvector's types. All other modules use the predicates defined here, so that "sensitive" has a single
-definition. An unknown sensitivity (NULL) counts as sensitive: a missing vector can still be computed later.
+definition. An unknown sensitivity (NULL) counts as sensitive, because a missing vector can still be computed later.
 
 Two columns may hold vectors. `embedding` is what recalls read. `embedding_standby` exists only from the start of a
 model swap until the swap is finished or aborted: before the flip it holds the next model's vectors, and after the flip

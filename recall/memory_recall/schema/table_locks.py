@@ -47,7 +47,8 @@ async def locked_session(source: DsnSource, lock_seconds: float) -> AsyncIterato
 async def _take_lock(connection: Connection, lock_seconds: float) -> None:
     """Try at intervals to take the lock.
 
-    A statement that waits for the lock would hold a snapshot, and CREATE INDEX CONCURRENTLY would wait for its end.
+    A statement that waits for the lock would hold a snapshot, and CREATE INDEX CONCURRENTLY would wait for the end of
+    this snapshot.
     """
     deadline = time.monotonic() + lock_seconds
     while True:

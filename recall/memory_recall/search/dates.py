@@ -42,10 +42,10 @@ DateDataParser(languages=["en"]).get_date_data("1 May 2020")
 
 
 def find_period(text: str, now: datetime) -> Period | None:
-    """Return the narrowest period that the text names, the first of equally long ones, or None if it names none.
+    """Return the shortest period that the text names, or None if it names none.
 
-    A date without a year is taken to be in the past, as late as possible. `now` must have a time zone; days begin at
-    midnight in this zone.
+    Of equally short periods, the first in the text is returned. A date without a year is taken to be in the past, as
+    late as possible. `now` must have a time zone; days begin at midnight in this zone.
     """
     periods = [_period(found, now) for found in islice(_EXPRESSION.finditer(text[:SEARCHED]), UNDERSTOOD)]
     return min((period for period in periods if period), key=lambda period: period.seconds, default=None)

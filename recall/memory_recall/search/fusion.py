@@ -52,7 +52,7 @@ class Fusion:
     importance.
 
     Raises:
-            InvalidInput: a parameter is out of range.
+        InvalidInput: a parameter is out of range.
     """
 
     method: Literal["rrf", "convex"] = "convex"

@@ -4,8 +4,8 @@ A recall reads from the catalog whether a dense search is possible, gets its que
 connection meanwhile), and executes one SQL statement that runs both legs and their fusion. If the statement's answer
 says that another model has become active, the recall changes to this model's embedder and tries once more. If the dense
 leg cannot take part (no embedder, no extension, another model), the result has the lexical order and states the reason.
-Only a database that cannot be searched is an error. In a large table, a recall runs its legs on two connections at the
-same time, unless other recalls are running.
+A recall fails only if its query is invalid or the database cannot be searched. In a large table, a recall runs its legs
+on two connections at the same time, unless other recalls are running.
 
 One time budget covers the whole recall, including the wait for a connection of the pool. A recall that exceeds the
 budget fails at once; its work is cancelled and cleaned up in the background, since Postgres may no longer answer. If no
@@ -51,7 +51,7 @@ _CLEANUP_SECONDS = 1.0  # how long a cancelled statement may take to end before 
 
 @dataclass(frozen=True, slots=True)
 class _Attempt:
-    """The plan and the answer of one attempt at a recall, and the embedder that its query went to."""
+    """The plan and the answer of one attempt at a recall, and the embedder that the query was sent to."""
 
     plan: RecallPlan
     answer: Answer
@@ -125,8 +125,8 @@ class HybridRecall:
 
         Raises:
             DatabaseUnreachable: the database cannot be searched, or did not answer within the time budget.
-            InvalidInput: `query` is no `RecallQuery`, or the table lacks the column of a filter or the column of
-                owners.
+            InvalidInput: `query` is no `RecallQuery`, or the table lacks the column of a filter or the column
+                `user_id`.
         """
         answering = self._tasks.start(self._answer(require_query(query)))
         try:

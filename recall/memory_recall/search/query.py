@@ -103,7 +103,7 @@ def mode_named(name: str) -> Mode:
     """Return the search mode with this name, such as "hybrid".
 
     Raises:
-            InvalidInput: there is no such mode.
+        InvalidInput: there is no such mode.
     """
     known: dict[str, Mode] = {mode: mode for mode in get_args(Mode)}
     if name not in known:

@@ -1,8 +1,8 @@
 """Embeds queries within a time budget, or returns the reason why there is no vector; it never raises.
 
-Every prompt waits for a recall, so a slow or unavailable embedder may cost one recall its budget, and no more. After
-the first failure the circuit breaker is open: recalls get no vector, without waiting, while a background task probes
-the embedder again and again, each time a little later, until it answers within the budget.
+Every prompt waits for its recall, so a slow or unavailable embedder may delay only one recall, and by the budget at
+most. After the first failure the circuit breaker is open: recalls get no vector, without waiting, while a background
+task probes the embedder again and again, each time a little later, until it answers within the budget.
 """
 
 import asyncio

@@ -40,11 +40,11 @@ class CollectionStatistics:
 
     @property
     def rare_rows(self) -> int:
-        """The most rows that are read for rare terms whose frequency is known, all such terms together.
+        """How many rows are read at most, in total, for rare terms whose frequency is known.
 
         The number grows with the square root of the table's size, since in a larger table the rows that one more term
-        adds are less likely to be among the best. With 949 rows of 100,000, .998 of the top ten of an unbounded BM25
-        are found; with 3,000 rows of a million, .987.
+        adds are less likely to be among the best. With 949 rows of 100,000, 0.998 of the top ten of an unbounded BM25
+        are found; with 3,000 rows of a million, 0.987.
         """
         return max(_LEAST_RARE_ROWS, round(_RARE_ROWS_SCALE * math.sqrt(self.rows)))
 

@@ -41,7 +41,7 @@ def _length(vector: str) -> str:
 
 
 def damping(length: str, mean: str) -> str:
-    """Return SQL for BM25's length normalisation, which is added to a term's frequency in the denominator."""
+    """Return SQL for BM25's length normalisation, an addend to a term's frequency in the score's denominator."""
     return f"{K1} * ({1 - B} + {B} * {length} / {mean})"
 
 

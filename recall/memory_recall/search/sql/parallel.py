@@ -34,7 +34,10 @@ WORTH_SPLITTING = 100_000  # rows; with 5,000 the second round trip takes as lon
 
 @dataclass(frozen=True, slots=True)
 class DenseRows:
-    """The ids that the dense leg found, nearest first, and their cosines. `open` False: another model is active."""
+    """The ids that the dense leg found, nearest first, and their cosines.
+
+    `open` is False if another model is active.
+    """
 
     open: bool
     ids: list[int]
@@ -131,7 +134,10 @@ dense AS MATERIALIZED (
 
 
 def _given_lexical(plan: RecallPlan, arguments: Arguments, found: LexicalRows) -> str:
-    """Return the lexical leg's CTEs from the rows that it found; they score only the other rows of the dense leg."""
+    """Return the CTEs of the lexical leg for the rows that it has found and scored.
+
+    The CTEs score only those rows that the dense leg alone found.
+    """
     assert plan.statistics is not None  # noqa: S101  (see is_worth_splitting)
     rows = arguments.add(float(plan.statistics.rows), "float8")
     mean = arguments.add(max(plan.statistics.mean_length, 1.0), "float8")

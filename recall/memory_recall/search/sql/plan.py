@@ -61,7 +61,10 @@ class RecallPlan:
 
     @property
     def lexical_is_final(self) -> bool:
-        """Whether the lexical order is final, as that of `ts_rank`, which already includes importance."""
+        """Whether the order of the lexical leg is kept as it is.
+
+        This is so for `ts_rank`, whose order includes importance already, and for a query that is not ordered by score.
+        """
         return self.lexical == "ts_rank" or self.statistics is None or not self.query.ranked
 
     def without_dense(self, refusal: Degraded) -> "RecallPlan":

@@ -60,7 +60,7 @@ def searched_rows(plan: RecallPlan, arguments: Arguments) -> SearchedRows:
     """Return two conditions: for the rows that count in term statistics, and for the rows that the legs may find.
 
     Raises:
-        InvalidInput: the table lacks the column of a filter or has no column of owners.
+        InvalidInput: the table lacks the column of a filter or the column `user_id`.
     """
     rows = postgres_rows(plan.query.user_id, arguments, plan.table)
     return replace(rows, searched=f"{rows.searched}{postgres_conditions(plan.query.filters, arguments, plan.table)}")

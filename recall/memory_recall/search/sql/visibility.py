@@ -36,7 +36,7 @@ class Everyone:
     and left out with a reader.
 
     Raises:
-            InvalidInput: `reader` is not a valid id of a user.
+        InvalidInput: `reader` is not a valid id of a user.
     """
 
     reader: UserId | None = None
@@ -67,7 +67,7 @@ def postgres_rows(owner: str | Everyone, arguments: Arguments, table: MemoryTabl
     """Return the conditions on visible and on searched rows for Postgres.
 
     Raises:
-            InvalidInput: one user's memories are searched, but the table has no column of owners.
+        InvalidInput: one user's memories are searched, but the table has no column `user_id`.
     """
 
     def own(reader: str) -> str:
@@ -86,7 +86,7 @@ def sqlite_rows(owner: str | Everyone, columns: Container[str]) -> tuple[str, li
     """Return the condition on searched rows for SQLite, with the values of its placeholders.
 
     Raises:
-            InvalidInput: one user's memories are searched, but the table has no column of owners.
+        InvalidInput: one user's memories are searched, but the table has no column `user_id`.
     """
     values: list[object] = []
 
@@ -103,10 +103,10 @@ def sqlite_rows(owner: str | Everyone, columns: Container[str]) -> tuple[str, li
 
 
 def _findable(everyone: Everyone, public: str, own: Callable[[str], str], *, owned: bool) -> str:
-    """Return the condition that the reader may find the row `m`.
+    """Return an SQL condition for whether the reader may find the row `m`.
 
-    `owned` says whether the table has a column of owners. `public` is the condition that a row is not sensitive, and
-    `own` makes the condition that a row belongs to a user.
+    `owned` says whether the table has a column `user_id`. `public` is the condition for a row that is not sensitive,
+    and `own` makes the condition for a row that belongs to a user.
     """
     if everyone.reader is None:
         return public if owned else "true"
