@@ -114,7 +114,7 @@ async def _run(service: EmbeddingService, server: BoundedServer, probe_server: B
 async def shut_down(service: EmbeddingService, server: uvicorn.Server, signals: asyncio.Queue[int]) -> None:
     """Wait for a signal, then drain and stop the server after the shutdown delay.
 
-    SIGINT or a second signal ends the delay.
+    There is no delay after SIGINT, and a second signal ends the delay.
     """
     delay = service.settings.shutdown_delay_seconds if await signals.get() == signal.SIGTERM else 0.0
     if service.begin_termination():

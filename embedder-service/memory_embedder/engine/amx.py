@@ -29,9 +29,9 @@ _TOKENS = 64  # several rows of tiles
 
 
 def amx_works(model: ModelFile) -> bool:
-    """Return whether the kernels that would be chosen compute a quantised model without a crash.
+    """Return whether this machine's fastest CPU kernels compute a quantised model without a crash.
 
-    Return True without a test if those kernels do not use AMX.
+    Return True without a test if these kernels do not use AMX.
     """
     if not amx_possible():
         return True

@@ -48,7 +48,7 @@ class NativeLog:
 
     @contextmanager
     def loading(self) -> Iterator[None]:
-        """Within the block, which loads a model, read facts about the model from the messages."""
+        """Within the block, which loads a model, read facts about the model from llama.cpp's messages."""
         self.layers_offloaded = self.layers_total = 0
         self._loading.set()
         try:

@@ -75,7 +75,7 @@ class Waiting:
         self._by_step[step].pop(connection, None)
 
     def first(self, newest: BoundedProtocol) -> BoundedProtocol:
-        """Return the connection to close: another connection that waits for its client, or else `newest`."""
+        """Return the connection to close: an older one that waits for its client, or `newest` if there is none."""
         for step, connections in self._by_step.items():
             if step is not Step.NONE:
                 for connection in connections:

@@ -1,7 +1,7 @@
 """Computes the batches that the scheduler chooses, on one thread per llama.cpp context, and answers the callers.
 
-A lock guards the scheduler; the lock is held for microseconds and never during computation. A context that fails
-answers its own batch with an error and is replaced by a new context; other requests are not affected.
+A lock guards the scheduler; the lock is held for microseconds and never during computation. If a context fails, the
+requests of its batch get an error, other requests are not affected, and a new context replaces the failed one.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Dispatcher:
         self._logger = structlog.get_logger("memory_embedder.scheduling.dispatcher")
 
     def start(self, tokens_per_second: Callable[[], float]) -> None:
-        """Make the contexts, then start one thread for each.
+        """Make the contexts, then start one thread for each context.
 
         `tokens_per_second` is called once the contexts exist, and returns a first estimate of their rate.
 

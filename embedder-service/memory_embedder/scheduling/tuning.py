@@ -151,7 +151,7 @@ class WarmComputers:
 
 
 def tune(engine: Engine, candidates: Sequence[ComputePlan], seconds: float) -> ComputePlan:
-    """Measure the candidates and return the fastest plan. The first candidate is the default.
+    """Measure the candidate plans and return the fastest. The first candidate is the default.
 
     After `seconds` seconds no further candidate is measured. With 0 seconds, or a single candidate, the default is
     returned without a measurement.

@@ -20,7 +20,7 @@ _SERVER = ("uvicorn", "uvicorn.error", "uvicorn.access")  # its default set-up p
 
 
 def configure_logging(level: str = "info") -> None:
-    """Configure the process's logs before anything is logged: JSON lines on stderr, or plain ones on a terminal."""
+    """Configure the process's logs before anything is logged: JSON lines on stderr, or plain lines on a terminal."""
     shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,

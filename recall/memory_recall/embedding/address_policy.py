@@ -19,7 +19,7 @@ _SERVICE = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")  # RFC 1035: no digit first
 
 
 def is_trusted_embedder_url(configured: str, named: str, more_hosts: Iterable[str] = ()) -> bool:
-    """Return whether texts may go to the URL `named`, given the configured URL and further trusted hosts."""
+    """Return whether texts may be sent to the URL `named`, given the configured URL and further trusted hosts."""
     if may_have_key(configured, named, more_hosts):
         return True
     ours, theirs = _parts(configured), _parts(named)

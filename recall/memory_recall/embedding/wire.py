@@ -48,7 +48,7 @@ class EmbeddedBatch:
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """A model as its embedder describes it. `digest` identifies the weights; a hosted model has none."""
+    """A model as its embedder describes it. `digest` identifies the weights; it is None for a hosted model."""
 
     name: str
     dimensions: int

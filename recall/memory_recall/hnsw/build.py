@@ -59,7 +59,7 @@ def build_settings(
 
 
 async def read_resources(connection: Connection) -> ServerResources:
-    """Read the settings of the server that apply to this session."""
+    """Read the server's settings of memory and parallel workers that apply to this session."""
     with translated("reading the server's settings"):
         row = await connection.fetchrow(
             "SELECT pg_size_bytes(current_setting('maintenance_work_mem')) / 1024 AS maintenance_work_mem, "

@@ -128,7 +128,7 @@ async def with_less_memory(connection: Connection, build: Callable[[], Awaitable
 
 
 async def _create(connection: Connection, table: MemoryTable, name: str, parameters: IndexParameters) -> None:
-    """Create the index under this name, after dropping an invalid index that a failed attempt left there."""
+    """Create the index `name`, after dropping an invalid index that a failed attempt left under this name."""
     await _run(connection, f"DROP INDEX CONCURRENTLY IF EXISTS {table.in_schema(name)}")
     definition = hnsw_definition(table, parameters.m, parameters.ef_construction)
     await _run(connection, f"CREATE INDEX CONCURRENTLY {quoted(name)} {definition}")

@@ -72,7 +72,7 @@ class TableChanges:
             pass
 
     async def build_index(self, name: str, definition: str) -> None:
-        """Create an index without blocking writers, unless a valid one exists; an invalid one is dropped first."""
+        """Create an index without blocking writers, unless it exists; an invalid index of this name is dropped."""
         valid = await self.value(
             "SELECT i.indisvalid AND i.indisready FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid "
             f"JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = {literal(self.table.schema)} "

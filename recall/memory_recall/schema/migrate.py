@@ -47,7 +47,7 @@ from memory_recall.schema.table_locks import locked_session
 
 @dataclass(frozen=True)
 class MigrationRequest:
-    """What to migrate: the table, its model, the folder of revisions, and whether to keep existing vectors.
+    """What to migrate: the table, its model, the folder of revisions, and the treatment of existing vectors.
 
     `claim` records which MemoryIndex the table belongs to. `replaces` is the uid of a MemoryIndex whose claim ends.
     """

@@ -42,7 +42,7 @@ _BATCH = 2000  # rows that lose their vector in one statement
 
 @dataclass(frozen=True)
 class Function:
-    """The definition of one of our functions. `search_path` is empty if the body names everything in full."""
+    """The definition of one of our functions. `search_path` is empty if the body names every object with its schema."""
 
     name: str
     arguments: str

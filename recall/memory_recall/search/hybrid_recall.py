@@ -231,7 +231,7 @@ class HybridRecall:
         return followed
 
     def _note_demand(self, reason: Degraded | None) -> None:
-        """Start a task that records that an embedder is wanted, unless it would take the last idle connection."""
+        """Start a task that records that an embedder is wanted, if a connection of the pool is idle."""
         if reason not in _UNAVAILABLE or self._embedder.hosted or time.monotonic() < self._demand_due:
             return
         if self._pool.get_idle_size() > 0:

@@ -1,4 +1,4 @@
-"""Embeds queries within a time budget, or returns the reason why there is no vector; it never raises.
+"""Embeds queries within a time budget, or returns the reason why there is no vector. No error is raised.
 
 Every prompt waits for its recall, so a slow or unavailable embedder may delay only one recall, and by the budget at
 most. After the first failure the circuit breaker is open: recalls get no vector, without waiting, while a background

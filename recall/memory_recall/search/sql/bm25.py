@@ -253,8 +253,8 @@ def _scored_and_ranked(table: MemoryTable, mean: str, depth: int, rows: str) -> 
 
 
 def _quoted_lexeme(lexeme: str) -> str:
-    """Return SQL for a lexeme as the text of a tsquery; parsing the lexeme again would split compound words.
+    """Return SQL for a quoted lexeme of a tsquery; without quotes, Postgres would split compound words.
 
-    A backslash is written in a way that `standard_conforming_strings` does not change.
+    The SQL means the same with both values of `standard_conforming_strings`, even if the lexeme has a backslash.
     """
     return rf"""'''' || replace(replace({lexeme}, E'\\', E'\\\\'), '''', '''''') || ''''"""

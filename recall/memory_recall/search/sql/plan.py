@@ -1,4 +1,4 @@
-"""The plan of one recall statement, built once readiness, statistics and the query's vector are known."""
+"""The plan of one recall statement, built after readiness, statistics and the query's vector are known."""
 
 from dataclasses import dataclass, replace
 

@@ -23,7 +23,7 @@ _ITERATIVE_SCAN_SINCE = (0, 8)
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """The table as the catalog describes it, and which parts of the dense leg exist."""
+    """The table as the catalog describes it, and which of the objects that the dense leg needs exist."""
 
     table: MemoryTable
     extension_version: str | None

@@ -38,7 +38,7 @@ _FILTERED_SCAN = {"hnsw.max_scan_tuples": "50000", "hnsw.scan_mem_multiplier": "
 
 
 def statement(plan: RecallPlan) -> Statement:
-    """Return the recall statement of a plan. Its rows are the page, in order, each with the columns of `gate`."""
+    """Return the recall statement of a plan. Its rows are the page, in order, each with the CTE `gate`'s columns."""
     arguments = Arguments()
     rows = searched_rows(plan, arguments)
     vector = "" if plan.dense is None else query_vector(plan.dense, arguments, plan.table)
