@@ -1,9 +1,9 @@
 """Alembic's entry point: runs the migrations on the connection that `memory migrate` passes in.
 
-Neither this file nor any revision imports our code, which may change while the revisions stay. What they need comes
-through `context.config.attributes`: the `connection`; the `version_table` and its `version_schema`; a list `applied`,
-to which the revisions that were run are added; and `steps`, which runs the SQL statements of a revision. The statements
-contain these placeholders:
+Neither this file nor any revision imports the project's code, because the code may change and published revisions may
+not. Everything that they need is passed in `context.config.attributes`: the `connection`; the `version_table` and its
+`version_schema`; a list `applied`, to which the revisions that were run are added; and `steps`, which runs the SQL
+statements of a revision. The statements contain these placeholders:
 
 - `{schema}`, `{table}`: quoted; `{table}` with its schema. `{table_literal}`, `{name_literal}`: as SQL strings.
 - `{name}`: the table's bare name, for use within double quotes. `{suffix}`: the end of our own objects' names.
@@ -14,7 +14,7 @@ contain these placeholders:
 
 The version table has its own name because the memory API keeps an `alembic_version` in the same database. There is no
 offline mode, and Alembic opens no connection: every step depends on what is found in the catalog, and the caller's
-session holds the lock that keeps other migrations out.
+session holds the lock against other migrations.
 """
 
 from alembic import context

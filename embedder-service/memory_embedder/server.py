@@ -1,10 +1,11 @@
-"""Runs the service as a process: opens its ports at once, loads the model in the background, and drains on SIGTERM.
+"""Runs the service as a process: opens its ports, loads the model in the background, and drains on SIGTERM.
 
 Callers and probes have one port each. Both ports open before the model is loaded, so that probes get the state of the
 service instead of a refused connection. The port for probes stays open until every admitted request is answered.
 
-Kubernetes directs new requests to a pod for a moment after it has begun to stop it. So a service that is ready first
-reports that it no longer is, and accepts requests for the shutdown delay before it drains.
+Kubernetes directs new requests to a pod for a moment after it has begun to stop the pod. Therefore, when the signal
+comes, a service that is ready first reports that it is not ready any more, and accepts requests for the shutdown delay
+before it drains.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ _PROBE_CONNECTIONS = 32
 def serve(settings: EmbedderSettings) -> int:
     """Serve until SIGTERM or SIGINT, or until the model cannot be served, then return the exit status.
 
-    The status is 0 if every admitted request was answered. It is 1 if not, or if the model could not be served.
+    The status is 0 if every admitted request was answered. It is 1 if a request was not answered or the model could not
+    be served.
     """
     forbid_core_dumps()
     return_large_blocks()
@@ -110,7 +112,10 @@ async def _run(service: EmbeddingService, server: BoundedServer, probe_server: B
 
 
 async def shut_down(service: EmbeddingService, server: uvicorn.Server, signals: asyncio.Queue[int]) -> None:
-    """Wait for a signal; drain and stop the server after the shutdown delay, which SIGINT or a second signal ends."""
+    """Wait for a signal, then drain and stop the server after the shutdown delay.
+
+    There is no delay after SIGINT, and a second signal ends the delay.
+    """
     delay = service.settings.shutdown_delay_seconds if await signals.get() == signal.SIGTERM else 0.0
     if service.begin_termination():
         with suppress(TimeoutError):

@@ -19,7 +19,7 @@ from memory_embedder.models.profiles import PROFILES, ModelProfile, Pooling, fin
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds of the service, in tokens, texts, bytes and seconds; tests lower them."""
+    """Bounds of the service, in tokens, texts, bytes and seconds; tests set lower ones."""
 
     queued_query_tokens: int = 32_768
     query_request_tokens: int = 8_192  # of one request, so that none fills the lane of the others' queries
@@ -91,10 +91,14 @@ class EmbedderSettings(BaseSettings):
     )
 
     def profile(self) -> ModelProfile:
-        """Return the model's profile: a known one with the facts that are set here replaced, or one of settings alone.
+        """Return the profile of the configured model.
+
+        The profile of a known model is changed by the facts that the settings give. An unknown model's profile consists
+        of the settings alone.
 
         Raises:
-            EmbedderError: the name is unknown and a fact is missing, or `dimensions` contradicts the known model.
+            EmbedderError: the model is unknown and the settings lack a fact, or `dimensions` differs from those of the
+                known model.
         """
         known = self._known_profile()
         if self.dimensions is not None and self.dimensions != known.dimensions:

@@ -9,7 +9,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Create the table unless it exists; an existing table, such as the memory API's own, is not changed."""
+    """Create the table unless it exists. An existing table, such as that of the memory API, is not changed."""
     with context.config.attributes["steps"]() as steps:
         if steps.value("SELECT to_regclass({table_literal}) IS NOT NULL") is True:
             return
@@ -42,4 +42,4 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Keep the table, because its rows belong to the user, whoever created it."""
+    """Keep the table, because its rows belong to the user, even if a migration created it."""

@@ -1,8 +1,8 @@
 """Adds the embedding column, the triggers and the constraint that protect sensitive rows, and our own tables.
 
-The order matters while other sessions write: the trigger and the constraint check new writes before vectors that break
-the rules are removed, so no such vector slips in between. Every step may be repeated, because a killed migration runs
-this revision again.
+The order matters because other sessions write at the same time: the trigger and the constraint are created first and
+check new writes; then vectors that break the rules are removed. Every step may be repeated, because a killed migration
+runs this revision again.
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Add the embedding column, triggers, constraint, indexes of pending rows, and our own tables."""
+    """Add the embedding column, its triggers and constraint, two partial indexes, and our own tables."""
     with context.config.attributes["steps"]() as steps:
         _create_own_tables(steps)
         _record_state(steps)
@@ -35,7 +35,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Remove what this revision added, and the HNSW index; an embedding column that existed before stays."""
+    """Remove what this revision added, and the HNSW index; an embedding column that the revision did not add stays."""
     with context.config.attributes["steps"]() as steps:
         adopted = steps.value('SELECT column_adopted FROM {schema}."memory_index_state{suffix}"')
         steps.run("DROP TRIGGER IF EXISTS zz_memory_index_insert ON {table}")
@@ -97,7 +97,7 @@ def _create_own_tables(steps: Any) -> None:  # noqa: ANN401  (revisions import n
 
 
 def _record_state(steps: Any) -> None:  # noqa: ANN401  (as above)
-    """Store the model and the decisions before the first change, so that a repeated run uses the same ones."""
+    """Store the model and the run's decisions before the first change, so that a repeated run follows them."""
     if steps.value('SELECT count(*) FROM {schema}."memory_index_state{suffix}"') != 0:
         return
     steps.run(

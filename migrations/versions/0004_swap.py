@@ -1,7 +1,8 @@
-"""Adds what a model swap stores: its own table, the address of each model's embedder, and rows it could not embed.
+"""Adds what a model swap stores: a table of swaps, embedders' addresses, and the rows that could not be embedded.
 
-The standby column itself is part of no revision, because only a swap knows its dimensions: `memory swap start` adds the
-column with its triggers and constraint, `memory swap finish` and `abort` remove it, and so does this downgrade.
+No revision adds the standby column itself, because only a swap knows its dimensions: `memory swap start` adds the
+column with its triggers and constraint. `memory swap finish`, `memory swap abort` and the downgrade of this revision
+remove it.
 """
 
 from alembic import context

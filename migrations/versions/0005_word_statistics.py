@@ -1,9 +1,9 @@
 """Raises the statistics target of `search_vector`, so that ANALYZE records the frequency of more words.
 
-The lexical leg reads the rows of the rarest words of a question. By default Postgres keeps the frequencies of a
-thousand lexemes. In a million rows the thousandth most frequent lexeme occurs in five thousand rows, so it would mostly
-be unknown which of a question's words is the rarest. With the target 300 Postgres keeps 3,000 frequencies. ANALYZE then
-reads 90,000 rows, and a recall reads 3,000 frequencies instead of 1,000.
+The lexical leg reads the rows of the rarest words of a query. By default Postgres keeps the frequencies of a thousand
+lexemes. In a million rows the thousandth most frequent lexeme occurs in five thousand rows, so the rarest words of most
+queries would have no known frequency. With the target 300 Postgres keeps 3,000 frequencies. ANALYZE then reads 90,000
+rows, and a recall reads 3,000 frequencies instead of 1,000.
 """
 
 from alembic import context
@@ -28,7 +28,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Reset the statistics target if it is still ours, 300; another target is kept."""
+    """Reset the statistics target if it still is 300; any other target is kept."""
     with context.config.attributes["steps"]() as steps:
         if steps.value(TARGET) == 300:
             steps.run("ALTER TABLE {table} ALTER COLUMN search_vector SET STATISTICS -1")

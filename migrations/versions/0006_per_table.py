@@ -1,7 +1,8 @@
 """Records the OID of the indexed table in its state, so that several tables of one schema can be indexed.
 
 From this revision on, each table has a version table of its own. The version table of earlier releases,
-`memory_index_alembic_version`, stays at 0005, because the operator of those releases refuses a later revision.
+`memory_index_alembic_version`, stays at 0005, because the operators of those releases refuse to work with a later
+revision.
 """
 
 from alembic import context
@@ -31,6 +32,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Remove the column for the table's OID; whoever runs the migrations drops the version tables."""
+    """Remove the column for the table's OID. The version tables are dropped by the code that runs the migrations."""
     with context.config.attributes["steps"]() as steps:
         steps.run('ALTER TABLE {schema}."memory_index_state{suffix}" DROP COLUMN IF EXISTS table_oid')

@@ -1,4 +1,4 @@
-"""Record when a recall last wanted an embedder that did not answer, so that an operator can start one from zero."""
+"""Records when a recall last wanted an embedder that did not answer, so that the operator can start this embedder."""
 
 from alembic import context
 
@@ -9,12 +9,12 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Add the column, which recalls write; programs of earlier revisions do not know it."""
+    """Add the column `wanted_at`, which recalls write. Releases whose last schema revision is before 0007 ignore it."""
     with context.config.attributes["steps"]() as steps:
         steps.run('ALTER TABLE {schema}."memory_index_state{suffix}" ADD COLUMN IF NOT EXISTS wanted_at timestamptz')
 
 
 def downgrade() -> None:
-    """Remove the column."""
+    """Remove the column `wanted_at`."""
     with context.config.attributes["steps"]() as steps:
         steps.run('ALTER TABLE {schema}."memory_index_state{suffix}" DROP COLUMN IF EXISTS wanted_at')

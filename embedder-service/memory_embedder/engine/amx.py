@@ -1,9 +1,10 @@
 """Tests in a child process whether kernels with AMX, Intel's matrix instructions, compute a model on this machine.
 
-The test may end with an illegal instruction. Not every machine whose CPU flags promise AMX runs it, and not every build
-of llama.cpp loads the whole tile configuration (https://github.com/ggml-org/llama.cpp/pull/26954; a build with this
-project's patches does). Where AMX works, a quantised model takes half the time. Where it does not, a pod would die at
-its first batch without a message.
+The test needs a process of its own because it may end with an illegal instruction. Some machines whose CPU flags
+include AMX cannot run it, and some builds of llama.cpp do not load the whole tile configuration
+(https://github.com/ggml-org/llama.cpp/pull/26954; a build with this project's patches does). With AMX, a quantised
+model takes half the time. If AMX were used on a machine where it fails, the pod would die at its first batch without a
+message.
 
 `python -m memory_embedder.engine.amx MODEL` is the child process: it computes one short batch with the best kernels.
 """
@@ -28,7 +29,10 @@ _TOKENS = 64  # several rows of tiles
 
 
 def amx_works(model: ModelFile) -> bool:
-    """Return whether AMX kernels compute a quantised model on this machine; True also if it would not use any."""
+    """Return whether this machine's fastest CPU kernels compute a quantised model without a crash.
+
+    Return True without a test if these kernels do not use AMX.
+    """
     if not amx_possible():
         return True
     command = [sys.executable, "-m", __name__, str(model.reference)]

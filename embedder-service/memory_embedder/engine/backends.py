@@ -1,9 +1,9 @@
-"""Loads llama.cpp's compute backends: that of the GPU if one was built, and the fastest CPU kernels for this machine.
+"""Loads llama.cpp's compute backends: the GPU backend if the build has one, and this machine's fastest CPU kernels.
 
 The portable build ships one CPU library per processor generation. Each library returns a score for this machine; 0
-means that it would crash. The library with the best score is loaded, or the best one without AMX (Intel's matrix
-instructions) if AMX kernels have failed. Libraries are registered once per process because ggml's registry is
-process-wide.
+means that the library cannot run here. The library with the best score is loaded, or the best library without AMX
+(Intel's matrix instructions) if AMX kernels have failed. Libraries are registered once per process because ggml's
+registry is process-wide.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def choose_variant(scores: dict[str, int], *, avoid_amx: bool) -> str | None:
 
 
 def load_backends(*, avoid_amx: bool, gpu: bool) -> Backends:
-    """Load the backends unless this process has loaded them already, and return what is loaded.
+    """Load the backends, unless this process has loaded them already, and return what is loaded.
 
     Raises:
         EmbedderError: llama.cpp's libraries cannot be loaded, or none of them runs on this processor.
@@ -68,7 +68,11 @@ def load_backends(*, avoid_amx: bool, gpu: bool) -> Backends:
 
 
 def amx_possible() -> bool:
-    """Return whether AMX may compute quantised weights: the best CPU library uses it, or the kernels are built in."""
+    """Return whether AMX may be used to compute quantised weights.
+
+    This is so if the best CPU library uses AMX, or if the CPU kernels are built into llama.cpp and may therefore use
+    it.
+    """
     return _registry().best() in _MAY_USE_AMX
 
 
@@ -114,7 +118,7 @@ class _Registry:
                 self._library.ggml_backend_load(str(path).encode())
 
     def best(self) -> str | None:
-        """Return the name of the loaded CPU kernels or, before loading, of the best ones; None if none runs here."""
+        """Return the name of the CPU kernels that are or would be loaded; None if none runs on this processor."""
         paths = _variants(self._directory)
         return self._kernels or (choose_variant(_scores(paths), avoid_amx=False) if paths else _BUILT_IN)
 

@@ -1,8 +1,8 @@
 """Finds the number of threads that this process can really use.
 
-A container sees all cores of the host but is throttled to its CPU limit; further threads only wait for one another. The
-CPU limit is read from the control group (version 2 or 1) and each of its visible ancestors. The affinity mask limits
-the number, too.
+A container sees all cores of the host but is throttled to its CPU limit; threads beyond the limit only wait for one
+another. The CPU limit is read from the control group (version 2 or 1) and each of its visible ancestors. The affinity
+mask limits the number, too.
 """
 
 from __future__ import annotations

@@ -42,8 +42,8 @@ _SEQUENCES = 64  # must divide the batch: llama.cpp aborts while it reserves a m
 class EngineOptions:
     """How to load a model; `gpu_memory_limit` is in bytes.
 
-    `digest` is the digest that the file must have, or None to accept any file. With `try_amx` False, AMX kernels
-    compute quantised weights without a test in a child process.
+    `digest` is the digest that the file must have, or None to accept any file. With `try_amx` True, AMX kernels compute
+    quantised weights only if a test in a child process succeeds; with `try_amx` False, they are used without this test.
     """
 
     path: Path
@@ -103,7 +103,7 @@ class LlamaEngine:
         return self._tokenizer.encode(text)
 
     def computer(self, threads: int) -> LlamaComputer:
-        """Make a llama.cpp context with buffers of its own."""
+        """Make a llama.cpp context of the model that computes with `threads` threads."""
         return LlamaComputer(self._model, self._facts, threads)
 
     def close(self) -> None:
@@ -151,7 +151,7 @@ class LlamaComputer:
         return unit_vectors(self._read(len(sequences)))
 
     def use_threads(self, threads: int) -> None:
-        """Set the number of threads that compute the next batches."""
+        """Set the number of threads for the next batches."""
         native.llama_set_n_threads(self._context, threads, threads)
 
     def close(self) -> None:
@@ -192,7 +192,7 @@ def round_up(number: int, step: int) -> int:
 
 
 def check_profile(header: GgufFacts, profile: ModelProfile, path: Path) -> None:
-    """Check that a model file agrees with its profile; a wrong pooling would yield plausible but wrong vectors.
+    """Check that a model file agrees with its profile, because a wrong pooling would yield plausible but wrong vectors.
 
     Raises:
         EmbedderError: dimensions or pooling differ, or the profile's window is longer than the model was trained for.

@@ -1,6 +1,6 @@
 """Estimates how much memory of the host or the GPU a model needs, before the model is loaded.
 
-On a shared GPU, an allocation that fails half-way takes other processes down with it.
+On a shared GPU, an allocation that fails after a part of it succeeded can make other processes fail.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _HEADROOM = 1.1
 
 @dataclass(frozen=True, slots=True)
 class MemoryNeed:
-    """Estimated memory of a model in bytes, with contexts of `capacity` tokens each."""
+    """The estimated memory of a model in bytes, if each context holds `capacity` tokens."""
 
     capacity: int
     weights: int
@@ -34,7 +34,10 @@ class MemoryNeed:
 
 
 def estimate_memory(header: GgufFacts, *, capacity: int, contexts: int, gpu: bool) -> MemoryNeed:
-    """Estimate the memory of the weights, the compute buffers and, for causal models, the attention caches in F16."""
+    """Estimate the memory of the weights, the compute buffers and the attention caches.
+
+    Only causal models have attention caches; these are in F16.
+    """
     compute = capacity * header.dimensions * 4 * _ACTIVATIONS
     cached = 2 * 2 * header.layers * header.key_value_width * capacity if header.pooling is Pooling.LAST else 0
     return MemoryNeed(

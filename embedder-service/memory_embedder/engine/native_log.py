@@ -1,7 +1,8 @@
-"""Receives llama.cpp's log messages: reads facts from them while a model loads, and logs none of them verbatim.
+"""Receives llama.cpp's log messages: reads facts about a loading model from them, and never repeats their text.
 
-The number of layers that really went to the GPU appears only in a log message. A message during computation could one
-day quote the text that is computed, so a warning is logged only as the name of the llama.cpp function that gave it.
+The number of layers that really went to the GPU appears only in a log message. A message during computation might in
+some version quote the text that is being embedded, so for a warning only the name of the llama.cpp function that issued
+it is logged.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class NativeLog:
 
     @contextmanager
     def expected(self) -> Iterator[None]:
-        """Within the block, ignore warnings about what is done on purpose, such as a batch wider than the window."""
+        """Within the block, ignore warnings about settings chosen on purpose, such as a batch wider than the window."""
         self._quiet.set()
         try:
             yield
@@ -47,7 +48,7 @@ class NativeLog:
 
     @contextmanager
     def loading(self) -> Iterator[None]:
-        """Within the block, which loads a model, read facts about the model from the messages."""
+        """Within the block, which loads a model, read facts about the model from llama.cpp's messages."""
         self.layers_offloaded = self.layers_total = 0
         self._loading.set()
         try:
@@ -64,7 +65,7 @@ class NativeLog:
             self._logger.warning("llama.cpp warned", function=found.group(1) if found else "unknown", level=level)
 
     def read(self, message: str) -> None:
-        """Read the number of layers on the GPU from a message, if the message states it."""
+        """Read the number of layers on the GPU from a message, if the message contains it."""
         found = _OFFLOADED.search(message)
         if found:
             self.layers_offloaded, self.layers_total = int(found.group(1)), int(found.group(2))

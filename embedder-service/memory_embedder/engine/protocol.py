@@ -1,4 +1,4 @@
-"""The interface between the service and llama.cpp; it allows tests a fake engine and keeps pointers in one place."""
+"""The interface between the service and llama.cpp. Tests can replace the engine behind it by a fake."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ class Computer(Protocol):
         """Compute one unit vector per sequence of token ids, as an array of shape (sequences, dimensions).
 
         Raises:
-            EmbedderError: the engine failed; the context must be closed.
+            EmbedderError: the engine failed; the context must then be closed and replaced.
         """
         ...
 
     def use_threads(self, threads: int) -> None:
-        """Set the number of threads that compute the next batches."""
+        """Set the number of threads for the next batches."""
         ...
 
     def close(self) -> None:
@@ -77,7 +77,7 @@ class Engine(Protocol):
         ...
 
     def computer(self, threads: int) -> Computer:
-        """Make a llama.cpp context that computes with a number of threads."""
+        """Make a llama.cpp context that computes with `threads` threads."""
         ...
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Turns texts into token ids with a model's vocabulary; no text, however unusual, takes long."""
+"""Turns texts into token ids with a model's vocabulary, in a short time even for unusual texts."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Tokenizer:
     def encode(self, text: str) -> EncodedText:
         """Tokenise a text; a text longer than the model's window loses its end but keeps the final separator token.
 
-        At most 384 characters per token of the window are read. A text that has so few tokens for its length is white
-        space or combining marks, and tokenising all of it would take seconds.
+        At most 384 characters per token of the window are read. Only a text of white space or combining marks has fewer
+        tokens for its length, and tokenising all of such a text would take seconds.
         """
         limit = self._max_tokens
         length = limit * _CHARACTERS_PER_TOKEN
@@ -59,8 +59,8 @@ def decompose(text: str) -> str:
     """Return a text with its characters decomposed (Unicode's NFD), computed a short piece at a time.
 
     Decomposing sorts each run of combining marks, in time that grows with the square of the run's length, and blocks
-    every other thread meanwhile. Marks on both sides of a border between pieces may stay unsorted, which does no harm:
-    the tokenizer drops marks anyway.
+    every other thread meanwhile. Marks of one run that fall into two pieces may be in a wrong order. This does no harm,
+    because the tokenizer drops the marks.
     """
     if text.isascii():
         return text

@@ -1,7 +1,7 @@
 """Compares the vectors of a model file with reference vectors.
 
-A quantised or converted file is worth serving only if its vectors are nearly those of the original model; the least
-cosine over a set of texts measures that.
+A quantised or converted file is worth serving only if its vectors are nearly the same as those of the original model.
+The measure is the least cosine between both vectors of a text, over a set of texts.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ class Verification:
 def write_vectors(engine: Engine, texts: Path, out: Path) -> None:
     """Embed the texts of a JSONL file and write one JSON line per text to `out`.
 
-    A line of `texts` is a string or an object with `text`. A line of `out` is an object with `text` and `embedding`.
+    Each line of `texts` is a JSON string, or an object with the field `text`. Each line of `out` is an object with the
+    fields `text` and `embedding`.
 
     Raises:
         EmbedderError: a line is malformed; the message gives its number and quotes nothing of it.

@@ -1,8 +1,8 @@
-"""Writes answers; a large one in pieces, which blocks no other request and never has the whole text in memory.
+"""Writes the JSON of answers, a large answer in pieces, so that other requests are served meanwhile.
 
-Vectors as JSON text are several times as large as in memory. Writing two thousand of them takes a tenth of a second,
-during which no other request would be served. So each piece is written only when the caller has taken the one before,
-and other requests are served between pieces.
+Vectors are several times as large in JSON as in memory, and writing two thousand of them takes a tenth of a second,
+during which no other request would be served. Therefore each piece is written only after the caller has received the
+piece before, and other requests are served in between.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ def _response(error: EmbedderError) -> JSONResponse:
 
 
 def _as_refusal(error: Exception) -> EmbedderError:
-    """Convert an error of FastAPI, whose own responses quote the input, into an error of this service."""
+    """Convert an error of FastAPI into an error of this service, because FastAPI's own responses quote the input."""
     if isinstance(error, EmbedderError):
         return error
     status = error.status_code if isinstance(error, HTTPException) else 422

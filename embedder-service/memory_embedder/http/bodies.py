@@ -24,7 +24,7 @@ _NOT_STRUCTURE = bytes(set(range(256)) - {*_NESTING, 0x2C})
 
 
 class MemoryBudget:
-    """A common limit for the bytes of large bodies and answers in memory; used from the event loop only."""
+    """A common limit for the bytes of large bodies and answers in memory. Only the event loop may use it."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -32,7 +32,7 @@ class MemoryBudget:
 
     @contextmanager
     def share(self) -> Iterator[MemoryShare]:
-        """Give one request a share of the budget, which is released at the end of the block."""
+        """Give one request a share of the budget for the time of the block."""
         share = MemoryShare(self)
         try:
             yield share
@@ -57,7 +57,7 @@ class MemoryBudget:
 class MemoryShare:
     """The bytes that one request has in memory.
 
-    `counted` is how many of them use the budget, which is none while the request is small.
+    `counted` is the number of these bytes that are counted in the budget. It is 0 while the request is small.
     """
 
     def __init__(self, budget: MemoryBudget) -> None:

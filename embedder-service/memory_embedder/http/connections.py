@@ -3,8 +3,9 @@
 The server is built on uvicorn, which limits only how long a connection may be idle between two requests. A client that
 sends the head of a request a byte at a time, stops in the middle of a body or does not read its answer would keep its
 connection, and with it an open file, for as long as it likes. A few hundred such clients would leave no connection for
-others. Here each step of a client has a time limit. When all connections are taken, a new connection replaces one that
-waits for its client, so that a client that sends its request at once is served even then.
+other clients. Therefore each step of a client has a time limit in this server. When all connections are taken, a new
+connection replaces a connection that waits for its client, so that a client that sends its request at once is still
+served.
 """
 
 from __future__ import annotations
@@ -27,10 +28,11 @@ _TICKS = 5  # of the server's tenths of a second between two looks at all connec
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """Limits of the connections to one port: their number, seconds for each step of a client, and size of a head.
+    """Limits of the connections to one port: number, seconds for each step of a client, and size of a request's head.
 
-    A head is the request line and the header fields. `unread_seconds` count from the first time that the client does
-    not read its answer, `closing_seconds` from the time that the server begins to close the connection.
+    The head of a request is its request line and its header fields. `unread_seconds` count from the moment at which the
+    client stops reading its answer, `closing_seconds` from the moment at which the server begins to close the
+    connection.
     """
 
     connections: int
@@ -44,9 +46,10 @@ class ConnectionLimits:
 
 
 class Step(IntEnum):
-    """The step of a client that a connection waits for, in the order in which connections make room for others.
+    """The step of its client that a connection waits for.
 
-    `NONE` is a connection that waits for this server.
+    When all connections are taken, a connection with a lower step is closed before a connection with a higher step.
+    With `NONE`, the connection waits for this server, and is not closed.
     """
 
     HEAD = 0
@@ -57,22 +60,22 @@ class Step(IntEnum):
 
 
 class Waiting:
-    """The connections to one port, by the step that they wait for; those that have waited longest come first."""
+    """The connections to one port, in one queue for each step; the connection that has waited longest is first."""
 
     def __init__(self) -> None:
         self._by_step: dict[Step, dict[BoundedProtocol, None]] = {step: {} for step in Step}
 
     def put(self, connection: BoundedProtocol, old: Step, new: Step) -> None:
-        """Move a connection behind all others that wait for the step `new`."""
+        """Move a connection from the queue of the step `old` to the end of the queue of the step `new`."""
         self._by_step[old].pop(connection, None)
         self._by_step[new][connection] = None
 
     def remove(self, connection: BoundedProtocol, step: Step) -> None:
-        """Forget a connection."""
+        """Remove a connection from the queue of its step."""
         self._by_step[step].pop(connection, None)
 
     def first(self, newest: BoundedProtocol) -> BoundedProtocol:
-        """Return the connection to close: one that waits for its client, or `newest` if no other one does."""
+        """Return the connection to close: an older one that waits for its client, or `newest` if there is none."""
         for step, connections in self._by_step.items():
             if step is not Step.NONE:
                 for connection in connections:
@@ -102,7 +105,7 @@ class BoundedConfig(uvicorn.Config):
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """One connection, which records for which step of its client it waits, and since when."""
+    """One connection. It records which step of its client it waits for, and since when."""
 
     def __init__(
         self,
@@ -143,9 +146,9 @@ class BoundedProtocol(HttpToolsProtocol):
         return not self._answering and allowed is not None and now - self._since > allowed
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as the base class has it
-        """Accept a new connection; if there are too many, close one.
+        """Accept a new connection. If there are too many, close another connection that waits for its client.
 
-        Only a connection that waits for its client is closed. If no other one does, the new one is closed.
+        If every other connection waits for this server, the new connection is closed.
         """
         super().connection_made(transport)
         self._waiting.put(self, self._step, self._step)
@@ -153,7 +156,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._waiting.first(self).transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection."""
+        """Forget a closed connection."""
         self._waiting.remove(self, self._step)
         super().connection_lost(exc)
 
@@ -217,7 +220,10 @@ class BoundedProtocol(HttpToolsProtocol):
         self._wait()
 
     def _wait(self, *, again: bool = False) -> None:
-        """Record which step is next; `again` puts the connection behind others that wait for the same step."""
+        """Record which step of the client comes next.
+
+        With `again` True, the connection goes to the end of its queue even if the step stays the same.
+        """
         if self.transport.is_closing():
             return
         if self._arriving is not None:
@@ -234,12 +240,12 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 def bounded_connections(state: ServerState) -> list[BoundedProtocol]:
-    """Return the connections of a server."""
+    """Return the connections of a uvicorn server that are `BoundedProtocol`s."""
     return [connection for connection in state.connections if isinstance(connection, BoundedProtocol)]
 
 
 class BoundedServer(uvicorn.Server):
-    """An HTTP server on one port that closes connections whose clients are overdue; it handles no signals itself."""
+    """An HTTP server on one port. It closes connections whose clients are overdue, and handles no signals."""
 
     async def on_tick(self, counter: int) -> bool:
         """Close overdue connections, every half second."""
@@ -252,5 +258,5 @@ class BoundedServer(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Install no signal handlers: those of two servers in one process would replace each other."""
+        """Install no signal handlers, because two servers in one process would replace each other's handlers."""
         yield

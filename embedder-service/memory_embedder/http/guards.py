@@ -1,8 +1,8 @@
 """Checks the API key, and gives each request an id, one log line and one count in the metrics.
 
-`RequestGuard` is plain ASGI middleware because FastAPI's own error middleware raises the exception again, and the
-server's log would show its message. The route in metrics and logs comes from the route table, never from the URL, which
-may hold anything.
+`RequestGuard` is plain ASGI middleware, because FastAPI's own error middleware raises an unexpected exception again,
+and the server would log the exception's message. Metrics and logs name the route from the route table and never the
+URL, which may hold a caller's text.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _QUIET_ROUTES = frozenset({"/healthz", "/readyz", "/metrics"})
 
 
 class ApiKey:
-    """The optional API key, compared in constant time. Its file is read again after a change, as keys are rotated."""
+    """The optional API key, compared in constant time. Its file is read again after each change of the file."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -64,9 +64,9 @@ class ApiKey:
 
 
 class RequestGuard:
-    """ASGI middleware around a whole application; an unexpected exception becomes a 500 without its message.
+    """ASGI middleware around a whole application. It answers an unexpected exception with 500, without the message.
 
-    Answers during a shutdown close their connection, so that the client's next request reaches another pod.
+    During a shutdown each response closes its connection, so that the client's next request reaches another pod.
     """
 
     def __init__(self, app: ASGIApp, service: EmbeddingService) -> None:

@@ -1,7 +1,7 @@
 """The HTTP routes: each checks a request, calls the service and writes the response.
 
-Embeddings and probes belong to two applications, each on a port of its own. So callers do not see the metrics, and a
-caller that takes all connections of one port does not keep the kubelet from the other.
+Embeddings and probes belong to two applications, each on a port of its own. Therefore callers cannot read the metrics,
+and a caller that takes all connections of its port does not keep the kubelet from reaching the probes.
 """
 
 from __future__ import annotations
@@ -57,16 +57,17 @@ _REQUEST_BODY = {
 class _DirectRoute(APIRoute):
     """A route whose endpoint takes the request and makes the response, without FastAPI's injection and validation.
 
-    Those would add 70 microseconds to each query, since the computation has just emptied the CPU's instruction caches.
+    Injection and validation would add 70 microseconds to each query, because the computation of embeddings empties the
+    CPU's instruction caches.
     """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return the endpoint without FastAPI's wrapper."""
+        """Return the endpoint itself."""
         return self.endpoint
 
 
 def build_router(service: EmbeddingService, parser: Executor) -> APIRouter:
-    """Build the routes that require the API key; large bodies are parsed on `parser`, one after the other."""
+    """Build the routes that require the API key. Large bodies are parsed on the executor `parser`, one at a time."""
     router = APIRouter()
     api_key = ApiKey(service.settings.api_key_file)
     direct = APIRouter(route_class=_DirectRoute)
@@ -158,7 +159,7 @@ def build_probes(service: EmbeddingService) -> APIRouter:
 
 
 def parse_and_check(body: bytes, service: EmbeddingService) -> tuple[EmbeddingRequest, list[str]]:
-    """Parse a body, check it against the served model, and return the request and its texts.
+    """Parse a body, check the request against the served model, and return the request and its texts.
 
     Raises:
         EmbedderError: the body is malformed or has too many values, or the served model cannot embed its texts.
@@ -172,8 +173,8 @@ def check_request(request: EmbeddingRequest, service: EmbeddingService) -> list[
     """Check a request against the served model and return its texts.
 
     Raises:
-        EmbedderError: the request names another model or another number of dimensions, has no text, or has an empty or
-            malformed one.
+        EmbedderError: the request names another model or another number of dimensions, has no texts, or has a text that
+            is empty or malformed.
     """
     if request.model is not None:
         _check_model(request.model, service)

@@ -1,7 +1,7 @@
 """Request and response bodies, compatible with OpenAI's embeddings API.
 
-The messages for invalid requests are written here, since pydantic's quote the input, which is private. Validation ends
-at the first list item that is not a text: an error for each item would cost more than the request.
+The messages for invalid requests are written here, because pydantic's messages quote the input, which is private.
+Validation ends at the first list item that is not a text: an error for each item would cost more than the request.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class EmbeddingItem(BaseModel):
 
 
 class Usage(BaseModel):
-    """Number of tokens, and of truncated texts, in a request."""
+    """The number of tokens and the number of truncated texts in a request."""
 
     prompt_tokens: int
     total_tokens: int

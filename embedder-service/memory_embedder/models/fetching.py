@@ -1,7 +1,7 @@
 """Downloads or copies a model file, and verifies it before it gets its final name.
 
-A download is written to a `.partial` file beside the target. After a failed attempt the next one continues that file,
-in this process or in a later one. The size is limited, since the server decides how much it sends.
+A download is written to a `.partial` file beside the target. After a failed attempt, the next attempt continues that
+file, even in another process. The size is limited, since the server decides how much it sends.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TIMEOUT = httpx.Timeout(30.0)
 
 
 class _Retryable(Exception):  # noqa: N818 -- not an error by itself
-    """Raised for an HTTP status that may change at the next attempt."""
+    """Raised for an HTTP status that may be different at the next attempt."""
 
 
 _PASSING = (httpx.TransportError, _Retryable)
@@ -36,7 +36,7 @@ _PASSING = (httpx.TransportError, _Retryable)
 
 @dataclass(frozen=True, slots=True)
 class _Download:
-    """One file to download: its address, the partial file that it is written to, and how many bytes it may have."""
+    """One file to download: its address, the partial file that it is written to, and its greatest size in bytes."""
 
     client: httpx.Client
     url: str
@@ -63,10 +63,11 @@ def fetch_file(
 ) -> None:
     """Download `url` to `target`, unless `target` already has the digest `sha256`.
 
+    A later call continues a partial file, unless the file is too large or has another digest; such a file is deleted.
+
     Raises:
-        EmbedderError: the server refuses or redirects to plain HTTP, the file has more than `most_bytes`, eight
-            attempts in a row bring no progress, or the digest differs. The partial file is kept for the next run,
-            unless it is too large or its digest differs.
+        EmbedderError: the server refuses the request, the server redirects to plain HTTP, the file has more than
+            `most_bytes`, eight attempts in a row bring no further bytes, or the digest differs.
     """
     if target.exists() and _matches(target, sha256):
         return

@@ -1,8 +1,8 @@
 """Reads the few facts of a GGUF file that decide how to load it, without mapping it or reading its weights.
 
-The kernels, the pooling and the memory need must be known before llama.cpp opens the file, because llama.cpp aborts the
-process where this service reports an error. Arrays, such as the vocabulary, are skipped, so that reading takes
-milliseconds; the reader of the `gguf` library takes seconds.
+The kernels, the pooling and the needed memory are determined before llama.cpp opens the file, because llama.cpp aborts
+the process in cases in which this service reports an error. Arrays, such as the vocabulary, are skipped, so that
+reading takes milliseconds; the reader of the `gguf` library takes seconds.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class GgufFacts:
     """Facts from the header of a model file.
 
     `decomposes` says whether the tokenizer decomposes characters to strip accents. `key_value_width` is the number of
-    floats that an attention cache holds per token and layer for the keys; the values take the same number.
+    floats that an attention cache holds for the keys of one token in one layer; the values take as many.
     """
 
     architecture: str

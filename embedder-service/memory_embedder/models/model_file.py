@@ -1,8 +1,9 @@
 """Opens a model file once, so that the bytes that are loaded are the bytes that were verified.
 
 Whoever may write to a volume can exchange a file between two openings. Digest, header and weights are therefore read
-from one open file, and its size and times are compared after the weights are loaded: writing to the file changes them,
-and so does removing it. llama.cpp takes only a path, so it gets the path under /proc that refers to the open file.
+from one open file. After the weights are loaded, the file's size and times are compared with those at the opening,
+because writing to the file or removing it changes them. llama.cpp takes only a path, so it gets the path under /proc
+that refers to the open file.
 """
 
 from __future__ import annotations
@@ -49,12 +50,12 @@ class ModelFile:
 
     @property
     def descriptor(self) -> int:
-        """Descriptor of the open file; a child process must inherit it to open `reference`."""
+        """The descriptor of the open file. A child process that opens `reference` must inherit the descriptor."""
         return self._file.fileno()
 
     @property
     def reference(self) -> Path:
-        """Path that opens this very file, even if another file has taken its name."""
+        """A path that leads to the open file, even if another file has taken its name."""
         return Path(f"/proc/self/fd/{self.descriptor}")
 
     @property
@@ -68,7 +69,7 @@ class ModelFile:
         return self._file
 
     def verified_digest(self, expected: str | None) -> str:
-        """Compute and return the digest as `sha256:<hex>`, and compare it with `expected` unless that is None.
+        """Compute and return the digest as `sha256:<hex>`, and check that it is `expected` unless `expected` is None.
 
         `expected` may lack the prefix `sha256:`.
 
@@ -93,7 +94,7 @@ class ModelFile:
         """Check that nobody has changed the file since it was opened.
 
         Raises:
-            EmbedderError: the file was changed, so the bytes that were loaded may not be those that were verified.
+            EmbedderError: the file was changed, so the loaded bytes may differ from the verified bytes.
         """
         if self._current_state() != self._state:
             raise EmbedderError(

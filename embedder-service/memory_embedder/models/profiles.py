@@ -1,8 +1,9 @@
-"""Profiles of the known embedding models: facts that a model file lacks, or that it must agree with.
+"""Profiles of the known embedding models: facts that a model file lacks, and facts that a model file must match.
 
 A model's prefixes are defined only in its profile. Callers say whether a text is a query or a document and never send a
-prefix, so that queries and documents of one model always share a vector space. The library `memory_recall` keeps its
-own copy of this table, since neither package imports the other; a contract test checks that the two are equal.
+prefix, so that queries and documents of a model always get the prefixes that make their vectors comparable. The library
+`memory_recall` keeps its own copy of this table, since neither package imports the other; a contract test checks that
+the two are equal.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class Pooling(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ModelProfile:
-    """The published facts of one embedding model."""
+    """The facts that the publisher of an embedding model states about it."""
 
     name: str
     dimensions: int

@@ -1,7 +1,7 @@
 """Computes the batches that the scheduler chooses, on one thread per llama.cpp context, and answers the callers.
 
-A lock guards the scheduler; the lock is held for microseconds and never during computation. A context that fails
-answers its own batch with an error and is replaced by a new context; other requests are not affected.
+A lock guards the scheduler; the lock is held for microseconds and never during computation. If a context fails, the
+requests of its batch get an error, other requests are not affected, and a new context replaces the failed one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LONGEST_RETRY_DELAY = 10.0
 
 @dataclass(slots=True)
 class Ticket:
-    """An admitted request: its texts as token ids, the array for their vectors, and the future its caller awaits."""
+    """An admitted request: its token ids, the array for the vectors, and the future that the caller awaits."""
 
     number: int
     lane: Lane
@@ -58,7 +58,7 @@ class _Worker:
 
 @dataclass(frozen=True, slots=True)
 class WorkerPlan:
-    """Number of general contexts, threads of each, and threads of the express context, which computes queries only."""
+    """The number of general contexts, the threads of each, and the threads of the express context for queries."""
 
     general: int
     threads: int
@@ -92,12 +92,12 @@ class Dispatcher:
         self._logger = structlog.get_logger("memory_embedder.scheduling.dispatcher")
 
     def start(self, tokens_per_second: Callable[[], float]) -> None:
-        """Make the contexts, then start one thread for each.
+        """Make the contexts, then start one thread for each context.
 
         `tokens_per_second` is called once the contexts exist, and returns a first estimate of their rate.
 
         Raises:
-            EmbedderError: a context cannot be made; no thread is started then.
+            EmbedderError: a context cannot be made; then no thread is started.
         """
         for number, worker in enumerate(self._workers):
             computer = self._make_computer(worker.threads)
@@ -110,11 +110,11 @@ class Dispatcher:
                 worker.thread.start()
 
     def submit(self, lane: Lane, sequences: Sequence[TokenIds]) -> Ticket:
-        """Admit a request with one sequence of token ids per text; called on the event loop that awaits its future.
+        """Admit a request with one sequence of token ids per text. Only the event loop may call this method.
 
         Raises:
-            EmbedderError: `DRAINING` during shutdown, or an error of `Lanes.admit`; no text of the request is queued
-                then.
+            EmbedderError: `DRAINING` during a shutdown, or an error of `Lanes.admit`; then no text of the request is
+                queued.
         """
         loop = asyncio.get_running_loop()
         number = next(self._numbers)
@@ -135,7 +135,7 @@ class Dispatcher:
         return ticket
 
     def abandon(self, ticket: Ticket) -> None:
-        """Drop the request of a caller who disconnected, except the texts that are being computed already."""
+        """Drop the request of a caller who disconnected, except texts whose computation has begun."""
         with self._lock:
             ticket.abandoned = True
             dropped = self._lanes.drop(ticket.number)
@@ -152,7 +152,7 @@ class Dispatcher:
             )
 
     def longest_batch_seconds(self) -> float:
-        """Return how many seconds the oldest unfinished batch has been computing, or 0 if no batch is computing."""
+        """Return for how many seconds the oldest unfinished batch has been computing, or 0 if there is none."""
         now = time.monotonic()
         return max((now - since for worker in self._workers if (since := worker.busy_since) is not None), default=0.0)
 
@@ -197,9 +197,10 @@ class Dispatcher:
                 self._work[worker.role].wait()
 
     def _idle_threads(self, worker: _Worker) -> int:
-        """Return how many threads this worker can use beside the busy contexts, at least one.
+        """Return the number of a worker's threads that find a free core while other contexts compute, at least one.
 
-        All threads of a context wait at every operation for the slowest, which is one that shares its core.
+        A thread that shares its core would slow down the batch, because all threads of a context wait at every
+        operation for the slowest thread.
         """
         busy = sum(other.threads for other in self._workers if other is not worker and other.busy_since is not None)
         return max(1, worker.threads - busy)

@@ -3,17 +3,17 @@
 A worker is a thread that computes batches. The scheduler is pure: it holds no thread, no lock and no clock (times are
 passed in), so that its guarantees are tested in virtual time.
 
-* A free worker takes queries first. One worker, the express worker, computes nothing but queries, so a query that
-  arrives alone starts at once even while every other worker computes documents. While the express worker waits for
-  work, the other workers leave queries to it, since it has more threads and runs at a higher priority.
+* A free worker takes queries first. One worker, the express worker, computes only queries, so a single query starts at
+  once even while every other worker computes documents. While the express worker waits for work, the other workers
+  leave queries to it, since it has more threads and runs at a higher priority.
 * Documents are never starved: after `query_streak` query batches in a row, a general worker takes a document batch if
   one waits.
-* Queries are never starved: in all other cases they go first, and a document batch is short.
-* No request holds up the queries of another request: requests in the query lane take turns, one text at a time, and one
-  request may fill only a part of the lane. Documents are computed in the order of their requests, so that the oldest
-  request is finished first.
-* A batch is filled up to a token budget: attention over a whole batch costs more than over its texts one by one, and a
-  batch that has begun cannot be interrupted. A text longer than the budget is a batch of its own.
+* Queries are never starved: a general worker takes them first in all other cases, and a document batch is short.
+* No request holds up the queries of another request: requests in the query lane take turns, one text at a time, and a
+  single request may fill only a part of the lane. Documents are computed in the order of their requests, so that the
+  oldest request is finished first.
+* A batch is filled up to a token budget: a batch that has begun cannot be interrupted, and attention over a whole batch
+  costs more than attention over its texts one by one. A text longer than the budget is a batch of its own.
 * Each lane holds a limited number of tokens. A request that does not fit is refused, and the refusal says when there
   will be room, estimated from the measured rate.
 """
@@ -45,7 +45,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One text of a request: its position there, its lane and its number of tokens."""
+    """One text of a request: the request's number, the text's position in the request, its lane and its token count."""
 
     request: int
     index: int
@@ -68,7 +68,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class LaneLimits:
-    """Limits of the scheduler: tokens and texts of a batch; tokens of each lane's queue and of one request per lane.
+    """Limits of the scheduler: tokens and texts of a batch, tokens that wait in each lane, and tokens of one request.
 
     After `query_streak` query batches in a row, a waiting document batch is computed.
     """
@@ -102,7 +102,7 @@ class Lanes:
         return self._rate.value
 
     def seed_rate(self, tokens_per_second: float) -> None:
-        """Set the first estimate of the rate, which the warm-up has measured."""
+        """Set the first estimate of the rate, in tokens per second."""
         self._rate = Rate(tokens_per_second)
 
     def queued_tokens(self, lane: Lane) -> int:
@@ -117,8 +117,8 @@ class Lanes:
         """Queue all items of a request, or none.
 
         Raises:
-            EmbedderError: `TOO_LARGE` if the request has more tokens than one request may have, or `OVERLOADED` if the
-                lane is full now, with the seconds until there is room.
+            EmbedderError: `TOO_LARGE` if the request exceeds the limit of tokens of one request, or `OVERLOADED` if the
+                lane has no room now; this error gives the seconds until there is room.
         """
         offered = tuple(items)
         tokens = sum(item.tokens for item in offered)
@@ -148,9 +148,10 @@ class Lanes:
         return any(state.waiting for state in self._lanes.values())
 
     def take(self, role: Role, *, express_free: bool) -> Batch | None:
-        """Remove and return the next batch for a free worker, or return None if no batch is for a worker of that role.
+        """Remove and return the next batch for a free worker of the given role, or None if there is no batch for it.
 
-        `express_free` says that the express worker is idle and about to call this method, too.
+        `express_free` says that the express worker is idle and will call this method in a moment; queries are left to
+        it.
         """
         queries, documents = self._lanes[Lane.QUERY], self._lanes[Lane.DOCUMENT]
         if role is Role.EXPRESS:
@@ -174,7 +175,7 @@ class Lanes:
         self._rate.record(batch.tokens, now, idle=idle)
 
     def start(self, *, now: float) -> None:
-        """Record that work begins, so that the idle time before does not lower the measured rate."""
+        """Record that work begins, so that the idle time before it does not lower the measured rate."""
         self._rate.resume(now)
 
     def drop(self, request: int) -> int:

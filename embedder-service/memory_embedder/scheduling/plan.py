@@ -19,7 +19,7 @@ _MAX_QUERY_THREADS = 8  # the most that are tried at start: a query's matrices a
 
 @dataclass(frozen=True, slots=True)
 class ComputePlan:
-    """How batches are computed: the most tokens of one batch, and the contexts that compute batches."""
+    """How batches are computed: the most tokens of a batch, and the contexts with their threads."""
 
     batch_tokens: int
     workers: WorkerPlan
@@ -29,7 +29,8 @@ class ComputePlan:
 class LoadPlan:
     """Everything that loading a model needs; `gpu_memory_limit` is in bytes.
 
-    The first of the candidates is the default; the others are compared with it by measurement at start.
+    `candidates` are plans for computing batches. The first is the default; measurements at the start compare the others
+    with it.
     """
 
     path: Path
@@ -53,7 +54,7 @@ class LoadPlan:
 def plan_load(settings: EmbedderSettings, profile: ModelProfile, cores: int) -> LoadPlan:
     """Plan how to load a model on a machine with `cores` cores.
 
-    The candidates differ in batch size and number of contexts, except where a setting fixes one of these.
+    The candidates of the plan differ in batch size and number of contexts, unless the settings give these values.
     """
     limit = settings.gpu_memory_limit
     return LoadPlan(
@@ -72,10 +73,11 @@ def plan_load(settings: EmbedderSettings, profile: ModelProfile, cores: int) -> 
 
 
 def _choices(settings: EmbedderSettings, cores: int) -> list[tuple[int, int]]:
-    """Return pairs of a number of contexts and a batch size in tokens, the default pair first.
+    """Return pairs of a number of contexts and a batch size in tokens; the default pair is first.
 
-    Single-threaded contexts side by side mostly beat one context with many threads, since small matrices do not divide
-    well. On a GPU only batches smaller than the default are tried, since those need no more memory.
+    On a CPU, several contexts of one thread are mostly faster than one context with many threads, because small
+    matrices do not divide well. On a GPU only batches smaller than the default are tried, because they need no more
+    memory.
     """
     gpu = settings.gpu_layers != 0
     contexts = settings.contexts or (1 if gpu else min(cores, _MAX_CONTEXTS))
@@ -91,7 +93,7 @@ def _workers(cores: int, contexts: int) -> WorkerPlan:
 
 
 def check_offload(settings: EmbedderSettings, facts: EngineFacts) -> None:
-    """Check that the requested GPU is in use; the CPU would be a hundred times slower, yet look healthy.
+    """Check that the requested GPU is in use, because the service would run on the CPU, too, but far more slowly.
 
     Raises:
         EmbedderError: fewer layers than requested are on a GPU, and `allow_cpu` is not set.

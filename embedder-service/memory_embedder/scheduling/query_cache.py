@@ -1,9 +1,10 @@
-"""A cache of recent query vectors, so that a query which a caller repeats is not computed again.
+"""A cache of recent query vectors, so that a caller's repeated query is not computed again.
 
-An answer from the cache is faster and is counted in the metrics, which would tell any caller whether somebody has sent
-a text before. So a caller gets only vectors of its own earlier queries: an entry belongs to the API key that the query
-was sent with, and nothing is cached where no key is required. Entries are found by keyed hashes, so that the cache
-holds no text; the secret of the hashes is drawn when the process starts.
+An answer from the cache is faster, and the metrics count it. A shared cache would therefore reveal to a caller whether
+another caller has sent the same text. Therefore a caller gets only vectors of its own earlier queries: an entry belongs
+to the API key that the query was sent with, and nothing is cached if no key is required. An entry is found by a keyed
+hash of its text, so that the cache holds no text. The secret key of the hashes is drawn at random when the process
+starts.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from memory_embedder.engine.protocol import Vectors
 
 
 class QueryCache:
-    """A cache of limited size: by key, a query's vector, number of tokens and whether it was truncated.
+    """A cache of limited size. An entry is a query's vector, its number of tokens and whether it was truncated.
 
-    It is used from the event loop only.
+    It is used by the event loop only.
     """
 
     def __init__(self, entries: int) -> None:
@@ -30,7 +31,7 @@ class QueryCache:
         return len(self._rows)
 
     def key(self, caller: bytes, text: str) -> bytes:
-        """Return the 16-byte key of a caller's text; `caller` is the 32-byte digest of the caller's API key."""
+        """Return the 16-byte key of a query's entry; `caller` is the 32-byte digest of the caller's API key."""
         return hashlib.blake2b(caller + text.encode(), key=self._secret, digest_size=16).digest()
 
     def get(self, key: bytes) -> tuple[Vectors, int, bool] | None:

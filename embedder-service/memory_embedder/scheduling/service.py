@@ -1,7 +1,7 @@
-"""The embedding service behind the HTTP routes: it turns texts into vectors and says whether it is ready to.
+"""The embedding service behind the HTTP routes. It turns texts into vectors and reports whether it is ready.
 
-The service is ready once the file's digest is verified, the model runs where it was asked to run and every context is
-warm. It knows nothing of HTTP. Longer than 300 lines because loading, serving and draining share one state.
+The service is ready after the digest of the model file is verified, the requested layers are on the GPU and every
+context is warm. It knows nothing of HTTP. Longer than 300 lines because loading, serving and draining share one state.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class ServedModel:
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """The result of one request: one unit vector per text, the number of all tokens, and that of truncated texts."""
+    """The result of one request: one unit vector per text, the number of tokens, and the number of truncated texts."""
 
     vectors: Vectors
     tokens: int
@@ -144,7 +144,7 @@ class EmbeddingService:
         )
 
     def refuse(self, error: EmbedderError) -> None:
-        """Answer every request with `error` from now on; the process stays alive."""
+        """Answer every request with the error `error` from now on. The process goes on running."""
         self._refusal = error
         self._become(State.REFUSED)
 
@@ -172,7 +172,7 @@ class EmbeddingService:
         raise self._refusal or loading()
 
     def require_alive(self) -> None:
-        """Check that no batch hangs.
+        """Check that no batch has stopped making progress.
 
         Raises:
             EmbedderError: a batch has been computing for more than `Limits.hang_seconds`.
@@ -240,16 +240,16 @@ class EmbeddingService:
         return Embedded(vectors, tokens, len(cut))
 
     def reading(self) -> QueueReading:
-        """Return the current state of the lanes; all zeros before the model is loaded."""
+        """Return the present state of the lanes. All its numbers are zero before the model is loaded."""
         if self._dispatcher is None:
             nothing = dict.fromkeys(map(str, Lane), 0)
             return QueueReading(nothing, nothing, 0.0)
         return self._dispatcher.reading()
 
     def begin_termination(self) -> bool:
-        """Report from now on that the service is not ready, and go on serving; return whether requests are served.
+        """Report from now on that the service is not ready, but go on serving. Return whether requests are served.
 
-        So callers are directed elsewhere before the first request is refused.
+        Callers are then directed to other pods before the first request is refused here.
         """
         serving = self._state is State.READY
         if serving:
@@ -257,13 +257,13 @@ class EmbeddingService:
         return serving
 
     def begin_drain(self) -> None:
-        """Refuse new requests from now on; admitted requests are still answered."""
+        """Refuse new requests from now on. Admitted requests are still answered."""
         self._become(State.DRAINING)
 
     def close(self) -> bool:
-        """Answer the admitted requests within a time limit, and return whether all were answered.
+        """Answer the admitted requests within a time limit, and return whether all of them were answered.
 
-        If all were, the engine is freed.
+        The engine is freed only if all of them were answered.
         """
         self.begin_drain()
         finished = self._dispatcher.drain(self.limits.drain_seconds) if self._dispatcher else True
@@ -352,7 +352,7 @@ def _few(texts: Sequence[str]) -> bool:
 
 
 def _parts(texts: list[str]) -> Iterator[list[str]]:
-    """Divide texts into parts, each of which is tokenised in milliseconds."""
+    """Divide the texts of a request into groups; tokenising one group takes milliseconds."""
     part: list[str] = []
     characters = 0
     for text in texts:
@@ -366,7 +366,7 @@ def _parts(texts: list[str]) -> Iterator[list[str]]:
 
 
 def loading() -> EmbedderError:
-    """Return the error that callers get while the model is being loaded."""
+    """Return the error that callers get while the model is loading."""
     return EmbedderError(ErrorKind.LOADING, "The model is being loaded; try again shortly.", retry_after_seconds=2)
 
 

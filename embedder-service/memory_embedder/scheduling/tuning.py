@@ -1,9 +1,9 @@
 """Warms up contexts before the service is ready, and measures how this machine computes the model fastest.
 
-The fastest batch size, number of contexts and number of threads for a query depend on caches, cores and the model: most
-CPUs do best with one thread per context and short batches, but not all. Trials begin only within the first seconds; a
-slow model tries fewer candidates. The default stays unless another candidate is clearly faster in two measurements, so
-that one disturbed measurement does no harm.
+The fastest batch size, number of contexts and number of threads for a query depend on caches, cores and the model. Most
+CPUs, but not all, are fastest with one thread per context and short batches. Candidates are measured only for a limited
+time, so fewer of them are measured for a slow model. The default stays unless another candidate is clearly faster in
+two measurements, because a single measurement may be disturbed by another process.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class Speed:
 
     @property
     def undisturbed_rate(self) -> float:
-        """Tokens per second, computed from the median batch.
+        """Tokens per second, computed from the median duration of a batch.
 
-        A process that takes the cores for a moment thus does not count.
+        The median is hardly affected by a process that takes the cores for a moment.
         """
         return self.contexts * self.texts_per_batch * self.tokens_per_text / (self.batch_milliseconds_p50 / 1000)
 
@@ -97,7 +97,7 @@ def synthetic_batch(engine: Engine, tokens: int, texts: int) -> list[TokenIds]:
 def _run_side_by_side(computers: list[Computer], batch: list[TokenIds], seconds: float) -> list[list[float]]:
     """Compute the batch over and over on all contexts at once, for `seconds` seconds.
 
-    Return the durations of the batches of each context, in seconds; each context has at least one.
+    Return for each context the durations of its batches in seconds; each context has at least one.
     """
     barrier = threading.Barrier(len(computers))
 
@@ -115,7 +115,10 @@ def _run_side_by_side(computers: list[Computer], batch: list[TokenIds], seconds:
 
 
 class WarmComputers:
-    """Makes warm contexts: each has computed its largest batch and a usual one, so that no caller waits for that."""
+    """Makes warm contexts.
+
+    A context is warm after it has computed its largest batch and a usual batch, so that no caller waits for this.
+    """
 
     def __init__(self, engine: Engine, batch_tokens: int) -> None:
         self._engine = engine
@@ -124,10 +127,10 @@ class WarmComputers:
         self._rates: list[float] = []
 
     def __call__(self, threads: int) -> Computer:
-        """Make a warm context with a number of threads.
+        """Make a warm context that computes with `threads` threads.
 
         Raises:
-            EmbedderError: the context cannot be made or fails, or its vectors have another size than the model
+            EmbedderError: the context cannot be made or fails, or its vectors have other dimensions than the model
                 declares.
         """
         computer = self._engine.computer(threads)
@@ -148,10 +151,10 @@ class WarmComputers:
 
 
 def tune(engine: Engine, candidates: Sequence[ComputePlan], seconds: float) -> ComputePlan:
-    """Return the candidate that computes fastest by measurement; the first candidate is the default.
+    """Measure the candidate plans and return the fastest. The first candidate is the default.
 
-    Trials begin only within the first `seconds` seconds. With 0 seconds, or a single candidate, nothing is measured and
-    the default is returned.
+    After `seconds` seconds no further candidate is measured. With 0 seconds, or a single candidate, the default is
+    returned without a measurement.
 
     Raises:
         EmbedderError: the default cannot run. Other candidates that cannot run are left out.
@@ -187,7 +190,7 @@ def tune_query_threads(engine: Engine, plan: ComputePlan, seconds: float) -> Com
 
 
 def choose(rates: Mapping[ComputePlan, float], default: ComputePlan) -> ComputePlan:
-    """Return the fastest plan if it is at least a tenth faster than the default, else the default.
+    """Return the fastest plan if it is at least a tenth faster than the default, otherwise the default.
 
     `rates` are in tokens per second. If the default was not measured, it is returned.
     """
@@ -198,9 +201,9 @@ def choose(rates: Mapping[ComputePlan, float], default: ComputePlan) -> ComputeP
 
 
 def choose_query_threads(milliseconds: Mapping[int, float]) -> int:
-    """Return the fastest number of threads if it is at least a tenth faster than the largest number, else the largest.
+    """Return the fastest number of threads if it is at least a tenth faster than the largest; otherwise the largest.
 
-    `milliseconds` is the time of one query by number of threads.
+    `milliseconds` holds the time of one query for each number of threads.
     """
     most = max(milliseconds)
     fastest = min(milliseconds, key=lambda threads: milliseconds[threads])

@@ -20,7 +20,7 @@ _SERVER = ("uvicorn", "uvicorn.error", "uvicorn.access")  # its default set-up p
 
 
 def configure_logging(level: str = "info") -> None:
-    """Configure the process's logs before anything is logged: JSON lines on stderr, or plain ones on a terminal."""
+    """Configure the process's logs before anything is logged: JSON lines on stderr, or plain lines on a terminal."""
     shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
@@ -68,7 +68,7 @@ def frames_only(_logger: object, _method: str, event: Event) -> Event:
 
 
 def without_arguments(_logger: object, _method: str, event: Event) -> Event:
-    """Drop the exception and the arguments from a log record of another library; the message stays."""
+    """Drop the exception and the arguments from a record of Python's `logging`, but keep its message."""
     record = event.get("_record")
     if isinstance(record, logging.LogRecord):
         event["logger"] = record.name

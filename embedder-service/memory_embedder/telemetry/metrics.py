@@ -19,7 +19,7 @@ _TEXTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 @dataclass(frozen=True, slots=True)
 class QueueReading:
-    """State of the lanes at one moment: waiting and computing tokens by lane, and the measured rate of all contexts."""
+    """The state of the lanes at one moment: waiting tokens, tokens being computed, and the rate of all contexts."""
 
     queued: Mapping[str, int]
     inflight: Mapping[str, int]

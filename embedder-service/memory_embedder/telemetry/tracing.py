@@ -97,12 +97,12 @@ class OpenTelemetryTracing:
 
 
 def make_tracing(endpoint: str | None) -> Tracing:
-    """Return a tracer that sends spans to an OTLP collector over HTTP, or one that records nothing.
+    """Return a tracer that sends spans to the OTLP collector at `endpoint` over HTTP.
 
-    The latter is returned if `endpoint` is None.
+    With `endpoint` None, return a tracer that records nothing.
 
     Raises:
-        EmbedderError: an endpoint is set but OpenTelemetry's packages are not installed.
+        EmbedderError: `endpoint` is given but OpenTelemetry's packages are not installed.
     """
     if endpoint is None:
         return NoTracing()

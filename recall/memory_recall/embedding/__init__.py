@@ -1,1 +1,1 @@
-"""Embedders: the client of our service, that of a hosted provider, and one that follows model swaps."""
+"""Embedders: a client of our embedding service, one of a hosted provider, and one that follows model swaps."""

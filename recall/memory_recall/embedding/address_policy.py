@@ -1,12 +1,13 @@
-"""Decides whether texts, and whether the API key, may be sent to an address that the database names.
+"""Decides whether texts, and whether the API key, may be sent to an address that is stored in the database.
 
-After a model swap the database names the address of the new model's embedder. Whoever can write that row could
-otherwise have every query sent anywhere. So the address is trusted only if it has the configured address's host, or is
-another Service of the same Kubernetes namespace. A common parent domain proves nothing, since a name does not tell
-whether a domain such as `example.org` or `co.uk` has one owner.
+After a model swap, memory servers read the address of the new model's embedder from the database. Without a check,
+anybody who can write this address could have every query sent anywhere. Therefore the address is trusted only if its
+host is that of the configured address, is listed in the configuration, or is a Service in the same Kubernetes namespace
+as the configured one. A common parent domain proves nothing, since a name does not tell whether a domain such as
+`example.org` or `co.uk` has one owner.
 
-The API key goes to fewer addresses: to hosts that the configuration itself names, never to one that is trusted only as
-another Service of the namespace. An address without TLS is never used in place of one with TLS, even on a trusted host.
+The API key is sent only to hosts that the configuration names. A Service that is trusted only because of its namespace
+gets no key. An address without TLS is never used in place of one with TLS, even on a trusted host.
 """
 
 import re
@@ -18,7 +19,7 @@ _SERVICE = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")  # RFC 1035: no digit first
 
 
 def is_trusted_embedder_url(configured: str, named: str, more_hosts: Iterable[str] = ()) -> bool:
-    """Return whether texts may go to the URL `named`, given the configured URL and further trusted hosts."""
+    """Return whether texts may be sent to the URL `named`, given the configured URL and further trusted hosts."""
     if may_have_key(configured, named, more_hosts):
         return True
     ours, theirs = _parts(configured), _parts(named)
@@ -31,7 +32,10 @@ def is_trusted_embedder_url(configured: str, named: str, more_hosts: Iterable[st
 
 
 def may_have_key(configured: str, named: str, more_hosts: Iterable[str] = ()) -> bool:
-    """Return whether the API key for the URL `configured` may go to `named`: to the same host or a trusted one."""
+    """Return whether the API key for the URL `configured` may be sent to the URL `named`.
+
+    The host of `named` must be that of `configured` or one of `more_hosts`.
+    """
     ours, theirs = _parts(configured), _parts(named)
     if ours is None or theirs is None or _drops_tls(ours, theirs):
         return False
@@ -54,7 +58,10 @@ def _parts(url: str) -> tuple[str, str] | None:
 
 
 def _namespace(host: str) -> str | None:
-    """Return the namespace part of a Service's host name, such as `team.svc`; "" for a host without dots, else None."""
+    """Return the namespace part of a Service's host name, such as `team.svc`.
+
+    Return "" for a host name without dots, and None for a host name that is not a Service's.
+    """
     service, dot, namespace = host.partition(".")
     if not _SERVICE.fullmatch(service) or service == _LOOPBACK:
         return None

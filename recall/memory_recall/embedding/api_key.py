@@ -12,13 +12,13 @@ ApiKey: TypeAlias = str | Path
 
 
 class BearerKey(httpx.Auth):
-    """Sends a key, or the content of a key's file as it is at each request, so that a rotation needs no restart."""
+    """Adds an API key to each request. A key in a file is read each time, so that a rotation needs no restart."""
 
     def __init__(self, key: ApiKey) -> None:
         self._key = key
 
     def read(self) -> str:
-        """Return the key as of now.
+        """Return the present key.
 
         Raises:
             InvalidConfiguration: the key's file is missing, unreadable or empty.

@@ -1,8 +1,7 @@
 """A blocking client of the embedding service, for a memory server that embeds memories and queries itself.
 
-The memory server calls these methods in a thread, so they may block. The server embeds each memory as it is written,
-and ignores every error while recalling. A sensitive text is refused here before any request is made, whatever the
-caller has checked.
+The memory server calls these methods in a thread, so they may block. It embeds each memory when the memory is written,
+and ignores errors of a recall. No request is made for a sensitive text, even if the caller has not checked this.
 """
 
 from typing import Any
@@ -15,7 +14,7 @@ _TIMEOUT = 5.0  # the API's hook gives up after six seconds
 
 
 class HttpEmbedder:
-    """Embeds memories and queries through the embedding service, one text a request. Safe for use in threads."""
+    """Embeds memories and queries through the embedding service, one text per request. It is thread-safe."""
 
     def __init__(
         self,
@@ -41,7 +40,7 @@ class HttpEmbedder:
         self._http.close()
 
     def embed_document(self, content: str, *, is_sensitive: bool) -> list[float] | None:
-        """Return the vector of a memory, or None for a sensitive one, whose text never leaves the process.
+        """Return the vector of a memory, or None for a sensitive memory, whose text never leaves the process.
 
         Raises:
             MemoryIndexError: the embedder gave no vector; the row stays pending and the sync worker embeds it later.

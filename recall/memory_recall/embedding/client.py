@@ -2,7 +2,7 @@
 
 A caller may give up on a request: a recall if the embedder is slow, a server if its user disconnects. If the HTTP
 request were cancelled then, its connection could stay in the pool for good, neither usable nor free
-(github.com/encode/httpcore/issues/1093). So a request runs to its end even if its caller is cancelled.
+(github.com/encode/httpcore/issues/1093). Therefore a request runs to its end even if its caller is cancelled.
 """
 
 from abc import ABC, abstractmethod
@@ -63,8 +63,8 @@ class AsyncEmbedder(ABC):
 class EmbedderClient(AsyncEmbedder):
     """Asynchronous client of `POST /v1/embeddings` and `GET /v1/models`; safe for concurrent use.
 
-    With `model` None, the service's model is used, whichever that is. `api_key` is the key or the file that holds it.
-    Every answer is checked once, here: it has one vector for each text, of `dimensions` numbers, all finite in half
+    With `model` None, the service may serve any model. `api_key` is the key or the path of a file that holds it. Every
+    answer is checked once, here: it has one vector for each text, of `dimensions` numbers, all finite in half
     precision. With `dimensions` None, the number that `model_info` reports is expected.
     """
 
@@ -101,7 +101,7 @@ class EmbedderClient(AsyncEmbedder):
         return vector
 
     async def model_info(self) -> ServedModel:
-        """Ask the service for its model. If `dimensions` was None, later vectors must have this model's."""
+        """Ask the service for its model. If `dimensions` was None, later vectors must have this model's dimensions."""
         info = self._wire.model_info(await self._request("GET", MODELS_PATH))
         if not self._dimensions_given:
             self._wire = replace(self._wire, dimensions=info.dimensions)

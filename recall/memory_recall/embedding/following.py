@@ -1,9 +1,8 @@
-"""An embedder client that switches to the active model's address, so that an application that recalls needs no restart
-after a model swap.
+"""A client that goes on with the active model's embedder after a model swap, without a restart of its application.
 
 Every recall statement returns the name and the address of the active model. If the dense leg was refused because
-another model has become active, or if the embedding service failed, the client switches to the returned address, and
-the recall tries once more.
+another model has become active, or if the embedding service failed, the client switches to this address, and the recall
+tries once more.
 """
 
 import asyncio
@@ -16,11 +15,11 @@ Connect = Callable[[str, str], EmbedderClient]
 
 
 class FollowingEmbedder:
-    """Embeds queries with the configured embedder and, after a model swap, with the active model's. Must be closed.
+    """Embeds queries with the configured embedder and, after a swap, with the active model's. It must be closed.
 
-    `connect` makes a client from a URL and a model's name. An address that the database names is used only if it is
-    trusted: by its relation to `base_url` (see `memory_recall.embedding.address_policy`), or as one of `trusted_hosts`.
-    The API key is sent only to the host of `base_url` and to `trusted_hosts`.
+    `connect` makes a client from a URL and a model's name. An address from the database is used only if
+    `memory_recall.embedding.address_policy` trusts it, given `base_url` and `trusted_hosts`. The API key is sent only
+    to the host of `base_url` and to `trusted_hosts`.
     """
 
     def __init__(
@@ -56,10 +55,12 @@ class FollowingEmbedder:
         return vector
 
     def follow(self, model: str, url: str | None, used: object, *, failed: bool) -> bool:
-        """Change to an embedder of the active model other than the `used` one; return whether there is one.
+        """Change to an embedder of the active model that is not `used`; return whether there is such an embedder.
 
-        `model` is the active model's name and `url` the recorded address of its embedder. `used` is the embedder that
-        got the query. `failed` says that it returned no vector; otherwise its vector was of another model.
+        `model` is the active model's name, and `url` the recorded address of the active model's embedder. `used` is the
+        embedder that the query was sent to. `failed` is True if that embedder returned no vector, and False if its
+        vector came from another model. In the latter case nothing is changed if `used` is already an embedder of the
+        active model.
         """
         choices = self._choices(model, url)
         if self.current is not used and self.current in choices:

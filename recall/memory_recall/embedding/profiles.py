@@ -18,7 +18,7 @@ _QWEN_QUERY = "Instruct: Given a web search query, retrieve relevant passages th
 
 @dataclass(frozen=True)
 class ModelProfile:
-    """An embedding model as its publisher or its user describes it. Unknown `max_tokens` and `pooling` are None."""
+    """An embedding model as its publisher or its user describes it. `max_tokens` and `pooling` are None if unknown."""
 
     name: str
     dimensions: int

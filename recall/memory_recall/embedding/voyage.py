@@ -1,8 +1,9 @@
-"""The HTTP client of a hosted provider with Voyage's API. Its attribute `hosted` says that texts leave the cluster.
+"""The HTTP client of a hosted provider with Voyage's API. Its attribute `hosted` is True: texts leave the cluster.
 
 A request holds the texts, the model's name, whether they are queries or documents, and the vectors' dimensions; nothing
-else of a memory. The provider limits the texts and tokens of a request, so a longer list becomes several requests.
-Nothing is retried here: a recall has no time for that, and workers retry in `indexing.hosted_embedder`.
+else of a memory. The provider limits the texts and tokens of a request, so a longer list becomes several requests. A
+failed request is not retried here, because a recall has no time for retries and workers retry in
+`indexing.hosted_embedder`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,7 +24,7 @@ MAX_TEXTS, MAX_TOKENS = 128, 100_000  # below the smallest limits of the provide
 
 
 def estimated_tokens(texts: Sequence[str]) -> int:
-    """Estimate the number of tokens of the texts, rather too high than too low."""
+    """Estimate the number of tokens of the texts; the estimate is more often too high than too low."""
     return sum(len(text) // _CHARACTERS_PER_TOKEN + 2 for text in texts)
 
 
@@ -58,7 +59,7 @@ class VoyageClient(AsyncEmbedder):
         super().__init__(wire, http)
 
     async def model_info(self) -> ServedModel:
-        """Return the configured model, without a digest; the provider is not asked, since that would cost a request."""
+        """Return the configured model, without a digest. The provider is not asked, which saves a request."""
         return ServedModel(str(self.model), self._dimensions)
 
     async def embed_query(self, text: str) -> Vectors:
@@ -67,7 +68,10 @@ class VoyageClient(AsyncEmbedder):
         return vector
 
     def requests(self, texts: Sequence[str]) -> Iterator[list[str]]:
-        """Divide the texts into one list a request. A single text beyond the limit is truncated by the provider."""
+        """Divide the texts into lists, one for each request.
+
+        A text that alone exceeds the limit of tokens gets a list of its own; the provider truncates it.
+        """
         part: list[str] = []
         tokens = 0
         for text in texts:

@@ -1,8 +1,8 @@
 """Builds the requests of the embedding service's HTTP API and reads its answers, without sending anything.
 
 Vectors travel as base64 of little-endian float32, since parsing a JSON list of 1024 numbers takes longer than embedding
-a query. Every failure of the service becomes a `MemoryIndexError` here and nowhere else. No error carries a text that
-was sent: the service's own message is dropped, its machine-readable code is kept.
+a query. Only this module converts failures of the service into `MemoryIndexError`. No error carries a text that was
+sent: the service's own message is dropped, its machine-readable code is kept.
 """
 
 import base64
@@ -48,7 +48,7 @@ class EmbeddedBatch:
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """A model as its embedder describes it. `digest` identifies the weights; a hosted model has none."""
+    """A model as its embedder describes it. `digest` identifies the weights; it is None for a hosted model."""
 
     name: str
     dimensions: int
@@ -59,14 +59,14 @@ class ServedModel:
 
 @dataclass(frozen=True, slots=True)
 class WireFormat:
-    """Builds requests to the service at `base_url` and reads its answers. `dimensions` None accepts any number."""
+    """Builds requests to the service at `base_url` and reads its answers. `dimensions` None allows any number."""
 
     base_url: str
     model: str | None
     dimensions: int | None
 
     def __post_init__(self) -> None:
-        """Refuse a URL that holds a user name or a password, since errors and the database repeat the URL.
+        """Refuse a URL with a user name or a password, because error messages and the database contain the URL.
 
         Raises:
             InvalidConfiguration: the URL holds a user name or a password.
@@ -88,7 +88,7 @@ class WireFormat:
         return EmbeddedBatch(np.empty((0, self.dimensions or 0), dtype=np.float32), 0, 0)
 
     def unreachable(self, error: Exception) -> EmbedderUnavailable:
-        """Return our error for an error of the HTTP library, whose own message may quote the request."""
+        """Return `EmbedderUnavailable` for an error of the HTTP library, whose own message may quote the request."""
         if isinstance(error, httpx.InvalidURL):
             return EmbedderUnavailable("The embedder's URL is not a URL.", "Give it as http://NAME.NAMESPACE.svc:8080.")
         return EmbedderUnavailable(
@@ -114,7 +114,7 @@ class WireFormat:
         return payload
 
     def batch(self, payload: dict[str, Any], expected: int) -> EmbeddedBatch:
-        """Return the vectors in the JSON object of an embeddings answer; `expected` is how many there must be.
+        """Return the vectors in the JSON object of an embeddings answer; `expected` is their required number.
 
         Raises:
             EmbedderBroken: the vectors cannot be decoded, are fewer or more than expected, or are not finite in half

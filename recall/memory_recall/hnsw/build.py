@@ -1,11 +1,10 @@
-"""Prepares the build of the vector index: how much memory and how many workers it may use, and a vacuum before it.
+"""Prepares the build of the vector index: chooses its memory and workers, and vacuums the table before it.
 
-A client does not see the processors and the memory of the server's machine, only the settings of its administrator. So
-a build gets the memory that the graph needs, at most as much as the server's page cache (`shared_buffers`, by custom a
-quarter of the memory), and half of the server's parallel workers. A build beside an index that serves recalls gets no
-parallel workers: it is in no hurry, and on a small machine they would take the processors from the recalls. If the
-machine has less memory than that (the shared memory of a container is often small), the build is repeated with the
-server's own setting.
+A client sees only the server's settings, not the processors and the memory of its machine. Therefore a build gets the
+memory that the graph needs, at most as much as the server's page cache (`shared_buffers`, by custom a quarter of the
+memory), and half of the server's parallel workers. A build beside an index that serves recalls gets no parallel
+workers, because on a small machine they would take the processors from the recalls. If the build runs out of memory
+(the shared memory of a container is often small), it is repeated with the server's own `maintenance_work_mem`.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
@@ -41,17 +40,17 @@ class BuildSettings:
 
 
 def graph_kib(rows: int, dimensions: int, m: int) -> int:
-    """Estimate the memory in KiB to build the graph in: each vector has 2 bytes a dimension and 2m links."""
+    """Estimate the memory in KiB of the graph: each vector takes 2 bytes per dimension, and has 2 * `m` links."""
     return int(rows * (2 * dimensions + 2 * m * _NEIGHBOUR_BYTES + _ELEMENT_BYTES) * _SPARE / _KIB)
 
 
 def build_settings(
     server: ServerResources, *, rows: int, dimensions: int, m: int, serving: bool = False
 ) -> BuildSettings:
-    """Choose memory and parallel workers for a build of `rows` vectors.
+    """Choose memory and parallel workers for an index build over `rows` vectors.
 
-    The memory is never less than the server's own setting. There are no parallel workers while another index is
-    `serving` recalls.
+    The memory is never less than the server's own setting. With `serving` True, another index serves recalls during the
+    build, so there are no parallel workers.
     """
     workers = 0 if serving else max(server.maintenance_workers, server.parallel_workers // 2)
     wanted = max(graph_kib(rows, dimensions, m), _WORKER_KIB * (workers + 1))
@@ -60,7 +59,7 @@ def build_settings(
 
 
 async def read_resources(connection: Connection) -> ServerResources:
-    """Read the settings of the server that apply to this session."""
+    """Read the server's settings of memory and parallel workers that apply to this session."""
     with translated("reading the server's settings"):
         row = await connection.fetchrow(
             "SELECT pg_size_bytes(current_setting('maintenance_work_mem')) / 1024 AS maintenance_work_mem, "
@@ -75,7 +74,7 @@ async def read_resources(connection: Connection) -> ServerResources:
 async def prepare_build(
     connection: Connection, table: MemoryTable, *, m: int, memory: str | None, serving: bool
 ) -> None:
-    """Set this session's memory and parallel workers for the build. `memory`, if given, is used unchanged."""
+    """Set memory and parallel workers of this session for the build. If `memory` is given, it is used unchanged."""
     with translated("counting vectors"):
         rows = await connection.fetchval(f"SELECT count(*) FROM {table.qualified} WHERE {EMBEDDING_COLUMN} IS NOT NULL")
     server = await read_resources(connection)
@@ -84,7 +83,7 @@ async def prepare_build(
 
 
 async def use_least(connection: Connection) -> None:
-    """Set the server's own memory and no parallel workers, after a build has failed because memory was short."""
+    """Reset `maintenance_work_mem` to the server's default and turn off parallel workers, after memory ran short."""
     with translated("setting the memory of the index build"):
         await connection.execute("RESET maintenance_work_mem")
         await connection.execute("SELECT set_config('max_parallel_maintenance_workers', '0', false)")
@@ -102,8 +101,8 @@ async def vacuum_analyze(connection: Connection, table: MemoryTable) -> None:
 async def merge_pending_entries(connection: Connection, table: MemoryTable) -> int:
     """Merge the pending list of each GIN index of the table into that index; return the number of pages merged.
 
-    Every search reads the whole pending list. Each write adds entries to it, even one that only stores a vector, and
-    without this they stay until the next vacuum.
+    Every search reads the whole pending list. Each write adds entries to it, even a write that only stores a vector.
+    Without this function the entries would stay in the list until the next vacuum.
     """
     with translated("merging pending entries of the word index"):
         pages: int = await connection.fetchval(

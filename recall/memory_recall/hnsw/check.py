@@ -1,7 +1,7 @@
 """Measures which share of the true nearest neighbours the vector index finds, on a sample of stored vectors.
 
 The true neighbours come from an exact search. The index is searched with the same `hnsw.ef_search` as in a recall.
-Neighbours are compared by distance, since of several memories with the same text any is as near as another.
+Neighbours are compared by distance, since several memories with the same text are equally near.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
@@ -38,7 +38,7 @@ async def measure_index(connection: Connection, table: MemoryTable, facts: Index
 
 
 def _share(found: list[float], true: list[float]) -> float:
-    """Return how many found rows are as near as the farthest true neighbour, as a share of the true neighbours."""
+    """Return the number of rows as near as the farthest true neighbour, divided by the number of true neighbours."""
     farthest = max(true) + _ROUNDING
     return sum(distance <= farthest for distance in found) / len(true)
 

@@ -35,7 +35,7 @@ class IndexFacts:
     ef_construction: int | None = None
 
     def differs(self, m: int, ef_construction: int) -> bool:
-        """Whether our index was built with other parameters than these."""
+        """Whether our index is valid but was built with other parameters than `m` and `ef_construction`."""
         return self.valid and self.ours and (self.m, self.ef_construction) != (m, ef_construction)
 
 
@@ -51,7 +51,7 @@ def hnsw_definition(table: MemoryTable, m: int, ef_construction: int, column: st
 
 
 def find_statement(table: MemoryTable, *, valid_only: bool = True, column: str = EMBEDDING_COLUMN) -> str:
-    """Return SQL that finds an HNSW index with cosine operators over the whole column; our own index comes first."""
+    """Return SQL that finds a cosine HNSW index over all rows of the column; our own index comes before any other."""
     relation = table.qualified.replace("'", "''")
     validity = "AND i.indisvalid AND i.indisready" if valid_only else ""
     ours = hnsw_name(table, column).replace("'", "''")
@@ -85,7 +85,7 @@ SELECT phase, CASE WHEN tuples_total > 0 THEN tuples_done::float8 / tuples_total
 
 
 async def inspect_index(connection: AnyConnection, table: MemoryTable, column: str = EMBEDDING_COLUMN) -> IndexFacts:
-    """Read from the catalog which index there is, whether it is valid, and the progress of a running build."""
+    """Read from the catalog the HNSW index, whether it is valid, and the progress of a running build."""
     with translated("looking at the vector index"):
         found = await connection.fetchrow(find_statement(table, valid_only=False, column=column))
         progress = await connection.fetchrow(_PROGRESS, table.qualified)

@@ -43,7 +43,11 @@ class IndexParameters:
 
 @dataclass(frozen=True)
 class IndexReport:
-    """The index, the share of the true neighbours that it found, and that share after a repair if there was one."""
+    """The index and its measured recall.
+
+    `recall` and `recall_after_repair` are the share of the true neighbours that the index finds, before and after a
+    repair; the latter is None if nothing was repaired.
+    """
 
     facts: IndexFacts
     recall: float | None
@@ -51,14 +55,17 @@ class IndexReport:
 
 
 def needs_repair(recall: float | None, threshold: float) -> bool:
-    """Return whether the measured recall of an index is below the threshold; an unmeasured one (None) is not."""
+    """Return whether the recall of an index is below the threshold.
+
+    Return False for a recall of None, which was not measured.
+    """
     return recall is not None and recall < threshold
 
 
 async def build_index(
     source: DsnSource, table: str, parameters: IndexParameters, *, lock_seconds: float = 600
 ) -> IndexFacts:
-    """Build the vector index without blocking anybody, unless a valid one with these parameters serves already.
+    """Build the vector index without blocking other sessions, unless a valid one with these parameters exists.
 
     If our own index is invalid, it is dropped and built again; if it has other parameters, a new one replaces it. An
     index that another program created under a name of its own is used as it is.
@@ -121,14 +128,14 @@ async def with_less_memory(connection: Connection, build: Callable[[], Awaitable
 
 
 async def _create(connection: Connection, table: MemoryTable, name: str, parameters: IndexParameters) -> None:
-    """Create the index under this name, after dropping an invalid index that a failed attempt left there."""
+    """Create the index `name`, after dropping an invalid index that a failed attempt left under this name."""
     await _run(connection, f"DROP INDEX CONCURRENTLY IF EXISTS {table.in_schema(name)}")
     definition = hnsw_definition(table, parameters.m, parameters.ef_construction)
     await _run(connection, f"CREATE INDEX CONCURRENTLY {quoted(name)} {definition}")
 
 
 async def _rebuild(connection: Connection, table: MemoryTable, parameters: IndexParameters) -> None:
-    """Build a new index beside the one that serves, then replace the old one by it in one transaction."""
+    """Build a new index beside the index that serves recalls, then replace the old index in one transaction."""
     ours, replacement = hnsw_name(table), f"{hnsw_name(table)}{_REPLACEMENT_SUFFIX}"
     await _create(connection, table, replacement, parameters)
     exchange = (
@@ -145,7 +152,7 @@ async def _rebuild(connection: Connection, table: MemoryTable, parameters: Index
 
 
 async def _drop_replacement(connection: Connection, table: MemoryTable) -> None:
-    """Drop the new index, finished or not, that an interrupted rebuild left beside the one that serves."""
+    """Drop the new index, finished or not, that an interrupted rebuild left beside the index that serves recalls."""
     replacement = table.in_schema(hnsw_name(table) + _REPLACEMENT_SUFFIX)
     await _run(connection, f"DROP INDEX CONCURRENTLY IF EXISTS {replacement}")
 

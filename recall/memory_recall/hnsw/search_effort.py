@@ -1,8 +1,8 @@
 """Chooses how many candidates a search of the HNSW index keeps, by the table's size and the index's parameters.
 
-With a fixed `hnsw.ef_search` a search finds less of the true neighbours as the table grows; to find as many, the value
-has to grow about with the cube root of the rows. A graph that was built with more links and more candidates needs a
-smaller value (ADR 17).
+With a fixed `hnsw.ef_search` a search finds a smaller share of the true neighbours as the table grows. To keep this
+share, the value has to grow about with the cube root of the number of rows. A graph that was built with more links and
+more candidates needs a smaller value (ADR 17).
 """
 
 import math
@@ -27,9 +27,10 @@ _SPARSELY_LINKED = _Effort(margin=4, rows=6_250, filtered_rows=6_250)
 
 @dataclass(frozen=True, slots=True)
 class SearchedGraph:
-    """The index that will be searched: about how many rows it holds, and with which parameters it was built.
+    """The index that will be searched: its approximate number of rows, and the parameters that it was built with.
 
-    An index with unknown parameters is searched like one with few links, which is slower but finds no less.
+    An index with unknown parameters is searched like an index with few links: this takes longer, but misses no more
+    neighbours.
     """
 
     rows: float = 0.0
@@ -47,10 +48,10 @@ class SearchedGraph:
         return min(round(wanted), _MAX_EF_SEARCH)
 
     def filtered_depth(self, depth: int) -> int:
-        """Return how many matching rows a filtered scan must find, of which the leg then takes the nearest `depth`.
+        """Return how many matching rows a filtered scan must find, so that the nearest `depth` of them can be taken.
 
-        An iterative scan runs in rounds and ends as soon as it has found that many, although a later round might find
-        nearer rows.
+        This is more than `depth` in a large table, because an iterative scan runs in rounds and ends as soon as it has
+        found enough rows, although a later round might find nearer ones.
         """
         return round(depth * _widening(self.rows / self._effort.filtered_rows))
 

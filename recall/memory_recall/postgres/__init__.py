@@ -1,1 +1,1 @@
-"""Postgres: connections and sessions, and the conversion of the driver's errors into ours."""
+"""Postgres: connections and sessions, and the conversion of the driver's errors into `MemoryIndexError`."""

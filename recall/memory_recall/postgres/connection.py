@@ -1,7 +1,7 @@
 """Connections to Postgres, opened in one place.
 
 A connection string may come from a file that is rewritten when a password rotates, so it is read anew for every
-connect. The `repr` of a source does not show the connection string, because whatever is printed ends in a log.
+connect. The `repr` of a source does not show the connection string, because printed text may end up in a log.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -25,11 +25,11 @@ AnyConnection: TypeAlias = "Connection | PoolConnectionProxy[asyncpg.Record]"
 
 
 class DsnSource(Protocol):
-    """A source of the current connection string and, where it is known, of the only database it may lead to."""
+    """A source of the current connection string and, if known, of the only database that it may lead to."""
 
     @property
     def identity(self) -> DatabaseIdentity | None:
-        """The only database that may be worked in; None accepts any."""
+        """The only database that a connection may reach; None if any database is allowed."""
         ...
 
     def read(self) -> str:
@@ -102,13 +102,13 @@ async def connect(
     connect_timeout: float = 10.0,
     command_timeout: float | None = None,
 ) -> Connection:
-    """Open one connection, and drop it again where it leads to another database than the source's identity says.
+    """Open one connection, and drop it if it has reached another database than the source's `identity`.
 
     Raises:
-        DatabaseUnreachable: the server did not answer, or refused the connection (AuthenticationFailed: the
-            credentials).
+        DatabaseUnreachable: the server did not answer, or refused the connection.
+        AuthenticationFailed: the server refused the credentials; a subclass of `DatabaseUnreachable`.
         InvalidConfiguration: the connection string cannot be understood or names a database that does not exist.
-        DatabaseIdentityMismatch: it leads to another database than the source's identity says.
+        DatabaseIdentityMismatch: the connection has reached another database than the source's `identity`.
     """
     dsn = normalised(source.read())
     with _connecting():
@@ -122,7 +122,7 @@ async def connect(
 
 
 async def _identified(connection: Connection, source: DsnSource) -> Connection:
-    """Return a new connection, before any other statement, if it leads to the database that the source demands."""
+    """Return a new connection after checking its database's identity; drop the connection if the check fails."""
     if source.identity is not None:
         try:
             await require_identity(connection, source.identity)
@@ -137,7 +137,7 @@ async def opened(source: DsnSource, application_name: str) -> AsyncIterator[Conn
     """Open one connection, and drop it when the block ends.
 
     Raises:
-        DatabaseUnreachable, InvalidConfiguration: see `connect`.
+        DatabaseUnreachable, InvalidConfiguration, DatabaseIdentityMismatch: as for `connect`.
     """
     connection = await connect(source, application_name=application_name)
     try:

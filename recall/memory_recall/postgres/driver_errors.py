@@ -1,8 +1,8 @@
-"""Converts errors of the database driver into our own.
+"""Converts errors of the database driver into `MemoryIndexError`.
 
-An error of Postgres can quote the row that caused it (`detail`, `where`, the message itself). So the conversion takes
-only the SQLSTATE and the class name, and clears the original error, which Python would otherwise keep reachable as the
-context of ours.
+An error of Postgres can quote the row that caused it, in its fields `detail` and `where` and in its message. Therefore
+the conversion takes only the SQLSTATE and the class name. It also clears the original error, which Python would
+otherwise keep as the `__context__` of the new error.
 """
 
 from collections.abc import Iterator
@@ -61,7 +61,7 @@ def _from_postgres(error: asyncpg.PostgresError, action: str) -> MemoryIndexErro
 
 
 def translate(error: BaseException, action: str) -> MemoryIndexError:
-    """Return our error for an error of the driver, and clear everything in the original that may quote data."""
+    """Return the `MemoryIndexError` for a driver's error, and clear everything in the original that may quote data."""
     if isinstance(error, asyncpg.PostgresError):
         result = _from_postgres(error, action)
     elif isinstance(error, asyncpg.ClientConfigurationError):
@@ -79,7 +79,7 @@ def translate(error: BaseException, action: str) -> MemoryIndexError:
 
 @contextmanager
 def translated(action: str) -> Iterator[None]:
-    """Convert the driver's errors in the block into our own. `action` says in the message what was being done."""
+    """Convert the driver's errors in the block into `MemoryIndexError`, whose message names the attempted `action`."""
     try:
         yield
     except DRIVER_ERRORS as error:

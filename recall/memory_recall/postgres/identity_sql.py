@@ -1,7 +1,8 @@
-"""Which database a connection has reached: the system identifier of its server and the database's name.
+"""Finds which database a connection has reached, by the server's system identifier and the database's name.
 
-Every server gets a system identifier of its own when it is initialised. Its replicas share it, so it stays the same
-through failovers; another server, also one with a database of the same name, has another.
+Every server gets a system identifier of its own when it is initialised. Its replicas have the same identifier, so the
+identifier stays the same after a failover. Any other server has a different identifier, even if it has a database of
+the same name.
 """
 
 from dataclasses import dataclass
@@ -19,17 +20,17 @@ _FORBIDDEN = "42501"
 
 @dataclass(frozen=True)
 class DatabaseIdentity:
-    """A database of one Postgres server; written as `SYSTEM_IDENTIFIER/NAME`."""
+    """A database of one Postgres server, written as `SYSTEM_IDENTIFIER/NAME`."""
 
     system_identifier: str
     name: str
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse the written form.
+        """Parse a text of the form `SYSTEM_IDENTIFIER/NAME`.
 
         Raises:
-            InvalidConfiguration: it is not of this form.
+            InvalidConfiguration: the text is not of this form.
         """
         system_identifier, _, name = text.partition("/")
         if not (system_identifier.isdigit() and name):
@@ -67,10 +68,10 @@ async def read_identity(
 
 
 async def require_identity(connection: "asyncpg.Connection[asyncpg.Record]", expected: DatabaseIdentity) -> None:
-    """Refuse any other database than the expected one.
+    """Check that a connection has reached the expected database.
 
     Raises:
-        DatabaseIdentityMismatch: the connection has reached another server or another database of it.
+        DatabaseIdentityMismatch: the connection has reached another server, or another database of the same server.
         DatabaseRejected: the role may not read the server's system identifier.
     """
     found = await read_identity(connection)

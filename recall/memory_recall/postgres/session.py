@@ -26,10 +26,10 @@ class Session:
     Args:
         source: where the connection string is read at each connect.
         name: the session's `application_name`.
-        listener: is told when the database becomes unavailable and when it is available again.
+        listener: called when the database becomes unavailable and when it is available again.
         prepare: awaited with each new connection, before any work.
         settings: run-time parameters of Postgres that are set on each new connection.
-        outage_timeout: seconds after which an outage raises its error.
+        outage_timeout: seconds after which an outage ends `run` with an error.
         command_timeout: seconds after which a single statement counts as a lost connection.
     """
 
@@ -71,7 +71,7 @@ class Session:
         """Run `work` with a connection and return its result; run it again after a lost connection or a lock timeout.
 
         Raises:
-            DatabaseUnreachable, LockNotAvailable: the outage lasted longer than the limit.
+            DatabaseUnreachable, LockNotAvailable: the outage lasted longer than `outage_timeout`.
         """
         return await retry_outage(
             partial(self._attempt, work),

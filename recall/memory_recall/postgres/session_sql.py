@@ -11,8 +11,8 @@ async def require_session(connection: Connection) -> None:
     """Refuse a pooler and a replica: locks, LISTEN and CONCURRENTLY belong to one session of the primary.
 
     When a session starts, Postgres tells the client the id of its server process. A pooler tells an invented id,
-    because the client may get another server process for each transaction. So an id that is not the real one reveals
-    every kind of pooler.
+    because the client may get another server process for each transaction. Therefore every kind of pooler is recognised
+    by an id that is not the real one.
 
     Raises:
         PoolerRefused: the id of the server process is not the one that the client was told.

@@ -1,7 +1,8 @@
-"""The MemoryIndex that a table belongs to, recorded in the database itself as the comment of the table's state.
+"""The MemoryIndex that a table belongs to, recorded in the database as a comment on the state table.
 
-Two objects over one table would undo each other's work: one table belongs to one object, wherever the two are. A claim
-names the server, too, so that in a copy of the database, restored on another server, it binds nobody.
+Two MemoryIndex objects over one table would undo each other's work. Therefore a table belongs to one object, even if
+the objects are in different clusters. A claim also names the database server, so that it has no effect in a copy of the
+database that was restored on another server.
 """
 
 import json
@@ -19,7 +20,7 @@ _WRITE = "SELECT format('COMMENT ON TABLE %s IS %L', $1::text, $2::text)"  # %L 
 
 @dataclass(frozen=True)
 class TableClaim:
-    """An object of Kubernetes and the server whose table it claims; `created_at` is the object's own timestamp."""
+    """A claim: the MemoryIndex object and the server of its table; `created_at` is the object's creation timestamp."""
 
     system_identifier: str
     namespace: str
@@ -32,7 +33,7 @@ class TableClaim:
         """Parse a claim.
 
         Raises:
-            InvalidInput: it is no claim.
+            InvalidInput: the text is not a claim.
         """
         try:
             found = json.loads(text)
@@ -41,7 +42,7 @@ class TableClaim:
             raise InvalidInput("The claim is malformed.", "Leave --claim to the operator.") from None
 
     def to_json(self) -> str:
-        """Return the claim as one line."""
+        """Return the claim as JSON in one line."""
         return json.dumps(asdict(self))
 
     def __str__(self) -> str:
@@ -49,7 +50,7 @@ class TableClaim:
 
 
 async def read_claim(connection: AnyConnection, table: MemoryTable) -> TableClaim | None:
-    """Return the claim to a table, or None where there is none."""
+    """Return the claim to a table, or None if there is no claim."""
     with translated("reading whose table it is"):
         comment = await connection.fetchval(_READ, table.own("memory_index_state"))
     try:
@@ -61,10 +62,13 @@ async def read_claim(connection: AnyConnection, table: MemoryTable) -> TableClai
 async def require_claimable(
     connection: AnyConnection, table: MemoryTable, claim: TableClaim | None, replaces: str | None
 ) -> None:
-    """Refuse a table that belongs to another object than the claim's, and than the one whose uid it replaces.
+    """Refuse a table that another MemoryIndex has claimed on this server.
+
+    `claim` is the caller's own claim; with None, no table is refused. `replaces` is the uid of a MemoryIndex whose
+    claim the caller replaces.
 
     Raises:
-        TableTaken: it does.
+        TableTaken: another MemoryIndex has claimed the table.
     """
     found = await read_claim(connection, table)
     if claim is None or found is None or found.uid in {claim.uid, replaces}:
@@ -79,9 +83,9 @@ async def require_claimable(
 async def write_claim(
     connection: AnyConnection, table: MemoryTable, claim: TableClaim | None, replaces: str | None
 ) -> None:
-    """Record the claim, or end the one that it would replace; the caller holds the migration lock.
+    """Record a claim; with `claim` None, delete the claim of the MemoryIndex whose uid is `replaces`.
 
-    `require_claimable` must have passed under the same lock.
+    The caller holds the migration lock and has called `require_claimable` under it.
     """
     found = await read_claim(connection, table)
     if found == claim or (claim is None and found is not None and found.uid != replaces):

@@ -1,9 +1,9 @@
 """Changes a table while other sessions use it.
 
-An ALTER TABLE that waits for its lock makes every later statement wait behind it. So each change is one statement in
-its own transaction with a short `lock_timeout`. If the lock is not free at once, the change lets the other statements
-pass and tries again. Building an index CONCURRENTLY is the exception: it may wait long for its weak lock, which blocks
-nobody.
+An ALTER TABLE that waits for its lock makes every later statement on the table wait, too. Therefore each change is one
+statement in its own transaction with a short `lock_timeout`. If the lock is not free in time, the change lets the
+waiting statements pass and tries again. Building an index CONCURRENTLY is the exception: it may wait long for its weak
+lock, which blocks nobody.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
@@ -72,7 +72,7 @@ class TableChanges:
             pass
 
     async def build_index(self, name: str, definition: str) -> None:
-        """Create an index without blocking writers, unless a valid one exists; an invalid one is dropped first."""
+        """Create an index without blocking writers, unless it exists; an invalid index of this name is dropped."""
         valid = await self.value(
             "SELECT i.indisvalid AND i.indisready FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid "
             f"JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = {literal(self.table.schema)} "
@@ -91,7 +91,7 @@ class TableChanges:
             await self._execute(f"DROP INDEX CONCURRENTLY IF EXISTS {self.table.in_schema(name)}")
 
     async def limit_waiting(self) -> None:
-        """Limit how long this session waits for a lock, since other sessions wait behind it."""
+        """Limit how long this session waits for a lock, because other sessions wait behind it."""
         await self._execute(f"SET lock_timeout = {LOCK_TIMEOUT_MS}")
 
     @asynccontextmanager

@@ -1,9 +1,9 @@
 """Runs the migrations of a table under a lock, as far as the database permits.
 
-Everything happens in one session, so that the lock against other migrations lasts exactly as long as the work. A
-revision that needs pgvector is neither run nor recorded without it; the next run finds it still to do. If what the
-revisions made is gone, as after DROP EXTENSION ... CASCADE, all of them are run again, since each of their statements
-may be repeated. Longer than 300 lines because what is refused, run and restored is one sequence.
+Everything happens in one session, which holds the lock against other migrations. Without pgvector, a revision that
+needs it is neither run nor recorded, so that the next run runs it. If the embedding column or one of our own tables is
+gone, as after DROP EXTENSION ... CASCADE, all revisions are run again. This does no harm, since each of their
+statements may be repeated. Longer than 300 lines because checking, migrating and restoring a table is one sequence.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
@@ -47,9 +47,9 @@ from memory_recall.schema.table_locks import locked_session
 
 @dataclass(frozen=True)
 class MigrationRequest:
-    """What to migrate: the table, its model, the folder of revisions, and what becomes of existing vectors.
+    """What to migrate: the table, its model, the folder of revisions, and the treatment of existing vectors.
 
-    With a `claim` the table is recorded as that MemoryIndex's own; `replaces` is the uid of one whose claim ends.
+    `claim` records which MemoryIndex the table belongs to. `replaces` is the uid of a MemoryIndex whose claim ends.
     """
 
     table: str
@@ -63,7 +63,7 @@ class MigrationRequest:
 
 @dataclass(frozen=True)
 class MigrationResult:
-    """The table's revision after a migration, and the revisions that the migration applied."""
+    """A table's revision after a migration, and the revisions that were applied."""
 
     revision: str | None
     applied: list[str]
@@ -73,19 +73,20 @@ async def migrate(source: DsnSource, request: MigrationRequest) -> MigrationResu
     """Migrate the table of memories to the last revision. The vector index is not built here.
 
     Raises:
-        ExtensionMissing: pgvector is absent; what does not need it has been done.
-        SchemaUnsupported, DimensionMismatch, ModelMismatch, ExistingVectors: a person has to decide.
-        TableTaken: the request's claim is another object's than the table's.
+        ExtensionMissing: pgvector is absent; only the revisions that do not need it have been run.
+        SchemaUnsupported, DimensionMismatch, ModelMismatch, ExistingVectors: the table cannot be migrated before a
+            person decides what becomes of a column, of its vectors or of the model.
+        TableTaken: another MemoryIndex has claimed the table.
     """
     async with locked_session(source, request.lock_seconds) as connection:
         return await _Run(connection, request).up()
 
 
 async def remove(source: DsnSource, request: MigrationRequest) -> MigrationResult:
-    """Undo the migrations in reverse order; memories stay, and so does everything that was there before.
+    """Undo the migrations in reverse order; memories stay, and so does everything that existed before the migrations.
 
     Raises:
-        TableTaken: the request's claim is another object's than the table's.
+        TableTaken: another MemoryIndex has claimed the table.
     """
     async with locked_session(source, request.lock_seconds) as connection:
         return await _Run(connection, request).down()
@@ -119,7 +120,7 @@ class _Run:
         return MigrationResult(await current_revision(self._connection, table), self._applied)
 
     async def _restore_rules(self, table: MemoryTable) -> None:
-        """Restore triggers and other rules that differ, unless a later release has migrated the table."""
+        """Restore triggers and other rules that are missing or differ, unless a later release migrated the table."""
         if await current_revision(self._connection, table) != HEAD_REVISION:
             return
         if found := await rules.differences(self._connection, table):
@@ -156,7 +157,10 @@ class _Run:
         return table
 
     async def _begin_own_version_table(self, table: MemoryTable) -> None:
-        """Create the table's own version table; copy the revision from the shared one of releases up to 0005."""
+        """Give the table a version table of its own, with the revision that the shared version table records.
+
+        Releases whose last schema revision is before 0006 use the shared version table.
+        """
         own, shared = await own_revision(self._connection, table), await shared_revision(self._connection, table)
         if own is None and shared is not None:
             await self._alembic(table, command.stamp, shared)
@@ -175,7 +179,7 @@ class _Run:
             )
 
     async def _check(self, table: MemoryTable) -> None:
-        """Refuse, before any change, a table about which only a person can decide."""
+        """Refuse a table whose embedding column does not fit the model, unless the column may be replaced."""
         model = self._request.model
         column = table.columns.get(EMBEDDING_COLUMN)
         if column is not None and column.rpartition(".")[2] != "halfvec":
@@ -196,14 +200,17 @@ class _Run:
         await self._check_existing_vectors(table)
 
     async def _may_be_replaced(self, table: MemoryTable) -> bool:
-        """Return whether the embedding column may be replaced: on request, if it is empty and no swap is open."""
+        """Return whether the embedding column may be replaced.
+
+        The request must allow to discard vectors, the column must be empty, and no model swap may be open.
+        """
         if self._request.existing_vectors != "discard" or table.standby_dimensions is not None:
             return False
         empty = f"SELECT NOT EXISTS (SELECT FROM {table.qualified} WHERE {EMBEDDING_COLUMN} IS NOT NULL)"
         return await self._changes(table).value(empty) is True
 
     async def _drop_empty_column(self, table: MemoryTable) -> None:
-        """Drop the empty embedding column and its triggers. This fails if a vector was stored meanwhile."""
+        """Drop the empty embedding column and its triggers. This fails if a vector has been stored since the check."""
         state, models = table.own("memory_index_state"), table.own("memory_index_models")
         statements = [
             f"ALTER TABLE {table.qualified} ADD CONSTRAINT memory_index_replaced CHECK ({EMBEDDING_COLUMN} IS NULL)",
@@ -235,7 +242,11 @@ class _Run:
             )
 
     async def _adopt_model(self, table: MemoryTable) -> None:
-        """Make the requested model the active one. Refuse this if the table holds another model's vectors."""
+        """Make the requested model the active one if it is not yet.
+
+        Raises:
+            ModelMismatch: the table holds another model's vectors.
+        """
         model = self._request.model
         state, models = table.own("memory_index_state"), table.own("memory_index_models")
         with translated("checking the active model"):
@@ -267,7 +278,7 @@ class _Run:
         return TableChanges(self._connection, table, self._request.lock_seconds)
 
     def _placeholders(self, table: MemoryTable) -> dict[str, str]:
-        """Return the values of the placeholders in the revisions' SQL, which migrations/env.py lists."""
+        """Return the values of the placeholders in the revisions' SQL; migrations/env.py explains the placeholders."""
         model = self._request.model
         return {
             "schema": quoted(table.schema),

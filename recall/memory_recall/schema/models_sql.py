@@ -1,4 +1,4 @@
-"""Reads and records the embedding models of a table, and compares them with what an embedder serves."""
+"""Reads and records the embedding models of a table, and compares them with the models that embedders serve."""
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
 from collections.abc import Mapping
@@ -28,11 +28,11 @@ class RecordedModel:
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Self:
-        """Make a model from a row with the values of RECORDED_COLUMNS."""
+        """Make a model from a row that has the columns RECORDED_COLUMNS."""
         return cls(row["id"], row["name"], row["digest"], row["dimensions"], row["embedder_url"], row["pooling"])
 
     def served_by(self, served: ServedModel) -> bool:
-        """Return whether an embedder serves this very model, so that its vectors fit the stored ones."""
+        """Return whether an embedder serves this model with the same weights, so that its vectors are comparable."""
         try:
             self.require_same(served)
         except (ModelMismatch, DimensionMismatch):
@@ -65,7 +65,7 @@ class RecordedModel:
 
 @dataclass(frozen=True)
 class Roles:
-    """The active model, which recalls use, and the next model, which an open swap prepares; None if there is none."""
+    """The active model, which recalls use, and the next model, which an open swap prepares; each may be None."""
 
     active: RecordedModel | None
     next: RecordedModel | None
@@ -95,7 +95,7 @@ async def active_model(connection: AnyConnection, table: MemoryTable) -> Recorde
 
 
 async def record_address(connection: AnyConnection, table: MemoryTable, model_id: int, url: str) -> None:
-    """Record the address of a model's embedder, where memory servers find it after a swap."""
+    """Record the address of a model's embedder, so that memory servers find the embedder after a swap."""
     with translated("recording the embedder's address"):
         known = await connection.fetchval(
             "SELECT EXISTS (SELECT FROM pg_attribute WHERE attrelid = to_regclass($1) AND attname = 'embedder_url')",
@@ -112,10 +112,10 @@ async def record_address(connection: AnyConnection, table: MemoryTable, model_id
 
 
 async def require_active(connection: AnyConnection, table: MemoryTable, model: RecordedModel) -> None:
-    """Refuse to continue with a model that a swap has replaced.
+    """Check that a model is still the active one.
 
     Raises:
-        ModelMismatch: another model has become the active one.
+        ModelMismatch: a swap has made another model the active one.
     """
     active = await active_model(connection, table)
     if active.id != model.id:
@@ -126,7 +126,7 @@ async def require_active(connection: AnyConnection, table: MemoryTable, model: R
 
 
 async def confirm_model(connection: AnyConnection, table: MemoryTable, served: ServedModel) -> RecordedModel:
-    """Return the active model, provided that the embedder serves it; record the digest of its weights the first time.
+    """Return the active model, provided that the embedder serves it; record the weights' digest if none is recorded.
 
     Raises:
         ModelMismatch, DimensionMismatch: the embedder does not serve the active model.

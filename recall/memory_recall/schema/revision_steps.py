@@ -1,4 +1,4 @@
-"""Runs the statements of the schema's revisions. This is not in ddl.py, which must not import Alembic."""
+"""Runs the statements of the schema's revisions. It is separate from ddl.py, which must not import Alembic."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,8 +14,8 @@ from memory_recall.schema.ddl import TableChanges
 class RevisionSteps:
     """Runs the statements of one revision after filling in placeholders such as `{table}`.
 
-    Revisions are frozen, so these methods and the placeholders keep their names and meaning. Alembic's code is
-    synchronous but runs on the event loop; each statement is awaited from there.
+    Published revisions never change, so these methods and the placeholders keep their names and meaning. The methods
+    are synchronous because Alembic's code is; they wait on the event loop for each statement.
     """
 
     changes: TableChanges
@@ -49,7 +49,10 @@ class RevisionSteps:
 
 @contextmanager
 def revision_steps(changes: TableChanges, names: Mapping[str, str]) -> Iterator[RevisionSteps]:
-    """Open the steps of the revision that Alembic runs. Each commits at once; an interrupted revision is run again."""
+    """Return the object with which the revision that Alembic runs executes its statements.
+
+    Each statement is committed at once. A revision that is interrupted is run again.
+    """
     with context.get_context().autocommit_block():
         await_only(changes.limit_waiting())
         yield RevisionSteps(changes, names)

@@ -1,4 +1,4 @@
-"""Reads the schema revision of a table. This is not in migrate.py, since reading must not import Alembic."""
+"""Reads the schema revision of a table. It is separate from migrate.py because reading must not import Alembic."""
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
 from memory_recall.errors import SchemaBehind
@@ -12,22 +12,26 @@ VERSION_TABLE = "memory_index_alembic_version"  # the only one up to revision 00
 
 
 def version_table(table: MemoryTable) -> str:
-    """Return the unquoted name of the version table that belongs to this table alone."""
+    """Return the unquoted name of the table's own version table."""
     return VERSION_TABLE + own_suffix(table.name)
 
 
 async def current_revision(connection: AnyConnection, table: MemoryTable) -> str | None:
-    """Return the table's revision, or None before its first migration."""
+    """Return the table's schema revision, or None before its first migration."""
     return await own_revision(connection, table) or await shared_revision(connection, table)
 
 
 async def own_revision(connection: AnyConnection, table: MemoryTable) -> str | None:
-    """Return the revision in the version table that belongs to this table alone, or None if there is none."""
+    """Return the revision in the table's own version table, or None if there is none."""
     return await _read(connection, table.in_schema(version_table(table)))
 
 
 async def shared_revision(connection: AnyConnection, table: MemoryTable) -> str | None:
-    """Return the revision in the version table that releases up to 0005 used for their only table, or None."""
+    """Return the revision in the shared version table, or None if there is none or the table never used it.
+
+    Releases whose last schema revision is before 0006 use this version table, since they can index only one table of a
+    schema.
+    """
     return None if table.suffix else await _read(connection, table.in_schema(VERSION_TABLE))
 
 
@@ -42,10 +46,11 @@ async def _read(connection: AnyConnection, relation: str) -> str | None:
 async def require_schema(connection: AnyConnection, table: str) -> MemoryTable:
     """Return the table of memories, provided that all migrations have run and its rules are still in place.
 
-    Every path that writes vectors begins here.
+    Everything that writes vectors calls this first.
 
     Raises:
-        SchemaBehind: migrations have not run, or what they made is missing or changed; the message names it.
+        SchemaBehind: migrations have not run, or tables or rules that they made are missing or changed; the message
+            says which.
         SchemaUnsupported: the relation is not an ordinary table.
     """
     memories = await describe(connection, table)

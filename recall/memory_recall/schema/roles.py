@@ -1,11 +1,12 @@
-"""A script that creates roles with the least rights that workers and recalls need.
+"""Writes an SQL script that creates roles with the least rights that workers and recalls need.
 
-Workers usually connect as the owner of the database, who may do everything with it. Backfill and sync only read the
-text of a row and write its vector, and a recall only reads. The script is for a superuser to read and to run, since the
-owner of a database may not create roles. It may be run again at any time, and then revokes what a role has beyond it.
+Without the script, workers usually connect as the owner of the database, who may do everything in it. Backfill and sync
+only read the text of a row and write its vector, and a recall only reads. The script is for a superuser to read and to
+run, since the owner of a database may not create roles. It may be run again at any time, and then revokes every further
+right of a role on the table.
 
-The roles' settings keep Postgres from writing memories and queries into its own log: values of parameters when it logs
-statements, and rows that a constraint refuses.
+The script also gives the roles settings that keep memories and queries out of the log of Postgres, which would
+otherwise show the parameters of statements and the rows that a constraint refuses.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
@@ -24,7 +25,7 @@ def role_script(table: MemoryTable, *, worker: str, reader: str) -> str:
     """Return the script for a table: `worker` may backfill and sync, `reader` may recall.
 
     Raises:
-        InvalidInput: these are no names of two roles.
+        InvalidInput: the names are equal, or one of them is not a valid name of a role.
     """
     if worker == reader or not all(map(_is_name, (worker, reader))):
         raise InvalidInput("These are no names of two roles.", f"Name two, each of at most {_LONGEST_NAME} bytes.")
@@ -44,7 +45,7 @@ def _is_name(name: str) -> bool:
 
 
 def _role(table: MemoryTable, role: str) -> list[str]:
-    """Create the role where there is none, set its log settings, and revoke what it has of this table."""
+    """Return statements that create the role if it is missing, set its log settings, and revoke its table rights."""
     owner = (
         f"IF EXISTS (SELECT FROM pg_roles r WHERE r.rolname = {literal(role)} AND (r.rolsuper OR r.oid = "
         f"(SELECT relowner FROM pg_class WHERE oid = {literal(table.qualified)}::regclass))) THEN "

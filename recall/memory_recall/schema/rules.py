@@ -2,10 +2,10 @@
 
 A sensitive or deleted row has no vector, a vector belongs to the present text, and the failures of a text are forgotten
 when it changes. Functions, triggers, constraints and partial indexes enforce this. They are compared by definition and
-not by name: a column that was renamed keeps its place in a constraint, a function's body can be replaced, and a restore
-can leave triggers that no longer fire for everybody. The SQL that creates them is written as Postgres prints it, so one
-text serves to create and to compare them. Longer than 300 lines because what a rule is, whether it holds and how it is
-restored must change together.
+not by name, because a constraint still applies to a column that was renamed, a function's body can be replaced, and a
+restored dump can leave triggers that no longer fire for every session. The SQL that creates them is written as Postgres
+prints it, so that the same text creates and compares them. Longer than 300 lines because definitions, comparison and
+repair must change together.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
@@ -42,7 +42,7 @@ _BATCH = 2000  # rows that lose their vector in one statement
 
 @dataclass(frozen=True)
 class Function:
-    """The definition of one of our functions. `search_path` is empty if the body names everything in full."""
+    """The definition of one of our functions. `search_path` is empty if the body names every object with its schema."""
 
     name: str
     arguments: str
@@ -77,7 +77,7 @@ class Function:
 
 @dataclass(frozen=True)
 class Trigger:
-    """The definition of one of our triggers; its SQL has `firing` before the table's name and `each` after it."""
+    """A trigger's definition: in its SQL, `firing` stands before the table's name and `each` after it."""
 
     name: str
     firing: str
@@ -85,7 +85,7 @@ class Trigger:
     function: str
 
     def create(self, table: MemoryTable) -> list[str]:
-        """Return SQL statements that create or replace the trigger, and let it fire for replicated rows, too."""
+        """Return SQL statements that create or replace the trigger and make it fire for replicated rows, too."""
         return [
             (
                 f"CREATE OR REPLACE TRIGGER {self.name} {self.firing} ON {table.qualified} {self.each} "
@@ -95,7 +95,10 @@ class Trigger:
         ]
 
     def matches(self, definition: str, enabled: str) -> bool:
-        """Return whether the trigger in the catalog is like this and always fires; its table is not compared."""
+        """Return whether the trigger in the catalog has this definition and fires always.
+
+        The table's name is not compared.
+        """
         before, _, _ = definition.rpartition(" EXECUTE FUNCTION ")
         begins = before.startswith(f"CREATE TRIGGER {self.name} {self.firing} ON ")
         return begins and before.endswith(f" {self.each}") and enabled == "A"
@@ -104,9 +107,9 @@ class Trigger:
 def column_model(model_id: int) -> Function:
     """Return the function that returns the id of the model whose vectors the column `embedding` holds.
 
-    A transaction sees rows as of its snapshot, but column names as of now. In a transaction whose snapshot is older
-    than a swap's flip (REPEATABLE READ), the state table would name the old model beside the new column. A function's
-    body is read as of now, as names are, so the two always agree.
+    A transaction sees rows as of its snapshot, but the present column names. A REPEATABLE READ transaction that began
+    before the flip of a swap would therefore read the old model from the state table, although `embedding` is already
+    the new model's column. Postgres always uses a function's present body, so the function and the column names agree.
     """
     return Function(COLUMN_MODEL, "", "integer", "sql", "STABLE", f"SELECT {model_id}")
 
@@ -114,7 +117,7 @@ def column_model(model_id: int) -> Function:
 def _text_hash(key: str) -> Function:
     """Return the function that hashes a text with a secret key, so that nobody can guess the text from its hash.
 
-    The construction is a short form of HMAC, with md5, because that is the only digest of text that Postgres calls
+    The construction is a short form of HMAC, with md5, because md5 is the only digest of text that Postgres calls
     immutable.
     """
     md5, join = "pg_catalog.md5", "OPERATOR(pg_catalog.||)"
@@ -133,8 +136,10 @@ def _trigger_function(name: str, body: str, *more_path: str, security_definer: b
 def _guard(table: MemoryTable) -> Function:
     """Return the trigger function that enforces the rules of the active column.
 
-    It runs as its owner, since whoever edits a memory need not be allowed to see our tables. The record of a failure
-    that a worker is writing at that moment is left to the worker's next pass, so that nobody's edit waits for a worker.
+    The function runs with the rights of its owner, because a role that edits memories may have no rights on our tables.
+    It deletes a row's recorded failures when the text changes or the row becomes sensitive or deleted. It skips a
+    record that a worker has locked, so that no edit waits for a worker. The worker's next pass deletes the skipped
+    record.
     """
     forget = " ".join(
         f"DELETE FROM {table.own(column.failures)} WHERE id IN "
@@ -163,8 +168,8 @@ def _guard(table: MemoryTable) -> Function:
 def _forget(table: MemoryTable) -> Function:
     """Return the trigger function that deletes the recorded failures of deleted rows, once for each statement.
 
-    It does nothing if the tables of failures are gone: programs of revisions before 0006 may have removed them and left
-    this function, and deletes of memories must not fail.
+    It does nothing if the tables of failures are gone, because deletes of memories must not fail. Releases whose last
+    schema revision is before 0006 may remove these tables and leave this function.
     """
     deletes = " ".join(
         f"IF to_regclass({literal(table.own(column.failures))}) IS NOT NULL THEN "
@@ -179,9 +184,9 @@ def _forget(table: MemoryTable) -> Function:
 def standby_guard(table: MemoryTable) -> Function:
     """Return the trigger function that enforces the rules while a swap has added a second vector column.
 
-    A writer that does not say which model its vector is of, such as a memory server that embeds by itself, might use a
-    model that was replaced a moment ago. Its vector is dropped; the sync worker, which compares the model, makes it
-    anew.
+    A writer that does not say which model made its vector, such as a memory server that embeds memories itself, might
+    use a model that was replaced a moment ago. Therefore its vector is dropped. The sync worker, which compares the
+    model, embeds the row instead.
     """
     active, standby = ACTIVE.name, STANDBY.name
     body = f"""
@@ -211,9 +216,9 @@ def update_trigger(table: MemoryTable) -> Trigger:
     """Return the trigger that enforces the rules of the active column on updates.
 
     Its name sorts last, so that it runs after other triggers and sees their changes. Its condition is false when a
-    vector is written back, by far the most frequent update, so the function is not called then. The condition belongs
-    to columns, not to their names; a swap, which exchanges the names of the two vector columns, therefore creates the
-    trigger again.
+    vector is written back, by far the most frequent update, so the function is not called then. A swap, which exchanges
+    the names of the two vector columns, must create the trigger again, because the condition stays with a column that
+    is renamed.
     """
     condition = (
         f"((new.{ACTIVE.name} IS NULL) OR (NOT {table.shareable('new')}) OR (new.content IS DISTINCT FROM old.content))"
@@ -238,7 +243,7 @@ def _triggers(table: MemoryTable) -> list[Trigger]:
 
 
 def constraint(table: MemoryTable, column: VectorColumn) -> str:
-    """Return the constraint of a vector column: a row that is sensitive or deleted has no vector."""
+    """Return the constraint of a vector column: a sensitive or deleted row has no vector."""
     return f"CHECK ((({column.name} IS NULL) OR {table.shareable()}))"
 
 
@@ -279,11 +284,11 @@ class Differences:
     another_table: bool = False
 
     def __bool__(self) -> bool:
-        """Whether any rule differs."""
+        """Whether any rule is missing or differs."""
         return bool(self.functions or self.triggers or self.columns or self.indexes or self.another_table)
 
     def __str__(self) -> str:
-        """Return the names of the rules that differ."""
+        """Return the names of the rules that are missing or differ."""
         names = [f"function {function.name}" for function in self.functions]
         names += [f"trigger {trigger.name}" for trigger in self.triggers]
         names += [f"constraint {column.constraint}" for column in self.columns]
@@ -292,7 +297,7 @@ class Differences:
 
 
 async def has_own_tables(connection: AnyConnection, table: MemoryTable, revision: str) -> bool:
-    """Return whether the embedding column and all our own tables of this revision exist."""
+    """Return whether the embedding column and all our own tables of the schema revision `revision` exist."""
     names = ["memory_index_state", "memory_index_models", ACTIVE.failures]
     if revision >= "0004":
         names += ["memory_index_swaps", STANDBY.failures]
@@ -360,9 +365,9 @@ def _holds(column: VectorColumn, table: MemoryTable, found: dict[str, Any]) -> b
 
 
 async def describe_differences(connection: AnyConnection, table: MemoryTable) -> str:
-    """Return the names of the rules that differ, or "" if none does.
+    """Return the names of the rules that are missing or differ, or "" if there are none.
 
-    A swap may change the table during the comparison, so it is repeated until two results in a row are equal.
+    The comparison is repeated until two results in a row are equal, because a swap may change the table meanwhile.
     """
     before = ""
     while (found := str(await differences(connection, table))) != before:
@@ -371,7 +376,7 @@ async def describe_differences(connection: AnyConnection, table: MemoryTable) ->
 
 
 async def restore(changes: TableChanges, found: Differences) -> None:
-    """Restore the rules that differ, and clear the vectors of rows that may not have one."""
+    """Restore the rules that are missing or differ, and clear the vectors of rows that may not have one."""
     table = changes.table
     for function in found.functions:
         await changes.run_together(_replace(table, function))
@@ -400,8 +405,8 @@ async def restore(changes: TableChanges, found: Differences) -> None:
 def _replace(table: MemoryTable, function: Function) -> list[str]:
     """Return the statements that create or replace a function.
 
-    A new hash of texts also changes the recorded failures: those with the plain md5 of the present text get the new
-    hash, and others that no longer fit are deleted.
+    If the function is the hash of texts, the recorded failures are changed, too. A failure that has the plain md5 of
+    the row's present text gets the new hash. A failure whose hash fits neither way is deleted.
     """
     if function.name != TEXT_HASH:
         return [function.create(table)]

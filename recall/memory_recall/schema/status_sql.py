@@ -1,8 +1,9 @@
 """Reads the facts about the server and the counts of rows for the status of a table of memories.
 
-The operator reads both every half minute, from databases of any size. The counts come from the two small partial
-indexes (pending rows; rows that are sensitive or deleted); only the total needs a scan, which an index on the key
-serves. No statement names the column of texts, so a role that may not read it can read the whole status.
+The operator reads the status every half minute, from databases of any size. Most counts come from two small partial
+indexes, over pending rows and over sensitive or deleted rows. Only the total needs a scan, for which the index of the
+primary key suffices. No statement names the column of texts, so a role without the right to read texts can read the
+whole status.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
@@ -21,20 +22,21 @@ SELECT split_part(current_setting('server_version'), ' ', 1) AS server_version, 
 
 
 async def read_server(connection: AnyConnection) -> dict[str, Any]:
-    """Read the server's version, whether it is a replica, the database's owner, and the versions of pgvector."""
+    """Read the server's version, whether it is a replica, the database's owner, and pgvector's versions."""
     return await _row(connection, "looking at the server", _SERVER)
 
 
 async def count_rows(connection: AnyConnection, table: MemoryTable, *, with_queue: bool) -> dict[str, int]:
     """Count the rows that are not deleted, by their state; `total` is the sum of the other counts.
 
-    Without the tables of the migrations (`with_queue` is False) every row that is not sensitive is pending.
+    `with_queue` False says that the migrations have not made their tables yet; then every row that is not sensitive
+    counts as pending.
     """
     return await _row(connection, "counting rows", _counts(table) if with_queue else _counts_without_queue(table))
 
 
 async def seconds_since_wanted(connection: AnyConnection, table: MemoryTable) -> float | None:
-    """Return how long ago a recall last wanted an embedder that did not answer; None if that is not recorded."""
+    """Return how many seconds ago a recall last wanted an embedder that did not answer; None if none is recorded."""
     with translated("reading when an embedder was wanted"):
         seconds: float | None = await connection.fetchval(
             "SELECT extract(epoch FROM now() - (to_jsonb(s) ->> 'wanted_at')::timestamptz)::float8 "

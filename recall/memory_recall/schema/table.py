@@ -1,17 +1,18 @@
 """The table of memories as found in the catalog, and the SQL expressions that depend on it.
 
-The table may be older than this program, so nothing about it is assumed: which schema it lives in (found once through
-the session's search_path, quoted in full afterwards), whether `is_sensitive` is a boolean or an integer, and in which
-schema pgvector's types are. Every other module takes its predicates from here, so "sensitive" has a single definition.
-An unknown sensitivity (NULL) counts as sensitive: a vector that was not made can still be made later.
+The table may have been created by another program, so its form is read from the catalog: its schema (found once through
+the session's search_path, and named in every later statement), whether `is_sensitive` is a boolean or an integer, and
+the schema of pgvector's types. All other modules use the predicates defined here, so that "sensitive" has a single
+definition. An unknown sensitivity (NULL) counts as sensitive, because a missing vector can still be computed later.
 
 Two columns may hold vectors. `embedding` is what recalls read. `embedding_standby` exists only from the start of a
-model swap until the swap is finished or aborted: before the flip it takes the next model's vectors, after the flip it
-keeps the previous model's for a rollback. The flip exchanges the names of both columns and of what belongs to them, so
-a column's name always says which of these purposes it has.
+model swap until the swap is finished or aborted: before the flip it holds the next model's vectors, and after the flip
+the previous model's, for a rollback. The flip exchanges the names of the two columns and of their indexes and
+constraints, so that `embedding` is always the active model's column.
 
-Our own tables and functions live in the schema of the memories. The first table of a schema that was migrated owns the
-plain names, which releases up to 0005 use for every table; any other table's names end in `__` and its own name.
+Our own tables and functions live in the schema of the memories. For the first table that is migrated in a schema, they
+have plain names, as releases whose last schema revision is before 0006 expect. For any other table, their names end in
+`__` and the table's name.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
@@ -33,7 +34,11 @@ _LONGEST_SUFFIX = 33  # bytes; the longest of our names has 28, and Postgres cut
 
 @dataclass(frozen=True, slots=True)
 class VectorColumn:
-    """One of the two vector columns. `role` is the column of memory_index_state with the id of its model."""
+    """One of the two vector columns.
+
+    `role` is the column of `memory_index_state` that holds the id of this vector column's model. `failures` is the name
+    of the table of recorded failures, and `constraint` that of the constraint on the column.
+    """
 
     name: str
     role: Literal["active_model", "next_model"]
@@ -41,7 +46,7 @@ class VectorColumn:
     constraint: str
 
     def pending_index(self, table: str) -> str:
-        """Return the name of the partial index over rows that lack this column's vector."""
+        """Return the name of the partial index over pending rows, which lack a vector in this column."""
         return f"idx_{table}_{self.name}_pending"
 
 
@@ -87,7 +92,7 @@ def own_suffix(table: str) -> str:
 
 @dataclass(frozen=True)
 class MemoryTable:
-    """The table of memories as the catalog describes it; `suffix` ends the names of our own relations for it."""
+    """The table of memories as the catalog describes it. The names of our own relations for it end in `suffix`."""
 
     schema: str
     name: str
@@ -138,7 +143,10 @@ class MemoryTable:
         return f"((NOT {self.sensitive(row)}) AND ({deleted} IS NULL))"
 
     def pending(self, row: str = "", column: str = EMBEDDING_COLUMN) -> str:
-        """Return an SQL expression, that of the partial index, for whether a row may have a vector and has none."""
+        """Return an SQL expression for whether a row may have a vector and has none.
+
+        The partial index over pending rows has the same expression as its condition.
+        """
         embedding = f"{row}.{column}" if row else column
         return f"(({embedding} IS NULL) AND {self.shareable(row)})"
 

@@ -1,9 +1,9 @@
-"""The lock of migrations and index builds, and waiting for vacuums before a table is changed.
+"""Takes the lock for migrations and index builds, and waits for vacuums before a table is changed.
 
-A statement that waits for the whole table makes all later ones wait behind it, so it gives up soon, lets them pass and
-tries again. Behind a vacuum that would be in vain: a vacuum of a large vector index runs for minutes. So vacuums are
-waited for with a lock that conflicts with them but neither with readers nor with writers. Postgres cancels an
-autovacuum for which somebody has waited longer than `deadlock_timeout`.
+A statement that waits for an exclusive lock on a table makes all later statements wait, too. Therefore it gives up
+soon, lets the later statements pass and tries again. This would fail during a vacuum, because a vacuum of a large
+vector index runs for minutes. Therefore a lock that conflicts with vacuums, but neither with readers nor with writers,
+is taken first. Postgres cancels an autovacuum that has made a session wait for longer than `deadlock_timeout`.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ _LOCK_KEY = 0x6D656D6F_72796978  # "memoryix"; one migrator per database
 
 
 def wait_for_maintenance(table: MemoryTable) -> list[str]:
-    """Return statements that wait for vacuums and index builds of the table, and keep new ones out until the commit."""
+    """Return statements that wait for vacuums and index builds of the table, and prevent new ones until the commit."""
     return [
         f"SET LOCAL lock_timeout = {MAINTENANCE_TIMEOUT_MS}",
         f"LOCK TABLE {table.qualified} IN SHARE UPDATE EXCLUSIVE MODE",
@@ -33,7 +33,7 @@ def wait_for_maintenance(table: MemoryTable) -> list[str]:
 
 @asynccontextmanager
 async def locked_session(source: DsnSource, lock_seconds: float) -> AsyncIterator[Connection]:
-    """Open a session that holds the database's one lock for changing the schema or building the vector index.
+    """Open a session that holds the lock of the database for changing the schema and building the vector index.
 
     Raises:
         LockNotAvailable: another session has held the lock for `lock_seconds`.
@@ -45,7 +45,11 @@ async def locked_session(source: DsnSource, lock_seconds: float) -> AsyncIterato
 
 
 async def _take_lock(connection: Connection, lock_seconds: float) -> None:
-    """Take the lock by trying at intervals; a statement that waits for it would hold back CREATE INDEX CONCURRENTLY."""
+    """Try at intervals to take the lock.
+
+    A statement that waits for the lock would hold a snapshot, and CREATE INDEX CONCURRENTLY would wait for the end of
+    this snapshot.
+    """
     deadline = time.monotonic() + lock_seconds
     while True:
         with translated("taking the migration lock"):

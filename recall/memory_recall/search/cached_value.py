@@ -31,7 +31,7 @@ class CachedValue(Generic[T]):
         self._renewal: asyncio.Task[None] | None = None
 
     async def get(self) -> T:
-        """Return the last measurement. An old one is renewed in the background; only the first is waited for."""
+        """Return the last measurement. An old measurement is renewed in the background; only the first call waits."""
         measured = self._measured
         if measured is None:
             async with self._lock:

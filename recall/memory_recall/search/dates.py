@@ -42,9 +42,10 @@ DateDataParser(languages=["en"]).get_date_data("1 May 2020")
 
 
 def find_period(text: str, now: datetime) -> Period | None:
-    """Return the narrowest period that the text names, the first of equal ones, or None if it names none.
+    """Return the shortest period that the text names, or None if it names none.
 
-    A date without a year is the latest past one. `now` must have a time zone, in which days begin.
+    Of equally short periods, the first in the text is returned. A date without a year is taken to be in the past, as
+    late as possible. `now` must have a time zone; days begin at midnight in this zone.
     """
     periods = [_period(found, now) for found in islice(_EXPRESSION.finditer(text[:SEARCHED]), UNDERSTOOD)]
     return min((period for period in periods if period), key=lambda period: period.seconds, default=None)
@@ -59,7 +60,7 @@ def _period(found: re.Match[str], now: datetime) -> Period | None:
 
 
 def _around(moment: datetime, unit: str) -> Period:
-    """Return the day, week, month or year that contains the moment."""
+    """Return the day, week, month or year, as `unit` says, that contains the moment."""
     day = moment.replace(hour=0, minute=0, second=0, microsecond=0)
     if unit == "week":
         start = day - timedelta(days=day.weekday())

@@ -1,18 +1,19 @@
-"""The two methods that merge the lists of both legs into one, with their parameters and the constants of the scores.
+"""The two methods that fuse the lexical and the dense list into one, with their parameters and constants.
 
 Postgres computes the fusion inside the recall statement (`search.sql.fusion`).
 
-- Reciprocal rank fusion (Cormack et al., 2009) adds `weight / (k + rank)` over the legs; a memory that a leg did not
-  find gets nothing for it.
-- The convex combination (Bruch et al., 2023) adds normalised scores: `alpha` times the dense one and `1 - alpha` times
-  the lexical one. It is their TM2C2, in which each score is divided by the distance between the least that its leg can
-  give and the best in this list, with two differences. A lexical score is divided by what the query could have scored,
-  not by the best of the list, and squared: if only incidental terms match, the best of a bad list is no reason to
-  outvote the dense leg. And the least similarity in the list counts as zero: TM2C2 adds the same constant to every
-  memory, which changes no order by itself, but multiplied by importance it would drown everything else.
+- Reciprocal rank fusion (Cormack et al., 2009) adds `weight / (k + rank)` over the legs; a leg adds nothing for a
+  memory that it did not find.
+- The convex combination (Bruch et al., 2023) adds normalised scores: `alpha` times the dense score and `1 - alpha`
+  times the lexical score. It follows the variant that the authors call TM2C2, which normalises by the least score that
+  a leg can give and the best score in the list. Two things differ here. A lexical score is divided by the score that a
+  perfect match of the query would have, not by the best score in the list, and is then squared, because the best of a
+  bad list should not outweigh the dense leg. The least cosine in the list counts as zero, because TM2C2 would otherwise
+  add the same constant to the score of every memory, and importance would multiply this constant.
 
-Importance is a prior, not a leg. It is applied once, after fusion, and so is closeness to the time that the query
-names, if times are looked for. If only the lexical leg found anything, nothing is fused and its order stands.
+Importance is a prior, not a leg: the fused score is multiplied by it once. If the recall looks for a time in the query,
+the fused score is also multiplied by how close the memory is to this time. If only the lexical leg found anything,
+nothing is fused and the lexical order stays.
 """
 
 from dataclasses import dataclass
@@ -41,13 +42,14 @@ NotNegative = Annotated[float, Field(ge=0)]
 
 @dataclass(frozen=True, slots=True)
 class Fusion:
-    """One way of fusing, with its parameters. The defaults are those of ADR 0003.
+    """One method of fusion, with its parameters. The defaults are those of ADR 0003.
 
-    The convex combination uses `alpha` (0 to 1), the dense leg's weight, and two more. `lexical_scale` says how a
-    lexical score is normalised: as its share of what the query could have scored, squared ("query") or not ("linear"),
-    or as its share of the best score in the list ("list"). `dense_floor` is the least possible cosine, from which the
-    best in the list is measured; None takes the least cosine in the list. Reciprocal rank fusion uses `k` and both
-    weights. `importance` says whether importance is applied afterwards.
+    The convex combination has three parameters. `alpha` (0 to 1) is the weight of the dense leg. `lexical_scale` says
+    how a lexical score is normalised: "query" takes its share of the score that a perfect match of the query would have
+    and squares it, "linear" takes this share unsquared, and "list" takes its share of the best score in the list.
+    `dense_floor` is the cosine that counts as zero; None stands for the least cosine in the list. Reciprocal rank
+    fusion uses `k`, `lexical_weight` and `dense_weight`. With `importance` True, the fused score is multiplied by
+    importance.
 
     Raises:
         InvalidInput: a parameter is out of range.

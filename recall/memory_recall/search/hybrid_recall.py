@@ -1,16 +1,16 @@
-"""Recall over Postgres: the one entry point that memory servers, the command line and the evaluation share.
+"""Recall over Postgres, for memory servers, the command line and the evaluation alike.
 
-A recall reads what the database offers, gets its query's vector (holding no database connection meanwhile), and
-executes one SQL statement in which both legs and their fusion run. If that statement says that another model has become
-active, the recall changes to this model's embedder and tries once more. Whatever keeps the dense leg out (no embedder,
-no extension, another model) leaves exactly the lexical order, with the reason in the result. Only a database that
-cannot be reached is an error. In a large table a recall that has the database to itself runs its legs on two
-connections instead.
+A recall reads from the catalog whether a dense search is possible, gets its query's vector (without holding a database
+connection meanwhile), and executes one SQL statement that runs both legs and their fusion. If the statement's answer
+says that another model has become active, the recall changes to this model's embedder and tries once more. If the dense
+leg cannot take part (no embedder, no extension, another model), the result has the lexical order and states the reason.
+A recall fails only if its query is invalid or the database cannot be searched. In a large table, a recall runs its legs
+on two connections at the same time, unless other recalls are running.
 
-All of it, waiting for a connection of the pool included, happens within one time budget. A recall that exceeds it fails
-at once; what it was doing is cancelled and cleaned up in the background, since Postgres may no longer answer.
-A recall that no embedder answered also has that recorded in the background, so that the operator starts an embedder
-that it has scaled to zero.
+One time budget covers the whole recall, including the wait for a connection of the pool. A recall that exceeds the
+budget fails at once; its work is cancelled and cleaned up in the background, since Postgres may no longer answer. If no
+embedder answered a recall, a background task records this in the database, so that the operator starts an embedder that
+it has scaled to zero.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ _CLEANUP_SECONDS = 1.0  # how long a cancelled statement may take to end before 
 
 @dataclass(frozen=True, slots=True)
 class _Attempt:
-    """The plan and the answer of one attempt at a recall, and the embedder that its query went to."""
+    """The plan and the answer of one attempt at a recall, and the embedder that the query was sent to."""
 
     plan: RecallPlan
     answer: Answer
@@ -60,13 +60,13 @@ class _Attempt:
 
 
 class HybridRecall:
-    """Recalls memories by a lexical and a dense leg. Safe for concurrent use; close it when the process ends.
+    """Recalls memories by a lexical and a dense leg. It is safe for concurrent use and must be closed at the end.
 
     `pool` (of asyncpg) and the embedder are closed by the caller. `lexical` chooses the lexical leg: "bm25", or
     "ts_rank" to rank as the memory server itself does. `time_budget` (seconds) covers all of a recall,
-    `embedding_budget` (seconds) the embedding of its query. `require_index` False searches without an HNSW index, too.
-    `observe` is called with every result, `temporal` finds the time that a query names, and `parallel_legs` False keeps
-    every recall on one connection.
+    `embedding_budget` (seconds) the embedding of its query. With `require_index` False, the dense leg also searches a
+    table without an HNSW index. `observe` is called with every result. `temporal` finds the time that a query names.
+    With `parallel_legs` False, every recall uses only one connection.
 
     Raises:
         InvalidInput: `lexical` is unknown, or `embedding_budget` is not below `time_budget`.
@@ -125,7 +125,8 @@ class HybridRecall:
 
         Raises:
             DatabaseUnreachable: the database cannot be searched, or did not answer within the time budget.
-            InvalidInput: this is no query, or the table lacks the column of a filter or does not say whose a memory is.
+            InvalidInput: `query` is no `RecallQuery`, or the table lacks the column of a filter or the column
+                `user_id`.
         """
         answering = self._tasks.start(self._answer(require_query(query)))
         try:
@@ -163,7 +164,7 @@ class HybridRecall:
         )
 
     async def _attempt(self, query: RecallQuery, period: Period | None) -> _Attempt:
-        """Read what the database offers, embed the query, plan the statement and execute it."""
+        """Read from the catalog which legs can search, embed the query, and plan and execute the statement."""
         readiness = await self._readiness.get()
         statistics = await self._statistics.get() if self._lexical == "bm25" and query.ranked else None
         embedder, began = self._embedder.current, time.perf_counter()
@@ -184,7 +185,7 @@ class HybridRecall:
         return _Attempt(plan, await self._execute(plan), embedder, embedding_seconds)
 
     async def _embed(self, query: RecallQuery, readiness: Readiness) -> EmbeddedQuery | Degraded | None:
-        """Return the query's vector, or why the dense leg cannot take part, or None if it was not requested."""
+        """Return the query's vector, or the reason why there is none, or None if the dense leg was not requested."""
         if query.mode == "lexical" or not query.ranked:
             return None
         if query.sensitive and query.vector is None and self._embedder.hosted:
@@ -212,14 +213,15 @@ class HybridRecall:
     def _may_use_two_connections(self, plan: RecallPlan) -> bool:
         """Return whether the legs run in parallel: in a large table, while no other recall needs the processors.
 
-        A recall that has one connection never waits for a second one. An explained recall is one statement.
+        A second connection is used only if one is idle, so that a recall that holds one connection never waits for
+        another. A recall that is to be explained runs as one statement, because its legs are measured in one.
         """
         if not self._parallel_legs or plan.query.explain or not is_worth_splitting(plan):
             return False
         return self._executing == 1 and self._pool.get_idle_size() > 0
 
     def _follow(self, attempt: _Attempt) -> bool:
-        """Change to the active model's embedder if a recall was degraded; return whether another attempt may help."""
+        """Change to the active model's embedder if the dense leg took no part; return whether to try again."""
         answer = attempt.answer
         if attempt.plan.query.vector is not None or answer.reason is None or answer.active is None:
             return False
@@ -229,7 +231,7 @@ class HybridRecall:
         return followed
 
     def _note_demand(self, reason: Degraded | None) -> None:
-        """Have it recorded that an embedder is wanted, unless a recall would have to wait for the connection."""
+        """Start a task that records that an embedder is wanted, if a connection of the pool is idle."""
         if reason not in _UNAVAILABLE or self._embedder.hosted or time.monotonic() < self._demand_due:
             return
         if self._pool.get_idle_size() > 0:
@@ -254,7 +256,10 @@ class HybridRecall:
 
     @asynccontextmanager
     async def _acquire(self) -> AsyncIterator[AnyConnection]:
-        """Take a connection from the pool, which is cut if it is not returned soon after the time budget."""
+        """Take a connection from the pool, and return it at the end of the block.
+
+        If the block lasts longer than the time budget and a few seconds for cleaning up, the connection is closed.
+        """
         with translated("connecting to the database"):
             connection = await self._pool.acquire()
         cut = asyncio.get_running_loop().call_later(self._budget + _CLEANUP_SECONDS, connection.terminate)

@@ -1,7 +1,7 @@
 """The period of time that a query is about, and how close a memory's time of creation is to it.
 
-Closeness raises a memory's score but never excludes a memory: what was said in June about May is often the very memory
-that was wanted.
+Closeness raises a memory's score but never excludes a memory, because what was said in June about May is often exactly
+the memory that is wanted.
 """
 
 from collections.abc import Callable
@@ -34,7 +34,11 @@ class Period:
         return (self.end - self.start).total_seconds()
 
     def closeness(self, moment: datetime) -> float:
-        """Return 1 for a moment in the period, falling to 0 at `FADE` lengths of the period from its nearer end."""
+        """Return how close a moment is to the period, from 0 to 1.
+
+        A moment within the period has 1. Outside, the value falls to 0 at a distance of `FADE` times the period's
+        length.
+        """
         gap = max((self.start - moment).total_seconds(), (moment - self.end).total_seconds(), 0.0)
         return max(0.0, 1.0 - gap / (FADE * self.seconds))
 

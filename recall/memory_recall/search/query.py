@@ -1,6 +1,6 @@
 """The query of a recall: one frozen value that checks its own fields.
 
-The library, the FastAPI router, the command line, the SQLite recall and the benchmarks all pass it on as it is.
+The library, the FastAPI router, the command line, the SQLite recall and the benchmarks all use the same class.
 """
 
 from dataclasses import KW_ONLY, dataclass
@@ -22,7 +22,7 @@ MAX_QUERY_CHARACTERS = 50_000  # Postgres refuses texts of a megabyte; nobody's 
 
 
 def _cleaned(text: object) -> object:
-    """Return a text without what Postgres cannot store: NUL, lone surrogates, and more than a tsvector holds."""
+    """Return a text without NUL and lone surrogates, which Postgres cannot store, and cut to 50,000 characters."""
     if not isinstance(text, str):
         return text
     return text.replace("\x00", " ").encode("utf-8", "ignore").decode("utf-8").strip()[:MAX_QUERY_CHARACTERS]
@@ -30,7 +30,11 @@ def _cleaned(text: object) -> object:
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedQuery:
-    """A query's vector and its model's name, which must be that of the table's vectors; None is not compared."""
+    """A query's vector and the name of the model that made it.
+
+    The dense leg takes part only if the table's vectors come from the same model. With `model` None, this is not
+    checked.
+    """
 
     vector: list[float]
     model: str | None
@@ -38,17 +42,18 @@ class EmbeddedQuery:
 
 @dataclass(frozen=True, slots=True)
 class RecallQuery:
-    """What is searched for in a recall, and how.
+    """The query of a recall, with everything that decides how it is answered.
 
-    `text` is the query; NUL, lone surrogates and what exceeds 50,000 characters are taken out. `user_id` is the user
-    whose memories are searched; `EVERYONE`, or `Everyone(reader=...)` where a user asks, searches everybody's. The
-    result is a page of at most `limit` memories (1 to 500) after the first `offset` (0 or more). A `sensitive` query is
-    never sent to a hosted embedder; if there is no other, only the lexical leg answers it. `now` is the moment to which
-    expressions such as "last week" are relative; None is the present. `vector` is the query's embedding if the caller
-    has it already, `fusion` replaces that of the `HybridRecall`, and `explain` also measures the legs.
+    `text` is the query; NUL, lone surrogates and everything after 50,000 characters are removed. `user_id` is the user
+    whose memories are searched. `EVERYONE` searches the memories of all users; if a user asks, give
+    `Everyone(reader=...)` instead. The result is a page of at most `limit` memories (1 to 500) after the first `offset`
+    (0 or more). A `sensitive` query is never sent to a hosted embedder; if there is no other embedder, only the lexical
+    leg answers the query. Expressions such as "last week" are relative to `now`; None stands for the present. `vector`
+    is the query's embedding if the caller has computed it already. `fusion` replaces the fusion of the `HybridRecall`.
+    With `explain` True, the time of each leg is measured.
 
     Raises:
-        InvalidInput: a field is of the wrong type or out of range, a time has no time zone, or the user is nobody.
+        InvalidInput: a field is of the wrong type or out of range, a time has no time zone, or `user_id` is empty.
     """
 
     text: Annotated[str, BeforeValidator(_cleaned)]
@@ -75,15 +80,16 @@ class RecallQuery:
 
     @property
     def selective(self) -> bool:
-        """Whether only a part of the memories is searched."""
+        """Whether filters or an owner restrict the search to a part of the memories."""
         return self.filters.selective or not isinstance(self.user_id, Everyone)
 
 
 def require_query(query: object) -> RecallQuery:
-    """Return the query as it is.
+    """Return the query unchanged, provided that it is a `RecallQuery`.
 
     Raises:
-        InvalidInput: it is something else, such as a text, which does not say whose memories are to be searched.
+        InvalidInput: the query is of another type, such as a text, which does not say whose memories are to be
+            searched.
     """
     if not isinstance(query, RecallQuery):
         raise InvalidInput(
@@ -94,7 +100,7 @@ def require_query(query: object) -> RecallQuery:
 
 
 def mode_named(name: str) -> Mode:
-    """Return the mode with this name.
+    """Return the search mode with this name, such as "hybrid".
 
     Raises:
         InvalidInput: there is no such mode.

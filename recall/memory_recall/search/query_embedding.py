@@ -1,8 +1,8 @@
-"""Embeds queries within a time budget, or returns the reason why there is no vector; it never raises.
+"""Embeds queries within a time budget, or returns the reason why there is no vector. No error is raised.
 
-Every prompt waits for a recall, so a slow or unavailable embedder may cost one recall its budget, and no more. After
-the first failure the circuit breaker is open: recalls get no vector, without waiting, while a background task probes
-the embedder again and again, each time a little later, until it answers within the budget.
+Every prompt waits for its recall, so a slow or unavailable embedder may delay only one recall, and by the budget at
+most. After the first failure the circuit breaker is open: recalls get no vector, without waiting, while a background
+task probes the embedder again and again, each time a little later, until it answers within the budget.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ _CURED_BY_FOLLOWING = _FAILURES | {Degraded.MODEL_MISMATCH, Degraded.DIMENSION_M
 
 
 class QueryEmbedder(Protocol):
-    """An embedder of queries. Its attribute `model`, if any, is compared with the model of the table's vectors."""
+    """An embedder of queries. Its optional attribute `model` is compared with the model of the table's vectors."""
 
     async def embed_query(self, text: str, /) -> Iterable[float]:
         """Embed one query."""
@@ -75,9 +75,10 @@ class BudgetedQueryEmbedder:
         return outcome
 
     def follow(self, active: RecordedModel, embedder: QueryEmbedder | None, reason: Degraded) -> bool:
-        """Change to an embedder of the active model; return whether embedding the query again may help.
+        """Change to an embedder of the active model; return whether to embed the query again.
 
-        `embedder` is the one that the query went to; another recall may have changed the embedder meanwhile.
+        `embedder` is the embedder that the query was sent to. It need not be the current one, because another recall
+        may have changed the embedder meanwhile.
         """
         if self._following is None or reason not in _CURED_BY_FOLLOWING:
             return False

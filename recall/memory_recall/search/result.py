@@ -1,4 +1,4 @@
-"""The result of a recall: plain data that the Postgres and SQLite recalls, the router and the commands share."""
+"""The result of a recall: plain data for the Postgres and SQLite recalls, the router and the commands."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -41,7 +41,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class RecalledMemory:
-    """One recalled memory. The content of a sensitive memory is masked. `rank` is the final score."""
+    """A recalled memory. The content of a sensitive memory is masked. `rank` is the final score."""
 
     id: int
     content: str
@@ -68,7 +68,7 @@ def memory_from(row: Mapping[str, Any]) -> RecalledMemory:
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """Times of a recall in milliseconds. `legs` is filled on request, by running the statement once more."""
+    """Durations of a recall in milliseconds. `legs` is filled only for a query with `explain` True."""
 
     total: float
     embedding: float = 0.0
@@ -78,7 +78,7 @@ class Timings:
 
 @dataclass(frozen=True, slots=True)
 class RecallResult:
-    """The page of memories, best first; `reason` says why the dense leg took no part if it was requested."""
+    """The page of memories, best first. `reason` says why a requested dense leg took no part; else it is None."""
 
     memories: tuple[RecalledMemory, ...]
     mode: Mode

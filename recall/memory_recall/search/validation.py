@@ -1,4 +1,4 @@
-"""Checks the fields of frozen dataclasses against their annotations, by pydantic's rules and with our error."""
+"""Checks the fields of frozen dataclasses against their annotations, by pydantic's rules; raises `InvalidInput`."""
 
 from collections.abc import Mapping
 from functools import cache

@@ -1,8 +1,8 @@
 """Converts a Hugging Face directory of the BERT family to GGUF.
 
 Matrices are stored in the requested number format. Biases, norms, positions and token types stay F32, since they are
-small and are added, not multiplied. F16 is the default: half the memory and as fast as F32 on every CPU kernel
-measured, at a cosine to the vectors of F32 of 0.99999 or better.
+small and are added, not multiplied. F16 is the default. It needs half the memory of F32 and is as fast on every CPU
+kernel that was measured, and its vectors have a cosine of at least 0.99999 to those of F32.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class BertShape:
 
 
 def convert_bert(directory: Path, out: Path, *, weights: WeightType = WeightType.F16, name: str | None = None) -> None:
-    """Convert a Hugging Face directory and write `out` atomically, so that no partial file ever has that name.
+    """Convert a Hugging Face directory and write `out` atomically, so that a partial file never has this name.
 
     Raises:
         EmbedderError: the directory holds another kind of model, or one of its files is missing or malformed.
@@ -92,7 +92,7 @@ def read_shape(directory: Path) -> BertShape:
     """Read the network's hyperparameters and its pooling from a Hugging Face directory.
 
     Raises:
-        EmbedderError: the configuration is missing or malformed, or llama.cpp does not compute such a network.
+        EmbedderError: the configuration is missing or malformed, or llama.cpp does not support such a network.
     """
     config = _config(directory / "config.json")
     if config.get("model_type") != "bert":

@@ -1,7 +1,7 @@
 """Reads the WordPiece vocabulary of a Hugging Face directory, in the form that llama.cpp's tokenizer expects.
 
 Hugging Face marks a piece that continues a word ("##ing"). llama.cpp instead marks a piece that begins a word, with
-U+2581. Control tokens get the type of control tokens, so that the text "[SEP]" in a memory is tokenised as punctuation
+U+2581. Special tokens are marked as control tokens, so that the text "[SEP]" in a memory is tokenised as punctuation
 and letters and cannot end a sequence early.
 """
 
@@ -37,7 +37,7 @@ class WordPiece:
 
     @property
     def gguf_tokens(self) -> list[str]:
-        """The vocabulary's pieces, with llama.cpp's mark before those that begin a word."""
+        """The vocabulary's pieces, with llama.cpp's mark before each piece that begins a word."""
         control = self.control_ids
         return [piece if i in control else _mark(piece) for i, piece in enumerate(self.pieces)]
 
@@ -49,7 +49,7 @@ class WordPiece:
 
     @property
     def control_ids(self) -> frozenset[int]:
-        """Ids of the special tokens, which no text may produce."""
+        """The ids of the special tokens, which the tokenizer must never make from a text."""
         return frozenset((self.cls, self.sep, self.pad, self.mask, self.unk))
 
 

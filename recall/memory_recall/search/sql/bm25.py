@@ -40,10 +40,11 @@ class CollectionStatistics:
 
     @property
     def rare_rows(self) -> int:
-        """How many rows are read, at most, for the rarest terms of known frequency together.
+        """How many rows are read at most, in total, for rare terms whose frequency is known.
 
-        In a larger table, the rows that one more term adds rank further below the best. With these numbers (949 of
-        100,000 rows, 3,000 of a million) .998 and .987 of an unbounded BM25's top ten are found.
+        The number grows with the square root of the table's size, since in a larger table the rows that one more term
+        adds are less likely to be among the best. With 949 rows of 100,000, 0.998 of the top ten of an unbounded BM25
+        are found; with 3,000 rows of a million, 0.987.
         """
         return max(_LEAST_RARE_ROWS, round(_RARE_ROWS_SCALE * math.sqrt(self.rows)))
 
@@ -56,8 +57,8 @@ class CollectionStatistics:
 def _known(table: MemoryTable, arguments: Arguments) -> str:
     """Return the CTE `known(lexeme, share)`: common terms and the share of rows with each, by the last ANALYZE.
 
-    Both lists are unnested side by side, at half the price of a function scan. The list of shares ends with two or
-    three that belong to no lexeme.
+    The list of lexemes and the list of their shares are unnested side by side, which costs half as much as a function
+    scan. The list of shares has two or three more entries than the list of lexemes; these belong to no lexeme.
     """
     schema, name = arguments.add(table.schema, "text"), arguments.add(table.name, "text")
     return f"""
@@ -80,7 +81,7 @@ terms AS MATERIALIZED (
 
 
 def _matching(table: MemoryTable, searched: SearchedRows, query: str, limit: int) -> str:
-    """Return a subquery of the rows that match a tsquery: id, size, term frequency, and whether the filters hold."""
+    """Return a subquery of the rows that match a tsquery: id, size, term frequency, and whether the row is searched."""
     return f"""
     SELECT m.id, {_BYTES} AS bytes, {frequency("m.search_vector", query)} AS times,
            {searched.searched} AS inside
@@ -105,10 +106,10 @@ def _postings_of_rare(
 ) -> str:
     """Return the CTEs `postings`, `vocabulary` and `combined` for a large table: rows of rare and of combined terms.
 
-    The index intersects terms by the shorter list, so a common term costs no more than the term that it is combined
-    with. Rows of a single common term, or of rare terms beyond the budget, are read only if there are too few
-    candidates, as under a selective filter. Only these rows may also be found through an index for the filter, which
-    each combination would otherwise scan anew.
+    A combination with a common term costs no more than the rarer term alone, because the GIN index intersects terms by
+    the shorter list. Rows of a single common term, or of rare terms beyond the budget, are read only if there are too
+    few candidates, as with a selective filter. Only for these rows may Postgres use an index over the column of the
+    filter, since it would otherwise scan this index once for each combination.
     """
     both = f"{table.qualified} m WHERE {searched.visible} AND m.search_vector @@ s.query LIMIT {budget}"
     one = f"{table.qualified} m WHERE {searched.searched} AND m.search_vector @@ s.query LIMIT {min(budget, _FILLED)}"
@@ -143,8 +144,8 @@ combined AS (SELECT * FROM paired UNION ALL SELECT * FROM filler),"""
 def _rare(found: str, rows: str, rare_rows: str) -> str:
     """Return the CTEs `rare(n, query)` of rare terms, and `postings` of the rows that contain them.
 
-    Rare are all terms that ANALYZE does not list as common. So are the rarest of the listed terms, as long as their
-    expected rows and the rows found for the unlisted terms stay below `rare_rows` together.
+    All terms that ANALYZE does not list as common are rare. Of the listed terms, the rarest are rare as long as their
+    expected rows, together with the rows found for the unlisted terms, do not exceed `rare_rows`.
     """
     return f"""
 unlisted AS MATERIALIZED (SELECT s.n, p.* FROM terms s CROSS JOIN LATERAL ({found}) p WHERE s.share IS NULL),
@@ -162,8 +163,9 @@ postings AS MATERIALIZED (
 def _combinations(rows: str) -> str:
     """Return the CTE `combinations(terms, query)`: each common term with any rare one, and pairs of common terms.
 
-    The rarest pairs come first. Terms that occur together by chance do so in the product of their shares; terms that
-    belong together do so more often, so the estimate leads to too many pairs rather than too few.
+    The rarest pairs come first, until their expected rows reach a limit. A pair's expected rows are estimated from the
+    product of both terms' shares. Terms that belong together have more rows in common than this, so rather too many
+    pairs are combined than too few.
     """
     rarest = f"(SELECT * FROM common LIMIT {_PAIRED})"
     before = "(ORDER BY a.share * b.share, a.n, b.n ROWS UNBOUNDED PRECEDING EXCLUDE CURRENT ROW)"
@@ -182,7 +184,7 @@ combinations AS MATERIALIZED (
 
 
 def _bit(number: str) -> str:
-    """Return a bit mask for one term; the masks of all terms that a row is known to contain are combined."""
+    """Return SQL for the bit mask of one term. A row's mask combines the masks of the terms it is known to contain."""
     return f"(1::bigint << ({number} - 1)::integer)"
 
 
@@ -196,9 +198,9 @@ def bm25_leg(
     rows_per_term: int,
     statistics: CollectionStatistics,
 ) -> str:
-    """Return the CTEs of the leg. They read the CTE `dense(id)`, whose rows get lexical scores too.
+    """Return the CTEs of the BM25 leg. They read the CTE `dense(id)`, whose rows get lexical scores too.
 
-    `lexical` contains every row that was scored; a row that is not among the leg's own results has no rank.
+    The CTE `lexical` contains every row that was scored. Its rank is NULL for rows that are not among the best `depth`.
     """
     rows = arguments.add(float(statistics.rows), "float8")
     mean = arguments.add(max(statistics.mean_length, 1.0), "float8")
@@ -251,8 +253,8 @@ def _scored_and_ranked(table: MemoryTable, mean: str, depth: int, rows: str) -> 
 
 
 def _quoted_lexeme(lexeme: str) -> str:
-    """Return SQL for a lexeme as the text of a tsquery; parsing the lexeme again would split compound words.
+    """Return SQL for a quoted lexeme of a tsquery; without quotes, Postgres would split compound words.
 
-    A backslash is written in a way that `standard_conforming_strings` does not change.
+    The SQL means the same with both values of `standard_conforming_strings`, even if the lexeme has a backslash.
     """
     return rf"""'''' || replace(replace({lexeme}, E'\\', E'\\\\'), '''', '''''') || ''''"""

@@ -1,12 +1,13 @@
 """SQL for exact BM25 scores of chosen rows, from the lexemes that `search_vector` contains.
 
-How often a term occurs in a tsvector, and how many words this has, cannot be read directly except by unnesting it,
-which costs ten times everything else. But both follow from `ts_rank`. For one term and equal weights it is `sum(1/j^2
-for j in 1..n) / (pi^2/6)`, which can be inverted. It can also divide by the number of words, so that the quotient of
-two calls is that number.
+BM25 needs the frequency of a term in a tsvector and the tsvector's number of words. Reading them directly means to
+unnest the tsvector, which costs ten times as much as the rest. Both can be computed from `ts_rank` instead. For a term
+that occurs n times, with equal weights, `ts_rank` returns `sum(1/j^2 for j in 1..n) / (pi^2/6)`, from which n can be
+computed. On request `ts_rank` divides its result by the number of words, so the quotient of both results is the number
+of words.
 
-A long tsvector is stored compressed, and every function that is given it would expand it again. The concatenation with
-an empty one does so once.
+A long tsvector is stored compressed, and every function would decompress it again. Therefore it is concatenated with an
+empty tsvector, which decompresses it once.
 
 Rows are joined one by one through LATERAL ... LIMIT 1, because the planner, which cannot know how few candidates there
 are, would otherwise read the whole table to hash it.
@@ -26,27 +27,28 @@ _RANK_SCALE = 1.64493406685  # the constant by which Postgres divides: the sum o
 def frequency(vector: str, term: str) -> str:
     """Return SQL for how often a term occurs in a tsvector, from 0 to 255.
 
-    After n summands the sum of 1/j^2 falls short of its limit by 1/(n + 1/2), with an error below 1/(12 n^3). So
-    rounding gives n exactly, up to the 255 positions of a term that Postgres keeps.
+    For a term that occurs n times, `ts_rank` is proportional to the sum of 1/j^2 for j from 1 to n. This sum falls
+    short of its limit by 1/(n + 1/2), with an error below 1/(12 n^3). Therefore rounding gives n exactly, up to the 255
+    positions of a term that Postgres keeps.
     """
     return f"round({1 / _RANK_SCALE} / (1 - ts_rank({_EQUAL_WEIGHTS}, {vector}, {term})::float8) - 0.5)"
 
 
 def _length(vector: str) -> str:
-    """Return SQL for the number of words in a row that matches the query; NULL for other rows, which score zero."""
+    """Return SQL for a row's number of words. It is NULL for a row that matches no term and therefore scores zero."""
     plain, divided = (f"ts_rank({_EQUAL_WEIGHTS}, {vector}, a.query, {method})::float8" for method in (0, 2))
     return f"round({plain} / nullif({divided}, 0))"
 
 
 def damping(length: str, mean: str) -> str:
-    """Return SQL for BM25's length normalisation, which is added to a term's frequency in the denominator."""
+    """Return SQL for BM25's length normalisation, an addend to a term's frequency in the score's denominator."""
     return f"{K1} * ({1 - B} + {B} * {length} / {mean})"
 
 
 def scored(table: MemoryTable, mean: str, rows: str) -> str:
-    """Return the CTE `scored(id, lexical_score)` of the rows that a subquery gives.
+    """Return the CTE `scored(id, lexical_score)` for the rows whose ids the subquery `rows` returns.
 
-    Its closing parenthesis is left to the caller, who may append further rows.
+    The caller writes the closing parenthesis, after any further rows that it appends.
     """
     return f"""anything AS MATERIALIZED (SELECT string_agg(query::text, ' | ')::tsquery AS query FROM weighted),
 scored AS MATERIALIZED (
@@ -65,7 +67,10 @@ def idf(rows: str, df: str) -> str:
 
 
 def ranked(depth: int, rows: str) -> str:
-    """Return the CTEs `lexical(id, lexical_score, lexical_rank)` and `reach(max_lexical_score)`, from `scored`."""
+    """Return the CTEs `lexical(id, lexical_score, lexical_rank)` and `reach(max_lexical_score)`, from `scored`.
+
+    `max_lexical_score` is the score that a row of mean length with every term of the query would have.
+    """
     return f"""lexical AS MATERIALIZED (
   SELECT id, lexical_score, CASE WHEN lexical_score > 0 AND place <= {depth} THEN place END AS lexical_rank
     FROM (SELECT *, row_number() OVER (ORDER BY lexical_score DESC, id) AS place FROM scored) ranked

@@ -1,9 +1,9 @@
-"""Measures the statistics of the table that BM25 needs, in a few milliseconds whatever the table's size.
+"""Measures the table statistics that BM25 needs, in a few milliseconds even for a large table.
 
-Sensitive rows do not count, since the scores of other rows would tell of them. A small table is counted; of a large one
-some 20,000 rows are sampled, always from the same pages, so that two processes agree. The length of a text in words is
-estimated from its number of distinct lexemes, which is cheap to read, and the number of words for each lexeme in a
-thousand rows.
+Sensitive rows are not counted, since the scores of other rows would otherwise reveal their terms. Of a small table all
+rows are read. Of a large table some 20,000 rows are sampled, always from the same pages, so that all processes get the
+same statistics. The number of words in a text is estimated: its number of distinct lexemes, which is cheap to read, is
+multiplied by the words per lexeme of a thousand rows.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
@@ -17,7 +17,7 @@ _UNKNOWN = CollectionStatistics(rows=0, mean_length=1.0, mean_bytes=1.0)
 
 
 async def measure_collection(connection: AnyConnection, table: MemoryTable) -> CollectionStatistics:
-    """Measure the rows that are neither deleted nor sensitive, all or a sample of them.
+    """Measure the rows that are neither deleted nor sensitive, either all of them or a sample.
 
     Raises:
         DatabaseUnreachable: the connection failed.

@@ -1,4 +1,4 @@
-"""Records in the table's state that a recall wanted an embedder and none answered.
+"""Records in the state table when a recall last wanted an embedder and none answered.
 
 The operator reads the record and starts an embedder that it has scaled to zero. Nothing is recorded on a replica, in a
 read-only session, or under a role that may not write. A row that another session has locked is skipped, so that the
@@ -19,7 +19,7 @@ SELECT NOT pg_is_in_recovery() AND current_setting('transaction_read_only') = 'o
 
 
 async def record_demand(connection: AnyConnection, table: MemoryTable) -> None:
-    """Set `wanted_at`, where this session may, unless it was set a moment ago.
+    """Set the column `wanted_at` to now, unless it was set a moment ago or this session may not write it.
 
     Raises:
         DatabaseUnreachable: the connection failed.

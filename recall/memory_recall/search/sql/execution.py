@@ -1,4 +1,4 @@
-"""Sends the SQL statement of a recall, or its parts on two connections, and measures its legs on request."""
+"""Executes a recall's SQL statement, or its parts on two connections, and measures the time of its legs on request."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ _LEGS = ("dense", "lexical")
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The rows of a recall's statement, the statement, and why the dense leg took no part if it was requested."""
+    """The rows that a recall's statement returned, the statement, and why a requested dense leg took no part."""
 
     rows: Sequence[Any]
     reason: Degraded | None
@@ -36,9 +36,10 @@ class Answer:
 
 
 async def execute(connection: AnyConnection, plan: RecallPlan) -> Answer:
-    """Send the statement of a plan, and a lexical one if Postgres refuses it or it yields no answer.
+    """Execute the statement of a plan, or a lexical statement if the dense leg cannot take part.
 
-    A statement in mode dense yields no answer if its dense leg may not take part.
+    The lexical statement is executed if Postgres refuses the plan's statement, or if the query's mode is dense and
+    another model has become active. A hybrid statement already contains the lexical order.
 
     Raises:
         DatabaseUnreachable: the connection failed.
@@ -60,9 +61,9 @@ async def execute(connection: AnyConnection, plan: RecallPlan) -> Answer:
 
 
 async def execute_parallel(connections: tuple[AnyConnection, AnyConnection], plan: RecallPlan) -> Answer:
-    """Send the statements of both legs at once, then that of their fusion.
+    """Execute the statements of both legs at the same time, then the statement of their fusion.
 
-    If Postgres refuses one of them, the lexical statement alone is sent.
+    If Postgres refuses one of the three statements, a lexical statement answers the recall alone.
 
     Raises:
         DatabaseUnreachable: either connection failed.
@@ -86,8 +87,8 @@ async def execute_parallel(connections: tuple[AnyConnection, AnyConnection], pla
 async def measure_legs(connection: AnyConnection, sent: Statement, *, compiles: bool) -> dict[str, float]:
     """Run the statement again under EXPLAIN ANALYZE; return the milliseconds of each leg, of planning and of execution.
 
-    The legs share one statement, so only the executor can tell them apart. The executor's plan is read for the times of
-    the legs' CTEs and is never shown, because it contains the query.
+    The legs share one statement, so their times can be read only from the plan that EXPLAIN returns. This plan is never
+    shown, because it contains the query.
     """
     sql, arguments = sent
     with translated("measuring the recall"):
@@ -110,7 +111,7 @@ def _nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 async def _accepted(connection: AnyConnection, sent: Statement, plan: RecallPlan) -> Sequence[Any] | None:
-    """Send a statement and return its rows, or None if Postgres refuses it, as when the vector column is gone."""
+    """Execute a statement and return its rows, or None if Postgres refuses it, as when the vector column is gone."""
     try:
         return await _fetch(connection, sent, plan)
     except DatabaseRejected:
@@ -127,12 +128,12 @@ async def _fetch(connection: AnyConnection, sent: Statement, plan: RecallPlan) -
 
 @asynccontextmanager
 async def _uncompiled(connection: AnyConnection, *, compiles: bool) -> AsyncIterator[None]:
-    """Keep Postgres from compiling the statements of the block, with a setting that also holds behind a pooler.
+    """Turn off Postgres's JIT compilation within the block, by a setting that also works behind a pooler.
 
-    A Postgres built with LLVM compiles by default each statement that it estimates to be long (`jit_above_cost`). A
-    recall of more than some 300,000 rows is one; its compilation takes 290 ms, its execution 40 to 90. Postgres decides
-    before a statement runs whether to compile it, so a recall's statement cannot turn that off for itself. With
-    `compiles` False this does nothing, and saves three round trips.
+    A Postgres built with LLVM compiles by default each statement whose estimated cost exceeds `jit_above_cost`, and so
+    does each recall from more than some 300,000 rows. Compiling takes 290 ms, but executing only 40 to 90 ms. Postgres
+    decides about compiling before it executes a statement, so a statement cannot turn this off for itself. With
+    `compiles` False, nothing is set, which saves three round trips.
     """
     if not compiles:
         yield

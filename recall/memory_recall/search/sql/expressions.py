@@ -1,4 +1,4 @@
-"""SQL that the Postgres and SQLite recalls share: a memory's columns, the mask for sensitive text, and a score."""
+"""SQL that the Postgres and SQLite recalls share: a memory's columns, the mask of sensitive text, a blended score."""
 
 from memory_recall.search.fusion import SortBy
 from memory_recall.search.result import MEMORY_FIELDS

@@ -34,10 +34,10 @@ Text = Annotated[str, AfterValidator(_storable)]
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What a filter demands of the row `m`: its column, its help text, and its SQL for Postgres and SQLite.
+    """The condition that a filter puts on the row `m`: its column, its help text, and its SQL for Postgres and SQLite.
 
-    `{value}` stands for the filter's value and `{type}` for the type of `column` in the table at hand. Compared in
-    double precision, a column of type `real` that holds 0.7 would be less than 0.7.
+    In the SQL, `{value}` stands for the filter's value and `{type}` for the type of the column in the searched table.
+    The value is cast to this type because 0.7 in a column of type `real` would be less than 0.7 in double precision.
     """
 
     column: str
@@ -112,7 +112,7 @@ FILTER_TYPES = get_type_hints(Filters, include_extras=True)
 
 
 def filter_condition(name: str) -> Condition:
-    """Return the condition in the annotation of the filter with this name."""
+    """Return the condition that the annotation of a filter's field holds; `name` is the filter's name."""
     found: Condition = next(one for one in FILTER_TYPES[name].__metadata__ if isinstance(one, Condition))
     return found
 
@@ -124,7 +124,7 @@ class Arguments:
         self.values: list[object] = []
 
     def add(self, value: object, kind: str) -> str:
-        """Append one argument and return its placeholder, cast so that its type is never guessed."""
+        """Append one argument and return its placeholder with a cast, so that Postgres need not guess its type."""
         return f"{self.placeholder(value)}::{kind}"
 
     def placeholder(self, value: object) -> str:
@@ -134,7 +134,7 @@ class Arguments:
 
 
 def postgres_conditions(filters: Filters, arguments: Arguments, table: MemoryTable) -> str:
-    """Return the filters' part of a WHERE clause over the rows `m`, beginning with AND; empty if no filter is set.
+    """Return the filters' conditions on the row `m`, each after an AND; the text is empty if no filter is set.
 
     Raises:
         InvalidInput: the table lacks the column of a filter.

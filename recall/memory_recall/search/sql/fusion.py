@@ -1,11 +1,11 @@
 """SQL for the fusion inside the recall statement; `search.fusion` describes the methods.
 
-The CTE `pool` holds what the legs found, with the scores that a leg did not give filled in where they can be computed:
-a row that only the lexical leg found still has a cosine, and one that only the dense leg found may still contain a term
-of the query. Without that, a row would be ranked down for the leg's cut-off rather than for its content.
+The CTE `pool` holds the rows that the legs found, with both scores of each row where they can be computed: a row that
+only the lexical leg found still has a cosine, and a row that only the dense leg found may still contain a term of the
+query. Without both scores, a row would rank lower only because a leg returns a limited number of rows.
 
 A reference in Python (`memory_bench.reference_fusion`) gives the same order and scores, to the last bit. A property
-test compares both, so sums are written here in the order in which the reference evaluates them.
+test compares both. Therefore sums are written here in the order in which the reference evaluates them.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
@@ -51,10 +51,10 @@ def closeness(period: Period, arguments: Arguments, moment: str) -> str:
 
 
 def fused(fusion: Fusion, arguments: Arguments, *, sort_by: SortBy, lexical_is_final: bool, timed: bool) -> str:
-    """Return the CTE `ordered(id, score, place)` over `pool` and `reach(max_lexical_score)`; `place` counts from one.
+    """Return the CTE `ordered(id, score, place)`, computed from the CTEs `pool` and `reach`; `place` counts from one.
 
-    `lexical_is_final` keeps the lexical order if the dense leg found nothing. `timed` says that the pool has a column
-    `closeness`.
+    With `lexical_is_final` True, the lexical ranks decide the order if the dense leg found nothing. With `timed` True,
+    the pool has a column `closeness`, by which scores are multiplied.
     """
     base = _reciprocal(fusion, arguments) if fusion.method == "rrf" else _convex(fusion, arguments)
     prior = _PRIOR if fusion.importance and sort_by is SortBy.RELEVANCE else "1::float8"

@@ -1,10 +1,11 @@
 """The recall statement in three parts, for large tables: both legs at the same time, then their fusion.
 
-One statement runs in one process of Postgres, one leg after the other. In a large table the legs take so long that two
-connections and a second round trip cost less. The lexical leg, as a rule the shorter one, also computes the cosines of
-the rows that it ranks, for which it reads their vectors. The fusion reads every row again, so that rows are left out if
-they were deleted meanwhile, stopped matching a filter, or may no longer be found by the reader; and it reads again
-which model is active. Everything else is what the one statement does, and gives the same answer.
+As one statement, both legs run one after the other in one Postgres process. In a large table the legs take so long that
+running them at the same time saves more than a second connection and a second round trip cost. The lexical leg usually
+takes less time, so it also reads the vectors of the rows that it ranks and computes their cosines. The fusion reads
+every row again and leaves out those that meanwhile were deleted, stopped matching a filter or became invisible to the
+reader. It also checks again which model is active. In everything else the three parts do what the one statement does,
+with the same result.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
@@ -33,7 +34,10 @@ WORTH_SPLITTING = 100_000  # rows; with 5,000 the second round trip takes as lon
 
 @dataclass(frozen=True, slots=True)
 class DenseRows:
-    """What the dense leg found: ids, nearest first, with their cosines; `open` says whether it may take part."""
+    """The ids that the dense leg found, nearest first, and their cosines.
+
+    `open` is False if another model is active.
+    """
 
     open: bool
     ids: list[int]
@@ -42,9 +46,9 @@ class DenseRows:
 
 @dataclass(frozen=True, slots=True)
 class LexicalRows:
-    """What the lexical leg found: ids with their scores, and the query's terms (each a tsquery) with their weights.
+    """The rows that the lexical leg found, and the query's terms (each a tsquery) with their weights.
 
-    `open` says whether the dense leg may take part. If so, each ranked row that has a vector also has a cosine.
+    `open` is False if another model is active. If it is True, each ranked row that has a vector also has a cosine.
     """
 
     open: bool
@@ -56,13 +60,13 @@ class LexicalRows:
 
 
 def is_worth_splitting(plan: RecallPlan) -> bool:
-    """Return whether the legs of this recall take so long that two connections save time."""
+    """Return whether the legs of this recall take so long that running them on two connections saves time."""
     large = plan.statistics is not None and plan.statistics.rows >= WORTH_SPLITTING
     return large and plan.dense is not None and plan.query.mode == "hybrid" and not plan.lexical_is_final
 
 
 def dense_statement(plan: RecallPlan) -> Statement:
-    """Return the statement of the dense leg alone; its one row is a `DenseRows`."""
+    """Return the statement of the dense leg alone; it returns one row with the fields of `DenseRows`."""
     arguments = Arguments()
     rows = searched_rows(plan, arguments)
     vector = query_vector(_dense_of(plan), arguments, plan.table)
@@ -76,7 +80,7 @@ SELECT (SELECT open FROM gate) AS open, coalesce(array_agg(id ORDER BY dense_ran
 
 
 def lexical_statement(plan: RecallPlan) -> Statement:
-    """Return the statement of the lexical leg alone; its one row is a `LexicalRows`."""
+    """Return the statement of the lexical leg alone; it returns one row with the fields of `LexicalRows`."""
     arguments, table, dense = Arguments(), plan.table, _dense_of(plan)
     rows = searched_rows(plan, arguments)
     cosine = cosine_similarity(dense, table, query_vector(dense, arguments, table))
@@ -97,7 +101,10 @@ SELECT (SELECT open FROM gate) AS open, coalesce(array_agg(id), '{{}}') AS ids,
 
 
 def fusion_statement(plan: RecallPlan, dense: DenseRows, lexical: LexicalRows) -> Statement:
-    """Return the statement that fuses both legs and selects the page, without a dense leg that is not `open`."""
+    """Return the statement that fuses both legs and selects the page.
+
+    The dense leg is left out if `open` is False in the rows of either leg.
+    """
     plan = plan if dense.open and lexical.open else plan.without_dense(Degraded.MODEL_MISMATCH)
     arguments = Arguments()
     rows = searched_rows(plan, arguments)
@@ -127,7 +134,10 @@ dense AS MATERIALIZED (
 
 
 def _given_lexical(plan: RecallPlan, arguments: Arguments, found: LexicalRows) -> str:
-    """Return the lexical leg's CTEs from its rows; only rows that the dense leg alone found are yet to be scored."""
+    """Return the CTEs of the lexical leg for the rows that it has found and scored.
+
+    The CTEs score only those rows that the dense leg alone found.
+    """
     assert plan.statistics is not None  # noqa: S101  (see is_worth_splitting)
     rows = arguments.add(float(plan.statistics.rows), "float8")
     mean = arguments.add(max(plan.statistics.mean_length, 1.0), "float8")

@@ -1,4 +1,4 @@
-"""The plan of one recall statement, built once readiness, statistics and the query's vector are known."""
+"""The plan of one recall statement, built after readiness, statistics and the query's vector are known."""
 
 from dataclasses import dataclass, replace
 
@@ -15,10 +15,11 @@ DEFAULT_FUSION = Fusion()
 
 @dataclass(frozen=True, slots=True)
 class DenseLeg:
-    """How the dense leg searches: the query's vector, the column of vectors, and the index over it.
+    """How the dense leg searches: with which vector of the query, in which column, and by which index.
 
-    In a database that knows model swaps, `check_column_model` also compares the active model with the one that an SQL
-    function names for the column, since that function is right even within an old snapshot.
+    `check_column_model` is True in a database that can swap models. Then the active model must also be the model that
+    the SQL function `memory_index_column_model` returns for the column, because this function is right even in a
+    transaction with an old snapshot.
     """
 
     embedded: EmbeddedQuery
@@ -30,11 +31,11 @@ class DenseLeg:
 
 @dataclass(frozen=True, slots=True)
 class RecallPlan:
-    """Everything that shapes one recall statement.
+    """Everything that decides how a recall statement is written.
 
-    `refusal` is why the dense leg takes no part although it was requested. `has_state` says whether the table of the
-    active model exists, `compiles` whether Postgres might compile the statement (JIT). With `statistics` None the
-    lexical leg ranks by `ts_rank`.
+    `refusal` is the reason why a requested dense leg takes no part. `has_state` says whether the state table, which
+    names the active model, exists. `compiles` says whether Postgres might compile the statement (JIT). With
+    `statistics` None the lexical leg ranks by `ts_rank`.
     """
 
     query: RecallQuery
@@ -51,13 +52,19 @@ class RecallPlan:
 
     @property
     def depth(self) -> int:
-        """How many rows each leg gives; BM25 as many without a dense leg, so that importance reorders the same rows."""
+        """How many rows each leg returns.
+
+        BM25 returns as many rows without a dense leg as with one, so that importance reorders the same rows.
+        """
         wanted = self.query.limit + self.query.offset
         return wanted if self.lexical_is_final and self.dense is None else max(DENSE_DEPTH, wanted)
 
     @property
     def lexical_is_final(self) -> bool:
-        """Whether the order of the lexical leg is final: that of `ts_rank` includes importance already."""
+        """Whether the order of the lexical leg is kept as it is.
+
+        This is so for `ts_rank`, whose order includes importance already, and for a query that is not ordered by score.
+        """
         return self.lexical == "ts_rank" or self.statistics is None or not self.query.ranked
 
     def without_dense(self, refusal: Degraded) -> "RecallPlan":

@@ -1,8 +1,8 @@
-"""Reads from the catalog what the database offers a recall: whether the dense leg can take part, and if not, why.
+"""Reads from the catalog whether the dense leg can take part in recalls, and if not, why.
 
 A missing column or type would make the recall statement fail before it starts, so the catalog is read beforehand, and
-the result is cached for a short while. Which model the vectors come from may change at any moment, so it is not read
-here: the statement itself compares it.
+the result is cached for a short while. The model that the vectors come from is not read here, because it may change at
+any moment; the recall statement checks it.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
@@ -23,7 +23,7 @@ _ITERATIVE_SCAN_SINCE = (0, 8)
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """The table as the catalog describes it, and which parts of the dense leg exist."""
+    """The table as the catalog describes it, and which of the objects that the dense leg needs exist."""
 
     table: MemoryTable
     extension_version: str | None
@@ -56,7 +56,7 @@ class Readiness:
         return None
 
     def dense_leg(self, embedded: EmbeddedQuery) -> DenseLeg:
-        """Return the dense leg that searches by this vector, which must have as many dimensions as the column."""
+        """Return a dense leg for this query vector, which must have as many dimensions as the column."""
         return DenseLeg(
             embedded,
             self.iterative_scan,
@@ -71,7 +71,7 @@ async def read_readiness(connection: AnyConnection, name: str, column: VectorCol
 
     Raises:
         DatabaseUnreachable: the connection failed.
-        SchemaUnsupported: the table lacks a column without which there is nothing to recall.
+        SchemaUnsupported: the table lacks a column that every recall needs.
     """
     table = await describe(connection, name)
     table.require_supported()

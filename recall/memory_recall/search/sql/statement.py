@@ -1,9 +1,9 @@
 """The SQL statement of a recall: both legs, their fusion and the page of results in one round trip.
 
-The CTE `gate` decides inside the same statement whether the dense leg may take part: the table's vectors must have been
-made by the model that embedded the query, or comparing them means nothing. The CTE also sets the parameters of the HNSW
-index scan, for this transaction only, so that they hold behind a transaction pooler and on a replica. It is evaluated
-before the scan begins, since the scan's one-time filter depends on it.
+The CTE `gate` decides inside the same statement whether the dense leg may take part: the table's vectors must come from
+the model that embedded the query, because vectors of two models cannot be compared. The CTE also sets the parameters of
+the HNSW index scan for this transaction only, so that they apply behind a transaction pooler and on a replica, too.
+Postgres evaluates `gate` before the scan begins, because the scan's one-time filter depends on it.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
@@ -38,7 +38,7 @@ _FILTERED_SCAN = {"hnsw.max_scan_tuples": "50000", "hnsw.scan_mem_multiplier": "
 
 
 def statement(plan: RecallPlan) -> Statement:
-    """Return the recall statement of a plan. Its rows are the page, in order, each with the columns of `gate`."""
+    """Return the recall statement of a plan. Its rows are the page, in order, each with the CTE `gate`'s columns."""
     arguments = Arguments()
     rows = searched_rows(plan, arguments)
     vector = "" if plan.dense is None else query_vector(plan.dense, arguments, plan.table)
@@ -57,10 +57,10 @@ def statement(plan: RecallPlan) -> Statement:
 
 
 def searched_rows(plan: RecallPlan, arguments: Arguments) -> SearchedRows:
-    """Return the conditions of the rows that count in statistics and of those that the legs may find.
+    """Return two conditions: for the rows that count in term statistics, and for the rows that the legs may find.
 
     Raises:
-        InvalidInput: the table lacks the column of a filter or does not say whose a memory is.
+        InvalidInput: the table lacks the column of a filter or the column `user_id`.
     """
     rows = postgres_rows(plan.query.user_id, arguments, plan.table)
     return replace(rows, searched=f"{rows.searched}{postgres_conditions(plan.query.filters, arguments, plan.table)}")
@@ -74,7 +74,7 @@ def query_vector(dense: DenseLeg, arguments: Arguments, table: MemoryTable) -> s
 
 
 def gate(plan: RecallPlan, arguments: Arguments) -> str:
-    """Return the CTE `gate` of one row: the active model as JSON, and `open`, whether the dense leg may take part."""
+    """Return the CTE `gate` of one row: the active model as JSON, and `open`, whether the dense leg takes part."""
     role = plan.dense.column.role if plan.dense is not None else ACTIVE.role
     state, models = plan.table.own("memory_index_state"), plan.table.own("memory_index_models")
     known = (
@@ -90,7 +90,10 @@ def gate(plan: RecallPlan, arguments: Arguments) -> str:
 
 
 def _may_take_part(plan: RecallPlan, dense: DenseLeg, arguments: Arguments) -> str:
-    """Return SQL for whether the query's and the column's vectors are of one model; it also sets scan parameters."""
+    """Return SQL for whether the query's vector and the column's vectors come from the same model.
+
+    Evaluating the SQL also sets the parameters of the index scan.
+    """
     settings = {"hnsw.ef_search": str(dense.graph.ef_search(plan.depth))}
     if dense.iterative_scan and plan.query.selective:
         # Without it the index gives ef_search neighbours and the filters then leave what they leave.
@@ -159,7 +162,8 @@ def pool(
 ) -> str:
     """Return the CTE `pool` of the rows that the legs found, with every score that can be computed.
 
-    `extra_scores_sql` adds rows of scores to those of the legs; `row_filter` is what must still hold of a row `m`.
+    `extra_scores_sql` adds further scores of rows that a leg found. `row_filter` is a condition on the row `m`; rows
+    that do not meet it are left out.
     """
     timed = f", {closeness(plan.period, arguments, 'm.created_at')} AS closeness" if plan.period else ""
     return f"""
@@ -179,7 +183,7 @@ pool AS MATERIALIZED (
 
 
 def ordered(plan: RecallPlan, arguments: Arguments) -> str:
-    """Return the CTE `ordered(id, score, place)` of the plan's fusion."""
+    """Return the CTE `ordered(id, score, place)`, which the plan's fusion computes."""
     return fused(
         plan.fusion,
         arguments,
@@ -192,7 +196,7 @@ def ordered(plan: RecallPlan, arguments: Arguments) -> str:
 def page(plan: RecallPlan) -> str:
     """Return the final SELECT: the memories of the page in order, each with the columns of the CTE `gate`.
 
-    If no memory is found, there is one row with these columns alone.
+    If no memory is found, it returns one row, in which only the columns of `gate` are set.
     """
     table, query = plan.table, plan.query
     owner = "m.user_id" if "user_id" in table.columns else "NULL::text"

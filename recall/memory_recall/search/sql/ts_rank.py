@@ -1,9 +1,9 @@
-"""The lexical leg as the memory server itself ranks: by `ts_rank`, rows with every term before rows with any term.
+"""The lexical leg that ranks as the memory server does: by `ts_rank`, rows with every term before rows with any.
 
 Rows that contain every term come first, in the order of `ts_rank` blended with importance. If they are too few, rows
-that contain any term and rank above a floor follow, by `ts_rank` alone. The OR query is made from the parsed AND query
-rather than from the raw words, so no punctuation in a prompt can make it a syntax error. Of equal rows the lower id
-comes first.
+that contain any term and rank above a floor follow, by `ts_rank` alone. The tsquery for any term is made from the
+parsed tsquery for every term, so that no punctuation in a prompt causes a syntax error. Of rows with the same rank, the
+row with the lower id comes first.
 
 The leg consists of CTEs, among them `lexical(id, lexical_rank, lexical_score)` and `reach(max_lexical_score)`, the
 score of a row of mean length that contains every term of the query once.
@@ -25,7 +25,7 @@ def _order(rank: str, sort_by: SortBy) -> str:
 
 
 def _all_rows(table: MemoryTable, where: str, sort_by: SortBy, depth: int) -> str:
-    """Return the leg's CTEs for an empty query: all rows, by importance or by date."""
+    """Return the leg's CTEs for an empty query: all rows, by importance or newest first."""
     return f"""
 lexical AS MATERIALIZED (
   SELECT id, row_number() OVER (ORDER BY key DESC, id) AS lexical_rank, 0::float8 AS lexical_score
@@ -38,10 +38,10 @@ lexical AS MATERIALIZED (
 def ts_rank_leg(
     table: MemoryTable, arguments: Arguments, where: str, *, query: str, sort_by: SortBy, depth: int
 ) -> str:
-    """Return the CTEs of the leg; an empty query lists all rows.
+    """Return the CTEs of the leg; for an empty query they list all rows.
 
-    Sorting by recency takes the newest rows that contain every term, adds rows that contain some, and then orders all
-    of them by date.
+    With the order by recency, the leg takes the newest rows that contain every term, then rows that contain any term if
+    these are too few, and puts all of them in the order of their dates.
     """
     if not query:
         return _all_rows(table, where, sort_by, depth)

@@ -1,8 +1,8 @@
-"""Whose memories a query searches, and which of them the user who asks may find.
+"""Decides whose memories a query searches, and which of these the user who asks may find.
 
-An answer masks the content of a sensitive memory. But that the memory was found tells that it contains the words of the
-query, so its text could be guessed word by word. Therefore a sensitive memory of another user is in no leg and counts
-in no document frequency: the answer is the same as if that memory did not exist.
+An answer masks the content of a sensitive memory. But an answer that contains the memory reveals that the memory
+contains words of the query, so its text could be guessed word by word. Therefore no leg finds a sensitive memory of
+another user, and no document frequency counts it: the answer is the same as without that memory.
 """
 
 from collections.abc import Callable, Container
@@ -29,13 +29,14 @@ UserId = Annotated[Text, BeforeValidator(_named)]
 
 @dataclass(frozen=True, slots=True)
 class Everyone:
-    """Everybody's memories, as the user `reader` may find them.
+    """The memories of all users, as far as the user `reader` may find them.
 
-    Sensitive memories of others are left out; without a reader all sensitive memories are. A table without a column
-    `user_id` belongs to one user, who finds all of it unless a reader is named.
+    Sensitive memories of users other than the reader are left out. With `reader` None, all sensitive memories are left
+    out. A table without a column `user_id` belongs to one user: its sensitive memories are found with `reader` None,
+    and left out with a reader.
 
     Raises:
-        InvalidInput: `reader` is no user's id.
+        InvalidInput: `reader` is not a valid id of a user.
     """
 
     reader: UserId | None = None
@@ -52,10 +53,10 @@ Owner = Annotated[UserId | Everyone, BeforeValidator(_named)]
 
 @dataclass(frozen=True, slots=True)
 class SearchedRows:
-    """Two conditions on the row `m`.
+    """Two SQL conditions on the row `m`.
 
-    `visible` holds of the rows that the user may find, and only these count in statistics of terms. `searched` holds of
-    those among them that belong to the owner whose memories are searched.
+    `visible` is true for the rows that the user who asks may find; only these count in term statistics. `searched` is
+    true for the visible rows of the owner whose memories are searched.
     """
 
     visible: str
@@ -63,10 +64,10 @@ class SearchedRows:
 
 
 def postgres_rows(owner: str | Everyone, arguments: Arguments, table: MemoryTable) -> SearchedRows:
-    """Return the conditions for Postgres.
+    """Return the conditions on visible and on searched rows for Postgres.
 
     Raises:
-        InvalidInput: the table does not say whose a memory is.
+        InvalidInput: one user's memories are searched, but the table has no column `user_id`.
     """
 
     def own(reader: str) -> str:
@@ -82,10 +83,10 @@ def postgres_rows(owner: str | Everyone, arguments: Arguments, table: MemoryTabl
 
 
 def sqlite_rows(owner: str | Everyone, columns: Container[str]) -> tuple[str, list[object]]:
-    """Return the condition of the searched rows for SQLite, with the values of its placeholders.
+    """Return the condition on searched rows for SQLite, with the values of its placeholders.
 
     Raises:
-        InvalidInput: the table does not say whose a memory is.
+        InvalidInput: one user's memories are searched, but the table has no column `user_id`.
     """
     values: list[object] = []
 
@@ -102,7 +103,11 @@ def sqlite_rows(owner: str | Everyone, columns: Container[str]) -> tuple[str, li
 
 
 def _findable(everyone: Everyone, public: str, own: Callable[[str], str], *, owned: bool) -> str:
-    """Return the condition that the reader may find the row `m` of a table, which says whose it is where `owned`."""
+    """Return an SQL condition for whether the reader may find the row `m`.
+
+    `owned` says whether the table has a column `user_id`. `public` is the condition for a row that is not sensitive,
+    and `own` makes the condition for a row that belongs to a user.
+    """
     if everyone.reader is None:
         return public if owned else "true"
     return f"({public} OR {own(everyone.reader)})" if owned else public
