@@ -7,7 +7,9 @@ from xdist.scheduler import LoadScopeScheduling
 
 CLUSTER = "tests/e2e/"
 # These replace or restrict the operator of their cluster, or take long; they have a cluster and a worker of their own.
-_SECOND_CLUSTER = tuple(f"{CLUSTER}test_e2e_{name}.py" for name in ("deletion", "hostile", "lifecycle", "upgrade"))
+_SECOND_CLUSTER = tuple(
+    f"{CLUSTER}test_e2e_{name}.py" for name in ("deletion", "hostile", "lifecycle", "upgrade", "used_rights")
+)
 
 
 class ModuleScheduling(LoadScopeScheduling):
