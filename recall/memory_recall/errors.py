@@ -67,7 +67,7 @@ class DatabaseRejected(MemoryIndexError):
 
 
 class LockNotAvailable(MemoryIndexError):
-    """Another session holds a needed lock, and waiting longer for the lock would block further sessions."""
+    """The operation needs a lock that another session holds, and waiting longer would block further sessions."""
 
 
 class PoolerRefused(MemoryIndexError):

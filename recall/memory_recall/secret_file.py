@@ -9,7 +9,9 @@ from memory_recall.errors import InvalidConfiguration
 
 
 def read_secret_file(path: Path, holds: str) -> str:
-    """Return the present content of the file without surrounding whitespace. `holds` names the content in errors.
+    """Return the present content of the file without surrounding whitespace.
+
+    `holds` says in error messages what the content is.
 
     Raises:
         InvalidConfiguration: the file is missing, unreadable or empty.

@@ -119,9 +119,9 @@ def recall(
 
 
 def _query_text(argument: str) -> str:
-    """Return the text of the query: the argument itself, or what standard input holds if the argument is `-`.
+    """Return the text of the query: the argument itself, or the text on standard input if the argument is `-`.
 
-    No more is read from standard input than the longest permitted query can have.
+    At most as many bytes are read from standard input as the longest permitted query can have.
     """
     if argument != "-":
         return argument

@@ -102,7 +102,10 @@ def rollback_command(
 
 
 def status_command(json: JsonOption = False) -> None:
-    """Show the stage of the last swap, how many rows the inactive model has embedded, and both models' measured recall.
+    """Show the state of the last swap.
+
+    The state consists of the stage, both models, the counts of rows with and without a vector of the model that is not
+    active, and the recall of both models if it was measured.
 
     Examples:
         memory swap status --json | jq .stage

@@ -46,9 +46,9 @@ class BatchEmbedder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A labelled question; `relevant` are the ids of the memories that answer it.
+    """A labelled question.
 
-    `scope` says whose memories are searched.
+    `relevant` holds the ids of the memories that answer the question, and `user_id` says whose memories are searched.
     """
 
     query_id: str
@@ -71,7 +71,7 @@ def parse_questions(lines: Iterable[str]) -> list[Question]:
     """Read labelled questions from JSON lines, one object a line, in the form of a labelled set's queries.jsonl.
 
     Raises:
-        InvalidInput: a line is malformed, or there is no question; the message names the line's number.
+        InvalidInput: a line is malformed (the message names its number), or there is no question.
     """
     questions: list[Question] = []
     seen: set[str] = set()

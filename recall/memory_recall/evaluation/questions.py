@@ -1,4 +1,4 @@
-"""Reads labelled questions from a queries.jsonl, and their relevant memories from there or from a qrels.jsonl."""
+"""Reads labelled questions from a queries.jsonl, whose answers are listed in the same file or in a qrels.jsonl."""
 
 import json
 from pathlib import Path

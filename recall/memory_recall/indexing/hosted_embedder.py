@@ -47,7 +47,10 @@ class EgressFilter:
         self._one_at_a_time = asyncio.Lock()
 
     async def __call__(self, rows: Sequence[PendingRow]) -> list[PendingRow]:
-        """Return those rows that are still neither sensitive nor deleted and whose text has not changed, in order."""
+        """Return the rows whose text may still leave the cluster, in the same order.
+
+        Such a row is neither sensitive nor deleted, and its text has not changed since it was read.
+        """
         async with self._one_at_a_time:
             return await self._session.run(partial(self._allowed, rows))
 
@@ -119,7 +122,7 @@ class HostedEmbedder:
 
 
 def _retry_delay(error: BaseException, *, longest: float) -> bool | float:
-    """Return the seconds before the next attempt, True for the default delay, or False if there is to be none."""
+    """Return the seconds before the next attempt, True for the default delay, or False if no attempt is to follow."""
     if not isinstance(error, EmbedderUnavailable):
         return False
     return min(error.retry_after, longest) if error.retry_after is not None else True

@@ -24,8 +24,8 @@ _log = structlog.get_logger("memory_recall.index-check")
 def next_threshold(threshold: float, report: IndexReport) -> float:
     """Return the recall below which the next check repairs the index.
 
-    After a rebuild it is at most the recall that the rebuild achieved, less a tolerance. Without a rebuild it is
-    `threshold`.
+    After a rebuild the threshold is at most the recall that the rebuild achieved, less a tolerance. Without a rebuild
+    the threshold stays the same.
     """
     reached = report.recall_after_repair
     return threshold if reached is None else max(0.0, min(threshold, reached - _TOLERANCE))

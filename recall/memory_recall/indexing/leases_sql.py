@@ -1,9 +1,9 @@
 """Leases: advisory locks that keep two workers from doing the same work.
 
-A lease ends with the database session that holds it. Each backfill worker holds the lease of its partition, so that a
-pod that still runs after it was replaced and its successor never embed the same rows. The sync worker pauses while any
-backfill worker of its table holds a lease. Each table has leases of its own, so that the workers of two tables do not
-wait for each other.
+A lease ends with the database session that holds it. Each backfill worker holds the lease of its partition. Therefore
+two pods never embed the same rows, even if a replaced pod still runs. The sync worker pauses while any backfill worker
+of its table holds a lease. Each table has leases of its own, so that the workers of two tables do not wait for each
+other.
 """
 
 import zlib
@@ -26,8 +26,8 @@ _POLL = Backoff(first=0.5, longest=0.5)
 def _lock_key(kind: int, table: MemoryTable) -> int:
     """Return the first key of the advisory lock for this kind of lease on the table.
 
-    The suffix of the table's own relations is hashed into the key. A table without a suffix has the key that earlier
-    releases used, so that their workers are excluded, too.
+    If the names of the table's own relations have a suffix, it is hashed into the key. Otherwise the key is that of
+    earlier releases, so that their workers and ours exclude each other.
     """
     own = zlib.crc32(f"{table.schema}{table.suffix}".encode()) if table.suffix else 0
     return (kind ^ own) & 0x7FFFFFFF
@@ -44,7 +44,7 @@ async def lease_sync(connection: Connection, table: MemoryTable) -> None:
 
 
 async def lease_swap(connection: Connection, table: MemoryTable) -> None:
-    """Take the lease of the process that carries out the table's swap. Do not wait for it.
+    """Take the lease of the process that carries out the table's swap, or fail at once if it is not free.
 
     Raises:
         SwapInProgress: another process holds the lease.

@@ -260,7 +260,7 @@ def _rows_in(waiting: list[Outcome | None]) -> int:
 
 
 async def sleep_unless(stop: asyncio.Event, seconds: float) -> None:
-    """Sleep for some seconds, but wake up early once `stop` is set."""
+    """Sleep for `seconds`, or until `stop` is set if that happens earlier."""
     if seconds > 0:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), seconds)

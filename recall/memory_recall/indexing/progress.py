@@ -109,7 +109,7 @@ class Progress(OutageListener, Protocol):
 
 
 class LogProgress:
-    """Reports a worker's progress in metrics and in log events, with a log event at most every few seconds."""
+    """Reports a worker's progress in metrics, and in a log event every few seconds at most."""
 
     def __init__(self, metrics: WorkerMetrics, *, worker: str) -> None:
         self._log = structlog.get_logger(f"memory_recall.{worker}")

@@ -176,7 +176,7 @@ def _key_range_statement(table: MemoryTable, column: VectorColumn) -> str:
 
 
 async def still_shareable(connection: Connection, table: MemoryTable, rows: Sequence[PendingRow]) -> list[PendingRow]:
-    """Return those rows that are still neither sensitive nor deleted and whose text is unchanged, in the same order."""
+    """Return the rows whose text is unchanged and that are still neither sensitive nor deleted, in the same order."""
     with translated("checking rows before they are sent"):
         found = await connection.fetch(
             f"SELECT m.id FROM {table.qualified} m JOIN unnest($1::bigint[], $2::text[]) AS v(id, hash) "

@@ -157,7 +157,7 @@ class RetryingEmbedder:
     async def _await_recovery(self, *, failed_at: float) -> None:
         """Wait until the embedder embeds the test text.
 
-        Only one task probes the embedder at a time; all other tasks that need it wait for that task.
+        Only one task probes the embedder at a time. Other tasks wait until that task has found the embedder healthy.
         """
         async with self._recovering:
             if self._healthy_at > failed_at:

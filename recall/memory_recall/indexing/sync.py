@@ -41,7 +41,8 @@ class Wakeup:
     async def listen(self, connection: Connection, table: str) -> None:
         """Listen on a new connection, and set the event at each notification that names the table.
 
-        Notifications about other tables arrive, too, because the channel is that of the whole database.
+        Notifications about other tables arrive on the same channel and are ignored. The event is also set at once,
+        because earlier notifications were lost, and when the connection ends.
         """
 
         def notified(_connection: object, _pid: int, _channel: str, payload: object) -> None:

@@ -6,11 +6,10 @@ A memory server mounts the router in place of its own route:
     app.include_router(create_recall_router(recall, current_user=lambda user=Depends(get_current_user): user.user_id))
 
 The response does not say whether the recall was degraded, because the client could do nothing about that. The server
-can learn it from the `observe` parameter of `HybridRecall`, which is called with every result.
+can learn it by passing a function as `observe` to `HybridRecall`, which is called with every result.
 
-Every failure is answered and logged by this module, and neither the response nor the log quotes a query or a memory.
-FastAPI itself would quote a malformed request in the response, and the text of an exception in the server's log and
-telemetry.
+This module answers every failure itself, and neither the response nor the log quotes a query or a memory. FastAPI
+itself would quote a malformed request in the response, and the text of an exception in the server's log and telemetry.
 """
 
 import logging
@@ -43,7 +42,7 @@ _MemoryFields: Any = create_model("_MemoryFields", **_MEMORY)
 
 
 class RecallRequest(_FilterFields):  # type: ignore[misc]  # the filters of `Filters` are listed there alone
-    """The body of a recall request, as the memory server's hook sends it before every prompt."""
+    """The body of a recall request, in the form that clients of the memory server send before every prompt."""
 
     context: str
     expanded_query: str = ""
@@ -127,10 +126,10 @@ class _QuietRoute(APIRoute):
 
 
 def _authenticated(identity: object) -> str:
-    """Return the user's id.
+    """Return the user's id, which is what the dependency `current_user` has yielded.
 
     Raises:
-        HTTPException: there is no user id; the status is 401.
+        HTTPException: what was yielded is no user id; the status is 401.
     """
     if isinstance(identity, str) and identity.strip():
         return identity

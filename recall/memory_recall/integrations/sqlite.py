@@ -1,8 +1,8 @@
 """Recall over a local SQLite file, without Postgres, embedder or network.
 
 A search by FTS5 finds the rows that contain every term of the query or, if there are none, the rows that contain any
-term. The rows are ordered by FTS5's score blended with importance. If FTS5 cannot parse the query, the rows are found
-that contain the whole query as a substring.
+term. The rows are ordered by FTS5's score blended with importance. If FTS5 cannot parse the query, the search finds the
+rows that contain the whole query as a substring.
 """
 # ruff: noqa: S608  (statements are put together from our own expressions; values are bound)
 

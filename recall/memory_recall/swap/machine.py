@@ -46,7 +46,7 @@ MAX_QUARANTINED_SHARE = 0.01  # of the rows; more of them without a vector of th
 
 
 class Action(StrEnum):
-    """The actions from which a swap's next one is chosen."""
+    """The actions of which a swap consists."""
 
     ADD_COLUMN = "add column"
     FILL = "fill"

@@ -48,8 +48,8 @@ class SwapRequest:
     """The request for a swap.
 
     If `target` is None, the swap returns to the previous model. If `flip` is False, the swap stops before the flip.
-    Adding the column and flipping need a lock on the table for a moment; `lock_seconds` is how long that lock is tried
-    for.
+    Adding the column and flipping need a lock on the table for a moment; `lock_seconds` limits how long the swap tries
+    to get that lock.
     """
 
     target: ServedModel | None
@@ -188,7 +188,7 @@ class SwapProcess:
         await state_sql.open_rollback(connection, table, previous.from_model.id, self._directory.url)
 
     async def _step(self, connection: Connection) -> bool:
-        """Take the next action. Return whether the run is at its end, because there was no action to take."""
+        """Take the next action. Return True if no action was left to take, so that the run ends."""
         table = await self._table(connection)
         swap = await self._latest(connection)
         began = time.monotonic()

@@ -117,7 +117,11 @@ async def roll_back(settings: Settings, *, url: str) -> dict[str, Any]:
 
 
 async def status(settings: Settings) -> dict[str, Any]:
-    """Return a report of the last swap: its models, its stage, and how many rows the inactive model has embedded."""
+    """Return a report of the last swap.
+
+    The report holds the stage, both models, the counts of rows with and without a vector of the model that is not
+    active, and the last verdict.
+    """
     async with _opened(settings) as (connection, table):
         roles = await read_roles(connection, table)
         swap = await state_sql.latest(connection, table)

@@ -32,8 +32,8 @@ async def maintain_standby(
 ) -> None:
     """Fill the standby column while the sync worker runs, until `stop` is set.
 
-    After an error the filling is reported and tried again later, because an error about the next model must not stop
-    the sync worker.
+    An error is reported, and the filling is tried again later, because an error about the next model must not stop the
+    sync worker.
     """
     while not stop.is_set():
         try:

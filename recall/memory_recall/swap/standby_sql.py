@@ -1,8 +1,8 @@
 """The statements of a swap that change the table: add the standby column, exchange it with the active one, drop it.
 
-Each function returns statements for one transaction that locks the table first. They change only the catalog and the
-recorded failures, so the lock lasts milliseconds however large the table is. A column and its triggers are created in
-the same transaction, so that no row is written without the triggers.
+Each function returns statements for one transaction that locks the table first. The statements change only the catalog
+and the recorded failures, so the lock lasts milliseconds however large the table is. A column and its triggers are
+created in the same transaction, so that no row is written without the triggers.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
@@ -35,9 +35,9 @@ def add_standby(table: MemoryTable, dimensions: int) -> list[str]:
 
 
 def _grant_standby(table: MemoryTable) -> str:
-    """Return a statement that grants the privileges on the active column on the standby column, too.
+    """Return a statement that grants on the standby column the privileges that exist on the active column.
 
-    After the flip the standby column is the active one, and renaming a column does not change the privileges on it.
+    Both need the same privileges, because the flip renames the columns, and renaming does not change privileges.
     """
     grant = f"GRANT %s ({STANDBY.name}) ON {table.qualified.replace('%', '%%')} TO "
     body = f"""

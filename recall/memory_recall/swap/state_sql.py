@@ -169,7 +169,7 @@ def _require_moved(swap: SwapRecord, moved: object) -> None:
 
 
 async def _with_table_lock(transaction: Callable[[], Awaitable[None]], give_up_after: float) -> None:
-    """Repeat a transaction that locks the whole table until it succeeds. Between attempts other sessions use the table.
+    """Retry a transaction until it succeeds in locking the whole table. Between attempts other sessions use the table.
 
     Raises:
         LockNotAvailable: the lock was not available for `give_up_after` seconds.
@@ -309,8 +309,8 @@ async def standby_queue_indexed(connection: AnyConnection, table: MemoryTable) -
 async def complete_standby_column(connection: Connection, table: MemoryTable) -> None:
     """Validate the standby column's constraint and build the index over its pending rows. No session is blocked.
 
-    This is done only after the column has been filled. As the index's condition names the column, each vector that is
-    stored later adds entries to all indexes of the table, the active vector index included.
+    Call this only after the column has been filled, because the index slows down the filling. Its condition names the
+    column, so with it each stored vector adds entries to all indexes of the table, the active vector index included.
     """
     name = STANDBY.pending_index(table.name)
     indexed = await standby_queue_indexed(connection, table)
@@ -347,7 +347,7 @@ async def count_shareable(connection: AnyConnection, table: MemoryTable) -> int:
 
 
 async def sample_texts(connection: AnyConnection, table: MemoryTable, limit: int) -> list[str]:
-    """Read the texts of random rows that may have a vector. With them the rate of an embedder is measured."""
+    """Read the texts of random rows that may have a vector, as a sample for measuring an embedder's rate."""
     with translated("sampling texts"):
         rows = await connection.fetch(
             f"SELECT content FROM {table.qualified} WHERE {table.shareable()} AND btrim(content) <> '' "

@@ -22,7 +22,7 @@ _PREFETCH_ROWS = 500
 
 @dataclass(frozen=True)
 class ExportCounts:
-    """Counts of the rows that may be exported, of sensitive rows, and of deleted rows, sensitive or not."""
+    """Counts of the rows that may be exported, of the deleted rows, and of the sensitive rows that are not deleted."""
 
     shareable: int
     sensitive: int

@@ -1,7 +1,7 @@
 """Makes and runs the SQL statements of exports and imports.
 
-An import first fills a temporary table. Then one statement updates the rows that differ from it, and another inserts
-the rows that are new.
+An import first fills a temporary table. Then one statement updates the rows that differ from the temporary table, and
+another inserts the rows that are new.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
@@ -37,7 +37,10 @@ _STAGING = "memory_index_import"
 
 
 def export_statement(table: MemoryTable) -> str:
-    """Return the statement that selects the rows that may be exported, by ascending id, with all fields that exist."""
+    """Return the statement that selects the rows that may be exported, in the order of ids.
+
+    It selects those fields of an exported line that exist as columns of the table.
+    """
     # Through text, single precision keeps its short form: 0.3, not 0.30000001192092896.
     short = {name: f"{name}::text::float8 AS {name}" for name, kind in table.columns.items() if kind == "real"}
     selected = ", ".join(short.get(name, name) for name in _EXPORTED if name in table.columns)
