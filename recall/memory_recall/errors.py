@@ -77,7 +77,7 @@ class PoolerRefused(MemoryIndexError):
 
 
 class DatabaseIdentityMismatch(MemoryIndexError):
-    """The connection leads to another server or database than the configured one. Nothing was done there."""
+    """The connection leads to another server or database than is configured. Nothing was changed there."""
 
     exit_code = ExitCode.NEEDS_PERSON
 

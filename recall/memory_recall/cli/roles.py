@@ -1,4 +1,4 @@
-"""`memory roles`: prints the SQL of roles with the least rights."""
+"""`memory roles`: prints SQL that creates database roles with the least rights that they need."""
 
 import sys
 from typing import Annotated

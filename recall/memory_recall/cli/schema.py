@@ -75,8 +75,8 @@ def index_build_command(json: JsonOption = False) -> None:
     """Build the vector index without blocking readers or writers. An interrupted build is started again.
 
     The schema must be at the last revision (memory migrate), and the build is cheapest after the first backfill. If
-    this command has built the index before with other parameters (m, ef_construction) than are configured now, it
-    builds a new index that replaces the old one. The old index serves recalls until then.
+    this command has built the index before with other parameters (m, ef_construction) than are configured now, a new
+    index replaces the old index. Until then the old index serves recalls.
 
     Examples:
         memory index build

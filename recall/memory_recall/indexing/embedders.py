@@ -1,4 +1,4 @@
-"""The embedders that a process uses: the configured one, and those whose addresses the database names.
+"""The embedders that a process uses: the configured embedder, and those whose addresses the database names.
 
 The configured embedder is our own service, or a hosted provider if its use has been allowed. During a model swap a
 worker needs the embedders of both models. After the swap it continues with the embedder of the new active model,
@@ -128,7 +128,8 @@ class EmbedderDirectory:
         """Return an embedder that serves the model.
 
         Raises:
-            ModelMismatch: the model has no known embedder, or the database names one whose address is not trusted.
+            ModelMismatch: no embedder of the model is known, or the database names an embedder whose address is not
+                trusted.
         """
         url, fits = model.embedder_url, self._model == model.name
         near = url is not None and is_trusted_embedder_url(self.url or "", url, self._trusted_hosts)

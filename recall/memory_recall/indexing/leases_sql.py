@@ -2,8 +2,8 @@
 
 A lease ends with the database session that holds it. Each backfill worker holds the lease of its partition. Therefore
 two pods never embed the same rows, even if a replaced pod still runs. The sync worker pauses while any backfill worker
-of its table holds a lease. Each table has leases of its own, so that the workers of two tables do not wait for each
-other.
+of its table holds a lease. Each table has leases of its own, so the workers of different tables never wait for a lease
+of another table.
 """
 
 import zlib

@@ -44,7 +44,7 @@ class WorkerPlan:
         If `partitioned` is set, the worker embeds only this process's share of the rows; otherwise it embeds all rows.
 
         Raises:
-            InvalidConfiguration: this process's partition is not among the configured ones.
+            InvalidConfiguration: the number of this process's partition is not below the number of partitions.
         """
         if partitioned and settings.partition >= settings.backfill.partitions:
             raise InvalidConfiguration(
@@ -138,7 +138,7 @@ def build_pipeline(
     indexed: bool = True,
     writes: WritePace = BULK,
 ) -> Pipeline:
-    """Make the pipeline of a worker. `sessions` are the session that reads rows and the one that stores vectors."""
+    """Make the pipeline of a worker. `sessions` are the reading session and the writing session."""
 
     async def verify() -> None:
         context.model.require_same(await embedder.model_info())

@@ -153,10 +153,10 @@ class SwapProcess:
         return found
 
     async def _open(self, connection: Connection) -> None:
-        """Continue the open swap or, if no swap is open, open the requested one.
+        """Continue the open swap, or open the requested swap if none is open.
 
         Raises:
-            SwapInProgress: the open swap is not the requested one.
+            SwapInProgress: the open swap is not the requested swap.
         """
         table = await self._table(connection)
         found = await state_sql.latest(connection, table)

@@ -175,9 +175,10 @@ async def _target(client: EmbedderClient, model: str) -> ServedModel:
 
 @asynccontextmanager
 async def _active_embedder(settings: Settings, following: EmbedderClient) -> AsyncIterator[EmbedderClient]:
-    """Open a client of the active model's embedder, at the recorded address or else at the configured one.
+    """Open a client of the active model's embedder.
 
-    The recorded address is used if it is trusted, and the configured one if it is configured for the active model.
+    The recorded address of that embedder is used if it is trusted. Otherwise the configured address is used, if it is
+    configured for the active model.
 
     Raises:
         EmbedderUnavailable: neither address can be used.

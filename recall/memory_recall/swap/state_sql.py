@@ -81,7 +81,7 @@ async def latest(connection: AnyConnection, table: MemoryTable) -> SwapRecord | 
 
 
 async def open_swap(connection: Connection, table: MemoryTable, target: ServedModel, embedder_url: str) -> None:
-    """Record a swap after which the model `target`, served at `embedder_url`, is to be the active one.
+    """Record a swap that is to make `target`, which is served at `embedder_url`, the active model.
 
     Raises:
         SwapInProgress: another swap is open.
@@ -203,7 +203,7 @@ async def add_column(connection: Connection, table: MemoryTable, swap: SwapRecor
 
 
 async def flip(connection: Connection, table: MemoryTable, swap: SwapRecord, *, give_up_after: float) -> None:
-    """In one transaction, make the next model the active one, and its column the one that recalls read.
+    """In one transaction, make the next model the active model, and its column the column that recalls read.
 
     Raises:
         SwapInProgress: another process has moved the swap meanwhile.
@@ -267,7 +267,7 @@ async def _wait_for_maintenance(connection: Connection, table: MemoryTable) -> N
 
 
 async def read_fill(connection: AnyConnection, table: MemoryTable, *, wanted: int | None = None) -> Fill:
-    """Count the rows that may have a vector, those still to be embedded by the next model, and the quarantined ones.
+    """Count the rows that may have a vector, the rows that the next model is still to embed, and the quarantined rows.
 
     Counting the rows that may have a vector takes a scan of the table. A caller that calls often may pass the count of
     an earlier call as `wanted` instead.
