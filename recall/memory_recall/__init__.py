@@ -1,8 +1,8 @@
 """Hybrid recall over a memory store in Postgres: the public API.
 
 `HybridRecall` answers a `RecallQuery` with a `RecallResult`. Everything that a program needs is imported from here.
-Three names need an extra of the distribution and are imported on first use: `create_recall_router`
-(`memory-recall[api]`), `RecallMetrics` (`memory-recall[metrics]`) and `find_period` (`memory-recall[temporal]`).
+Three names need an optional dependency and are imported on first use: `create_recall_router` (`memory-recall[api]`),
+`RecallMetrics` (`memory-recall[metrics]`) and `find_period` (`memory-recall[temporal]`).
 """
 
 from importlib import import_module
@@ -82,7 +82,11 @@ _NEED_AN_EXTRA = {
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401  (the types are those of the imports above)
-    """Import a name that needs an extra of the distribution when it is first used."""
+    """Import a public name that needs an optional dependency, on its first use.
+
+    Raises:
+        AttributeError: the package has no such name.
+    """
     if name in _NEED_AN_EXTRA:
         return getattr(import_module(_NEED_AN_EXTRA[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

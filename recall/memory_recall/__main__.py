@@ -1,4 +1,4 @@
-"""`python -m memory_recall` is the command `memory`."""
+"""Runs the command `memory` for `python -m memory_recall`."""
 
 from memory_recall.cli.app import main
 

@@ -14,7 +14,7 @@ class BackgroundTasks:
         self._running: set[asyncio.Task[Any]] = set()
 
     def start(self, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Run a coroutine as a task and return the task. Awaiting it raises the task's exception as usual."""
+        """Run a coroutine as a task and return the task. Awaiting the task raises its exception as usual."""
         task = asyncio.create_task(coroutine)
         self._running.add(task)
         task.add_done_callback(self._ended)
@@ -30,7 +30,7 @@ class BackgroundTasks:
             task.exception()  # marks it as retrieved
 
     async def close(self) -> None:
-        """Cancel the running tasks and wait until all have ended. Tasks already being cancelled are only awaited."""
+        """Cancel the running tasks, except those that are being cancelled already, and wait until all have ended."""
         for task in self._running:
             if not task.cancelling():
                 task.cancel()

@@ -1,9 +1,9 @@
-"""All errors that this package raises, as one closed family.
+"""All errors that this package raises on purpose.
 
-Errors of the database driver and the HTTP client are converted to these once, where they occur. Each error has a
-CamelCase `reason`, which becomes a condition's reason in the cluster, a message that names its subject, a remedy, and
-the exit code of a command that ends with it. No message holds memory text, a connection string or a password: messages
-are made of names, numbers and error classes.
+Errors of the database driver and the HTTP client are converted to errors of this module once, where they occur. Each
+error has a message that names what failed, a remedy, a CamelCase `reason`, and an exit code. The operator uses the
+reason in a condition, and a command that fails with the error ends with the exit code. No message holds memory text, a
+connection string or a password: messages are made of names, numbers and error classes.
 """
 # ruff: noqa: N818  (the class names are the reasons that users read in conditions)
 
@@ -12,7 +12,7 @@ from typing import ClassVar
 
 
 class ExitCode(IntEnum):
-    """The exit status of a command; the operator acts on it."""
+    """The exit status of a command, by which the operator's Jobs decide whether to run the command again."""
 
     OK = 0
     FAILURE = 1
@@ -43,15 +43,19 @@ class InvalidConfiguration(MemoryIndexError):
 
 
 class InvalidInput(MemoryIndexError):
-    """An argument or an input file cannot be used; nothing was changed."""
+    """An argument or an input file cannot be used. Nothing was changed."""
 
 
 class DatabaseUnreachable(MemoryIndexError):
-    """There is no usable connection: refused, lost, starting, full, or a replica where the primary is needed."""
+    """There is no usable connection to Postgres.
+
+    The connection was refused or lost, the server is starting or has no free connection, or the server is a replica
+    where the primary is needed.
+    """
 
 
 class AuthenticationFailed(DatabaseUnreachable):
-    """Postgres refused the credentials. While a password is being rotated, this passes by itself."""
+    """Postgres refused the credentials. While a password is being rotated, the refusal is temporary."""
 
 
 class DatabaseRejected(MemoryIndexError):
@@ -63,17 +67,17 @@ class DatabaseRejected(MemoryIndexError):
 
 
 class LockNotAvailable(MemoryIndexError):
-    """Another session holds a lock, and waiting for it any longer would block other sessions."""
+    """The operation needs a lock that another session holds, and waiting longer would block further sessions."""
 
 
 class PoolerRefused(MemoryIndexError):
-    """The work needs one Postgres session to itself, but a connection pooler stands between client and server."""
+    """A connection pooler is in use, but the operation needs a Postgres session of its own."""
 
     exit_code = ExitCode.NEEDS_PERSON
 
 
 class DatabaseIdentityMismatch(MemoryIndexError):
-    """The connection leads to another server or database than the one that was asked for; nothing was done there."""
+    """The connection leads to another server or database than is configured. Nothing was changed there."""
 
     exit_code = ExitCode.NEEDS_PERSON
 
@@ -85,13 +89,13 @@ class TableTaken(MemoryIndexError):
 
 
 class ExtensionMissing(MemoryIndexError):
-    """pgvector has not been created in the database yet."""
+    """The extension pgvector has not been created in the database yet."""
 
     exit_code = ExitCode.WAITING
 
 
 class SchemaBehind(MemoryIndexError):
-    """The migrations that this work needs have not run."""
+    """Migrations that the operation needs have not run yet."""
 
     exit_code = ExitCode.WAITING
 
@@ -121,13 +125,13 @@ class ExistingVectors(MemoryIndexError):
 
 
 class SwapInProgress(MemoryIndexError):
-    """A model swap that is under way excludes this work."""
+    """A model swap is under way, and the operation is not possible until the swap has ended."""
 
     exit_code = ExitCode.NEEDS_PERSON
 
 
 class SwapRefused(MemoryIndexError):
-    """The next model of a swap was refused, for the reason in the message; the active model stays."""
+    """The next model of a swap was refused, for the reason in the message. The active model stays active."""
 
     exit_code = ExitCode.NEEDS_PERSON
 
@@ -137,7 +141,10 @@ class NoSwap(MemoryIndexError):
 
 
 class EmbedderUnavailable(MemoryIndexError):
-    """The embedder cannot be reached, is loading, draining, or answers with a server error."""
+    """The embedder cannot be reached, is loading its model, is shutting down, or answers with a server error.
+
+    `retry_after` is the number of seconds after which to call again, or None if the embedder does not say.
+    """
 
     def __init__(self, message: str, remedy: str = "", *, retry_after: float | None = None) -> None:
         super().__init__(message, remedy)
@@ -145,21 +152,21 @@ class EmbedderUnavailable(MemoryIndexError):
 
 
 class EmbedderBusy(EmbedderUnavailable):
-    """The embedder's queue is full; it asks to be called again after `retry_after` seconds."""
+    """The embedder's queue is full."""
 
 
 class EmbedderUnauthorized(MemoryIndexError):
-    """The embedder refused our API key."""
+    """The embedder refused the API key."""
 
     exit_code = ExitCode.NEEDS_PERSON
 
 
 class EmbedderRejected(MemoryIndexError):
-    """The embedder refused the inputs (empty, too long, malformed)."""
+    """The embedder refused a text, for instance because it is empty or too long."""
 
 
 class EmbedderBroken(MemoryIndexError):
-    """The embedder's answer is unusable: undecodable, not as many vectors as inputs, or not finite."""
+    """The embedder's answer cannot be decoded, has the wrong number of vectors, or has values that are not finite."""
 
 
 class KubernetesUnreachable(MemoryIndexError):
@@ -171,11 +178,11 @@ class KubernetesRejected(MemoryIndexError):
 
 
 class Interrupted(MemoryIndexError):
-    """The worker was told to end before its work was done; finished work is stored."""
+    """The worker was told to end before its work was done. All that was finished by then is stored."""
 
 
 def first_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Return the first MemoryIndexError in an exception group, or its first error if it holds none."""
+    """Return the first MemoryIndexError in an exception group or, if there is none, the group's first error."""
     leaves = list(_leaves(group))
     return next((error for error in leaves if isinstance(error, MemoryIndexError)), leaves[0])
 

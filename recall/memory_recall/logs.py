@@ -1,7 +1,7 @@
-"""Structured logs on standard error, for the operator and the `memory` commands: one line an event, JSON in a cluster.
+"""Structured logs on standard error, for the operator and the `memory` commands: one event a line, JSON in a cluster.
 
-Libraries log to the same stream, but only warnings and errors, since their lower levels print objects and URLs.
-Tracebacks carry no local variables, since those hold memory text.
+Libraries log to the same stream, but only warnings and errors, because their lower levels print objects and URLs.
+Tracebacks carry no local variables, because those hold memory text.
 """
 
 import logging

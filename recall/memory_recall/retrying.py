@@ -20,7 +20,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Seconds between attempts: `first`, multiplied by `factor` each time, plus up to `jitter`, at most `longest`."""
+    """The delays between attempts, in seconds.
+
+    The delay after the first attempt is `first`, and each further delay is `factor` times as long. Up to `jitter` is
+    added to each, and no delay is longer than `longest`.
+    """
 
     first: float = 0.1
     longest: float = 3.0
@@ -45,10 +49,10 @@ async def retry(
 
     Args:
         work: the call; every attempt makes it anew, so it must be safe to repeat.
-        on: decides about an error. False raises it, True retries after the backoff's delay, a number retries after that
-            many seconds, lengthened by up to a fifth.
-        give_up_after: seconds since the first failure after which an error is raised instead of retried; None means no
-            limit.
+        on: decides about an error. False raises the error, True repeats the call after the backoff's delay, and a
+            number repeats the call after that many seconds, lengthened by up to a fifth.
+        give_up_after: seconds since the first failure after which errors are raised and no longer retried; None means
+            no limit.
         attempts: how many times `work` is called at most; None means no limit.
         backoff: the delays after errors for which `on` returns True.
         on_retry: called with each error that `on` would retry, even if the deadline has passed.
@@ -83,15 +87,15 @@ async def retry(
 
 
 def caused_by(*kinds: type[BaseException]) -> Callable[[BaseException], bool]:
-    """Return a function for `retry`'s parameter `on` that retries errors of these classes and no others."""
+    """Return a function for `retry`'s parameter `on` that retries errors of these classes and raises all others."""
     return lambda error: isinstance(error, kinds)
 
 
 class OutageListener(Protocol):
-    """A listener that is told when the database or the embedder becomes unavailable, and when it is back."""
+    """A listener that is told when the database or the embedder becomes unavailable, and when it is available again."""
 
     def outage_began(self, what: str, error: MemoryIndexError) -> None:
-        """Report the first failure of an outage, and each later failure that has another reason."""
+        """Report the first error of an outage, and each later error whose reason differs from the last one reported."""
         ...
 
     def outage_ended(self, what: str, seconds: float) -> None:
@@ -108,10 +112,12 @@ async def retry_outage(
     give_up_after: float,
     backoff: Backoff,
 ) -> T:
-    """Retry `work` while `what` (the database or the embedder) is unavailable, and report the outage to the listener.
+    """Retry `work` while the database or the embedder is unavailable, and report the outage to the listener.
+
+    `what` names which of the two is unavailable.
 
     Raises:
-        Exception: the outage lasted longer than `give_up_after` seconds, or `on` does not accept the error.
+        Exception: the outage lasted longer than `give_up_after` seconds, or `on` returned False for the error.
     """
     began: float | None = None
     reported = ""

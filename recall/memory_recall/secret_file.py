@@ -1,4 +1,7 @@
-"""Files that hold one secret, as Kubernetes mounts a Secret's key; whoever reads one anew sees what was rotated."""
+"""Reads files that hold one secret each, such as the keys of a Secret that Kubernetes mounts.
+
+No content is cached, so a rotated secret is seen at the next read.
+"""
 
 from pathlib import Path
 
@@ -6,7 +9,9 @@ from memory_recall.errors import InvalidConfiguration
 
 
 def read_secret_file(path: Path, holds: str) -> str:
-    """Return the file's content as of now, without surrounding blanks; `holds` says what is expected there.
+    """Return the present content of the file without surrounding whitespace.
+
+    `holds` says in error messages what the content is.
 
     Raises:
         InvalidConfiguration: the file is missing, unreadable or empty.

@@ -1,7 +1,7 @@
 """Settings of the `memory` processes, from the environment.
 
-One class serves every command: they share the database and the embedder, and a Job of the operator sets the same
-variables whichever command it runs.
+One class serves every command, because all commands use the same database and embedder, and a Job of the operator sets
+the same variables whichever command it runs.
 """
 
 from pathlib import Path
@@ -37,7 +37,7 @@ class DatabaseSettings(BaseModel):
 
 
 class EmbedderSettings(BaseModel):
-    """The embedder's address, the file with its API key, and further hosts that may serve an embedder."""
+    """The embedder's address, the file with its API key, and the hosts of other embedders that may be used."""
 
     url: str | None = Field(default=None, description="Address of the embedder, http://HOST:8080.")
     api_key_file: Path | None = Field(
@@ -80,7 +80,11 @@ class LogSettings(BaseModel):
 
 
 class Settings(BaseSettings):
-    """All settings. Each is read from the variable MEMORY_ followed by its path, such as MEMORY_DATABASE_URL_FILE."""
+    """All settings of the `memory` processes.
+
+    Each setting is read from the variable MEMORY_ followed by the setting's path: `database.url_file` from
+    MEMORY_DATABASE_URL_FILE. Only `partition` is read from JOB_COMPLETION_INDEX.
+    """
 
     model_config = SettingsConfigDict(
         env_prefix="MEMORY_",
@@ -118,15 +122,15 @@ class Settings(BaseSettings):
         return self.provider != "local" or bool(self.embedder.url)
 
     def trusted_hosts(self) -> tuple[str, ...]:
-        """Return the further hosts to which texts may be sent if the database names them as an embedder's address."""
+        """Return the hosts that the database may name as an embedder's address, and to which texts may then be sent."""
         return tuple(host.strip() for host in self.embedder.trusted_hosts.split(",") if host.strip())
 
     def dsn(self) -> DsnSource:
-        """Return the source of the connection string; a file is read anew at every connect.
+        """Return the source of the connection string: a file, which is read anew at every connect, or a fixed text.
 
         Raises:
-            InvalidConfiguration: neither MEMORY_DATABASE_URL_FILE nor MEMORY_DATABASE_URL is set, or the identity is
-                malformed.
+            InvalidConfiguration: neither MEMORY_DATABASE_URL_FILE nor MEMORY_DATABASE_URL is set, or
+                MEMORY_DATABASE_IDENTITY is malformed.
         """
         identity = DatabaseIdentity.parse(self.database.identity) if self.database.identity else None
         if self.database.url_file is not None:

@@ -18,7 +18,7 @@ from memory_recall.swap.state_sql import SwapRecord
 
 @dataclass(frozen=True)
 class RowCounts:
-    """Counts of the rows that are not deleted, by their state. `total` is the sum of the other four."""
+    """Counts of the rows that are not deleted, by state. `total` is the sum of the counts of all states."""
 
     total: int = 0
     embedded: int = 0
@@ -31,10 +31,10 @@ class RowCounts:
 class DatabaseFacts:
     """The state of a database, from which the operator decides what to do next.
 
-    `schema_differences` names what is missing or changed in a table at the last revision; it is empty for any other
-    table. `identity` is None where the role may not read the server's system identifier. `seconds_since_wanted`
-    is how long ago a recall last wanted an embedder that did not answer, by the database's clock and to within 30
-    seconds; None where that is not recorded.
+    `schema_differences` describes how the table differs from what the last revision requires; it is empty if nothing
+    differs or if the table is at another revision. `identity` is None where the role may not read the server's system
+    identifier. `seconds_since_wanted` is the time since a recall last needed an embedder that did not answer, by the
+    database's clock and exact to 30 seconds; it is None where no such time is recorded.
     """
 
     server_version: str
@@ -59,7 +59,7 @@ class DatabaseFacts:
 
     @property
     def schema_current(self) -> bool:
-        """Whether the table is at the last revision and its rules are what they must be."""
+        """Whether the table is at the last revision, and differs in nothing from what that revision requires."""
         return self.schema_revision == HEAD_REVISION and not self.schema_differences
 
     @property
@@ -83,7 +83,7 @@ NO_INDEX = IndexFacts(None, exists=False, valid=False, progress=None)
 
 
 async def inspect(connection: AnyConnection, table: str) -> DatabaseFacts:
-    """Read the facts about the database and its table of memories, which need not exist.
+    """Read the facts about the database and its table of memories. The table need not exist.
 
     Raises:
         DatabaseUnreachable: the connection was lost.

@@ -1,7 +1,7 @@
 """Assembles the `memory` command from its parts.
 
-Each part is a module with `register(app)`; heavy imports (Alembic, the HTTP client) stay inside the commands, so that
-`memory --help` answers at once.
+Each part is a module with `register(app)`. Large packages (Alembic, the HTTP client) are imported inside the commands,
+so that `memory --help` answers at once.
 """
 
 import importlib

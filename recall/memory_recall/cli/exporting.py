@@ -45,8 +45,12 @@ def export_command(
 
 
 @contextmanager
-def _created(file: str) -> Iterator[BinaryIO]:
-    """Open a new file for writing, or standard output for `-`. If writing fails, the file is removed again."""
+def _opened_for_writing(file: str) -> Iterator[BinaryIO]:
+    """Create a file for writing, or yield standard output if `file` is `-`. If writing fails, the file is removed.
+
+    Raises:
+        InvalidInput: the file exists already, or cannot be created or written.
+    """
     if file == _STANDARD_OUTPUT:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
@@ -73,7 +77,7 @@ async def _export(settings: Settings, file: str) -> dict[str, Any]:
         table = await describe(connection, settings.table)
         table.require_exists()
         table.require_supported()
-        with _created(file) as stream, progress_bar() as bar:
+        with _opened_for_writing(file) as stream, progress_bar() as bar:
             async with exporting(connection, table) as export:
                 task = bar.add_task("Exporting", total=export.counts.shareable)
                 async for memory in export.memories():

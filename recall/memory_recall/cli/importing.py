@@ -32,7 +32,8 @@ def import_command(
 ) -> None:
     """Import memories, one JSON object a line; the whole file is checked before anything is stored.
 
-    Importing a file again changes nothing; changed lines update their rows. Sensitive rows are stored, never embedded.
+    Importing a file again changes nothing; a changed line updates its row. Sensitive rows are stored but never
+    embedded.
 
     Examples:
         memory import corpus.jsonl

@@ -46,7 +46,11 @@ def load_settings() -> Settings:
 
 
 def emit(result: Mapping[str, Any], *, as_json: bool, title: str = "", to_stderr: bool = False) -> None:
-    """Print a command's result, to standard error if `to_stderr`, for commands that write data to standard output."""
+    """Print a command's result as one line of JSON or as a table for people.
+
+    The result goes to standard output. A command that writes other data there sets `to_stderr`, and the result goes to
+    standard error.
+    """
     stream = sys.stderr if to_stderr else sys.stdout
     if as_json:
         stream.write(orjson.dumps(result, option=orjson.OPT_NON_STR_KEYS).decode() + "\n")

@@ -1,4 +1,4 @@
-"""`memory quarantine`: lists the rows whose embedding failed, by id, and lets them be tried again."""
+"""`memory quarantine`: lists by id the rows whose embedding failed, and lets their embedding be tried again."""
 
 from typing import Annotated, Any
 

@@ -1,4 +1,4 @@
-"""Opens what the recalling commands need: a connection pool, the embedder if one is configured, and a HybridRecall."""
+"""Opens what commands need to recall: a connection pool, the configured embedder if any, and a HybridRecall."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -17,7 +17,11 @@ _DATABASE_SECONDS = 30.0  # nobody's prompt waits for a command
 async def opened_recall(
     settings: Settings, *, dense: bool, embedding_budget: float, connections: int = 1
 ) -> AsyncIterator[tuple[HybridRecall, EmbedderClient | VoyageClient | None]]:
-    """Open a HybridRecall, with the configured embedder if `dense`. Both are closed when the block ends."""
+    """Open a HybridRecall and, if `dense` is set, the configured embedder; close both when the block ends.
+
+    The block receives the HybridRecall and the embedder. The embedder is None if `dense` is not set or none is
+    configured.
+    """
     async with AsyncExitStack() as opened:
         pool = await create_pool(settings.dsn(), min_size=1, max_size=connections, application_name="memory-cli")
         opened.push_async_callback(pool.close)

@@ -1,4 +1,4 @@
-"""`memory recall`: recalls memories from the command line, in the same way as for a memory server."""
+"""`memory recall`: recalls memories from the command line, in the same way as a memory server does."""
 
 import dataclasses
 import functools
@@ -48,7 +48,8 @@ def register(app: typer.Typer) -> None:
 def _with_filter_options(command: Callable[..., None]) -> Callable[..., None]:
     """Replace the command's parameter `filters` by one option for each field of `Filters`.
 
-    The command then receives `filters` as a mapping from the names of the given fields to their texts.
+    The command then receives `filters` as a mapping from the names of the given options to the texts that the user
+    typed.
     """
 
     @functools.wraps(command)
@@ -97,8 +98,8 @@ def recall(
         from memory_recall.cli.reading import opened_recall
 
         request = RecallQuery(
-            _text(query),
-            user_id=_owner(user, everyone=everyone),
+            _query_text(query),
+            user_id=_search_scope(user, everyone=everyone),
             filters=parse_fields(Filters, filters),
             limit=limit,
             sort_by=sort_by,
@@ -117,18 +118,21 @@ def recall(
         _show(result, explain=explain)
 
 
-def _text(argument: str) -> str:
-    """Return the query: the argument itself or, for -, standard input, up to the length of the longest query."""
+def _query_text(argument: str) -> str:
+    """Return the text of the query: the argument itself, or the text on standard input if the argument is `-`.
+
+    At most as many bytes are read from standard input as the longest permitted query can have.
+    """
     if argument != "-":
         return argument
     return sys.stdin.buffer.read(_LONGEST_INPUT).decode("utf-8", "ignore")
 
 
-def _owner(user: str | None, *, everyone: bool) -> str | Everyone:
-    """Return whose memories are searched.
+def _search_scope(user: str | None, *, everyone: bool) -> str | Everyone:
+    """Return whose memories are searched: one user's, or everyone's.
 
     Raises:
-        InvalidInput: neither option was given.
+        InvalidInput: neither --user nor --everyone was given.
     """
     if everyone:
         return Everyone(reader=user)
@@ -138,7 +142,11 @@ def _owner(user: str | None, *, everyone: bool) -> str | Everyone:
 
 
 def as_dictionary(result: RecallResult, *, explain: bool) -> dict[str, Any]:
-    """Return a recall's result for JSON: memories, mode, timings in milliseconds, and why it was degraded."""
+    """Return a recall's result as a dictionary for JSON. Times are in milliseconds.
+
+    `reason` says why the recall was degraded, and is None if it was not. What each leg found is left out unless
+    `explain` is set.
+    """
     memories = [dataclasses.asdict(memory) for memory in result.memories]
     milliseconds = dataclasses.asdict(result.timings)
     if not explain:

@@ -1,4 +1,4 @@
-"""`memory roles`: prints the SQL of roles with the least rights."""
+"""`memory roles`: prints SQL that creates database roles with the least rights that they need."""
 
 import sys
 from typing import Annotated
@@ -11,7 +11,7 @@ from memory_recall.settings import Settings
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Add `memory roles` to the command line."""
     app.command("roles")(roles_command)
 
 
@@ -21,7 +21,8 @@ def roles_command(
 ) -> None:
     """Print SQL that creates one role for workers and one for recalls, each with the least rights that it needs.
 
-    Nothing is changed: read the script, and run it as a superuser. It fits the table as it is now and may be run again.
+    This command changes nothing: read the printed script, and run it as a superuser. The script fits the table as it is
+    now and may be run again.
 
     Examples:
         memory roles > roles.sql

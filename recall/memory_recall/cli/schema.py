@@ -56,9 +56,9 @@ def migrate_command(  # noqa: PLR0917  (typer passes options by name)
 ) -> None:
     """Migrate the table of memories to the last revision, and restore its triggers and constraints where needed.
 
-    The command may be run at any time, any number of times, and by several processes at once. Without pgvector it does
-    what it can and ends with status 3; run it again once the extension exists. The vector index is built by memory
-    index build.
+    The command may be run at any time, any number of times, and by several processes at once. If the extension pgvector
+    does not exist, only the migrations that do not need it are run, and the command ends with status 3; run it again
+    once the extension exists. The vector index is not built here, but by memory index build.
 
     Examples:
         memory migrate
@@ -72,11 +72,11 @@ def migrate_command(  # noqa: PLR0917  (typer passes options by name)
 
 @index_app.command("build")
 def index_build_command(json: JsonOption = False) -> None:
-    """Build the vector index without blocking readers or writers, or build it again where a build was interrupted.
+    """Build the vector index without blocking readers or writers. An interrupted build is started again.
 
     The schema must be at the last revision (memory migrate), and the build is cheapest after the first backfill. If
-    this command built the present index with other parameters (m, ef_construction) than are configured now, a new index
-    is built and replaces it. The old one serves recalls until then.
+    this command has built the index before with other parameters (m, ef_construction) than are configured now, a new
+    index replaces the old index. Until then the old index serves recalls.
 
     Examples:
         memory index build
@@ -92,10 +92,10 @@ def index_check_command(
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Say whether the index is valid, and which share of the true nearest neighbours it finds.
+    """Say whether the vector index is valid, and which share of the true nearest neighbours it finds.
 
-    A repair is REINDEX CONCURRENTLY: the old index serves until the new one is complete. The sync worker checks and
-    repairs the index by itself once a day.
+    With --repair-below, an index that finds a smaller share is built anew by REINDEX CONCURRENTLY. The old index serves
+    recalls until the new one is complete. The sync worker checks and repairs the index by itself once a day.
 
     Examples:
         memory index check --sample 200 --json

@@ -34,7 +34,7 @@ def plan_command(
     sample: Annotated[int, typer.Option(min=1, help="How many texts to embed to learn the rate.")] = 64,
     json: JsonOption = False,
 ) -> None:
-    """Say what a swap would do, how long it would take and how much disk space it needs. Changes nothing.
+    """Say what a swap would do, how long it would take and how much disk space it needs. Nothing is changed.
 
     Examples:
         memory swap plan --model bge-small-en-v1.5 --url http://127.0.0.1:8081
@@ -65,8 +65,8 @@ def start_command(  # noqa: PLR0917  (typer makes options of them; nobody calls 
     """Fill a second column with the next model's vectors, index it, measure the model, and make it active (the flip).
 
     If a swap to this model was interrupted, it is continued. Recalls are served all the while, and the command may be
-    killed and started again at any moment. A model that recalls worse than --max-drop permits is refused with the
-    numbers (exit status 4), and the active one stays.
+    killed and started again at any moment. A next model that recalls worse than --max-drop permits is refused with the
+    numbers (exit status 4), and the active model stays active.
 
     Examples:
         memory swap start --model bge-small-en-v1.5 --url http://127.0.0.1:8081 --queries queries.jsonl --max-drop 0.01
@@ -87,7 +87,7 @@ def start_command(  # noqa: PLR0917  (typer makes options of them; nobody calls 
 def rollback_command(
     url: Annotated[str, typer.Option(help="Where the previous model is served.")], json: JsonOption = False
 ) -> None:
-    """Make the previous model active again. Only rows that changed since the flip are embedded for it.
+    """Make the previous model active again. Only rows that changed since the flip need a new vector of that model.
 
     Examples:
         memory swap rollback --url http://127.0.0.1:8080
@@ -102,7 +102,10 @@ def rollback_command(
 
 
 def status_command(json: JsonOption = False) -> None:
-    """Show the stage of the swap, how full the second column is, and the measured recall of both models.
+    """Show the state of the last swap.
+
+    The state consists of the stage, both models, the counts of rows with and without a vector of the model that is not
+    active, and the recall of both models if it was measured.
 
     Examples:
         memory swap status --json | jq .stage
@@ -117,7 +120,7 @@ def status_command(json: JsonOption = False) -> None:
 
 
 def abort_command(yes: YesOption = False, json: JsonOption = False) -> None:
-    """Abort a swap before its flip: the second column is dropped, and the active model stays.
+    """Abort a swap before its flip: drop the column of the next model's vectors. The active model stays active.
 
     Examples:
         memory swap abort --yes
@@ -126,7 +129,7 @@ def abort_command(yes: YesOption = False, json: JsonOption = False) -> None:
 
 
 def finish_command(yes: YesOption = False, json: JsonOption = False) -> None:
-    """Finish a swap after its flip: the previous model's column is dropped, so a rollback is no longer possible.
+    """Finish a swap after its flip: drop the column of the previous model's vectors. A rollback is then impossible.
 
     Examples:
         memory swap finish --yes

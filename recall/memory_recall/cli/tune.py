@@ -42,7 +42,7 @@ def tune(
     concurrency: Annotated[int, typer.Option(min=1, max=64, help="Questions asked at the same time.")] = 4,
     as_json: JsonOption = False,
 ) -> None:
-    """Choose fusion settings on labelled questions, and print what they gain."""
+    """Choose fusion settings on labelled questions, and print how much better they recall."""
 
     async def action(given: Settings) -> Tuned:
         from memory_recall.cli.reading import opened_recall

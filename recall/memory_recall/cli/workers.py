@@ -57,7 +57,7 @@ def backfill_command(
 
 
 def sync_command(json: JsonOption = False) -> None:
-    """Embed rows as they are written, until SIGTERM or SIGINT. Batches under way are then finished.
+    """Embed rows as they are written, until SIGTERM or SIGINT. Batches that are under way then are finished first.
 
     Examples:
         memory sync

@@ -1,1 +1,1 @@
-"""Evaluation: labelled questions, measures, significance, tuning."""
+"""Evaluates recall on labelled questions: measures, significance tests and the tuning of fusion settings."""

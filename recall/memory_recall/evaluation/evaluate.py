@@ -1,8 +1,9 @@
 """Measures recall on labelled questions, with the SQL statement that every recall uses.
 
-Questions are embedded in batches first, because a service embeds sixty of them together far faster than one by one;
-then they are recalled concurrently. If the dense leg takes no part in a question that should measure it, the evaluation
-fails and says why, instead of reporting the lexical leg's result as that of another mode.
+Questions are first embedded in batches, because a service embeds sixty questions together far faster than one by one.
+Then they are recalled concurrently. If a question should measure the dense leg but the dense leg could not take part,
+the evaluation fails and says why. Otherwise it would report the result of the lexical leg under the name of another
+mode.
 """
 
 import asyncio
@@ -39,15 +40,15 @@ class BatchEmbedder(Protocol):
     model: str | None
 
     async def embed_queries(self, texts: Sequence[str], /) -> EmbeddedBatch:
-        """Embed many queries in one request."""
+        """Embed queries in one request; return their vectors in the same order."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A labelled question; `relevant` are the ids of the memories that answer it.
+    """A labelled question.
 
-    `scope` says whose memories are searched.
+    `relevant` holds the ids of the memories that answer the question, and `user_id` says whose memories are searched.
     """
 
     query_id: str
@@ -67,10 +68,10 @@ class Outcome:
 
 
 def parse_questions(lines: Iterable[str]) -> list[Question]:
-    """Read labelled questions from JSON lines, one object a line, as in the harness's queries.jsonl.
+    """Read labelled questions from JSON lines, one object a line, in the form of a labelled set's queries.jsonl.
 
     Raises:
-        InvalidInput: a line is unusable; the message names the line's number.
+        InvalidInput: a line is malformed (the message names its number), or there is no question.
     """
     questions: list[Question] = []
     seen: set[str] = set()
@@ -128,10 +129,10 @@ def _table(outcomes: Sequence[Outcome], modes: Sequence[Mode]) -> dict[str, dict
 
 
 async def embed_questions(questions: Sequence[Question], embedder: BatchEmbedder) -> dict[str, EmbeddedQuery]:
-    """Embed all questions and return their vectors by text, waiting while the embedder is busy.
+    """Embed all questions, and return a mapping from each question's text to its vector.
 
     Raises:
-        EmbedderUnavailable: the embedder failed for a minute.
+        EmbedderUnavailable: the embedder was busy or unavailable for a minute.
     """
     texts = list(dict.fromkeys(question.text for question in questions))
     found: dict[str, EmbeddedQuery] = {}
@@ -167,10 +168,11 @@ async def evaluate(
     share: float = 1.0,
     progress: Callable[[], None] = lambda: None,
 ) -> list[Outcome]:
-    """Recall every question in every mode and return the scores. `fusion` None uses the fusion of `recall` itself.
+    """Recall every question in every mode, and return the scores.
 
-    At most `concurrency` questions are recalled at the same time. Pauses between them keep recalls to a `share` (0 to
-    1) of the time, which leaves room for recalls that people wait for.
+    If `fusion` is None, the fusion settings that `recall` was made with are used. At most `concurrency` questions are
+    recalled at the same time. After each recall there is a pause, so that recalls take only a `share` (0 to 1) of the
+    time and leave room for the recalls of users.
 
     Raises:
         RecallDegraded: the dense leg could not take part.

@@ -1,6 +1,7 @@
 """The four retrieval measures of the evaluation, as pure functions of one ranked list.
 
-Relevance is binary. A question without any relevant document has no measure; `parse_questions` refuses such questions.
+Relevance is binary. The measures are undefined for a question without relevant documents; `parse_questions` refuses
+such questions.
 """
 
 import math
@@ -32,14 +33,14 @@ def recall_at(ranked: Sequence[int], relevant: AbstractSet[int], depth: int) -> 
 
 
 def ndcg_at(ranked: Sequence[int], relevant: AbstractSet[int], depth: int) -> float:
-    """Return the discounted cumulative gain of the first `depth` over that of an ideal list; relevance is binary."""
+    """Return the discounted cumulative gain of the first `depth`, divided by that of an ideal list."""
     gain = sum(1 / math.log2(rank + 2) for rank, document in enumerate(ranked[:depth]) if document in relevant)
     ideal = sum(1 / math.log2(rank + 2) for rank in range(min(depth, len(relevant))))
     return gain / ideal
 
 
 def reciprocal_rank(ranked: Sequence[int], relevant: AbstractSet[int], depth: int = DEPTH) -> float:
-    """Return one over the rank of the first relevant document, 0 if it is not among the first `depth`."""
+    """Return 1 / rank of the first relevant document, or 0 if none is among the first `depth`."""
     return next((1 / rank for rank, document in enumerate(ranked[:depth], start=1) if document in relevant), 0.0)
 
 

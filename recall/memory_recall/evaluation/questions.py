@@ -1,4 +1,4 @@
-"""Reads labelled questions from a queries.jsonl; their answers are listed there or in a separate qrels.jsonl."""
+"""Reads labelled questions from a queries.jsonl, whose answers are listed in the same file or in a qrels.jsonl."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ def read_questions(queries: Path, qrels: Path | None = None) -> list[Question]:
     """Read the questions, each with the ids of the memories that answer it.
 
     Raises:
-        InvalidInput: a file cannot be read, or a line is unusable; the message names the file or the line.
+        InvalidInput: a file cannot be read, or a line is malformed; the message names the file or the line.
     """
     lines = _lines(queries)
     if qrels is None:

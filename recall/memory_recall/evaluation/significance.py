@@ -1,8 +1,8 @@
 """Tells whether one retriever is better than another on the same questions, and by how much.
 
-Two paired tests are used, since a question that is hard for one retriever is usually hard for the other. The bootstrap
-gives an interval for the difference of the means; the randomisation test gives the probability of a difference this
-large if it did not matter which retriever gave which answer. Equal seeds give equal results.
+Two paired tests are used, because a question that is hard for one retriever is usually hard for the other. The
+bootstrap gives an interval for the difference of the means. The randomisation test gives the probability of a
+difference this large if it did not matter which retriever gave which answer. The same seed gives the same result.
 """
 
 from collections.abc import Sequence

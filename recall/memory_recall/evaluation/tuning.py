@@ -1,9 +1,9 @@
 """Chooses fusion settings for a store by its owner's labelled questions, and estimates their gain without bias.
 
-The best of many settings on some questions looks better on these very questions than it is. So the gain is estimated by
-nested cross-validation: for each fold the setting is chosen on the other folds, and only then measured on the fold's
-questions. The interval is that of a paired bootstrap over the held-out questions. The recommendation is the best
-setting over all questions, provided that the interval of the gain lies above zero.
+If many settings are compared on the same questions, the best one looks better on these questions than it is on new
+ones. Therefore the gain is estimated by nested cross-validation: for each fold a setting is chosen on the other folds,
+and then measured on the questions of the fold. The interval of the gain is that of a paired bootstrap over these
+held-out questions. The best setting over all questions is recommended if that interval lies above zero.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ _SEED = 0
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """The result of tuning. `recall_10` and `ndcg_10` are the gains over the fusion in use, on held-out questions."""
+    """The result of tuning. `recall_10` and `ndcg_10` are the gains over the current fusion, on held-out questions."""
 
     questions: int
     chosen: Fusion
@@ -33,7 +33,7 @@ class Tuned:
 
 
 def settings() -> list[Fusion]:
-    """Return the fusion settings to try: the default first, then both methods over the range of their parameters."""
+    """Return the fusion settings to try: first the default, then both fusion methods with various parameters."""
     tried = [Fusion()]
     for importance in (True, False):
         tried += [Fusion(alpha=tenths / 10, importance=importance) for tenths in range(3, 10)]
@@ -57,9 +57,10 @@ def require_enough(questions: int) -> None:
 
 
 def choose(scores: Mapping[Fusion, Sequence[Scores]], current: Fusion) -> Tuned:
-    """Choose the best fusion setting. `scores` holds each setting's scores on the same questions in the same order.
+    """Choose the best fusion setting.
 
-    `current` is the setting to beat and must be among them.
+    `scores` maps each setting to its scores; all settings are scored on the same questions in the same order. `current`
+    is the setting to beat, and one of the keys of `scores`.
     """
     tried = list(scores)
     merit = np.array([_merits(scores[setting]) for setting in tried])

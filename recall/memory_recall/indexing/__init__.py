@@ -1,1 +1,1 @@
-"""Indexing: backfill and sync, from pending rows to stored vectors."""
+"""Indexing: the backfill and the sync worker, which embed pending rows and store the vectors."""

@@ -1,8 +1,8 @@
 """Embeds the pending rows of one partition, then ends.
 
 The backfill makes one pass over the pending rows after another, until no row is due any more. A later pass finds rows
-that were written meanwhile. Rows whose embedding failed are waited for until they are embedded or quarantined. All
-state is in the database, so a worker that was killed is simply started again.
+that were written meanwhile. The backfill does not end before each row whose embedding failed is embedded or
+quarantined. All state is in the database, so a worker that was killed is simply started again.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ _POLL_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class BackfillResult:
-    """The counts and the duration of a backfill; `complete` is false if it was stopped early."""
+    """The counts and the duration of a backfill. `complete` is false if the backfill was stopped early."""
 
     tally: Tally
     seconds: float
@@ -30,7 +30,7 @@ class BackfillResult:
 
     @property
     def rows_per_second(self) -> float:
-        """The number of rows embedded a second."""
+        """The number of rows embedded per second."""
         return self.tally.embedded / self.seconds if self.seconds > 0 else 0.0
 
 
@@ -42,7 +42,7 @@ async def backfill(
     progress: Progress,
     stop: asyncio.Event,
 ) -> BackfillResult:
-    """Embed every pending row of the partition; `stop` ends it early, after the batches that are under way.
+    """Embed every pending row of the partition. `stop` ends the backfill early, after the batches that are under way.
 
     Raises:
         SchemaBehind, ModelMismatch, DimensionMismatch: the schema is not complete, or the embedder serves another model

@@ -11,7 +11,7 @@ class DocumentEmbedder(Protocol):
     """Embeds texts of memories, and reports which model it serves."""
 
     async def embed_documents(self, texts: Sequence[str]) -> EmbeddedBatch:
-        """Embed texts; every failure is a `MemoryIndexError`."""
+        """Embed texts; return their vectors in the same order. Every failure is a `MemoryIndexError`."""
         ...
 
     async def model_info(self) -> ServedModel:
@@ -21,8 +21,11 @@ class DocumentEmbedder(Protocol):
 
 @runtime_checkable
 class RowEmbedder(Protocol):
-    """An embedder outside the cluster, which sends the text of a row only if the row is still not sensitive."""
+    """An embedder outside the cluster, which checks that a row may still be sent before it sends the row's text."""
 
     async def embed_rows(self, rows: list[PendingRow], /) -> tuple[list[PendingRow], EmbeddedBatch | None]:
-        """Embed those rows that may still be sent. Return them with their vectors, or an empty list and None."""
+        """Embed those rows that may still be sent. Return these rows and their vectors.
+
+        If none of the rows may be sent, the result is an empty list and None.
+        """
         ...

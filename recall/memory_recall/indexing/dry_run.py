@@ -1,6 +1,7 @@
-"""Measures how many documents a second the embedder takes with a backfill's requests, and stores nothing.
+"""Measures how many documents a second the embedder embeds with the requests of a backfill, and stores nothing.
 
-The texts are read first, so that the embedder alone is measured; batches and concurrency are those of a backfill.
+All texts are read before the measurement begins, so that the embedder alone is measured. Batches and concurrency are
+those of a backfill.
 """
 
 import asyncio
@@ -21,7 +22,7 @@ from memory_recall.schema.revisions import require_schema
 
 @dataclass(frozen=True)
 class DryRunResult:
-    """The counts over all texts that a dry run embedded, and the seconds that the embedder took."""
+    """The counts over all texts that a dry run embedded, and the seconds that their embedding took."""
 
     documents: int
     tokens: int

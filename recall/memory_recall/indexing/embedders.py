@@ -1,7 +1,8 @@
-"""The embedders that a process uses: the configured one, and those whose addresses the database names.
+"""The embedders that a process uses: the configured embedder, and those whose addresses the database names.
 
 The configured embedder is our own service, or a hosted provider if its use has been allowed. During a model swap a
-worker needs the embedders of both models, and after the swap it continues with the new one, without a restart.
+worker needs the embedders of both models. After the swap it continues with the embedder of the new active model,
+without a restart.
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -39,7 +40,7 @@ def query_embedder(settings: Settings) -> EmbedderClient | VoyageClient | None:
 
 @asynccontextmanager
 async def document_embedder(settings: Settings, listener: OutageListener) -> AsyncIterator[DocumentEmbedder]:
-    """Open the configured embedder for workers; its connections are closed at the end of the block.
+    """Open the configured embedder for workers, and close its connections at the end of the block.
 
     Raises:
         InvalidConfiguration: no embedder is configured, or a hosted provider without permission, dimensions or API key.
@@ -61,8 +62,8 @@ async def document_embedder(settings: Settings, listener: OutageListener) -> Asy
 def connector(settings: Settings, *more_urls: str) -> Connect:
     """Return a function that makes a client of our own embedding service from a URL and a model's name.
 
-    The API key is sent only to the hosts of the configured URL, of `more_urls`, which the command line names, and to
-    trusted hosts. The key of a hosted provider is sent to no service of our own.
+    The client gets the API key only for the hosts of the configured URL and of `more_urls` (from the command line), and
+    for trusted hosts. The API key of a hosted provider is sent to no embedding service of our own.
     """
     configured = [*more_urls, settings.embedder.url or ""] if settings.provider == "local" else []
 
@@ -88,7 +89,7 @@ def _voyage(settings: Settings) -> VoyageClient:
 
 
 class EmbedderDirectory:
-    """Finds an embedder for a model. As a context manager it closes the clients that it has opened.
+    """Finds an embedder for a model. At the end of its `async with` block it closes the clients that it has opened.
 
     Args:
         configured: the configured embedder.
@@ -127,7 +128,8 @@ class EmbedderDirectory:
         """Return an embedder that serves the model.
 
         Raises:
-            ModelMismatch: the model has no known embedder, or the database names one whose address is not trusted.
+            ModelMismatch: no embedder of the model is known, or the database names an embedder whose address is not
+                trusted.
         """
         url, fits = model.embedder_url, self._model == model.name
         near = url is not None and is_trusted_embedder_url(self.url or "", url, self._trusted_hosts)

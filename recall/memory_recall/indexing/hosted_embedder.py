@@ -1,11 +1,13 @@
 """Embeds documents with a hosted provider, within its rate limits, and sends only texts that may leave the cluster.
 
-Requests are spaced out to keep the rates, so that a backfill runs at the limit instead of being refused. A refused
-request is sent again after the time that the provider names; the worker waits out a longer outage.
+Requests are spaced out, so that a backfill runs at the rate limits instead of being refused. A refused request is sent
+again after the time that the provider names. If the provider stays unavailable, the error is raised, and the worker
+waits until the outage ends.
 
-A worker reads pages of rows and sends their texts later, after an outage much later. With an embedder in the cluster
-that is harmless, since a vector is stored only if its row is unchanged. A hosted provider must never see the text of a
-row that has become sensitive or was deleted meanwhile, so the rows are checked once more just before each request.
+A worker sends the texts of rows some time after it has read them, and after an outage much later. With an embedder in
+the cluster that is harmless, because a vector is stored only if its row is unchanged. A hosted provider must never see
+the text of a row that has become sensitive or was deleted meanwhile, so the rows are checked once more just before each
+request.
 """
 
 import asyncio
@@ -45,7 +47,10 @@ class EgressFilter:
         self._one_at_a_time = asyncio.Lock()
 
     async def __call__(self, rows: Sequence[PendingRow]) -> list[PendingRow]:
-        """Return those rows that are still neither sensitive nor deleted and whose text has not changed, in order."""
+        """Return the rows whose text may still leave the cluster, in the same order.
+
+        Such a row is neither sensitive nor deleted, and its text has not changed since it was read.
+        """
         async with self._one_at_a_time:
             return await self._session.run(partial(self._allowed, rows))
 
@@ -58,7 +63,7 @@ class HostedEmbedder:
 
     Args:
         client: the provider's client.
-        limits: the rates to stay within.
+        limits: the numbers of requests and tokens that may be sent in a minute.
         egress_filter: returns those of the given rows whose text may leave the cluster now.
         longest_pause: the longest wait between two attempts, in seconds, even if the provider names a longer one.
     """
@@ -86,12 +91,13 @@ class HostedEmbedder:
         return await self._client.embed_documents(texts)
 
     async def embed_rows(self, rows: list[PendingRow]) -> tuple[list[PendingRow], EmbeddedBatch | None]:
-        """Embed those rows whose text may leave the cluster. Return them with their vectors, or an empty list and None.
+        """Embed those rows whose text may leave the cluster. Return these rows and their vectors.
 
-        What may leave the cluster is checked anew before each attempt.
+        Before each attempt it is checked anew which rows may leave the cluster. If none may, the result is an empty
+        list and None.
 
         Raises:
-            EmbedderUnavailable: the provider did not answer in several attempts.
+            EmbedderUnavailable: the provider was unavailable at each of several attempts.
         """
         return await retry(
             partial(self._embed_allowed, rows),
@@ -107,7 +113,7 @@ class HostedEmbedder:
         return allowed, await self._client.embed_documents([row.text for row in allowed]) if allowed else None
 
     async def _admit(self, tokens: int) -> None:
-        """Wait until a request of this many tokens is within both rate limits."""
+        """Wait until a request of `tokens` tokens is within both rate limits."""
         now = time.monotonic()
         start = max(now, self._free_at)
         self._free_at = start + max(60 / self._limits.requests, 60 * tokens / self._limits.tokens)
@@ -116,7 +122,7 @@ class HostedEmbedder:
 
 
 def _retry_delay(error: BaseException, *, longest: float) -> bool | float:
-    """Return the seconds before the next attempt, True for the default delay, or False to raise the error."""
+    """Return the seconds before the next attempt, True for the default delay, or False if no attempt is to follow."""
     if not isinstance(error, EmbedderUnavailable):
         return False
     return min(error.retry_after, longest) if error.retry_after is not None else True

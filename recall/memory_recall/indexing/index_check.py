@@ -1,7 +1,7 @@
-"""Checks the vector index while the sync worker runs: samples its recall at intervals and repairs it if needed.
+"""Checks the vector index while the sync worker runs: measures its recall at intervals and repairs it if needed.
 
-An index whose recall stays low after a rebuild is as good as these vectors allow. From then on its recall is compared
-with what the rebuild achieved, so that a table that is hard to index is not rebuilt for ever.
+If the recall stays low after a rebuild, no rebuild can improve it with the present vectors. From then on the recall is
+compared with what the rebuild achieved, so that a table that is hard to index is not rebuilt again and again.
 """
 
 import asyncio
@@ -22,14 +22,18 @@ _log = structlog.get_logger("memory_recall.index-check")
 
 
 def next_threshold(threshold: float, report: IndexReport) -> float:
-    """Return the recall below which the next check repairs the index; a rebuild that reached less lowers it."""
+    """Return the recall below which the next check repairs the index.
+
+    After a rebuild the threshold is at most the recall that the rebuild achieved, less a tolerance. Without a rebuild
+    the threshold stays the same.
+    """
     reached = report.recall_after_repair
     return threshold if reached is None else max(0.0, min(threshold, reached - _TOLERANCE))
 
 
 @dataclass
 class IndexChecker:
-    """Checks the index every `every_seconds` (0: never) and repairs it if its recall is below `threshold`."""
+    """Checks the index every `every_seconds` (0: never), and repairs the index if its recall is below `threshold`."""
 
     parameters: IndexParameters
     threshold: float
@@ -37,7 +41,7 @@ class IndexChecker:
     first_seconds: float = _FIRST_CHECK_SECONDS
 
     async def run(self, source: DsnSource, table: str, metrics: WorkerMetrics) -> None:
-        """Check the index until cancelled. A check that fails is logged, and the next one comes at its usual time."""
+        """Check the index at intervals until cancelled. A check that fails is logged, and the checks go on."""
         if not self.every_seconds:
             return
         await asyncio.sleep(min(self.first_seconds, self.every_seconds))

@@ -1,8 +1,9 @@
 """Leases: advisory locks that keep two workers from doing the same work.
 
-A lease ends with the database session that holds it. Each backfill worker leases its partition, so a replaced pod that
-still runs and its successor never embed the same rows. The sync worker pauses while any backfill of its table holds a
-lease. Each table has leases of its own, so that the workers of two tables do not wait for each other.
+A lease ends with the database session that holds it. Each backfill worker holds the lease of its partition. Therefore
+two pods never embed the same rows, even if a replaced pod still runs. The sync worker pauses while any backfill worker
+of its table holds a lease. Each table has leases of its own, so the workers of different tables never wait for a lease
+of another table.
 """
 
 import zlib
@@ -23,13 +24,17 @@ _POLL = Backoff(first=0.5, longest=0.5)
 
 
 def _lock_key(kind: int, table: MemoryTable) -> int:
-    """Return the lock's first key for this kind of lease; a table without a suffix has the key of earlier releases."""
+    """Return the first key of the advisory lock for this kind of lease on the table.
+
+    If the names of the table's own relations have a suffix, it is hashed into the key. Otherwise the key is that of
+    earlier releases, so that their workers and ours exclude each other.
+    """
     own = zlib.crc32(f"{table.schema}{table.suffix}".encode()) if table.suffix else 0
     return (kind ^ own) & 0x7FFFFFFF
 
 
 async def lease_partition(connection: Connection, table: MemoryTable, partition: Partition) -> None:
-    """Wait until this session holds the lease of the backfill partition."""
+    """Wait until this session holds the lease of one partition of the table's backfill."""
     await _lease(connection, _lock_key(_BACKFILL, table), partition.index)
 
 
@@ -39,7 +44,7 @@ async def lease_sync(connection: Connection, table: MemoryTable) -> None:
 
 
 async def lease_swap(connection: Connection, table: MemoryTable) -> None:
-    """Take the lease of the process that carries out the table's swap, without waiting.
+    """Take the lease of the process that carries out the table's swap, or fail at once if it is not free.
 
     Raises:
         SwapInProgress: another process holds the lease.
@@ -51,7 +56,7 @@ async def lease_swap(connection: Connection, table: MemoryTable) -> None:
 
 
 async def try_lease_standby(connection: Connection, table: MemoryTable) -> bool:
-    """Try to take the lease for filling the standby column, without waiting. Return whether this session has it now."""
+    """Take the lease for filling the standby column if it is free. Return whether this session holds the lease now."""
     with translated("looking at the lease"):
         mine: bool = await connection.fetchval(
             "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid() "

@@ -1,8 +1,9 @@
 """Makes one pass over the pending rows, in which reading, embedding and writing overlap.
 
 A reader divides pages of rows into batches. Several embedding requests run at once, so that the embedder never idles.
-One writer stores the vectors, those of all waiting batches in one statement. The queues between them are bounded, so
-memory does not grow with the table. No transaction is open in the database while a text is embedded.
+One writer takes all batches that have been embedded and stores their vectors in one statement. The queues between
+reader, embedder and writer are bounded, so the process's memory does not grow with the table. No transaction is open in
+the database while a text is embedded.
 """
 
 import asyncio
@@ -31,7 +32,7 @@ _CHARACTERS_PER_TOKEN = 4  # of English prose; the embedder counts exactly, an e
 
 @dataclass(frozen=True)
 class BatchLimits:
-    """The limits of one request, in estimated tokens and in rows. A single row beyond them is sent alone."""
+    """The limits of one request, in estimated tokens and in rows. A row that alone exceeds them is sent by itself."""
 
     tokens: int = 2048
     rows: int = 32
@@ -39,12 +40,12 @@ class BatchLimits:
 
 
 def estimated_tokens(text: str, limits: BatchLimits) -> int:
-    """Estimate how many tokens the embedder computes for a text."""
+    """Estimate how many tokens of a text the embedder computes: at most as many as the model accepts in one text."""
     return min(len(text) // _CHARACTERS_PER_TOKEN + 2, limits.max_tokens_per_row)
 
 
 def batches(rows: Iterable[PendingRow], limits: BatchLimits) -> Iterator[list[PendingRow]]:
-    """Divide consecutive rows into batches within the limits, so that requests cost about the same."""
+    """Divide rows, in their order, into batches within the limits, so that all requests cost about the same."""
     batch: list[PendingRow] = []
     tokens = 0
     for row in rows:
@@ -60,7 +61,7 @@ def batches(rows: Iterable[PendingRow], limits: BatchLimits) -> Iterator[list[Pe
 
 @dataclass(frozen=True)
 class PipelineOptions:
-    """How a worker reads and embeds; with `rows_per_second` None there is no limit on the rate."""
+    """How a worker reads and embeds rows. If `rows_per_second` is None, the rate is not limited."""
 
     limits: BatchLimits = field(default_factory=BatchLimits)
     partition: Partition = field(default_factory=Partition)
@@ -74,12 +75,13 @@ class WritePace:
     """How fast vectors are stored: at most `rows` in one statement, and writing for a `share` (0 to 1) of the time.
 
     Where the table has a vector index, storing a vector costs milliseconds, because the row's new version is inserted
-    into the graph. A long statement would keep rows locked for seconds, and statements without a pause between them
-    would take the processors from recalls.
+    into the index's graph. A long statement would keep rows locked for seconds, and statements without a pause between
+    them would take the processors from recalls.
 
-    An update adds no index entries if no indexed column changes and the new version fits into the old one's block (a
-    heap-only tuple). A full block has room again once a version in it is dead. So `scattered` stores neighbouring rows
-    in different statements: the first update makes room for the following ones.
+    If `scattered` is set, neighbouring rows are stored in different statements. An update adds no index entries if no
+    indexed column changes and the row's new version fits into the block of the old one (a heap-only tuple). A full
+    block has room again once an old version in it is dead, so the first update of a block makes room for the later
+    ones.
     """
 
     rows: int
@@ -88,11 +90,11 @@ class WritePace:
 
     @property
     def page_rows(self) -> int:
-        """The number of rows that are read at once."""
+        """The number of rows that are read in one page."""
         return _SCATTERED_PAGE_ROWS if self.scattered else PAGE_ROWS
 
     def arranged(self, page: list[PendingRow]) -> list[PendingRow]:
-        """Return the rows of a page in the order in which to store them."""
+        """Return the rows of a page in the order in which they are to be stored."""
         statements = -(-len(page) // self.rows)
         return [row for first in range(statements) for row in page[first::statements]] if self.scattered else page
 
@@ -127,7 +129,7 @@ class Pacer:
 class Pipeline:
     """Embeds the rows that are pending at the moment, for a backfill, the sync worker or a model swap.
 
-    `tally` counts what was done; `read_seconds` is the time that the last pass spent on reading rows.
+    `tally` counts what was done. `read_seconds` is the time that the last pass spent on reading rows.
     """
 
     def __init__(
@@ -258,7 +260,7 @@ def _rows_in(waiting: list[Outcome | None]) -> int:
 
 
 async def sleep_unless(stop: asyncio.Event, seconds: float) -> None:
-    """Sleep for some seconds, or only until `stop` is set."""
+    """Sleep for `seconds`, or until `stop` is set if that happens earlier."""
     if seconds > 0:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), seconds)

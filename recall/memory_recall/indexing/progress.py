@@ -1,6 +1,7 @@
-"""How a worker reports its progress: in counts, Prometheus metrics, log events, and a progress bar on a terminal.
+"""Reports a worker's progress in counts, Prometheus metrics and log events, and in a progress bar on a terminal.
 
-Only numbers, names and classes of errors are reported. All metrics' names start with `memory_`, as the embedder's do.
+Only numbers, names and classes of errors are reported. The names of all metrics start with `memory_`, as those of the
+embedder do.
 """
 
 import time
@@ -22,9 +23,10 @@ _LOG_INTERVAL = 5.0
 
 @dataclass
 class Tally:
-    """Counts of one worker since it started, in rows except for `tokens` and `failed_batches`.
+    """What one worker has done since it started.
 
-    `changed` rows were edited, marked sensitive or deleted before their vector was stored.
+    `tokens` counts tokens and `failed_batches` counts batches; all other fields count rows. `changed` counts the rows
+    whose vector was not stored because they were edited, marked sensitive, deleted or locked meanwhile.
     """
 
     read: int = 0
@@ -38,12 +40,12 @@ class Tally:
 
     @property
     def done(self) -> int:
-        """The number of rows that this worker need not read again."""
+        """The number of rows that were embedded, changed or quarantined."""
         return self.embedded + self.changed + self.quarantined
 
 
 class WorkerMetrics:
-    """Prometheus counters and gauges of one worker process, in a registry of their own."""
+    """Prometheus counters and gauges of one worker process, by default in a registry of their own."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.registry = registry or CollectorRegistry()
@@ -70,7 +72,10 @@ class WorkerMetrics:
         self._seen: dict[str, int] = {}
 
     def observe(self, tally: Tally, total: int) -> None:
-        """Add to the counters what the tally gained, and set the gauge of pending rows to what is left of `total`."""
+        """Increase the counters by what was added to the tally since the last call.
+
+        The gauge of pending rows is set to `total` less the rows that are done.
+        """
         if tally is not self._tally:  # after an outage a worker starts again and counts from zero
             self._tally, self._seen = tally, {}
         for result in ("embedded", "changed", "failed", "quarantined"):
@@ -81,7 +86,7 @@ class WorkerMetrics:
         self.pending.set(max(total - tally.done, 0))
 
     def serve(self, port: int) -> None:
-        """Serve the metrics over HTTP; port 0 serves none."""
+        """Serve the metrics over HTTP on `port`, or do nothing if the port is 0."""
         if port:
             start_http_server(port, registry=self.registry)
 
@@ -92,7 +97,7 @@ class WorkerMetrics:
 
 
 class Progress(OutageListener, Protocol):
-    """A listener that is told how far the work is, and when the database or the embedder is unavailable."""
+    """A listener that is told how far the work is, and when the database or the embedder becomes unavailable."""
 
     def started(self, total: int) -> None:
         """Report the number of rows to embed."""
@@ -104,7 +109,7 @@ class Progress(OutageListener, Protocol):
 
 
 class LogProgress:
-    """Reports a worker's progress in metrics and in log events, at most one every few seconds."""
+    """Reports a worker's progress in metrics, and in a log event every few seconds at most."""
 
     def __init__(self, metrics: WorkerMetrics, *, worker: str) -> None:
         self._log = structlog.get_logger(f"memory_recall.{worker}")
@@ -129,7 +134,7 @@ class LogProgress:
         self._log.info("started", rows=total)
 
     def advanced(self, tally: Tally) -> None:
-        """Update the metrics; if the last log event is some seconds old, log the rate and the remaining time."""
+        """Update the metrics. If the last log event is some seconds old, log the rate and the remaining time."""
         self._metrics.observe(tally, self._total)
         now = time.monotonic()
         if now - self._logged_at < _LOG_INTERVAL:
@@ -151,7 +156,7 @@ class LogProgress:
         self._log.warning("waiting", what=what, reason=error.reason, message=error.message)
 
     def outage_ended(self, what: str, seconds: float) -> None:
-        """Log that the worker goes on, and for how long it waited."""
+        """Log that the worker continues, and for how long it has waited."""
         self._log.info("continuing", what=what, waited_seconds=round(seconds, 2))
 
 
@@ -209,5 +214,5 @@ class BarProgress(ShownBar):
         self._console.print(f"Waiting for the {what}: {error.message}", markup=False)
 
     def outage_ended(self, what: str, seconds: float) -> None:
-        """Print that the worker goes on, and for how long it waited."""
+        """Print that the outage has ended, and how long it lasted."""
         self._console.print(f"The {what} is back after {seconds:.1f} s.", markup=False)

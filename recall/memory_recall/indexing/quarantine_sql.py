@@ -1,8 +1,8 @@
-"""Records rows whose embedding failed: how often, with which class of error, and when each is tried again.
+"""Records rows whose embedding failed: how often, with which class of error, and when each row is tried again.
 
 A failure belongs to a text: it counts only while the row's text has the recorded hash, so an edited row starts from
-zero. Times come from the database's clock, because workers' clocks may jump. A quarantined row's next attempt is at
-infinity.
+zero. Times come from the database's clock, because the clocks of workers may jump. The next attempt at a quarantined
+row is recorded as infinity.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
@@ -20,7 +20,10 @@ MAX_DELAY_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """How often a row is tried before its quarantine. Each delay is four times the one before, up to a minute."""
+    """How many attempts a row has before it is quarantined, and the delay before the second attempt.
+
+    Each further delay is four times as long as the one before, but at most a minute.
+    """
 
     max_attempts: int = 5
     first_delay_seconds: float = 2.0
@@ -28,7 +31,7 @@ class RetryPolicy:
 
 @dataclass(frozen=True)
 class FailedRow:
-    """A row whose embedding failed, by its id only; `next_attempt` is None for a quarantined row."""
+    """A row whose embedding failed, without its text. `next_attempt` is None for a quarantined row."""
 
     id: int
     attempts: int
@@ -60,7 +63,7 @@ async def record_failures(
     policy: RetryPolicy,
     column: VectorColumn = ACTIVE,
 ) -> int:
-    """Record one more failure of each row, with its class of error; return how many rows are now quarantined."""
+    """Record one more failure of each row, with the class of its error. Return how many of the rows are quarantined."""
     ordered = sorted(failed, key=lambda item: item[0].id)
     with translated("recording failures"):
         rows = await connection.fetch(
@@ -76,7 +79,7 @@ async def record_failures(
 
 
 async def forget_settled(connection: Connection, table: MemoryTable, column: VectorColumn = ACTIVE) -> None:
-    """Delete failures that no longer count: the row has a vector, has another text, or may not have a vector."""
+    """Delete the failures of rows that have a vector or another text by now, or that may not have a vector any more."""
     with translated("clearing settled failures"):
         await connection.execute(
             f"DELETE FROM {table.own(column.failures)} f WHERE NOT EXISTS ("
@@ -86,7 +89,7 @@ async def forget_settled(connection: Connection, table: MemoryTable, column: Vec
 
 
 async def listed(connection: Connection, table: MemoryTable, *, limit: int = 1000) -> list[FailedRow]:
-    """List the failures that still count, quarantined rows first."""
+    """List the failures of rows that are still pending with the same text, quarantined rows first."""
     with translated("listing failures"):
         rows = await connection.fetch(
             f"SELECT f.id, f.attempts, f.error_class, nullif(f.next_attempt, 'infinity') AS next_attempt "
@@ -99,7 +102,10 @@ async def listed(connection: Connection, table: MemoryTable, *, limit: int = 100
 
 
 async def retry(connection: Connection, table: MemoryTable, ids: Sequence[int] | None) -> list[int]:
-    """Delete the failures of the rows `ids` (None: of all rows), notify the sync worker, and return these rows' ids."""
+    """Delete the failures of the rows with these ids, or of all rows if `ids` is None, and notify the sync worker.
+
+    Return the ids of the rows whose failures were deleted.
+    """
     with translated("releasing quarantined rows"):
         rows = await connection.fetch(
             f"DELETE FROM {table.own('memory_embedding_failures')} "

@@ -1,4 +1,4 @@
-"""The queue of pending rows: reads a page of it, checks rows before their texts are sent, and writes vectors back.
+"""The queue of pending rows: reads them by pages, checks rows before their texts are sent, and stores vectors.
 
 There is no queue table: every row that may have a vector and has none is pending. One statement stores the vectors of a
 batch. It stores a vector only if the row's text still has the hash of the embedded text, the row is still neither
@@ -51,7 +51,10 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class QueueState:
-    """The seconds until the first delayed row is due (None if none is), and whether the column is still the model's."""
+    """When the next row is due, and whether the vector column still belongs to the queue's model.
+
+    `seconds_until_due` is the time until the first delayed row is due, or None if no row is delayed.
+    """
 
     seconds_until_due: float | None
     current: bool
@@ -63,9 +66,9 @@ class PendingQueue:
     Args:
         table: the table of memories.
         model_id: the model's id in `memory_index_models`.
-        column: the column that takes the vectors.
-        indexed: whether the partial index over the pending rows exists. Without it a page is picked from a fixed number
-            of rows in the order of ids, pending or not, instead of being a fixed number of pending rows.
+        column: the column in which the vectors are stored.
+        indexed: whether the partial index over the pending rows exists. With the index, a page is a fixed number of due
+            rows. Without the index, a page is what is due among a fixed number of rows with consecutive ids.
     """
 
     def __init__(
@@ -100,20 +103,23 @@ class PendingQueue:
         )
 
     async def page(self, connection: Connection, after: int, partition: Partition, limit: int) -> Page:
-        """Read the due rows after the id `after`, in the order of ids; none if the column has another model now."""
+        """Read a page of the rows that are due and whose id is above `after`, in the order of ids.
+
+        The page has no rows if the column belongs to another model by now.
+        """
         with translated("reading pending rows"):
             rows = await connection.fetch(self._page, partition.index, partition.count, after, limit, self._model_id)
         due = [PendingRow(row["id"], row["content"], row["hash"]) for row in rows if row["content"] is not None]
         return Page(due, rows[-1]["id"] if rows else None)
 
     async def count(self, connection: Connection, partition: Partition) -> int:
-        """Count the partition's pending rows, including those that are delayed or quarantined."""
+        """Count the pending rows of the partition, including those that are delayed or quarantined."""
         with translated("counting pending rows"):
             found: int = await connection.fetchval(self._count, partition.index, partition.count)
         return found
 
     async def state(self, connection: Connection, partition: Partition) -> QueueState:
-        """Read when the first delayed row is due, and whether the column still belongs to the queue's model."""
+        """Read when the partition's first delayed row is due, and whether the column still belongs to the model."""
         with translated("reading delayed rows"):
             row = await connection.fetchrow(self._state, partition.index, partition.count, self._model_id)
         assert row is not None  # noqa: S101  (a SELECT without FROM yields one row)
@@ -122,10 +128,10 @@ class PendingQueue:
     async def write(self, connection: Connection, rows: Sequence[PendingRow], vectors: npt.NDArray[np.float32]) -> int:
         """Store one vector for each row; return how many of the rows have their vector now.
 
-        A row that has changed meanwhile gets none. A row that another session's transaction holds locked must not delay
-        the others, so a batch is halved after a lock timeout, and a single locked row is left for a later pass. If the
-        connection broke before a write was confirmed, the repeated write also counts the rows that the first one
-        stored.
+        A row that has changed meanwhile gets no vector. A row that another session has locked must not delay the other
+        rows. Therefore a batch is halved after a lock timeout, and a single locked row is left for a later pass. If the
+        connection broke before a write was confirmed, the write is repeated, and rows stored by the first write are
+        counted, too.
         """
         ids, hashes = [row.id for row in rows], [row.text_hash for row in rows]
         halves = [HalfVector(vector) for vector in vectors]  # asyncpg takes a bare array for another array dimension
@@ -170,7 +176,7 @@ def _key_range_statement(table: MemoryTable, column: VectorColumn) -> str:
 
 
 async def still_shareable(connection: Connection, table: MemoryTable, rows: Sequence[PendingRow]) -> list[PendingRow]:
-    """Return those rows that are still neither sensitive nor deleted and whose text has not changed, in order."""
+    """Return the rows whose text is unchanged and that are still neither sensitive nor deleted, in the same order."""
     with translated("checking rows before they are sent"):
         found = await connection.fetch(
             f"SELECT m.id FROM {table.qualified} m JOIN unnest($1::bigint[], $2::text[]) AS v(id, hash) "
@@ -184,7 +190,7 @@ async def still_shareable(connection: Connection, table: MemoryTable, rows: Sequ
 
 
 async def first_shareable(connection: Connection, table: MemoryTable, limit: int) -> list[PendingRow]:
-    """Read the first `limit` rows that are neither sensitive nor deleted, by id, with or without a vector."""
+    """Read the first `limit` rows by id that are neither sensitive nor deleted, whether or not they have a vector."""
     with translated("reading texts"):
         records = await connection.fetch(
             f"SELECT id, content, {table.own('memory_index_text_hash')}(content) AS hash FROM {table.qualified} "

@@ -1,10 +1,10 @@
 """Embeds a batch in spite of failures: waits for an unavailable embedder, and finds the rows that make a batch fail.
 
 Failures are of three kinds. A busy embedder names the time after which to try again. An unavailable or crashing
-embedder is probed with a test text of our own until it answers; only if the same batch fails repeatedly, although the
-embedder recovers each time, is the batch halved, since one of its texts may be what crashes the embedder. A refused or
-malformed answer halves the batch at once. A single row is reported as failed only while the embedder handles the test
-text: a broken embedder must never quarantine a whole table.
+embedder is probed with a test text until it answers. If the same batch fails repeatedly although the embedder recovers
+each time, the batch is halved, because one of its texts may crash the embedder. A refusal or a malformed answer halves
+the batch at once. A single row is reported as failed only if the embedder can embed the test text, because a broken
+embedder must never quarantine a whole table.
 """
 
 import asyncio
@@ -47,13 +47,13 @@ class Outcome:
 
 
 class RetryingEmbedder:
-    """Embeds batches with an embedder that may be busy, unavailable, broken, or crashed by a text.
+    """Embeds batches with an embedder that may be busy, unavailable or broken, or that a text may crash.
 
     Args:
         embedder: the embedder that computes the vectors.
         listener: is told when the embedder becomes unavailable and when it is available again.
-        verify: awaited before each self-test; raises if the embedder now serves another model.
-        outage_timeout: seconds after which an outage raises its error.
+        verify: awaited before each self-test; raises an error if the embedder now serves another model.
+        outage_timeout: the seconds after which an outage is no longer waited for and its error is raised.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class RetryingEmbedder:
         self._healthy_at = 0.0
 
     async def embed(self, rows: Sequence[PendingRow]) -> Outcome:
-        """Embed the rows, and report those that cannot be embedded as failed.
+        """Embed the rows. Rows that cannot be embedded are reported as failed in the outcome.
 
         Raises:
             EmbedderUnavailable: the embedder was unavailable for longer than the limit.
@@ -109,9 +109,9 @@ class RetryingEmbedder:
             await self._await_recovery(failed_at=time.monotonic())
 
     async def _answer(self, rows: list[PendingRow]) -> tuple[list[PendingRow], EmbeddedBatch | MemoryIndexError | None]:
-        """Send the rows; return those that were sent, with their vectors or with the error that they seem to cause.
+        """Send the rows. Return the rows that were sent, and their vectors or the error that they seem to cause.
 
-        The second value is None if none of the rows may be sent any more.
+        If none of the rows may be sent any more, the result is an empty list and None.
         """
         crashes = 0
         while True:
@@ -141,7 +141,11 @@ class RetryingEmbedder:
         return True
 
     async def _require_healthy(self) -> None:
-        """Embed the test text, and raise the error if that fails; a busy embedder counts as healthy."""
+        """Check the embedder's model and embed the test text. A busy embedder counts as healthy.
+
+        Raises:
+            MemoryIndexError: the check or the embedding failed.
+        """
         try:
             if self._verify is not None:
                 await self._verify()
@@ -151,7 +155,10 @@ class RetryingEmbedder:
         self._healthy_at = time.monotonic()
 
     async def _await_recovery(self, *, failed_at: float) -> None:
-        """Wait until the embedder embeds the test text. One task probes it; the others wait for that task."""
+        """Wait until the embedder embeds the test text.
+
+        Only one task probes the embedder at a time. Other tasks wait until that task has found the embedder healthy.
+        """
         async with self._recovering:
             if self._healthy_at > failed_at:
                 return
@@ -166,7 +173,7 @@ class RetryingEmbedder:
 
 
 async def wait_until_served(embedder: DocumentEmbedder, listener: OutageListener, outage_timeout: float) -> ServedModel:
-    """Wait until the embedder answers, as it may still be loading, then return the model that it serves.
+    """Wait until the embedder answers, which may take until its model is loaded. Return the model that it serves.
 
     Raises:
         EmbedderUnavailable: the embedder did not answer within `outage_timeout` seconds.
@@ -182,5 +189,5 @@ async def wait_until_served(embedder: DocumentEmbedder, listener: OutageListener
 
 
 def _busy_seconds(error: BaseException) -> bool | float:
-    """Return the seconds that a busy embedder asks to wait, True if it names none, or False for any other error."""
+    """Return the seconds to wait for a busy embedder, True if the embedder names none, or False for any other error."""
     return (error.retry_after or True) if isinstance(error, EmbedderBusy) else False

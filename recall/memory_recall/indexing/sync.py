@@ -1,9 +1,9 @@
 """Keeps vectors up to date: waits for a notification that rows have changed, embeds the pending rows, and waits again.
 
-A notification is only a hint. The worker also looks for pending rows at intervals, so a notification that is lost, as
-during a reconnect, delays a row but does not lose it. Every role of the database may send notifications. So after a
-pass that found nothing the worker waits a moment, and all notifications of that time start one pass. The worker pauses
-while a backfill runs.
+A notification is only a hint. The worker also looks for pending rows at intervals, so if a notification is lost, as
+during a reconnect, its row is embedded later but not forgotten. Every role of the database may send notifications.
+Therefore the worker waits a moment after a pass that found nothing, and all notifications of that time start only one
+pass. The worker pauses while a backfill runs.
 """
 
 import asyncio
@@ -33,13 +33,17 @@ Companion = Callable[[asyncio.Event], Coroutine[Any, Any, None]]
 
 
 class Wakeup:
-    """An event that is set by a notification about the table and by the loss of the connection that listens."""
+    """An event that is set by a notification about the table, and when the listening connection is lost."""
 
     def __init__(self) -> None:
         self.event = asyncio.Event()
 
     async def listen(self, connection: Connection, table: str) -> None:
-        """Listen on a new connection for notifications that name the table; the channel is the whole database's."""
+        """Listen on a new connection, and set the event at each notification that names the table.
+
+        Notifications about other tables arrive on the same channel and are ignored. The event is also set at once,
+        because earlier notifications were lost, and when the connection ends.
+        """
 
         def notified(_connection: object, _pid: int, _channel: str, payload: object) -> None:
             if payload == table:
@@ -71,10 +75,10 @@ async def sync(
     stop: asyncio.Event,
     companions: Sequence[Companion] = (),
 ) -> Tally:
-    """Embed rows as they become pending, until `stop` is set; batches under way are finished.
+    """Embed rows as they become pending, until `stop` is set; batches that are under way then are finished first.
 
     When a model swap makes another model active, the worker continues with that model. `companions` are coroutine
-    functions that run at the same time, such as the filling of the standby column; each is given `stop`, which is also
+    functions that run at the same time, such as the filling of the standby column. Each is given `stop`, which is also
     set when the worker ends with an error.
 
     Raises:
@@ -102,7 +106,7 @@ async def sync(
 
 @dataclass
 class _Sync:
-    """One sync worker, with its counts over all models that were active while it ran."""
+    """One sync worker. `tally` counts over all models that were active while the worker ran."""
 
     source: DsnSource
     directory: EmbedderDirectory
@@ -113,7 +117,7 @@ class _Sync:
     tally: Tally = field(default_factory=Tally)
 
     async def run(self, poll_seconds: float) -> None:
-        """Embed rows for the active model, and for each model that becomes active after it, until `stop` is set."""
+        """Embed rows with the active model, and with each model that becomes active later, until `stop` is set."""
         reader = worker_session(self.source, self.plan, self.progress, name="memory-sync", prepare=self._prepare)
         async with reader, writer_session(self.source, self.plan, self.progress) as writer:
             while not self.stop.is_set():
@@ -125,7 +129,7 @@ class _Sync:
         await self.wakeup.listen(connection, table.name)
 
     async def _serve(self, pipeline: Pipeline, reader: Session, poll_seconds: float) -> None:
-        """Embed pending rows until another model is active or `stop` is set."""
+        """Embed pending rows until another model becomes active or `stop` is set."""
         partition = self.plan.options.partition
         while not self.stop.is_set():
             if await reader.run(partial(leases_sql.backfill_runs, table=pipeline.table)):

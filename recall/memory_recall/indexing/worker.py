@@ -31,7 +31,7 @@ _DEFAULT_MAX_TOKENS = 512
 
 @dataclass(frozen=True)
 class WorkerPlan:
-    """The table that a worker embeds, its pipeline's options, and the seconds after which an outage ends the worker."""
+    """The table that a worker embeds, its pipeline's options, and how many seconds an outage may last."""
 
     table: str
     options: PipelineOptions
@@ -39,10 +39,12 @@ class WorkerPlan:
 
     @classmethod
     def from_settings(cls, settings: Settings, *, partitioned: bool) -> "WorkerPlan":
-        """Read the plan from the settings; `partitioned` limits the worker to this process's share of the rows.
+        """Read the plan from the settings.
+
+        If `partitioned` is set, the worker embeds only this process's share of the rows; otherwise it embeds all rows.
 
         Raises:
-            InvalidConfiguration: this process's partition is not among the configured ones.
+            InvalidConfiguration: the number of this process's partition is not below the number of partitions.
         """
         if partitioned and settings.partition >= settings.backfill.partitions:
             raise InvalidConfiguration(
@@ -66,7 +68,7 @@ class WorkerPlan:
 
 @dataclass(frozen=True)
 class WorkerContext:
-    """The table and the model of a worker, once the database and the embedder have been found to agree."""
+    """The table and the active model of a worker, after a check that the embedder serves that model."""
 
     table: MemoryTable
     model: RecordedModel
@@ -75,7 +77,7 @@ class WorkerContext:
 async def prepare_context(
     session: Session, embedder: DocumentEmbedder, plan: WorkerPlan, progress: Progress
 ) -> WorkerContext:
-    """Check the schema, and that the embedder serves the active model; return the table and the model.
+    """Check the schema, and that the embedder serves the active model. Return the table and the model.
 
     Raises:
         SchemaBehind, ModelMismatch, DimensionMismatch: the schema is not complete, or the embedder serves another
@@ -95,10 +97,11 @@ def worker_session(
     prepare: Callable[[Connection], Awaitable[None]] | None = None,
     command_timeout: float = 60,
 ) -> Session:
-    """Make a worker's database session, whose vectors the triggers of a model swap accept.
+    """Make a database session for a worker. The triggers of a model swap accept vectors that are stored in it.
 
-    A setting of the session tells these triggers that each vector's model is checked: the statement that stores a
-    vector compares its model with the column's, in a transaction that reads what is committed now.
+    A setting of the session tells the triggers that the worker checks the model of each vector itself. The statement
+    that stores a vector compares the vector's model with the column's model, in a transaction that sees everything that
+    is committed by then.
     """
     return Session(
         source,
@@ -112,7 +115,7 @@ def worker_session(
 
 
 def writer_session(source: DsnSource, plan: WorkerPlan, progress: Progress) -> Session:
-    """Make a worker's database session with which vectors can be written."""
+    """Make the database session in which a worker stores vectors."""
 
     async def prepare(connection: Connection) -> None:
         table = await require_schema(connection, plan.table)
@@ -135,7 +138,7 @@ def build_pipeline(
     indexed: bool = True,
     writes: WritePace = BULK,
 ) -> Pipeline:
-    """Make the pipeline of a worker; `sessions` are the reader's and the writer's."""
+    """Make the pipeline of a worker. `sessions` are the reading session and the writing session."""
 
     async def verify() -> None:
         context.model.require_same(await embedder.model_info())
@@ -157,7 +160,7 @@ def build_pipeline(
 
 
 async def run_until_stopped(work: Callable[[asyncio.Event], Awaitable[T]]) -> T:
-    """Run a worker and return its result; SIGTERM and SIGINT end it early.
+    """Run a worker and return its result. SIGTERM or SIGINT ends the worker early.
 
     The first signal sets the event that is passed to `work`. The worker is cancelled 20 seconds later, or at a second
     signal.

@@ -1,15 +1,15 @@
 """A FastAPI router for memory servers: `POST /api/memories/recall` in the server's own request and response form.
 
-A memory server mounts it in place of its own route:
+A memory server mounts the router in place of its own route:
 
     recall = HybridRecall(pool, EmbedderClient(EMBEDDER_URL, "all-MiniLM-L6-v2"))
     app.include_router(create_recall_router(recall, current_user=lambda user=Depends(get_current_user): user.user_id))
 
-The response does not say that a recall was degraded, since its readers could do nothing about that; `observe` of
-`HybridRecall` is called with every result.
+The response does not say whether the recall was degraded, because the client could do nothing about that. The server
+can learn it by passing a function as `observe` to `HybridRecall`, which is called with every result.
 
-Every failure is answered and logged here, without any text of queries and memories. The framework would quote a
-malformed request in the response, and an exception in the server's log and in the host's telemetry.
+This module answers every failure itself, and neither the response nor the log quotes a query or a memory. FastAPI
+itself would quote a malformed request in the response, and the text of an exception in the server's log and telemetry.
 """
 
 import logging
@@ -42,7 +42,7 @@ _MemoryFields: Any = create_model("_MemoryFields", **_MEMORY)
 
 
 class RecallRequest(_FilterFields):  # type: ignore[misc]  # the filters of `Filters` are listed there alone
-    """The body of a recall request, as the memory server's hook sends it before every prompt."""
+    """The body of a recall request, in the form that clients of the memory server send before every prompt."""
 
     context: str
     expanded_query: str = ""
@@ -51,7 +51,7 @@ class RecallRequest(_FilterFields):  # type: ignore[misc]  # the filters of `Fil
     is_sensitive: bool = False
 
     def query(self, user_id: str | Everyone) -> RecallQuery:
-        """Return the query over a user's memories or everybody's. An empty filter is ignored."""
+        """Return the query over the memories of one user or of everyone. A filter that is an empty text is ignored."""
         given = {name: getattr(self, name) for name in _FILTERS}
         filters: dict[str, Any] = {name: None if value == "" else value for name, value in given.items()}
         return RecallQuery(
@@ -65,7 +65,7 @@ class RecallRequest(_FilterFields):  # type: ignore[misc]  # the filters of `Fil
 
 
 class RecalledEntry(_MemoryFields):  # type: ignore[misc]  # the fields of `RecalledMemory` are listed there alone
-    """One memory in the response."""
+    """One memory in the response. `shared_by` is the owner, or None if the caller is the owner."""
 
     shared_by: str | None
 
@@ -89,10 +89,10 @@ def create_recall_router(
 ) -> APIRouter:
     """Make the router. `current_user` is a FastAPI dependency that yields the caller's user id.
 
-    If it yields no user id (None or an empty text, for instance), the answer is 401, so that no memories are searched
-    for an unknown caller. `scope="everyone"` searches the memories of all users, for a server whose users share them;
-    `shared_by` then names the owner of a memory that is not the caller's, and sensitive memories of others are not
-    found. The default searches the caller's own memories.
+    If the dependency yields no user id (None or an empty text, for instance), the answer is 401, so that no memories
+    are searched for an unknown caller. By default the caller's own memories are searched. `scope="everyone"` searches
+    the memories of all users, for a server whose users share them; `shared_by` then names the owner of a memory that is
+    not the caller's, and sensitive memories of other users are not found.
     """
     router = APIRouter(route_class=_QuietRoute)
 
@@ -110,7 +110,7 @@ def create_recall_router(
 
 
 class _QuietRoute(APIRoute):
-    """A route that describes a malformed request as the framework does, but does not quote it."""
+    """A route whose answer to a malformed request names the errors as FastAPI does, but does not quote the request."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
@@ -126,14 +126,18 @@ class _QuietRoute(APIRoute):
 
 
 def _authenticated(identity: object) -> str:
-    """Return the user's id, or refuse the request with 401 if there is none."""
+    """Return the user's id, which is what the dependency `current_user` has yielded.
+
+    Raises:
+        HTTPException: what was yielded is no user id; the status is 401.
+    """
     if isinstance(identity, str) and identity.strip():
         return identity
     raise HTTPException(401, detail="Unauthenticated", headers={"WWW-Authenticate": "Bearer"})
 
 
 def _refusal(error: Exception) -> HTTPException:
-    """Return the HTTP error that answers a failed recall, and log the cause if it is unexpected."""
+    """Return the HTTP error that answers a failed recall. Errors with status 500 are also logged."""
     if isinstance(error, InvalidInput):
         return HTTPException(422, detail=[{"type": "invalid_input", "loc": ["body"], "msg": error.message}])
     if isinstance(error, (DatabaseUnreachable, LockNotAvailable)):

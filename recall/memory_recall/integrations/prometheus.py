@@ -1,6 +1,7 @@
 """Counts and times recalls for Prometheus: pass a `RecallMetrics` as `observe=` to `HybridRecall`.
 
-Labels name modes and reasons only, which are few and fixed. Needs the extra `memory-recall[metrics]`.
+Labels hold only modes and reasons, which are few and fixed. This module needs the optional dependency
+`memory-recall[metrics]`.
 """
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
@@ -12,10 +13,10 @@ _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.5, 1.0, 
 
 
 class RecallMetrics:
-    """Counts recalls by mode and by why they were degraded, and measures the time of their parts in seconds.
+    """Counts recalls by mode and by the reason why they were degraded, and measures how many seconds their parts take.
 
-    `registry` is by default that of the process, which most frameworks serve at `/metrics`. Make one object for a
-    registry.
+    The metrics are registered in `registry`, by default that of the process, which most frameworks serve at `/metrics`.
+    Make only one object for each registry, because a registry refuses a second metric of the same name.
     """
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:

@@ -1,7 +1,8 @@
 """Recall over a local SQLite file, without Postgres, embedder or network.
 
-A search by FTS5 finds the rows that contain every term of the query or, if there are none, those that contain any. They
-are ordered by FTS5's score blended with importance. If FTS5 cannot parse the query, it is searched as a substring.
+A search by FTS5 finds the rows that contain every term of the query or, if there are none, the rows that contain any
+term. The rows are ordered by FTS5's score blended with importance. If FTS5 cannot parse the query, the search finds the
+rows that contain the whole query as a substring.
 """
 # ruff: noqa: S608  (statements are put together from our own expressions; values are bound)
 
@@ -20,9 +21,10 @@ from memory_recall.search.sql.visibility import sqlite_rows
 
 
 class SqliteRecall:
-    """Recalls from `memories` and `memories_fts` (FTS5 over content, category, tags, expanded_keywords, by rowid).
+    """Recalls memories from the tables `memories` and `memories_fts`.
 
-    The columns is_sensitive, deleted_at and user_id need not exist, since older files lack them.
+    `memories_fts` is an FTS5 table over content, category, tags and expanded_keywords, and its rowid is the memory's
+    id. The columns is_sensitive, deleted_at and user_id of `memories` need not exist, because older files lack them.
     """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
@@ -30,10 +32,13 @@ class SqliteRecall:
         self._columns = {str(row[1]) for row in connection.execute("PRAGMA table_info(memories)")}
 
     def recall(self, query: RecallQuery) -> RecallResult:
-        """Recall memories by their terms, best first; the only leg is lexical, so `mode` and `fusion` change nothing.
+        """Recall memories by their terms, best first.
+
+        The only leg is lexical, so the query's `mode` and `fusion` are ignored.
 
         Raises:
-            InvalidInput: this is no query, or the table lacks the column of a filter or does not say whose a memory is.
+            InvalidInput: the argument is no RecallQuery, or the table lacks a column that a filter or the user's id
+                needs.
         """
         began = time.perf_counter()
         found = self._search(require_query(query))[query.offset :]
@@ -41,7 +46,7 @@ class SqliteRecall:
         return RecallResult(tuple(found), "lexical", None, Timings(total=milliseconds, database=milliseconds))
 
     def _search(self, query: RecallQuery) -> list[RecalledMemory]:
-        """Return the memories of all pages up to the requested one."""
+        """Return the memories of the requested page and of all pages before it."""
         terms = [term for word in query.text.split() if (term := word.replace('"', ""))]
         if not terms:
             return []

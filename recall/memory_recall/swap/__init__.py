@@ -1,1 +1,1 @@
-"""Model swaps: the embedding model is replaced while recalls go on, if the next one passes a measurement."""
+"""Model swaps: replace the embedding model while recalls go on, if the next model passes a measurement."""

@@ -1,9 +1,10 @@
 """The gate of a model swap: the next model must answer the user's labelled questions about as well as the active one.
 
-Both columns are searched through the statement that serves recalls. The gate compares recall@10 of hybrid recall, which
-is what users get, and of the dense leg alone: questions that share words with their answers are answered by the lexical
-leg, so hybrid recall alone would let any model pass. The verdict holds the numbers and, if it refuses, the reason. If
-nothing can be measured, it refuses, too: questions of which the active model answers none say nothing about the next.
+Both models' columns are searched with the statement that serves recalls. The gate compares recall@10 of hybrid recall,
+which is what users get, and of the dense leg alone. Hybrid recall alone would let any model pass, because the lexical
+leg answers the questions that share words with their answers. The verdict holds the numbers and, if the next model is
+refused, the reason. The next model is also refused if nothing can be measured, for instance because the active model
+answers none of the questions.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +26,7 @@ _DUTY_CYCLE = 0.5  # of the time, so that recalls beside the measurement stay fa
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """Mean recall@10 over the questions, 0 to 1: of hybrid recall, and of its dense leg alone."""
+    """Mean recall@10 over the questions, 0 to 1: of hybrid recall, and of the dense leg alone."""
 
     hybrid: float
     dense: float
@@ -49,7 +50,7 @@ class Verdict:
 
 
 def judge(active: Scores, following: Scores, *, queries: int, max_drop: float) -> Verdict:
-    """Compare both models' scores; a drop of recall@10 above `max_drop` (0 to 1) is refused."""
+    """Compare both models' scores. A drop of recall@10 by more than `max_drop` (0 to 1) refuses the next model."""
     drop = max(active.hybrid - following.hybrid, active.dense - following.dense)
     numbers = (
         f"{MEASURE} over {queries} questions: active {active.hybrid:.3f}, next {following.hybrid:.3f} "
@@ -71,7 +72,7 @@ def judge(active: Scores, following: Scores, *, queries: int, max_drop: float) -
 
 
 def not_measurable(why: str, *, queries: int, max_drop: float) -> Verdict:
-    """Return the refusal of a model that could not be measured, for the reason `why`."""
+    """Return the refusal of a next model that could not be measured, for the reason `why`."""
     return Verdict(
         passed=False,
         reason="NotMeasurable",
@@ -90,7 +91,7 @@ async def measure(
     following: BatchEmbedder,
     max_drop: float,
 ) -> Verdict:
-    """Measure both models on the questions and return the verdict; a failed measurement is a refusal."""
+    """Measure both models on the questions and return the verdict. A failed measurement refuses the next model."""
     try:
         before = await _scores(source, table, questions, active, ACTIVE)
         after = await _scores(source, table, questions, following, STANDBY)

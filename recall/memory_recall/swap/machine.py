@@ -1,7 +1,7 @@
 """Decides from facts alone what a swap does next.
 
-The stage is recorded, but the decision is made from what the database holds, so a swap whose process was killed
-continues wherever it was.
+The stage is recorded, but each decision is made from what the database holds. Therefore a swap whose process was killed
+is continued from the point that it had reached.
 
     planned -> filling -> indexing -> gating -> ready -> flipped -> finished
                                          |        |         `-> (a rollback is a swap of its own)
@@ -46,7 +46,7 @@ MAX_QUARANTINED_SHARE = 0.01  # of the rows; more of them without a vector of th
 
 
 class Action(StrEnum):
-    """The actions of a swap."""
+    """The actions of which a swap consists."""
 
     ADD_COLUMN = "add column"
     FILL = "fill"
@@ -59,7 +59,11 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fill:
-    """How many rows should have a vector of the next model, how many still lack it, and how many are quarantined."""
+    """Counts of the rows that should have a vector of the next model.
+
+    `wanted` counts all of these rows, `pending` those still to be embedded, and `quarantined` those given up after
+    failures.
+    """
 
     wanted: int
     pending: int
@@ -67,7 +71,7 @@ class Fill:
 
     @property
     def full(self) -> bool:
-        """Whether the column lacks no more vectors than those of rows that have just been written."""
+        """Whether every row has a vector, apart from quarantined rows and the few that were written a moment ago."""
         return self.pending <= self.wanted * MAX_PENDING_SHARE
 
     @property
@@ -80,8 +84,8 @@ class Fill:
 class SwapFacts:
     """The facts from which the next action of a swap is decided.
 
-    `gated` says that the next model must pass a measurement, `passed` whether it has (None: not yet measured in this
-    run).
+    `gated` says whether the next model must pass a measurement. `passed` says whether the model has passed; it is None
+    if the model has not been measured in this run.
     """
 
     stage: Stage
@@ -94,7 +98,7 @@ class SwapFacts:
 
 
 def decide(facts: SwapFacts) -> Action:
-    """Return the next action. Each action changes a fact, so repeated decisions come to an end."""
+    """Return the next action. Each action changes a fact, so a sequence of decisions comes to an end."""
     rules = (
         (facts.stage not in OPEN_STAGES or facts.stage is Stage.REFUSED, Action.REST),
         (not facts.has_column, Action.ADD_COLUMN),
@@ -109,9 +113,10 @@ def decide(facts: SwapFacts) -> Action:
 
 
 def path(stage: Stage, goal: Stage) -> tuple[Stage, ...]:
-    """Return the stages from `stage` to `goal` by the fewest permitted transitions; empty if there is no way.
+    """Return the stages after `stage` up to `goal`, by the fewest permitted transitions.
 
-    No path passes through `aborted` or `refused`.
+    The result is empty if `stage` is `goal` or no permitted transitions lead there. No path passes through `aborted` or
+    `refused`.
     """
     paths: list[tuple[Stage, ...]] = [()]
     seen = {stage}

@@ -1,7 +1,7 @@
 """Carries out a swap: reads the facts, takes the next action, and reads the facts again.
 
-The process may be killed at any moment and started again. While it runs it keeps the standby column filled in the
-background, so rows that are written during the index build and the measurement are not missing after the flip.
+The process may be killed at any moment and started again. While the process runs, it also fills the standby column in
+the background, so that rows that are written during the index build and the measurement have a vector after the flip.
 
 Longer than 300 lines because a run is read together with what it reports.
 """
@@ -47,8 +47,9 @@ _COMMAND_TIMEOUT = 7 * 24 * 3600.0  # seconds; an index over millions of rows ta
 class SwapRequest:
     """The request for a swap.
 
-    `target` None returns to the previous model. `flip` False stops before the flip. `lock_seconds` limits the attempts
-    to lock the table for a moment, which is needed to add the column and to flip.
+    If `target` is None, the swap returns to the previous model. If `flip` is False, the swap stops before the flip.
+    Adding the column and flipping need a lock on the table for a moment; `lock_seconds` limits how long the swap tries
+    to get that lock.
     """
 
     target: ServedModel | None
@@ -62,13 +63,13 @@ class SwapProcess:
     """One run of a swap, which a later run can continue.
 
     Args:
-        source: where the connection string is read at each connect.
-        directory: the known embedders; the configured one serves the model that the swap goes to.
+        source: the source of the connection string, which is read at each connect.
+        directory: the known embedders; the configured embedder serves the model that is to become active.
         request: what is to be swapped, and how.
         measure: judges the next model once its column is complete; None flips without a measurement.
         progress: is told how far the work is.
-        stop: ends the run early; another run continues the swap.
-        observe: called with the swap and the counts of the standby column before each action.
+        stop: ends the run early when it is set; another run continues the swap.
+        observe: called before each action, with the swap and the counts of the standby column.
     """
 
     def __init__(
@@ -97,9 +98,9 @@ class SwapProcess:
         """Take one action after another until none is left; return the swap's record.
 
         Raises:
-            SwapInProgress: another swap is open, or another process carries this one out.
-            ModelMismatch: the target is the active model already.
-            NoSwap: there is no previous model to go back to.
+            SwapInProgress: another swap is open, or another process carries out the requested one.
+            ModelMismatch: the requested model is active already.
+            NoSwap: a return to the previous model was requested, but there is none.
         """
         session = worker_session(
             self._source,
@@ -152,7 +153,11 @@ class SwapProcess:
         return found
 
     async def _open(self, connection: Connection) -> None:
-        """Continue the open swap, which must be the requested one, or open the requested one if no swap is open."""
+        """Continue the open swap, or open the requested swap if none is open.
+
+        Raises:
+            SwapInProgress: the open swap is not the requested swap.
+        """
         table = await self._table(connection)
         found = await state_sql.latest(connection, table)
         target = self._request.target
@@ -183,7 +188,7 @@ class SwapProcess:
         await state_sql.open_rollback(connection, table, previous.from_model.id, self._directory.url)
 
     async def _step(self, connection: Connection) -> bool:
-        """Take the next action. Return True if no action was left."""
+        """Take the next action. Return True if no action was left to take, so that the run ends."""
         table = await self._table(connection)
         swap = await self._latest(connection)
         began = time.monotonic()
@@ -248,7 +253,7 @@ class SwapProcess:
         await state_sql.advance(connection, table, swap, Stage.REFUSED, message=message)
 
     async def _reach(self, connection: Connection, table: MemoryTable, swap: SwapRecord, goal: Stage) -> SwapRecord:
-        """Record the stage `goal`, after each stage on the way to it."""
+        """Record each stage on the way to `goal`, and then `goal` itself; return the swap's new record."""
         for stage in path(Stage(swap.stage), goal):
             passed = stage is Stage.READY and self._verdict is not None
             await state_sql.advance(
@@ -296,7 +301,7 @@ class SwapProgress(ShownBar, LogProgress):
         self._stage = ""
 
     def observe(self, swap: SwapRecord, fill: Fill) -> None:
-        """Show the stage, and how many rows have the next model's vector."""
+        """Show the stage, and how many rows have a vector of the next model."""
         self._bar.update(
             self._task, description=swap.stage, total=fill.wanted or None, completed=fill.wanted - fill.pending
         )

@@ -40,7 +40,7 @@ _INDEX_SHARE = 1.3  # of the vectors' size; an HNSW index holds each vector and 
 
 @dataclass(frozen=True)
 class Gate:
-    """The files of labelled questions by which both models are measured, and the tolerated drop of recall@10."""
+    """The files of labelled questions on which both models are measured, and the tolerated drop of recall@10."""
 
     queries: Path
     qrels: Path | None
@@ -59,7 +59,7 @@ async def _opened(settings: Settings) -> AsyncIterator[tuple[Connection, MemoryT
 
 
 async def plan(settings: Settings, *, model: str, url: str, sample: int) -> dict[str, Any]:
-    """Estimate the time and the disk space that a swap takes; `sample` texts are embedded to measure the rate."""
+    """Estimate the time and the disk space that a swap takes. To measure the rate, `sample` texts are embedded."""
     async with connector(settings, url)(url, model) as client:
         target = await _target(client, model)
         async with _opened(settings) as (connection, table):
@@ -81,7 +81,7 @@ async def plan(settings: Settings, *, model: str, url: str, sample: int) -> dict
 
 
 async def start(settings: Settings, *, model: str, url: str, gate: Gate | None, flip: bool) -> dict[str, Any]:
-    """Start a swap to the model that `url` serves, or continue it; return a report of the swap.
+    """Start a swap to the model that `url` serves, or continue that swap; return a report of the swap.
 
     Raises:
         SwapRefused: the next model was measured and refused, or its embedder refused too many rows.
@@ -117,7 +117,11 @@ async def roll_back(settings: Settings, *, url: str) -> dict[str, Any]:
 
 
 async def status(settings: Settings) -> dict[str, Any]:
-    """Return a report of the last swap: its models, its stage, and how far the second column is filled."""
+    """Return a report of the last swap.
+
+    The report holds the stage, both models, the counts of rows with and without a vector of the model that is not
+    active, and the last verdict.
+    """
     async with _opened(settings) as (connection, table):
         roles = await read_roles(connection, table)
         swap = await state_sql.latest(connection, table)
@@ -131,10 +135,12 @@ async def status(settings: Settings) -> dict[str, Any]:
 
 
 async def end(settings: Settings, stage: str) -> dict[str, Any]:
-    """Abort the swap before its flip, or finish it afterwards; return a report. `stage` is `aborted` or `finished`.
+    """End the last swap, and return a report of it.
+
+    `stage` is `aborted` to abort the swap before its flip, or `finished` to finish it afterwards.
 
     Raises:
-        NoSwap: the swap is in a stage that does not permit it.
+        NoSwap: there is no swap that can be ended in this way.
         SwapInProgress: a process is carrying out the swap.
     """
     async with _opened(settings) as (connection, table):
@@ -150,7 +156,10 @@ async def end(settings: Settings, stage: str) -> dict[str, Any]:
 
 
 async def _rate(client: EmbedderClient, texts: list[str]) -> float:
-    """Measure how many texts a second are embedded with one request at a time; a swap makes several at a time."""
+    """Return how many texts a second the embedder embeds with one request at a time.
+
+    A swap sends several requests at a time, so it may be faster.
+    """
     began = time.monotonic()
     for start_at in range(0, len(texts), _RATE_BATCH):
         await client.embed_documents(texts[start_at : start_at + _RATE_BATCH])
@@ -166,7 +175,14 @@ async def _target(client: EmbedderClient, model: str) -> ServedModel:
 
 @asynccontextmanager
 async def _active_embedder(settings: Settings, following: EmbedderClient) -> AsyncIterator[EmbedderClient]:
-    """Open a client of the active model's embedder, at the recorded address if trusted, else the configured one."""
+    """Open a client of the active model's embedder.
+
+    The recorded address of that embedder is used if it is trusted. Otherwise the configured address is used, if it is
+    configured for the active model.
+
+    Raises:
+        EmbedderUnavailable: neither address can be used.
+    """
     async with _opened(settings) as (connection, table):
         active = await active_model(connection, table)
     url, hosts = active.embedder_url, settings.trusted_hosts()

@@ -1,6 +1,6 @@
 """Keeps the standby column filled with the next model's vectors while a swap is open.
 
-The process of the swap does this, and so does the sync worker; a lease lets only one of them work at a time.
+Both the swap's own process and the sync worker fill the column. A lease lets only one of them fill it at a time.
 """
 
 import asyncio
@@ -32,7 +32,8 @@ async def maintain_standby(
 ) -> None:
     """Fill the standby column while the sync worker runs, until `stop` is set.
 
-    An error of the next model is reported, and the work is tried again later, since it must not stop the sync worker.
+    An error is reported, and the filling is tried again later, because an error about the next model must not stop the
+    sync worker.
     """
     while not stop.is_set():
         try:
@@ -51,7 +52,7 @@ async def fill_standby(
     progress: Progress,
     stop: asyncio.Event,
 ) -> None:
-    """Whenever a swap is open, embed the rows that lack the standby column's vector, until `stop` is set.
+    """Whenever a swap is open, embed the rows that have no vector in the standby column. Return once `stop` is set.
 
     Raises:
         ModelMismatch, DimensionMismatch: the next model's embedder serves another model.
@@ -67,7 +68,11 @@ async def fill_standby(
 
 @dataclass
 class _Filler:
-    """Fills the standby column; `pipeline` holds the model's id, whether its queue is indexed, and the pipeline."""
+    """Fills the standby column.
+
+    `pipeline` holds the pipeline in use, together with the model's id and whether an index over the pending rows
+    exists, because a change of either needs a new pipeline. It is None before the first pass and while no swap is open.
+    """
 
     reader: Session
     writer: Session
@@ -78,7 +83,10 @@ class _Filler:
     pipeline: tuple[tuple[int, bool], Pipeline] | None = None
 
     async def fill(self) -> float | None:
-        """Make one pass unless another process fills. Return the seconds to pause, or None without an open swap."""
+        """Make one pass over the rows without a vector, unless another process fills the column.
+
+        Return the seconds to pause before the next pass, or None if no swap is open.
+        """
         table = await self.reader.run(lambda connection: require_schema(connection, self.plan.table))
         following = (await self.reader.run(lambda connection: read_roles(connection, table))).next
         if following is None or table.standby_dimensions != following.dimensions:

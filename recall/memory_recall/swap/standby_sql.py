@@ -1,8 +1,8 @@
-"""The statements of a swap that change the table: add the standby column, exchange both columns, drop one.
+"""The statements of a swap that change the table: add the standby column, exchange it with the active one, drop it.
 
-Each function returns the statements of one transaction, which begins by locking the table. They change the catalog
-only, so the lock lasts milliseconds however large the table is. A column and its triggers come in one transaction, so
-no row is written in between.
+Each function returns statements for one transaction that locks the table first. The statements change only the catalog
+and the recorded failures, so the lock lasts milliseconds however large the table is. A column and its triggers are
+created in the same transaction, so that no row is written without the triggers.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
@@ -15,12 +15,15 @@ _TEMPORARY_NAME = "memory_index_flipping"
 
 
 def lock(table: MemoryTable) -> str:
-    """Return the statement that locks the table, with which each of these transactions begins."""
+    """Return the statement that locks the table against all other sessions."""
     return f"LOCK TABLE {table.qualified} IN ACCESS EXCLUSIVE MODE"
 
 
 def add_standby(table: MemoryTable, dimensions: int) -> list[str]:
-    """Return statements that add the standby column with its constraint, triggers and the active one's privileges."""
+    """Return statements that add the standby column with its constraint and triggers.
+
+    The column gets the same privileges as the active column.
+    """
     return [
         lock(table),
         f"ALTER TABLE {table.qualified} ADD COLUMN {STANDBY.name} {table.vector_type(dimensions)}",
@@ -32,7 +35,10 @@ def add_standby(table: MemoryTable, dimensions: int) -> list[str]:
 
 
 def _grant_standby(table: MemoryTable) -> str:
-    """Grant on the standby column what is granted on the active one; privileges stay with a column that is renamed."""
+    """Return a statement that grants on the standby column the privileges that exist on the active column.
+
+    Both need the same privileges, because the flip renames the columns, and renaming does not change privileges.
+    """
     grant = f"GRANT %s ({STANDBY.name}) ON {table.qualified.replace('%', '%%')} TO "
     body = f"""
         DECLARE found record;
@@ -64,7 +70,11 @@ def drop_standby(table: MemoryTable) -> list[str]:
 
 
 def exchange(table: MemoryTable, model_id: int) -> list[str]:
-    """Return statements that exchange the names of both columns and of all that belongs to them."""
+    """Return statements that exchange the names of the active and the standby column.
+
+    The names of their constraints and indexes are exchanged, too. The recorded failures of the standby column replace
+    those of the active one.
+    """
     active, standby = table.own(ACTIVE.failures), table.own(STANDBY.failures)
     columns = "id, text_hash, attempts, error_class, next_attempt, updated_at"
     return [

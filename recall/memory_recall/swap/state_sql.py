@@ -1,9 +1,9 @@
 """The recorded state of swaps, the facts about the standby column, and the transactions that advance a swap.
 
-Every change of stage names the stage that it starts from, so of two processes with different knowledge only one
-succeeds; and a unique index admits one open swap. The flip is one transaction. It locks the table for the milliseconds
-in which both columns exchange names and the next model becomes the active one. A recall therefore sees column and model
-either as before the flip or as after it, never a mixture.
+Every change of stage names the stage that it starts from, so if two processes change the same stage, only one succeeds.
+A unique index permits only one open swap. The flip is one transaction. It locks the table for the milliseconds in which
+both columns exchange names and the next model becomes the active one. A recall therefore sees column and model either
+as before the flip or as after it, never a mixture.
 
 Longer than 300 lines because a transaction is read together with the facts that it depends on.
 """
@@ -35,7 +35,10 @@ from memory_recall.swap.machine import Fill
 
 @dataclass(frozen=True)
 class SwapRecord:
-    """A swap as it is recorded: `gate` is its last verdict, and a rollback returns to the previous model."""
+    """A swap as it is recorded. `gate` is the last verdict on the next model, or None if there was none.
+
+    `is_rollback` says whether the swap returns to the previous model.
+    """
 
     id: int
     stage: str
@@ -50,7 +53,7 @@ class SwapRecord:
 
 
 async def latest(connection: AnyConnection, table: MemoryTable) -> SwapRecord | None:
-    """Read the open swap, else the last one; return None if there was none or the schema is older than swaps."""
+    """Read the newest swap, open or ended. Return None if there never was a swap, or no table of swaps exists yet."""
     swaps, models = table.own("memory_index_swaps"), table.own("memory_index_models")
     with translated("reading the swap"):
         if await connection.fetchval("SELECT to_regclass($1)", swaps) is None:
@@ -78,7 +81,7 @@ async def latest(connection: AnyConnection, table: MemoryTable) -> SwapRecord | 
 
 
 async def open_swap(connection: Connection, table: MemoryTable, target: ServedModel, embedder_url: str) -> None:
-    """Record a swap by which `target`, which `embedder_url` serves, is to become the active model.
+    """Record a swap that is to make `target`, which is served at `embedder_url`, the active model.
 
     Raises:
         SwapInProgress: another swap is open.
@@ -101,7 +104,7 @@ async def open_swap(connection: Connection, table: MemoryTable, target: ServedMo
 
 
 async def open_rollback(connection: Connection, table: MemoryTable, previous: int, embedder_url: str | None) -> None:
-    """Record a swap by which the previous model, whose column still exists, is to become active again."""
+    """Record a swap that makes the previous model active again. The column of its vectors still exists."""
     await _open(
         connection,
         table,
@@ -139,7 +142,7 @@ async def advance(
     message: str = "",
     gate: Mapping[str, Any] | None = None,
 ) -> None:
-    """Move the swap from the stage in which it was read to another one.
+    """Move the swap from the stage that `swap` records to the stage `stage`.
 
     Raises:
         SwapInProgress: another process has moved the swap meanwhile.
@@ -166,10 +169,10 @@ def _require_moved(swap: SwapRecord, moved: object) -> None:
 
 
 async def _with_table_lock(transaction: Callable[[], Awaitable[None]], give_up_after: float) -> None:
-    """Try a transaction that needs the whole table for a moment until it succeeds; other sessions pass in between.
+    """Retry a transaction until it succeeds in locking the whole table. Between attempts other sessions use the table.
 
     Raises:
-        LockNotAvailable: the table stayed in use for `give_up_after` seconds.
+        LockNotAvailable: the lock was not available for `give_up_after` seconds.
     """
     try:
         await retry(
@@ -183,7 +186,11 @@ async def _with_table_lock(transaction: Callable[[], Awaitable[None]], give_up_a
 
 
 async def add_column(connection: Connection, table: MemoryTable, swap: SwapRecord, *, give_up_after: float) -> None:
-    """Add the standby column with its constraint and triggers."""
+    """Add the standby column with its constraint and triggers.
+
+    Raises:
+        LockNotAvailable: the table was in use by other sessions for `give_up_after` seconds.
+    """
 
     async def work() -> None:
         with translated("adding the standby column"):
@@ -196,11 +203,11 @@ async def add_column(connection: Connection, table: MemoryTable, swap: SwapRecor
 
 
 async def flip(connection: Connection, table: MemoryTable, swap: SwapRecord, *, give_up_after: float) -> None:
-    """In one transaction, make the next model the active one, and its column the one that recalls read.
+    """In one transaction, make the next model the active model, and its column the column that recalls read.
 
     Raises:
         SwapInProgress: another process has moved the swap meanwhile.
-        LockNotAvailable: the table stayed in use by other sessions.
+        LockNotAvailable: the table was in use by other sessions for `give_up_after` seconds.
     """
     state, swaps = table.own("memory_index_state"), table.own("memory_index_swaps")
 
@@ -228,10 +235,11 @@ async def flip(connection: Connection, table: MemoryTable, swap: SwapRecord, *, 
 async def end(
     connection: Connection, table: MemoryTable, swap: SwapRecord, stage: str, *, give_up_after: float
 ) -> None:
-    """Finish or abort the swap and drop the standby column, in one transaction.
+    """Finish or abort the swap and drop the standby column, in one transaction. `stage` is the stage to end in.
 
     Raises:
         SwapInProgress: another process has moved the swap meanwhile.
+        LockNotAvailable: the table was in use by other sessions for `give_up_after` seconds.
     """
     state, swaps = table.own("memory_index_state"), table.own("memory_index_swaps")
 
@@ -259,9 +267,10 @@ async def _wait_for_maintenance(connection: Connection, table: MemoryTable) -> N
 
 
 async def read_fill(connection: AnyConnection, table: MemoryTable, *, wanted: int | None = None) -> Fill:
-    """Count the rows that may have a vector, those that lack the next model's, and the quarantined ones.
+    """Count the rows that may have a vector, the rows that the next model is still to embed, and the quarantined rows.
 
-    Counting the first takes a scan, so a frequent caller may pass an earlier count as `wanted`.
+    Counting the rows that may have a vector takes a scan of the table. A caller that calls often may pass the count of
+    an earlier call as `wanted` instead.
     """
     if table.standby_dimensions is None:
         return Fill(0, 0, 0)
@@ -281,14 +290,14 @@ async def read_fill(connection: AnyConnection, table: MemoryTable, *, wanted: in
 
 
 async def standby_index_valid(connection: AnyConnection, table: MemoryTable) -> bool:
-    """Return whether a valid vector index serves the standby column."""
+    """Return whether the standby column has a valid vector index."""
     if table.standby_dimensions is None:
         return False
     return (await inspect_index(connection, table, STANDBY.name)).valid
 
 
 async def standby_queue_indexed(connection: AnyConnection, table: MemoryTable) -> bool:
-    """Return whether an index finds the rows that lack the standby column's vector."""
+    """Return whether a valid index exists over the rows that have no vector in the standby column."""
     with translated("looking up the index of the standby column's queue"):
         valid = await connection.fetchval(
             "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass($1)",
@@ -298,10 +307,10 @@ async def standby_queue_indexed(connection: AnyConnection, table: MemoryTable) -
 
 
 async def complete_standby_column(connection: Connection, table: MemoryTable) -> None:
-    """Validate the standby column's constraint and build the index over its pending rows, without blocking anybody.
+    """Validate the standby column's constraint and build the index over its pending rows. No session is blocked.
 
-    This comes after the column has been filled: with an index whose condition names the column, each stored vector
-    would cause new entries in all indexes of the table, the active vector index included.
+    Call this only after the column has been filled, because the index slows down the filling. Its condition names the
+    column, so with it each stored vector adds entries to all indexes of the table, the active vector index included.
     """
     name = STANDBY.pending_index(table.name)
     indexed = await standby_queue_indexed(connection, table)
@@ -317,7 +326,7 @@ async def complete_standby_column(connection: Connection, table: MemoryTable) ->
 
 
 async def build_standby_index(connection: Connection, table: MemoryTable, parameters: IndexParameters) -> None:
-    """Build the standby column's vector index without blocking anybody, after dropping an interrupted build."""
+    """Build the standby column's vector index without blocking other sessions, and drop an interrupted build first."""
     definition = hnsw_definition(table, parameters.m, parameters.ef_construction, STANDBY.name)
 
     async def work() -> None:
@@ -338,7 +347,7 @@ async def count_shareable(connection: AnyConnection, table: MemoryTable) -> int:
 
 
 async def sample_texts(connection: AnyConnection, table: MemoryTable, limit: int) -> list[str]:
-    """Read the texts of random rows that may have a vector, to measure an embedder's rate with."""
+    """Read the texts of random rows that may have a vector, as a sample for measuring an embedder's rate."""
     with translated("sampling texts"):
         rows = await connection.fetch(
             f"SELECT content FROM {table.qualified} WHERE {table.shareable()} AND btrim(content) <> '' "

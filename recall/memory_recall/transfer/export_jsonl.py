@@ -1,9 +1,9 @@
 """Reads the memories that may leave the database, in the form that an import takes.
 
-An export reads one snapshot through a cursor. So the process's memory does not grow with the table, and what another
-transaction writes meanwhile is in the export either completely or not at all. A line does not mention `is_sensitive`:
-only rows that are not sensitive are written, and an import of an old export must not make a row public that has become
-sensitive since.
+An export reads one snapshot through a cursor. Therefore the process's memory does not grow with the table, and the
+changes of another transaction are in the export either completely or not at all. A line has no field `is_sensitive`,
+because only rows that are not sensitive are exported. An import of such a line keeps the mark of an existing row, so an
+old export cannot make a row public that has become sensitive since.
 """
 
 from collections.abc import AsyncIterator
@@ -22,7 +22,7 @@ _PREFETCH_ROWS = 500
 
 @dataclass(frozen=True)
 class ExportCounts:
-    """Counts of the rows that may be exported and of those that may not; `deleted` rows may be sensitive too."""
+    """Counts of the rows that may be exported, of the deleted rows, and of the sensitive rows that are not deleted."""
 
     shareable: int
     sensitive: int
@@ -40,9 +40,10 @@ class Export:
         self.blank = 0
 
     async def memories(self) -> AsyncIterator[dict[str, Any]]:
-        """Yield each memory as a JSON object, without fields that are NULL or that the table lacks.
+        """Yield each memory as a JSON object.
 
-        A row without text, which an import would refuse, is only counted.
+        Fields that are NULL or that the table lacks are left out. A row without text is counted in `blank` but not
+        yielded, because an import would refuse it.
         """
         with translated("exporting memories"):
             async for row in self._connection.cursor(export_statement(self._table), prefetch=_PREFETCH_ROWS):
@@ -55,7 +56,7 @@ class Export:
 
 @asynccontextmanager
 async def exporting(connection: Connection, table: MemoryTable) -> AsyncIterator[Export]:
-    """Open a snapshot of the table for an export; the snapshot ends with the block."""
+    """Open a snapshot of the table for an export, and close it when the block ends."""
     with translated("exporting memories"):
         snapshot = connection.transaction(isolation="repeatable_read", readonly=True)
         await snapshot.start()

@@ -1,8 +1,9 @@
 """Stores imported memories in one transaction: a temporary table is filled by COPY, then merged.
 
-Nothing is visible before every line is found valid. Importing the same file again changes nothing; a changed line
-updates its row, whose vector the database then removes by itself. A field that a line does not mention keeps its value:
-above all, a row that has become sensitive stays so when an old export is imported.
+Other sessions see nothing of an import until all of its lines have been found valid. Importing the same file again
+changes nothing. A changed line updates its row, and a trigger of the database then removes the row's vector. A field
+that a line does not mention keeps its value. Above all, a row that has become sensitive stays sensitive when an old
+export is imported.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -18,7 +19,10 @@ from memory_recall.transfer.jsonl import CorpusReader
 
 @dataclass(frozen=True)
 class ImportResult:
-    """How many lines were read, inserted, updated and unchanged; `sensitive` ones are marked as sensitive."""
+    """The number of lines that were read, and how many of them inserted a row, updated a row, or changed nothing.
+
+    `sensitive` is the number of lines whose memory is marked as sensitive.
+    """
 
     read: int
     inserted: int

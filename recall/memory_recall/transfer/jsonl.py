@@ -1,7 +1,7 @@
 """Reads memories from JSON lines, checking every line before anything is stored.
 
-Each line is one memory, a `MemoryLine`; in a labelled set the field `conv` names the memory's user. Error messages name
-the line and the field and never quote the value, which is somebody's memory.
+Each line is one memory, a `MemoryLine`. In a labelled set the field `conv` names the user of the memory. Error messages
+name the line and the field and never quote the value, because that is part of a memory.
 """
 
 from collections.abc import Iterable, Iterator
@@ -43,7 +43,7 @@ JoinedText = Annotated[StrictStr, BeforeValidator(_joined)]
 
 
 class MemoryLine(BaseModel):
-    """The checked fields of one line."""
+    """The checked fields of one line of JSON."""
 
     model_config = ConfigDict(extra="ignore", hide_input_in_errors=True)
 
@@ -65,7 +65,7 @@ class MemoryLine(BaseModel):
 
 
 class CorpusReader:
-    """Yields the memories of a file and collects the errors of its other lines."""
+    """Reads the memories of a file, and collects the errors of the lines that cannot be imported."""
 
     def __init__(self) -> None:
         self.complaints: list[str] = []
@@ -73,7 +73,7 @@ class CorpusReader:
         self.read = 0
 
     def memories(self, lines: Iterable[bytes]) -> Iterator[tuple[int, MemoryLine]]:
-        """Yield each correct memory with its line number; after the first error, lines are only checked."""
+        """Yield each valid memory with its line number. After the first error, the remaining lines are only checked."""
         for number, line in enumerate(lines, start=1):
             if not line.strip():
                 continue
@@ -84,7 +84,7 @@ class CorpusReader:
                     yield number, memory
 
     def complain(self, number: int, problem: str) -> None:
-        """Record the error of a line."""
+        """Record that a line has an error."""
         self.complaint_count += 1
         if len(self.complaints) < MAX_COMPLAINTS:
             self.complaints.append(f"line {number}: {problem}")
@@ -93,7 +93,7 @@ class CorpusReader:
         """Refuse the whole file if any of its lines has an error.
 
         Raises:
-            InvalidInput: a line has an error; the message contains the first errors.
+            InvalidInput: a line has an error; the message lists the errors of the first lines.
         """
         if not self.complaint_count:
             return

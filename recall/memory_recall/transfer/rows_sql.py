@@ -1,7 +1,7 @@
 """Makes and runs the SQL statements of exports and imports.
 
-An import first fills a temporary table, so that one statement updates the rows that differ and another inserts those
-that are new.
+An import first fills a temporary table. Then one statement updates the rows that differ from the temporary table, and
+another inserts the rows that are new.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
@@ -37,7 +37,10 @@ _STAGING = "memory_index_import"
 
 
 def export_statement(table: MemoryTable) -> str:
-    """Return the statement that selects the exportable memories by ascending id, with the fields that the table has."""
+    """Return the statement that selects the rows that may be exported, in the order of ids.
+
+    It selects those fields of an exported line that exist as columns of the table.
+    """
     # Through text, single precision keeps its short form: 0.3, not 0.30000001192092896.
     short = {name: f"{name}::text::float8 AS {name}" for name, kind in table.columns.items() if kind == "real"}
     selected = ", ".join(short.get(name, name) for name in _EXPORTED if name in table.columns)
@@ -45,7 +48,7 @@ def export_statement(table: MemoryTable) -> str:
 
 
 def count_statement(table: MemoryTable) -> str:
-    """Return the statement that counts the rows that may be exported, and the sensitive and the deleted ones."""
+    """Return the statement that counts the rows that may be exported, the sensitive rows and the deleted rows."""
     return (
         f"SELECT count(*) FILTER (WHERE {table.shareable()}) AS shareable, "
         f"count(*) FILTER (WHERE deleted_at IS NULL AND {table.sensitive()}) AS sensitive, "
@@ -54,20 +57,26 @@ def count_statement(table: MemoryTable) -> str:
 
 
 async def stage(connection: Connection, records: AsyncIterator[tuple[Any, ...]]) -> None:
-    """Create the temporary table and copy the lines of an import to it, each a line number and a `MemoryLine`."""
+    """Create the temporary table of an import, and copy the records of the lines to it.
+
+    A record holds the number of the line and the values of its `MemoryLine`.
+    """
     columns = ", ".join(f"{name} {kind}" for name, kind in _TYPES.items())
     await connection.execute(f"CREATE TEMP TABLE {_STAGING} ({columns}) ON COMMIT DROP")
     await connection.copy_records_to_table(_STAGING, schema_name="pg_temp", records=records, columns=list(_TYPES))
 
 
 async def lines_above(connection: Connection, largest: int) -> list[int]:
-    """Return the numbers of the first twenty lines whose id is larger than `largest`."""
+    """Return the numbers of the first twenty lines whose id is above `largest`."""
     statement = f"SELECT line FROM pg_temp.{_STAGING} WHERE id > $1 ORDER BY line LIMIT 20"
     return [row["line"] for row in await connection.fetch(statement, largest)]
 
 
 async def repeated_lines(connection: Connection) -> list[tuple[int, int]]:
-    """Return the numbers of the first twenty lines whose id an earlier line has, each with that line's number."""
+    """Return the first twenty lines whose id occurs in an earlier line.
+
+    Each item is the number of the line and the number of the first line with that id.
+    """
     rows = await connection.fetch(
         "SELECT line, first FROM (SELECT line, min(line) OVER (PARTITION BY id) AS first "
         f"FROM pg_temp.{_STAGING}) numbered WHERE line > first ORDER BY line LIMIT 20"
@@ -76,7 +85,10 @@ async def repeated_lines(connection: Connection) -> list[tuple[int, int]]:
 
 
 async def merge(connection: Connection, table: MemoryTable) -> tuple[int, int, int]:
-    """Merge the lines into the table; return how many rows were inserted and updated, and how many lines sensitive."""
+    """Merge the temporary table into the table of memories.
+
+    Return how many rows were inserted, how many rows were updated, and how many lines are marked as sensitive.
+    """
     stored = [name for name in _TYPES if name != "line" and name in table.columns]
     compared = [name for name in stored if name not in ("id", "created_at")]
     touched = ", updated_at = now()" if "updated_at" in table.columns else ""
@@ -105,7 +117,7 @@ async def merge(connection: Connection, table: MemoryTable) -> tuple[int, int, i
 
 
 async def _move_sequence(connection: Connection, table: MemoryTable) -> None:
-    """Raise the sequence of ids above every id in the table; never lower the sequence."""
+    """Advance the sequence of ids to the largest id in the table, unless the sequence is beyond that already."""
     sequence = await connection.fetchval("SELECT pg_get_serial_sequence($1, 'id')", table.qualified)
     if sequence is None:
         return
