@@ -43,8 +43,7 @@ def full(world: World, **changes: Any) -> Any:
 def test_a_hosted_index_runs_workers_and_no_embedder(world: World) -> None:
     plan = world.decide(world.index(**HOSTED), database=full(world))
     assert kinds(plan) == ["Deployment", "NetworkPolicy"]
-    (sync,) = [action.manifest for action in plan.actions if hasattr(action, "manifest")]
-    assert sync["metadata"]["name"] == "mem-sync"
+    assert {action.manifest["metadata"]["name"] for action in plan.actions} == {"mem-sync", "mem-workers"}
     assert condition(plan, "EmbedderReady")["status"] == "True"
     assert "Voyage" in condition(plan, "EmbedderReady")["message"]
 
