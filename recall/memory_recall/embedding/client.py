@@ -3,10 +3,13 @@
 A caller may give up on a request: a recall if the embedder is slow, a server if its user disconnects. If the HTTP
 request were cancelled then, its connection could stay in the pool for good, neither usable nor free
 (github.com/encode/httpcore/issues/1093). Therefore a request runs to its end even if its caller is cancelled.
+
+A kept connection leads to the same pod for as long as it lasts, also to one that is being stopped and refuses requests.
+A new connection leads to another pod by then, so a request that such a pod refuses is sent once more, on a new one.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
@@ -54,8 +57,11 @@ class AsyncEmbedder(ABC):
     async def _embed(self, texts: Sequence[str], input_type: str) -> EmbeddedBatch: ...
 
     async def _send(self, method: str, path: str, **options: Any) -> httpx.Response:  # noqa: ANN401  (httpx's own)
+        return await self._answer(self._http.request(method, path, **options))
+
+    async def _answer(self, request: Coroutine[Any, Any, httpx.Response]) -> httpx.Response:
         try:
-            return await self._requests.run_shielded(self._http.request(method, path, **options))
+            return await self._requests.run_shielded(request)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise self._wire.unreachable(error) from None
 
@@ -85,14 +91,9 @@ class EmbedderClient(AsyncEmbedder):
         self._query_timeout = httpx.Timeout(
             min(self._timeout.read or _QUERY_SECONDS, _QUERY_SECONDS), connect=self._timeout.connect
         )
-        http = httpx.AsyncClient(
-            base_url=self.base_url,
-            auth=BearerKey(api_key) if api_key else None,
-            timeout=self._timeout,
-            transport=transport,
-            limits=httpx.Limits(max_connections=32, max_keepalive_connections=8),
-        )
-        super().__init__(WireFormat(self.base_url, model, dimensions), http)
+        self._auth = BearerKey(api_key) if api_key else None
+        self._transport = transport
+        super().__init__(WireFormat(self.base_url, model, dimensions), self._connect())
 
     async def embed_query(self, text: str) -> Vectors:
         """Embed one query."""
@@ -117,4 +118,20 @@ class EmbedderClient(AsyncEmbedder):
         return self._wire.batch(payload, len(texts))
 
     async def _request(self, method: str, path: str, **options: Any) -> dict[str, Any]:  # noqa: ANN401  (httpx's own)
-        return self._wire.payload(await self._send(method, path, **options))
+        response = await self._send(method, path, **options)
+        if self._wire.is_draining(response):
+            response = await self._answer(self._send_anew(method, path, **options))
+        return self._wire.payload(response)
+
+    async def _send_anew(self, method: str, path: str, **options: Any) -> httpx.Response:  # noqa: ANN401  (httpx's own)
+        async with self._connect() as http:
+            return await http.request(method, path, **options)
+
+    def _connect(self) -> httpx.AsyncClient:
+        return httpx.AsyncClient(
+            base_url=self.base_url,
+            auth=self._auth,
+            timeout=self._timeout,
+            transport=self._transport,
+            limits=httpx.Limits(max_connections=32, max_keepalive_connections=8),
+        )

@@ -97,6 +97,10 @@ class WireFormat:
             retry_after=_DEFAULT_RETRY_AFTER,
         )
 
+    def is_draining(self, response: httpx.Response) -> bool:
+        """Return whether the pod that answered refuses requests because it is being stopped."""
+        return response.status_code == 503 and _code(response) == " (draining)"
+
     def payload(self, response: httpx.Response) -> dict[str, Any]:
         """Return the JSON object in an answer of the service.
 
