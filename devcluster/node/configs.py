@@ -18,6 +18,7 @@ from devcluster.node.layout import (
     Layout,
 )
 
+OPERATOR_USER = "system:serviceaccount:memory-index-system:memory-operator"
 CNI_PLUGIN_DIRECTORIES = ("/usr/lib/cni", "/opt/cni/bin")
 
 
@@ -153,7 +154,12 @@ def _audit() -> dict[str, object]:
         "apiVersion": "audit.k8s.io/v1",
         "kind": "Policy",
         "omitStages": ["RequestReceived"],
-        "rules": [{"level": "None", "verbs": ["get", "list", "watch"]}, {"level": "Metadata"}],
+        "rules": [
+            # How much the operator reads is measured, and its roles are compared with what it does.
+            {"level": "Metadata", "users": [OPERATOR_USER]},
+            {"level": "None", "verbs": ["get", "list", "watch"]},
+            {"level": "Metadata"},
+        ],
     }
 
 

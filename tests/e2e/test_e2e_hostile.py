@@ -6,9 +6,7 @@ from typing import Any
 import pytest
 
 from devcluster.postgres import Postgres, create_database, create_postgres
-from memory_operator.resources.common import fingerprint
-from tests.e2e.conftest import Platform, open_tenant, slug
-from tests.e2e.hostile import (
+from memory_bench.operator.hostile import (
     BOMB,
     ENDLESS,
     RECORDING,
@@ -18,9 +16,12 @@ from tests.e2e.hostile import (
     snapshot,
     versions,
 )
-from tests.e2e.tenants import DATABASES, INDEX, Tenant
-from tests.e2e.texts import rows
-from tests.e2e.waiting import eventually
+from memory_bench.operator.platform import Platform
+from memory_bench.operator.tenants import DATABASES, INDEX, Tenant
+from memory_bench.operator.texts import rows
+from memory_bench.operator.waiting import eventually
+from memory_operator.resources.common import fingerprint
+from tests.e2e.conftest import open_tenant, slug
 
 pytestmark = pytest.mark.cluster
 OWN_NAMESPACE = "hostile-servers"

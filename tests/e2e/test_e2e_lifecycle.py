@@ -5,11 +5,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tests.e2e.audit import audit_lines, writes
-from tests.e2e.conftest import Platform, open_tenant
-from tests.e2e.tenants import DATABASES, INDEX, Tenant, manifest, metrics
-from tests.e2e.texts import Row, rows, sensitive
-from tests.e2e.waiting import eventually
+from memory_bench.operator.audit import audit_lines, writes
+from memory_bench.operator.platform import Platform
+from memory_bench.operator.tenants import DATABASES, INDEX, Tenant, manifest, metrics
+from memory_bench.operator.texts import Row, rows, sensitive
+from memory_bench.operator.waiting import eventually
+from tests.e2e.conftest import open_tenant
 
 pytestmark = pytest.mark.cluster
 ORDINARY = rows(120)

@@ -36,9 +36,13 @@ def test_kubelet_has_its_own_control_group_and_authorises_callers_through_the_ap
     assert kubelet["podLogsDir"] == str(Layout(INSIDE).logs / "pods")
 
 
-def test_reads_are_not_audited_and_writes_are_with_metadata_only(files: dict[str, str]) -> None:
+def test_only_the_operators_reads_are_audited_and_writes_are_with_metadata_only(files: dict[str, str]) -> None:
     rules = json.loads(files["audit.yaml"])["rules"]
-    assert rules == [{"level": "None", "verbs": ["get", "list", "watch"]}, {"level": "Metadata"}]
+    assert rules == [
+        {"level": "Metadata", "users": ["system:serviceaccount:memory-index-system:memory-operator"]},
+        {"level": "None", "verbs": ["get", "list", "watch"]},
+        {"level": "Metadata"},
+    ]
 
 
 def test_names_outside_the_cluster_are_answered_in_a_block_of_their_own(files: dict[str, str]) -> None:

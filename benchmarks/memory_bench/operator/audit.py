@@ -1,0 +1,78 @@
+"""The requests of an account, from the API server's audit log."""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from devcluster.cluster import Cluster
+
+READS = {"get", "list", "watch"}
+_POD = "authentication.kubernetes.io/pod-name"
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request; `pod` is empty where the account is not a pod's."""
+
+    at: datetime
+    verb: str
+    target: str
+    pod: str = ""
+
+    @property
+    def reads(self) -> bool:
+        """Whether it is a single read; a watch is open all the time."""
+        return self.verb in {"get", "list"}
+
+    @property
+    def writes(self) -> bool:
+        """Whether it may change something other than who leads."""
+        return self.verb not in READS and not self.target.startswith("leases/")
+
+
+def audit_lines(cluster: Cluster) -> list[str]:
+    """Return the lines of the log so far."""
+    return cluster.audit_log.read_text().splitlines()
+
+
+def requests(lines: Iterable[str], *, user: str) -> Iterator[Request]:
+    """Return every request of `user`, oldest first; an incomplete last line is ignored."""
+    for line in lines:
+        try:
+            entry = json.loads(line)
+        except json.JSONDecodeError:
+            continue
+        # a request that was refused before it was known whose it is has no user name
+        if entry["user"].get("username") == user:
+            reference = entry.get("objectRef", {})
+            parts = (reference.get(key, "") for key in ("resource", "subresource", "namespace", "name"))
+            yield Request(
+                datetime.fromisoformat(entry["requestReceivedTimestamp"]),
+                entry["verb"],
+                "/".join(part for part in parts if part),
+                next(iter(entry["user"].get("extra", {}).get(_POD, ())), ""),
+            )
+
+
+def writes(lines: Iterable[str], *, user: str) -> Iterator[Request]:
+    """Return every write of `user`, oldest first."""
+    return (request for request in requests(lines, user=user) if request.writes)
+
+
+class AuditTail:
+    """Reads what is added to the log."""
+
+    def __init__(self, path: Path, user: str) -> None:
+        self._path = path
+        self._user = user
+        self._offset = path.stat().st_size
+
+    def read(self) -> list[Request]:
+        """Return the user's requests since the last call; a line that is still being written is left for the next."""
+        with self._path.open("rb") as log:
+            log.seek(self._offset)
+            whole, newline, _ = log.read().rpartition(b"\n")
+        self._offset += len(whole) + len(newline)
+        return list(requests(whole.decode().splitlines(), user=self._user))

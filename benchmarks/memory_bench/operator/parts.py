@@ -1,0 +1,70 @@
+"""The parts of the benchmark in the order in which they run, and what each of them gives to the line of figures."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from memory_bench.operator.api import Api
+from memory_bench.operator.faults.part import run_fault_points, run_recoveries
+from memory_bench.operator.platform import Platform
+from memory_bench.operator.scale.measure import measure_scale
+
+KEYS = (
+    "takeovers",
+    "hostile",
+    "namespaces_deleted",
+    "lies",
+    "situations",
+    "fault_points",
+    "fault_points_converged",
+    "edit_latency_500_vs_10",
+    "reads_per_min_settled_500",
+    "writes_per_min_settled",
+    "rss_mb",
+    "restart_to_all_seen_s",
+    "recovery_s",
+    "leaders",
+)
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a part works with: the platform, a client of its API server, the share of fault points, and a display."""
+
+    platform: Platform
+    api: Api
+    sample: float
+    say: Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class PartResult:
+    """The figures of a part, and the details that are written to the summary."""
+
+    figures: dict[str, Any]
+    details: Any = field(default=None)
+
+
+async def _scale(given: Surroundings) -> PartResult:
+    result = await measure_scale(given.platform, given.api, given.say)
+    return PartResult(result.figures(), asdict(result))
+
+
+async def _faults(given: Surroundings) -> PartResult:
+    found = await asyncio.to_thread(run_fault_points, given.platform, given.sample, given.say)
+    return PartResult({"fault_points": found["points"], "fault_points_converged": found["converged"]}, found)
+
+
+async def _recovery(given: Surroundings) -> PartResult:
+    found = await asyncio.to_thread(run_recoveries, given.platform, given.say)
+    return PartResult({"recovery_s": max(found.values())}, found)
+
+
+PARTS: dict[str, Callable[[Surroundings], Awaitable[PartResult]]] = {
+    "faults": _faults,
+    "scale": _scale,
+    "recovery": _recovery,
+}
+# Minutes that a part takes on two cores, for the display of what is left.
+MINUTES = {"faults": 30, "scale": 14, "recovery": 9}
