@@ -73,6 +73,11 @@ class Outcome:
     messages: tuple[str, ...]
     has_column: bool | None
 
+    @property
+    def gone(self) -> bool:
+        """Whether nothing is left in Kubernetes."""
+        return not self.left and not self.database_objects
+
 
 @dataclass
 class Endings:

@@ -5,9 +5,13 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from devcluster.errors import DevclusterError
+from devcluster.postgres import Postgres
 from memory_bench.operator.api import Api
+from memory_bench.operator.endings import CASES, NAMESPACES, Case, Endings, Outcome
 from memory_bench.operator.faults.part import run_fault_points, run_recoveries
-from memory_bench.operator.platform import Platform
+from memory_bench.operator.hostile_objects import HOSTILE, TakenOverError, opened_scene, refuse
+from memory_bench.operator.platform import PERMITTED_HOSTS, Platform
 from memory_bench.operator.scale.measure import measure_scale
 
 KEYS = (
@@ -51,6 +55,44 @@ async def _scale(given: Surroundings) -> PartResult:
     return PartResult(result.figures(), asdict(result))
 
 
+async def _hostile(given: Surroundings) -> PartResult:
+    found = await asyncio.to_thread(_refuse_all, given)
+    takeovers = sum(said.startswith(TakenOverError.__name__) for said in found.values())
+    return PartResult({"takeovers": takeovers, "hostile": sum(not said for said in found.values())}, found)
+
+
+def _refuse_all(given: Surroundings) -> dict[str, str]:
+    """Return what went wrong with each hostile object; an empty text if it was refused."""
+    found: dict[str, str] = {}
+    given.say("preparing the victim")
+    with opened_scene(given.platform) as scene:
+        for name in HOSTILE:
+            given.say(name)
+            try:
+                refuse(scene, name)
+            except (AssertionError, DevclusterError) as error:
+                found[name] = f"{type(error).__name__}: {error}"
+            else:
+                found[name] = ""
+    return found
+
+
+async def _deletions(given: Surroundings) -> PartResult:
+    found = await asyncio.to_thread(_delete_all, given)
+    gone = sum(outcome.gone for case, outcome in found.items() if case in NAMESPACES)
+    details = {str(case): asdict(outcome) for case, outcome in found.items()}
+    return PartResult({"namespaces_deleted": f"{gone}/{len(NAMESPACES)}"}, details)
+
+
+def _delete_all(given: Surroundings) -> dict[Case, Outcome]:
+    shared = given.platform.postgres
+    given.say(f"{len(CASES)} cases side by side")
+    try:
+        return Endings(given.platform, Postgres(shared.cluster, shared.namespace, "pg-doomed")).run()
+    finally:
+        given.platform.install(PERMITTED_HOSTS)
+
+
 async def _faults(given: Surroundings) -> PartResult:
     found = await asyncio.to_thread(run_fault_points, given.platform, given.sample, given.say)
     return PartResult({"fault_points": found["points"], "fault_points_converged": found["converged"]}, found)
@@ -62,9 +104,11 @@ async def _recovery(given: Surroundings) -> PartResult:
 
 
 PARTS: dict[str, Callable[[Surroundings], Awaitable[PartResult]]] = {
+    "hostile": _hostile,
+    "deletions": _deletions,
     "faults": _faults,
     "scale": _scale,
     "recovery": _recovery,
 }
 # Minutes that a part takes on two cores, for the display of what is left.
-MINUTES = {"faults": 30, "scale": 14, "recovery": 9}
+MINUTES = {"hostile": 5, "deletions": 5, "faults": 30, "scale": 14, "recovery": 9}

@@ -7,6 +7,7 @@ from typing import Any
 from memory_bench.operator.parts import KEYS, PartResult
 from memory_bench.report import chart, machine, now, write_json
 
+HOSTILE_OBJECTS = 12
 LIMITS: dict[str, float] = {
     "takeovers": 0,
     "lies": 0,
@@ -31,6 +32,8 @@ def failures(figures: Mapping[str, Any]) -> list[str]:
     measured = {key: value for key, value in figures.items() if value is not None}
     lines = [f"{key} is {measured[key]}, at most {limit:g} is accepted" for key, limit in LIMITS.items()
              if measured.get(key, limit) > limit]  # fmt: skip
+    if measured.get("hostile", HOSTILE_OBJECTS) != HOSTILE_OBJECTS:
+        lines.append(f"{measured['hostile']} of {HOSTILE_OBJECTS} hostile objects were refused as they must be")
     deleted, _, wanted = str(measured.get("namespaces_deleted", "0/0")).partition("/")
     if deleted != wanted:
         lines.append(f"{deleted} of {wanted} namespaces were deleted in time")
