@@ -14,7 +14,7 @@ import pytest
 import devcluster
 from devcluster.cluster import Cluster
 from devcluster.install import OPERATOR_NAMESPACE
-from memory_bench.operator.platform import PERMITTED_HOSTS, Platform, create_platform
+from memory_bench.operator.platform import PERMITTED, Platform, create_platform
 from memory_bench.operator.tenants import Tenant
 from tests.e2e import evidence
 
@@ -51,7 +51,7 @@ def cluster() -> Iterator[Cluster]:
 @pytest.fixture(scope="session")
 def platform(cluster: Cluster) -> Platform:
     """CloudNativePG, one Postgres cluster of two instances, and the operator installed by helm."""
-    return create_platform(cluster, instances=2, settings=(PERMITTED_HOSTS,))
+    return create_platform(cluster, instances=2, settings=PERMITTED)
 
 
 @pytest.fixture

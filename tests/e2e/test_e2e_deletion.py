@@ -6,7 +6,7 @@ import pytest
 
 from devcluster.postgres import Postgres
 from memory_bench.operator.endings import CASES, FOREGROUND, NAMESPACES, Case, Endings, Outcome
-from memory_bench.operator.platform import PERMITTED_HOSTS, Platform
+from memory_bench.operator.platform import PERMITTED, Platform
 
 pytestmark = pytest.mark.cluster
 each_namespace = pytest.mark.parametrize("case", NAMESPACES, ids=str)
@@ -20,7 +20,7 @@ def outcomes(platform: Platform) -> Iterator[dict[Case, Outcome]]:
     try:
         yield Endings(platform, doomed).run()
     finally:
-        platform.install(PERMITTED_HOSTS)
+        platform.install(*PERMITTED)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

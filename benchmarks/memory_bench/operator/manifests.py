@@ -9,6 +9,7 @@ Object = dict[str, Any]
 EMBEDDER_NAMESPACE = "embedder"
 EMBEDDER_HOST = f"embedder.{EMBEDDER_NAMESPACE}.svc"
 EMBEDDER_URL = f"http://{EMBEDDER_HOST}:8080"
+BROKEN_IMAGE = "localhost/broken:1"  # the chart permits it, and no registry has it
 API_VERSION = "memory-index.dev/v1alpha1"
 
 

@@ -11,8 +11,9 @@ from memory_bench.operator.api import Api
 from memory_bench.operator.endings import CASES, NAMESPACES, Case, Endings, Outcome
 from memory_bench.operator.faults.part import run_fault_points, run_recoveries
 from memory_bench.operator.hostile_objects import HOSTILE, TakenOverError, opened_scene, refuse
-from memory_bench.operator.platform import PERMITTED_HOSTS, Platform
+from memory_bench.operator.platform import PERMITTED, Platform
 from memory_bench.operator.scale.measure import measure_scale
+from memory_bench.operator.situations.part import run_situations
 
 KEYS = (
     "takeovers",
@@ -90,7 +91,12 @@ def _delete_all(given: Surroundings) -> dict[Case, Outcome]:
     try:
         return Endings(given.platform, Postgres(shared.cluster, shared.namespace, "pg-doomed")).run()
     finally:
-        given.platform.install(PERMITTED_HOSTS)
+        given.platform.install(*PERMITTED)
+
+
+async def _situations(given: Surroundings) -> PartResult:
+    found = await run_situations(given.platform, given.api, given.say)
+    return PartResult({"lies": found["lies"], "situations": found["situations"]}, found)
 
 
 async def _faults(given: Surroundings) -> PartResult:
@@ -106,9 +112,10 @@ async def _recovery(given: Surroundings) -> PartResult:
 PARTS: dict[str, Callable[[Surroundings], Awaitable[PartResult]]] = {
     "hostile": _hostile,
     "deletions": _deletions,
+    "situations": _situations,
     "faults": _faults,
     "scale": _scale,
     "recovery": _recovery,
 }
 # Minutes that a part takes on two cores, for the display of what is left.
-MINUTES = {"hostile": 5, "deletions": 5, "faults": 30, "scale": 14, "recovery": 9}
+MINUTES = {"hostile": 5, "deletions": 5, "situations": 10, "faults": 30, "scale": 14, "recovery": 9}

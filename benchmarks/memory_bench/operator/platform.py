@@ -10,11 +10,11 @@ from devcluster.cluster import Cluster
 from devcluster.install import OPERATOR_NAMESPACE, install_operator
 from devcluster.postgres import Postgres
 from devcluster.retrying import until
-from memory_bench.operator.manifests import EMBEDDER_HOST, EMBEDDER_NAMESPACE, embedder_objects
+from memory_bench.operator.manifests import BROKEN_IMAGE, EMBEDDER_HOST, EMBEDDER_NAMESPACE, embedder_objects
 
 OPERATOR = "memory-operator"
 OPERATOR_PODS = "app.kubernetes.io/component=operator"
-PERMITTED_HOSTS = f"permitted.externalHosts={{{EMBEDDER_HOST}}}"
+PERMITTED = (f"permitted.externalHosts={{{EMBEDDER_HOST}}}", f"permitted.imagePrefixes={{{BROKEN_IMAGE}}}")
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,11 @@ class Platform:
     def install(self, *settings: str) -> None:
         """Install the operator, or change its settings, which are values of the chart."""
         install_operator(self.cluster, operator_image=self.image, embedder_image=self.embedder_image, settings=settings)
+
+    def system_identifier(self) -> str:
+        """Return the identifier that the Postgres server gave itself."""
+        where = ("-n", self.postgres.namespace, "get", "clusters.postgresql.cnpg.io", self.postgres.name)
+        return str(self.cluster.kubectl_json(*where)["status"]["systemID"])
 
     def start_embedder(self) -> None:
         """Start the embedder that all objects with an external embedder share, and wait until it serves."""
@@ -68,6 +73,6 @@ def running_platform() -> Iterator[Platform]:
     """Start a cluster for this process with everything in it; it ends with the block."""
     devcluster.prepare()
     with devcluster.start(f"bench-operator-{datetime.now(UTC):%H%M%S}") as cluster:
-        platform = create_platform(cluster, settings=(PERMITTED_HOSTS,))
+        platform = create_platform(cluster, settings=PERMITTED)
         platform.start_embedder()
         yield platform

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -66,8 +66,7 @@ class Population:
         cluster.kubectl(
             *where, "wait", "--for=jsonpath={.status.applied}=true", f"database/{_DATABASE}", "--timeout=60s"
         )
-        found = cluster.kubectl_json(*where, "get", "clusters.postgresql.cnpg.io", postgres.name)
-        self._system_id = found["status"]["systemID"]
+        self._system_id = self.platform.system_identifier()
 
     async def grow(self, size: int) -> float:
         """Add objects until there are `size`, and wait until all are Ready; return the seconds from release to Ready.
@@ -116,20 +115,30 @@ class Population:
         return external_index(member.namespace, member.name, database, suspend=True)
 
     def _fill(self, created: list[Object]) -> None:
-        tables = [{"table": item["metadata"]["name"], "claim": self._claim(item["metadata"])} for item in created]
-        arguments = ("exec", "-i", objects.TOOLBOX, "--", "python", "-c", _SCRIPT.read_text(encoding="utf-8"))
-        self.platform.cluster.kubectl(
-            "-n", _namespace(0), *arguments, input=json.dumps({"rows": ROWS, "tables": tables})
-        )
+        entries = [(item["metadata"]["name"], item["metadata"]) for item in created]
+        fill(self.platform, _namespace(0), entries, self._system_id)
 
-    def _claim(self, metadata: Object) -> Object:
-        return {
-            "system_identifier": self._system_id,
-            "namespace": metadata["namespace"],
-            "name": metadata["name"],
-            "uid": metadata["uid"],
-            "created_at": metadata["creationTimestamp"],
+
+def fill(platform: Platform, namespace: str, entries: Iterable[tuple[str, Object]], system_identifier: str) -> None:
+    """Create tables of embedded rows in the database that the namespace's toolbox leads to.
+
+    Each entry is a table and the metadata of the MemoryIndex that it belongs to.
+    """
+    tables = [
+        {
+            "table": table,
+            "claim": {
+                "system_identifier": system_identifier,
+                "namespace": metadata["namespace"],
+                "name": metadata["name"],
+                "uid": metadata["uid"],
+                "created_at": metadata["creationTimestamp"],
+            },
         }
+        for table, metadata in entries
+    ]
+    arguments = ("exec", "-i", objects.TOOLBOX, "--", "python", "-c", _SCRIPT.read_text(encoding="utf-8"))
+    platform.cluster.kubectl("-n", namespace, *arguments, input=json.dumps({"rows": ROWS, "tables": tables}))
 
 
 def _namespace(number: int) -> str:

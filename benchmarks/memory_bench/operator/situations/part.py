@@ -1,0 +1,272 @@
+"""Makes all situations side by side, and compares what the operator says of each with what is expected."""
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from devcluster.demo import objects
+from devcluster.demo.environment import DIMENSIONS, MODEL
+from devcluster.errors import DevclusterError
+from devcluster.install import CNPG_NAMESPACE, install_cnpg
+from devcluster.postgres import create_database, create_postgres, database_object
+from memory_bench.operator.api import INDEXES, Api, Object
+from memory_bench.operator.conditions import condition, is_ready
+from memory_bench.operator.manifests import API_VERSION, EMBEDDER_URL
+from memory_bench.operator.platform import Platform
+from memory_bench.operator.scale.population import fill
+from memory_bench.operator.situations import database_situations, operator_situations, working_situations
+from memory_bench.operator.situations.gitops import ARGO_CD, WAITS_FROM_CHOICE, argo_cd, flux
+from memory_bench.operator.situations.kstatus import Kstatus, compute
+from memory_bench.operator.situations.situation import (
+    DATABASE,
+    KEY,
+    NAME,
+    SECRET,
+    WRITTEN_CLUSTERS,
+    Expected,
+    Place,
+    Situation,
+    Stage,
+)
+
+SITUATIONS = (*database_situations.SITUATIONS, *working_situations.SITUATIONS)
+_SOON_SECONDS = 100.0  # less than the 120 after which what others deliver counts as missing
+_LATE_SECONDS = (125.0, 240.0)  # from when and until when a late expectation must be met
+_READY_SECONDS = 240.0
+_POLL_SECONDS = 2.0
+_TOOLBOX = "sit-toolbox"
+
+Say = Callable[[str], None]
+
+
+@dataclass
+class Observation:
+    """An expectation, whether it has been met, and what was seen last instead."""
+
+    situation: Situation
+    expected: Expected
+    met: bool = False
+    seen: str = ""
+    began: float = field(default_factory=time.monotonic)
+
+    def look(self, item: Object) -> None:
+        """Compare the object with the expectation."""
+        difference = differing(item, self.expected)
+        self.met = self.met or not difference
+        self.seen = difference or self.seen
+
+    @property
+    def due(self) -> bool:
+        """Whether it can be met now."""
+        age = time.monotonic() - self.began
+        return not self.met and (_LATE_SECONDS[0] <= age if self.expected.late else age <= _SOON_SECONDS)
+
+    @property
+    def open(self) -> bool:
+        """Whether it may still be met."""
+        age = time.monotonic() - self.began
+        return not self.met and age <= (_LATE_SECONDS[1] if self.expected.late else _SOON_SECONDS)
+
+
+def differing(item: Object, expected: Expected) -> str:
+    """Return in what the object's status, kstatus, Argo CD or Flux differ from the expectation, or an empty text."""
+    ready = condition(item, "Ready")
+    reason, status = ready.get("reason", ""), ready.get("status", "none")
+    found = {
+        "Ready": (status, expected.ready if expected.ready != "any" else status),
+        "reason": (reason, reason if reason in expected.reasons or not expected.reasons else expected.reasons),
+        "kstatus": (compute(item), expected.kstatus),
+        "Argo CD": (argo_cd(item)["status"], "Suspended" if reason in WAITS_FROM_CHOICE else ARGO_CD[expected.kstatus]),
+    }
+    if expected.kstatus is not Kstatus.TERMINATING:
+        found["Flux"] = (flux(item), Kstatus.CURRENT if reason == "ScaledToZero" else expected.kstatus)
+    message = ready.get("message", "")
+    parts = [f"{name} is {seen}, not {wanted}" for name, (seen, wanted) in found.items() if seen != wanted]
+    if status == "True" and not expected.serves and expected.ready != "any":
+        parts.append("Ready although it does not serve")
+    return f"{'; '.join(parts)} ({message[:200]})" if parts else ""
+
+
+async def run_situations(platform: Platform, api: Api, say: Say) -> dict[str, Any]:
+    """Make all situations; return how many expectations there were, and those that were not met."""
+    say("preparing databases and namespaces")
+    stage = await asyncio.to_thread(_prepare_stage, platform)
+    real = [one for one in SITUATIONS if not one.written]
+    observed = await _make(stage, api, real, say)
+    await asyncio.to_thread(_remove, stage, real)
+    written = [one for one in SITUATIONS if one.written]
+    with _cnpg_away(platform):
+        observed += await _make(stage, api, written, say)
+        await asyncio.to_thread(_remove, stage, written)
+        platform.cluster.kubectl("delete", "namespace", WRITTEN_CLUSTERS, "--wait", "--timeout=120s")
+    observed_of_operator = await operator_situations.run(stage, api, say)
+    entries = [
+        {
+            "situation": one.expected.name,
+            "key": one.situation.key,
+            "made": "status written" if one.situation.written else "real",
+            "met": one.met,
+            "seen": "" if one.met else one.seen,
+        }
+        for one in observed
+    ] + observed_of_operator
+    return {"situations": len(entries), "lies": sum(not one["met"] for one in entries), "entries": entries}
+
+
+def _prepare_stage(platform: Platform) -> Stage:
+    postgres = platform.postgres
+    dsn = create_database(platform.cluster, postgres, DATABASE)
+    platform.cluster.apply(database_object(postgres, DATABASE))
+    other = create_postgres(platform.cluster, namespace=postgres.namespace, name="pg-other", storage="1Gi")
+    platform.cluster.apply(objects.namespace(_TOOLBOX), objects.dsn_secret(_TOOLBOX, SECRET, KEY, dsn))
+    pod = objects.toolbox(_TOOLBOX, image=platform.image, secret=SECRET, key=KEY, embedder_url="")
+    platform.cluster.apply(pod)
+    platform.cluster.kubectl(
+        "-n", _TOOLBOX, "wait", "--for=condition=Ready", f"pod/{objects.TOOLBOX}", "--timeout=120s"
+    )
+    return Stage(platform, dsn, other)
+
+
+async def _make(stage: Stage, api: Api, situations: Sequence[Situation], say: Say) -> list[Observation]:
+    """Make the situations side by side, and observe them until every expectation is met or too late."""
+    places = {one.key: Place(stage, one.key) for one in situations}
+    say(f"creating {len(situations)} situations")
+    await asyncio.to_thread(_create, stage, situations, places)
+    settled = [one for one in situations if one.settled]
+    say(f"waiting for {len(settled)} of them to settle")
+    await _wait_ready(api, [places[one.key].namespace for one in settled])
+    observed: list[Observation] = []
+    immediate = [one for one in situations if not one.settled]
+    for one in [*settled, *immediate]:
+        if one.disturb:
+            await asyncio.to_thread(one.disturb, places[one.key])
+        observed += [Observation(one, expected) for expected in one.expected]
+    if immediate:
+        await asyncio.to_thread(_release, immediate, places)
+        for observation in observed:
+            if not observation.situation.settled:
+                observation.began = time.monotonic()
+    await _observe(api, observed, say)
+    return observed
+
+
+def _create(stage: Stage, situations: Sequence[Situation], places: dict[str, Place]) -> None:
+    """Create namespaces, Secrets and objects; those that are to settle get their tables, all others stay suspended."""
+    cluster, postgres = stage.cluster, stage.platform.postgres
+    namespaces = [places[one.key].namespace for one in situations]
+    cluster.apply(*(objects.namespace(name) for name in namespaces))
+    cluster.apply(*(objects.dsn_secret(name, SECRET, KEY, stage.dsn) for name in namespaces))
+    for name in namespaces:
+        postgres.allow(name)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda one: _prepare(one, places[one.key]), situations))
+    settled = [one for one in situations if one.settled]
+    cluster.apply(*(_manifest(places[one.key], one, suspend=True) for one in settled))
+    found = [json.loads(places[one.key].kubectl("get", "memoryindex", NAME, "-o", "json")) for one in settled]
+    tables = {one.key: places[one.key].table for one in settled}
+    entries = [(tables[one.key], item["metadata"]) for one, item in zip(settled, found, strict=True)]
+    fill(stage.platform, _TOOLBOX, entries, stage.platform.system_identifier())
+    cluster.apply(*(_manifest(places[one.key], one) for one in settled))
+
+
+def _prepare(situation: Situation, place: Place) -> None:
+    if situation.own_database:
+        place.create_database()
+    if situation.prepare:
+        situation.prepare(place)
+
+
+def _release(situations: Sequence[Situation], places: dict[str, Place]) -> None:
+    """Create the objects that need not settle, all at the same moment."""
+    stage = places[situations[0].key].stage
+    stage.cluster.apply(*(_manifest(places[one.key], one) for one in situations))
+
+
+def _manifest(place: Place, situation: Situation, **more: Any) -> Object:  # noqa: ANN401  (parts of a specification)
+    postgres = place.stage.platform.postgres
+    spec: Object = {
+        "database": {
+            "cluster": {"name": postgres.name, "namespace": postgres.namespace},
+            "name": DATABASE,
+            "table": place.table,
+            "credentials": {"secretName": SECRET, "key": KEY},
+        },
+        "embedding": {"model": MODEL, "dimensions": DIMENSIONS},
+        "embedder": {"external": {"url": EMBEDDER_URL}},
+    }
+    if situation.own_database:
+        spec["database"] |= {"name": place.table, "table": "memories"}
+    for path, value in {**situation.spec, **more}.items():
+        node = spec
+        *parents, last = path.split("__")
+        for parent in parents:
+            node = node.setdefault(parent, {})
+        if value is None:
+            node.pop(last, None)
+        else:
+            node[last] = value
+    meta = {"name": NAME, "namespace": place.namespace}
+    return {"apiVersion": API_VERSION, "kind": "MemoryIndex", "metadata": meta, "spec": spec}
+
+
+async def _wait_ready(api: Api, namespaces: Sequence[str]) -> None:
+    deadline = time.monotonic() + _READY_SECONDS
+    while True:
+        items = await _items(api)
+        found = {name: items.get((name, NAME), {"metadata": {"generation": 0}}) for name in namespaces}
+        waiting = {name: item for name, item in found.items() if not is_ready(item)}
+        if not waiting:
+            return
+        if time.monotonic() > deadline:
+            told = {name: condition(item, "Ready").get("message", "no status") for name, item in waiting.items()}
+            raise DevclusterError(f"not settled: {told}")
+        await asyncio.sleep(_POLL_SECONDS)
+
+
+async def _items(api: Api) -> dict[tuple[str, str], Object]:
+    """Return the objects by namespace and name."""
+    items = (await api.get(f"{INDEXES}/memoryindexes"))["items"]
+    return {(item["metadata"]["namespace"], item["metadata"]["name"]): item for item in items}
+
+
+async def _observe(api: Api, observed: list[Observation], say: Say) -> None:
+    while left := [one for one in observed if one.open]:
+        items = await _items(api)
+        for one in left:
+            item = items.get((f"sit-{one.situation.key}", one.situation.observed))
+            if one.due and item and "status" in item:
+                one.look(item)
+        say(f"{sum(one.met for one in observed)} of {len(observed)} situations are as expected, {len(left)} open")
+        await asyncio.sleep(_POLL_SECONDS)
+
+
+def _remove(stage: Stage, situations: Sequence[Situation]) -> None:
+    for one in situations:
+        place = Place(stage, one.key)
+        patch = '--patch={"metadata":{"finalizers":null}}'
+        names = place.kubectl("get", "memoryindexes", "-o", "name").split()
+        for name in names:
+            place.kubectl("delete", name, "--wait=false")
+            if one.key == "deleting":
+                place.kubectl("patch", name, "--type=merge", patch)
+    names = [f"sit-{one.key}" for one in situations]
+    stage.cluster.kubectl("delete", "namespace", *names, "--wait", "--timeout=300s")
+
+
+@contextmanager
+def _cnpg_away(platform: Platform) -> Iterator[None]:
+    """Stop CloudNativePG for the block, so that statuses can be written in its place; its Postgres pods go on."""
+    kubectl = platform.cluster.kubectl
+    kubectl("-n", CNPG_NAMESPACE, "scale", "deployment/cnpg-controller-manager", "--replicas=0")
+    for kind, name in (("validating", "cnpg-validating"), ("mutating", "cnpg-mutating")):
+        kubectl("delete", f"{kind}webhookconfiguration", f"{name}-webhook-configuration")
+    platform.cluster.apply(objects.namespace(WRITTEN_CLUSTERS))
+    try:
+        yield
+    finally:
+        install_cnpg(platform.cluster)
