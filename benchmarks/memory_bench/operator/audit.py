@@ -1,9 +1,11 @@
 """The requests of an account, from the API server's audit log."""
 
 import json
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from os import SEEK_END
 from pathlib import Path
 
 from devcluster.cluster import Cluster
@@ -62,17 +64,26 @@ def writes(lines: Iterable[str], *, user: str) -> Iterator[Request]:
 
 
 class AuditTail:
-    """Reads what is added to the log."""
+    """Reads what is added to the log, also after the API server has renamed it and begun another."""
 
     def __init__(self, path: Path, user: str) -> None:
         self._path = path
         self._user = user
-        self._offset = path.stat().st_size
+        self._log = path.open("rb")
+        self._log.seek(0, SEEK_END)
+        self._begun = b""
 
     def read(self) -> list[Request]:
         """Return the user's requests since the last call; a line that is still being written is left for the next."""
-        with self._path.open("rb") as log:
-            log.seek(self._offset)
-            whole, newline, _ = log.read().rpartition(b"\n")
-        self._offset += len(whole) + len(newline)
-        return list(requests(whole.decode().splitlines(), user=self._user))
+        content = self._begun + self._log.read()
+        if self._path.stat().st_ino != os.fstat(self._log.fileno()).st_ino:
+            content += self._log.read()
+            self._log.close()
+            self._log = self._path.open("rb")
+            content += self._log.read()
+        whole, newline, self._begun = content.rpartition(b"\n")
+        return list(requests((whole + newline).decode().splitlines(), user=self._user))
+
+    def close(self) -> None:
+        """Close the log."""
+        self._log.close()

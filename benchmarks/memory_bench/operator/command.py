@@ -4,6 +4,7 @@ import asyncio
 import json
 import time
 import traceback
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +12,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from memory_bench.operator.api import api_of
-from memory_bench.operator.parts import MINUTES, PARTS, PartResult, Surroundings
+from memory_bench.operator.parts import PARTS, PartResult, Surroundings
 from memory_bench.operator.platform import Platform, running_platform
 from memory_bench.operator.results import failures, headline, write
 from memory_bench.report import console
@@ -19,31 +20,47 @@ from memory_bench.report import console
 RESULTS = Path(__file__).parents[2] / "results" / "operator"
 
 
-async def _run(platform: Platform, names: list[str], sample: float) -> tuple[dict[str, PartResult], dict[str, float]]:
+class _Display:
+    """Shows which part runs, what it does, and how many minutes are left."""
+
+    def __init__(self, progress: Progress, names: list[str]) -> None:
+        self._progress = progress
+        self._names = names
+        self._task = progress.add_task("", total=len(names))
+
+    def say(self, name: str, text: str) -> None:
+        """Show what a part does now; without a terminal, print it."""
+        left = sum(PARTS[other].minutes for other in self._names[self._names.index(name) :])
+        self._progress.update(self._task, description=f"{name}: {text} (about {left} min left)")
+        if not console.is_terminal:
+            console.print(f"{time.strftime('%H:%M:%S')} {name}: {text}", markup=False)
+
+    def finish(self, name: str, result: PartResult) -> None:
+        """Count a part as finished and print its figures."""
+        self._progress.advance(self._task)
+        said = json.dumps(result.figures) if result.figures else f"failed\n{result.details['failed']}"
+        console.print(f"{name}: {said}", markup=False)
+
+
+async def _run(platform: Platform, names: list[str], sample: float, output: Path) -> dict[str, PartResult]:
+    """Run the parts one after the other; what is measured so far is written after each."""
     results: dict[str, PartResult] = {}
     seconds: dict[str, float] = {}
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     async with api_of(platform.cluster) as api:
         with Progress(*columns, console=console) as progress:
-            task = progress.add_task("", total=len(names))
-            for number, name in enumerate(names):
-                left = sum(MINUTES[other] for other in names[number:])
-
-                def say(text: str, name: str = name, left: int = left) -> None:
-                    line = f"{name}: {text}"
-                    progress.update(task, description=f"{line} (about {left} min left)")
-                    if not console.is_terminal:
-                        console.print(f"{time.strftime('%H:%M:%S')} {line}", markup=False)
-
+            display = _Display(progress, names)
+            for name in names:
                 began = time.monotonic()
                 try:
-                    results[name] = await PARTS[name](Surroundings(platform, api, sample, say))
+                    given = Surroundings(platform, api, sample, partial(display.say, name))
+                    results[name] = await PARTS[name].run(given)
                 except Exception:  # noqa: BLE001  (the other parts are measured although this one failed)
                     results[name] = PartResult({}, {"failed": traceback.format_exc()})
-                    console.print(f"{name} failed:\n{traceback.format_exc()}", markup=False)
                 seconds[name] = round(time.monotonic() - began, 1)
-                progress.advance(task)
-    return results, seconds
+                display.finish(name, results[name])
+                write(output, results, seconds)
+    return results
 
 
 def operator(
@@ -64,10 +81,11 @@ def operator(
     if unknown:
         raise typer.BadParameter(f"There is no part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}.")
     with running_platform() as platform:
-        results, seconds = asyncio.run(_run(platform, names, sample))
-    write(output, results, seconds)
+        results = asyncio.run(_run(platform, names, sample, output))
     figures = headline(results)
-    wrong = failures(figures) + [f"{name} failed" for name, result in results.items() if not result.figures]
+    wrong = failures(figures, share=sample) + [
+        f"{name} failed" for name, result in results.items() if not result.figures
+    ]
     for line in wrong:
         console.print(line, markup=False)
     print(json.dumps(figures))

@@ -109,13 +109,19 @@ async def _recovery(given: Surroundings) -> PartResult:
     return PartResult({"recovery_s": max(found.values())}, found)
 
 
-PARTS: dict[str, Callable[[Surroundings], Awaitable[PartResult]]] = {
-    "hostile": _hostile,
-    "deletions": _deletions,
-    "situations": _situations,
-    "faults": _faults,
-    "scale": _scale,
-    "recovery": _recovery,
+@dataclass(frozen=True)
+class Part:
+    """A part, and the minutes that it takes on two cores, for the display of what is left."""
+
+    run: Callable[[Surroundings], Awaitable[PartResult]]
+    minutes: int
+
+
+PARTS = {
+    "hostile": Part(_hostile, 5),
+    "deletions": Part(_deletions, 5),
+    "situations": Part(_situations, 10),
+    "faults": Part(_faults, 30),
+    "recovery": Part(_recovery, 9),
+    "scale": Part(_scale, 16),
 }
-# Minutes that a part takes on two cores, for the display of what is left.
-MINUTES = {"hostile": 5, "deletions": 5, "situations": 10, "faults": 30, "scale": 14, "recovery": 9}

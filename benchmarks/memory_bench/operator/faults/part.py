@@ -32,8 +32,8 @@ def run_fault_points(platform: Platform, share: float, say: Say, slots: int = SL
     say(f"preparing {slots} Postgres clusters")
     found: list[dict[str, Any]] = []
     plan: dict[str, Any] = {}
-    with _operator_away(platform):
-        for entry in _rig(platform, prepare(platform, slots), share=share):
+    with _opened_slots(platform, slots) as places:
+        for entry in _rig(platform, places, share=share):
             if "error" in entry:
                 raise DevclusterError(entry["error"])
             if "points" in entry:
@@ -58,8 +58,8 @@ def run_recoveries(platform: Platform, say: Say) -> dict[str, Any]:
     """Measure how soon the operator goes on in each scenario; return the seconds by name."""
     found: dict[str, Any] = {}
     say(f"{len(SCENARIOS)} scenarios side by side, one of which lasts {PATIENCE['outage_s']:.0f} s")
-    with _operator_away(platform):
-        for entry in _rig(platform, prepare(platform, len(SCENARIOS)), share=0.0):
+    with _opened_slots(platform, len(SCENARIOS)) as places:
+        for entry in _rig(platform, places, share=0.0):
             if entry["seconds"] is None:
                 raise DevclusterError(f"{entry['scenario']}: {entry['problem']}")
             found[entry["scenario"]] = entry["seconds"]
@@ -67,8 +67,8 @@ def run_recoveries(platform: Platform, say: Say) -> dict[str, Any]:
     return found
 
 
-def prepare(platform: Platform, count: int) -> list[SlotPlace]:
-    """Create a namespace and a Postgres cluster for each slot, unless they exist."""
+def _prepare_all(platform: Platform, count: int) -> list[SlotPlace]:
+    """Create a namespace and a Postgres cluster for each slot."""
     places = [SlotPlace(n, f"faults-{n}", DATABASE_NAMESPACE, f"pg-{n}") for n in range(count)]
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda place: _prepare(platform, place), places))
@@ -86,18 +86,19 @@ def _prepare(platform: Platform, place: SlotPlace) -> None:
 
 
 @contextmanager
-def _operator_away(platform: Platform) -> Iterator[None]:
-    """Stop the chart's operator for the block, since the slots have their own."""
+def _opened_slots(platform: Platform, count: int) -> Iterator[list[SlotPlace]]:
+    """Create the slots for the block; the chart's operator stops meanwhile, since each slot has its own."""
     platform.scale_operator(0)
     try:
-        yield
+        yield _prepare_all(platform, count)
     finally:
-        for number in range(SLOTS):
-            where = ("-n", f"faults-{number}", "--ignore-not-found")
-            platform.cluster.kubectl(
-                *where, "delete", f"memoryindexes.{API_VERSION.partition('/')[0]}", NAME, "--wait=false"
-            )
+        kubectl = platform.cluster.kubectl
+        for number in range(count):
+            where = ("-n", f"faults-{number}", "delete", f"memoryindexes.{API_VERSION.partition('/')[0]}", NAME)
+            kubectl(*where, "--ignore-not-found", "--wait=false")
         platform.scale_operator(1)
+        namespaces = [DATABASE_NAMESPACE, *(f"faults-{number}" for number in range(count))]
+        kubectl("delete", "namespace", *namespaces, "--ignore-not-found", "--wait", "--timeout=180s")
 
 
 def _rig(platform: Platform, places: list[SlotPlace], *, share: float) -> Iterator[dict[str, Any]]:

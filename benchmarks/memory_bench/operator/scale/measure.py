@@ -4,6 +4,7 @@ import asyncio
 import re
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -77,6 +78,7 @@ async def measure_scale(platform: Platform, api: Api, say: Say, sizes: tuple[int
             say(f"{size} objects: creating them")
             created = await population.grow(size)
             measured.append(await _measure_size(population, size, created, say))
+            say(str(measured[-1]))
         await node.close()
         say(f"{sizes[-1]} objects: the operator is killed")
         restart = await _restart(population)
@@ -88,14 +90,14 @@ async def measure_scale(platform: Platform, api: Api, say: Say, sizes: tuple[int
 
 
 async def _measure_size(population: Population, size: int, created: float, say: Say) -> Measured:
-    tail = AuditTail(population.platform.cluster.audit_log, OPERATOR_USER)
-    say(f"{size} objects: settling")
-    await _settle(tail)
-    say(f"{size} objects: counting requests for {_MEASURED_SECONDS:.0f} s")
-    tail.read()
-    began = time.monotonic()
-    await asyncio.sleep(_MEASURED_SECONDS)
-    requests, minutes = tail.read(), (time.monotonic() - began) / 60
+    with closing(AuditTail(population.platform.cluster.audit_log, OPERATOR_USER)) as tail:
+        say(f"{size} objects: settling")
+        await _settle(tail)
+        say(f"{size} objects: counting requests for {_MEASURED_SECONDS:.0f} s")
+        tail.read()
+        began = time.monotonic()
+        await asyncio.sleep(_MEASURED_SECONDS)
+        requests, minutes = tail.read(), (time.monotonic() - began) / 60
     say(f"{size} objects: {EDITS} edits")
     step = max(1, size // EDITS)
     edits = []
@@ -182,10 +184,10 @@ async def _two_operators(population: Population, node: HollowNode) -> tuple[int,
     await asyncio.to_thread(platform.scale_operator, 2)
     await node.open()
     await asyncio.sleep(_QUIET_SECONDS)
-    tail = AuditTail(platform.cluster.audit_log, OPERATOR_USER)
-    for member in population.members[: 2 * EDITS]:
-        await edit_seconds(population, member)
-    writers = {request.pod for request in tail.read() if request.writes}
+    with closing(AuditTail(platform.cluster.audit_log, OPERATOR_USER)) as tail:
+        for member in population.members[: 2 * EDITS]:
+            await edit_seconds(population, member)
+        writers = {request.pod for request in tail.read() if request.writes}
     await node.close()
     pods = await asyncio.to_thread(platform.operator_pods)
     for pod in writers & set(pods):

@@ -1,12 +1,12 @@
 """Makes all situations side by side, and compares what the operator says of each with what is expected."""
 
 import asyncio
-import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from devcluster.demo import objects
@@ -14,7 +14,7 @@ from devcluster.demo.environment import DIMENSIONS, MODEL
 from devcluster.errors import DevclusterError
 from devcluster.install import CNPG_NAMESPACE, install_cnpg
 from devcluster.postgres import create_database, create_postgres, database_object
-from memory_bench.operator.api import INDEXES, Api, Object
+from memory_bench.operator.api import INDEXES, Api, ApiError, Object
 from memory_bench.operator.conditions import condition, is_ready
 from memory_bench.operator.manifests import API_VERSION, EMBEDDER_URL
 from memory_bench.operator.platform import Platform
@@ -22,6 +22,7 @@ from memory_bench.operator.scale.population import fill
 from memory_bench.operator.situations import database_situations, operator_situations, working_situations
 from memory_bench.operator.situations.gitops import ARGO_CD, WAITS_FROM_CHOICE, argo_cd, flux
 from memory_bench.operator.situations.kstatus import Kstatus, compute
+from memory_bench.operator.situations.later import run_later
 from memory_bench.operator.situations.situation import (
     DATABASE,
     KEY,
@@ -52,6 +53,7 @@ class Observation:
     expected: Expected
     met: bool = False
     seen: str = ""
+    impossible: bool = False
     began: float = field(default_factory=time.monotonic)
 
     def look(self, item: Object) -> None:
@@ -70,7 +72,9 @@ class Observation:
     def open(self) -> bool:
         """Whether it may still be met."""
         age = time.monotonic() - self.began
-        return not self.met and age <= (_LATE_SECONDS[1] if self.expected.late else _SOON_SECONDS)
+        return (
+            not self.met and not self.impossible and age <= (_LATE_SECONDS[1] if self.expected.late else _SOON_SECONDS)
+        )
 
 
 def differing(item: Object, expected: Expected) -> str:
@@ -97,6 +101,7 @@ async def run_situations(platform: Platform, api: Api, say: Say) -> dict[str, An
     say("preparing databases and namespaces")
     stage = await asyncio.to_thread(_prepare_stage, platform)
     real = [one for one in SITUATIONS if not one.written]
+    later = asyncio.create_task(asyncio.to_thread(run_later))
     observed = await _make(stage, api, real, say)
     await asyncio.to_thread(_remove, stage, real)
     written = [one for one in SITUATIONS if one.written]
@@ -104,7 +109,8 @@ async def run_situations(platform: Platform, api: Api, say: Say) -> dict[str, An
         observed += await _make(stage, api, written, say)
         await asyncio.to_thread(_remove, stage, written)
         platform.cluster.kubectl("delete", "namespace", WRITTEN_CLUSTERS, "--wait", "--timeout=120s")
-    observed_of_operator = await operator_situations.run(stage, api, say)
+    others = [*await operator_situations.run(stage, api, say), *await later]
+    await asyncio.to_thread(_close, stage)
     entries = [
         {
             "situation": one.expected.name,
@@ -114,7 +120,7 @@ async def run_situations(platform: Platform, api: Api, say: Say) -> dict[str, An
             "seen": "" if one.met else one.seen,
         }
         for one in observed
-    ] + observed_of_operator
+    ] + others
     return {"situations": len(entries), "lies": sum(not one["met"] for one in entries), "entries": entries}
 
 
@@ -132,31 +138,53 @@ def _prepare_stage(platform: Platform) -> Stage:
     return Stage(platform, dsn, other)
 
 
+def _close(stage: Stage) -> None:
+    kubectl, postgres = stage.cluster.kubectl, stage.platform.postgres
+    kubectl("delete", "namespace", _TOOLBOX, "--wait=false")
+    kubectl("-n", postgres.namespace, "delete", "databases.postgresql.cnpg.io", "--all", "--wait", "--timeout=120s")
+    kubectl("-n", postgres.namespace, "delete", "clusters.postgresql.cnpg.io", stage.other.name)
+    for name in postgres.psql(
+        f"SELECT datname FROM pg_database WHERE datname IN ('{DATABASE}') OR datname LIKE 't\\_%'"
+    ).split():
+        postgres.psql(f"DROP DATABASE {name} WITH (FORCE)")
+
+
 async def _make(stage: Stage, api: Api, situations: Sequence[Situation], say: Say) -> list[Observation]:
     """Make the situations side by side, and observe them until every expectation is met or too late."""
     places = {one.key: Place(stage, one.key) for one in situations}
-    say(f"creating {len(situations)} situations")
-    await asyncio.to_thread(_create, stage, situations, places)
-    settled = [one for one in situations if one.settled]
+    failed: dict[str, str] = {}
+    say(f"preparing {len(situations)} situations")
+    await asyncio.to_thread(_prepare_all, stage, situations, places, failed)
+    filled = [one for one in situations if one.filled or one.settled]
+    say(f"filling {len(filled)} tables")
+    await _create(api, filled, places, failed, suspend=True)
+    await asyncio.to_thread(_fill, stage, [one for one in filled if one.key not in failed], places)
+    settled = [one for one in situations if one.settled and one.key not in failed]
     say(f"waiting for {len(settled)} of them to settle")
-    await _wait_ready(api, [places[one.key].namespace for one in settled])
+    for one in settled:
+        await api.patch(f"{places[one.key].collection}/{NAME}", {"spec": {"suspend": False}})
+    failed |= await _unsettled(api, {one.key: places[one.key].namespace for one in settled})
     observed: list[Observation] = []
-    immediate = [one for one in situations if not one.settled]
-    for one in [*settled, *immediate]:
-        if one.disturb:
-            await asyncio.to_thread(one.disturb, places[one.key])
+    for one in settled:
+        if one.disturb and one.key not in failed:
+            await asyncio.to_thread(_attempt, one.key, partial(one.disturb, places[one.key]), failed)
         observed += [Observation(one, expected) for expected in one.expected]
-    if immediate:
-        await asyncio.to_thread(_release, immediate, places)
-        for observation in observed:
-            if not observation.situation.settled:
-                observation.began = time.monotonic()
+    await _create(api, [one for one in situations if one not in filled], places, failed)
+    for one in situations:
+        if one.filled and one.key not in failed:
+            await api.patch(f"{places[one.key].collection}/{NAME}", {"spec": {"suspend": False}})
+    observed += [Observation(one, expected) for one in situations if one not in settled for expected in one.expected]
+    for observation in observed:
+        observation.seen = failed.get(observation.situation.key, "")
+        observation.impossible = bool(observation.seen)
     await _observe(api, observed, say)
     return observed
 
 
-def _create(stage: Stage, situations: Sequence[Situation], places: dict[str, Place]) -> None:
-    """Create namespaces, Secrets and objects; those that are to settle get their tables, all others stay suspended."""
+def _prepare_all(
+    stage: Stage, situations: Sequence[Situation], places: Mapping[str, Place], failed: dict[str, str]
+) -> None:
+    """Create the namespaces with their Secrets, and what each situation needs beside its object."""
     cluster, postgres = stage.cluster, stage.platform.postgres
     namespaces = [places[one.key].namespace for one in situations]
     cluster.apply(*(objects.namespace(name) for name in namespaces))
@@ -164,14 +192,8 @@ def _create(stage: Stage, situations: Sequence[Situation], places: dict[str, Pla
     for name in namespaces:
         postgres.allow(name)
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda one: _prepare(one, places[one.key]), situations))
-    settled = [one for one in situations if one.settled]
-    cluster.apply(*(_manifest(places[one.key], one, suspend=True) for one in settled))
-    found = [json.loads(places[one.key].kubectl("get", "memoryindex", NAME, "-o", "json")) for one in settled]
-    tables = {one.key: places[one.key].table for one in settled}
-    entries = [(tables[one.key], item["metadata"]) for one, item in zip(settled, found, strict=True)]
-    fill(stage.platform, _TOOLBOX, entries, stage.platform.system_identifier())
-    cluster.apply(*(_manifest(places[one.key], one) for one in settled))
+        for one in situations:
+            pool.submit(_attempt, one.key, partial(_prepare, one, places[one.key]), failed)
 
 
 def _prepare(situation: Situation, place: Place) -> None:
@@ -181,10 +203,34 @@ def _prepare(situation: Situation, place: Place) -> None:
         situation.prepare(place)
 
 
-def _release(situations: Sequence[Situation], places: dict[str, Place]) -> None:
-    """Create the objects that need not settle, all at the same moment."""
-    stage = places[situations[0].key].stage
-    stage.cluster.apply(*(_manifest(places[one.key], one) for one in situations))
+def _attempt(key: str, change: Callable[[], None], failed: dict[str, str]) -> None:
+    """Run a change; a situation that cannot be made must not keep the others from it."""
+    try:
+        change()
+    except DevclusterError as error:
+        failed[key] = f"could not be made: {error}"
+
+
+async def _create(
+    api: Api, situations: Sequence[Situation], places: Mapping[str, Place], failed: dict[str, str], **more: bool
+) -> None:
+    """Create the objects."""
+    for one in situations:
+        if one.key in failed:
+            continue
+        place = places[one.key]
+        try:
+            await api.create(place.collection, _manifest(place, one, **more))
+        except ApiError as error:
+            failed[one.key] = f"could not be made: {error}"
+
+
+def _fill(stage: Stage, situations: Sequence[Situation], places: Mapping[str, Place]) -> None:
+    items = stage.cluster.kubectl_json("get", "memoryindexes", "--all-namespaces")["items"]
+    found = {item["metadata"]["namespace"]: item["metadata"] for item in items}
+    entries = [(places[one.key].table, found[places[one.key].namespace]) for one in situations]
+    if entries:
+        fill(stage.platform, _TOOLBOX, entries, stage.platform.system_identifier())
 
 
 def _manifest(place: Place, situation: Situation, **more: Any) -> Object:  # noqa: ANN401  (parts of a specification)
@@ -214,17 +260,15 @@ def _manifest(place: Place, situation: Situation, **more: Any) -> Object:  # noq
     return {"apiVersion": API_VERSION, "kind": "MemoryIndex", "metadata": meta, "spec": spec}
 
 
-async def _wait_ready(api: Api, namespaces: Sequence[str]) -> None:
+async def _unsettled(api: Api, namespaces: Mapping[str, str]) -> dict[str, str]:
+    """Wait until the objects are Ready; return what the others say instead, by the situation's key."""
     deadline = time.monotonic() + _READY_SECONDS
     while True:
         items = await _items(api)
-        found = {name: items.get((name, NAME), {"metadata": {"generation": 0}}) for name in namespaces}
-        waiting = {name: item for name, item in found.items() if not is_ready(item)}
-        if not waiting:
-            return
-        if time.monotonic() > deadline:
-            told = {name: condition(item, "Ready").get("message", "no status") for name, item in waiting.items()}
-            raise DevclusterError(f"not settled: {told}")
+        found = {key: items.get((name, NAME), {"metadata": {"generation": 0}}) for key, name in namespaces.items()}
+        waiting = {key: item for key, item in found.items() if not is_ready(item)}
+        if not waiting or time.monotonic() > deadline:
+            return {key: f"did not settle: {condition(item, 'Ready').get('message')}" for key, item in waiting.items()}
         await asyncio.sleep(_POLL_SECONDS)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from devcluster.cluster import Cluster
 from devcluster.demo import objects
 from devcluster.postgres import Postgres, create_database
-from memory_bench.operator.manifests import Object
+from memory_bench.operator.api import INDEXES, Object
 from memory_bench.operator.platform import Platform
 from memory_bench.operator.situations.kstatus import Kstatus
 
@@ -63,6 +63,11 @@ class Place:
         """Name of the table in the common database."""
         return "t_" + self.key.replace("-", "_")
 
+    @property
+    def collection(self) -> str:
+        """Path of the namespace's objects at the API server."""
+        return f"{INDEXES}/namespaces/{self.namespace}/memoryindexes"
+
     def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
         """Run kubectl in the namespace."""
         return self.stage.cluster.kubectl("-n", self.namespace, *arguments, input=stdin)
@@ -97,9 +102,10 @@ class Situation:
     """How a situation is made, and what is expected of it.
 
     `spec` are dotted paths below spec, written with two underscores for the dot. `prepare` runs before the object is
-    created. If the object is to be `settled`, its table is filled and it is Ready before `disturb`; otherwise that runs
-    right after its creation. `written` says that the Cluster's status is the benchmark's and not CloudNativePG's. With
-    an `own_database` the object's database is one without pgvector. `observed` is the judged object's name.
+    created. `filled` gives it a table of embedded rows, as its Jobs would have made it. A `settled` object has one
+    and is Ready before `disturb` runs. `written` says that the Cluster's status is the benchmark's and not
+    CloudNativePG's. With an `own_database` the object's database is one without pgvector. `observed` is the judged
+    object's name.
     """
 
     key: str
@@ -107,6 +113,7 @@ class Situation:
     spec: Mapping[str, Any] = field(default_factory=dict)
     prepare: Change | None = None
     disturb: Change | None = None
+    filled: bool = False
     settled: bool = False
     written: bool = False
     own_database: bool = False
