@@ -30,7 +30,7 @@ async def live(slot: Slot, point: Point) -> Life:
     """Run one life in the slot, in which one call fails."""
     recorder = Recorder(point)
     slot.record(recorder)
-    if point.call is None or point.call.phase is Phase.START:
+    if point.call is None or point.call.phase is Phase.START or not slot.runs_operator:
         await slot.restart_operator()
     recorder.phase = Phase.CREATE
     began = time.monotonic()

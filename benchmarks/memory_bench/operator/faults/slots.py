@@ -81,6 +81,11 @@ class Slot:
     def _collection(self) -> str:
         return f"{INDEXES}/namespaces/{self.place.namespace}/memoryindexes"
 
+    @property
+    def runs_operator(self) -> bool:
+        """Whether the operator's process runs, or is about to run again after its kill."""
+        return self._process is not None
+
     async def restart_operator(self) -> None:
         """Start the operator anew, and wait until it watches the objects or its first calls have had time to fail."""
         await self.stop_operator()
