@@ -104,6 +104,14 @@ bench-swap: setup  ## Model swaps under recalls and writes; ends with one line o
 bench-upgrade: setup  ## Databases and objects of every former revision to head under recalls (FLAGS=--no-cluster)
 	PYTHONPATH=.:benchmarks $(PY) -m memory_bench upgrade --json benchmarks/results/upgrade/summary.json $(FLAGS)
 
+.PHONY: bench-operator
+bench-operator: setup host  ## What the operator refuses, says, survives and needs, on a cluster; one line of JSON (FLAGS=--only scale)
+	PYTHONPATH=.:benchmarks $(PY) -m memory_bench operator $(FLAGS)
+
+.PHONY: bench-scaling
+bench-scaling: setup  ## A simulated day of load against the operator's scaling, drawn; takes seconds
+	PYTHONPATH=.:benchmarks $(PY) -m memory_bench scaling
+
 .PHONY: run-operator
 run-operator: setup  ## The operator from the working tree against the running development cluster
 	$(PY) -m devcluster exec -- $(CURDIR)/$(VENV)/bin/memory-operator run

@@ -17,6 +17,8 @@ COMMANDS = {
     "backfill": "memory_bench.backfill.command:backfill",
     "swap": "memory_bench.swap.command:swap",
     "upgrade": "memory_bench.upgrade.command:upgrade",
+    "operator": "memory_bench.operator.command:operator",
+    "scaling": "memory_bench.scaling.command:scaling",
     "shared-table": "memory_bench.shared_table.command:shared_table",
     "embedder": "memory_bench.embedder.command:embedder",
     "embedder-flood": "memory_bench.embedder_flood.command:embedder_flood",

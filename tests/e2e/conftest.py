@@ -7,29 +7,19 @@ A test takes as much of it as it needs: `cluster` is the bare cluster, `platform
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 import devcluster
 from devcluster.cluster import Cluster
-from devcluster.install import OPERATOR_NAMESPACE, install_operator
-from devcluster.postgres import Postgres
+from devcluster.install import OPERATOR_NAMESPACE
+from memory_bench.operator.platform import PERMITTED, Platform, create_platform
+from memory_bench.operator.tenants import Tenant
 from tests.e2e import evidence
-from tests.e2e.tenants import Tenant
 
 ROOT = Path(__file__).parents[2]
 FAILED = pytest.StashKey[bool]()
-
-
-@dataclass(frozen=True)
-class Platform:
-    """A cluster on which a MemoryIndex can be made."""
-
-    postgres: Postgres
-    image: str
-    embedder_image: str
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -61,11 +51,7 @@ def cluster() -> Iterator[Cluster]:
 @pytest.fixture(scope="session")
 def platform(cluster: Cluster) -> Platform:
     """CloudNativePG, one Postgres cluster of two instances, and the operator installed by helm."""
-    devcluster.install_cnpg(cluster)
-    images = devcluster.load_images(cluster)
-    postgres = devcluster.create_postgres(cluster, instances=2)
-    install_operator(cluster, operator_image=images.operator, embedder_image=images.embedder)
-    return Platform(postgres, images.operator, images.embedder)
+    return create_platform(cluster, instances=2, settings=PERMITTED)
 
 
 @pytest.fixture

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from tests.e2e.tenants import Tenant
-from tests.e2e.texts import Row, sensitive
+from memory_bench.operator.tenants import Tenant
+from memory_bench.operator.texts import Row, sensitive
 
 RECOVERY_SECONDS = 240.0
 

@@ -10,9 +10,9 @@ import yaml
 
 from devcluster.cluster import Cluster
 from devcluster.errors import CommandError
+from memory_bench.operator.waiting import eventually
 from tests.e2e.crd_cases import FORBIDDEN_CHANGES, MALFORMED, Case
 from tests.e2e.crd_objects import CALLERS, CUSTOM, EXTERNAL, GOOD, POD_TEMPLATE, REMOVED, VOYAGE, edited
-from tests.e2e.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
 CRD = ROOT / "charts/memory-index/crds/memoryindexes.yaml"

@@ -16,7 +16,7 @@ from devcluster.node.layout import Layout, Plan
 from devcluster.postgres import create_database
 from devcluster.retrying import until
 from devcluster.settings import Settings
-from tests.e2e.conftest import Platform
+from memory_bench.operator.platform import Platform
 from tests.e2e.devcluster_traces import Traces, traces_of
 
 pytestmark = pytest.mark.cluster

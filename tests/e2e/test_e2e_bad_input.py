@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.e2e.tenants import SECRET, Tenant
-from tests.e2e.texts import rows
+from memory_bench.operator.tenants import SECRET, Tenant
+from memory_bench.operator.texts import rows
 
 pytestmark = pytest.mark.cluster
 FEW = rows(12)

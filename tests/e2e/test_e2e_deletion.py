@@ -4,10 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from devcluster.install import install_operator
 from devcluster.postgres import Postgres
-from tests.e2e.conftest import Platform
-from tests.e2e.endings import CASES, FOREGROUND, NAMESPACES, Case, Endings, Outcome
+from memory_bench.operator.endings import CASES, FOREGROUND, NAMESPACES, Case, Endings, Outcome
+from memory_bench.operator.platform import PERMITTED, Platform
 
 pytestmark = pytest.mark.cluster
 each_namespace = pytest.mark.parametrize("case", NAMESPACES, ids=str)
@@ -21,7 +20,7 @@ def outcomes(platform: Platform) -> Iterator[dict[Case, Outcome]]:
     try:
         yield Endings(platform, doomed).run()
     finally:
-        install_operator(shared.cluster, operator_image=platform.image, embedder_image=platform.embedder_image)
+        platform.install(*PERMITTED)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

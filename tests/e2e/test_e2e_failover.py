@@ -10,12 +10,13 @@ import pytest
 
 from devcluster.demo.environment import MODEL, last_object
 from devcluster.demo.objects import TOOLBOX
+from memory_bench.operator.platform import Platform
+from memory_bench.operator.tenants import Tenant
+from memory_bench.operator.texts import rows, sensitive
+from memory_bench.operator.waiting import eventually
 from memory_embedder.models.profiles import PROFILES
-from tests.e2e.conftest import Platform, open_tenant
+from tests.e2e.conftest import open_tenant
 from tests.e2e.injected_faults import RECOVERY_SECONDS, assert_no_row_lost, kill, wait_until_under_way
-from tests.e2e.tenants import Tenant
-from tests.e2e.texts import rows, sensitive
-from tests.e2e.waiting import eventually
 
 pytestmark = pytest.mark.cluster
 MANY = rows(900)

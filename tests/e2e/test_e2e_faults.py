@@ -5,10 +5,10 @@ The primary's own death has a module of its own.
 
 import pytest
 
+from memory_bench.operator.tenants import Tenant
+from memory_bench.operator.texts import rows, sensitive
+from memory_bench.operator.waiting import eventually
 from tests.e2e.injected_faults import assert_no_row_lost, component, kill, wait_until_under_way
-from tests.e2e.tenants import Tenant
-from tests.e2e.texts import rows, sensitive
-from tests.e2e.waiting import eventually
 
 pytestmark = pytest.mark.cluster
 MANY = rows(900)

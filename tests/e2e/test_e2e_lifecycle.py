@@ -5,11 +5,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tests.e2e.audit import Write, audit_lines, writes
-from tests.e2e.conftest import Platform, open_tenant
-from tests.e2e.tenants import DATABASES, INDEX, Tenant, manifest, metrics
-from tests.e2e.texts import Row, rows, sensitive
-from tests.e2e.waiting import eventually
+from memory_bench.operator.audit import Request, audit_lines, writes
+from memory_bench.operator.platform import Platform
+from memory_bench.operator.tenants import DATABASES, INDEX, Tenant, manifest, metrics
+from memory_bench.operator.texts import Row, rows, sensitive
+from memory_bench.operator.waiting import eventually
+from tests.e2e.conftest import open_tenant
 
 pytestmark = pytest.mark.cluster
 ORDINARY = rows(120)
@@ -174,7 +175,7 @@ def test_a_settled_object_causes_no_write_by_the_operator(ready: Tenant) -> None
     account = ready.cluster.kubectl(*of_operator, "-o", "jsonpath={.spec.template.spec.serviceAccountName}")
     user = f"system:serviceaccount:memory-index-system:{account}"
 
-    def about_it() -> list[Write]:
+    def about_it() -> list[Request]:
         return [write for write in writes(audit_lines(ready.cluster), user=user) if write.concerns(ready.name)]
 
     seen = eventually(

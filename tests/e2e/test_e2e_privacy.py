@@ -10,9 +10,10 @@ from collections.abc import Iterator
 import pytest
 
 from devcluster.install import OPERATOR_NAMESPACE
-from tests.e2e.conftest import Platform, open_tenant
-from tests.e2e.tenants import Tenant
-from tests.e2e.texts import Row, rows
+from memory_bench.operator.platform import Platform
+from memory_bench.operator.tenants import Tenant
+from memory_bench.operator.texts import Row, rows
+from tests.e2e.conftest import open_tenant
 
 pytestmark = pytest.mark.cluster
 CANARY = "zugzwangblume"

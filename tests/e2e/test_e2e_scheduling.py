@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from devcluster.cluster import Cluster
-from tests.e2e.tenants import Tenant
-from tests.e2e.texts import rows
+from memory_bench.operator.tenants import Tenant
+from memory_bench.operator.texts import rows
 
 pytestmark = pytest.mark.cluster
 GPU = "nvidia.com/gpu"

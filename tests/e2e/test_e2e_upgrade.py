@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from memory_bench.operator.platform import Platform
+from memory_bench.operator.tenants import Tenant
 from memory_bench.upgrade.on_cluster import (
     UpgradeNamespace,
     Versions,
@@ -13,8 +15,6 @@ from memory_bench.upgrade.on_cluster import (
     load_versions,
     upgrade_object,
 )
-from tests.e2e.conftest import Platform
-from tests.e2e.tenants import Tenant
 
 pytestmark = pytest.mark.cluster
 REFUSED = "former library: degraded: EmbedderFailed"

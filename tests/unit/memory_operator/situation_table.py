@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+from memory_bench.operator.situations.kstatus import Kstatus
 from memory_operator.api.reasons import Reason
 from memory_operator.reconcile.facts import (
     Credentials,
@@ -30,7 +31,6 @@ from tests.unit.memory_operator.conftest import (
     VALID_INDEX,
     swap_record,
 )
-from tests.unit.memory_operator.kstatus import Kstatus
 from tests.unit.memory_operator.situations import (
     Situation,
     cluster,

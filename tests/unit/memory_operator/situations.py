@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
+from memory_bench.operator.situations.kstatus import Kstatus
 from memory_operator.api.conditions import Verdict
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import Manifest, parse
@@ -25,7 +26,6 @@ from memory_operator.resources.common import LABEL_MANAGED_BY, MANAGER
 from memory_operator.resources.workers import config_fingerprint
 from memory_recall.status import DatabaseFacts
 from tests.unit.memory_operator.conftest import FULL, START, Cluster, World
-from tests.unit.memory_operator.kstatus import Kstatus
 
 Facts = Mapping[str, Any]
 

@@ -1,30 +1,16 @@
 """The health rules for Argo CD and Flux that docs/gitops ships, run against every situation."""
 
-import json
-from pathlib import Path
-from typing import Any
-
-import cel
 import pytest
 import yaml
-from lupa import lua51
 
+from memory_bench.operator.situations.gitops import ARGO_CD, FLUX, WAITS_FROM_CHOICE, argo_cd, flux
+from memory_bench.operator.situations.kstatus import Kstatus
 from memory_operator.api.conditions import by_type
 from memory_operator.api.spec import Manifest
 from tests.unit.chart.conftest import CHART
-from tests.unit.memory_operator.kstatus import Kstatus
 from tests.unit.memory_operator.situation_table import SITUATIONS
 from tests.unit.memory_operator.situations import unplanned
 
-FOLDER = Path(__file__).parents[3] / "docs" / "gitops"
-LUA = (FOLDER / "argocd-health.lua").read_text(encoding="utf-8")
-(FLUX,) = yaml.safe_load((FOLDER / "flux-health.yaml").read_text(encoding="utf-8"))["healthCheckExprs"]
-ARGO_CD = {
-    Kstatus.CURRENT: "Healthy",
-    Kstatus.IN_PROGRESS: "Progressing",
-    Kstatus.FAILED: "Degraded",
-    Kstatus.TERMINATING: "Progressing",
-}
 CASES = {situation.name: (situation.resource, situation.kstatus) for situation in SITUATIONS} | {
     name: ((lambda resource=resource: resource), expected) for name, (resource, expected) in unplanned().items()
 }
@@ -41,35 +27,12 @@ def case(request: pytest.FixtureRequest) -> tuple[Manifest, Kstatus, str]:
     return resource, expected, ready.get("reason", "") if seen else ""
 
 
-def argo_cd(resource: Manifest) -> Any:
-    """Run the Lua script as Argo CD does: with the object in the global `obj`."""
-    lua = lua51.LuaRuntime(unpack_returned_tuples=True)
-    lua.globals().obj = lua.table_from(json.loads(json.dumps(resource)), recursive=True)
-    return lua.execute(LUA)
-
-
-def flux(resource: Manifest) -> Kstatus:
-    """Evaluate the expressions in Flux's order, after its own comparison of the generations."""
-    observed = resource["status"].get("observedGeneration")
-    if observed is not None and observed != resource["metadata"]["generation"]:
-        return Kstatus.IN_PROGRESS
-    for name, result in (
-        ("inProgress", Kstatus.IN_PROGRESS),
-        ("failed", Kstatus.FAILED),
-        ("current", Kstatus.CURRENT),
-    ):
-        if cel.evaluate(FLUX[name], {name: resource[name] for name in ("metadata", "spec", "status")}):
-            return result
-    return Kstatus.IN_PROGRESS
-
-
 def test_argo_cd_shows_what_kstatus_says_and_calls_suspended_what_waits_from_choice(
     case: tuple[Manifest, Kstatus, str],
 ) -> None:
     resource, expected, reason = case
     health = argo_cd(resource)
-    waits = reason in {"Suspended", "ScaledToZero"}
-    assert health["status"] == ("Suspended" if waits else ARGO_CD[expected])
+    assert health["status"] == ("Suspended" if reason in WAITS_FROM_CHOICE else ARGO_CD[expected])
     assert expected is Kstatus.TERMINATING or reason in health["message"]
 
 

@@ -11,12 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from devcluster.demo import follow, objects
-from devcluster.install import install_operator
 from devcluster.postgres import Postgres, create_postgres, database_object
-from tests.e2e.conftest import Platform
-from tests.e2e.tenants import INDEX, SECRET, Tenant, manifest
-from tests.e2e.texts import rows
-from tests.e2e.waiting import eventually
+from memory_bench.operator.platform import Platform
+from memory_bench.operator.tenants import INDEX, SECRET, Tenant, manifest
+from memory_bench.operator.texts import rows
+from memory_bench.operator.waiting import eventually
 
 POLICIES = ("Retain", "Delete")
 SITUATIONS = ("ready", "half-migrated", "secret-gone", "cluster-gone", "role-gone-first", "foreign-finalizer")
@@ -74,6 +73,11 @@ class Outcome:
     messages: tuple[str, ...]
     has_column: bool | None
 
+    @property
+    def gone(self) -> bool:
+        """Whether nothing is left in Kubernetes."""
+        return not self.left and not self.database_objects
+
 
 @dataclass
 class Endings:
@@ -111,13 +115,7 @@ class Endings:
             f"watchNamespaces={{{','.join(case.namespace for case in CASES)}}}",
             f"databaseNamespaces={{{shared.namespace}}}",
         )
-        bound = pool.submit(
-            install_operator,
-            cluster,
-            operator_image=self.platform.image,
-            embedder_image=self.platform.embedder_image,
-            settings=settings,
-        )
+        bound = pool.submit(self.platform.install, *settings)
         list(pool.map(_fill, (tenant for tenant in self._tenants.values() if tenant.postgres is shared)))
         doomed.result()
         list(pool.map(_fill, (tenant for tenant in self._tenants.values() if tenant.postgres is not shared)))
@@ -228,7 +226,7 @@ def _held_tables(pool: ThreadPoolExecutor, tenants: list[Tenant]) -> Iterator[No
     """Hold locks for the block under which rows can be counted, but no column be added."""
     hold = f"BEGIN; LOCK TABLE memories IN SHARE MODE; SELECT pg_sleep({2 * PREPARATION_SECONDS:.0f}) {HOLDER};"
     end = (
-        f"SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE query LIKE '%{HOLDER}%'"
+        f"SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE query LIKE '%{HOLDER}%'"  # noqa: S608  (ours)
         " AND datname = current_database() AND pid <> pg_backend_pid()"
     )
     holders: list[Future[str]] = [pool.submit(tenant.sql, hold) for tenant in tenants]

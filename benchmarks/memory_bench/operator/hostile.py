@@ -12,8 +12,8 @@ from typing import Any
 from devcluster.cluster import Cluster
 from devcluster.demo import follow, objects
 from devcluster.install import OPERATOR_NAMESPACE
-from tests.e2e.tenants import DATABASES, KEY, SECRET, Tenant, manifest
-from tests.e2e.waiting import eventually
+from memory_bench.operator.tenants import DATABASES, KEY, SECRET, Tenant, manifest
+from memory_bench.operator.waiting import eventually
 
 SERVER = "hostile"
 SERVER_PORT = 8080
@@ -110,7 +110,7 @@ class Author:
         """Write a connection string to a Secret that may be used as one."""
         self.cluster.apply(objects.dsn_secret(self.namespace, SECRET, KEY, dsn))
 
-    def apply_index(self, name: str = "mi", **changes: Any) -> None:
+    def apply_index(self, name: str = "mi", **changes: Any) -> None:  # noqa: ANN401  (any part of a specification)
         """Apply a MemoryIndex over the victim's database; `changes` are as those of `Tenant.apply_index`."""
         body = copy.deepcopy(manifest(self.victim, changes))
         body["metadata"] = {"name": name, "namespace": self.namespace}

@@ -19,11 +19,11 @@ from devcluster.demo.environment import DIMENSIONS, MODEL, last_object
 from devcluster.demo.scenario import AFTER
 from devcluster.demo.verdict import Counts
 from devcluster.postgres import Postgres, create_database, database_object
-from tests.e2e.texts import Row, as_csv
-from tests.e2e.waiting import eventually
+from memory_bench.operator.texts import Row, as_csv
+from memory_bench.operator.waiting import eventually
 
 INDEX = "mi"
-SECRET = "dsn"
+SECRET = "dsn"  # noqa: S105  (its name)
 KEY = "uri"
 DATABASES = "databases.postgresql.cnpg.io"
 READY_SECONDS = 180.0
@@ -125,7 +125,7 @@ class Tenant:
 
     # What a test does
 
-    def apply_index(self, **changes: Any) -> None:
+    def apply_index(self, **changes: Any) -> None:  # noqa: ANN401  (any part of a specification)
         """Apply the MemoryIndex, and the Database object that brings pgvector.
 
         `changes` are dotted paths below spec, written with two underscores for the dot.

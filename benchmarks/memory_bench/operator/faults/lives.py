@@ -1,0 +1,75 @@
+"""One life of an object: created, Ready, deleted with everything that the migrations added, gone."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from memory_bench.operator.conditions import is_ready
+from memory_bench.operator.faults.points import Call, Phase, Point, Recorder
+from memory_bench.operator.faults.slots import COLUMNS, Slot
+
+READY_SECONDS = 240.0
+GONE_SECONDS = 240.0
+_POLL_SECONDS = 0.5
+
+
+@dataclass(frozen=True)
+class Life:
+    """The outcome of one life; `problem` says what did not come to pass, and is empty if it converged."""
+
+    point: Point
+    hit: bool
+    ready_s: float
+    gone_s: float
+    problem: str
+    calls: tuple[Call, ...]
+
+
+async def live(slot: Slot, point: Point) -> Life:
+    """Run one life in the slot, in which one call fails."""
+    recorder = Recorder(point)
+    slot.record(recorder)
+    if point.call is None or point.call.phase is Phase.START or not slot.runs_operator:
+        await slot.restart_operator()
+    recorder.phase = Phase.CREATE
+    began = time.monotonic()
+    await slot.create(deletionPolicy="Delete")
+    problem = await _within(READY_SECONDS, lambda: _is_ready(slot), "not Ready")
+    ready = time.monotonic()
+    recorder.phase = Phase.DELETE
+    await slot.api.delete(slot.path)
+    problem = problem or await _within(GONE_SECONDS, lambda: _is_gone(slot), "not gone")
+    gone = time.monotonic()
+    if not problem and await slot.database_objects():
+        problem = "a Database object is left"
+    if not problem and await slot.sql(COLUMNS) != "0":
+        problem = "the column is left"
+    await slot.reset()
+    if problem:
+        await slot.restart_operator()
+    seconds = round(ready - began, 1), round(gone - ready, 1)
+    return Life(point, recorder.hit or point.call is None, *seconds, problem, tuple(recorder.calls))
+
+
+async def _within(seconds: float, holds: Callable[[], Awaitable[str]], otherwise: str) -> str:
+    """Wait until `holds` returns an empty text; return `otherwise` with its last text if that takes too long."""
+    deadline = time.monotonic() + seconds
+    while seen := await holds():
+        if time.monotonic() > deadline:
+            return f"{otherwise} after {seconds:.0f} s: {seen}"
+        await asyncio.sleep(_POLL_SECONDS)
+    return ""
+
+
+async def _is_ready(slot: Slot) -> str:
+    item = await slot.read()
+    if item and is_ready(item):
+        return ""
+    conditions = ((item or {}).get("status") or {}).get("conditions") or ()
+    return "; ".join(f"{one['type']}={one['status']} {one['reason']}" for one in conditions) or "no status"
+
+
+async def _is_gone(slot: Slot) -> str:
+    item = await slot.read()
+    return f"finalizers {item['metadata'].get('finalizers')}" if item else ""

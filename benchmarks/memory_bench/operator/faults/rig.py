@@ -1,0 +1,124 @@
+"""The program that runs inside the cluster's network: slots with their operators, and what is done in them.
+
+Standard input holds a `RigOrder` as JSON. Each finished life, or each measured recovery, is one line of JSON on
+standard output.
+"""
+
+import asyncio
+import json
+import os
+import ssl
+import sys
+import tempfile
+from base64 import b64decode
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import yaml
+
+from memory_bench.operator.api import Api
+from memory_bench.operator.faults.lives import Life, live
+from memory_bench.operator.faults.points import Point, enumerate_points, sampled
+from memory_bench.operator.faults.recovery import SCENARIOS
+from memory_bench.operator.faults.slots import Programs, Slot, SlotPlace
+
+_READ_BYTES = 1 << 24
+_RECORDED = 4  # lives without a fault, to see which calls are made in all of them
+
+
+def say(**entry: Any) -> None:  # noqa: ANN401  (whatever JSON holds)
+    """Print one line of JSON."""
+    print(json.dumps(entry, default=str), flush=True)
+
+
+async def run_lives(slots: list[Slot], share: float) -> None:
+    """Record a life in each of a few slots, then live once for each fault point."""
+    recorded = await asyncio.gather(*(live(slot, Point()) for slot in slots[:_RECORDED]))
+    broken = [life for life in recorded if life.problem]
+    if broken:
+        say(error=f"a life without a fault did not converge: {broken[0].problem}")
+        return
+    every = enumerate_points(life.calls for life in recorded)
+    chosen = sampled(every, share)
+    say(points=len(chosen), all=len(every), calls=[str(call) for call in sorted({p.call for p in every if p.call})],
+        ready_s=max(life.ready_s for life in recorded), gone_s=max(life.gone_s for life in recorded))  # fmt: skip
+    queue: asyncio.Queue[Point] = asyncio.Queue()
+    for point in chosen:
+        queue.put_nowait(point)
+    await asyncio.gather(*(_live_on(slot, queue) for slot in slots))
+
+
+async def _live_on(slot: Slot, queue: "asyncio.Queue[Point]") -> None:
+    """Take fault points until there are none; a point that its life did not reach is tried once more."""
+    while not queue.empty():
+        point = queue.get_nowait()
+        life = await _attempt(slot, point)
+        if not life.hit and not life.problem:
+            life = await _attempt(slot, point)
+        entry = {name: value for name, value in asdict(life).items() if name not in {"calls", "point"}}
+        say(point=str(point), **entry)
+
+
+async def _attempt(slot: Slot, point: Point) -> Life:
+    try:
+        return await live(slot, point)
+    except Exception as error:  # noqa: BLE001  (one life that cannot be lived must not end the others)
+        await slot.restart_operator()
+        return Life(point, hit=True, ready_s=0.0, gone_s=0.0, problem=f"{type(error).__name__}: {error}", calls=())
+
+
+async def run_recoveries(slots: list[Slot], settings: dict[str, float]) -> None:
+    """Run all scenarios side by side, each in a slot of its own."""
+
+    async def run(name: str, slot: Slot) -> None:
+        try:
+            say(scenario=name, seconds=await SCENARIOS[name](slot, settings))
+        except Exception as error:  # noqa: BLE001  (the other scenarios go on)
+            say(scenario=name, seconds=None, problem=f"{type(error).__name__}: {error}")
+
+    await asyncio.gather(*(run(name, slot) for name, slot in zip(SCENARIOS, slots, strict=True)))
+
+
+@asynccontextmanager
+async def _session() -> AsyncIterator[aiohttp.ClientSession]:
+    """Open a session with the API server that KUBECONFIG names."""
+    config = yaml.safe_load(Path(os.environ["KUBECONFIG"]).read_text(encoding="utf-8"))  # noqa: ASYNC240  (before anything runs)
+    cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
+    context = ssl.create_default_context(cadata=b64decode(cluster["certificate-authority-data"]).decode())
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    with tempfile.NamedTemporaryFile() as pair:
+        pair.write(b64decode(user["client-certificate-data"]) + b64decode(user["client-key-data"]))
+        pair.flush()
+        context.load_cert_chain(pair.name)
+    connector = aiohttp.TCPConnector(ssl=context, limit=0)
+    timeout = aiohttp.ClientTimeout(total=None, sock_connect=10)
+    async with aiohttp.ClientSession(
+        cluster["server"], connector=connector, timeout=timeout, read_bufsize=_READ_BYTES, auto_decompress=True
+    ) as session:
+        yield session
+
+
+async def main(order: dict[str, Any]) -> None:
+    """Carry out the order."""
+    logs = Path(order["logs"])
+    async with _session() as session, AsyncExitStack() as stack:
+        slots = []
+        for place in order["slots"]:
+            slot = Slot(SlotPlace(**place), Programs(**order["programs"]), Api(session), session, logs)
+            await slot.proxy.start()
+            stack.push_async_callback(slot.proxy.stop)
+            stack.push_async_callback(slot.stop_operator)
+            slots.append(slot)
+        await asyncio.gather(*(slot.reset() for slot in slots))
+        if order["share"]:
+            await run_lives(slots, order["share"])
+        else:
+            await run_recoveries(slots, order["settings"])
+
+
+if __name__ == "__main__":
+    asyncio.run(main(json.load(sys.stdin)))

@@ -1,0 +1,201 @@
+"""A slot: a namespace with a Postgres cluster of its own, an operator process bound to it, and the proxy between.
+
+Lives follow one another in a slot, and slots work side by side, so that every call that passes a proxy belongs to one
+life.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import yaml
+
+from memory_bench.operator.api import INDEXES, Api, ApiError, Object
+from memory_bench.operator.faults.points import Recorder
+from memory_bench.operator.faults.proxy import FaultProxy
+from memory_bench.operator.manifests import EMBEDDER_HOST, external_index
+from memory_bench.operator.tenants import TABLE
+
+NAME, SECRET, KEY, DATABASE, ROWS = "life", "dsn", "uri", "app", 10
+_START_SECONDS = 30.0
+_RESTART_SECONDS = 1.0
+_FIRST_PORT = 20000
+_RESET = f"""
+DROP EXTENSION IF EXISTS vector CASCADE;
+DROP OWNED BY {DATABASE} CASCADE;
+GRANT ALL ON SCHEMA public TO {DATABASE};
+SET ROLE {DATABASE};
+{TABLE}
+INSERT INTO memories (content) SELECT 'note ' || n FROM generate_series(1, {ROWS}) AS n;
+"""  # noqa: S608  (our own constants)
+COLUMNS = "SELECT count(*) FROM pg_attribute WHERE attrelid = 'memories'::regclass AND attname = 'embedding';"
+
+
+@dataclass(frozen=True)
+class SlotPlace:
+    """Where a slot is: its number, its namespace, and the namespace and name of its Postgres cluster."""
+
+    number: int
+    namespace: str
+    database_namespace: str
+    cluster: str
+
+
+@dataclass(frozen=True)
+class Programs:
+    """The path of kubectl, and the images with which the operator starts workers and embedders."""
+
+    kubectl: str
+    operator_image: str
+    embedder_image: str
+
+
+class Slot:
+    """Runs the operator behind its proxy, and creates, deletes and reads the one object of its namespace."""
+
+    def __init__(
+        self, place: SlotPlace, programs: Programs, api: Api, session: aiohttp.ClientSession, logs: Path
+    ) -> None:
+        self.place = place
+        self.api = api
+        self._programs = programs
+        self._log = logs / f"operator-{place.number}.log"
+        self._process: asyncio.subprocess.Process | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.proxy = FaultProxy(session, (place.namespace, place.database_namespace), self._kill_and_restart)
+
+    @property
+    def path(self) -> str:
+        """Path of the object at the API server."""
+        return f"{self._collection}/{NAME}"
+
+    @property
+    def _collection(self) -> str:
+        return f"{INDEXES}/namespaces/{self.place.namespace}/memoryindexes"
+
+    @property
+    def runs_operator(self) -> bool:
+        """Whether the operator's process runs, or is about to run again after its kill."""
+        return self._process is not None
+
+    async def restart_operator(self) -> None:
+        """Start the operator anew, and wait until it watches the objects or its first calls have had time to fail."""
+        await self.stop_operator()
+        await self._start_operator()
+        for _ in range(round(_START_SECONDS / 0.2)):
+            await asyncio.sleep(0.2)
+            if any(
+                call.what.startswith("WATCH") and "memoryindexes" in call.what for call in self.proxy.recorder.calls
+            ):
+                break
+        await asyncio.sleep(1)
+
+    async def stop_operator(self) -> None:
+        """End the operator without notice, if it runs."""
+        if self._process and self._process.returncode is None:
+            self._process.send_signal(signal.SIGKILL)
+        if self._process:
+            await self._process.wait()
+
+    async def create(self, **spec: Any) -> Object:  # noqa: ANN401  (parts of a specification)
+        """Create the object."""
+        database = {
+            "cluster": {"name": self.place.cluster, "namespace": self.place.database_namespace},
+            "name": DATABASE,
+            "credentials": {"secretName": SECRET, "key": KEY},
+        }
+        return await self.api.create(self._collection, external_index(self.place.namespace, NAME, database, **spec))
+
+    async def read(self) -> Object | None:
+        """Return the object, or None if it does not exist."""
+        try:
+            return await self.api.get(self.path)
+        except ApiError as error:
+            if error.status != 404:
+                raise
+        return None
+
+    async def database_objects(self) -> int:
+        """Return how many Database objects the operator has made for this slot."""
+        labels = f"labelSelector=memory-index.dev%2Fnamespace%3D{self.place.namespace}"
+        path = f"/apis/postgresql.cnpg.io/v1/namespaces/{self.place.database_namespace}/databases?{labels}"
+        return len((await self.api.get(path))["items"])
+
+    async def reset(self) -> None:
+        """Make the database what it was before the first life, and remove what a failed life has left."""
+        if await self.read():
+            await self.api.delete(self.path)
+            await self.api.patch(self.path, {"metadata": {"finalizers": None}})
+        await self.sql(_RESET)
+
+    async def sql(self, statements: str) -> str:
+        """Run SQL as superuser in the slot's database and return the rows as unaligned text."""
+        psql = ("psql", "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", f"--dbname={DATABASE}")
+        pod = ("-n", self.place.database_namespace, "exec", "-i", f"{self.place.cluster}-1", "-c", "postgres", "--")
+        process = await asyncio.create_subprocess_exec(
+            self._programs.kubectl, *pod, *psql,
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        output, problem = await process.communicate(statements.encode())
+        if process.returncode:
+            raise RuntimeError(f"SQL in {self.place.cluster} failed: {problem.decode()[-500:]}")
+        return output.decode().strip()
+
+    async def _start_operator(self) -> None:
+        with tempfile.NamedTemporaryFile("w", suffix=".yaml", delete=False, encoding="utf-8") as kubeconfig:
+            yaml.safe_dump(_kubeconfig(self.proxy.port), kubeconfig)
+        port = _FIRST_PORT + 2 * self.place.number
+        module = "memory_bench.operator.faults.operator_process"
+        with self._log.open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", module, str(port), str(port + 1),
+                env=self._environment(kubeconfig.name), stdout=log, stderr=log,
+            )  # fmt: skip
+
+    def _environment(self, kubeconfig: str) -> Mapping[str, str]:
+        return {
+            **os.environ,
+            "KUBECONFIG": kubeconfig,
+            "MEMORY_OPERATOR_NAMESPACES": self.place.namespace,
+            "MEMORY_OPERATOR_IMAGES_OPERATOR": self._programs.operator_image,
+            "MEMORY_OPERATOR_IMAGES_EMBEDDER": self._programs.embedder_image,
+            "MEMORY_OPERATOR_PERMITTED": json.dumps({"external_hosts": [EMBEDDER_HOST]}),
+        }
+
+    async def _kill_and_restart(self) -> None:
+        """Kill the operator, and start it again as its Deployment would."""
+
+        async def restart() -> None:
+            await self.stop_operator()
+            await asyncio.sleep(_RESTART_SECONDS)
+            await self._start_operator()
+
+        if self._process and self._process.returncode is None:
+            self._process.send_signal(signal.SIGKILL)
+        task = asyncio.create_task(restart())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def record(self, recorder: Recorder) -> None:
+        """Begin a life: its calls are counted by `recorder`."""
+        self.proxy.recorder = recorder
+
+
+def _kubeconfig(port: int) -> Object:
+    """Return a kubeconfig that leads to the proxy, which needs no credentials."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "proxy", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
+        "users": [{"name": "nobody", "user": {"token": "none"}}],
+        "contexts": [{"name": "proxy", "context": {"cluster": "proxy", "user": "nobody"}}],
+        "current-context": "proxy",
+    }

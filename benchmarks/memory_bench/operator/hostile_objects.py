@@ -1,0 +1,282 @@
+"""Twelve hostile objects: none changes anything outside its namespace, learns a key, or holds up the operator.
+
+Each is a function of its name; what it expects and does not find is an error, and `TakenOverError` if something of the
+victim has changed.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from devcluster.postgres import Postgres, create_database, create_postgres
+from memory_bench.operator.hostile import (
+    BOMB,
+    ENDLESS,
+    RECORDING,
+    Author,
+    operator_restarts,
+    serve_others,
+    snapshot,
+    versions,
+)
+from memory_bench.operator.platform import Platform
+from memory_bench.operator.tenants import DATABASES, INDEX, Tenant
+from memory_bench.operator.texts import rows
+from memory_bench.operator.waiting import eventually
+from memory_operator.resources.common import fingerprint
+
+OWN_NAMESPACE = "hostile-servers"
+PAYROLL, INTRUDER = "payroll", "intruder"
+
+
+class TakenOverError(AssertionError):
+    """Something outside the hostile object's namespace has changed; the text says what."""
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A victim whose index is ready, and a Postgres server of the author's own with a database of the same name.
+
+    `payroll_dsn` leads to a database on the victim's server that neither of them owns.
+    """
+
+    platform: Platform
+    victim: Tenant
+    own_server: Postgres
+    own_dsn: str
+    payroll_dsn: str
+
+
+@contextmanager
+def opened_scene(platform: Platform) -> Iterator[Scene]:
+    """Make victim and server for the block."""
+    victim = Tenant(platform.postgres, "victim", platform.image)
+    victim.create()
+    victim.store(rows(12))
+    victim.apply_index()
+    victim.wait_ready()
+    own = create_postgres(platform.cluster, namespace=OWN_NAMESPACE, name="pg-own", storage="1Gi")
+    try:
+        own_dsn = create_database(platform.cluster, own, victim.database)
+        create_database(platform.cluster, platform.postgres, PAYROLL)
+        dsn = create_database(platform.cluster, platform.postgres, INTRUDER)
+        yield Scene(platform, victim, own, own_dsn, dsn.removesuffix(INTRUDER) + PAYROLL)
+    finally:
+        for database in (PAYROLL, INTRUDER):
+            platform.postgres.psql(f"DROP DATABASE IF EXISTS {database} WITH (FORCE)")
+        platform.cluster.kubectl("delete", "namespace", OWN_NAMESPACE, "--wait=false")
+        victim.remove()
+
+
+def foreign_cluster(scene: Scene, author: Author) -> None:
+    """A cluster of another namespace that does not consent."""
+    author.write_dsn(scene.own_dsn)
+    author.apply_index()
+    message = author.wait_refused("ConsentMissing")
+    _require(f"memory-index.dev/allowed-namespaces=PRESENT_NAMES,{author.namespace}" in message, message)
+    _require(author.kubectl("get", "deployments,jobs", "-o", "name") == "", "something was started")
+
+
+def foreign_server(scene: Scene, author: Author) -> None:
+    """A connection string to another server than the Cluster's, also where migrations are to be undone."""
+    scene.victim.postgres.allow(author.namespace)
+    author.write_dsn(scene.own_dsn)
+    author.apply_index(deletionPolicy="Delete")
+    author.wait_refused("DatabaseIdentityMismatch")
+    author.kubectl("delete", "memoryindex", INDEX, "--wait=false")
+    eventually(
+        lambda: author.wait_refused("DatabaseIdentityMismatch"),
+        lambda message: "Cannot undo the migrations" in message,
+        what="the deletion waits",
+        seconds=60,
+    )
+    _require(author.kubectl("get", "jobs", "-o", "name") == "", "a Job was started")
+    tables = "SELECT count(*) FROM pg_class WHERE relname LIKE 'memor%'"
+    _require(scene.own_server.psql(tables, scene.victim.database) == "0", "the other server was written to")
+
+
+def foreign_owner(scene: Scene, author: Author) -> None:
+    """A database that somebody else owns, and no object names its owner yet."""
+    scene.victim.postgres.allow(author.namespace)
+    author.write_dsn(scene.payroll_dsn)
+    author.apply_index(database__name=PAYROLL)
+    message = author.wait_refused("DatabaseObjectMissing", kind="ExtensionReady")
+    _require('"owner": "OWNER"' in message, message)
+
+
+def taken_table(scene: Scene, author: Author) -> None:
+    """The table of another object."""
+    scene.victim.postgres.allow(author.namespace)
+    author.write_dsn(scene.victim.dsn)
+    author.apply_index(deletionPolicy="Delete")
+    message = author.wait_refused("TableTaken")
+    _require(f"{scene.victim.name}/{INDEX}" in message, message)
+    author.kubectl("delete", "memoryindex", INDEX, "--wait", "--timeout=60s")
+
+
+def second_object(scene: Scene, author: Author) -> None:
+    """A second object beside the first, in its namespace."""
+    beside = replace(author, namespace=scene.victim.name)
+    beside.apply_index("second", deletionPolicy="Delete")
+    message = beside.wait_refused("TableTaken", name="second")
+    _require(f"{scene.victim.name}/{INDEX}" in message, message)
+    scene.victim.kubectl("delete", "memoryindex", "second", "--wait", "--timeout=60s")
+
+
+_SELECTOR = {"app": "somebody-elses"}
+_CONTAINER = {"name": "app", "image": "localhost/app:1"}
+_POD = {"metadata": {"labels": _SELECTOR}, "spec": {"containers": [_CONTAINER]}}
+_TAKEN: dict[str, dict[str, Any]] = {
+    "Service": {"apiVersion": "v1", "spec": {"selector": _SELECTOR, "ports": [{"port": 80}]}},
+    "Deployment": {
+        "apiVersion": "apps/v1",
+        "spec": {"replicas": 0, "selector": {"matchLabels": _SELECTOR}, "template": _POD},
+    },
+}
+
+
+def taken_service(scene: Scene, author: Author) -> None:
+    """The name of somebody else's Service."""
+    _taken_name(scene, author, "Service")
+
+
+def taken_deployment(scene: Scene, author: Author) -> None:
+    """The name of somebody else's Deployment."""
+    _taken_name(scene, author, "Deployment")
+
+
+def _taken_name(scene: Scene, author: Author, kind: str) -> None:
+    tenant = Tenant(scene.platform.postgres, f"{author.namespace}-own", scene.platform.image)
+    tenant.create()
+    tenant.store(rows(12))
+    tenant.cluster.apply(
+        {"kind": kind, "metadata": {"name": f"{INDEX}-embedder", "namespace": tenant.name}, **_TAKEN[kind]}
+    )
+    name = f"{kind}/{INDEX}-embedder"
+    before = versions(tenant.cluster, tenant.name, kind)[name]
+    tenant.apply_index()
+    message = tenant.wait_condition("Ready", "NameTaken").message
+    _require(f"{kind} {tenant.name}/{INDEX}-embedder" in message, message)
+    _unchanged(before, versions(tenant.cluster, tenant.name, kind)[name])
+    tenant.kubectl("delete", "memoryindex", INDEX, "--wait", "--timeout=60s")
+    _unchanged(before, versions(tenant.cluster, tenant.name, kind)[name])
+    tenant.remove()
+
+
+def taken_database_object(scene: Scene, author: Author) -> None:
+    """The very name that our Database object would have, at somebody else's, which brings another database."""
+    own = scene.own_server
+    name = f"{author.namespace}-{INDEX}-{fingerprint([author.namespace, INDEX])[:8]}"
+    spec = {"cluster": {"name": own.name}, "name": "theirs", "owner": "app", "databaseReclaimPolicy": "retain"}
+    author.cluster.apply(
+        {
+            "apiVersion": "postgresql.cnpg.io/v1",
+            "kind": "Database",
+            "metadata": {"name": name, "namespace": own.namespace},
+            "spec": spec,
+        }
+    )
+    before = versions(author.cluster, own.namespace, DATABASES)
+    own.allow(author.namespace)
+    author.write_dsn(own.application_dsn())
+    cluster = {"name": own.name, "namespace": own.namespace}
+    author.apply_index(database__cluster=cluster, database__name="app")
+    message = author.wait_refused("NameTaken")
+    _require(f"Database {own.namespace}/{name}" in message, message)
+    _unchanged(before, versions(author.cluster, own.namespace, DATABASES))
+
+
+def foreign_key(scene: Scene, author: Author) -> None:
+    """A Secret that nobody allowed as a bearer key."""
+    _serve(scene, author)
+    author.kubectl("create", "secret", "generic", "private", "--from-literal=apiKey=canary")
+    author.apply_index(**_external(author, RECORDING, apiKey={"secretName": "private"}))
+    message = author.wait_refused("ConsentMissing")
+    _require("label secret private memory-index.dev/allow=api-key" in message, message)
+    _require(author.requests() == [], "the server was asked")
+
+
+def packed_answer(scene: Scene, author: Author) -> None:
+    """An embedder whose short answer unpacks to 300 MB."""
+    _answers_without_measure(scene, author, BOMB, "no list of models")
+
+
+def endless_answer(scene: Scene, author: Author) -> None:
+    """An embedder whose answer never ends."""
+    _answers_without_measure(scene, author, ENDLESS, "longer than 1024 KiB")
+
+
+def _answers_without_measure(scene: Scene, author: Author, path: str, said: str) -> None:
+    _serve(scene, author)
+    restarts = operator_restarts(author.cluster)
+    author.apply_index("first", **_external(author, path))
+    for number in range(4):
+        author.apply_index(f"more-{number}", **_external(author, path))
+    message = author.wait_refused("ExternalEmbedderUnreachable", kind="EmbedderReady", name="first")
+    _require(said in message, message)
+    serve_others(scene.victim)
+    _require(operator_restarts(author.cluster) == restarts, "the operator was restarted")
+
+
+def link_local_url(scene: Scene, author: Author) -> None:
+    """A URL of the node's own network."""
+    scene.victim.postgres.allow(author.namespace)
+    author.write_dsn(scene.victim.dsn)
+    author.apply_index(embedder={"external": {"url": "http://169.254.169.254/latest"}})
+    message = author.wait_refused("NotPermitted")
+    _require("permitted.externalHosts" in message, message)
+
+
+HOSTILE: Mapping[str, Callable[[Scene, Author], None]] = {
+    "foreign-cluster": foreign_cluster,
+    "foreign-server": foreign_server,
+    "foreign-owner": foreign_owner,
+    "taken-table": taken_table,
+    "second-object": second_object,
+    "taken-service": taken_service,
+    "taken-deployment": taken_deployment,
+    "taken-database-object": taken_database_object,
+    "foreign-key": foreign_key,
+    "packed-answer": packed_answer,
+    "endless-answer": endless_answer,
+    "link-local-url": link_local_url,
+}
+
+
+def refuse(scene: Scene, name: str) -> None:
+    """Apply one hostile object, check that it is refused and that nothing of the victim changes, and remove it.
+
+    Raises:
+        TakenOverError: something outside its namespace has changed.
+        AssertionError: it was not refused as it must be.
+    """
+    author = Author(scene.victim, f"hostile-{name}")
+    author.create()
+    try:
+        before = snapshot(scene.victim)
+        HOSTILE[name](scene, author)
+        _unchanged(before, snapshot(scene.victim))
+    finally:
+        author.remove()
+
+
+def _serve(scene: Scene, author: Author) -> None:
+    """Give the author a server that answers badly."""
+    scene.victim.postgres.allow(author.namespace)
+    author.write_dsn(scene.victim.dsn)
+    author.start_server(scene.platform.image)
+
+
+def _external(author: Author, path: str, **more: Any) -> dict[str, Any]:  # noqa: ANN401  (parts of a specification)
+    return {"embedder": {"external": {"url": author.server_url(path), **more}}}
+
+
+def _require(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise AssertionError(otherwise)
+
+
+def _unchanged(before: Any, after: Any) -> None:  # noqa: ANN401  (whatever a snapshot holds)
+    if before != after:
+        raise TakenOverError(f"before: {before}\nafter: {after}")

@@ -1,0 +1,127 @@
+"""The parts of the benchmark in the order in which they run, and what each of them gives to the line of figures."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from devcluster.errors import DevclusterError
+from devcluster.postgres import Postgres
+from memory_bench.operator.api import Api
+from memory_bench.operator.endings import CASES, NAMESPACES, Case, Endings, Outcome
+from memory_bench.operator.faults.part import run_fault_points, run_recoveries
+from memory_bench.operator.hostile_objects import HOSTILE, TakenOverError, opened_scene, refuse
+from memory_bench.operator.platform import PERMITTED, Platform
+from memory_bench.operator.scale.measure import measure_scale
+from memory_bench.operator.situations.part import run_situations
+
+KEYS = (
+    "takeovers",
+    "hostile",
+    "namespaces_deleted",
+    "lies",
+    "situations",
+    "fault_points",
+    "fault_points_converged",
+    "edit_latency_500_vs_10",
+    "reads_per_min_settled_500",
+    "writes_per_min_settled",
+    "rss_mb",
+    "restart_to_all_seen_s",
+    "recovery_s",
+    "leaders",
+)
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a part works with: the platform, a client of its API server, the share of fault points, and a display."""
+
+    platform: Platform
+    api: Api
+    sample: float
+    say: Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class PartResult:
+    """The figures of a part, and the details that are written to the summary."""
+
+    figures: dict[str, Any]
+    details: Any = field(default=None)
+
+
+async def _scale(given: Surroundings) -> PartResult:
+    result = await measure_scale(given.platform, given.api, given.say)
+    return PartResult(result.figures(), asdict(result))
+
+
+async def _hostile(given: Surroundings) -> PartResult:
+    found = await asyncio.to_thread(_refuse_all, given)
+    takeovers = sum(said.startswith(TakenOverError.__name__) for said in found.values())
+    return PartResult({"takeovers": takeovers, "hostile": sum(not said for said in found.values())}, found)
+
+
+def _refuse_all(given: Surroundings) -> dict[str, str]:
+    """Return what went wrong with each hostile object; an empty text if it was refused."""
+    found: dict[str, str] = {}
+    given.say("preparing the victim")
+    with opened_scene(given.platform) as scene:
+        for name in HOSTILE:
+            given.say(name)
+            try:
+                refuse(scene, name)
+            except (AssertionError, DevclusterError) as error:
+                found[name] = f"{type(error).__name__}: {error}"
+            else:
+                found[name] = ""
+    return found
+
+
+async def _deletions(given: Surroundings) -> PartResult:
+    found = await asyncio.to_thread(_delete_all, given)
+    gone = sum(outcome.gone for case, outcome in found.items() if case in NAMESPACES)
+    details = {str(case): asdict(outcome) for case, outcome in found.items()}
+    return PartResult({"namespaces_deleted": f"{gone}/{len(NAMESPACES)}"}, details)
+
+
+def _delete_all(given: Surroundings) -> dict[Case, Outcome]:
+    shared = given.platform.postgres
+    given.say(f"{len(CASES)} cases side by side")
+    try:
+        return Endings(given.platform, Postgres(shared.cluster, shared.namespace, "pg-doomed")).run()
+    finally:
+        given.platform.install(*PERMITTED)
+
+
+async def _situations(given: Surroundings) -> PartResult:
+    found = await run_situations(given.platform, given.api, given.say)
+    return PartResult({"lies": found["lies"], "situations": found["situations"]}, found)
+
+
+async def _faults(given: Surroundings) -> PartResult:
+    found = await asyncio.to_thread(run_fault_points, given.platform, given.sample, given.say)
+    return PartResult({"fault_points": found["points"], "fault_points_converged": found["converged"]}, found)
+
+
+async def _recovery(given: Surroundings) -> PartResult:
+    found = await asyncio.to_thread(run_recoveries, given.platform, given.say)
+    return PartResult({"recovery_s": max(found.values())}, found)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part, and the minutes that it takes on two cores, for the display of what is left."""
+
+    run: Callable[[Surroundings], Awaitable[PartResult]]
+    minutes: int
+
+
+PARTS = {
+    "hostile": Part(_hostile, 5),
+    "deletions": Part(_deletions, 5),
+    "situations": Part(_situations, 10),
+    "faults": Part(_faults, 30),
+    "recovery": Part(_recovery, 9),
+    "scale": Part(_scale, 16),
+}

@@ -1,0 +1,76 @@
+"""Writes the results: the summary with the line of figures, and the chart of the measurements by number of objects."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from memory_bench.operator.parts import KEYS, PartResult
+from memory_bench.report import chart, machine, now, write_json
+
+MOST: dict[str, float] = {
+    "takeovers": 0,
+    "lies": 0,
+    "edit_latency_500_vs_10": 3,
+    "reads_per_min_settled_500": 1200,
+    "writes_per_min_settled": 0,
+    "rss_mb": 200,
+    "restart_to_all_seen_s": 60,
+    "recovery_s": 60,
+    "leaders": 1,
+}
+LEAST: dict[str, int] = {"hostile": 12, "situations": 60, "fault_points": 150, "leaders": 1}
+NAMESPACES_DELETED = "12/12"
+
+
+def headline(results: Mapping[str, PartResult]) -> dict[str, Any]:
+    """Return the line of figures; a figure whose part did not run, or failed, is None."""
+    found = {key: value for result in results.values() for key, value in result.figures.items()}
+    return {key: found.get(key) for key in KEYS}
+
+
+def failures(figures: Mapping[str, Any], *, share: float) -> list[str]:
+    """Return a line for each measured figure that is not what it must be; `share` is that of the fault points."""
+    measured = {key: value for key, value in figures.items() if value is not None}
+    least = {key: limit * (share if key == "fault_points" else 1) for key, limit in LEAST.items()}
+    lines = [
+        f"{key} is {measured[key]}, at most {limit:g} is accepted"
+        for key, limit in MOST.items()
+        if measured.get(key, limit) > limit
+    ]
+    lines += [
+        f"{key} is {measured[key]}, at least {limit:g} is accepted"
+        for key, limit in least.items()
+        if measured.get(key, limit) < limit
+    ]
+    if measured.get("namespaces_deleted", NAMESPACES_DELETED) != NAMESPACES_DELETED:
+        lines.append(f"{measured['namespaces_deleted']} namespaces were deleted in time")
+    converged, points = measured.get("fault_points_converged"), measured.get("fault_points")
+    if converged != points:
+        lines.append(f"{converged} of {points} fault points converged")
+    return lines
+
+
+def write(directory: Path, results: Mapping[str, PartResult], seconds: Mapping[str, float]) -> None:
+    """Write `summary.json`, and `scale.svg` where that part has run."""
+    details = {name: result.details for name, result in results.items()}
+    summary = {"headline": headline(results), "at": now(), "machine": machine(), "seconds": dict(seconds)}
+    write_json(directory / "summary.json", {**summary, **details})
+    if "sizes" in details.get("scale", {}):
+        _draw(directory / "scale.svg", details["scale"]["sizes"])
+
+
+def _draw(path: Path, sizes: list[dict[str, Any]]) -> None:
+    objects = [one["objects"] for one in sizes]
+    with chart(path, columns=3, size=(12, 3.6)) as (edits, reads, memory):
+        edits.plot(objects, [one["edit_p50_s"] for one in sizes], "o-", color="#3b6ea5", label="median")
+        edits.plot(objects, [one["edit_longest_s"] for one in sizes], "o-", color="#9aa5b1", label="longest")
+        edits.set(ylabel="seconds from an edit to its observedGeneration", title="Edits")
+        edits.legend()
+        reads.plot(objects, [one["reads_per_min"] for one in sizes], "o-", color="#3b6ea5", label="reads")
+        reads.plot(objects, [one["writes_per_min"] for one in sizes], "o-", color="#d1495b", label="writes")
+        reads.set(ylabel="requests a minute, settled", title="Requests to the API server")
+        reads.legend()
+        memory.plot(objects, [one["rss_mb"] for one in sizes], "o-", color="#3b6ea5")
+        memory.set(ylabel="resident MiB", title="Memory of the operator")
+        for axis in (edits, reads, memory):
+            axis.set(xlabel="objects", ylim=(0, None), xlim=(0, None))

@@ -1,0 +1,1 @@
+"""Ten, a hundred and five hundred objects: what an edit waits, what the operator reads, writes and needs."""

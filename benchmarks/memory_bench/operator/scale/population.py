@@ -1,0 +1,149 @@
+"""Objects with an external embedder over small tables of one database, spread over ten namespaces."""
+
+import asyncio
+import json
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+
+from devcluster.demo import objects
+from devcluster.errors import DevclusterError
+from devcluster.postgres import create_database, database_object
+from memory_bench.operator.api import INDEXES, Api, Object
+from memory_bench.operator.conditions import is_ready
+from memory_bench.operator.manifests import external_index
+from memory_bench.operator.platform import Platform
+
+NAMESPACES = 10
+ROWS = 10
+_DATABASE, _SECRET, _KEY = "scale", "dsn", "uri"
+_SCRIPT = Path(__file__).with_name("fill_tables.py")
+_READY_SECONDS = 300.0
+
+
+@dataclass(frozen=True)
+class Member:
+    """The namespace and name of one object."""
+
+    namespace: str
+    name: str
+
+    @property
+    def path(self) -> str:
+        """Path of the object at the API server."""
+        return f"{INDEXES}/namespaces/{self.namespace}/memoryindexes/{self.name}"
+
+
+@dataclass
+class Population:
+    """The objects that exist so far; `grow` adds some."""
+
+    platform: Platform
+    api: Api
+    members: list[Member] = field(default_factory=list)
+    edits: Iterator[int] = field(default_factory=count)
+    _system_id: str = ""
+
+    def prepare(self) -> None:
+        """Create the database with pgvector, the namespaces with its connection string, and a pod to fill tables in."""
+        cluster, postgres = self.platform.cluster, self.platform.postgres
+        dsn = create_database(cluster, postgres, _DATABASE)
+        cluster.apply(database_object(postgres, _DATABASE))
+        for number in range(NAMESPACES):
+            namespace = _namespace(number)
+            postgres.allow(namespace)
+            cluster.apply(objects.namespace(namespace), objects.dsn_secret(namespace, _SECRET, _KEY, dsn))
+        toolbox = objects.toolbox(
+            _namespace(0), image=self.platform.image, secret=_SECRET, key=_KEY, embedder_url="", name=objects.TOOLBOX
+        )
+        cluster.apply(toolbox)
+        cluster.kubectl(
+            "-n", _namespace(0), "wait", "--for=condition=Ready", f"pod/{objects.TOOLBOX}", "--timeout=120s"
+        )
+        where = ("-n", postgres.namespace)
+        cluster.kubectl(
+            *where, "wait", "--for=jsonpath={.status.applied}=true", f"database/{_DATABASE}", "--timeout=60s"
+        )
+        self._system_id = self.platform.system_identifier()
+
+    async def grow(self, size: int) -> float:
+        """Add objects until there are `size`, and wait until all are Ready; return the seconds from release to Ready.
+
+        They are created suspended, because a table must name the object that it belongs to, and nobody knows an
+        object's identity before it exists.
+        """
+        new = [Member(_namespace(number % NAMESPACES), f"m{number}") for number in range(len(self.members), size)]
+        created = [await self.api.create(_collection(member.namespace), self._manifest(member)) for member in new]
+        await asyncio.to_thread(self._fill, created)
+        began = time.monotonic()
+        for member in new:
+            await self.api.patch(member.path, {"spec": {"suspend": False}})
+        self.members += new
+        await self.wait_ready()
+        return time.monotonic() - began
+
+    async def wait_ready(self) -> None:
+        """Wait until every object is Ready in its present generation."""
+        deadline = time.monotonic() + _READY_SECONDS
+        while waiting := [item for item in await self.items() if not is_ready(item)]:
+            if time.monotonic() > deadline:
+                raise DevclusterError(f"{len(waiting)} objects are not Ready", detail=json.dumps(waiting[0]["status"]))
+            await asyncio.sleep(1)
+
+    async def items(self) -> list[Object]:
+        """Return all objects."""
+        return list((await self.api.get(f"{INDEXES}/memoryindexes"))["items"])
+
+    def remove(self) -> None:
+        """Delete the objects with their namespaces, and the database."""
+        kubectl = self.platform.cluster.kubectl
+        kubectl("delete", "namespace", *map(_namespace, range(NAMESPACES)), "--wait", "--timeout=180s")
+        kubectl("-n", self.platform.postgres.namespace, "delete", "databases.postgresql.cnpg.io", _DATABASE)
+        self.platform.postgres.psql(f"DROP DATABASE {_DATABASE} WITH (FORCE)")
+        self.members.clear()
+
+    def _manifest(self, member: Member) -> Object:
+        postgres = self.platform.postgres
+        database = {
+            "cluster": {"name": postgres.name, "namespace": postgres.namespace},
+            "name": _DATABASE,
+            "table": member.name,
+            "credentials": {"secretName": _SECRET, "key": _KEY},
+        }
+        return external_index(member.namespace, member.name, database, suspend=True)
+
+    def _fill(self, created: list[Object]) -> None:
+        entries = [(item["metadata"]["name"], item["metadata"]) for item in created]
+        fill(self.platform, _namespace(0), entries, self._system_id)
+
+
+def fill(platform: Platform, namespace: str, entries: Iterable[tuple[str, Object]], system_identifier: str) -> None:
+    """Create tables of embedded rows in the database that the namespace's toolbox leads to.
+
+    Each entry is a table and the metadata of the MemoryIndex that it belongs to.
+    """
+    tables = [
+        {
+            "table": table,
+            "claim": {
+                "system_identifier": system_identifier,
+                "namespace": metadata["namespace"],
+                "name": metadata["name"],
+                "uid": metadata["uid"],
+                "created_at": metadata["creationTimestamp"],
+            },
+        }
+        for table, metadata in entries
+    ]
+    arguments = ("exec", "-i", objects.TOOLBOX, "--", "python", "-c", _SCRIPT.read_text(encoding="utf-8"))
+    platform.cluster.kubectl("-n", namespace, *arguments, input=json.dumps({"rows": ROWS, "tables": tables}))
+
+
+def _namespace(number: int) -> str:
+    return f"scale-{number}"
+
+
+def _collection(namespace: str) -> str:
+    return f"{INDEXES}/namespaces/{namespace}/memoryindexes"

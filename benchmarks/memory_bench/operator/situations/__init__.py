@@ -1,0 +1,1 @@
+"""Named situations on the real operator: what its status says, and what GitOps tools make of it."""

@@ -1,0 +1,52 @@
+"""CloudNativePG is installed after our operator: on a cluster of its own, since the other one needs it."""
+
+import json
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+import devcluster
+from devcluster.cluster import Cluster
+from devcluster.demo import objects
+from devcluster.install import install_operator
+from memory_bench.operator.conditions import condition
+from memory_bench.operator.manifests import external_index
+from memory_bench.operator.situations.kstatus import Kstatus, compute
+from memory_bench.operator.situations.situation import KEY, NAME, SECRET
+
+_NAMESPACE = "sit-later"
+_SOON_SECONDS, _LATE_SECONDS, _INSTALLED_SECONDS = 60.0, 180.0, 90.0
+
+
+def run_later() -> list[dict[str, Any]]:
+    """Make the situations one after the other; return an entry of each."""
+    with devcluster.start(f"bench-operator-later-{datetime.now(UTC):%H%M%S}") as cluster:
+        images = devcluster.load_images(cluster)
+        install_operator(cluster, operator_image=images.operator, embedder_image=images.embedder)
+        dsn = "postgresql://app:x@pg-rw.default.svc:5432/app"
+        cluster.apply(objects.namespace(_NAMESPACE), objects.dsn_secret(_NAMESPACE, SECRET, KEY, dsn))
+        database = {"cluster": {"name": "pg"}, "name": "app", "credentials": {"secretName": SECRET, "key": KEY}}
+        cluster.apply(external_index(_NAMESPACE, NAME, database))
+        missing = "CloudNativePGMissing"
+        entries = [
+            _entry(cluster, "CloudNativePG not installed yet", missing, Kstatus.IN_PROGRESS, _SOON_SECONDS),
+            _entry(cluster, "CloudNativePG not installed for two minutes", missing, Kstatus.FAILED, _LATE_SECONDS),
+        ]
+        devcluster.install_cnpg(cluster)
+        entries.append(
+            _entry(cluster, "CloudNativePG installed later", "ClusterMissing", Kstatus.IN_PROGRESS, _INSTALLED_SECONDS)
+        )
+    return entries
+
+
+def _entry(cluster: Cluster, name: str, reason: str, kstatus: Kstatus, seconds: float) -> dict[str, Any]:
+    """Wait until Ready is False for this reason, and return the entry."""
+    deadline = time.monotonic() + seconds
+    while True:
+        item = json.loads(cluster.kubectl("-n", _NAMESPACE, "get", "memoryindex", NAME, "-o", "json"))
+        found = condition(item, "Ready")
+        seen = (found.get("status"), found.get("reason"), compute(item))
+        met = seen == ("False", reason, kstatus)
+        if met or time.monotonic() > deadline:
+            return {"situation": name, "key": "later", "made": "real", "met": met, "seen": "" if met else str(seen)}
+        time.sleep(2)

@@ -1,0 +1,64 @@
+"""Compares an object with what is expected of it, within the time in which it is expected."""
+
+import time
+from dataclasses import dataclass, field
+
+from memory_bench.operator.api import Object
+from memory_bench.operator.conditions import condition
+from memory_bench.operator.situations.gitops import ARGO_CD, WAITS_FROM_CHOICE, argo_cd, flux
+from memory_bench.operator.situations.kstatus import Kstatus, compute
+from memory_bench.operator.situations.situation import Expected, Situation
+
+_SOON_SECONDS = 100.0  # less than the 120 after which what others deliver counts as missing
+_LATE_SECONDS = (125.0, 240.0)  # from when and until when a late expectation must be met
+
+
+@dataclass
+class Observation:
+    """An expectation, whether it has been met, and what was seen last instead."""
+
+    situation: Situation
+    expected: Expected
+    met: bool = False
+    seen: str = ""
+    impossible: bool = False
+    began: float = field(default_factory=time.monotonic)
+
+    def look(self, item: Object) -> None:
+        """Compare the object with the expectation."""
+        difference = differing(item, self.expected)
+        self.met = self.met or not difference
+        self.seen = difference or self.seen
+
+    @property
+    def due(self) -> bool:
+        """Whether it can be met now."""
+        age = time.monotonic() - self.began
+        return not self.met and (_LATE_SECONDS[0] <= age if self.expected.late else age <= _SOON_SECONDS)
+
+    @property
+    def open(self) -> bool:
+        """Whether it may still be met."""
+        age = time.monotonic() - self.began
+        return (
+            not self.met and not self.impossible and age <= (_LATE_SECONDS[1] if self.expected.late else _SOON_SECONDS)
+        )
+
+
+def differing(item: Object, expected: Expected) -> str:
+    """Return in what the object's status, kstatus, Argo CD or Flux differ from the expectation, or an empty text."""
+    ready = condition(item, "Ready")
+    reason, status = ready.get("reason", ""), ready.get("status", "none")
+    found = {
+        "Ready": (status, expected.ready if expected.ready != "any" else status),
+        "reason": (reason, reason if reason in expected.reasons or not expected.reasons else expected.reasons),
+        "kstatus": (compute(item), expected.kstatus),
+        "Argo CD": (argo_cd(item)["status"], "Suspended" if reason in WAITS_FROM_CHOICE else ARGO_CD[expected.kstatus]),
+    }
+    if expected.kstatus is not Kstatus.TERMINATING:
+        found["Flux"] = (flux(item), Kstatus.CURRENT if reason == "ScaledToZero" else expected.kstatus)
+    message = ready.get("message", "")
+    parts = [f"{name} is {seen}, not {wanted}" for name, (seen, wanted) in found.items() if seen != wanted]
+    if status == "True" and not expected.serves and expected.ready != "any":
+        parts.append("Ready although it does not serve")
+    return f"{'; '.join(parts)} ({message[:200]})" if parts else ""

@@ -1,0 +1,168 @@
+"""Situations of embedders, rows, the index and the specification, and those of the operator's own rights."""
+
+import json
+
+from devcluster.demo.environment import DIMENSIONS
+from memory_bench.operator.manifests import BROKEN_IMAGE, EMBEDDER_URL, Object
+from memory_bench.operator.situations.kstatus import Kstatus
+from memory_bench.operator.situations.situation import (
+    NAME,
+    Expected,
+    Place,
+    Situation,
+    missing,
+    ready,
+    refused,
+    waiting,
+)
+
+_NOT_EMBEDDER = "localhost/memory-operator:dev"  # an image without the embedder's program
+_MANY = 4000
+_SMALL = {"requests": {"cpu": "50m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}}
+_NOWHERE = {"requests": {"cpu": "500"}}  # no node has as much
+
+
+def _run(**changes: object) -> Object:
+    """Return an embedder that the operator runs."""
+    return {"embedder": {"gpuLayers": 0, "resources": _SMALL, **changes}}
+
+
+def _quota(place: Place, hard: Object) -> None:
+    place.apply("ResourceQuota", {"hard": hard})
+
+
+def _no_pods(place: Place) -> None:
+    _quota(place, {"pods": "0"})
+
+
+def _no_deployments(place: Place) -> None:
+    _quota(place, {"count/deployments.apps": "0"})
+
+
+def _no_pods_any_more(place: Place) -> None:
+    _no_pods(place)
+    place.kubectl("delete", "pods", "-l", "app.kubernetes.io/component=sync", "--grace-period=0", "--force")
+
+
+def _taken_service(place: Place) -> None:
+    place.apply("Service", {"ports": [{"port": 80}]}, name=f"{NAME}-embedder")
+
+
+def _many_rows(place: Place) -> None:
+    place.sql(f"INSERT INTO {place.table} (content) SELECT 'note ' || n FROM generate_series(1, {_MANY}) AS n")
+
+
+def _pending_rows(place: Place) -> None:
+    place.sql(
+        f"SET ROLE situations; CREATE TABLE {place.table} (id serial PRIMARY KEY, content text NOT NULL); "
+        f"INSERT INTO {place.table} (content) SELECT 'note ' || n FROM generate_series(1, 20) AS n"
+    )
+
+
+def _locked(place: Place) -> None:
+    """Hold a lock under which rows can be counted, but no column be added."""
+    _pending_rows(place)
+    _held(place, f"LOCK TABLE {place.table} IN SHARE MODE")
+
+
+def _old_snapshot(place: Place) -> None:
+    """Hold a snapshot for whose end the building of an index waits, and ask for other parameters."""
+    _held(place, f"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM {place.table}")
+    place.patch({"index": {"m": 20}})
+
+
+def _held(place: Place, statement: str) -> None:
+    """Run a statement in a transaction that stays open for some minutes, in a session of its own."""
+    held = f"BEGIN; {statement}; SELECT pg_sleep(400)"
+    postgres = place.stage.platform.postgres
+    pod = f"{postgres.name}-1"
+    script = f"psql -q -d situations -c {json.dumps(held)} >/dev/null 2>&1 &"
+    place.stage.cluster.kubectl("-n", postgres.namespace, "exec", pod, "-c", "postgres", "--", "sh", "-c", script)
+
+
+def _invalid_index(place: Place) -> None:
+    named = f"indrelid = '{place.table}'::regclass AND indexrelid::regclass::text LIKE '%hnsw%'"
+    place.sql(f"SET allow_system_table_mods = on; UPDATE pg_index SET indisvalid = false WHERE {named}")
+
+
+def _finalizer(place: Place) -> None:
+    """Keep the object while it is being deleted."""
+    patch = '--patch={"metadata":{"finalizers":["memory-bench.example/kept"]}}'
+    place.kubectl("patch", "memoryindex", NAME, "--type=merge", patch)
+    place.kubectl("delete", "memoryindex", NAME, "--wait=false")
+
+
+_VOYAGE = {
+    "embedding": {
+        "provider": "Voyage", "model": "voyage-3.5", "dimensions": 1024, "queryEgress": "Allowed",
+        "apiKey": {"secretName": "voyage"},
+    },
+    "embedder": {},
+}  # fmt: skip
+
+SITUATIONS = (
+    Situation("settled", ready("nothing to do"), settled=True),
+    Situation("own-embedder", ready("an embedder that the operator runs"), _run(), settled=True),
+    Situation("room", missing("an embedder that no node has room for", "Unschedulable"), _run(resources=_NOWHERE),
+              filled=True),
+    Situation("image", missing("an image that is not there", "ImagePullFailed"), _run(image=BROKEN_IMAGE),
+              filled=True),
+    Situation("crash", refused("an embedder that crash-loops", "CrashLoopBackOff"), _run(image=_NOT_EMBEDDER),
+              filled=True),
+    Situation("roll-image", (
+        Expected("a roll-out beside the old pod, whose image is not there yet", Kstatus.IN_PROGRESS,
+                 ("RollingOut", "ImagePullFailed"), serves=True),
+        Expected("a roll-out beside the old pod, whose image never comes", Kstatus.FAILED, ("ImagePullFailed",),
+                 late=True, serves=True)),
+        _run(), settled=True, disturb=lambda p: p.patch({"embedder": {"image": BROKEN_IMAGE}})),
+    Situation("roll-crash", refused("a roll-out beside the old pod, which crash-loops", "CrashLoopBackOff",
+                                    serves=True), _run(), settled=True,
+              disturb=lambda p: p.patch({"embedder": {"image": _NOT_EMBEDDER}})),
+    Situation("not-permitted", refused("an image that is not permitted", "NotPermitted"),
+              _run(image="unknown.example/embedder:1"), filled=True),
+    Situation("quota", refused("a quota that refuses the pods", "PodRejected"), _run(), prepare=_no_pods,
+              filled=True),
+    Situation("write", refused("a quota that refuses the Deployment", "WriteRefused"), _run(),
+              prepare=_no_deployments, filled=True),
+    Situation("name-taken", refused("a Service of somebody else's with our name", "NameTaken"), _run(),
+              prepare=_taken_service, filled=True),
+    Situation("gpu", refused("a GPU that is asked for and not used", "GpuNotUsed"),
+              {"embedder": {"gpuLayers": -1, "resources": _SMALL}}, filled=True),
+    Situation("zero", (Expected("no pods, since nothing is queued", Kstatus.IN_PROGRESS, ("ScaledToZero",)),),
+              _run(minReplicas=0, scaleDownDelaySeconds=0), filled=True),
+    Situation("external", ready("an external embedder"), {"embedder__external__url": EMBEDDER_URL}, settled=True),
+    Situation("away", (*waiting("an external embedder that is away", "ExternalEmbedderUnreachable"),
+                       Expected("an external embedder that has been away for two minutes", Kstatus.IN_PROGRESS,
+                                ("ExternalEmbedderUnreachable",), late=True)),
+              settled=True, disturb=lambda p: p.patch(
+                  {"embedder": {"external": {"url": f"http://nobody.{p.namespace}.svc:8080"}}})),
+    Situation("model", refused("an external embedder of another model", "ModelMismatch"),
+              {"embedding": {"model": "bge-small-en-v1.5", "dimensions": DIMENSIONS}}),
+    Situation("host", refused("an external embedder that is not permitted", "NotPermitted"),
+              {"embedder__external__url": "http://embedder.example:8080"}),
+    Situation("voyage", missing("a hosted provider whose key is not there", "SecretMissing"), _VOYAGE),
+    Situation("hosted", refused("a change to a hosted model", "ModelChangeNeedsSwap", serves=True), settled=True,
+              disturb=lambda p: p.patch({"embedding": _VOYAGE["embedding"], "embedder": {"external": None}})),
+    Situation("api-key", missing("an embedder's key that is not there", "SecretMissing"),
+              {"embedder__external__apiKey": {"secretName": "nobody"}}),
+    Situation("pending", missing("a backfill that no node has room for", "Unschedulable"),
+              {"backfill__resources": _NOWHERE}, prepare=_pending_rows),
+    Situation("migrating", waiting("a migration that waits for a lock", "Migrating"), prepare=_locked),
+    Situation("many", waiting("many rows at once", "Backfilling", serves=True), settled=True, disturb=_many_rows),
+    Situation("sync", refused("a sync worker that a quota refuses", "PodRejected"), settled=True,
+              disturb=_no_pods_any_more),
+    Situation("index", (*waiting("an index that is invalid", "Building", "Waiting"),
+                        *ready("an index that was built anew", late=True)), settled=True, disturb=_invalid_index),
+    Situation("parameters", waiting("an index of other parameters", "Building", serves=True), settled=True,
+              disturb=_old_snapshot),
+    Situation("suspended", ready("suspended when all was done", "Suspended"), settled=True,
+              disturb=lambda p: p.patch({"suspend": True})),
+    Situation("suspended-early", waiting("suspended before anything was done", "Suspended"), {"suspend": True}),
+    Situation("graph", refused("the concept graph", "InvalidSpec", serves=True), settled=True,
+              disturb=lambda p: p.patch({"graph": {"enabled": True}})),
+    Situation("deleting", (Expected("being deleted", Kstatus.TERMINATING, (), ready="any"),), settled=True,
+              disturb=_finalizer),
+    Situation("swap", waiting("a swap whose embedder is started", "Swapping", "Unschedulable", serves=True),
+              _run(), settled=True,
+              disturb=lambda p: p.patch({"embedding": {"model": "bge-small-en-v1.5", "dimensions": DIMENSIONS}})),
+)  # fmt: skip
