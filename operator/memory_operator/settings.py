@@ -18,13 +18,6 @@ class LogSettings(BaseModel):
     )
 
 
-class LeaseSettings(BaseModel):
-    """Settings of the Lease by which one of several replicas is elected to act."""
-
-    namespace: str = Field(default="", description="The namespace of the Lease; empty: this process acts alone.")
-    name: str = Field(default="memory-operator", description="The name of the Lease.")
-
-
 class Settings(BaseSettings):
     """All settings; `log.level`, for example, is read from MEMORY_OPERATOR_LOG_LEVEL."""
 
@@ -33,7 +26,12 @@ class Settings(BaseSettings):
     )
 
     images: Images = Images()
-    lease: LeaseSettings = LeaseSettings()
+    lease: str = Field(
+        default="",
+        pattern=r"^([a-z0-9-]+/[a-z0-9.-]+)?$",
+        description="The Lease by which one of several replicas is elected, as NAMESPACE/NAME; "
+        "empty: this one acts alone.",
+    )
     log: LogSettings = LogSettings()
     permitted: Permitted = Field(
         default=Permitted(),

@@ -16,7 +16,7 @@ import memory_operator.settings
 import memory_recall.settings
 
 PAGE = Path(__file__).parents[3] / "docs" / "settings.md"
-MOST_SETTINGS = 47
+MOST_SETTINGS = 48
 PROCESSES: dict[str, type[BaseSettings]] = {
     "memory": memory_recall.settings.Settings,
     "memory-operator": memory_operator.settings.Settings,
