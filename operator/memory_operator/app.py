@@ -111,11 +111,11 @@ async def _run(process: _Process) -> bool:
 
 async def _lead(process: _Process) -> None:
     """Reconcile while this process is the leader, from when it is elected until it loses its Lease."""
-    lease = process.settings.lease
     election = None
-    if lease.namespace:
+    if process.settings.lease:
+        namespace, name = process.settings.lease.split("/")
         # The host name of a pod is its name, so that a container that is started again leads again at once.
-        election = LeaderElection(process.kube, lease.namespace, lease.name, identity=socket.gethostname())
+        election = LeaderElection(process.kube, namespace, name, identity=socket.gethostname())
         await election.acquire()
     process.metrics.leader.set(1)
     try:

@@ -18,13 +18,6 @@ class LogSettings(BaseModel):
     )
 
 
-class LeaseSettings(BaseModel):
-    """Settings of the Lease by which one of several replicas is elected to act."""
-
-    namespace: str = Field(default="", description="The namespace of the Lease; empty: this process acts alone.")
-    name: str = Field(default="memory-operator", description="The name of the Lease.")
-
-
 class Settings(BaseSettings):
     """All settings; `log.level`, for example, is read from MEMORY_OPERATOR_LOG_LEVEL."""
 
@@ -33,16 +26,18 @@ class Settings(BaseSettings):
     )
 
     images: Images = Images()
-    lease: LeaseSettings = LeaseSettings()
+    lease: str = Field(
+        default="",
+        pattern=r"^([a-z0-9-]+/[a-z0-9.-]+)?$",
+        description="The Lease by which one of several replicas is elected, as NAMESPACE/NAME; "
+        "empty: this one acts alone.",
+    )
     log: LogSettings = LogSettings()
     permitted: Permitted = Field(
         default=Permitted(),
         description="What authors of a MemoryIndex may choose, as JSON: lists by the names image_prefixes, "
         "priority_classes, runtime_classes, pod_annotation_prefixes, pod_label_prefixes, environment_variables, "
         "external_hosts.",
-    )
-    namespace: str = Field(
-        default="", description="The operator's own namespace, from which it may call every embedder of its objects."
     )
     namespaces: Annotated[tuple[str, ...], NoDecode] = Field(
         default=(), description="The namespaces whose objects are reconciled, separated by commas; empty: all."
@@ -58,3 +53,8 @@ class Settings(BaseSettings):
     @classmethod
     def _split(cls, value: object) -> object:
         return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+    @property
+    def namespace(self) -> str:
+        """The operator's own namespace, which is that of its Lease; empty if it acts alone, outside the cluster."""
+        return self.lease.partition("/")[0]

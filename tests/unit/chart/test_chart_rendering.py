@@ -8,7 +8,7 @@ import yaml
 
 from memory_operator.app import HEALTH_PORT, METRICS_PORT
 from memory_operator.reconcile.authorization.permissions import Permitted
-from memory_operator.settings import LeaseSettings, Settings
+from memory_operator.settings import Settings
 from tests.unit.chart.conftest import CHART, Objects, Render, setting_paths
 
 DIGEST = "sha256:" + "b2" * 32
@@ -133,7 +133,7 @@ def test_replicas_elect_one_by_a_lease_of_the_release(render: Render, monkeypatc
     assert "strategy" not in deployment["spec"], "a new pod may start beside the old one, which holds the Lease"
     for name, value in environment(objects).items():
         monkeypatch.setenv(name, value)
-    assert Settings().lease == LeaseSettings(namespace="memory-index-system", name="other")
+    assert Settings().lease == "memory-index-system/other"
 
 
 def test_nothing_is_permitted_to_authors_by_default(render: Render, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,8 +168,8 @@ def test_what_the_values_permit_reaches_the_operator(render: Render, monkeypatch
 def test_the_operator_learns_its_own_namespace(render: Render) -> None:
     """Embedders let it call them from there."""
     variables = pod(render({}))["spec"]["containers"][0]["env"]
-    (own,) = [entry["valueFrom"] for entry in variables if entry["name"] == "MEMORY_OPERATOR_NAMESPACE"]
-    assert own == {"fieldRef": {"fieldPath": "metadata.namespace"}}
+    (lease,) = [entry["value"] for entry in variables if entry["name"] == "MEMORY_OPERATOR_LEASE"]
+    assert Settings(lease=lease).namespace == "memory-index-system"
 
 
 def test_further_egress_is_added_to_the_network_policy(render: Render) -> None:

@@ -8,7 +8,6 @@ import pytest
 
 from memory_operator import app
 from memory_operator.controller.metrics import Metrics
-from memory_operator.settings import LeaseSettings
 
 
 class Election:
@@ -35,7 +34,7 @@ class Replica:
         self.election, self.watched, self.metrics = Election(), asyncio.Event(), Metrics()
         self.working = 0
         process = SimpleNamespace(
-            settings=SimpleNamespace(lease=LeaseSettings(namespace="system")),
+            settings=SimpleNamespace(lease="system/memory-operator"),
             kube=None,
             controller=self,
             observer=SimpleNamespace(objects=self),
