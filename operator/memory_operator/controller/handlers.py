@@ -29,6 +29,7 @@ from memory_operator.resources.common import LABEL_INSTANCE
 DEBOUNCE_SECONDS = 0.1
 REPEAT_SECONDS = 600.0
 _WATCH_LOG = "kopf._cogs.clients.watching"  # the log of kopf's own that names each failed attempt
+_QUEUE_LOG = "kopf._core.reactor.queueing"  # the one that warns of all objects whose events were just handled
 
 
 @dataclass
@@ -152,8 +153,9 @@ def kopf_settings(*, scan: bool) -> kopf.OperatorSettings:
 
 
 def log_failures_once() -> None:
-    """Keep kopf from logging each attempt of a request that fails again and again."""
+    """Keep kopf from logging each attempt of a failing request, and at its end the names of all objects."""
     logging.getLogger(_WATCH_LOG).addFilter(RepeatedErrors())
+    logging.getLogger(_QUEUE_LOG).setLevel(logging.ERROR)
 
 
 class RepeatedErrors(logging.Filter):

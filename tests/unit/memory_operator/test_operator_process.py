@@ -11,6 +11,7 @@ import kopf
 import pytest
 import structlog
 from kopf._cogs.clients import watching
+from kopf._core.reactor import queueing
 from kubernetes.aio.client import ApiClient
 
 from memory_operator.clients import connection
@@ -85,6 +86,7 @@ def test_a_watch_that_is_refused_is_begun_again_for_ever_and_logged_once() -> No
 
 def test_the_log_of_kopf_that_names_failed_attempts_is_the_one_that_is_filtered() -> None:
     handlers.log_failures_once()
+    assert not queueing.logger.isEnabledFor(logging.WARNING)
     assert any(isinstance(one, handlers.RepeatedErrors) for one in watching.logger.filters)
 
 
