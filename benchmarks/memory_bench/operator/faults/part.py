@@ -21,7 +21,8 @@ from memory_bench.operator.platform import Platform
 
 DATABASE_NAMESPACE = "faults-db"
 SLOTS = 8
-PATIENCE = {"blackhole_s": 60.0, "outage_s": 300.0, "stalled_s": 20.0}
+# No multiples of the operator's intervals, so that nothing comes back at the very moment of a reconcile.
+PATIENCE = {"blackhole_s": 61.0, "outage_s": 301.0, "stalled_s": 21.0}
 LOGS = Path(__file__).parents[4] / "build" / "bench-operator"
 
 Say = Callable[[str], None]
@@ -92,13 +93,23 @@ def _opened_slots(platform: Platform, count: int) -> Iterator[list[SlotPlace]]:
     try:
         yield _prepare_all(platform, count)
     finally:
-        kubectl = platform.cluster.kubectl
-        for number in range(count):
-            where = ("-n", f"faults-{number}", "delete", f"memoryindexes.{API_VERSION.partition('/')[0]}", NAME)
-            kubectl(*where, "--ignore-not-found", "--wait=false")
         platform.scale_operator(1)
-        namespaces = [DATABASE_NAMESPACE, *(f"faults-{number}" for number in range(count))]
-        kubectl("delete", "namespace", *namespaces, "--ignore-not-found", "--wait", "--timeout=180s")
+        _remove(platform, count)
+
+
+def _remove(platform: Platform, count: int) -> None:
+    """Remove the slots: objects first, then Database objects, which a running Postgres must let go, then all else."""
+    kubectl = platform.cluster.kubectl
+    resource = f"memoryindexes.{API_VERSION.partition('/')[0]}"
+    for number in range(count):
+        kubectl("-n", f"faults-{number}", "delete", resource, NAME, "--ignore-not-found", "--wait", "--timeout=60s")
+    where = ("-n", DATABASE_NAMESPACE, "delete")
+    kubectl(*where, "databases.postgresql.cnpg.io", "--all", "--wait", "--timeout=60s")
+    kubectl(*where, "clusters.postgresql.cnpg.io", "--all", "--wait", "--timeout=60s")
+    # Postgres would wait for three minutes for connections that were cut.
+    kubectl(*where, "pods", "--all", "--grace-period=0", "--force", "--wait=false")
+    namespaces = [DATABASE_NAMESPACE, *(f"faults-{number}" for number in range(count))]
+    kubectl("delete", "namespace", *namespaces, "--wait", "--timeout=180s")
 
 
 def _rig(platform: Platform, places: list[SlotPlace], *, share: float) -> Iterator[dict[str, Any]]:
