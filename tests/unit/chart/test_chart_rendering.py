@@ -165,6 +165,12 @@ def test_what_the_values_permit_reaches_the_operator(render: Render, monkeypatch
     )
 
 
+def test_a_rollback_to_a_release_that_stops_the_operator_first_is_possible(render: Render) -> None:
+    """Server-side apply leaves defaults of the API server, and `Recreate` beside `rollingUpdate` is refused."""
+    (deployment,) = of_kind(render({}), "Deployment")
+    assert deployment["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
+
+
 def test_the_operator_learns_its_own_namespace(render: Render) -> None:
     """Embedders let it call them from there."""
     variables = pod(render({}))["spec"]["containers"][0]["env"]
