@@ -1,4 +1,4 @@
-"""Requests to the Kubernetes API server that are many or timed: kubectl would take longer to start than they take."""
+"""Sends requests to the Kubernetes API server without kubectl, whose start would take longer than a request."""
 
 import asyncio
 import json
@@ -36,11 +36,11 @@ class Api:
         self._session = session
 
     async def get(self, path: str) -> Object:
-        """Return an object, or a list of them as the API server returns it."""
+        """Return the object or the list of objects at `path`, as the API server returns it."""
         return dict(json.loads(await self._request("GET", path)))
 
     async def text(self, path: str) -> str:
-        """Return the answer to a GET request that is no object, such as a page of metrics."""
+        """Return the answer to a GET request as text, for pages that are not JSON, such as metrics."""
         return (await self._request("GET", path)).decode()
 
     async def create(self, path: str, body: Object) -> Object:
@@ -61,7 +61,7 @@ class Api:
                 raise
 
     async def watch(self, path: str) -> AsyncIterator[tuple[str, Object]]:
-        """Yield type and object of each event; `path` contains the parameters; ends when the server ends it."""
+        """Yield the type and the object of each event until the server ends the watch; `path` may contain a query."""
         separator = "&" if "?" in path else "?"
         timeout = aiohttp.ClientTimeout(total=None)
         async with self._session.get(f"{path}{separator}watch=true", timeout=timeout) as answer:
@@ -85,7 +85,7 @@ async def _require_success(answer: aiohttp.ClientResponse, action: str) -> None:
 
 @asynccontextmanager
 async def api_of(cluster: Cluster) -> AsyncIterator[Api]:
-    """Open a client of the cluster's API server for the block."""
+    """Yield a client of the cluster's API server, and close it after the block."""
     command = cluster.kubectl_command("proxy", "--port=0")
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     try:
@@ -101,7 +101,7 @@ async def api_of(cluster: Cluster) -> AsyncIterator[Api]:
 
 
 async def _address(process: asyncio.subprocess.Process) -> str:
-    """Wait until kubectl has written the address at which it serves."""
+    """Wait until `kubectl proxy` has printed the address at which it listens, and return that address."""
     if process.stdout is None:
         raise DevclusterError("kubectl proxy has no output")
     said = await asyncio.wait_for(process.stdout.readline(), _START_SECONDS)

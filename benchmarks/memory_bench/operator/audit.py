@@ -1,4 +1,4 @@
-"""The requests of an account, from the API server's audit log."""
+"""Reads the requests of one account from the API server's audit log."""
 
 import json
 import os
@@ -16,7 +16,7 @@ _POD = "authentication.kubernetes.io/pod-name"
 
 @dataclass(frozen=True)
 class Request:
-    """One request; `pod` is empty where the account is not a pod's."""
+    """One request to the API server; `pod` is empty if the request does not come from a pod."""
 
     at: datetime
     verb: str
@@ -25,26 +25,26 @@ class Request:
 
     @property
     def reads(self) -> bool:
-        """Whether it is a single read; a watch is open all the time."""
+        """Whether the request is a get or a list; a watch does not count, because it is open all the time."""
         return self.verb in {"get", "list"}
 
     @property
     def writes(self) -> bool:
-        """Whether it may change something other than who leads."""
+        """Whether the request may change an object other than a Lease."""
         return self.verb not in READS and not self.target.startswith("leases/")
 
     def concerns(self, name: str) -> bool:
-        """Return whether the object is in the namespace of this name, or has the name itself."""
+        """Return whether the request's object is in the namespace `name` or is itself called `name`."""
         return name in self.target.split("/")
 
 
 def audit_lines(cluster: Cluster) -> list[str]:
-    """Return the lines of the log so far."""
+    """Return the lines that the cluster's audit log has so far."""
     return cluster.audit_log.read_text().splitlines()
 
 
 def requests(lines: Iterable[str], *, user: str) -> Iterator[Request]:
-    """Return every request of `user`, oldest first; an incomplete last line is ignored."""
+    """Yield the requests of `user` from lines of the audit log, oldest first; an incomplete line is skipped."""
     for line in lines:
         try:
             entry = json.loads(line)
@@ -63,12 +63,12 @@ def requests(lines: Iterable[str], *, user: str) -> Iterator[Request]:
 
 
 def writes(lines: Iterable[str], *, user: str) -> Iterator[Request]:
-    """Return every write of `user`, oldest first."""
+    """Yield the requests of `user` that may change an object other than a Lease, oldest first."""
     return (request for request in requests(lines, user=user) if request.writes)
 
 
 class AuditTail:
-    """Reads what is added to the log, also after the API server has renamed it and begun another."""
+    """Reads what is added to the audit log, even after the API server has renamed the file and begun a new one."""
 
     def __init__(self, path: Path, user: str) -> None:
         self._path = path
@@ -78,7 +78,10 @@ class AuditTail:
         self._begun = b""
 
     def read(self) -> list[Request]:
-        """Return the user's requests since the last call; a line that is still being written is left for the next."""
+        """Return the user's requests since the last call.
+
+        If the last line is incomplete, a later call returns its request.
+        """
         content = self._begun + self._log.read()
         if self._path.stat().st_ino != os.fstat(self._log.fileno()).st_ino:
             content += self._log.read()
@@ -89,5 +92,5 @@ class AuditTail:
         return list(requests((whole + newline).decode().splitlines(), user=self._user))
 
     def close(self) -> None:
-        """Close the log."""
+        """Close the audit log."""
         self._log.close()

@@ -1,4 +1,4 @@
-"""The command `operator`: measures the operator of this checkout on a real cluster, part by part."""
+"""The command `python -m memory_bench operator`, which runs the operator's benchmark on a real cluster."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ RESULTS = Path(__file__).parents[2] / "results" / "operator"
 
 
 class _Display:
-    """Shows which part runs, what it does, and how many minutes are left."""
+    """Shows which part of the benchmark runs, what it does, and how many minutes are left."""
 
     def __init__(self, progress: Progress, names: list[str]) -> None:
         self._progress = progress
@@ -29,21 +29,21 @@ class _Display:
         self._task = progress.add_task("", total=len(names))
 
     def say(self, name: str, text: str) -> None:
-        """Show what a part does now; without a terminal, print it."""
+        """Show what a part of the benchmark does now; if the output is no terminal, also print it."""
         left = sum(PARTS[other].minutes for other in self._names[self._names.index(name) :])
         self._progress.update(self._task, description=f"{name}: {text} (about {left} min left)")
         if not console.is_terminal:
             console.print(f"{time.strftime('%H:%M:%S')} {name}: {text}", markup=False)
 
     def finish(self, name: str, result: PartResult) -> None:
-        """Count a part as finished and print its figures."""
+        """Count a part of the benchmark as finished, and print its figures or the error that ended it."""
         self._progress.advance(self._task)
         said = json.dumps(result.figures) if result.figures else f"failed\n{result.details['failed']}"
         console.print(f"{name}: {said}", markup=False)
 
 
 async def _run(platform: Platform, names: list[str], sample: float, output: Path) -> dict[str, PartResult]:
-    """Run the parts one after the other; what is measured so far is written after each."""
+    """Run the named parts of the benchmark one after the other, and write all results after each of them."""
     results: dict[str, PartResult] = {}
     seconds: dict[str, float] = {}
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())

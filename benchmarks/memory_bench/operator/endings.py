@@ -1,7 +1,7 @@
-"""Objects whose namespace is deleted in a certain situation, or that are deleted while Kubernetes waits for children.
+"""Deletes a MemoryIndex, or its whole namespace, in situations in which the deletion could hang.
 
-All cases go through the same phases side by side, under an operator that is bound to their namespaces: there the Role
-of a namespace that is being deleted may go before the objects.
+In one situation, for example, the Secret has been deleted before. All cases run side by side, under an operator that is
+bound to their namespaces, because Kubernetes may then delete the operator's Role in a namespace before the MemoryIndex.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -40,7 +40,7 @@ DISTURBED: dict[str, State] = {
 
 @dataclass(frozen=True)
 class Case:
-    """A policy and a situation."""
+    """A deletion policy, Retain or Delete, and the situation in which a MemoryIndex with this policy is deleted."""
 
     policy: str
     situation: str
@@ -50,12 +50,12 @@ class Case:
 
     @property
     def namespace(self) -> str:
-        """Namespace of the case."""
+        """Name of the namespace that is created for the case."""
         return f"end-{self}"
 
     @property
     def prepared(self) -> State:
-        """The state that the object reaches before anything is taken away."""
+        """The condition, with status and reason, that the MemoryIndex must reach before anything is deleted."""
         states = {"ready": READY, FOREGROUND: READY, "half-migrated": MIGRATING}
         return states.get(self.situation, MIGRATED)
 
@@ -66,7 +66,12 @@ CASES = [Case(policy, FOREGROUND) for policy in POLICIES] + NAMESPACES
 
 @dataclass(frozen=True)
 class Outcome:
-    """What is left a minute after the deletion: of the object or namespace, elsewhere, and in the database."""
+    """What is left of a case a minute after the deletion.
+
+    `left` is the MemoryIndex as YAML, or empty if it is gone. `database_objects` are the names of its Database objects,
+    and `messages` those of the Events with reason LeftBehind. `has_column` says whether the table still has the vector
+    column, and is None if the Postgres cluster has been deleted.
+    """
 
     left: str
     database_objects: str
@@ -75,20 +80,20 @@ class Outcome:
 
     @property
     def gone(self) -> bool:
-        """Whether nothing is left in Kubernetes."""
+        """Whether neither the MemoryIndex nor a Database object of it is left."""
         return not self.left and not self.database_objects
 
 
 @dataclass
 class Endings:
-    """All cases; `doomed` is the Postgres cluster that goes before two of the objects."""
+    """Runs all cases; `doomed` is the Postgres cluster that is deleted first in the situation cluster-gone."""
 
     platform: Platform
     doomed: Postgres
     _tenants: dict[Case, Tenant] = field(default_factory=dict)
 
     def run(self) -> dict[Case, Outcome]:
-        """Run all cases and return what became of each."""
+        """Run all cases, and return the outcome of each."""
         self.platform.postgres.wait_ready()
         for case in CASES:
             postgres = self.doomed if case.situation == "cluster-gone" else self.platform.postgres
@@ -107,7 +112,7 @@ class Endings:
         return outcomes
 
     def _create(self, pool: ThreadPoolExecutor) -> None:
-        """Make namespaces and databases, and bind the operator to the namespaces, which must exist by then."""
+        """Create the cases' namespaces and databases, and bind the operator to the namespaces once they exist."""
         cluster, shared = self.platform.postgres.cluster, self.platform.postgres
         doomed = pool.submit(create_postgres, cluster, namespace=shared.namespace, name=self.doomed.name)
         cluster.apply(*(objects.namespace(case.namespace) for case in CASES))
@@ -131,7 +136,7 @@ class Endings:
         tenant.cluster.apply(_own_database_object(tenant), wanted)
 
     def _await(self, states: Mapping[Case, State]) -> None:
-        """Wait until each object is in its state; one request reads all of them."""
+        """Wait until the MemoryIndex of each case has the condition in `states`, with that status and reason."""
 
         def missing() -> dict[str, follow.Condition]:
             seen = {item["metadata"]["namespace"]: follow.view(item) for item in self._objects()}
@@ -145,7 +150,7 @@ class Endings:
         eventually(missing, lambda left: not left, what="every object prepared", seconds=PREPARATION_SECONDS, poll=1)
 
     def _disturb(self) -> None:
-        """Take away what goes before the namespace."""
+        """Delete the Secret, the Postgres cluster or the Roles in the cases whose situation asks for it."""
         roles = [f"{kind}/memory-operator{suffix}" for kind in ("rolebinding", "role") for suffix in ("", "-databases")]
         for case, tenant in self._tenants.items():
             if case.situation == "secret-gone":
@@ -156,7 +161,10 @@ class Endings:
         self.doomed.cluster.kubectl("-n", self.doomed.namespace, "delete", *named)
 
     def _delete(self) -> dict[Case, str]:
-        """Delete everything at once; return what is left of each case after a minute, or an empty text."""
+        """Delete all namespaces and objects at once, and wait at most a minute.
+
+        Return for each case the MemoryIndex that is left, as YAML, or an empty text if it is gone.
+        """
         kubectl = self.platform.postgres.cluster.kubectl
         kubectl("delete", "namespace", *(case.namespace for case in NAMESPACES), "--wait=false")
         for case in CASES:
@@ -188,7 +196,7 @@ class Endings:
         )
 
     def _remove(self, case: Case) -> None:
-        """Remove what is left, also of a case that failed."""
+        """Remove what is left of a case, even if the case failed."""
         tenant = self._tenants[case]
         if self._described(case):
             tenant.kubectl("patch", "memoryindex", INDEX, "--type=merge", '--patch={"metadata":{"finalizers":[]}}')
@@ -206,7 +214,7 @@ class Endings:
 
 
 def _own_database_object(tenant: Tenant) -> dict[str, Any]:
-    """Return the Database object that a former release made, with whatever owner the database had."""
+    """Return a Database object with the labels that a former release of the operator gave to those it created."""
     made = database_object(tenant.postgres, tenant.database)
     made["metadata"]["labels"] = {
         "app.kubernetes.io/managed-by": "memory-operator",
@@ -223,7 +231,7 @@ def _fill(tenant: Tenant) -> None:
 
 @contextmanager
 def _held_tables(pool: ThreadPoolExecutor, tenants: list[Tenant]) -> Iterator[None]:
-    """Hold locks for the block under which rows can be counted, but no column be added."""
+    """Lock the tenants' tables during the block, so that rows can be counted but no column can be added."""
     hold = f"BEGIN; LOCK TABLE memories IN SHARE MODE; SELECT pg_sleep({2 * PREPARATION_SECONDS:.0f}) {HOLDER};"
     end = (
         f"SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE query LIKE '%{HOLDER}%'"  # noqa: S608  (ours)
@@ -239,6 +247,6 @@ def _held_tables(pool: ThreadPoolExecutor, tenants: list[Tenant]) -> Iterator[No
 
 
 def _names(output: str) -> Iterator[str]:
-    """Return the names of objects in kubectl's `-o name`."""
+    """Yield the names of the objects in the output of `kubectl get -o name`."""
     for line in output.split():
         yield line.rpartition("/")[2]

@@ -1,6 +1,7 @@
-"""What a hostile author has: a namespace, a server that answers badly, and objects that name what is not theirs.
+"""The hostile author of MemoryIndex objects, and snapshots of what belongs to the victim.
 
-`snapshot` is everything of the victim that such an object could change; it is compared before and after.
+The author has one namespace and, in it, a server that answers badly. A snapshot holds everything of the victim that a
+hostile object could change. The snapshots before and after the creation of a hostile object are compared.
 """
 
 import copy
@@ -55,7 +56,11 @@ http.server.ThreadingHTTPServer(("", {SERVER_PORT}), Handler).serve_forever()
 
 
 def snapshot(victim: Tenant) -> dict[str, Any]:
-    """Read the owners of all databases, the contents of the victim's, and the objects of both namespaces."""
+    """Return everything of the victim that a hostile object could change.
+
+    That is the owners of all databases, the rows and schema of the victim's database, the Database objects beside its
+    Postgres cluster, and the objects in its namespace.
+    """
     postgres = victim.postgres
     return {
         "owners": postgres.psql(_OWNERS),
@@ -66,7 +71,7 @@ def snapshot(victim: Tenant) -> dict[str, Any]:
 
 
 def versions(cluster: Cluster, namespace: str, kinds: str) -> dict[str, Any]:
-    """Return identity, owners and content of objects, without what controllers write to them."""
+    """Return by kind and name each object's UID, owners, spec and data, without fields that controllers update."""
     items = cluster.kubectl_json("-n", namespace, "get", kinds)["items"]
     return {
         f"{item['kind']}/{item['metadata']['name']}": [
@@ -81,47 +86,47 @@ def versions(cluster: Cluster, namespace: str, kinds: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Author:
-    """A namespace whose author may create MemoryIndex objects there, and nothing elsewhere."""
+    """A hostile author, who may create MemoryIndex objects in `namespace` and nothing in any other namespace."""
 
     victim: Tenant
     namespace: str
 
     @property
     def cluster(self) -> Cluster:
-        """The cluster that all tests share."""
+        """The Kubernetes cluster in which both the author and the victim have a namespace."""
         return self.victim.cluster
 
     def create(self) -> None:
-        """Create the namespace."""
+        """Create the author's namespace."""
         self.cluster.apply(objects.namespace(self.namespace))
 
     def remove(self) -> None:
-        """Delete the objects, which leave everything behind, and the namespace."""
+        """Delete the author's MemoryIndex objects with deletion policy Retain, and then the author's namespace."""
         for name in self.kubectl("get", "memoryindexes", "-o", "name").split():
             self.kubectl("patch", name, "--type=merge", "--patch", '{"spec": {"deletionPolicy": "Retain"}}')
         self.kubectl("delete", "memoryindexes", "--all", "--wait", "--timeout=60s")
         self.cluster.kubectl("delete", "namespace", self.namespace, "--wait=false")
 
     def kubectl(self, *arguments: str) -> str:
-        """Run kubectl in the namespace."""
+        """Run kubectl in the author's namespace."""
         return self.cluster.kubectl("-n", self.namespace, *arguments)
 
     def write_dsn(self, dsn: str) -> None:
-        """Write a connection string to a Secret that may be used as one."""
+        """Write a connection string to the author's Secret, which has the label that permits this use."""
         self.cluster.apply(objects.dsn_secret(self.namespace, SECRET, KEY, dsn))
 
     def apply_index(self, name: str = "mi", **changes: Any) -> None:  # noqa: ANN401  (any part of a specification)
-        """Apply a MemoryIndex over the victim's database; `changes` are as those of `Tenant.apply_index`."""
+        """Apply a MemoryIndex that names the victim's database; for `changes` see `Tenant.apply_index`."""
         body = copy.deepcopy(manifest(self.victim, changes))
         body["metadata"] = {"name": name, "namespace": self.namespace}
         self.cluster.apply(body)
 
     def index(self, name: str = "mi") -> Mapping[str, Any]:
-        """Return the object."""
+        """Return the author's MemoryIndex of this name."""
         return dict(json.loads(self.kubectl("get", "memoryindex", name, "-o", "json")))
 
     def wait_refused(self, reason: str, *, kind: str = "Ready", name: str = "mi", seconds: float = 60.0) -> str:
-        """Wait until a condition is False for this reason, and return its message."""
+        """Wait until the condition `kind` is False with the given reason, and return its message."""
         seen = eventually(
             lambda: follow.view(self.index(name)).condition(kind),
             lambda found: (found.status, found.reason) == ("False", reason),
@@ -131,7 +136,10 @@ class Author:
         return seen.message
 
     def start_server(self, image: str) -> None:
-        """Start a pod that answers with an unpacked size of 300 MB, without end, or not at all usefully."""
+        """Start a pod with an HTTP server that answers badly.
+
+        Depending on the path, the answer unpacks to 300 MB, never ends, or is empty.
+        """
         pod = objects.toolbox(self.namespace, image=image, secret=SECRET, key=KEY, embedder_url="", name=SERVER)
         container = pod["spec"]["containers"][0]
         container["command"] = ["python", "-c", _PROGRAM]
@@ -148,22 +156,22 @@ class Author:
         self.kubectl("wait", "--for=condition=Ready", f"pod/{SERVER}", "--timeout=120s")
 
     def server_url(self, path: str) -> str:
-        """Return the base URL at which the server behaves in one of its ways."""
+        """Return the URL of the author's server with this path, which selects how the server answers."""
         return f"http://{SERVER}.{self.namespace}.svc:{SERVER_PORT}/{path}"
 
     def requests(self) -> list[str]:
-        """Return the requests that the server has had, each with whether it brought a key."""
+        """Return for each request to the author's server its path and whether it carried a key."""
         return self.kubectl("logs", SERVER).splitlines()
 
 
 def operator_restarts(cluster: Cluster) -> str:
-    """Return how often each container of the operator has been started again."""
+    """Return how often each of the operator's containers has been restarted."""
     path = "jsonpath={.items[*].status.containerStatuses[*].restartCount}"
     return cluster.kubectl("-n", OPERATOR_NAMESPACE, "get", "pods", "-o", path)
 
 
 def serve_others(victim: Tenant) -> None:
-    """Check that the operator still acts on the objects of others."""
+    """Check that the operator still acts on the victim's MemoryIndex."""
     victim.apply_index(suspend=True)
     victim.wait_condition("Ready", "Suspended", status="True", seconds=30)
     victim.apply_index(suspend=False)

@@ -1,7 +1,8 @@
-"""Twelve hostile objects: none changes anything outside its namespace, learns a key, or holds up the operator.
+"""Twelve hostile MemoryIndex objects, which the operator must refuse.
 
-Each is a function of its name; what it expects and does not find is an error, and `TakenOverError` if something of the
-victim has changed.
+None may change anything outside its namespace, learn a key, or hold up the operator. Each public function that takes a
+scene and an author creates one hostile object and checks how it is refused. An unexpected refusal raises
+AssertionError, and a change of somebody else's property raises TakenOverError.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -31,14 +32,15 @@ PAYROLL, INTRUDER = "payroll", "intruder"
 
 
 class TakenOverError(AssertionError):
-    """Something outside the hostile object's namespace has changed; the text says what."""
+    """A hostile object has changed something that belongs to somebody else; the message says what."""
 
 
 @dataclass(frozen=True)
 class Scene:
-    """A victim whose index is ready, and a Postgres server of the author's own with a database of the same name.
+    """A victim whose MemoryIndex is Ready, and a Postgres server of the hostile author.
 
-    `payroll_dsn` leads to a database on the victim's server that neither of them owns.
+    The author's server has a database with the same name as the victim's database; `own_dsn` is its connection string.
+    `payroll_dsn` names a database on the victim's server that neither the victim nor the author owns.
     """
 
     platform: Platform
@@ -50,7 +52,7 @@ class Scene:
 
 @contextmanager
 def opened_scene(platform: Platform) -> Iterator[Scene]:
-    """Make victim and server for the block."""
+    """Create the victim and the author's Postgres server for the block, and delete both afterwards."""
     victim = Tenant(platform.postgres, "victim", platform.image)
     victim.create()
     victim.store(rows(12))
@@ -70,7 +72,7 @@ def opened_scene(platform: Platform) -> Iterator[Scene]:
 
 
 def foreign_cluster(scene: Scene, author: Author) -> None:
-    """A cluster of another namespace that does not consent."""
+    """Create a MemoryIndex for a Cluster of another namespace that has not consented to this use."""
     author.write_dsn(scene.own_dsn)
     author.apply_index()
     message = author.wait_refused("ConsentMissing")
@@ -79,7 +81,10 @@ def foreign_cluster(scene: Scene, author: Author) -> None:
 
 
 def foreign_server(scene: Scene, author: Author) -> None:
-    """A connection string to another server than the Cluster's, also where migrations are to be undone."""
+    """Create a MemoryIndex for the victim's Cluster with the connection string of another server, and delete it.
+
+    Its deletion policy asks to undo the migrations, which must not happen on the other server either.
+    """
     scene.victim.postgres.allow(author.namespace)
     author.write_dsn(scene.own_dsn)
     author.apply_index(deletionPolicy="Delete")
@@ -97,7 +102,7 @@ def foreign_server(scene: Scene, author: Author) -> None:
 
 
 def foreign_owner(scene: Scene, author: Author) -> None:
-    """A database that somebody else owns, and no object names its owner yet."""
+    """Create a MemoryIndex for a database that somebody else owns and that has no Database object."""
     scene.victim.postgres.allow(author.namespace)
     author.write_dsn(scene.payroll_dsn)
     author.apply_index(database__name=PAYROLL)
@@ -106,7 +111,7 @@ def foreign_owner(scene: Scene, author: Author) -> None:
 
 
 def taken_table(scene: Scene, author: Author) -> None:
-    """The table of another object."""
+    """Create a MemoryIndex for the table that the victim's MemoryIndex has claimed."""
     scene.victim.postgres.allow(author.namespace)
     author.write_dsn(scene.victim.dsn)
     author.apply_index(deletionPolicy="Delete")
@@ -116,7 +121,7 @@ def taken_table(scene: Scene, author: Author) -> None:
 
 
 def second_object(scene: Scene, author: Author) -> None:
-    """A second object beside the first, in its namespace."""
+    """Create a second MemoryIndex for the victim's table, in the victim's namespace."""
     beside = replace(author, namespace=scene.victim.name)
     beside.apply_index("second", deletionPolicy="Delete")
     message = beside.wait_refused("TableTaken", name="second")
@@ -137,12 +142,12 @@ _TAKEN: dict[str, dict[str, Any]] = {
 
 
 def taken_service(scene: Scene, author: Author) -> None:
-    """The name of somebody else's Service."""
+    """Create a MemoryIndex whose embedder needs the name of a Service that somebody else has created."""
     _taken_name(scene, author, "Service")
 
 
 def taken_deployment(scene: Scene, author: Author) -> None:
-    """The name of somebody else's Deployment."""
+    """Create a MemoryIndex whose embedder needs the name of a Deployment that somebody else has created."""
     _taken_name(scene, author, "Deployment")
 
 
@@ -165,7 +170,10 @@ def _taken_name(scene: Scene, author: Author, kind: str) -> None:
 
 
 def taken_database_object(scene: Scene, author: Author) -> None:
-    """The very name that our Database object would have, at somebody else's, which brings another database."""
+    """Create a MemoryIndex that needs the name of a Database object that somebody else has created.
+
+    That Database object is for another database.
+    """
     own = scene.own_server
     name = f"{author.namespace}-{INDEX}-{fingerprint([author.namespace, INDEX])[:8]}"
     spec = {"cluster": {"name": own.name}, "name": "theirs", "owner": "app", "databaseReclaimPolicy": "retain"}
@@ -188,7 +196,7 @@ def taken_database_object(scene: Scene, author: Author) -> None:
 
 
 def foreign_key(scene: Scene, author: Author) -> None:
-    """A Secret that nobody allowed as a bearer key."""
+    """Create a MemoryIndex whose bearer key is in a Secret without the label that permits this use."""
     _serve(scene, author)
     author.kubectl("create", "secret", "generic", "private", "--from-literal=apiKey=canary")
     author.apply_index(**_external(author, RECORDING, apiKey={"secretName": "private"}))
@@ -198,12 +206,12 @@ def foreign_key(scene: Scene, author: Author) -> None:
 
 
 def packed_answer(scene: Scene, author: Author) -> None:
-    """An embedder whose short answer unpacks to 300 MB."""
+    """Create MemoryIndex objects with an embedder whose short answer unpacks to 300 MB."""
     _answers_without_measure(scene, author, BOMB, "no list of models")
 
 
 def endless_answer(scene: Scene, author: Author) -> None:
-    """An embedder whose answer never ends."""
+    """Create MemoryIndex objects with an embedder whose answer never ends."""
     _answers_without_measure(scene, author, ENDLESS, "longer than 1024 KiB")
 
 
@@ -220,7 +228,7 @@ def _answers_without_measure(scene: Scene, author: Author, path: str, said: str)
 
 
 def link_local_url(scene: Scene, author: Author) -> None:
-    """A URL of the node's own network."""
+    """Create a MemoryIndex with an embedder at a link-local address, which belongs to the node's own network."""
     scene.victim.postgres.allow(author.namespace)
     author.write_dsn(scene.victim.dsn)
     author.apply_index(embedder={"external": {"url": "http://169.254.169.254/latest"}})
@@ -245,11 +253,11 @@ HOSTILE: Mapping[str, Callable[[Scene, Author], None]] = {
 
 
 def refuse(scene: Scene, name: str) -> None:
-    """Apply one hostile object, check that it is refused and that nothing of the victim changes, and remove it.
+    """Create one hostile object, check that it is refused and changes nothing of the victim, and remove it.
 
     Raises:
-        TakenOverError: something outside its namespace has changed.
-        AssertionError: it was not refused as it must be.
+        TakenOverError: something that belongs to somebody else has changed.
+        AssertionError: the hostile object was not refused in the expected way.
     """
     author = Author(scene.victim, f"hostile-{name}")
     author.create()
@@ -262,7 +270,7 @@ def refuse(scene: Scene, name: str) -> None:
 
 
 def _serve(scene: Scene, author: Author) -> None:
-    """Give the author a server that answers badly."""
+    """Start the author's server that answers badly, and give the author access to the victim's database."""
     scene.victim.postgres.allow(author.namespace)
     author.write_dsn(scene.victim.dsn)
     author.start_server(scene.platform.image)

@@ -1,4 +1,4 @@
-"""The objects of the benchmark that no user of the product would make: the embedder that all others share."""
+"""Kubernetes objects for the benchmark alone: one embedder, and MemoryIndex objects that share this embedder."""
 
 from typing import Any
 
@@ -55,7 +55,7 @@ def embedder_objects(image: str) -> tuple[Object, ...]:
 
 
 def external_index(namespace: str, name: str, database: Object, **spec: Any) -> Object:  # noqa: ANN401  (parts of a specification)
-    """Return a MemoryIndex that uses the shared embedder."""
+    """Return a MemoryIndex that uses the embedder which the objects of the benchmark share."""
     return {
         "apiVersion": API_VERSION,
         "kind": "MemoryIndex",

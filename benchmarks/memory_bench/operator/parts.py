@@ -1,4 +1,4 @@
-"""The parts of the benchmark in the order in which they run, and what each of them gives to the line of figures."""
+"""The parts of the operator's benchmark in the order in which they run, and the figures that each part measures."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -35,7 +35,12 @@ KEYS = (
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What a part works with: the platform, a client of its API server, the share of fault points, and a display."""
+    """What each part of the benchmark receives.
+
+    `api` is a client of the platform's API server. `say` shows what the part does at the moment. `sample` is the
+    fraction of the fault points to try, above 0 and at most 1. A fault point is one call of the operator that fails in
+    one way.
+    """
 
     platform: Platform
     api: Api
@@ -45,7 +50,7 @@ class Surroundings:
 
 @dataclass(frozen=True)
 class PartResult:
-    """The figures of a part, and the details that are written to the summary."""
+    """The figures that a part of the benchmark has measured, and details for `summary.json`."""
 
     figures: dict[str, Any]
     details: Any = field(default=None)
@@ -63,7 +68,7 @@ async def _hostile(given: Surroundings) -> PartResult:
 
 
 def _refuse_all(given: Surroundings) -> dict[str, str]:
-    """Return what went wrong with each hostile object; an empty text if it was refused."""
+    """Try all hostile objects; return by name what went wrong, or an empty text if the object was refused."""
     found: dict[str, str] = {}
     given.say("preparing the victim")
     with opened_scene(given.platform) as scene:
@@ -111,7 +116,10 @@ async def _recovery(given: Surroundings) -> PartResult:
 
 @dataclass(frozen=True)
 class Part:
-    """A part, and the minutes that it takes on two cores, for the display of what is left."""
+    """A part of the benchmark, and the minutes that it takes on two cores.
+
+    The display computes from these minutes how much time is left.
+    """
 
     run: Callable[[Surroundings], Awaitable[PartResult]]
     minutes: int

@@ -1,4 +1,4 @@
-"""A cluster with CloudNativePG, a Postgres cluster and the operator of this checkout, installed by its own chart."""
+"""A Kubernetes cluster with CloudNativePG, a Postgres cluster, and the operator of this checkout."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,7 +19,10 @@ PERMITTED = (f"permitted.externalHosts={{{EMBEDDER_HOST}}}", f"permitted.imagePr
 
 @dataclass(frozen=True)
 class Platform:
-    """A cluster on which a MemoryIndex can be made."""
+    """A Kubernetes cluster in which MemoryIndex objects can be created.
+
+    `image` is the operator's image, and `embedder_image` that of embedders.
+    """
 
     postgres: Postgres
     image: str
@@ -31,23 +34,26 @@ class Platform:
         return self.postgres.cluster
 
     def install(self, *settings: str) -> None:
-        """Install the operator, or change its settings, which are values of the chart."""
+        """Install the operator, or change its settings; each setting is a value of the chart, as `name=value`."""
         install_operator(self.cluster, operator_image=self.image, embedder_image=self.embedder_image, settings=settings)
 
     def system_identifier(self) -> str:
-        """Return the identifier that the Postgres server gave itself."""
+        """Return the system identifier of the Postgres server."""
         where = ("-n", self.postgres.namespace, "get", "clusters.postgresql.cnpg.io", self.postgres.name)
         return str(self.cluster.kubectl_json(*where)["status"]["systemID"])
 
     def start_embedder(self) -> None:
-        """Start the embedder that all objects with an external embedder share, and wait until it serves."""
+        """Start the embedder that all objects with an external embedder share, and wait until it is ready."""
         self.cluster.apply(*embedder_objects(self.embedder_image))
         self.cluster.kubectl(
             "-n", EMBEDDER_NAMESPACE, "rollout", "status", f"deployment/{EMBEDDER_NAMESPACE}", "--timeout=180s"
         )
 
     def scale_operator(self, replicas: int) -> None:
-        """Set the number of the operator's pods, and wait until so many run; those that wait for a Lease do, too."""
+        """Set the number of the operator's pods, and wait until that many pods run.
+
+        A pod that waits for the Lease also runs.
+        """
         arguments = ("scale", f"deployment/{OPERATOR}", f"--replicas={replicas}")
         self.cluster.kubectl("-n", OPERATOR_NAMESPACE, *arguments)
         until(f"{replicas} operators run", lambda: len(self.operator_pods()) == replicas, seconds=120)
@@ -70,7 +76,7 @@ def create_platform(cluster: Cluster, *, instances: int = 1, settings: Sequence[
 
 @contextmanager
 def running_platform() -> Iterator[Platform]:
-    """Start a cluster for this process with everything in it; it ends with the block."""
+    """Create a cluster with Postgres, the operator and an embedder for the block, and delete it afterwards."""
     devcluster.prepare()
     with devcluster.start(f"bench-operator-{datetime.now(UTC):%H%M%S}") as cluster:
         platform = create_platform(cluster, settings=PERMITTED)

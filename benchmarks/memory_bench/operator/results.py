@@ -1,4 +1,4 @@
-"""Writes the results: the summary with the line of figures, and the chart of the measurements by number of objects."""
+"""Writes the summary with the headline figures, and a chart of the measurements by number of objects."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,13 +23,17 @@ NAMESPACES_DELETED = "12/12"
 
 
 def headline(results: Mapping[str, PartResult]) -> dict[str, Any]:
-    """Return the line of figures; a figure whose part did not run, or failed, is None."""
+    """Return the headline figures of all parts; a figure is None if its part did not run or failed."""
     found = {key: value for result in results.values() for key, value in result.figures.items()}
     return {key: found.get(key) for key in KEYS}
 
 
 def failures(figures: Mapping[str, Any], *, share: float) -> list[str]:
-    """Return a line for each measured figure that is not what it must be; `share` is that of the fault points."""
+    """Return a line for each measured figure that is outside its accepted range.
+
+    `share` is the fraction of the fault points that was tried. A fault point is one call of the operator that fails in
+    one way; with a smaller share, fewer of them are required.
+    """
     measured = {key: value for key, value in figures.items() if value is not None}
     least = {key: limit * (share if key == "fault_points" else 1) for key, limit in LEAST.items()}
     lines = [
@@ -51,7 +55,7 @@ def failures(figures: Mapping[str, Any], *, share: float) -> list[str]:
 
 
 def write(directory: Path, results: Mapping[str, PartResult], seconds: Mapping[str, float]) -> None:
-    """Write `summary.json`, and `scale.svg` where that part has run."""
+    """Write `summary.json` and, if the part `scale` has run, the chart `scale.svg`."""
     details = {name: result.details for name, result in results.items()}
     summary = {"headline": headline(results), "at": now(), "machine": machine(), "seconds": dict(seconds)}
     write_json(directory / "summary.json", {**summary, **details})

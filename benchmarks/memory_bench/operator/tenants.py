@@ -1,8 +1,8 @@
-"""One test's own corner of the session's cluster: a namespace, a database, and what is done in them.
+"""The namespace and the database of one test in the cluster that all tests share, and what the test does with them.
 
-Namespace, role and database carry one name, so that whatever a failed test leaves behind shows whose it is. The store
-is put there with plain SQL in the shape of the API that the product is for, so that the operator meets a table it did
-not make.
+Namespace, role and database have the same name, so that whatever a failed test leaves behind can be attributed. The
+table of memories is created with plain SQL, as the memory server would create it, so that the operator meets a table
+that it did not create.
 """
 
 import copy
@@ -75,12 +75,12 @@ class Tenant:
 
     @property
     def cluster(self) -> Cluster:
-        """The cluster that all tests share."""
+        """The Kubernetes cluster that all tests share."""
         return self.postgres.cluster
 
     @property
     def database(self) -> str:
-        """Database and role: the namespace's name as a plain SQL identifier."""
+        """Name of the database and of its role: the namespace's name as a plain SQL identifier."""
         return self.name.replace("-", "_")
 
     @property
@@ -91,7 +91,7 @@ class Tenant:
     # What a test begins with
 
     def create(self) -> None:
-        """Namespace, the Postgres cluster's consent, role, database and Secret."""
+        """Create the namespace, the Postgres cluster's consent, the role, the database and the Secret."""
         self.cluster.apply(objects.namespace(self.name))
         self.postgres.allow(self.name)
         self.dsn = create_database(self.cluster, self.postgres, self.database)
@@ -102,22 +102,25 @@ class Tenant:
         self.cluster.apply(objects.dsn_secret(self.name, SECRET, KEY, dsn))
 
     def store(self, memories: Sequence[Row]) -> None:
-        """An existing store of memories, owned by the database's owner."""
+        """Create the table of memories as the owner of the database, with these memories."""
         self.as_owner(TABLE)
         self.add(memories)
 
     def add(self, memories: Sequence[Row]) -> None:
-        """Insert memories without vectors, as the API does."""
+        """Insert memories without vectors, as the memory server does."""
         self.as_owner(f"COPY memories (id, content, is_sensitive) FROM STDIN (FORMAT csv);\n{as_csv(memories)}\\.\n")
 
     def start_toolbox(self) -> None:
-        """A pod to run the `memory` program in."""
+        """Start a pod in which to run the `memory` program, and wait until it is ready."""
         url = f"http://{INDEX}-embedder:8080"
         self.cluster.apply(objects.toolbox(self.name, image=self.image, secret=SECRET, key=KEY, embedder_url=url))
         self.kubectl("wait", "--for=condition=Ready", f"pod/{objects.TOOLBOX}", "--timeout=120s")
 
     def remove(self) -> None:
-        """Remove everything of the test; the MemoryIndex first, while its Secret and database exist."""
+        """Remove everything that belongs to the test.
+
+        The MemoryIndex is deleted first, while its Secret and database still exist.
+        """
         self.kubectl("delete", "memoryindex", "--all", "--wait", "--timeout=60s")
         self.cluster.kubectl("delete", "namespace", self.name, "--wait=false")
         self.cluster.kubectl("-n", self.postgres.namespace, "delete", DATABASES, self.name, "--ignore-not-found")
@@ -126,60 +129,63 @@ class Tenant:
     # What a test does
 
     def apply_index(self, **changes: Any) -> None:  # noqa: ANN401  (any part of a specification)
-        """Apply the MemoryIndex, and the Database object that brings pgvector.
+        """Apply the MemoryIndex, and the Database object that installs pgvector.
 
-        `changes` are dotted paths below spec, written with two underscores for the dot.
+        `changes` holds changes of the spec; its keys are paths with two underscores for each dot.
         """
         self.cluster.apply(database_object(self.postgres, self.database), manifest(self, changes))
 
     def kubectl(self, *arguments: str, input: str | None = None) -> str:  # noqa: A002 - the handle's own word
-        """Kubectl in this namespace."""
+        """Run kubectl in the tenant's namespace."""
         return self.cluster.kubectl("-n", self.name, *arguments, input=input)
 
     def memory(self, *arguments: str, stdin: str | None = None) -> dict[str, Any]:
-        """Run `memory ... --json` in the toolbox."""
+        """Run `memory` with these arguments and `--json` in the toolbox pod; return the JSON object that it prints."""
         command = ("exec", "-i", objects.TOOLBOX, "--", "memory", *arguments, "--json")
         return last_object(self.kubectl(*command, input=stdin or ""))
 
     def sql(self, statement: str) -> str:
-        """Run a statement on the primary as its superuser."""
+        """Run a statement in the tenant's database as superuser, on the primary."""
         return self.postgres.psql(statement, self.database)
 
     def as_owner(self, script: str) -> str:
-        """Run a statement as the application's role."""
+        """Run SQL as the role that owns the tenant's database."""
         return self.postgres.psql(f"SET ROLE {self.database};\n{script}", self.database)
 
     # What a test reads
 
     def index(self) -> dict[str, Any]:
-        """The MemoryIndex object."""
+        """Return the tenant's MemoryIndex."""
         return dict(orjson.loads(self.kubectl("get", "memoryindex", INDEX, "-o", "json")))
 
     def view(self) -> follow.View:
-        """The MemoryIndex's status."""
+        """Return a view of the status of the tenant's MemoryIndex."""
         return follow.view(self.index())
 
     def counts(self) -> Counts:
-        """Count the rows in the database by state."""
+        """Count the rows of the table by state."""
         return Counts(**orjson.loads(self.sql(" ".join(AFTER.split()))))
 
     def embedded(self) -> int:
-        """Count the rows with a vector; 0 while there is no such column."""
+        """Count the rows with a vector; 0 if the table has no vector column yet."""
         has_column = "SELECT 1 FROM pg_attribute WHERE attrelid = 'memories'::regclass AND attname = 'embedding'"
         return int(self.sql("SELECT count(embedding) FROM memories")) if self.sql(has_column) else 0
 
     def wait_embedded(self, least: int, seconds: float = 150) -> int:
-        """Wait in the database itself until this many rows have a vector, so that no poll comes late; count them."""
+        """Wait until at least `least` rows have a vector, and return the number of such rows.
+
+        A loop inside Postgres waits, so that the end is noticed without the delay of polling from outside.
+        """
         return int(self.sql(WAIT_EMBEDDED.format(least=least, seconds=seconds)))
 
     def wait_ready(self, seconds: float = READY_SECONDS) -> follow.View:
-        """Wait until the object is ready."""
+        """Wait until the tenant's MemoryIndex is Ready, and return a view of its status."""
         return eventually(self.view, lambda seen: seen.ready, what=f"{self.name} Ready", seconds=seconds)
 
     def wait_condition(
         self, kind: str, reason: str, *, status: str = "False", seconds: float = 90.0
     ) -> follow.Condition:
-        """Wait until a condition has this status and reason."""
+        """Wait until the condition `kind` has this status and reason, and return it."""
         seen = eventually(
             self.view,
             lambda view: (view.condition(kind).status, view.condition(kind).reason) == (status, reason),
@@ -190,14 +196,17 @@ class Tenant:
 
 
 def metrics(tenant: Tenant, component: str, port: int) -> str:
-    """A pod's metrics page, through the API server."""
+    """Return the metrics page of a component's pod in the tenant's namespace, read through the API server."""
     label = f"app.kubernetes.io/component={component}"
     pod = tenant.kubectl("get", "pods", "-l", label, "-o", "jsonpath={.items[0].metadata.name}")
     return tenant.cluster.kubectl("get", "--raw", f"/api/v1/namespaces/{tenant.name}/pods/{pod}:{port}/proxy/metrics")
 
 
 def manifest(tenant: Tenant, changes: dict[str, Any]) -> objects.Object:
-    """A small index on the CPU, with the given changes of its spec."""
+    """Return a MemoryIndex with an embedder on the CPU, with the given changes of its spec.
+
+    The keys of `changes` are paths below spec with two underscores for each dot.
+    """
     spec: dict[str, Any] = {
         "database": {
             "cluster": {"name": tenant.postgres.name, "namespace": tenant.postgres.namespace},

@@ -1,4 +1,4 @@
-"""Memories made by rule: enough words to keep an embedder busy, different in every row, the same in every run."""
+"""Generates memories: long enough to keep an embedder busy, different in every row, and the same in every run."""
 
 import csv
 import io
@@ -23,7 +23,7 @@ class Row:
 
 
 def rows(count: int, *, words: int = 28, sensitive_every: int = 10, first: int = 1) -> list[Row]:
-    """`count` memories; every `sensitive_every`-th one is sensitive."""
+    """Return `count` memories with ids from `first` on; every `sensitive_every`-th memory is sensitive."""
     dice = random.Random(first)  # noqa: S311 - the same texts in every run are wanted
     return [
         Row(
@@ -36,7 +36,7 @@ def rows(count: int, *, words: int = 28, sensitive_every: int = 10, first: int =
 
 
 def as_csv(memories: Iterable[Row]) -> str:
-    """For COPY ... FROM STDIN (FORMAT csv)."""
+    """Return the memories as CSV for `COPY ... FROM STDIN (FORMAT csv)`."""
     out = io.StringIO()
     writer = csv.writer(out)
     writer.writerows((one.id, one.content, one.is_sensitive) for one in memories)
@@ -44,5 +44,5 @@ def as_csv(memories: Iterable[Row]) -> str:
 
 
 def sensitive(memories: Sequence[Row]) -> int:
-    """How many of them must never get a vector."""
+    """Return how many of the memories are sensitive and must never get a vector."""
     return sum(one.is_sensitive for one in memories)

@@ -1,4 +1,4 @@
-"""Waiting for something observable, with a deadline and a message that says what was observed instead."""
+"""Waits until an observation is as wanted, up to a deadline; the error at the deadline says what was observed last."""
 
 import time
 from collections.abc import Callable
@@ -16,7 +16,11 @@ def eventually(
     seconds: float,
     poll: float = POLL_SECONDS,
 ) -> Value:
-    """Return the first value for which the predicate holds."""
+    """Observe again and again, and return the first value for which `holds` is true.
+
+    Raises:
+        AssertionError: there was no such value within `seconds`.
+    """
     deadline = time.monotonic() + seconds
     while True:
         value = observe()

@@ -39,8 +39,8 @@ def status_command(
 ) -> None:
     """Show counts of rows, the models, the vector index, the pgvector extension and the schema revision.
 
-    With --kube, show how far a MemoryIndex is, what blocks it and what to do. The exit status is 0 if it is Ready,
-    3 if the operator is at work, and 4 if a person must act.
+    With --kube, show instead which stages of a MemoryIndex are complete, what blocks it and what to do. The exit status
+    is 0 if the MemoryIndex is Ready, 3 if the operator goes on by itself, and 4 if a person must act.
 
     Examples:
         memory status

@@ -1,1 +1,1 @@
-"""The MemoryIndex object in Kubernetes, read with a user's own kubeconfig and shown as one screen."""
+"""Reads a MemoryIndex from Kubernetes with the user's own kubeconfig, and shows it on one screen."""

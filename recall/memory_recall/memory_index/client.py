@@ -1,7 +1,7 @@
-"""Reads one MemoryIndex and its Events from the Kubernetes API server, with what the user's kubeconfig permits.
+"""Reads one MemoryIndex and its Events from the Kubernetes API server, with the permissions of the user's kubeconfig.
 
-The Kubernetes client is an optional dependency that only `memory status --kube` needs, so it is imported here alone and
-only when it is used. Its exceptions are converted here.
+The Kubernetes client is an optional dependency that only `memory status --kube` needs. Therefore this module alone
+imports the client, not before it is used, and converts the client's exceptions to `memory_recall.errors`.
 """
 
 import asyncio
@@ -26,7 +26,11 @@ Object = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Place:
-    """Where a MemoryIndex is. None stands for what `kubectl` would take: file, current context, its namespace."""
+    """The name of a MemoryIndex, and where to find it.
+
+    If `kubeconfig` is None, the file that `kubectl` would use is read. If `context` is None, the current context of the
+    file is used. If `namespace` is None, it is the namespace of the context or, if the context has none, `default`.
+    """
 
     name: str
     namespace: str | None = None
@@ -36,14 +40,14 @@ class Place:
 
 @dataclass(frozen=True)
 class Found:
-    """A MemoryIndex and the Events about it; None in place of the Events if the user may not list them."""
+    """A MemoryIndex and the Events about it; `events` is None if the user may not list Events."""
 
     resource: Object
     events: Sequence[Object] | None
 
 
 async def read(place: Place) -> Found:
-    """Return the MemoryIndex and its Events.
+    """Return the MemoryIndex at `place` and its Events.
 
     Raises:
         InvalidConfiguration: the Kubernetes client is not installed, or the kubeconfig cannot be used.
@@ -72,7 +76,7 @@ async def _read(place: Place) -> Found:
 
 
 async def _open(place: Place) -> tuple[Any, str]:
-    """Return a client for the kubeconfig's context, and the namespace."""
+    """Return a client of the API server that `place` selects, and the namespace of the MemoryIndex."""
     library = _library()
     config, configuration = library.config, library.client.Configuration()
     # since Python 3.13 certificates need extensions that those of many clusters lack; chain and host are still verified
@@ -102,7 +106,7 @@ async def _get(
     missing: str = "",
     field_selector: str | None = None,
 ) -> Object:
-    """Return the JSON object at a path of the API server."""
+    """Return the JSON object at `path`; if there is none, raise InvalidInput with the message `missing`."""
     library = _library()
     from aiohttp import ClientError  # what the Kubernetes client is built on
 
@@ -123,7 +127,7 @@ async def _get(
 
 
 def _library() -> Any:  # noqa: ANN401 - its functions have no types
-    """Return the Kubernetes client's package."""
+    """Import the optional Kubernetes client, and return its package."""
     try:
         import kubernetes.aio.client
         import kubernetes.aio.config
@@ -140,7 +144,7 @@ def _unreachable(cause: str) -> KubernetesUnreachable:
 
 
 def _message(status: int, body: object) -> str:
-    """Return what the API server says of a refusal, or the HTTP status alone."""
+    """Return the message in the body of an error answer or, if it has none, the HTTP status."""
     try:
         said = json.loads(str(body)).get("message")
     except (ValueError, AttributeError):

@@ -1,7 +1,7 @@
-"""What one MemoryIndex says of its pipeline: each stage from the database to the active model, in a frozen form.
+"""The state of one MemoryIndex as frozen types, by the stages of its work, from the database to the active model.
 
-The operator writes a condition for each stage, in the order in which the work happens; its message names the cause and
-the remedy. These are pure functions of the objects as the API server returns them.
+The operator writes a condition for each stage, in the order in which the work happens. The message of the condition
+names the cause and the remedy. All functions of this module are pure, and take objects as the API server returns them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,11 @@ LAST_EVENTS = 5
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage. It is `blocked` where a person must act, and `waits` where the operator goes on by itself."""
+    """One stage of the operator's work on a MemoryIndex.
+
+    `state` is `ok` if the stage is complete, `blocked` if a person must act, `waits` if the operator goes on by itself,
+    and `unknown` if the operator has not reported it.
+    """
 
     name: str
     state: State
@@ -36,7 +40,10 @@ class Stage:
 
 @dataclass(frozen=True)
 class Rows:
-    """Counts of the rows, and how fast the pending ones are embedded; None where nothing is measured."""
+    """Counts of the rows, and how fast pending rows are embedded.
+
+    `per_second` and `eta_seconds` are None if the speed has not been measured.
+    """
 
     total: int
     embedded: int
@@ -49,7 +56,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class Embedder:
-    """Where the embedder is, how many of its pods are ready, and what computes there."""
+    """The URL of the embedder, how many of its pods are ready, and the device that it computes on."""
 
     url: str
     replicas: int
@@ -59,7 +66,7 @@ class Embedder:
 
 @dataclass(frozen=True)
 class Event:
-    """A Kubernetes Event about the object."""
+    """A Kubernetes Event about the MemoryIndex."""
 
     at: str
     type: str
@@ -69,10 +76,10 @@ class Event:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A MemoryIndex at one moment.
+    """The state of a MemoryIndex at one moment.
 
-    `ready` is whether its condition Ready is true for the present specification, `observed` whether the operator has
-    seen that specification, and `stalled` whether a person must act. `events` is None if they may not be listed.
+    `observed` says whether the operator has seen the present spec, `ready` whether the condition Ready is True for it,
+    and `stalled` whether a person must act. `events` is None if the user may not list Events.
     """
 
     namespace: str
@@ -93,7 +100,10 @@ class Pipeline:
 
 
 def pipeline(resource: Object, events: Sequence[Object] | None) -> Pipeline:
-    """Return what a MemoryIndex and its Events say; every part of the status may be missing."""
+    """Return the state of a MemoryIndex from the object and its Events; any part of its status may be missing.
+
+    `events` is None if the user may not list Events.
+    """
     meta, status = resource["metadata"], resource.get("status") or {}
     conditions = {str(entry.get("type")): entry for entry in status.get("conditions") or ()}
     ready, stalled = conditions.get("Ready", {}), conditions.get("Stalled", {})
@@ -147,7 +157,10 @@ def _embedder(found: Object) -> Embedder | None:
 
 
 def _last(events: Sequence[Object]) -> tuple[Event, ...]:
-    """Return the last Events, oldest first. Newer API versions have `eventTime` in place of `lastTimestamp`."""
+    """Return the last five Events, oldest first.
+
+    Newer versions of the Events API have `eventTime` in place of `lastTimestamp`.
+    """
     found = [
         Event(
             at=_text(
@@ -163,5 +176,5 @@ def _last(events: Sequence[Object]) -> tuple[Event, ...]:
 
 
 def _text(value: object) -> str:
-    """Return a text of the object, each character that a terminal would obey replaced by a space."""
+    """Return `value` as text, with a space in place of each character that is not printable."""
     return "".join(character if character.isprintable() else " " for character in str(value or ""))

@@ -1,4 +1,4 @@
-"""Renders the pipeline of a MemoryIndex as the lines of one screen."""
+"""Renders the state of a MemoryIndex as the lines of one screen."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,7 @@ from memory_recall.memory_index.pipeline import WAITING, Pipeline, Rows, Stage
 
 
 def screen(seen: Pipeline) -> list[str]:
-    """Return where the object stands, each stage, what blocks it with the remedy, its rows, and its last Events."""
+    """Return lines with a MemoryIndex's state, its stages, what blocks it and the remedy, its rows and last Events."""
     return [
         *_head(seen),
         "",
@@ -33,7 +33,7 @@ def _stages(seen: Pipeline) -> Iterator[str]:
 
 
 def _details(seen: Pipeline) -> dict[str, str]:
-    """Return for some stages the facts that belong to them."""
+    """Return by name of the stage the facts that are shown beside it, such as the version of pgvector."""
     found = {}
     if seen.extension_version:
         found["extension"] = f"pgvector {seen.extension_version}"
@@ -60,7 +60,10 @@ def _progress(rows: Rows) -> str:
 
 
 def _blockers(seen: Pipeline) -> Iterator[str]:
-    """Yield a line for each stage that does not hold for a reason of its own, or for an object refused as a whole."""
+    """Yield a line for each stage that is incomplete for a reason of its own; stages that need a person come first.
+
+    If Ready is False for a reason that none of these stages has, its line comes before all.
+    """
     failing = [stage for stage in seen.stages if stage.state != "ok" and stage.reason != WAITING and stage.message]
     if not seen.ready and seen.message and seen.reason not in {stage.reason for stage in failing}:
         yield f"{seen.reason}: {seen.message}"
@@ -89,7 +92,7 @@ def _events(seen: Pipeline) -> Iterator[str]:
 
 
 def _section(title: str, lines: Iterator[str]) -> list[str]:
-    """Return a titled section, or nothing where it has no lines."""
+    """Return the title and the lines of a section, or nothing if there are no lines."""
     found = [f"  {line}" for line in lines]
     return ["", title, *found] if found else []
 

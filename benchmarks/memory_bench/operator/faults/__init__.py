@@ -1,1 +1,1 @@
-"""Whole lives of an object, in each of which one request of the operator fails in one way."""
+"""Creates and deletes a MemoryIndex again and again, while each time one request of the operator fails in one way."""

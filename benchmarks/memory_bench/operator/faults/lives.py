@@ -1,4 +1,4 @@
-"""One life of an object: created, Ready, deleted with everything that the migrations added, gone."""
+"""One life of a MemoryIndex: it is created, becomes Ready, and is deleted with all that the migrations added."""
 
 import asyncio
 import time
@@ -16,7 +16,12 @@ _POLL_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class Life:
-    """The outcome of one life; `problem` says what did not come to pass, and is empty if it converged."""
+    """The outcome of one life of a MemoryIndex, from its creation to its deletion.
+
+    `hit` says whether the call that was to fail was made. `ready_s` and `gone_s` are the seconds until the MemoryIndex
+    was Ready and, after that, until it was gone. `problem` says what did not happen in time or was left over; it is
+    empty if nothing went wrong.
+    """
 
     point: Point
     hit: bool
@@ -27,7 +32,10 @@ class Life:
 
 
 async def live(slot: Slot, point: Point) -> Life:
-    """Run one life in the slot, in which one call fails."""
+    """Create the slot's MemoryIndex, wait until it is Ready, delete it, and return the outcome.
+
+    The call of the operator that `point` names fails while this happens.
+    """
     recorder = Recorder(point)
     slot.record(recorder)
     if point.call is None or point.call.phase is Phase.START or not slot.runs_operator:
@@ -53,7 +61,10 @@ async def live(slot: Slot, point: Point) -> Life:
 
 
 async def _within(seconds: float, holds: Callable[[], Awaitable[str]], otherwise: str) -> str:
-    """Wait until `holds` returns an empty text; return `otherwise` with its last text if that takes too long."""
+    """Wait until `holds` returns an empty text, and return an empty text.
+
+    If this takes longer than `seconds`, return `otherwise` with the last text of `holds`.
+    """
     deadline = time.monotonic() + seconds
     while seen := await holds():
         if time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""Runs the operator beside others in one network, where its fixed ports would be taken: with ports of its own."""
+"""Runs the operator with ports given as arguments, so that several operators can run in one network."""
 
 import sys
 
@@ -6,7 +6,7 @@ from memory_operator import app, cli
 
 
 def main() -> None:
-    """Run `memory-operator run`; the arguments are the port of the metrics and that of the health check."""
+    """Run `memory-operator run`; the two arguments are the ports of the metrics and of the health check."""
     app.METRICS_PORT, app.HEALTH_PORT = (int(argument) for argument in sys.argv[1:3])
     sys.argv[1:] = ["run"]
     cli.main()

@@ -1,4 +1,8 @@
-"""Prepares the slots of fault points and recoveries, runs their rig inside the cluster's network, and collects."""
+"""Measures how the operator copes with failing calls and with outages, each in a slot.
+
+A slot is a namespace with a Postgres cluster and an operator of its own. All slots run in one process inside the
+cluster's network, the rig.
+"""
 
 import json
 import subprocess
@@ -29,7 +33,11 @@ Say = Callable[[str], None]
 
 
 def run_fault_points(platform: Platform, share: float, say: Say, slots: int = SLOTS) -> dict[str, Any]:
-    """Live once for each fault point, or for a share of them; return how many converged, and those that did not."""
+    """Create and delete a MemoryIndex once for each fault point, and return how many of these tries converged.
+
+    A fault point is one call of the operator that fails in one way. Only the fraction `share` of all fault points is
+    tried, above 0 and at most 1. The result also lists the fault points that did not converge or were not reached.
+    """
     say(f"preparing {slots} Postgres clusters")
     found: list[dict[str, Any]] = []
     plan: dict[str, Any] = {}
@@ -56,7 +64,7 @@ def run_fault_points(platform: Platform, share: float, say: Say, slots: int = SL
 
 
 def run_recoveries(platform: Platform, say: Say) -> dict[str, Any]:
-    """Measure how soon the operator goes on in each scenario; return the seconds by name."""
+    """Cause each kind of outage, and return for each the seconds from its end until the MemoryIndex is Ready."""
     found: dict[str, Any] = {}
     say(f"{len(SCENARIOS)} scenarios side by side, one of which lasts {PATIENCE['outage_s']:.0f} s")
     with _opened_slots(platform, len(SCENARIOS)) as places:
@@ -88,7 +96,10 @@ def _prepare(platform: Platform, place: SlotPlace) -> None:
 
 @contextmanager
 def _opened_slots(platform: Platform, count: int) -> Iterator[list[SlotPlace]]:
-    """Create the slots for the block; the chart's operator stops meanwhile, since each slot has its own."""
+    """Create the slots for the block, and delete them afterwards.
+
+    The operator that the chart installed is stopped meanwhile, because each slot has an operator of its own.
+    """
     platform.scale_operator(0)
     try:
         yield _prepare_all(platform, count)
@@ -113,7 +124,7 @@ def _remove(platform: Platform, count: int) -> None:
 
 
 def _rig(platform: Platform, places: list[SlotPlace], *, share: float) -> Iterator[dict[str, Any]]:
-    """Run the rig, and yield the lines that it prints."""
+    """Run the program `rig` inside the cluster's network, and yield each line of JSON that it prints, parsed."""
     LOGS.mkdir(parents=True, exist_ok=True)
     kubectl, *_ = platform.cluster.kubectl_command()
     order = {

@@ -1,8 +1,9 @@
-"""What a fault point is: one call of a life, and one way in which it fails.
+"""A fault point: one call of the operator to the API server, and one way in which this call fails.
 
-A call is known by its method and its path without what differs between lives, by the phase of the life, and by how
-often the same call has been made in that phase. Writes are told apart by that number, since each has another content;
-of repeated reads the first counts.
+Calls are recorded during one life of a MemoryIndex, from its creation to its deletion. A call is identified by its
+method, its path without generated names, the phase in which it is made, and its number among the equal calls of the
+phase. If a write is repeated, each repetition has fault points, because their contents differ. If a read is repeated,
+only the first one has fault points.
 """
 
 import re
@@ -13,7 +14,11 @@ from enum import StrEnum
 
 
 class Phase(StrEnum):
-    """The phases of a life: the operator's own start, from the object's creation to Ready, and its deletion."""
+    """When a call of the operator is made.
+
+    START is the start of the operator, CREATE the time from the creation of the MemoryIndex until it is Ready, and
+    DELETE the time from the request to delete it until it is gone.
+    """
 
     START = "start"
     CREATE = "create"
@@ -21,7 +26,12 @@ class Phase(StrEnum):
 
 
 class Fault(StrEnum):
-    """The ways in which a call fails: an answer of the API server, none within the client's time, or no client."""
+    """The way in which a call of the operator to the API server fails.
+
+    With TIME_OUT the answer comes only after the operator has stopped waiting for it. With KILL the API server carries
+    out the call, and the operator is killed before it receives the answer. Each other fault is the error status of the
+    answer.
+    """
 
     FORBIDDEN = "403"
     CONFLICT = "409"
@@ -45,7 +55,7 @@ _GENERATED = re.compile(r"(?<=/events/)[^/]+")
 
 @dataclass(frozen=True, order=True)
 class Call:
-    """One call of a life; `number` counts equal ones of its phase from 1."""
+    """One call of the operator; `number` counts the calls that have the same `phase` and `what`, from 1."""
 
     phase: Phase
     what: str
@@ -57,7 +67,10 @@ class Call:
 
 @dataclass(frozen=True)
 class Point:
-    """A call that fails, and how; with neither, nothing fails and the calls are only recorded."""
+    """A fault point: a call of the operator, and the way in which this call fails.
+
+    If both are None, no call fails, and the calls are only recorded.
+    """
 
     call: Call | None = None
     fault: Fault | None = None
@@ -67,7 +80,7 @@ class Point:
 
 
 def describe(method: str, path: str, *, watch: bool, namespaces: Sequence[str]) -> str:
-    """Return a call's method and path without the namespaces of a life and the hashes in names."""
+    """Return a call's method and path, with placeholders for the given namespaces, hashes and generated names."""
     for number, namespace in enumerate(namespaces):
         path = re.sub(rf"(?<=/namespaces/){re.escape(namespace)}(?=/|$)", f"NAMESPACE{number or ''}", path)
     path = _GENERATED.sub("NAME", _HASH.sub("-HASH", path))
@@ -78,7 +91,7 @@ def describe(method: str, path: str, *, watch: bool, namespaces: Sequence[str]) 
 
 @dataclass
 class Recorder:
-    """Numbers the calls of one life, and tells when the call of its fault point is made."""
+    """Records the operator's calls while a MemoryIndex is created and deleted, and tells which call must fail."""
 
     point: Point = Point()
     phase: Phase = Phase.START
@@ -87,7 +100,7 @@ class Recorder:
     _counts: Counter[tuple[Phase, str]] = field(default_factory=Counter)
 
     def count(self, what: str) -> Fault | None:
-        """Record a call; return the fault with which it must fail, or None."""
+        """Record a call of the operator; return the fault with which it must fail, or None if it must not fail."""
         self._counts[self.phase, what] += 1
         call = Call(self.phase, what, self._counts[self.phase, what])
         self.calls.append(call)
@@ -98,13 +111,20 @@ class Recorder:
 
 
 def enumerate_points(lives: Iterable[Iterable[Call]]) -> list[Point]:
-    """Return all fault points of the calls that were made in every one of the recorded lives."""
+    """Return all fault points of the calls that occur in each of the recordings `lives`.
+
+    Each recording holds the calls of one life of a MemoryIndex, from its creation to its deletion.
+    """
     stable = set.intersection(*(set(life) for life in lives))
     calls = [call for call in sorted(stable) if call.number == 1 or not call.what.startswith(("GET", "WATCH"))]
     return [Point(call, fault) for call in calls for fault in Fault]
 
 
 def sampled(points: Sequence[Point], share: float) -> list[Point]:
-    """Return a share of the points, spread over all calls and, since seven is prime to most steps, over all faults."""
+    """Return the fraction `share` of the fault points, at equal distances and at least one.
+
+    The points of one call are adjacent, one for each of the seven faults. Most distances are no multiple of seven, so
+    the result contains all faults.
+    """
     count = max(1, round(len(points) * share))
     return [points[number * len(points) // count] for number in range(count)]

@@ -1,7 +1,7 @@
-"""A proxy between one operator and the API server, which counts the operator's calls and lets one of them fail.
+"""A proxy between one operator and the API server, which counts the operator's calls and makes one of them fail.
 
-It listens without TLS, and only inside the cluster's own network; to the API server it speaks TLS as the kubeconfig's
-user.
+The proxy listens without TLS, and only inside the cluster's own network. It connects to the API server with TLS, as the
+user of the kubeconfig.
 """
 
 import asyncio
@@ -20,7 +20,11 @@ _ACCEPTED = {"accept", "content-type", "user-agent"}
 
 
 class FaultProxy:
-    """Serves one operator; `recorder` is replaced for each life, and `kill` ends the operator's process."""
+    """Forwards the calls of one operator to the API server, and makes the call fail that `recorder` selects.
+
+    Each life of a MemoryIndex, from its creation to its deletion, has a recorder of its own. `kill` is called to kill
+    the operator's process.
+    """
 
     def __init__(
         self, session: aiohttp.ClientSession, namespaces: Sequence[str], kill: Callable[[], Awaitable[None]]
@@ -33,7 +37,7 @@ class FaultProxy:
         self.port = 0
 
     async def start(self) -> None:
-        """Listen on a free port of the loopback interface or, after a stop, on the same one again."""
+        """Listen on a free port of the loopback interface or, after a stop, on the same port as before."""
         app = web.Application(client_max_size=1 << 24)
         app.router.add_route("*", "/{path:.*}", self._handle)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
@@ -43,7 +47,7 @@ class FaultProxy:
         self.port = int(self._runner.addresses[0][1])
 
     async def stop(self) -> None:
-        """Close all connections and accept no other."""
+        """Close all connections, and accept no new ones."""
         if self._runner:
             await self._runner.cleanup()
 
@@ -65,7 +69,7 @@ class FaultProxy:
             return web.Response(status=502)
 
     async def _carry_out_and_kill(self, request: web.Request) -> None:
-        """Let the API server act, and end the operator before it learns of it, which is the worst moment."""
+        """Let the API server carry out the request, and kill the operator before it receives the answer."""
         with suppress(aiohttp.ClientError, TimeoutError):
             async with self._request(request, await request.read()):
                 pass
@@ -87,7 +91,7 @@ class FaultProxy:
 
 
 def _refusal(fault: Fault) -> web.Response:
-    """Return the answer that the API server gives in this case."""
+    """Return an error answer in the form of the API server, with the HTTP status of `fault`."""
     code = int(fault)
     status = {
         "kind": "Status",

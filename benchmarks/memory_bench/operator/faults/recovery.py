@@ -1,4 +1,4 @@
-"""How soon the operator goes on after a database, the API server or a Secret has come back."""
+"""Measures how soon a MemoryIndex is Ready again after an outage of its database, its Secret or the API server."""
 
 import asyncio
 import time
@@ -15,7 +15,7 @@ _TABLE = "memory_bench_blackhole"
 
 
 async def blackholed_database(slot: Slot, settings: Mapping[str, float]) -> float:
-    """Drop every packet to the database for a while; return the seconds from its return to Ready."""
+    """Drop all packets to the database for a while; return the seconds from the end until the object is Ready."""
     await _settled(slot)
     pod = await slot.api.get(f"/api/v1/namespaces/{slot.place.database_namespace}/pods/{slot.place.cluster}-1")
     await _nft(
@@ -35,7 +35,10 @@ async def blackholed_database(slot: Slot, settings: Mapping[str, float]) -> floa
 
 
 async def api_outage(slot: Slot, settings: Mapping[str, float]) -> float:
-    """Close the API server to the operator for a while, and edit the object meanwhile; return the seconds to Ready."""
+    """Make the API server unreachable for the operator for a while, and edit the MemoryIndex meanwhile.
+
+    Return the seconds from the end of the outage until the MemoryIndex is Ready.
+    """
     await _settled(slot)
     await slot.proxy.stop()
     await asyncio.sleep(settings["outage_s"])
@@ -45,7 +48,10 @@ async def api_outage(slot: Slot, settings: Mapping[str, float]) -> float:
 
 
 async def corrected_secret(slot: Slot, settings: Mapping[str, float]) -> float:
-    """Put a wrong password into the Secret until the object is stalled; return the seconds from its correction."""
+    """Write a wrong password to the Secret, wait until the MemoryIndex is stalled, and correct the password.
+
+    Return the seconds from the correction until the MemoryIndex is Ready.
+    """
     await _settled(slot)
     path = f"/api/v1/namespaces/{slot.place.namespace}/secrets/{SECRET}"
     right = (await slot.api.get(path))["data"][KEY]
@@ -88,7 +94,7 @@ async def _until(slot: Slot, holds: Callable[[dict[str, object]], bool]) -> None
 
 
 async def _nft(rules: str) -> None:
-    """Change the packet filter of the cluster's network."""
+    """Run `nft` with these rules, to change the packet filter of the cluster's network."""
     process = await asyncio.create_subprocess_exec("nft", rules)
     if await process.wait():
         raise RuntimeError(f"nft refused: {rules}")

@@ -1,7 +1,9 @@
-"""The program that runs inside the cluster's network: slots with their operators, and what is done in them.
+"""The program that runs inside the cluster's network, with the operator processes of all slots.
 
-Standard input holds a `RigOrder` as JSON. Each finished life, or each measured recovery, is one line of JSON on
-standard output.
+A slot is a namespace with a Postgres cluster and an operator of its own. Each slot either tries fault points or
+recovers from an outage. A fault point is one call of the operator that fails in one way. Standard input holds one JSON
+object with the slots, the programs, the folder for logs, the fraction of the fault points to try, and the settings of
+outages. If the fraction is 0, outages are caused instead. Each result is printed as one line of JSON.
 """
 
 import asyncio
@@ -36,7 +38,11 @@ def say(**entry: Any) -> None:  # noqa: ANN401  (whatever JSON holds)
 
 
 async def run_lives(slots: list[Slot], share: float) -> None:
-    """Record a life in each of a few slots, then live once for each fault point."""
+    """Create and delete a MemoryIndex a few times without a fault, then once for each fault point.
+
+    A fault point is one call of the operator that fails in one way. Fault points are made of the calls that the
+    operator made every time without a fault. Only the fraction `share` of the fault points is tried.
+    """
     recorded = await asyncio.gather(*(live(slot, Point()) for slot in slots[:_RECORDED]))
     broken = [life for life in recorded if life.problem]
     if broken:
@@ -53,7 +59,11 @@ async def run_lives(slots: list[Slot], share: float) -> None:
 
 
 async def _live_on(slot: Slot, queue: "asyncio.Queue[Point]") -> None:
-    """Take fault points until there are none; a point that its life did not reach is tried once more."""
+    """Try the fault points of the queue in this slot, one after the other, until the queue is empty.
+
+    A fault point is one call of the operator that fails in one way. If the operator did not make this call, the fault
+    point is tried once more.
+    """
     while not queue.empty():
         point = queue.get_nowait()
         life = await _attempt(slot, point)
@@ -72,7 +82,7 @@ async def _attempt(slot: Slot, point: Point) -> Life:
 
 
 async def run_recoveries(slots: list[Slot], settings: dict[str, float]) -> None:
-    """Run all scenarios side by side, each in a slot of its own."""
+    """Cause all kinds of outages side by side, each in a slot of its own, and print how long each recovery took."""
 
     async def run(name: str, slot: Slot) -> None:
         try:
@@ -85,7 +95,7 @@ async def run_recoveries(slots: list[Slot], settings: dict[str, float]) -> None:
 
 @asynccontextmanager
 async def _session() -> AsyncIterator[aiohttp.ClientSession]:
-    """Open a session with the API server that KUBECONFIG names."""
+    """Open an HTTP session with the API server that the file in the variable KUBECONFIG names."""
     config = yaml.safe_load(Path(os.environ["KUBECONFIG"]).read_text(encoding="utf-8"))  # noqa: ASYNC240  (before anything runs)
     cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
     context = ssl.create_default_context(cadata=b64decode(cluster["certificate-authority-data"]).decode())
@@ -103,7 +113,7 @@ async def _session() -> AsyncIterator[aiohttp.ClientSession]:
 
 
 async def main(order: dict[str, Any]) -> None:
-    """Carry out the order."""
+    """Try fault points, or cause outages if the share is 0, in the slots that `order` lists."""
     logs = Path(order["logs"])
     async with _session() as session, AsyncExitStack() as stack:
         slots = []

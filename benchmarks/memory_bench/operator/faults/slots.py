@@ -1,7 +1,7 @@
-"""A slot: a namespace with a Postgres cluster of its own, an operator process bound to it, and the proxy between.
+"""A slot: a namespace, a Postgres cluster, an operator process for this namespace, and its proxy to the API server.
 
-Lives follow one another in a slot, and slots work side by side, so that every call that passes a proxy belongs to one
-life.
+A MemoryIndex is created and deleted in a slot many times, never twice at the same time. Slots work side by side, but
+each has its own proxy. Therefore each call that passes a proxy belongs to one creation and deletion.
 """
 
 import asyncio
@@ -59,7 +59,7 @@ class Programs:
 
 
 class Slot:
-    """Runs the operator behind its proxy, and creates, deletes and reads the one object of its namespace."""
+    """Runs the operator of a slot behind its proxy, and creates, reads and removes the slot's only MemoryIndex."""
 
     def __init__(
         self, place: SlotPlace, programs: Programs, api: Api, session: aiohttp.ClientSession, logs: Path
@@ -74,7 +74,7 @@ class Slot:
 
     @property
     def path(self) -> str:
-        """Path of the object at the API server."""
+        """Path of the slot's MemoryIndex at the API server."""
         return f"{self._collection}/{NAME}"
 
     @property
@@ -83,11 +83,11 @@ class Slot:
 
     @property
     def runs_operator(self) -> bool:
-        """Whether the operator's process runs, or is about to run again after its kill."""
+        """Whether the operator has been started; also true while it restarts after a kill."""
         return self._process is not None
 
     async def restart_operator(self) -> None:
-        """Start the operator anew, and wait until it watches the objects or its first calls have had time to fail."""
+        """Restart the operator, and wait until it watches MemoryIndex objects, for about 30 seconds at most."""
         await self.stop_operator()
         await self._start_operator()
         for _ in range(round(_START_SECONDS / 0.2)):
@@ -99,14 +99,14 @@ class Slot:
         await asyncio.sleep(1)
 
     async def stop_operator(self) -> None:
-        """End the operator without notice, if it runs."""
+        """Kill the operator, if it runs, and wait until its process has ended."""
         if self._process and self._process.returncode is None:
             self._process.send_signal(signal.SIGKILL)
         if self._process:
             await self._process.wait()
 
     async def create(self, **spec: Any) -> Object:  # noqa: ANN401  (parts of a specification)
-        """Create the object."""
+        """Create the slot's MemoryIndex with the given fields of its spec, and return it."""
         database = {
             "cluster": {"name": self.place.cluster, "namespace": self.place.database_namespace},
             "name": DATABASE,
@@ -115,7 +115,7 @@ class Slot:
         return await self.api.create(self._collection, external_index(self.place.namespace, NAME, database, **spec))
 
     async def read(self) -> Object | None:
-        """Return the object, or None if it does not exist."""
+        """Return the slot's MemoryIndex, or None if it does not exist."""
         try:
             return await self.api.get(self.path)
         except ApiError as error:
@@ -130,7 +130,7 @@ class Slot:
         return len((await self.api.get(path))["items"])
 
     async def reset(self) -> None:
-        """Make the database what it was before the first life, and remove what a failed life has left."""
+        """Remove the slot's MemoryIndex, if it is left, and set the database back to its initial state."""
         if await self.read():
             await self.api.delete(self.path)
             await self.api.patch(self.path, {"metadata": {"finalizers": None}})
@@ -171,7 +171,7 @@ class Slot:
         }
 
     async def _kill_and_restart(self) -> None:
-        """Kill the operator, and start it again as its Deployment would."""
+        """Kill the operator, and start it again a moment later, as its Deployment would."""
 
         async def restart() -> None:
             await self.stop_operator()
@@ -185,12 +185,12 @@ class Slot:
         task.add_done_callback(self._tasks.discard)
 
     def record(self, recorder: Recorder) -> None:
-        """Begin a life: its calls are counted by `recorder`."""
+        """Record the operator's calls with `recorder` from now on."""
         self.proxy.recorder = recorder
 
 
 def _kubeconfig(port: int) -> Object:
-    """Return a kubeconfig that leads to the proxy, which needs no credentials."""
+    """Return a kubeconfig that names the proxy at `port` as the API server; the proxy needs no credentials."""
     return {
         "apiVersion": "v1",
         "kind": "Config",

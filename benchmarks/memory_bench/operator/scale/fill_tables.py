@@ -1,7 +1,8 @@
-"""Creates tables of embedded rows with an index, each claimed by a MemoryIndex, as its Jobs would have made them.
+"""Creates tables with embedded rows and a vector index, and claims each table for one MemoryIndex.
 
-The script runs in a pod of the operator's image, because five hundred times three Jobs would take an hour. Standard
-input holds the number of rows and the claims, each with its table, as JSON. A line is printed for each finished table.
+The tables are as the Jobs of a MemoryIndex would leave them, but three Jobs for each of five hundred tables would take
+an hour. The script runs in a pod of the operator's image. Standard input holds, as JSON, the number of rows, and the
+name and claim of each table. The name of each finished table is printed on a line.
 """
 
 import asyncio
@@ -30,7 +31,7 @@ SELECT 'note ' || id, vector::real[]::halfvec
 
 
 async def fill(dsn: str, entry: dict[str, Any], rows: int) -> None:
-    """Create one table."""
+    """Create the table of `entry` with its claim, `rows` embedded rows, and a vector index."""
     table, claim = entry["table"], TableClaim(**entry["claim"])
     model = profile(os.environ["MEMORY_MODEL"])
     await migrate(DsnText(dsn), MigrationRequest(table, model, MIGRATIONS, claim=claim))

@@ -1,7 +1,7 @@
-"""A node without a machine: pods that the scheduler puts there are reported as running, and nothing runs.
+"""A node without a machine: pods that are scheduled to it are reported as running, although nothing runs.
 
-So a thousand workers can exist on two processors. Kubernetes' own scheduler, Deployments and ReplicaSets do all of
-their work; only what a kubelet would report is written here.
+Therefore a thousand pods can exist on two processors. The scheduler and the controllers of Deployments are those of
+Kubernetes; this module only writes what a kubelet would report.
 """
 
 import asyncio
@@ -24,19 +24,19 @@ _ADDRESS = "10.255.255.1"
 
 
 class HollowNode:
-    """Accepts pods while it is open and every real node is cordoned; otherwise pods go to the real nodes alone."""
+    """A node without a machine, which gets all new pods while it is open and none while it is closed."""
 
     def __init__(self, api: Api, real_nodes: list[str]) -> None:
         self._api = api
         self._real_nodes = real_nodes
 
     async def open(self) -> None:
-        """Send new pods here and nowhere else."""
+        """Let new pods be scheduled only to this node."""
         await self._api.patch(_NODE, {"spec": {"taints": None}})
         await self._cordon(cordoned=True)
 
     async def close(self) -> None:
-        """Send new pods to the real nodes; pods that are here stay."""
+        """Let new pods be scheduled only to the real nodes; pods that are on this node already stay."""
         taints = [{"key": TAINT, "effect": "NoSchedule"}]
         await self._api.patch(_NODE, {"spec": {"taints": taints}})
         await self._cordon(cordoned=False)
@@ -48,7 +48,10 @@ class HollowNode:
 
 @asynccontextmanager
 async def hollow_node(api: Api, real_nodes: list[str]) -> AsyncIterator[HollowNode]:
-    """Add the node for the block, closed; afterwards it is gone, and so are its pods."""
+    """Add a node without a machine for the block, and delete it with its pods afterwards.
+
+    The node is closed at first, so that no pods are scheduled to it.
+    """
     node = HollowNode(api, real_nodes)
     await api.create("/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NAME}})
     tasks = [asyncio.create_task(_renew(api)), asyncio.create_task(_report(api))]
@@ -64,7 +67,7 @@ async def hollow_node(api: Api, real_nodes: list[str]) -> AsyncIterator[HollowNo
 
 
 async def _renew(api: Api) -> None:
-    """Say that the node is alive, as a kubelet does."""
+    """Report regularly that the node without a machine is alive, as a kubelet does."""
     lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": NAME}}
     with suppress(ApiError):
         await api.create(_LEASES, lease)
@@ -77,7 +80,7 @@ async def _renew(api: Api) -> None:
 
 
 async def _report(api: Api) -> None:
-    """Report every pod of the node as ready, and let deleted ones go at once."""
+    """Report every pod of the node without a machine as ready, and remove deleted pods at once."""
     while True:
         with suppress(ApiError, aiohttp.ClientError, TimeoutError):
             async for kind, pod in api.watch(f"/api/v1/pods?fieldSelector=spec.nodeName={NAME}"):

@@ -1,4 +1,7 @@
-"""Measures the operator over a population that has settled: edits, requests, memory, a restart, two pods at once."""
+"""Measures the operator with a growing number of MemoryIndex objects about which nothing is left to do.
+
+Measured are edits, requests, memory, a restart, and two pods of the operator at once.
+"""
 
 import asyncio
 import re
@@ -34,7 +37,10 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Measured:
-    """The figures of one number of objects; `created_s` from the release of the new ones until all were Ready."""
+    """The figures for one number of MemoryIndex objects.
+
+    `created_s` are the seconds from the moment at which the new objects are no longer suspended until all are Ready.
+    """
 
     objects: int
     created_s: float
@@ -47,7 +53,10 @@ class Measured:
 
 @dataclass(frozen=True)
 class ScaleResult:
-    """The figures of all numbers of objects, of a restart with the most, and of two operators at once."""
+    """The figures for each number of objects, for a restart of the operator, and for two pods of the operator at once.
+
+    The restart and the two pods are measured with the largest number of objects.
+    """
 
     sizes: tuple[Measured, ...]
     restart_to_all_seen_s: float
@@ -55,7 +64,7 @@ class ScaleResult:
     hand_over_s: float
 
     def figures(self) -> dict[str, Any]:
-        """Return the parts of the benchmark's line that are measured here."""
+        """Return the headline figures that this part of the benchmark measures."""
         first, last = self.sizes[0], self.sizes[-1]
         return {
             "edit_latency_500_vs_10": round(last.edit_p50_s / first.edit_p50_s, 2),
@@ -68,7 +77,7 @@ class ScaleResult:
 
 
 async def measure_scale(platform: Platform, api: Api, say: Say, sizes: tuple[int, ...] = SIZES) -> ScaleResult:
-    """Grow a population to each of the sizes and measure there; the objects are gone afterwards."""
+    """Create objects up to each of the sizes, and measure the operator at each size; delete the objects afterwards."""
     population = Population(platform, api)
     await asyncio.to_thread(population.prepare)
     async with hollow_node(api, platform.cluster.nodes()) as node:
@@ -117,7 +126,7 @@ async def _measure_size(population: Population, size: int, created: float, say: 
 
 
 async def _settle(tail: AuditTail) -> None:
-    """Wait until the operator has written nothing for a while; whoever never settles is measured as it is."""
+    """Wait until the operator has written nothing for 15 seconds, but no longer than four minutes."""
     began = quiet_since = time.monotonic()
     while time.monotonic() - quiet_since < _QUIET_SECONDS and time.monotonic() - began < _SETTLING_SECONDS:
         await asyncio.sleep(1)
@@ -126,9 +135,9 @@ async def _settle(tail: AuditTail) -> None:
 
 
 async def edit_seconds(population: Population, member: Member) -> float:
-    """Edit an object, and return the seconds until the operator reports that generation as observed.
+    """Edit an object, and return the seconds until its status reports the new generation as observed.
 
-    The edit has no consequences: it asks for another one of the pgvector versions that are older than the installed.
+    The edit only changes the minimum version of pgvector, always to a version older than the installed one.
     """
     spec = {"database": {"extension": {"minimumVersion": f"0.7.{next(population.edits)}"}}}
     edited = await population.api.patch(member.path, {"spec": spec})
@@ -153,7 +162,7 @@ def _resident_megabytes(platform: Platform) -> float:
 
 
 async def _restart(population: Population) -> float:
-    """Kill the operator, and return the seconds until its successor has reconciled every object."""
+    """Kill the operator's pod, and return the seconds until the next pod has reconciled every object."""
     api, platform = population.api, population.platform
     (former,) = await asyncio.to_thread(platform.operator_pods)
     began = time.monotonic()
@@ -166,7 +175,7 @@ async def _restart(population: Population) -> float:
 
 
 async def _objects_seen(api: Api, platform: Platform, former: str) -> int:
-    """Return how many objects the operator's new pod has reconciled at least once."""
+    """Return how many objects the pod that replaces the pod `former` has reconciled; 0 if there is no such pod yet."""
     pods = [name for name in await asyncio.to_thread(platform.operator_pods) if name != former]
     if not pods:
         return 0
@@ -179,7 +188,11 @@ async def _objects_seen(api: Api, platform: Platform, former: str) -> int:
 
 
 async def _two_operators(population: Population, node: HollowNode) -> tuple[int, float]:
-    """Run two pods of the operator; return how many of them write, and the seconds in which one replaces the other."""
+    """Run two pods of the operator; return how many of them write, and the seconds that a change of leader takes.
+
+    To measure the change, the pod that writes is killed and an object is edited; the time ends when the edit is
+    observed.
+    """
     api, platform = population.api, population.platform
     await asyncio.to_thread(platform.scale_operator, 2)
     await node.open()

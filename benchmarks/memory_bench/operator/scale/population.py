@@ -1,4 +1,4 @@
-"""Objects with an external embedder over small tables of one database, spread over ten namespaces."""
+"""MemoryIndex objects with an external embedder, spread over ten namespaces; their small tables share one database."""
 
 import asyncio
 import json
@@ -25,20 +25,20 @@ _READY_SECONDS = 300.0
 
 @dataclass(frozen=True)
 class Member:
-    """The namespace and name of one object."""
+    """The namespace and name of one MemoryIndex."""
 
     namespace: str
     name: str
 
     @property
     def path(self) -> str:
-        """Path of the object at the API server."""
+        """Path of the MemoryIndex at the API server."""
         return f"{INDEXES}/namespaces/{self.namespace}/memoryindexes/{self.name}"
 
 
 @dataclass
 class Population:
-    """The objects that exist so far; `grow` adds some."""
+    """The MemoryIndex objects that exist so far; `grow` creates more."""
 
     platform: Platform
     api: Api
@@ -47,7 +47,10 @@ class Population:
     _system_id: str = ""
 
     def prepare(self) -> None:
-        """Create the database with pgvector, the namespaces with its connection string, and a pod to fill tables in."""
+        """Create the database with pgvector, the namespaces, and a pod in which to fill tables.
+
+        Each namespace has a Secret with the connection string of the database.
+        """
         cluster, postgres = self.platform.cluster, self.platform.postgres
         dsn = create_database(cluster, postgres, _DATABASE)
         cluster.apply(database_object(postgres, _DATABASE))
@@ -69,10 +72,10 @@ class Population:
         self._system_id = self.platform.system_identifier()
 
     async def grow(self, size: int) -> float:
-        """Add objects until there are `size`, and wait until all are Ready; return the seconds from release to Ready.
+        """Create objects until there are `size`; return the seconds from the end of suspension until all are Ready.
 
-        They are created suspended, because a table must name the object that it belongs to, and nobody knows an
-        object's identity before it exists.
+        New objects are suspended at first, because the claim on a table contains the UID of its MemoryIndex, which is
+        unknown until the MemoryIndex exists.
         """
         new = [Member(_namespace(number % NAMESPACES), f"m{number}") for number in range(len(self.members), size)]
         created = [await self.api.create(_collection(member.namespace), self._manifest(member)) for member in new]
@@ -93,11 +96,11 @@ class Population:
             await asyncio.sleep(1)
 
     async def items(self) -> list[Object]:
-        """Return all objects."""
+        """Return all MemoryIndex objects of the cluster."""
         return list((await self.api.get(f"{INDEXES}/memoryindexes"))["items"])
 
     def remove(self) -> None:
-        """Delete the objects with their namespaces, and the database."""
+        """Delete the namespaces with their objects, and the database."""
         kubectl = self.platform.cluster.kubectl
         kubectl("delete", "namespace", *map(_namespace, range(NAMESPACES)), "--wait", "--timeout=180s")
         kubectl("-n", self.platform.postgres.namespace, "delete", "databases.postgresql.cnpg.io", _DATABASE)
@@ -120,9 +123,9 @@ class Population:
 
 
 def fill(platform: Platform, namespace: str, entries: Iterable[tuple[str, Object]], system_identifier: str) -> None:
-    """Create tables of embedded rows in the database that the namespace's toolbox leads to.
+    """Create tables of embedded rows in the database that the toolbox pod of the namespace is connected to.
 
-    Each entry is a table and the metadata of the MemoryIndex that it belongs to.
+    Each entry is the name of a table and the metadata of the MemoryIndex that claims it.
     """
     tables = [
         {

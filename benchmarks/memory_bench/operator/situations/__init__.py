@@ -1,1 +1,1 @@
-"""Named situations on the real operator: what its status says, and what GitOps tools make of it."""
+"""Puts MemoryIndex objects into situations, such as a missing Secret, and checks what status and GitOps tools say."""

@@ -1,4 +1,4 @@
-"""Situations of Secret, Cluster, database, pgvector and schema."""
+"""Situations that the Secret, the Cluster, the database, pgvector or the schema cause."""
 
 import json
 
@@ -39,7 +39,10 @@ def _wrong_password(place: Place) -> None:
 
 
 def _without_consent(place: Place) -> None:
-    """Take this namespace out of the Cluster's list; others change the same list at the same time."""
+    """Remove the situation's namespace from the Cluster's list of allowed namespaces.
+
+    The namespaces of other situations stay in the list.
+    """
     postgres = place.stage.platform.postgres
     where = ("-n", postgres.namespace)
     meta = place.stage.cluster.kubectl_json(*where, "get", _CLUSTERS, postgres.name)["metadata"]
@@ -62,19 +65,19 @@ def _paused(place: Place) -> None:
 
 
 def _adopted(place: Place) -> None:
-    """A Database object of the user's own that has our entry already."""
+    """Create a Database object that lists pgvector and that the operator does not own."""
     place.stage.cluster.apply(database_object(place.stage.platform.postgres, place.table))
 
 
 def _foreign(place: Place) -> None:
-    """A Database object of the user's own without our entry."""
+    """Create a Database object that does not list pgvector and that the operator does not own."""
     made = database_object(place.stage.platform.postgres, place.table)
     del made["spec"]["extensions"]
     place.stage.cluster.apply(made)
 
 
 def _failing(place: Place) -> None:
-    """A Database object that CloudNativePG cannot carry out."""
+    """Create a Database object that CloudNativePG cannot carry out, because its pgvector version does not exist."""
     made = database_object(place.stage.platform.postgres, place.table)
     made["spec"]["extensions"][0]["version"] = "9.9.9"
     place.stage.cluster.apply(made)
@@ -86,7 +89,7 @@ def _old_version(place: Place) -> None:
 
 
 def _written_cluster(place: Place, spec: Object, status: Object) -> None:
-    """Write a copy of the Cluster whose spec and status differ; CloudNativePG does not act at that time."""
+    """Create a copy of the Cluster with changes of its spec and status, while CloudNativePG is stopped."""
     postgres = place.stage.platform.postgres
     found = place.stage.cluster.kubectl_json("-n", postgres.namespace, "get", _CLUSTERS, postgres.name)
     meta = {
@@ -153,7 +156,7 @@ def _without_trigger(place: Place) -> None:
 
 
 def _taken(place: Place) -> None:
-    """Another object of the same namespace has the table first."""
+    """Create a second MemoryIndex in the namespace for the table that the first MemoryIndex has claimed."""
     first = json.loads(place.kubectl("get", "memoryindex", NAME, "-o", "json"))
     second = {key: first[key] for key in ("apiVersion", "kind", "spec")}
     meta = {"name": "second", "namespace": place.namespace}

@@ -1,4 +1,4 @@
-"""What Argo CD and Flux make of an object, by the health rules that docs/gitops ships."""
+"""Evaluates the health rules in docs/gitops on an object, in the way of Argo CD and of Flux."""
 
 import json
 from pathlib import Path
@@ -23,14 +23,17 @@ WAITS_FROM_CHOICE = {"Suspended", "ScaledToZero"}  # Argo CD shows these as Susp
 
 
 def argo_cd(resource: dict[str, Any]) -> Any:  # noqa: ANN401  (a table of Lua)
-    """Run the Lua script as Argo CD does: with the object in the global `obj`."""
+    """Run the Lua script for Argo CD on an object, which the script finds in the global `obj`; return the result."""
     lua = lua51.LuaRuntime(unpack_returned_tuples=True)
     lua.globals().obj = lua.table_from(json.loads(json.dumps(resource)), recursive=True)
     return lua.execute(_LUA)
 
 
 def flux(resource: dict[str, Any]) -> Kstatus:
-    """Evaluate the expressions in Flux's order, after its own comparison of the generations."""
+    """Return the status that Flux would give to an object.
+
+    As in Flux, the object's generations are compared first; then the expressions are evaluated in Flux's order.
+    """
     observed = resource["status"].get("observedGeneration")
     if observed is not None and observed != resource["metadata"]["generation"]:
         return Kstatus.IN_PROGRESS

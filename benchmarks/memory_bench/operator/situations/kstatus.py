@@ -1,6 +1,7 @@
-"""The generic rules of kstatus, by which kubectl-like tools and Flux tell whether an object has been reconciled.
+"""The generic rules of kstatus, by which tools such as Flux tell whether an object has been reconciled.
 
-Written from the documented meaning of `observedGeneration` and of the conditions Reconciling, Stalled and Ready.
+They are written from the documented meaning of `observedGeneration` and of the conditions Reconciling, Stalled and
+Ready.
 """
 
 from enum import StrEnum
@@ -9,7 +10,7 @@ from memory_operator.api.spec import Manifest
 
 
 class Kstatus(StrEnum):
-    """The results that kstatus knows of an object that exists."""
+    """The results of kstatus for an object that exists."""
 
     CURRENT = "Current"
     IN_PROGRESS = "InProgress"
@@ -18,7 +19,7 @@ class Kstatus(StrEnum):
 
 
 def compute(resource: Manifest) -> Kstatus:
-    """What kstatus says of an object."""
+    """Return the result of kstatus for an object."""
     metadata, status = resource["metadata"], resource.get("status") or {}
     if metadata.get("deletionTimestamp"):
         return Kstatus.TERMINATING

@@ -1,4 +1,7 @@
-"""CloudNativePG is installed after our operator: on a cluster of its own, since the other one needs it."""
+"""Situations in which CloudNativePG is installed after the operator.
+
+They need a cluster of their own, because all other situations need CloudNativePG from the start.
+"""
 
 import json
 import time
@@ -19,7 +22,7 @@ _SOON_SECONDS, _LATE_SECONDS, _INSTALLED_SECONDS = 60.0, 180.0, 90.0
 
 
 def run_later() -> list[dict[str, Any]]:
-    """Make the situations one after the other; return an entry of each."""
+    """Make the situations one after the other; return for each whether its expectation was met, and what was seen."""
     with devcluster.start(f"bench-operator-later-{datetime.now(UTC):%H%M%S}") as cluster:
         images = devcluster.load_images(cluster)
         install_operator(cluster, operator_image=images.operator, embedder_image=images.embedder)
@@ -40,7 +43,10 @@ def run_later() -> list[dict[str, Any]]:
 
 
 def _entry(cluster: Cluster, name: str, reason: str, kstatus: Kstatus, seconds: float) -> dict[str, Any]:
-    """Wait until Ready is False for this reason, and return the entry."""
+    """Wait until Ready is False with the given reason and the object has the given kstatus, for `seconds` at most.
+
+    Return the name of the situation, whether this happened, and what was seen last if it did not.
+    """
     deadline = time.monotonic() + seconds
     while True:
         item = json.loads(cluster.kubectl("-n", _NAMESPACE, "get", "memoryindex", NAME, "-o", "json"))

@@ -1,4 +1,4 @@
-"""Compares an object with what is expected of it, within the time in which it is expected."""
+"""Compares a MemoryIndex with an expectation, within the time in which the expectation must be met."""
 
 import time
 from dataclasses import dataclass, field
@@ -15,7 +15,10 @@ _LATE_SECONDS = (125.0, 240.0)  # from when and until when a late expectation mu
 
 @dataclass
 class Observation:
-    """An expectation, whether it has been met, and what was seen last instead."""
+    """An expectation, whether it has been met and, as long as it has not, what was seen last.
+
+    `impossible` says that the situation could not be made.
+    """
 
     situation: Situation
     expected: Expected
@@ -25,20 +28,20 @@ class Observation:
     began: float = field(default_factory=time.monotonic)
 
     def look(self, item: Object) -> None:
-        """Compare the object with the expectation."""
+        """Compare the object with the expectation, and keep the result in `met` and `seen`."""
         difference = differing(item, self.expected)
         self.met = self.met or not difference
         self.seen = difference or self.seen
 
     @property
     def due(self) -> bool:
-        """Whether it can be met now."""
+        """Whether the expectation has not been met yet and may be met now."""
         age = time.monotonic() - self.began
         return not self.met and (_LATE_SECONDS[0] <= age if self.expected.late else age <= _SOON_SECONDS)
 
     @property
     def open(self) -> bool:
-        """Whether it may still be met."""
+        """Whether the expectation has not been met yet and may be met now or later."""
         age = time.monotonic() - self.began
         return (
             not self.met and not self.impossible and age <= (_LATE_SECONDS[1] if self.expected.late else _SOON_SECONDS)
@@ -46,7 +49,10 @@ class Observation:
 
 
 def differing(item: Object, expected: Expected) -> str:
-    """Return in what the object's status, kstatus, Argo CD or Flux differ from the expectation, or an empty text."""
+    """Return how an object differs from the expectation, or an empty text if it does not differ.
+
+    Compared are the condition Ready and the results of kstatus, Argo CD and Flux.
+    """
     ready = condition(item, "Ready")
     reason, status = ready.get("reason", ""), ready.get("status", "none")
     found = {

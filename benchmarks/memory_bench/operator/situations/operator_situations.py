@@ -1,4 +1,4 @@
-"""Situations of the operator itself: it has not seen an object yet, or may no longer read what it needs."""
+"""Situations of the operator itself: it has not seen an object or an edit yet, or may not read a Secret."""
 
 import asyncio
 import json
@@ -20,7 +20,7 @@ _SECONDS = 90.0
 
 
 async def run(stage: Stage, api: Api, say: Callable[[str], None]) -> list[dict[str, Any]]:
-    """Make the situations one after the other; return an entry of each."""
+    """Make the situations one after the other; return for each whether its expectation was met, and what was seen."""
     say("situations of the operator itself")
     cluster, postgres = stage.cluster, stage.platform.postgres
     cluster.apply(objects.namespace(_NAMESPACE), objects.dsn_secret(_NAMESPACE, SECRET, KEY, "no uri"))
@@ -63,7 +63,10 @@ def _set_rules(stage: Stage, rules: list[Object]) -> None:
 
 
 async def _entry(api: Api, name: str, ready: str, reason: str, kstatus: Kstatus) -> dict[str, Any]:
-    """Wait until the object says this, and return the entry."""
+    """Wait until the object has the given status and reason of Ready and the given kstatus, for 90 seconds at most.
+
+    Return the name of the situation, whether this happened, and what was seen last if it did not.
+    """
     deadline = time.monotonic() + _SECONDS
     while True:
         item = await api.get(_PATH)

@@ -1,4 +1,4 @@
-"""Makes all situations side by side, and compares what the operator says of each with what is expected."""
+"""Makes all situations, most of them side by side, and compares what the operator reports with what is expected."""
 
 import asyncio
 import time
@@ -41,7 +41,7 @@ Say = Callable[[str], None]
 
 
 async def run_situations(platform: Platform, api: Api, say: Say) -> dict[str, Any]:
-    """Make all situations; return how many expectations there were, and those that were not met."""
+    """Make all situations; return how many expectations there were, how many were not met, and an entry for each."""
     say("preparing databases and namespaces")
     stage = await asyncio.to_thread(_prepare_stage, platform)
     real = [one for one in SITUATIONS if not one.written]
@@ -94,7 +94,7 @@ def _close(stage: Stage) -> None:
 
 
 async def _make(stage: Stage, api: Api, situations: Sequence[Situation], say: Say) -> list[Observation]:
-    """Make the situations side by side, and observe them until every expectation is met or too late."""
+    """Make the situations side by side, and observe them until each expectation is met or its time is over."""
     places = {one.key: Place(stage, one.key) for one in situations}
     failed: dict[str, str] = {}
     say(f"preparing {len(situations)} situations")
@@ -128,7 +128,7 @@ async def _make(stage: Stage, api: Api, situations: Sequence[Situation], say: Sa
 def _prepare_all(
     stage: Stage, situations: Sequence[Situation], places: Mapping[str, Place], failed: dict[str, str]
 ) -> None:
-    """Create the namespaces with their Secrets, and what each situation needs beside its object."""
+    """Create the namespaces with their Secrets, and what each situation needs before its MemoryIndex exists."""
     cluster, postgres = stage.cluster, stage.platform.postgres
     namespaces = [places[one.key].namespace for one in situations]
     cluster.apply(*(objects.namespace(name) for name in namespaces))
@@ -148,7 +148,7 @@ def _prepare(situation: Situation, place: Place) -> None:
 
 
 def _attempt(key: str, change: Callable[[], None], failed: dict[str, str]) -> None:
-    """Run a change; a situation that cannot be made must not keep the others from it."""
+    """Run a change for the situation `key`; if it fails, note the error in `failed` instead of raising it."""
     try:
         change()
     except DevclusterError as error:
@@ -158,7 +158,7 @@ def _attempt(key: str, change: Callable[[], None], failed: dict[str, str]) -> No
 async def _create(
     api: Api, situations: Sequence[Situation], places: Mapping[str, Place], failed: dict[str, str], **more: bool
 ) -> None:
-    """Create the objects."""
+    """Create the MemoryIndex of each situation that has not failed so far; note errors in `failed`."""
     for one in situations:
         if one.key in failed:
             continue
@@ -205,7 +205,7 @@ def _manifest(place: Place, situation: Situation, **more: Any) -> Object:  # noq
 
 
 async def _unsettled(api: Api, namespaces: Mapping[str, str]) -> dict[str, str]:
-    """Wait until the objects are Ready; return what the others say instead, by the situation's key."""
+    """Wait until the objects are Ready; return by situation an error for each object that is not Ready in time."""
     deadline = time.monotonic() + _READY_SECONDS
     while True:
         items = await _items(api)
@@ -217,7 +217,7 @@ async def _unsettled(api: Api, namespaces: Mapping[str, str]) -> dict[str, str]:
 
 
 async def _items(api: Api) -> dict[tuple[str, str], Object]:
-    """Return the objects by namespace and name."""
+    """Return all MemoryIndex objects of the cluster by namespace and name."""
     items = (await api.get(f"{INDEXES}/memoryindexes"))["items"]
     return {(item["metadata"]["namespace"], item["metadata"]["name"]): item for item in items}
 
@@ -248,7 +248,10 @@ def _remove(stage: Stage, situations: Sequence[Situation]) -> None:
 
 @contextmanager
 def _cnpg_away(platform: Platform) -> Iterator[None]:
-    """Stop CloudNativePG for the block, so that statuses can be written in its place; its Postgres pods go on."""
+    """Stop CloudNativePG for the block, so that the benchmark can write the status of a Cluster.
+
+    The pods of Postgres continue to run.
+    """
     kubectl = platform.cluster.kubectl
     kubectl("-n", CNPG_NAMESPACE, "scale", "deployment/cnpg-controller-manager", "--replicas=0")
     for kind, name in (("validating", "cnpg-validating"), ("mutating", "cnpg-mutating")):

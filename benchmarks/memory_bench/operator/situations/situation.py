@@ -1,4 +1,4 @@
-"""What a situation is, and the place in which it is made: a namespace with a table of its own."""
+"""What a situation is, and the namespace and table in which it is made."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -18,10 +18,11 @@ WRITTEN_CLUSTERS = "written"  # the namespace of Clusters that CloudNativePG doe
 
 @dataclass(frozen=True)
 class Expected:
-    """What the status must say soon after the situation came about or, if `late`, more than 120 seconds after it.
+    """What the status of a MemoryIndex must say in a situation.
 
-    `reasons` are those that Ready may have. `serves` says whether a recall by meaning works and a new row gets its
-    vector, which is true outside of the operator; Ready may be True only there.
+    The status must say this soon after the situation is made or, if `late` is set, once more than 120 seconds have
+    passed. `reasons` are the permitted reasons of the condition Ready. `serves` says whether dense search works and new
+    rows get vectors, whatever the operator reports. If `serves` is false, Ready must not be True.
     """
 
     name: str
@@ -34,7 +35,7 @@ class Expected:
 
 @dataclass(frozen=True)
 class Stage:
-    """What all places share: the platform, a connection string to the common database, and a second Postgres."""
+    """What all situations share: the platform, a connection string to one database, and a second Postgres cluster."""
 
     platform: Platform
     dsn: str
@@ -48,48 +49,51 @@ class Stage:
 
 @dataclass(frozen=True)
 class Place:
-    """The namespace of one situation."""
+    """The namespace and the table of one situation."""
 
     stage: Stage
     key: str
 
     @property
     def namespace(self) -> str:
-        """Name of the namespace."""
+        """Name of the situation's namespace."""
         return f"sit-{self.key}"
 
     @property
     def table(self) -> str:
-        """Name of the table in the common database."""
+        """Name of the situation's table in the database that all situations share."""
         return "t_" + self.key.replace("-", "_")
 
     @property
     def collection(self) -> str:
-        """Path of the namespace's objects at the API server."""
+        """Path of the namespace's MemoryIndex objects at the API server."""
         return f"{INDEXES}/namespaces/{self.namespace}/memoryindexes"
 
     def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
-        """Run kubectl in the namespace."""
+        """Run kubectl in the situation's namespace."""
         return self.stage.cluster.kubectl("-n", self.namespace, *arguments, input=stdin)
 
     def patch(self, spec: Object) -> None:
-        """Change the object's specification."""
+        """Change fields of the spec of the situation's MemoryIndex."""
         self.kubectl("patch", "memoryindex", NAME, "--type=merge", f"--patch={json.dumps({'spec': spec})}")
 
     def sql(self, statements: str, database: str = DATABASE) -> str:
-        """Run SQL as superuser on the common server."""
+        """Run SQL as superuser on the Postgres server that the situations share."""
         return self.stage.platform.postgres.psql(statements, database)
 
     def write_dsn(self, dsn: str, key: str = KEY) -> None:
-        """Write a connection string to the Secret that the object names."""
+        """Write a connection string to the Secret that the situation's MemoryIndex names."""
         self.stage.cluster.apply(objects.dsn_secret(self.namespace, SECRET, key, dsn))
 
     def create_database(self) -> None:
-        """Create a database for this situation alone, called like the table elsewhere, and lead the Secret to it."""
+        """Create a database for this situation alone, and write its connection string to the Secret.
+
+        The database has the name that the situation's table would have in the shared database.
+        """
         self.write_dsn(create_database(self.stage.cluster, self.stage.platform.postgres, self.table))
 
     def apply(self, kind: str, spec: Object, *, version: str = "v1", name: str = "situation") -> None:
-        """Apply an object of another kind in the namespace."""
+        """Apply an object of the given kind and API version in the situation's namespace."""
         meta = {"name": name, "namespace": self.namespace}
         self.stage.cluster.apply({"apiVersion": version, "kind": kind, "metadata": meta, "spec": spec})
 
@@ -101,11 +105,12 @@ Change = Callable[[Place], None]
 class Situation:
     """How a situation is made, and what is expected of it.
 
-    `spec` are dotted paths below spec, written with two underscores for the dot. `prepare` runs before the object is
-    created. `filled` gives it a table of embedded rows, as its Jobs would have made it. A `settled` object has one
-    and is Ready before `disturb` runs. `written` says that the Cluster's status is the benchmark's and not
-    CloudNativePG's. With an `own_database` the object's database is one without pgvector. `observed` is the judged
-    object's name.
+    `spec` holds changes of the MemoryIndex's spec; its keys are paths with two underscores for each dot. `prepare` runs
+    before the MemoryIndex is created. If `filled` is set, the table and its embedded rows exist before the operator
+    acts. If `settled` is set, the table is filled too, and the MemoryIndex is Ready before `disturb` runs. If `written`
+    is set, the benchmark and not CloudNativePG writes the status of the Cluster. If `own_database` is set, the
+    situation has a database of its own, without pgvector. `observed` is the name of the MemoryIndex whose status is
+    compared.
     """
 
     key: str
@@ -121,7 +126,7 @@ class Situation:
 
 
 def missing(name: str, reason: str) -> tuple[Expected, Expected]:
-    """Expect what others may still deliver: in progress at first, failed after 120 seconds."""
+    """Expect InProgress for 120 seconds and Failed after that, because somebody may still create what is missing."""
     return (
         Expected(f"{name}, not yet", Kstatus.IN_PROGRESS, (reason,)),
         Expected(f"{name}, for two minutes", Kstatus.FAILED, (reason,), late=True),
@@ -129,15 +134,15 @@ def missing(name: str, reason: str) -> tuple[Expected, Expected]:
 
 
 def refused(name: str, reason: str, *, serves: bool = False) -> tuple[Expected, ...]:
-    """Expect that a person must act."""
+    """Expect the kstatus Failed, because a person must act."""
     return (Expected(name, Kstatus.FAILED, (reason,), serves=serves),)
 
 
 def waiting(name: str, *reasons: str, serves: bool = False) -> tuple[Expected, ...]:
-    """Expect that the operator works, or waits for what comes by itself."""
+    """Expect the kstatus InProgress, because the operator works or waits for something that comes by itself."""
     return (Expected(name, Kstatus.IN_PROGRESS, reasons, serves=serves),)
 
 
 def ready(name: str, reason: str = "Ready", *, late: bool = False) -> tuple[Expected, ...]:
-    """Expect that everything works."""
+    """Expect the kstatus Current and Ready, because everything works."""
     return (Expected(name, Kstatus.CURRENT, (reason,), "True", late=late, serves=True),)

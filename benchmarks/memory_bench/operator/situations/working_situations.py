@@ -1,4 +1,4 @@
-"""Situations of embedders, rows, the index and the specification, and those of the operator's own rights."""
+"""Situations that embedders, rows, the vector index, the spec or the operator's permissions cause."""
 
 import json
 
@@ -23,7 +23,7 @@ _NOWHERE = {"requests": {"cpu": "500"}}  # no node has as much
 
 
 def _run(**changes: object) -> Object:
-    """Return an embedder that the operator runs."""
+    """Return the part of a spec for an embedder that the operator runs, with the given changes."""
     return {"embedder": {"gpuLayers": 0, "resources": _SMALL, **changes}}
 
 
@@ -60,19 +60,22 @@ def _pending_rows(place: Place) -> None:
 
 
 def _locked(place: Place) -> None:
-    """Hold a lock under which rows can be counted, but no column be added."""
+    """Lock the situation's table so that rows can be counted but no column can be added."""
     _pending_rows(place)
     _held(place, f"LOCK TABLE {place.table} IN SHARE MODE")
 
 
 def _old_snapshot(place: Place) -> None:
-    """Hold a snapshot for whose end the building of an index waits, and ask for other parameters."""
+    """Ask for other parameters of the vector index while another transaction has an old snapshot.
+
+    The build of the vector index waits until that transaction ends.
+    """
     _held(place, f"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM {place.table}")
     place.patch({"index": {"m": 20}})
 
 
 def _held(place: Place, statement: str) -> None:
-    """Run a statement in a transaction that stays open for some minutes, in a session of its own."""
+    """Run a statement in a session of its own, in a transaction that stays open for 400 seconds."""
     held = f"BEGIN; {statement}; SELECT pg_sleep(400)"
     postgres = place.stage.platform.postgres
     pod = f"{postgres.name}-1"
@@ -86,7 +89,7 @@ def _invalid_index(place: Place) -> None:
 
 
 def _finalizer(place: Place) -> None:
-    """Keep the object while it is being deleted."""
+    """Delete the MemoryIndex, which a finalizer of the benchmark keeps from going."""
     patch = '--patch={"metadata":{"finalizers":["memory-bench.example/kept"]}}'
     place.kubectl("patch", "memoryindex", NAME, "--type=merge", patch)
     place.kubectl("delete", "memoryindex", NAME, "--wait=false")
