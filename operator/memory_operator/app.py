@@ -1,8 +1,8 @@
-"""Assemble and run the operator process: clients, controller, watches and metrics; SIGTERM ends it cleanly.
+"""Assemble and run the operator process: clients, controller, watches and metrics. SIGTERM ends the process cleanly.
 
-Every replica watches; only the elected one reconciles, so that it takes over with a full cache. One that loses its
-Lease ends. Interrupted work loses nothing: every reconcile starts from observed facts, so the next process continues
-where this one stopped.
+Every replica watches objects, so that a new leader starts with a full cache. Only the leader reconciles, and a leader
+that loses its Lease ends its process. An interrupted reconcile loses nothing, because every reconcile starts from
+observed facts.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ class _Process:
 
 
 async def serve(settings: Settings) -> bool:
-    """Run the operator until a signal ends it; return False if it ends because it has lost its Lease."""
+    """Run the operator. Return True if a signal ends it, and False if it ends because it has lost its Lease."""
     metrics, cache = Metrics(), ObjectCache()
     queue = WorkQueue(asyncio.get_running_loop().time)
     async with AsyncExitStack() as stack:
@@ -93,7 +93,10 @@ async def serve(settings: Settings) -> bool:
 
 
 async def _run(process: _Process) -> bool:
-    """Watch, and reconcile while this process leads, until one of both ends; return whether a signal ended it."""
+    """Watch objects, and reconcile them while this process is the leader.
+
+    Return False if the process has lost its Lease, and True if it ends for another reason, such as a signal.
+    """
     watches = await _watches(process)
     leading = asyncio.create_task(_lead(process))
     tasks = [leading, *(asyncio.create_task(watch) for watch in watches)]
@@ -110,7 +113,10 @@ async def _run(process: _Process) -> bool:
 
 
 async def _lead(process: _Process) -> None:
-    """Reconcile while this process is the leader, from when it is elected until it loses its Lease."""
+    """Wait until this process is the leader, then reconcile until it loses its Lease.
+
+    If no Lease is configured, the process leads at once and until it is cancelled.
+    """
     election = None
     if process.settings.lease:
         namespace, name = process.settings.lease.split("/")
@@ -132,10 +138,11 @@ async def _lead(process: _Process) -> None:
 
 
 async def _watches(process: _Process) -> list[Coroutine[Any, Any, None]]:
-    """Return the coroutines that watch, one for each namespace or one for all.
+    """Return the coroutines that watch: one for each configured namespace, or one for the whole cluster.
 
-    kopf handles no event before everything that is to be cached has been listed. So each namespace is watched apart:
-    one that may not be listed delays no other. One that is being deleted is not cached, since its Role may be gone.
+    kopf handles no event before it has listed all objects that are to be cached. Therefore each namespace has its own
+    watch, so that a namespace whose objects may not be listed does not delay other namespaces. The objects of a
+    namespace that is being deleted are not cached, because the operator's Role there may be gone.
     """
     namespaces = process.settings.namespaces
     if not namespaces:

@@ -56,5 +56,5 @@ class Settings(BaseSettings):
 
     @property
     def namespace(self) -> str:
-        """The operator's own namespace, which is that of its Lease; empty if it acts alone, outside the cluster."""
+        """The operator's own namespace, taken from the name of its Lease; empty if no Lease is configured."""
         return self.lease.partition("/")[0]

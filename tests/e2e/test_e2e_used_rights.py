@@ -27,6 +27,10 @@ EXPLAINED = {
     Right(
         "update", "memory-index.dev", "memoryindexes/finalizers"
     ): "admission control asks for it, for owner references",
+    Right(
+        "get", "memory-index.dev", "memoryindexes"
+    ): "read live only in a namespace that was being deleted at the start",
+    Right("get", CNPG, "clusters"): "read live only while no Cluster is known, and where Clusters are not watched",
     Right("delete", "batch", "jobs"): "a Job is replaced only where it cannot run, or its work is not wanted any more",
     **{
         Right(verb, "policy", "poddisruptionbudgets"): "only an embedder of several pods has a budget"

@@ -163,7 +163,8 @@ class Endings:
     def _delete(self) -> dict[Case, str]:
         """Delete all namespaces and objects at once, and wait at most a minute.
 
-        Return for each case the MemoryIndex that is left, as YAML, or an empty text if it is gone.
+        Return for each case the MemoryIndex that is left, as YAML, or the namespace that is left without one, or an
+        empty text if both are gone.
         """
         kubectl = self.platform.postgres.cluster.kubectl
         kubectl("delete", "namespace", *(case.namespace for case in NAMESPACES), "--wait=false")
@@ -179,7 +180,7 @@ class Endings:
             eventually(left, lambda found: not found, what="all gone", seconds=GONE_SECONDS, poll=1)
         except AssertionError:
             stuck = left()
-            return {case: self._described(case) if case.namespace in stuck else "" for case in CASES}
+            return {case: self._left(case) if case.namespace in stuck else "" for case in CASES}
         return dict.fromkeys(CASES, "")
 
     def _outcome(self, case: Case, left: str) -> Outcome:
@@ -208,6 +209,9 @@ class Endings:
         found = self.platform.postgres.cluster.kubectl_json("get", "memoryindexes", "--all-namespaces")["items"]
         ours = {case.namespace for case in CASES}
         return [item for item in found if item["metadata"]["namespace"] in ours]
+
+    def _left(self, case: Case) -> str:
+        return self._described(case) or f"namespace {case.namespace}"
 
     def _described(self, case: Case) -> str:
         return self._tenants[case].kubectl("get", "memoryindex", INDEX, "--ignore-not-found", "-o", "yaml")

@@ -1,11 +1,13 @@
-"""An HTTP server that limits the number of connections and the time of every step that a client has to take.
+"""An HTTP server that limits the number of connections and the time for which a connection waits for its client.
 
 The server is built on uvicorn, which limits only how long a connection may be idle between two requests. A client that
 sends the head of a request a byte at a time, stops in the middle of a body or does not read its answer would keep its
 connection, and with it an open file, for as long as it likes. A few hundred such clients would leave no connection for
-other clients. Therefore each step of a client has a time limit in this server. When all connections are taken, a new
-connection replaces a connection that waits for its client, so that a client that sends its request at once is still
-served.
+other clients.
+
+Therefore a connection waits only for a limited time until its client has sent the head of a request, has sent the body,
+has read the answer or has begun the next request. When all connections are taken, a new connection replaces a
+connection that waits for its client. Therefore a client that sends its request at once is still served.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ _TICKS = 5  # of the server's tenths of a second between two looks at all connec
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """Limits of the connections to one port: number, seconds for each step of a client, and size of a request's head.
+    """Limits of the connections to one port: their number, the seconds of each wait, and the size of a head.
 
     The head of a request is its request line and its header fields. `unread_seconds` count from the moment at which the
     client stops reading its answer, `closing_seconds` from the moment at which the server begins to close the
@@ -46,10 +48,14 @@ class ConnectionLimits:
 
 
 class Step(IntEnum):
-    """The step of its client that a connection waits for.
+    """What a connection waits for.
 
-    When all connections are taken, a connection with a lower step is closed before a connection with a higher step.
-    With `NONE`, the connection waits for this server, and is not closed.
+    With `HEAD`, the connection waits until its client has sent the head of a request; with `BODY`, until the client has
+    sent the body of the request; with `REQUEST`, until the client begins the next request; with `ANSWER`, until the
+    client reads the answer. With `NONE`, the connection waits for this server.
+
+    When all connections are taken, a connection with a lower value is closed before a connection with a higher value. A
+    connection with `NONE` is not closed.
     """
 
     HEAD = 0
@@ -60,7 +66,11 @@ class Step(IntEnum):
 
 
 class Waiting:
-    """The connections to one port, in one queue for each step; the connection that has waited longest is first."""
+    """The connections to one port, in queues by what they wait for.
+
+    There is one queue each for connections that wait for a head, a body, a next request, a client that reads its
+    answer, and this server. The connection that has waited longest is the first in its queue.
+    """
 
     def __init__(self) -> None:
         self._by_step: dict[Step, dict[BoundedProtocol, None]] = {step: {} for step in Step}
@@ -71,11 +81,14 @@ class Waiting:
         self._by_step[new][connection] = None
 
     def remove(self, connection: BoundedProtocol, step: Step) -> None:
-        """Remove a connection from the queue of its step."""
+        """Remove a connection from the queue of the step `step`."""
         self._by_step[step].pop(connection, None)
 
     def first(self, newest: BoundedProtocol) -> BoundedProtocol:
-        """Return the connection to close: an older one that waits for its client, or `newest` if there is none."""
+        """Return the connection to close: the first connection that waits for its client, apart from `newest`.
+
+        If no such connection exists, return `newest`.
+        """
         for step, connections in self._by_step.items():
             if step is not Step.NONE:
                 for connection in connections:
@@ -85,7 +98,7 @@ class Waiting:
 
 
 class BoundedConfig(uvicorn.Config):
-    """The configuration of a uvicorn server, with the limits of its connections."""
+    """The configuration of a uvicorn server, with limits for its connections."""
 
     def __init__(self, app: ASGIApp, host: str, port: int, limits: ConnectionLimits, drain_seconds: float) -> None:
         super().__init__(
@@ -105,7 +118,7 @@ class BoundedConfig(uvicorn.Config):
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """One connection. It records which step of its client it waits for, and since when."""
+    """One connection. It records what it waits for, and since when."""
 
     def __init__(
         self,
@@ -127,7 +140,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._head_bytes = 0
 
     def is_overdue(self, now: float) -> bool:
-        """Return whether the client has exceeded the time limit of its step.
+        """Return whether the connection has waited for its client longer than the limits allow.
 
         `now` is in seconds of the monotonic clock.
         """
@@ -146,7 +159,7 @@ class BoundedProtocol(HttpToolsProtocol):
         return not self._answering and allowed is not None and now - self._since > allowed
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as the base class has it
-        """Accept a new connection. If there are too many, close another connection that waits for its client.
+        """Accept a new connection. If there are now too many, close another connection that waits for its client.
 
         If every other connection waits for this server, the new connection is closed.
         """
@@ -215,14 +228,14 @@ class BoundedProtocol(HttpToolsProtocol):
         self._wait()
 
     def resume_writing(self) -> None:
-        """Go on writing an answer."""
+        """Go on writing an answer, because the client reads it again."""
         super().resume_writing()
         self._wait()
 
     def _wait(self, *, again: bool = False) -> None:
-        """Record which step of the client comes next.
+        """Record what the connection waits for now.
 
-        With `again` True, the connection goes to the end of its queue even if the step stays the same.
+        With `again` True, the connection moves to the end of its queue even if it waits for the same as before.
         """
         if self.transport.is_closing():
             return
@@ -245,10 +258,10 @@ def bounded_connections(state: ServerState) -> list[BoundedProtocol]:
 
 
 class BoundedServer(uvicorn.Server):
-    """An HTTP server on one port. It closes connections whose clients are overdue, and handles no signals."""
+    """An HTTP server on one port. It closes connections that wait too long for a client, and handles no signals."""
 
     async def on_tick(self, counter: int) -> bool:
-        """Close overdue connections, every half second."""
+        """Close, every half second, the connections that have waited too long for a client."""
         if counter % _TICKS == 0:
             now = time.monotonic()
             for connection in bounded_connections(self.server_state):

@@ -1,4 +1,4 @@
-"""Define the parts of a MemoryIndex that describe the embedding service and the pods of the operator."""
+"""Define the parts of a MemoryIndex that describe the embedding service and the pods that the operator creates."""
 
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -8,7 +8,7 @@ from pydantic.alias_generators import to_camel
 
 
 class Section(BaseModel):
-    """A part of a specification; fields that it does not know are ignored."""
+    """A part of a specification; unknown fields are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", alias_generator=to_camel, populate_by_name=True)
 
@@ -41,7 +41,7 @@ class External(Section):
 
 
 class PodTemplate(Section):
-    """What the pods of embedder and workers have in addition; nested fields are those of a Kubernetes pod."""
+    """Fields that are added to the pods of embedder and workers; nested fields are those of a Kubernetes pod."""
 
     labels: dict[str, str] = Field(default_factory=dict)
     affinity: dict[str, Any] = Field(default_factory=dict)
@@ -53,7 +53,8 @@ class PodTemplate(Section):
 class Embedder(Section):
     """Settings of the embedding service.
 
-    `allow_from` lists the peers, as in a NetworkPolicy, that may call it; None means the pods of its namespace.
+    `allow_from` lists the peers, as in a NetworkPolicy, that may call the embedder. None means all pods in the
+    namespace of the MemoryIndex.
     """
 
     min_replicas: int = 1

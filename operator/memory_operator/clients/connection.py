@@ -1,8 +1,8 @@
-"""Connect to the Kubernetes API server, with the credentials of the pod or of KUBECONFIG; both for kopf and for us.
+"""Connect kopf and the operator's own client to the Kubernetes API server, as the pod or KUBECONFIG says.
 
-Since Python 3.13 verification also demands extensions (key usage, key identifiers) that the certificate authorities of
-many Kubernetes clusters lack; the operator could not start there. Chain and host name are still verified; only the
-extensions are not demanded.
+The certificate chain and the host name of the API server are verified. The certificate extensions (key usage, key
+identifiers) that Python demands since version 3.13 are not demanded, because the certificate authorities of many
+Kubernetes clusters do not set them.
 """
 
 import dataclasses
@@ -15,14 +15,14 @@ from kubernetes.aio.config import ConfigException
 
 
 class NoConnectionError(Exception):
-    """Neither the pod nor KUBECONFIG says how to reach a Kubernetes API server."""
+    """The connection settings for a Kubernetes API server are missing or cannot be read."""
 
 
 async def configuration() -> Configuration:
-    """Return the connection settings of our own requests.
+    """Return the connection settings for the operator's own requests.
 
     Raises:
-        NoConnectionError: there are none, or they cannot be read.
+        NoConnectionError: neither the pod nor KUBECONFIG has connection settings, or they cannot be read.
     """
     found = Configuration(client_session_kwargs={"trust_env": False})
     found.disable_strict_ssl_verification = True
@@ -37,17 +37,17 @@ async def configuration() -> Configuration:
 
 
 class RelaxedConnection(kopf.ConnectionInfo):
-    """The connection settings of kopf, without the demand for certificate extensions."""
+    """The connection settings of kopf, with TLS verification that demands no certificate extensions."""
 
     def as_ssl_context(self) -> ssl.SSLContext:
-        """Return the TLS context that kopf uses for its requests."""
+        """Return the TLS context of kopf's requests, which demands no certificate extensions."""
         context = super().as_ssl_context()
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT
         return context
 
 
 def relaxed_connection(found: kopf.ConnectionInfo | None) -> RelaxedConnection | None:
-    """Return kopf's settings, which then accept a certificate without these extensions; None without credentials."""
+    """Return kopf's connection settings as a `RelaxedConnection`, or None if kopf has found no settings."""
     if found is None:
         return None
     return RelaxedConnection(**{item.name: getattr(found, item.name) for item in dataclasses.fields(found)})

@@ -1,8 +1,9 @@
-"""Read facts about a database through memory_recall's catalog queries; errors of these become problems.
+"""Read facts about a database through memory_recall's catalog queries, and report errors as problems.
 
-The operator connects to databases only here, and hides the connection URI inside an object that does not print it.
-Databases that do not answer never delay the other work of the operator: only a few are observed at the same time, each
-has little time to accept a connection, and no caller waits until another observation has ended.
+Only this module of the operator connects to databases. It wraps the connection URI in an object that does not print the
+URI. A database that does not answer never delays other work of the operator: only a few databases are observed at the
+same time, each database has little time to accept a connection, and a caller is refused instead of waiting until
+another observation ends.
 """
 
 import asyncio

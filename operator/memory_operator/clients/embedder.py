@@ -1,6 +1,7 @@
-"""Ask embedders: pods for the load in their metrics, an external embedder for the models that it serves.
+"""Read the load of embedder pods from their metrics, and the list of models from an external embedder.
 
-The author of a MemoryIndex chooses these servers, so only a bounded part of an answer is parsed, and little is quoted.
+The author of a MemoryIndex chooses these servers. Therefore only a bounded part of an answer is parsed, and only short
+parts of an answer are quoted.
 """
 
 import asyncio
@@ -45,7 +46,7 @@ class EmbedderProbe:
         return tuple(load for load in found if load is not None)
 
     async def external(self, index: MemoryIndex, api_key: str | None) -> ServedModel | Problem:
-        """Return what the external embedder serves, or what is wrong with it."""
+        """Return the specified model as the external embedder describes it, or the problem that prevents its use."""
         external, url = index.spec.embedder.external, embedder_url(index)
         if external is None or not is_host_permitted(index, external.host, self._permitted):
             return Problem(Reason.NOT_PERMITTED, f"The embedder at {url} is not asked.")
@@ -72,7 +73,7 @@ class EmbedderProbe:
 
 
 def parse_models(body: bytes) -> list[dict[str, Any]] | None:
-    """Parse the answer to GET /v1/models; return None if it is no list of models."""
+    """Parse the answer to GET /v1/models; return None if the answer contains no list of models."""
     try:
         found = json.loads(body)["data"]
     except (ValueError, LookupError, TypeError, RecursionError):
@@ -81,7 +82,7 @@ def parse_models(body: bytes) -> list[dict[str, Any]] | None:
 
 
 def model_problem(index: MemoryIndex, models: list[dict[str, Any]]) -> Problem | None:
-    """Return a problem if the specified model is missing in the list or has other dimensions, or None."""
+    """Return a problem if the list lacks the specified model or gives it other dimensions; return None otherwise."""
     wanted = index.spec.embedding
     served = {str(model.get("id")): model for model in models}
     if wanted.model not in served:
@@ -100,7 +101,7 @@ def model_problem(index: MemoryIndex, models: list[dict[str, Any]]) -> Problem |
 
 
 def served_model(index: MemoryIndex, models: list[dict[str, Any]]) -> ServedModel:
-    """Return the specified model as the list, which contains it, describes it."""
+    """Return the description of the specified model from the list, which must contain the model."""
     card = next(model for model in models if str(model.get("id")) == index.spec.embedding.model)
     return ServedModel(
         f"The embedder at {embedder_url(index)}", _quoted(card.get("digest")), _quoted(card.get("pooling"))
@@ -108,12 +109,12 @@ def served_model(index: MemoryIndex, models: list[dict[str, Any]]) -> ServedMode
 
 
 def _quoted(value: object) -> str | None:
-    """Return the beginning of a text from a server, so that conditions may quote it, or None if it is no text."""
+    """Return the beginning of a text from a server, short enough for a condition, or None if the value is no text."""
     return value[:_LONGEST_WORD] if isinstance(value, str) else None
 
 
 def parse_metrics(pod: str, text: str) -> EmbedderLoad:
-    """Parse the few series that decisions and status need; skip values that are not finite: not yet measured."""
+    """Parse the metrics that the operator uses. Skip values that are not finite, because they are not measured yet."""
     lines = [line for line in text.splitlines() if line.startswith(_SERIES)]
     queued, rate = 0.0, 0.0
     device: str | None = None

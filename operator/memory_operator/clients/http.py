@@ -1,8 +1,8 @@
-"""Send requests to servers that the operator does not trust: embedders of an author's choice, and embedder pods.
+"""Send requests to servers that the operator does not trust: external embedders and embedder pods.
 
-A hostile server can do little harm: each request has a total time limit, each answer a size limit; answers are never
-decompressed, and redirects are not followed. Addresses are checked when the socket is created, after names have been
-resolved, so that no name can lead to the node, its metadata service or the Kubernetes API server.
+Each request has a total time limit, and each answer has a size limit. Answers are never decompressed, and redirects are
+not followed. An address is checked when its socket is created, after the host name has been resolved. Therefore no host
+name can lead to a loopback address, the metadata service of the node or the Kubernetes API server.
 """
 
 import asyncio
@@ -34,11 +34,11 @@ class Answer:
 
 
 class NoAnswerError(Exception):
-    """There was no usable answer; the text says why and quotes nothing from the server."""
+    """No usable answer came. The message says why and quotes nothing from the server."""
 
 
 class _ForbiddenAddressError(OSError):
-    """The address of a socket is forbidden. The text does not name the address."""
+    """The operator may not connect to the address of a socket. The message does not name the address."""
 
     def __init__(self) -> None:
         super().__init__("this address may not be connected to")
@@ -85,14 +85,17 @@ async def opened(permits: Permits) -> AsyncIterator[HttpClient]:
 
 
 def is_public(address: str, *, api_server: frozenset[str] = frozenset()) -> bool:
-    """Return whether the address is not loopback, link-local, unspecified, multicast or the Kubernetes API server's."""
+    """Return whether the operator may connect to the address. Addresses in private ranges are accepted.
+
+    Loopback, link-local, unspecified and multicast addresses are rejected, and the addresses in `api_server` too.
+    """
     found = _translated(ip_address(address.partition("%")[0]))
     special = found.is_link_local or found.is_loopback or found.is_unspecified or found.is_multicast
     return not special and str(found) not in api_server
 
 
 async def addresses_of(url: str) -> frozenset[str]:
-    """Return the IP addresses of a URL's host; an empty set if its name cannot be resolved."""
+    """Return the IP addresses of a URL's host, or an empty set if the host name cannot be resolved."""
     host = urlsplit(url).hostname
     try:
         found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
@@ -102,7 +105,7 @@ async def addresses_of(url: str) -> frozenset[str]:
 
 
 def _translated(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
-    """Return the IPv4 address inside an IPv4-mapped or NAT64 IPv6 address; any other address as it is."""
+    """Return the IPv4 address inside an IPv4-mapped or NAT64 IPv6 address; return any other address unchanged."""
     if isinstance(address, IPv4Address):
         return address
     if address.ipv4_mapped:

@@ -1,8 +1,9 @@
-"""Read and write Kubernetes objects, reduced to what the operator needs: read, server-side apply, delete.
+"""Read and write Kubernetes objects by get, list, server-side apply and delete.
 
-Objects are plain dictionaries; typed models would drop the fields of newer API versions. Every write goes through here
-under one field manager and is counted. An existing object that is not the operator's is never overwritten. This is the
-only module that calls kubernetes.aio, whose dynamic client has no types, and its errors leave it only as KubeError.
+Objects are plain dictionaries, because typed models would drop the fields of newer API versions. All writes of the
+operator go through this module under one field manager. Server-side apply never overwrites an existing object that does
+not belong to the operator. The errors of kubernetes.aio, whose dynamic client has no type annotations, are converted to
+KubeError here.
 """
 
 import json
@@ -50,7 +51,10 @@ _JSON_PATCH = {"content_type": "application/json-patch+json", "field_manager": M
 
 
 class KubeError(Exception):
-    """A request failed. `refused`: repeating it cannot help; `code`: the HTTP status, or 0 if no answer came."""
+    """A request to the Kubernetes API server failed.
+
+    `refused` is True if repeating the request cannot help. `code` is the HTTP status, or 0 if no answer came.
+    """
 
     reason = Reason.WRITE_REFUSED
 
@@ -63,27 +67,30 @@ class KubeError(Exception):
 
     @property
     def text(self) -> str:
-        """The message of a condition if the Kubernetes API server refused the request."""
+        """The message for a condition whose write the Kubernetes API server has refused."""
         return f"The API server refuses {self.action}: {self.message}"
 
 
 class NameTakenError(KubeError):
-    """An object of another owner already has the needed name; `refused` unless that object will vanish soon."""
+    """An existing object with the needed name does not belong to the MemoryIndex.
+
+    `refused` is False if the existing object will soon be deleted, so that a retry can succeed.
+    """
 
     reason = Reason.NAME_TAKEN
 
     @property
     def text(self) -> str:
-        """The message of a condition about the taken name."""
+        """The message for a condition whose object needs the taken name."""
         return self.message
 
 
 class NotFoundError(KubeError):
-    """The Kubernetes API server says that the object, or its kind, does not exist."""
+    """The object, or its kind, does not exist."""
 
 
 class KindMissingError(KubeError):
-    """The Kubernetes API server does not know this kind of object, because its definition is not installed."""
+    """The API server does not know this kind of object, because its CustomResourceDefinition is not installed."""
 
 
 class Kube:
@@ -104,9 +111,9 @@ class Kube:
             return None
 
     async def list(self, kind: str, namespace: str, labels: dict[str, str] | None = None) -> list[Manifest]:
-        """Return the objects that carry the labels, in one namespace or, for EVERY_NAMESPACE, in all.
+        """Return the objects that carry the labels, in one namespace, or in all namespaces for EVERY_NAMESPACE.
 
-        Kind and apiVersion, which the items of a list lack, are added to each.
+        Each returned object has `kind` and `apiVersion`, which the API server omits from the items of a list.
 
         Raises:
             KindMissingError: the server does not know the kind.
@@ -120,10 +127,10 @@ class Kube:
         return frozenset(item["metadata"]["uid"] for item in found)
 
     async def apply(self, manifest: Manifest) -> None:
-        """Create or change an object of the operator by server-side apply; take over fields of other managers.
+        """Create or change an object of the operator by server-side apply, with precedence over other field managers.
 
         Raises:
-            NameTakenError: an object of this name exists and is not the operator's.
+            NameTakenError: an object of this name exists and does not belong to the same MemoryIndex.
         """
         kind, meta = manifest["kind"], manifest["metadata"]
         namespace, name = meta["namespace"], meta["name"]
@@ -136,10 +143,10 @@ class Kube:
         self._on_answer(await self._request(action, "patch", _path(kind, namespace, name), manifest, **_APPLY))
 
     async def replace(self, manifest: Manifest) -> None:
-        """Replace an object, which must not have changed since it was read; not counted, for a Lease is renewed always.
+        """Replace an object. The write is not counted, because Leases are renewed all the time.
 
         Raises:
-            KubeError: the object has changed since it was read, with code 409.
+            KubeError: with code 409, if the object has changed since it was read.
         """
         kind, meta = manifest["kind"], manifest["metadata"]
         action = f"replacing {kind} {meta['namespace']}/{meta['name']}"
@@ -157,7 +164,7 @@ class Kube:
                 raise
 
     async def apply_status(self, namespace: str, name: str, status: Manifest) -> None:
-        """Replace the status of a MemoryIndex: fields that the operator wrote before and are missing now vanish."""
+        """Replace the status of a MemoryIndex. Fields of an earlier status that are missing in `status` are removed."""
         manifest = {"apiVersion": API_VERSION, "kind": "MemoryIndex", "metadata": {"name": name}, "status": status}
         self._on_write("MemoryIndex", "status")
         path = f"{_path('MemoryIndex', namespace, name)}/status"
@@ -167,8 +174,8 @@ class Kube:
     async def set_finalizer(self, manifest: Manifest, *, present: bool) -> None:
         """Add the operator's finalizer to this MemoryIndex, or remove it; other finalizers stay.
 
-        This is a JSON patch, because server-side apply removes only fields that it added, and the finalizer may come
-        from a restored backup or from `kubectl create`.
+        The request is a JSON patch, because server-side apply cannot remove a finalizer that a restored backup or
+        `kubectl create` has added.
 
         Raises:
             KubeError: the object has changed since it was read.
@@ -193,7 +200,10 @@ class Kube:
             raise KubeError(action, 409, "the object has changed since it was read") from None
 
     async def is_terminating(self, namespace: str) -> bool:
-        """Return whether the namespace is being deleted or gone; False if the operator may not read it."""
+        """Return whether the namespace is being deleted or is gone.
+
+        Return False if the operator may not read the namespace.
+        """
         try:
             found = await self._request(f"reading Namespace {namespace}", "get", _path("Namespace", None, namespace))
         except NotFoundError:
@@ -227,7 +237,7 @@ class Kube:
         return found.get("items") or ()
 
     async def _request(self, action: str, method: str, path: str, body: object = None, **options: Any) -> Manifest:  # noqa: ANN401 - the options of an untyped library
-        """Send one request and return the object in the answer; `action` names it in an error."""
+        """Send one request and return the object in the answer. An error names the request by `action`."""
         with _converted_errors(action):
             answer = await self._client.request(
                 method, path, body=body, serialize=False, _request_timeout=_LIMIT, **options
@@ -236,12 +246,12 @@ class Kube:
 
 
 def _path(kind: str, namespace: str | None, name: str | None = None) -> str:
-    """Return the path of an object, or of all objects of a kind.
+    """Return the URL path of an object, or of all objects of a kind.
 
-    A name of the author's choice could otherwise lead out of its namespace: `../../other/secrets/x`.
+    Names with path syntax are rejected, because a name like `../../other/secrets/x` would lead to another namespace.
 
     Raises:
-        NotFoundError: no object can have such a name, or be in such a namespace.
+        NotFoundError: no object or namespace can have such a name.
     """
     for part in (namespace or "all", name or "all"):
         if part in {".", ".."} or not {"/", "%", "?", "#"}.isdisjoint(part):
@@ -252,7 +262,7 @@ def _path(kind: str, namespace: str | None, name: str | None = None) -> str:
 
 @contextmanager
 def _converted_errors(action: str) -> Iterator[None]:
-    """Convert errors of the libraries to KubeError, and leave out the network addresses in their texts."""
+    """Convert errors of the client libraries to KubeError, without the network addresses in their messages."""
     try:
         yield
     except ApiException as error:
@@ -269,7 +279,7 @@ def _converted_errors(action: str) -> Iterator[None]:
 
 
 def _status_message(error: ApiException) -> str | None:
-    """Return the message of the Status object in the answer, or None if the answer contains no such object."""
+    """Return the message of the Status object in the answer, or None if the answer is no Status object."""
     try:
         found = json.loads(error.body or "")
     except ValueError:

@@ -1,8 +1,9 @@
-"""Elect one of several replicas of the operator by a Lease of Kubernetes, so that only one of them acts.
+"""Elect one of several replicas of the operator as the leader, by a Lease of Kubernetes. Only the leader acts.
 
-The leader writes the Lease every two seconds. A candidate takes it once it has not changed for the duration that it
-names, measured by the candidate's own clock, so that clocks need not agree. A leader that has not been able to write
-for RENEW_SECONDS stops before another one may begin. Durations are those of Kubernetes' own controllers.
+The leader renews the Lease every two seconds. Another replica takes the Lease after the Lease has not changed for the
+duration in its `leaseDurationSeconds`. Each replica measures this duration by its own clock, so that the clocks of
+replicas need not agree. A leader that has not been able to renew the Lease for RENEW_SECONDS stops before another
+replica may take the Lease. The durations are those of Kubernetes' own controllers.
 """
 
 import asyncio
@@ -25,7 +26,7 @@ _log = structlog.get_logger(__name__)
 
 
 class LeaderElection:
-    """Takes and renews one Lease for this process, whose identity no other running process has."""
+    """Takes and renews one Lease for this process. No other running process may have the same identity."""
 
     def __init__(
         self,
@@ -56,7 +57,7 @@ class LeaderElection:
         _log.info("leading", lease=f"{self._namespace}/{self._name}", identity=self._identity)
 
     async def hold(self) -> None:
-        """Renew the Lease; return as soon as this process must no longer act."""
+        """Renew the Lease; return as soon as this process must no longer act as the leader."""
         while self._holder == self._identity:
             await self._sleep(RETRY_SECONDS)
             left = self._renewed_at + RENEW_SECONDS - self._clock()
@@ -70,7 +71,7 @@ class LeaderElection:
         _log.error("leadership lost", lease=f"{self._namespace}/{self._name}", holder=self._holder)
 
     async def release(self) -> None:
-        """Give the Lease back if this process holds it, so that another one need not wait until it expires."""
+        """Release the Lease if this process holds it, so that another replica need not wait until the Lease expires."""
         try:
             async with asyncio.timeout(RELEASE_SECONDS):
                 lease = await self._kube.get("Lease", self._namespace, self._name)
@@ -97,7 +98,7 @@ class LeaderElection:
         return True
 
     def _may_take(self, spec: Manifest) -> bool:
-        """Return whether nobody holds the Lease, or this process does, or its holder has not renewed it in time."""
+        """Return whether this process may take the Lease: it is free, already held by this process, or expired."""
         if spec != self._seen:
             self._seen, self._seen_at = spec, self._clock()
         self._holder = spec.get("holderIdentity") or None

@@ -43,10 +43,11 @@ _SHORT_LIFE = timedelta(seconds=60)
 def secret_value(
     secret: Manifest | None, location: str, key: str, *, holds: str = "the connection URI", named_by: str = ""
 ) -> str | Problem:
-    """Return the decoded text of one key of a Secret, or a problem if there is none.
+    """Return the decoded text of one key of a Secret, or a problem if the text is missing or invalid.
 
-    `location` is the Secret's namespace/name, `holds` says what the key should contain, and `named_by` is the field of
-    the specification that names the Secret, for the remedy; empty for the Secret of the connection URI.
+    `location` is the Secret's namespace/name. `holds` says in messages what the key should contain. `named_by` is the
+    field of the specification that names the Secret, which the remedy mentions; it is empty for the Secret of the
+    connection URI.
     """
     if secret is None:
         message = f"Secret {location} does not exist; its key {key} should hold {holds}."
@@ -64,10 +65,10 @@ def secret_value(
 
 
 def credentials(dsn: str, location: str, key: str) -> Credentials | Problem:
-    """Return the part of a connection URI that is no secret, or a problem if the text is no connection URI.
+    """Return the database name and the ports in a connection URI, or a problem if the URI is invalid.
 
-    If a password contains an unescaped `@` or `/`, its rest is parsed as host, database name or query. So a database
-    name with unusual characters is refused, since it may be the rest of a password.
+    If a password contains an unescaped `@` or `/`, the rest of the password is parsed as host, database name or query.
+    Therefore a database name with unusual characters is refused: it may be part of a password.
     """
     what = f"Key {key} of Secret {location}"
     wrong = Problem(Reason.SECRET_INVALID, f"{what} is not a connection URI with user, host and database.")
@@ -109,7 +110,7 @@ def cluster_facts(cluster: Manifest) -> ClusterFacts:
 
 
 def _application_database(spec: Mapping[str, Any]) -> ApplicationDatabase | None:
-    """Return the database that the Cluster was created with, from its bootstrap method, or None if it names none."""
+    """Return the database that the Cluster's bootstrap method created, or None if the method names no database."""
     for bootstrap in (spec.get("bootstrap") or {}).values():
         if bootstrap and bootstrap.get("database") and bootstrap.get("owner"):
             return ApplicationDatabase(bootstrap["database"], bootstrap["owner"])
@@ -117,7 +118,10 @@ def _application_database(spec: Mapping[str, Any]) -> ApplicationDatabase | None
 
 
 def _is_replica(name: str, replica: Mapping[str, Any]) -> bool:
-    """Return whether a Cluster is a replica of another one: `enabled` says so, or `primary` names another Cluster."""
+    """Return whether a Cluster is a replica of another Cluster.
+
+    The field `enabled` decides, if it is set. Otherwise, `primary` must name another Cluster.
+    """
     if "enabled" in replica:
         return bool(replica["enabled"])
     return bool(replica.get("primary", name) != replica.get("self", name))
@@ -164,7 +168,7 @@ def deployment_facts(deployment: Manifest) -> DeploymentFacts:
 
 
 def job_facts(job: Manifest, pods: Iterable[Manifest]) -> JobFacts:
-    """Parse a Job; if it failed, with the failure that its last failed pod reported."""
+    """Parse a Job into facts. If the Job has failed, they include the problem that its last failed pod reported."""
     meta, status = job["metadata"], job.get("status") or {}
     state, finished_at = JobState.ACTIVE, None
     for kind, reached in (("Complete", JobState.COMPLETE), ("Failed", JobState.FAILED)):
@@ -187,7 +191,7 @@ def job_facts(job: Manifest, pods: Iterable[Manifest]) -> JobFacts:
 
 
 def pod_facts(pod: Manifest) -> PodFacts:
-    """Return a pod's facts; one of them is the problem that keeps it from running, if any."""
+    """Parse a pod into facts, including the problem that keeps the pod from running, if there is one."""
     meta, status = pod["metadata"], pod.get("status") or {}
     return PodFacts(
         name=meta["name"],
@@ -242,7 +246,10 @@ def _container_problem(object_name: str, container: Mapping[str, Any], *, init: 
 
 
 def _pull_cause(waiting: Mapping[str, Any]) -> str:
-    """Return the cause of a failed image pull in fixed words, since the kubelet alternates between two messages."""
+    """Return the cause of a failed image pull, or an empty text if the cause is not known.
+
+    The cause is in fixed words, because the kubelet alternates between two messages about the same failure.
+    """
     text = (waiting.get("message") or "").lower()
     return next((f": {cause}" for cause, signs in _PULL_CAUSES.items() if any(sign in text for sign in signs)), "")
 
@@ -258,7 +265,7 @@ def _fails_repeatedly(container: Mapping[str, Any], ended: Mapping[str, Any]) ->
 
 
 def termination_problem(ended: Mapping[str, Any]) -> Problem | None:
-    """Parse the termination message of one of the operator's containers into a problem, or None if there is none."""
+    """Parse the termination message of an operator's container; return None if the message describes no problem."""
     try:
         reported = json.loads(ended.get("message") or "")
         reason, message = str(reported["reason"]), str(reported["message"])

@@ -1,12 +1,16 @@
-"""Keep the objects that are watched, so that a reconcile of an unchanged object reads nothing of them.
+"""Cache the watched objects, so that a reconcile of an unchanged object does not request them.
 
-kopf's indexes hold them: they are filled before the first event is handled, and then follow the watches. Three things
-an index does not know are added here. It is behind our own writes, so the object that a write returned counts until the
-index has it, or a newer one. It never learns that an object was deleted while its watch was interrupted for so long
-that Kubernetes had forgotten the deletion, so its objects are compared with a list from time to time. And it cannot
-tell an object that does not exist from one that is not watched; where that is open, the answer is None: read it.
+The objects are in kopf's indexes, which are filled before the first event is handled and are then kept current by
+watches. This module adds what an index lacks:
 
-An object is kept as JSON, without the parts that nobody reads: this takes a tenth of the memory of dictionaries.
+- An index lags behind the operator's own writes. Therefore an object that a write has returned is used until the index
+  contains this version of the object or a newer one.
+- An index misses a deletion if its watch is interrupted for so long that Kubernetes no longer reports the deletion.
+  Therefore the objects of an index are regularly compared with a list from the API server.
+- An index does not tell an object that does not exist from an object that is not watched. Where either is possible, the
+  answer is None, and the caller requests the object.
+
+An object is cached as JSON without the fields that nobody reads, which takes a tenth of the memory of dictionaries.
 """
 
 import json
@@ -27,7 +31,7 @@ Owner = tuple[str, str]  # the namespace, and the name of the MemoryIndex, or wh
 
 @dataclass(frozen=True)
 class Entry:
-    """One watched object; `version` is its resourceVersion, which grows with each change."""
+    """One watched object. `version` is its resourceVersion, which grows with each change; `content` is its JSON."""
 
     name: str
     uid: str
@@ -36,7 +40,10 @@ class Entry:
 
 
 def owner_of(kind: str, manifest: Manifest) -> Owner:
-    """Return the key by which an object is looked for: most by their MemoryIndex, those of CloudNativePG by name."""
+    """Return the key under which an object is cached: its namespace and the name of its MemoryIndex.
+
+    A Cluster is cached under its own name instead, and a CloudNativePG Database object under its `database_key`.
+    """
     meta = manifest["metadata"]
     if kind == "Database":
         spec = manifest.get("spec") or {}
@@ -47,12 +54,12 @@ def owner_of(kind: str, manifest: Manifest) -> Owner:
 
 
 def database_key(cluster: str, database: str) -> str:
-    """Return what stands for the owner of a CloudNativePG Database object: the database that it describes."""
+    """Return the name under which a CloudNativePG Database object is cached: `<cluster>/<database>`."""
     return f"{cluster}/{database}"
 
 
 def entry_of(kind: str, manifest: Manifest) -> Entry:
-    """Return what is kept of an object."""
+    """Return the cache entry of an object."""
     meta = {name: value for name, value in manifest["metadata"].items() if name != "managedFields"}
     kept = {**manifest, "metadata": meta}
     if kind == "Pod":
@@ -65,7 +72,7 @@ Index = Mapping[Owner, Iterable[Entry]]
 
 @dataclass
 class _Scope:
-    """The indexes by kind of one namespace, or of all; `deleted` are uids that they should no longer hold."""
+    """The indexes by kind, for one namespace or for all. `deleted` has, by kind, the uids to be ignored."""
 
     indexes: Mapping[str, Index]
     deleted: dict[str, frozenset[str]] = field(default_factory=dict)
@@ -73,19 +80,19 @@ class _Scope:
 
 @dataclass
 class ObjectCache:
-    """Answers from the indexes and from our own writes."""
+    """Finds watched objects in kopf's indexes and among the results of the operator's own writes."""
 
     clock: Callable[[], float] = monotonic
     _scopes: dict[str, _Scope] = field(default_factory=dict)
     _written: dict[tuple[str, Owner], dict[str, tuple[Entry, float]]] = field(default_factory=dict)
 
     def use(self, namespaces: Collection[str], indexes: Mapping[str, Index]) -> None:
-        """Answer from these indexes, by kind, in these namespaces; in every one if there is no namespace."""
+        """Use these indexes, by kind, for these namespaces, or for every namespace if `namespaces` is empty."""
         for namespace in namespaces or ("",):
             self._scopes[namespace] = _Scope(indexes)
 
     def find(self, kind: str, owner: Owner) -> list[Manifest] | None:
-        """Return the objects of a kind and an owner, or None if the cache does not know."""
+        """Return the cached objects of a kind and an owner, or None if the API server must be asked."""
         index, gone = self._index(kind, owner[0])
         if index is None:
             return None
@@ -94,7 +101,10 @@ class ObjectCache:
         return [json.loads(entry.content) for entry in found.values()]
 
     def every(self, kind: str, namespace: str) -> list[Manifest] | None:
-        """Return the objects of a kind in a namespace, or in all if it is empty; None if the cache does not know."""
+        """Return the cached objects of a kind in a namespace, or in all namespaces if `namespace` is empty.
+
+        The answer is None if the API server must be asked for the objects.
+        """
         index, _ = self._index(kind, namespace)
         if index is None:
             return None
@@ -102,7 +112,7 @@ class ObjectCache:
         return [manifest for owner in owners for manifest in self.find(kind, owner) or ()]
 
     def remember(self, manifest: Manifest) -> None:
-        """Keep the object that our own write returned until the index has it or a newer one."""
+        """Keep an object that a write has returned, until the index contains this version or a newer one."""
         kind = manifest.get("kind", "")
         if kind in {*WATCHED, *WATCHED_OF_CNPG}:
             self._forget_older()
@@ -110,17 +120,17 @@ class ObjectCache:
             self._written.setdefault((kind, owner), {})[entry.name] = (entry, self.clock())
 
     def scopes(self) -> list[tuple[str, str]]:
-        """Return the kinds that are watched, each with a namespace or, for all, an empty text."""
+        """Return each watched kind with its namespace, which is empty if all namespaces are watched."""
         return [(kind, namespace) for namespace, scope in self._scopes.items() for kind in scope.indexes]
 
     def uids(self, kind: str, namespace: str) -> frozenset[str]:
-        """Return the uids of all objects that the index of this scope holds."""
+        """Return the uids of the indexed objects of a kind in a namespace, or everywhere if `namespace` is empty."""
         index, _ = self._index(kind, namespace)
         owners = [owner for owner in index or () if namespace in {"", owner[0]}]
         return frozenset(entry.uid for owner in owners for entry in (index or {})[owner])
 
     def ignore(self, kind: str, namespace: str, deleted: frozenset[str]) -> None:
-        """Leave these objects, by uid, out of all answers of this scope."""
+        """Leave the objects with these uids out of all answers about this kind and namespace."""
         self._scopes[namespace].deleted[kind] = deleted
 
     def _index(self, kind: str, namespace: str) -> tuple[Index | None, frozenset[str]]:
@@ -131,14 +141,14 @@ class ObjectCache:
         return index, scope.deleted.get(kind, frozenset())
 
     def _forget_older(self) -> None:
-        """Forget the writes of objects that nobody has looked for since, because their MemoryIndex is gone."""
+        """Forget old writes that no lookup has removed, because the MemoryIndex of their objects is gone."""
         oldest = self.clock() - FORGOTTEN_SECONDS
         for key, written in list(self._written.items()):
             if all(at < oldest for _, at in written.values()):
                 del self._written[key]
 
     def _unseen(self, kind: str, owner: Owner, found: Mapping[str, Entry]) -> dict[str, Entry]:
-        """Return our own writes that the index does not have yet, and forget the others."""
+        """Return the written objects that the index does not contain yet, and forget all other writes of this owner."""
         written = self._written.get((kind, owner), {})
         for name, (entry, at) in list(written.items()):
             seen = found.get(name)

@@ -1,8 +1,8 @@
 """Reconcile one object: read it, observe, decide, write what differs, and requeue it.
 
-This is the only module that connects observation, decision and writes. If the Kubernetes API server refuses a write,
-the condition of that step says so. Any other failure is retried with back-off, and reported in the status once it
-lasts. Neither stops the reconciles of other objects.
+Only this module connects observation, decision and writes. If the Kubernetes API server refuses a write, the condition
+that needs the write reports the refusal. Any other failure is retried with back-off, and is reported in the status if
+it lasts. No failure of one object stops the reconciles of other objects.
 """
 
 import asyncio
@@ -82,7 +82,7 @@ class Controller:
                 self._metrics.queue_depth.set(len(self._queue))
 
     async def reconcile_object(self, key: Key) -> None:
-        """Reconcile one object and requeue it; no failure leaves this method."""
+        """Reconcile one object and requeue it. A failure is logged and retried, but never raised."""
         namespace, name = key
         history = self._histories.setdefault(key, ObjectHistory())
         began = self._timer()
@@ -143,7 +143,10 @@ class Controller:
         return self._intervals.stalled if refusals else plan.requeue_after
 
     async def _refuse(self, manifest: Manifest, error: InvalidSpecError) -> float:
-        """Report an invalid specification, or release the object if it is being deleted; return the requeue delay."""
+        """Report an invalid specification, or remove the operator's finalizer if the object is being deleted.
+
+        Return the seconds until the next reconcile.
+        """
         if "deletionTimestamp" not in manifest["metadata"]:
             await self._reporter.report_invalid(manifest, error)
         elif FINALIZER in manifest["metadata"].get("finalizers") or ():
@@ -151,7 +154,7 @@ class Controller:
         return self._intervals.settled
 
     async def _release(self, manifest: Manifest, left_behind: str, *elsewhere: Subject) -> None:
-        """Report what the deletion leaves behind, if anything, then remove our finalizer."""
+        """Report what the deletion leaves behind, if anything, then remove the operator's finalizer."""
         if left_behind:
             await self._reporter.report_left_behind(manifest, left_behind, *elsewhere)
         await self._kube.set_finalizer(manifest, present=False)
@@ -182,7 +185,7 @@ class Controller:
         return conclude(index, facts, self._images, self._clock(), self._intervals)
 
     def _with_history(self, observed: Observed, history: ObjectHistory) -> Observed:
-        """Add to the observed facts those that need several observations, such as the rate of embedded rows."""
+        """Add the facts that need several observations, such as the number of rows embedded per second."""
         rate, facts = None, observed.database_facts
         idle_since = history.idle.observe(self._clock(), facts.rows) if facts else None
         if facts and active_job(observed.jobs_of("backfill")):
@@ -193,9 +196,9 @@ class Controller:
         return replace(observed, rows_per_second=rate, recommendations=recommendations, idle_since=idle_since)
 
     async def _carry_out(self, index: MemoryIndex, manifest: Manifest, plan: Plan) -> dict[ConditionType, KubeError]:
-        """Execute the plan step by step, and return the error of each step that failed, by its condition.
+        """Execute the plan step by step; return the error of each step that failed, by the condition of the step.
 
-        The finalizer is written first, before any write that a deletion has to undo.
+        The finalizer is written first, because it lets a later deletion undo the other writes.
         """
         failures: dict[ConditionType, KubeError] = {}
         if plan.finalizer:

@@ -12,7 +12,7 @@ from memory_operator.resources.events import Event
 
 
 def of_transitions(before: Manifest, after: Manifest) -> Iterator[Event]:
-    """Yield an Event for a change of Ready's status, and one if Stalled begins, ends or changes its reason."""
+    """Yield an Event if the status of Ready changes, and an Event if Stalled begins, ends or changes its reason."""
     old, new = by_type(before.get("conditions") or ()), by_type(after.get("conditions") or ())
     was, now = old.get(ConditionType.READY), new.get(ConditionType.READY)
     if was and now and was["status"] != now["status"]:
@@ -25,7 +25,7 @@ def of_transitions(before: Manifest, after: Manifest) -> Iterator[Event]:
 
 
 def of_started_job(action: Action) -> Iterator[Event]:
-    """Yield an Event if this write has created a Job."""
+    """Yield an Event if the executed action has created a Job."""
     if isinstance(action, Apply) and action.manifest["kind"] == "Job":
         metadata = action.manifest["metadata"]
         component = metadata["labels"][LABEL_COMPONENT]
@@ -33,7 +33,7 @@ def of_started_job(action: Action) -> Iterator[Event]:
 
 
 def of_failed_jobs(jobs: Iterable[JobFacts]) -> Iterator[Event]:
-    """Yield an Event for each Job whose failure is known."""
+    """Yield an Event for each Job that has failed."""
     for job in jobs:
         if job.failure:
             yield Event("Warning", job.failure.reason.code, f"Job {job.name} failed: {job.failure.message}")

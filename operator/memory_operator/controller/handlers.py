@@ -1,12 +1,12 @@
 """Watch Kubernetes objects: every watch event schedules a reconcile of the MemoryIndex objects that it concerns.
 
-kopf is used for its watch streams and its indexes alone, through stateless `on.event` handlers: so it writes nothing,
-neither annotations nor finalizers nor Events. Secrets are not watched, because that would put every Secret of the
-namespaces into memory; a changed Secret is noticed at the next reconcile. The Kubernetes API server filters the watches
-of our own objects by label; this module ignores events of Clusters that no MemoryIndex names.
+kopf is used only for its watch streams and its indexes, with stateless `on.event` handlers. Therefore kopf writes no
+annotations, finalizers or Events. Secrets are not watched, because every Secret of the namespaces would then be in
+memory; a changed Secret is noticed at the next reconcile. The Kubernetes API server filters the watches of the
+operator's own objects by label. This module ignores events of Clusters that no MemoryIndex names.
 
-A watch that fails is begun again for ever, since kopf would otherwise end the whole process: after a minute without the
-API server, or when one of several namespaces was deleted and its Role with it.
+A failed watch is always retried. With kopf's default, the whole process would end after a minute without the API
+server, or when one of several namespaces is deleted together with its Role.
 """
 
 import logging
@@ -34,14 +34,17 @@ _QUEUE_LOG = "kopf._core.reactor.queueing"  # the one that warns of all objects 
 
 @dataclass
 class EventRouter:
-    """Schedules the MemoryIndex objects that a watch event concerns; remembers the Cluster that each of them names."""
+    """Schedules the MemoryIndex objects that a watch event concerns; remembers the Cluster of each MemoryIndex."""
 
     queue: WorkQueue
     _clusters: dict[Key, Key] = field(default_factory=dict)
     _versions: dict[Key, tuple[Any, ...]] = field(default_factory=dict)
 
     def index_event(self, kind: str | None, body: Any) -> None:  # noqa: ANN401 - kopf's body is an untyped mapping
-        """Schedule the MemoryIndex of this event, without delay if a user requested it. Ignore changes of status."""
+        """Schedule the MemoryIndex of an event, without delay if a user requested a reconcile.
+
+        An event that changes nothing but the status is ignored.
+        """
         meta = body["metadata"]
         key = (meta["namespace"], meta["name"])
         if kind == "DELETED":
@@ -63,7 +66,7 @@ class EventRouter:
             self.queue.schedule(key, 0.0 if asked_for else DEBOUNCE_SECONDS, urgent=kind is not None)
 
     def child_event(self, body: Any) -> None:  # noqa: ANN401 - kopf's body is an untyped mapping
-        """Schedule the MemoryIndex that the object of this event belongs to."""
+        """Schedule the MemoryIndex to which the object of this event belongs."""
         meta = body["metadata"]
         name = (meta.get("labels") or {}).get(LABEL_INSTANCE)
         if name and (meta["namespace"], name) in self._versions:
@@ -76,7 +79,7 @@ class EventRouter:
                 self.queue.schedule(key, DEBOUNCE_SECONDS)
 
     def event(self, kind: str, change: str | None, body: Any) -> None:  # noqa: ANN401 - kopf's body is an untyped mapping
-        """Schedule what an event of an object of this kind concerns."""
+        """Schedule the MemoryIndex objects that an event of this kind of object concerns."""
         meta = body["metadata"]
         match kind:
             case "MemoryIndex":
@@ -98,7 +101,10 @@ def build_registry(
     kept: Collection[str],
     namespaces: Collection[str],
 ) -> kopf.OperatorRegistry:
-    """Return the registry of all handlers: for events of the `watched` kinds, and for the cache of the `kept` ones."""
+    """Return the registry of kopf's handlers.
+
+    Events of the `watched` kinds schedule reconciles. Objects of the `kept` kinds are indexed for the cache.
+    """
     found = kopf.OperatorRegistry()
 
     @kopf.on.login(registry=found)
@@ -130,14 +136,17 @@ def _keep(found: kopf.OperatorRegistry, kind: str) -> None:
 
 
 class _Backoffs:
-    """Seconds until the next attempt of a request of kopf, for ever."""
+    """The endless sequence of delays, in seconds, between the attempts of a kopf request."""
 
     def __iter__(self) -> Iterator[float]:
         return chain((1.0, 2.0, 4.0, 8.0, 16.0), repeat(30.0))
 
 
 def kopf_settings(*, scan: bool) -> kopf.OperatorSettings:
-    """Return the settings with which kopf only watches; `scan` for kinds that are installed later, cluster-wide."""
+    """Return settings with which kopf watches and writes nothing.
+
+    With `scan` True, kopf also finds kinds that are installed later, which needs cluster-wide permissions.
+    """
     chosen = kopf.OperatorSettings()
     chosen.posting.enabled = False
     chosen.peering.standalone = True
@@ -153,13 +162,13 @@ def kopf_settings(*, scan: bool) -> kopf.OperatorSettings:
 
 
 def log_failures_once() -> None:
-    """Keep kopf from logging each attempt of a failing request, and at its end the names of all objects."""
+    """Keep kopf from logging every attempt of a request that keeps failing, and the names of all objects at its end."""
     logging.getLogger(_WATCH_LOG).addFilter(RepeatedErrors())
     logging.getLogger(_QUEUE_LOG).setLevel(logging.ERROR)
 
 
 class RepeatedErrors(logging.Filter):
-    """Lets the same failure of a request through once in ten minutes, whatever the number of its attempt."""
+    """A log filter that passes the same failure of a request once in ten minutes, however often it is tried again."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         super().__init__()
@@ -167,7 +176,7 @@ class RepeatedErrors(logging.Filter):
         self._logged: dict[str, float] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether the record is logged."""
+        """Return whether the record is to be logged."""
         failure, moment = record.getMessage().partition(" failed;")[2], self._clock()
         if not failure:
             return True

@@ -1,4 +1,7 @@
-"""Keep what the operator remembers about an object between reconciles; its loss at a restart costs only accuracy."""
+"""Keep what the operator remembers about an object between reconciles.
+
+A restart loses this memory, after which rates and retry delays are less accurate for a while.
+"""
 
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -17,14 +20,17 @@ FAILING_TO_REPORT = timedelta(seconds=30)
 
 
 class RateTracker:
-    """Measures the embedded rows a second over the last minute of observations."""
+    """Measures how many rows are embedded per second, over the last minute of observations."""
 
     def __init__(self, window_seconds: float = RATE_WINDOW_SECONDS) -> None:
         self._window = window_seconds
         self._points: deque[tuple[float, int]] = deque()
 
     def observe(self, at: float, embedded: int) -> float | None:
-        """Add an observation at `at` seconds; return rows a second, or None until there are two at different times."""
+        """Add the number of embedded rows at the time `at`, in seconds, and return the rows embedded per second.
+
+        The answer is None until there are two observations at different times.
+        """
         if self._points and embedded < self._points[-1][1]:
             self._points.clear()  # rows lost their vectors: the measurement restarts
         self._points.append((at, embedded))
@@ -34,19 +40,22 @@ class RateTracker:
         return (embedded - first) / (at - begin) if at > begin else None
 
     def reset(self) -> None:
-        """Restart the measurement, because no backfill runs."""
+        """Forget all observations, because no backfill runs."""
         self._points.clear()
 
 
 class IdleTracker:
-    """Tracks since when rows are pending and none of them has been embedded."""
+    """Tracks since when rows have been pending without any of them being embedded."""
 
     def __init__(self) -> None:
         self._last: RowCounts | None = None
         self._since: datetime | None = None
 
     def observe(self, at: datetime, rows: RowCounts) -> datetime | None:
-        """Add an observation; return since when no pending row has been embedded, or None if no row is pending."""
+        """Add an observation of the rows; return since when no pending row has been embedded.
+
+        The answer is None if no row is pending.
+        """
         last, self._last = self._last, rows
         progress = last is not None and (rows.embedded > last.embedded or rows.pending < last.pending)
         if rows.pending == 0:
@@ -58,13 +67,16 @@ class IdleTracker:
 
 @dataclass
 class Backoff:
-    """Computes retry delays of one object: doubled after each failure, with jitter to spread simultaneous retries."""
+    """Computes the retry delays of one object. The delay doubles after each failure, up to a minute.
+
+    Each delay has random jitter, so that objects that failed at the same time are retried at different times.
+    """
 
     random: Callable[[], float] = SystemRandom().random
     failures: int = 0
 
     def fail(self) -> float:
-        """Return the seconds to wait after one more failure."""
+        """Record a failure; return the seconds to wait before the next attempt."""
         longest = min(LONGEST_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2.0 ** min(self.failures, 10))
         self.failures += 1
         return longest * (0.5 + self.random() / 2)
@@ -86,7 +98,7 @@ class ObjectHistory:
     failing_since: datetime | None = None
 
     def succeed(self) -> None:
-        """Record a reconcile without an error."""
+        """Record a reconcile that succeeded."""
         self.backoff.succeed()
         self.failing_since = None
 
@@ -96,12 +108,15 @@ class ObjectHistory:
         return self.backoff.fail()
 
     def failure_lasts(self, at: datetime) -> bool:
-        """Return whether reconciles have failed for so long or so often that the status must say so."""
+        """Return whether reconciles have failed so long or so often that the status must report the failure."""
         long = self.failing_since is not None and at - self.failing_since >= FAILING_TO_REPORT
         return long or self.backoff.failures >= FAILURES_TO_REPORT
 
     def record_recommendation(self, recommendation: Recommendation, *, keep_seconds: float) -> None:
-        """Add a recommendation; keep those of the last `keep_seconds` and the latest older one, to cover that time."""
+        """Add a recommended number of replicas, and forget recommendations from before the last `keep_seconds`.
+
+        The latest recommendation from before this time is kept, because it still held when the time began.
+        """
         self.recommendations.append(recommendation)
         since = recommendation.at - timedelta(seconds=keep_seconds)
         while len(self.recommendations) > 1 and self.recommendations[1].at <= since:
@@ -116,5 +131,5 @@ class ObjectHistory:
 
 
 def utc_now() -> datetime:
-    """Return the current UTC time in whole seconds, as Kubernetes writes timestamps."""
+    """Return the current UTC time in whole seconds, the precision of timestamps in Kubernetes."""
     return datetime.now(UTC).replace(microsecond=0)

@@ -1,4 +1,4 @@
-"""The operator's metrics. Labels are names of objects and known reasons, never data of rows or connection URIs."""
+"""The operator's metrics. Labels contain object names, reasons and error types, never row data or connection URIs."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 

@@ -1,4 +1,4 @@
-"""Read the Kubernetes objects that a reconcile needs: from the cache, or live where the cache does not know."""
+"""Read the Kubernetes objects that a reconcile needs from the cache, or from the API server if the cache lacks them."""
 
 import asyncio
 
@@ -11,12 +11,12 @@ COMPARE_SECONDS = 300.0
 
 
 def watched_labels(kind: str) -> dict[str, str] | None:
-    """Return the labels of those objects of a kind that are watched, or None if all are."""
+    """Return the labels that select the watched objects of a kind, or None if all objects of the kind are watched."""
     return None if kind in {"MemoryIndex", *WATCHED_OF_CNPG} else {LABEL_MANAGED_BY: MANAGER}
 
 
 class Objects:
-    """Reads watched objects."""
+    """Reads watched objects from the cache or the Kubernetes API server."""
 
     def __init__(self, kube: Kube, cache: ObjectCache) -> None:
         self._kube = kube
@@ -45,12 +45,12 @@ class Objects:
         return [item for item in found if _targets(item, cluster=cluster, database=database)]
 
     async def indexes(self, namespace: str) -> list[Manifest]:
-        """Return the MemoryIndex objects of a namespace, or of all if it is empty."""
+        """Return the MemoryIndex objects of a namespace, or of all namespaces if `namespace` is empty."""
         found = self._cache.every("MemoryIndex", namespace)
         return await self._kube.list("MemoryIndex", namespace) if found is None else found
 
     async def compare(self) -> None:
-        """Compare the cache with the Kubernetes API server every few minutes, and ignore what no longer exists."""
+        """Compare the cache with the API server every five minutes, and ignore cached objects that no longer exist."""
         while True:
             await asyncio.sleep(COMPARE_SECONDS)
             for kind, namespace in self._cache.scopes():

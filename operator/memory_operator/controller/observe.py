@@ -1,10 +1,12 @@
-"""Observe all facts from which one reconcile decides.
+"""Observe all facts that the decisions of one reconcile depend on.
 
-What is watched comes from the cache, which is never older than our own last write; Secrets, the database and embedders
-are read anew. For a deletion only what has to be undone is read, so that nothing else that cannot be read delays it.
-Order matters in two places. Consent is checked before a Secret's value is used. CloudNativePG's Database objects are
-read before the database itself: if an object is carried out and its extension is missing, somebody has removed the
-extension.
+Watched objects come from the cache, which is never older than the operator's own last write. Secrets, the database and
+embedders are read at each reconcile. For a deletion, only the facts about what has to be undone are read, so that
+nothing else can delay the deletion.
+
+The order matters in two places. Consent is checked before the value of a Secret is used. CloudNativePG's Database
+objects are read before the database itself, so that a missing extension has one explanation: if CloudNativePG has
+already applied an object that requests the extension, somebody has removed the extension.
 """
 
 import asyncio
@@ -59,7 +61,7 @@ class Observer:
         self._operator_namespace = operator_namespace
 
     async def observe(self, index: MemoryIndex) -> Observed:
-        """Return the facts about the object's Secret, Cluster, database, children and embedder."""
+        """Return the facts about a MemoryIndex: its Secret, Cluster, database, embedder and the objects it controls."""
         secret, (cluster, database_objects), children = await asyncio.gather(
             self._kube.get("Secret", index.namespace, index.secret_name), self._cnpg(index), self._children(index)
         )
@@ -144,7 +146,10 @@ class Observer:
         return await self._inspect(dsn, index.spec.database.table)
 
     async def _peers(self, index: MemoryIndex, database: DatabaseFacts | Problem | None) -> Peers:
-        """Return the other MemoryIndex objects, or none if the claim on the table is already this one's."""
+        """Return the other MemoryIndex objects, which are needed to decide who may claim the table.
+
+        None are returned if this MemoryIndex has already claimed the table, or if the database cannot be read.
+        """
         if not isinstance(database, DatabaseFacts) or is_claimed_by(index, database):
             return Peers()
         spaces = self._namespaces or (EVERY_NAMESPACE,)
@@ -153,7 +158,7 @@ class Observer:
         return Peers(tuple(peer for peer in found if peer and peer.uid != index.uid), self._namespaces)
 
     async def _children(self, index: MemoryIndex) -> dict[str, list[Manifest]]:
-        """Return by kind the objects that this MemoryIndex controls (by uid), and the pods that carry its labels."""
+        """Return, by kind, the objects that this MemoryIndex controls and all pods that carry its labels."""
         kinds = ("Deployment", "Service", "NetworkPolicy", "PodDisruptionBudget", "Job", "Pod")
         listed = await asyncio.gather(*(self.objects.children(kind, index.namespace, index.name) for kind in kinds))
         found = dict(zip(kinds, listed, strict=True))
@@ -163,7 +168,10 @@ class Observer:
         }
 
     async def _external(self, index: MemoryIndex) -> ServedModel | Problem | None:
-        """Return what an external embedder serves or what is wrong; of any other embedder check only the key."""
+        """Return the model that an external embedder serves, or a problem with the embedder or its API key.
+
+        The API key of any other embedder is checked too. The answer is then the problem with the key, or None.
+        """
         key = await self._embedder_key(index)
         if isinstance(key, Problem):
             return key
@@ -190,12 +198,12 @@ def _dsn(index: MemoryIndex, secret: Manifest | None, cluster: ClusterFacts | Pr
 
 
 def _dsn_key(index: MemoryIndex) -> tuple[str, str]:
-    """Return where the connection URI is: the Secret as namespace/name, and the key in it."""
+    """Return the place of the connection URI: the Secret as namespace/name, and the key in the Secret."""
     return f"{index.namespace}/{index.secret_name}", index.spec.database.credentials.key
 
 
 def _parsed(manifest: Manifest) -> MemoryIndex | None:
-    """Parse another MemoryIndex, or return None if it is invalid: the operator does nothing for it."""
+    """Parse a MemoryIndex; return None if its specification is invalid, because the operator does not act on it."""
     try:
         return parse(manifest)
     except InvalidSpecError:

@@ -1,14 +1,14 @@
-"""The work queue: decides which MemoryIndex a worker reconciles next.
+"""The work queue: decides which MemoryIndex a worker reconciles next. A key is the namespace and name of a MemoryIndex.
 
-There are two classes. Urgent is what somebody waits for: an edit, or a change of an object that belongs to a
-MemoryIndex. The other class is what is repeated: resyncs, progress and retries. Urgent keys come first, but after
-URGENT_RUN of them one of the other class, so that neither waits for ever. Within a class, the key that is due for
-longest comes first.
+A key is urgent if somebody waits for the reconcile, for example after an edit, or after a change of an object that
+belongs to the MemoryIndex. Resyncs, checks of progress and retries are not urgent. Urgent keys come first, but after
+URGENT_RUN urgent keys a key that is not urgent follows, so that no key waits for ever. Among keys of equal urgency, the
+key that has been due longest comes first.
 
-At most one worker reconciles an object at a time, and at most NAMESPACE_LIMIT workers for one namespace, so that
-objects whose servers answer slowly do not delay those of other namespaces. If an object is scheduled several times, the
-earliest time and the more urgent class count. An object that is scheduled during its reconcile is reconciled once more
-afterwards, so that no event is lost. Time comes from the event loop.
+At most one worker reconciles a MemoryIndex at a time. At most NAMESPACE_LIMIT workers reconcile objects of one
+namespace, so that slow servers of one namespace do not delay other namespaces. If a key is scheduled several times, the
+earliest time counts, and the key is urgent if it was urgent at least once. A key that is scheduled during its reconcile
+is reconciled once more afterwards, so that no event is lost. The clock is that of the event loop.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ class WorkQueue:
         return sum(1 for key, due in self._due.items() if due <= moment and key not in self._running)
 
     def schedule(self, key: Key, after: float = 0.0, *, urgent: bool = False) -> None:
-        """Make the key due no later than `after` seconds from now."""
+        """Make the key due no later than `after` seconds from now, and urgent if `urgent` is True."""
         due = self.now() + after
         if urgent:
             self._urgent.add(key)
@@ -48,7 +48,7 @@ class WorkQueue:
             self._changed.set()
 
     async def take(self) -> Key:
-        """Wait until a key is due that no other worker has taken, then take and return it."""
+        """Wait until a key is due that a worker may take, then take and return this key."""
         while True:
             self._changed.clear()
             moment, free = self.now(), self._free()
@@ -59,7 +59,7 @@ class WorkQueue:
             await self._sleep(min(free)[0] - moment if free else None)
 
     def done(self, key: Key) -> None:
-        """Give a taken key back, so that it can be taken again."""
+        """Release a taken key after its reconcile, so that a worker can take the key again."""
         self._running.discard(key)
         self._changed.set()
 
@@ -71,7 +71,7 @@ class WorkQueue:
         return key
 
     def _free(self) -> list[tuple[float, Key]]:
-        """Return the keys that may be taken, and when they are due."""
+        """Return the due time and the key of each MemoryIndex that a worker may take."""
         taken = Counter(namespace for namespace, _ in self._running)
         full = {namespace for namespace, count in taken.items() if count >= NAMESPACE_LIMIT}
         return [(at, key) for key, at in self._due.items() if key not in self._running and key[0] not in full]

@@ -31,7 +31,7 @@ class Reporter:
         self._clock = clock
 
     async def report(self, manifest: Manifest, status: Manifest) -> None:
-        """Write the status if it differs from the last written one, and Events about what has changed."""
+        """Write the status and create Events about the changes, if the status differs from the last written one."""
         meta = manifest["metadata"]
         self._metrics.report(meta["namespace"], meta["name"], status)
         before = manifest.get("status") or {}
@@ -45,20 +45,24 @@ class Reporter:
             _log.info("ready", namespace=meta["namespace"], name=meta["name"], status=ready[0], reason=ready[1])
 
     async def report_invalid(self, manifest: Manifest, error: Exception) -> None:
-        """Report that the specification cannot be read."""
+        """Report in the status that the specification is invalid."""
         await self.report(manifest, refuse(manifest, Verdict.no(Reason.INVALID_SPEC, str(error)), self._clock()))
 
     async def report_failure(self, manifest: Manifest, error: Exception) -> None:
-        """Report that the object cannot be observed. If the status cannot be written, only log and metrics say so."""
+        """Report in the status that the object cannot be observed.
+
+        If the status cannot be written, no error is raised.
+        """
         cause = str(error) if isinstance(error, KubeError) else f"{type(error).__name__}, see the operator's log"
         verdict = Verdict.unknown(Reason.OBSERVATION_FAILED, f"The operator cannot tell the state: {cause}")
         with suppress(KubeError):  # of the same API server that may be what fails
             await self.report(manifest, refuse(manifest, verdict, self._clock()))
 
     async def report_left_behind(self, manifest: Manifest, what: str, *elsewhere: Subject) -> None:
-        """Say in the log and in one Event what the deletion leaves behind.
+        """Report in the log and in one Event what the deletion leaves behind.
 
-        The Event is about the MemoryIndex; if its namespace refuses the Event, about the next subject of `elsewhere`.
+        The Event is about the MemoryIndex. If this Event cannot be created, an Event about the next subject of
+        `elsewhere` is created instead.
         """
         namespace, name = manifest["metadata"]["namespace"], manifest["metadata"]["name"]
         _log.warning("left behind", what=what, namespace=namespace, name=name)
@@ -68,7 +72,7 @@ class Reporter:
                 break
 
     async def record(self, manifest: Manifest, events: Iterable[Event]) -> None:
-        """Create Events about the object."""
+        """Create Events about the MemoryIndex."""
         for event in events:
             await self._events.record(memory_index(manifest), event)
 
@@ -79,7 +83,11 @@ def _ready(status: Manifest) -> tuple[str, str]:
 
 
 def log_fields(error: Exception) -> dict[str, str]:
-    """Return the log fields of an error: the text of a KubeError; of others, which may quote data, only the place."""
+    """Return the log fields of an error.
+
+    A KubeError is logged with its message. Any other error is logged with its place in the code, because its message
+    may quote data.
+    """
     if isinstance(error, KubeError):
         return {"error": type(error).__name__, "detail": str(error)}
     frames = [f"{Path(frame.filename).name}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)[-6:]]

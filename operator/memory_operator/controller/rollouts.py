@@ -1,8 +1,8 @@
 """Roll out a new default embedder image, which an upgrade of the operator brings, to one MemoryIndex at a time.
 
-Until the embedder of that MemoryIndex is ready, all others keep the former image, so that an image that cannot run
-stops only one embedder. The operator does not store which MemoryIndex goes first: after a restart it may give the new
-image to a second one.
+Until the embedder of this MemoryIndex is ready, all other embedders keep the former image. Therefore an image that
+cannot run stops only one embedder. The operator does not store which MemoryIndex has the new image: after a restart,
+the operator may roll out the image to a second MemoryIndex.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from memory_operator.resources.embedder import COMPONENT
 
 
 def rolls_out_default_image(index: MemoryIndex, observed: Observed, images: Images, plan: Plan) -> bool:
-    """Return whether the plan replaces the pods of an older default image."""
+    """Return whether the plan replaces embedder pods that run an older default image."""
     name = f"{index.name}-{COMPONENT}"
     applied = [action.manifest["metadata"]["name"] for action in plan.actions if isinstance(action, Apply)]
     return name in applied and has_older_image(index, observed, images)
@@ -25,23 +25,23 @@ def rolls_out_default_image(index: MemoryIndex, observed: Observed, images: Imag
 
 @dataclass
 class RolloutTurn:
-    """Knows the one MemoryIndex whose embedder may be rolled out now: the `holder` of the turn."""
+    """Remembers the one MemoryIndex whose embedder may be rolled out now: the `holder` of the turn."""
 
     holder: Key | None = None
 
     def admits(self, key: Key) -> bool:
-        """Give the turn to this object if nobody holds it. Return whether this object may be rolled out now."""
+        """Give the turn to this MemoryIndex if the turn is free. Return whether this MemoryIndex holds the turn."""
         if self.holder is None:
             self.holder = key
         return self.holder == key
 
     def observe(self, key: Key, observed: Observed) -> None:
-        """Free the turn if this object holds it and its embedder serves or is gone."""
+        """Free the turn if this MemoryIndex holds it and its embedder is ready or does not exist."""
         embedder = observed.embedder
         if self.holder == key and (embedder is None or (embedder.current and embedder.ready >= embedder.replicas)):
             self.holder = None
 
     def release(self, key: Key) -> None:
-        """Free the turn if this object holds it, because the object no longer exists."""
+        """Free the turn if this MemoryIndex holds it, because the MemoryIndex no longer exists."""
         if self.holder == key:
             self.holder = None

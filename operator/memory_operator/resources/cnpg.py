@@ -1,9 +1,9 @@
-"""The CloudNativePG Database object through which pgvector is installed.
+"""Build the CloudNativePG Database object through which pgvector is installed.
 
-Only one such object may exist per database, and its list of extensions is one atomic value, so other entries are kept
-when that of pgvector is added. `databaseReclaimPolicy: retain` makes the object safe to delete: the database stays.
-CloudNativePG gives the database to the owner that the object names, whoever owned it before. So the owner is never
-taken from the server that a connection URI leads to: a wrong or hostile server could name another role.
+A database may have only one Database object. Its list of extensions can only be written as a whole. Therefore the other
+entries are kept when the entry of pgvector is added. With `databaseReclaimPolicy: retain`, the database stays when the
+object is deleted. CloudNativePG makes the role that the object names the owner of the database. Therefore this role is
+never read from the server behind a connection URI, because a wrong or hostile server could name any role.
 """
 
 import json
@@ -48,27 +48,34 @@ class DatabaseObject:
 
     @property
     def settled(self) -> bool:
-        """Return whether CloudNativePG has carried out the object's latest generation."""
+        """Whether CloudNativePG has applied the latest generation of the object."""
         return self.applied is True and self.observed_generation == self.generation
 
 
 def object_name(index: MemoryIndex) -> str:
-    """Return a Database object name that differs for each MemoryIndex, even for those named `a-b/c` and `a/b-c`."""
+    """Return the name of the Database object of a MemoryIndex.
+
+    The name contains a digest, so that the MemoryIndex objects `a-b/c` and `a/b-c` (namespace/name) have different
+    Database objects.
+    """
     return f"{index.namespace}-{index.name}-{fingerprint([index.namespace, index.name])[:8]}"
 
 
 def own_labels(index: MemoryIndex) -> dict[str, str]:
-    """Return the labels of the Database object that is made for this MemoryIndex."""
+    """Return the labels of the Database object that the operator creates for this MemoryIndex."""
     return {LABEL_MANAGED_BY: MANAGER, LABEL_INDEX_NAME: index.name, LABEL_INDEX_NAMESPACE: index.namespace}
 
 
 def is_made_for(index: MemoryIndex, found: DatabaseObject) -> bool:
-    """Return whether the object was made for this MemoryIndex: its labels match, and its uid if it has one."""
+    """Return whether the operator created the Database object for this MemoryIndex.
+
+    The labels must name the MemoryIndex. If the object has a uid annotation, it must be the uid of the MemoryIndex.
+    """
     return own_labels(index).items() <= found.labels.items() and found.index_uid in {None, index.uid}
 
 
 def owner_uids(manifest: Manifest) -> frozenset[str]:
-    """Return the uids of an object's owners; Kubernetes deletes the object after they are deleted."""
+    """Return the uids of an object's owners. Kubernetes deletes the object when all its owners are deleted."""
     return frozenset(owner["uid"] for owner in manifest["metadata"].get("ownerReferences") or ())
 
 
@@ -84,7 +91,7 @@ def new_database_object(index: MemoryIndex, *, cluster: tuple[str, str], owner: 
 def with_extension_entry(
     index: MemoryIndex, found: DatabaseObject, *, cluster_name: str, version: str | None
 ) -> Manifest:
-    """Return the manifest that adds or changes the entry of pgvector in an existing object of the operator."""
+    """Return the manifest that adds or replaces the entry of pgvector in a Database object of the operator."""
     marks = {
         key: value for key, value in found.labels.items() if key.startswith(("app.kubernetes.io/", "memory-index.dev/"))
     }
@@ -96,14 +103,14 @@ def with_extension_entry(
 
 
 def extension_entry(found: DatabaseObject) -> Manifest | None:
-    """Return the entry of pgvector in the object, or None if the object does not request the extension."""
+    """Return the entry of pgvector in the Database object, or None if the object does not request the extension."""
     return next(
         (e for e in found.extensions if e.get("name") == EXTENSION and e.get("ensure", "present") == "present"), None
     )
 
 
 def quoted_object(index: MemoryIndex, *, cluster: tuple[str, str], version: str | None) -> str:
-    """Return as JSON the Database object that a person completes with the owner and applies."""
+    """Return, as JSON, a Database object to which a person adds the owner before applying it."""
     namespace, cluster_name = cluster
     database = index.spec.database.name
     name = f"{cluster_name}-{database.lower().replace('_', '-').strip('-')}"
@@ -117,7 +124,7 @@ def quoted_object(index: MemoryIndex, *, cluster: tuple[str, str], version: str 
 
 
 def extension_lines(version: str | None) -> str:
-    """Return the lines that a person adds to a Database object that is not the operator's."""
+    """Return the YAML that a person adds to a Database object that the operator does not own."""
     pinned = f", version: {version}" if version else ""
     return f"spec: {{extensions: [{{name: {EXTENSION}, ensure: present{pinned}}}]}}"
 
@@ -135,7 +142,7 @@ def _manifest(
     owner: str,
     extensions: Iterable[Manifest],
 ) -> Manifest:
-    """Return the Database manifest; with an owner reference if it is in the namespace of its MemoryIndex."""
+    """Return a Database manifest, with an owner reference if the object is in the namespace of its MemoryIndex."""
     namespace, name = place
     owned = {"ownerReferences": owner_references(index)} if namespace == index.namespace else {}
     return {

@@ -1,4 +1,4 @@
-"""Build what all objects of the operator share: labels, owner reference, security settings and fingerprint."""
+"""Build what the operator's objects have in common: labels, owner reference, security settings, fingerprint."""
 
 import hashlib
 import json
@@ -86,7 +86,10 @@ def fingerprint(value: object) -> str:
 
 
 def with_fingerprint(manifest: Manifest) -> Manifest:
-    """Add an annotation with the desired state's fingerprint, which shows later that a field is no longer desired."""
+    """Add an annotation with a fingerprint of the desired object.
+
+    A live object whose fingerprint differs was built from another desired object, perhaps one with more fields.
+    """
     meta = manifest["metadata"]
     annotations = {**meta.get("annotations", {}), ANNOTATION_FINGERPRINT: fingerprint(manifest)}
     return {**manifest, "metadata": {**meta, "annotations": annotations}}

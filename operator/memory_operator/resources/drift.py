@@ -1,9 +1,9 @@
-"""Decide whether a live object differs from the desired one, without a request to the Kubernetes API server.
+"""Decide whether a live object differs from the desired object, without a request to the Kubernetes API server.
 
-An object has drifted where its fingerprint annotation differs (another state is desired now, perhaps with fewer
-fields), or where a desired field has another value (somebody changed it). Fields that we did not set are ignored:
-defaults, injected sidecars, status. But a NetworkPolicy's specification and a Service's selector must be equal as a
-whole, because each rule or label that somebody adds changes who may call whom. Quantities are compared as numbers,
+A live object differs if its fingerprint annotation differs from that of the desired object. A live object also differs
+if a desired field has another value, because somebody has changed the field. Fields that the operator does not set are
+ignored, such as defaults, injected sidecars and the status. A NetworkPolicy's specification and a Service's selector
+must be equal as a whole, because an added rule or label changes who may call whom. Quantities are compared as numbers,
 because the API server rewrites `1000m` as `1`.
 """
 
@@ -23,7 +23,7 @@ _FACTORS = {
 
 
 def drifted(desired: Manifest, live: Manifest | None) -> bool:
-    """Return whether the desired object must be applied: the live object is missing or differs."""
+    """Return whether the desired object must be applied, because the live object is missing or differs."""
     if live is None:
         return True
     desired_fingerprint = desired["metadata"].get("annotations", {}).get(ANNOTATION_FINGERPRINT)
@@ -45,7 +45,10 @@ def _part(manifest: Manifest, path: tuple[str, ...]) -> Manifest:
 
 
 def _without_empty(part: Manifest) -> Manifest:
-    """Return the fields except None and empty lists, which Kubernetes drops; an empty map can have a meaning."""
+    """Return the fields without None and empty lists, which Kubernetes drops.
+
+    Empty maps are kept, because an empty map can have a meaning.
+    """
     return {name: value for name, value in part.items() if value not in (None, [])}
 
 
@@ -60,7 +63,11 @@ def _contains(live: object, desired: object) -> bool:
 
 
 def _list_contains(live: list[object], desired: list[object]) -> bool:
-    """Compare objects with names by name, other objects in any order, and plain values (a command) in order."""
+    """Return whether the live list contains all desired items.
+
+    Objects with names are compared by name, and other objects in any order. Lists of plain values (a command) must be
+    equal.
+    """
     objects = [item for item in desired if isinstance(item, dict)]
     if len(objects) < len(desired):
         return live == desired

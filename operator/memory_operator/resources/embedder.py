@@ -1,11 +1,12 @@
 """Build the objects of an embedder: Deployment, Service and PodDisruptionBudget.
 
-A pod is never killed while it loads: the startup probe waits for the health endpoint alone, the readiness probe for the
-model. With a GPU a roll-out stops the old pod first, since one GPU cannot hold two models; if at most one pod
-may run, it also waits until that pod has ended. On CPUs the new pod starts first.
+No pod is killed while it loads its model: the startup probe waits only for the health endpoint, and the readiness probe
+waits for the model. In a roll-out with GPUs, an old pod is stopped before a new pod starts, because one GPU cannot hold
+two models. If only one GPU pod is allowed, the new pod is not created until the old pod has ended. On CPUs, the new pod
+starts first.
 
-Where other pods serve, none is stopped under its callers: the next one has been ready for a while before an old one is
-stopped, and a pod that is stopped still serves until no request is directed to it any more.
+If other pods serve during a roll-out, no request is interrupted: a new pod must have been ready for a while before an
+old pod is stopped, and the stopped pod serves until no more requests are directed to it.
 """
 
 from memory_operator.api.spec import Manifest, MemoryIndex
@@ -42,7 +43,7 @@ NEXT_COMPONENT = "embedder-next"  # the next model's, while a swap is under way
 def embedder_url(index: MemoryIndex, component: str = COMPONENT) -> str:
     """Return the URL at which workers and memory servers reach the embedder.
 
-    During a swap the second embedder, for the next model, has its own component name and therefore its own URL.
+    During a swap, a second embedder serves the next model. It has its own component name and therefore its own URL.
     """
     if index.hosted:
         return VOYAGE_URL
@@ -57,14 +58,17 @@ def has_several_pods(index: MemoryIndex) -> bool:
 
 
 def serves_while_rolling_out(index: MemoryIndex) -> bool:
-    """Return whether a pod serves during a roll-out; a single GPU pod stops first, as a GPU holds one model."""
+    """Return whether at least one embedder pod serves during a roll-out.
+
+    A single pod with a GPU is stopped before the next pod starts, because one GPU cannot hold two models.
+    """
     return index.spec.embedder.gpu_layers == 0 or has_several_pods(index)
 
 
 def objects(
     index: MemoryIndex, images: Images, *, replicas: int, component: str = COMPONENT, graceful_only: bool = True
 ) -> tuple[Manifest, ...]:
-    """Return the objects that every embedder has."""
+    """Return the Service and the Deployment of an embedder."""
     return (
         service(index, component, graceful_only=graceful_only),
         deployment(index, images, replicas=replicas, component=component),
@@ -74,7 +78,8 @@ def objects(
 def service(index: MemoryIndex, component: str = COMPONENT, *, graceful_only: bool = True) -> Manifest:
     """Return the Service that gives the embedder a stable address.
 
-    `graceful_only` leaves out the pods of former releases, which refuse requests as soon as they are stopped.
+    With `graceful_only` True, the Service leaves out pods of former releases, which refuse requests as soon as they are
+    stopped.
     """
     return with_fingerprint(
         {
@@ -91,7 +96,7 @@ def service(index: MemoryIndex, component: str = COMPONENT, *, graceful_only: bo
 
 
 def disruption_budget(index: MemoryIndex) -> Manifest:
-    """Return the PodDisruptionBudget: draining nodes evicts one embedder pod at a time."""
+    """Return the PodDisruptionBudget, which lets the draining of nodes evict only one embedder pod at a time."""
     return with_fingerprint(
         {
             "apiVersion": "policy/v1",
@@ -103,7 +108,7 @@ def disruption_budget(index: MemoryIndex) -> Manifest:
 
 
 def deployment(index: MemoryIndex, images: Images, *, replicas: int, component: str = COMPONENT) -> Manifest:
-    """Return the Deployment of the embedder's pods; its fingerprint leaves out the number of replicas."""
+    """Return the Deployment of the embedder's pods. Its fingerprint does not depend on the number of replicas."""
     embedder = index.spec.embedder
     annotations = {
         "prometheus.io/scrape": "true",
@@ -207,7 +212,7 @@ def _container(index: MemoryIndex, images: Images, mounts: list[Manifest]) -> Ma
 
 
 def _shutdown_delay(index: MemoryIndex) -> int:
-    """Return the seconds for which a stopped pod still serves: none if no other pod could take over."""
+    """Return the seconds for which a stopped pod continues to serve, or 0 if no other pod could take over."""
     return SHUTDOWN_DELAY_SECONDS if serves_while_rolling_out(index) else 0
 
 
@@ -216,7 +221,10 @@ def _resources(index: MemoryIndex) -> Manifest:
 
 
 def _processor_and_memory(resources: Manifest) -> Manifest:
-    """Return the CPU and memory of an init container, which quotas demand; only the main container has a GPU."""
+    """Return the CPU and memory of an init container, because resource quotas demand both of every container.
+
+    GPUs are left out, because only the main container uses a GPU.
+    """
     parts = {
         kind: {name: amount for name, amount in (resources.get(kind) or {}).items() if name in {"cpu", "memory"}}
         for kind in ("requests", "limits")
@@ -250,7 +258,10 @@ def _arguments(index: MemoryIndex, images: Images) -> list[str]:
 
 
 def _model(index: MemoryIndex, images: Images) -> tuple[list[Manifest], list[Manifest], list[Manifest], str]:
-    """Return the init containers, the volumes, the main container's mounts, and the path of the model file."""
+    """Return the parts of an embedder pod that provide its model.
+
+    They are the init containers, the volumes, the main container's mounts, and the path of the model file.
+    """
     source, image = index.spec.embedding.source, index.spec.embedder.image or images.embedder
     own = f"{MODEL_DIRECTORY}/{index.spec.embedding.model}.gguf"
     if source is None:

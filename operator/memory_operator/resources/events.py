@@ -1,7 +1,7 @@
 """Build Kubernetes Events: their text, the object that they are about, and their manifests.
 
-The name of an Event contains a digest of its text, so the Kubernetes API server refuses an equal Event, even after a
-restart of the operator. An Event is in the namespace of the object that it is about.
+The name of an Event contains a digest of its text. Therefore the Kubernetes API server refuses a second equal Event,
+even after a restart of the operator. An Event is in the namespace of the object that it is about.
 """
 
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Subject:
-    """The object that an Event is about; `uid` is empty if it is not known."""
+    """The object that an Event is about; `uid` is empty if the uid is not known."""
 
     api_version: str
     kind: str
@@ -44,7 +44,10 @@ def memory_index(manifest: Manifest) -> Subject:
 
 
 def cluster_elsewhere(index: MemoryIndex) -> tuple[Subject, ...]:
-    """Return the Cluster as a subject for Events if it is in another namespace than its MemoryIndex, else nothing."""
+    """Return the Cluster as a subject for Events if it is not in the namespace of the MemoryIndex.
+
+    The answer is empty if it is in this namespace, or if the MemoryIndex names no Cluster.
+    """
     if index.cluster is None or index.cluster[0] == index.namespace:
         return ()
     return (Subject(cnpg.API_VERSION, "Cluster", *index.cluster),)

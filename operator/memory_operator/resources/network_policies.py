@@ -1,8 +1,9 @@
-"""Build the NetworkPolicies of embedders and workers: who may call them, and whom they may call.
+"""Build the NetworkPolicies of embedders and workers: which pods may call them, and which servers they may call.
 
-A NetworkPolicy knows pods by labels and everything else by address, and the addresses behind the host of a connection
-URI or of another URL are not known here. So only the port is limited there. Policies add up: whoever needs more adds a
-policy of his own. Metrics contain no text, and their scraper may run anywhere, so every pod may read them.
+A NetworkPolicy selects pods by labels, and other servers by IP address. The operator does not know the addresses of the
+hosts in a connection URI or another URL. Therefore only the port of such a connection is limited. NetworkPolicies are
+additive: an author who needs more connections adds another policy. Every pod may read the metrics, because metrics
+contain no memory text and the scraper may run in any namespace.
 """
 
 from typing import Any
@@ -21,10 +22,11 @@ EVERY_POD: Manifest = {"namespaceSelector": {}}
 
 
 def embedder_policy(index: MemoryIndex, component: str = COMPONENT, *, operator_namespace: str = "") -> Manifest:
-    """Return the NetworkPolicy of embedder pods: who may call them; they may call others only to fetch a model.
+    """Return the NetworkPolicy of embedder pods, which may make connections only to fetch a model.
 
-    Callers are the pods that `spec.embedder.allowFrom` selects, by default those of the object's own namespace, and
-    always the workers of this MemoryIndex and the operator, if `operator_namespace` says where it is.
+    The embedder may be called by the pods that `spec.embedder.allowFrom` selects (by default all pods of the
+    namespace), by the workers of this MemoryIndex and by the operator. With an empty `operator_namespace`, the policy
+    does not mention the operator.
     """
     allowed = index.spec.embedder.allow_from
     callers: list[Manifest] = [{"podSelector": {}}]
@@ -45,7 +47,10 @@ def embedder_policy(index: MemoryIndex, component: str = COMPONENT, *, operator_
 
 
 def worker_policy(index: MemoryIndex, database_ports: tuple[int, ...]) -> Manifest:
-    """Return the NetworkPolicy of workers: they call DNS, database and embedder, and only scrapers call them."""
+    """Return the NetworkPolicy of workers.
+
+    Workers may connect to DNS, the database and the embedder. Other pods may connect to workers only to read metrics.
+    """
     dns: Manifest = {"ports": [{"port": DNS_PORT, "protocol": protocol} for protocol in ("UDP", "TCP")]}
     ports = sorted({POSTGRES_PORT, *database_ports})
     database: Manifest = {"ports": [{"port": port, "protocol": "TCP"} for port in ports]}
@@ -77,7 +82,7 @@ def _components(index: MemoryIndex, components: tuple[str, ...]) -> Manifest:
 
 
 def _as_stored(peer: Manifest) -> Manifest:
-    """Return a peer without empty fields inside its selectors, which the API server drops."""
+    """Return a peer of a NetworkPolicy without empty fields in its selectors, as the API server stores it."""
     return {name: _without_empty(selector) for name, selector in peer.items()}
 
 

@@ -1,7 +1,8 @@
-"""Decide whether an existing object belongs to a MemoryIndex: only then may the operator write or delete it.
+"""Decide whether an existing object belongs to a MemoryIndex, so that the operator may write or delete the object.
 
-Most objects are in the namespace of their MemoryIndex, and their owner reference contains its uid. A CloudNativePG
-Database object may be in another namespace, where owner references are invalid; labels name its MemoryIndex.
+Most objects are in the namespace of their MemoryIndex, and their owner reference contains the uid of the MemoryIndex. A
+CloudNativePG Database object may be in another namespace, where owner references are invalid. Therefore the labels of a
+Database object name the MemoryIndex.
 """
 
 from memory_operator.api.spec import Manifest
@@ -23,7 +24,7 @@ def controller_uid(item: Manifest) -> str | None:
 
 
 def is_ours(desired: Manifest, live: Manifest) -> bool:
-    """Return whether the existing object belongs to the same MemoryIndex as the desired one."""
+    """Return whether the live object belongs to the same MemoryIndex as the desired object."""
     if desired["kind"] != "Database":
         return controller_uid(live) == controller_uid(desired)
     wanted, found = desired["metadata"], live["metadata"]
@@ -33,6 +34,9 @@ def is_ours(desired: Manifest, live: Manifest) -> bool:
 
 
 def is_former(desired: Manifest, live: Manifest) -> bool:
-    """Return whether the live object belongs to a deleted MemoryIndex of the same name, so that it vanishes soon."""
+    """Return whether the live object is left from a deleted MemoryIndex of the same name, and will soon be deleted.
+
+    The caller knows already that the object does not belong to the present MemoryIndex.
+    """
     mine, other = controller(desired) or {}, controller(live) or {}
     return bool(mine) and all(mine[key] == other.get(key) for key in ("apiVersion", "kind", "name"))

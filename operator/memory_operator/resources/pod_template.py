@@ -1,13 +1,13 @@
-"""Add what the author of a MemoryIndex wants in its pods, `spec.embedder.podTemplate`; what we set ourselves wins."""
+"""Add `spec.embedder.podTemplate` to the operator's pods; values that the operator sets itself take precedence."""
 
 from memory_operator.api.spec import Manifest, MemoryIndex
 from memory_operator.resources.common import selector
 
 
 def completed(template: Manifest, index: MemoryIndex, component: str) -> Manifest:
-    """Return a pod template of the operator with the author's labels, placement, pull secrets and environment.
+    """Return a pod template with the author's labels, affinity, spread constraints, pull secrets and environment.
 
-    A spread constraint without labels counts the pods of the same component.
+    A topology spread constraint without a label selector counts the pods of the same component.
     """
     given = index.spec.embedder.pod_template
     own_pods = {"labelSelector": {"matchLabels": selector(index, component)}}

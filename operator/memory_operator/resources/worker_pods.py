@@ -1,7 +1,7 @@
 """Build the pods of workers, which run the `memory` command.
 
-The connection URI and the embedder's API key are mounted as files, never put into the environment: a rotated value is
-then used at the next connect or request, and `kubectl describe` does not show it.
+The connection URI and the embedder's API key are mounted as files and never put into the environment. Therefore a
+rotated value is used at the next connection or request, and `kubectl describe` does not show the value.
 """
 
 from memory_operator.api.spec import Manifest, MemoryIndex
@@ -31,7 +31,10 @@ def pod_template(
     resources: Manifest,
     metrics_port: int = 0,
 ) -> Manifest:
-    """Return the pod template of a worker that runs one command; with `metrics_port` 0 it serves no metrics."""
+    """Return the pod template of a worker that runs one command.
+
+    With `metrics_port` 0, the worker serves no metrics.
+    """
     files = _secret_files(index)
     template: Manifest = {
         "metadata": {"labels": labels(index, component)},
@@ -66,7 +69,7 @@ def pod_template(
 
 
 def _secret_files(index: MemoryIndex) -> dict[str, tuple[str, Manifest]]:
-    """Return the mount path and the source of each volume that holds one key of a Secret as a file."""
+    """Return, by volume name, the mount path and the source of each volume that holds one key of a Secret as a file."""
     key = index.embedder_key
     dsn = secret_file(index.secret_name, index.spec.database.credentials.key, "dsn")
     return {
@@ -76,7 +79,7 @@ def _secret_files(index: MemoryIndex) -> dict[str, tuple[str, Manifest]]:
 
 
 def settings(index: MemoryIndex, metrics_port: int) -> list[Manifest]:
-    """Return the environment variables of a worker; with `metrics_port` 0 it serves no metrics."""
+    """Return the environment variables of a worker. With `metrics_port` 0, the worker serves no metrics."""
     spec = index.spec
     values = {
         "MEMORY_DATABASE_URL_FILE": f"{DSN_DIRECTORY}/dsn",

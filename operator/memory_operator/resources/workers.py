@@ -1,7 +1,7 @@
 """Build the workers: the Jobs for migration, backfill, index, swap and uninstall, and the sync Deployment.
 
-A Job's pod template is immutable, so Jobs are never changed: they carry the fingerprint of their configuration and a
-sequence number, and a retry is a new Job.
+The operator never changes a Job, because the pod template of a Job is immutable. Each Job carries the fingerprint of
+its configuration and a sequence number, and a retry is a new Job.
 """
 
 from memory_operator.api.conditions import timestamp
@@ -32,9 +32,11 @@ DATABASE_JOB_RESOURCES = {"requests": {"cpu": "50m", "memory": "96Mi"}, "limits"
 
 
 def config_fingerprint(index: MemoryIndex, images: Images, component: str) -> str:
-    """Return `<work>-<pods>`: a fingerprint of what a Job does, and one of what its pods are made from.
+    """Return the fingerprint `<work>-<pods>` of a Job's configuration.
 
-    If either changes, a new Job starts without back-off and replaces a Job that cannot run.
+    `<work>` is a digest of what the Job does, and `<pods>` is a digest of what its pods are built from. If one of the
+    digests changes, the operator starts a new Job without back-off. The new Job replaces an existing Job that cannot
+    run.
     """
     spec = index.spec
     parts: dict[str, object] = {
@@ -70,12 +72,12 @@ def _pods_fingerprint(index: MemoryIndex, images: Images) -> str:
 
 
 def work_of(config: str) -> str:
-    """Return the first part of a Job's configuration fingerprint, which says what the Job does."""
+    """Return the part `<work>` of a Job's configuration fingerprint, which identifies what the Job does."""
     return config.partition("-")[0]
 
 
 def job_name(index: MemoryIndex, component: str, config: str, sequence: int) -> str:
-    """Return the Job name `<index>-<component>-<hash>`, which differs for each run."""
+    """Return the Job name `<index>-<component>-<hash>`, which differs for each configuration and sequence number."""
     return f"{index.name}-{component}-{fingerprint([config, sequence])[:8]}"
 
 
@@ -90,7 +92,8 @@ def migrate_job(
 ) -> Manifest:
     """Return the Job that migrates the schema and claims the table: `memory migrate`.
 
-    It migrates for the active model, if there is one. `former` is the uid of the MemoryIndex whose claim is replaced.
+    The Job prepares the schema for the `active` model, or for the specified model if there is no active model. `former`
+    is the uid of the MemoryIndex whose claim is replaced, or None.
     """
     existing = index.spec.database.existing_vectors
     decision = [] if existing == "Refuse" else ["--existing-vectors", existing.lower()]
@@ -109,7 +112,7 @@ def index_job(index: MemoryIndex, images: Images, sequence: int) -> Manifest:
 
 
 def uninstall_job(index: MemoryIndex, images: Images, sequence: int) -> Manifest:
-    """Return the Job that drops from the database what the migrations added."""
+    """Return the Job that drops what the migrations have added to the database."""
     command = ["memory", "migrate", "--to", "base", "--yes", *_claim(index), "--json"]
     return _job(index, images, "uninstall", command, sequence, resources=DATABASE_JOB_RESOURCES)
 
@@ -124,9 +127,9 @@ def backfill_job(index: MemoryIndex, images: Images, sequence: int) -> Manifest:
 
 
 def swap_job(index: MemoryIndex, images: Images, sequence: int, *, active: str, dimensions: int) -> Manifest:
-    """Return the Job that swaps the active model for the specified one: `memory swap start`.
+    """Return the Job that replaces the active model with the specified model: `memory swap start`.
 
-    It has no time to live, because a refused swap must not be tried again.
+    The Job stays after it has ended, because a refused swap would be tried again if its Job were deleted.
     """
     gate = index.spec.swap.gate
     judged = (
@@ -152,14 +155,14 @@ def swap_abort_job(index: MemoryIndex, images: Images, sequence: int) -> Manifes
 
 
 def _claim(index: MemoryIndex) -> list[str]:
-    """Return the command option with which a Job refuses a table that another MemoryIndex has claimed."""
+    """Return the command option that makes a Job refuse a table that another MemoryIndex has claimed."""
     created_at = timestamp(index.created_at)
     claim = TableClaim(index.system_identifier, index.namespace, index.name, index.uid, created_at)
     return ["--claim", claim.to_json()]
 
 
 def _set_active_model(job: Manifest, active: str, dimensions: int) -> None:
-    """Set the active model in a Job's environment, since during a swap the specification names the next model."""
+    """Set the active model in a Job's environment, because the specification names the next model during a swap."""
     (container,) = job["spec"]["template"]["spec"]["containers"]
     values = {"MEMORY_MODEL": active, "MEMORY_DIMENSIONS": str(dimensions)}
     container["env"] = [
@@ -179,9 +182,9 @@ def _gate_volume(gate: Gate) -> Manifest:
 
 
 def sync_deployment(index: MemoryIndex, images: Images, *, replicas: int) -> Manifest:
-    """Return the Deployment that embeds new rows when Postgres notifies it: `memory sync`; 0 or 1 replicas.
+    """Return the Deployment that runs `memory sync`, which embeds new rows when Postgres notifies it of them.
 
-    Its fingerprint leaves out the number of replicas.
+    `replicas` is 0 or 1. The fingerprint of the Deployment does not depend on it.
     """
     pod = pod_template(
         index, images, "sync", ["memory", "sync"],

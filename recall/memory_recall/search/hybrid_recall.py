@@ -1,16 +1,17 @@
 """Recall over Postgres, for memory servers, the command line and the evaluation alike.
 
-A recall reads from the catalog whether a dense search is possible, gets its query's vector (without holding a database
-connection meanwhile), and executes one SQL statement that runs both legs and their fusion. If the statement's answer
-says that another model has become active, the recall changes to this model's embedder and tries once more. If the dense
-leg cannot take part (no embedder, no extension, another model), the result has the lexical order and states the reason.
-A recall fails only if its query is invalid or the database cannot be searched. In a large table, a recall runs its legs
-on two connections at the same time, unless other recalls are running.
+A recall reads from the catalog whether a dense search is possible, and gets the vector of its query, during which it
+holds no database connection. Normally the recall then executes one SQL statement that runs both legs and their fusion.
+In a large table, the recall instead runs its legs at the same time on two connections, unless other recalls are
+running. If the answer of the database says that another model has become active, the recall changes to this model's
+embedder and tries once more. If the dense leg cannot take part (no embedder, no extension, another model), the result
+has the lexical order and states the reason. A recall fails only if its query is invalid or the database cannot be
+searched.
 
 One time budget covers the whole recall, including the wait for a connection of the pool. A recall that exceeds the
-budget fails at once; its work is cancelled and cleaned up in the background, since Postgres may no longer answer. If no
-embedder answered a recall, a background task records this in the database, so that the operator starts an embedder that
-it has scaled to zero.
+budget fails at once. The work of the recall is cancelled and cleaned up in the background, since Postgres may no longer
+answer. If no embedder answered a recall, a background task records this in the database, so that the operator starts an
+embedder that it has scaled to zero.
 """
 
 import asyncio
