@@ -64,7 +64,7 @@ async def serve(settings: Settings) -> bool:
         configuration = await connection.configuration()
         kube = Kube(await stack.enter_async_context(ApiClient(configuration)), metrics.count_write, cache.remember)
         api_server = await http.addresses_of(configuration.host)
-        web = await stack.enter_async_context(http.opened(partial(http.is_public, api_server=api_server)))
+        web = await stack.enter_async_context(http.opened(partial(http.may_be_called, api_server=api_server)))
         probe = EmbedderProbe(web.get, settings.permitted)
         observer = Observer(
             kube,

@@ -71,7 +71,10 @@ def snapshot(victim: Tenant) -> dict[str, Any]:
 
 
 def versions(cluster: Cluster, namespace: str, kinds: str) -> dict[str, Any]:
-    """Return by kind and name each object's UID, owners, spec and data, without fields that controllers update."""
+    """Return what identifies the content of each object: its UID, owners, spec and data, without its status.
+
+    The keys of the result are KIND/NAME.
+    """
     items = cluster.kubectl_json("-n", namespace, "get", kinds)["items"]
     return {
         f"{item['kind']}/{item['metadata']['name']}": [

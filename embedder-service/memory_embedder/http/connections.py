@@ -48,14 +48,14 @@ class ConnectionLimits:
 
 
 class Step(IntEnum):
-    """What a connection waits for.
+    """The step that a connection waits for: one of its client, or `NONE` of its client.
 
     With `HEAD`, the connection waits until its client has sent the head of a request; with `BODY`, until the client has
     sent the body of the request; with `REQUEST`, until the client begins the next request; with `ANSWER`, until the
-    client reads the answer. With `NONE`, the connection waits for this server.
+    client reads the answer. With `NONE`, this server has to act: it computes the answer.
 
-    When all connections are taken, a connection with a lower value is closed before a connection with a higher value. A
-    connection with `NONE` is not closed.
+    When all connections are taken, connections are closed in the order of these values: first those that wait for a
+    `HEAD`, last those that wait for an `ANSWER` to be read. A connection with `NONE` is not closed.
     """
 
     HEAD = 0

@@ -84,7 +84,7 @@ async def opened(permits: Permits) -> AsyncIterator[HttpClient]:
         yield HttpClient(session)
 
 
-def is_public(address: str, *, api_server: frozenset[str] = frozenset()) -> bool:
+def may_be_called(address: str, *, api_server: frozenset[str] = frozenset()) -> bool:
     """Return whether the operator may connect to the address. Addresses in private ranges are accepted.
 
     Loopback, link-local, unspecified and multicast addresses are rejected, and the addresses in `api_server` too.

@@ -45,14 +45,14 @@ class RateTracker:
 
 
 class IdleTracker:
-    """Tracks since when rows have been pending without any of them being embedded."""
+    """Tracks the time since which rows have been pending and none of them has been embedded."""
 
     def __init__(self) -> None:
         self._last: RowCounts | None = None
         self._since: datetime | None = None
 
     def observe(self, at: datetime, rows: RowCounts) -> datetime | None:
-        """Add an observation of the rows; return since when no pending row has been embedded.
+        """Add an observation of the rows, and return the time since which none of the pending rows was embedded.
 
         The answer is None if no row is pending.
         """

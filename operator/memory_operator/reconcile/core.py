@@ -121,9 +121,9 @@ def _steps(
 
 
 def _paused(step: Step, paused: Verdict) -> Step:
-    """Return the step without its writes.
+    """Return the step of a paused MemoryIndex, which has no writes.
 
-    If the condition does not hold and the step has writes, the new verdict says that the writes have not begun.
+    A step that has writes and whose condition is not met gets the reason `Waiting`, with the message of `paused`.
     """
     if step.verdict.holds or not step.actions:
         return Step(step.verdict)

@@ -1,7 +1,8 @@
 """Reads one MemoryIndex and its Events from the Kubernetes API server, with the permissions of the user's kubeconfig.
 
-The Kubernetes client is an optional dependency that only `memory status --kube` needs. Therefore this module alone
-imports the client, not before it is used, and converts the client's exceptions to `memory_recall.errors`.
+The Kubernetes client is an optional dependency that only `memory status --kube` needs. Therefore this is
+the only module that imports the client, and it does so only when a MemoryIndex is read. The client's exceptions become
+those of `memory_recall.errors`.
 """
 
 import asyncio

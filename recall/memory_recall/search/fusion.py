@@ -45,8 +45,8 @@ class Fusion:
     """One method of fusion, with its parameters. The defaults are those of ADR 0003.
 
     The convex combination has three parameters. `alpha` (0 to 1) is the weight of the dense leg. `lexical_scale` says
-    how a lexical score is normalised: "query" takes its share of the score that a perfect match of the query would have
-    and squares it, "linear" takes this share unsquared, and "list" takes its share of the best score in the list.
+    by what a lexical score is divided: "query" and "linear" divide by the score of a memory that matches the query
+    perfectly, and "query" also squares the quotient; "list" divides by the best score in the list.
     `dense_floor` is the cosine that counts as zero; None stands for the least cosine in the list. Reciprocal rank
     fusion uses `k`, `lexical_weight` and `dense_weight`. With `importance` True, the fused score is multiplied by
     importance.

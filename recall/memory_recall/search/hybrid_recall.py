@@ -222,7 +222,10 @@ class HybridRecall:
         return self._executing == 1 and self._pool.get_idle_size() > 0
 
     def _follow(self, attempt: _Attempt) -> bool:
-        """Change to the active model's embedder if the dense leg took no part; return whether to try again."""
+        """Change to the active model's embedder if the answer came from the lexical leg alone.
+
+        Return whether the embedder was changed, so that the recall is worth repeating.
+        """
         answer = attempt.answer
         if attempt.plan.query.vector is not None or answer.reason is None or answer.active is None:
             return False

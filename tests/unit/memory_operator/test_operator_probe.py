@@ -126,7 +126,7 @@ async def test_a_redirect_is_not_followed(client: HttpClient) -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::ffff:127.0.0.1]", ANY])
 async def test_a_refused_address_gets_no_connection_whatever_it_is_called(host: str) -> None:
-    async with http.opened(http.is_public) as client, serving(answering(MODELS)) as (server, url):
+    async with http.opened(http.may_be_called) as client, serving(answering(MODELS)) as (server, url):
         with pytest.raises(NoAnswerError, match="does not connect to"):
             await client.get(url.replace("127.0.0.1", host), {"Authorization": "Bearer key"})
     assert server.requests == []
@@ -138,12 +138,12 @@ async def test_a_refused_address_gets_no_connection_whatever_it_is_called(host: 
      "::ffff:169.254.169.254", "64:ff9b::169.254.169.254", "10.96.0.1", "::ffff:10.96.0.1"],
 )  # fmt: skip
 def test_addresses_of_the_node_its_link_and_the_api_server_are_refused(address: str) -> None:
-    assert not http.is_public(address, api_server=frozenset({"10.96.0.1"}))
+    assert not http.may_be_called(address, api_server=frozenset({"10.96.0.1"}))
 
 
 @pytest.mark.parametrize("address", ["10.96.0.2", "192.168.1.7", "93.184.216.34", "2001:db8::1", "fd00::7"])
 def test_addresses_of_the_cluster_and_beyond_it_are_connected_to(address: str) -> None:
-    assert http.is_public(address, api_server=frozenset({"10.96.0.1"}))
+    assert http.may_be_called(address, api_server=frozenset({"10.96.0.1"}))
 
 
 async def test_the_addresses_of_the_api_server_are_those_of_its_url() -> None:

@@ -1,9 +1,9 @@
 """A fault point: one call of the operator to the API server, and one way in which this call fails.
 
 Calls are recorded during one life of a MemoryIndex, from its creation to its deletion. A call is identified by its
-method, its path without generated names, the phase in which it is made, and its number among the equal calls of the
-phase. If a write is repeated, each repetition has fault points, because their contents differ. If a read is repeated,
-only the first one has fault points.
+method, its path without generated names, the phase in which it is made, and, if the same call is made
+several times in the phase, its number. Each of several equal writes has fault points, because the writes differ in their
+contents. Of several equal reads only the first has fault points.
 """
 
 import re

@@ -88,7 +88,8 @@ class Place:
     def create_database(self) -> None:
         """Create a database for this situation alone, and write its connection string to the Secret.
 
-        The database has the name that the situation's table would have in the shared database.
+        Other situations share one database, where each has a table of its own. The database of this situation is named
+        like that table.
         """
         self.write_dsn(create_database(self.stage.cluster, self.stage.platform.postgres, self.table))
 
