@@ -2,8 +2,8 @@
 
 Calls are recorded during one life of a MemoryIndex, from its creation to its deletion. A call is identified by its
 method, its path without generated names, the phase in which it is made, and, if the same call is made
-several times in the phase, its number. Each of several equal writes has fault points, because the writes differ in their
-contents. Of several equal reads only the first has fault points.
+several times in the phase, its number. Each of several equal writes has fault points, because the writes differ in
+their contents. Of several equal reads only the first has fault points.
 """
 
 import re
