@@ -121,11 +121,13 @@ def create_postgres(
     image: str | None = None,
     parameters: Mapping[str, str] | None = None,
     database: str | None = None,
+    cpu: str = "300m",
     reporter: Reporter | None = None,
 ) -> Postgres:
     """Create a Postgres cluster and wait until all its instances are ready.
 
-    CloudNativePG creates `database` with it, owned by a role of the same name. The default name of both is `app`.
+    CloudNativePG creates `database` with it, owned by a role of the same name. The default name of both is `app`. `cpu`
+    is the share of a processor that each instance requests.
     """
     bootstrap = {"bootstrap": {"initdb": {"database": database, "owner": database}}} if database else {}
     spec = {
@@ -133,7 +135,7 @@ def create_postgres(
         "imageName": image or cluster.postgres_image,
         "imagePullPolicy": "IfNotPresent",
         # Without a share of its own, Postgres starves beside a busy embedder until its liveness probe fails.
-        "resources": {"requests": {"cpu": "300m", "memory": "256Mi"}},
+        "resources": {"requests": {"cpu": cpu, "memory": "256Mi"}},
         "storage": {"size": storage, **({"storageClass": cluster.storage_class} if cluster.storage_class else {})},
         "postgresql": {"parameters": {"max_connections": "200", **(parameters or {})}},
         **bootstrap,

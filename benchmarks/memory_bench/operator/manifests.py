@@ -29,7 +29,7 @@ def embedder_objects(image: str) -> tuple[Object, ...]:
                 "imagePullPolicy": "IfNotPresent",
                 "command": [*command, "--port", "8080", "--probe-port", "9090"],
                 "readinessProbe": {"httpGet": {"path": "/readyz", "port": 9090}, "periodSeconds": 2},
-                "resources": {"requests": {"cpu": "200m", "memory": "256Mi"}},
+                "resources": {"requests": {"cpu": "100m", "memory": "256Mi"}},
                 "securityContext": objects.RESTRICTED,
                 "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],  # noqa: S108  (an emptyDir of the pod)
             }

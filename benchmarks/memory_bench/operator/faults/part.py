@@ -86,7 +86,9 @@ def _prepare_all(platform: Platform, count: int) -> list[SlotPlace]:
 
 def _prepare(platform: Platform, place: SlotPlace) -> None:
     cluster = platform.cluster
-    postgres = create_postgres(cluster, namespace=place.database_namespace, name=place.cluster, storage="1Gi")
+    postgres = create_postgres(
+        cluster, namespace=place.database_namespace, name=place.cluster, storage="1Gi", cpu="50m"
+    )
     postgres.allow(place.namespace)
     dsn = postgres.application_dsn()
     if f"/{DATABASE}" not in dsn:
