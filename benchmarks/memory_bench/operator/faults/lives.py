@@ -36,6 +36,7 @@ async def live(slot: Slot, point: Point) -> Life:
 
     The call of the operator that `point` names fails while this happens.
     """
+    await slot.reset()
     recorder = Recorder(point)
     slot.record(recorder)
     if point.call is None or point.call.phase is Phase.START or not slot.runs_operator:
@@ -53,7 +54,6 @@ async def live(slot: Slot, point: Point) -> Life:
         problem = "a Database object is left"
     if not problem and await slot.sql(COLUMNS) != "0":
         problem = "the column is left"
-    await slot.reset()
     if problem:
         await slot.restart_operator()
     seconds = round(ready - began, 1), round(gone - ready, 1)

@@ -72,6 +72,7 @@ SCENARIOS: dict[str, Callable[[Slot, Mapping[str, float]], Awaitable[float]]] = 
 
 
 async def _settled(slot: Slot) -> None:
+    await slot.reset()
     slot.record(Recorder())
     await slot.restart_operator()
     await slot.create()

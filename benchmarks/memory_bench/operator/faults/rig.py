@@ -123,7 +123,6 @@ async def main(order: dict[str, Any]) -> None:
             stack.push_async_callback(slot.proxy.stop)
             stack.push_async_callback(slot.stop_operator)
             slots.append(slot)
-        await asyncio.gather(*(slot.reset() for slot in slots))
         if order["share"]:
             await run_lives(slots, order["share"])
         else:
