@@ -12,6 +12,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from memory_bench.operator.api import api_of
+from memory_bench.operator.faults.points import SHARE
 from memory_bench.operator.parts import PARTS, PartResult, Surroundings
 from memory_bench.operator.platform import Platform, running_platform
 from memory_bench.operator.results import failures, headline, write
@@ -65,7 +66,9 @@ async def _run(platform: Platform, names: list[str], sample: float, output: Path
 
 def operator(
     only: Annotated[str, typer.Option(help=f"Run these parts alone, separated by commas: {', '.join(PARTS)}.")] = "",
-    sample: Annotated[float, typer.Option(min=0.01, max=1, help="The share of the fault points that is tried.")] = 1.0,
+    sample: Annotated[
+        float, typer.Option(min=0.01, max=1, help="The share of the fault points that is tried.")
+    ] = SHARE,
     output: Annotated[Path, typer.Option(help="Directory of summary.json and the chart.")] = RESULTS,
 ) -> None:
     """Measure the operator on a real cluster with CloudNativePG; needs root or Docker, and some 80 minutes in all.

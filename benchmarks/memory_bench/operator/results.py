@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from memory_bench.operator.faults.points import SHARE
 from memory_bench.operator.parts import KEYS, PartResult
 from memory_bench.report import chart, machine, now, write_json
 
@@ -35,7 +36,7 @@ def failures(figures: Mapping[str, Any], *, share: float) -> list[str]:
     one way; with a smaller share, fewer of them are required.
     """
     measured = {key: value for key, value in figures.items() if value is not None}
-    least = {key: limit * (share if key == "fault_points" else 1) for key, limit in LEAST.items()}
+    least = {key: limit * (min(1.0, share / SHARE) if key == "fault_points" else 1) for key, limit in LEAST.items()}
     lines = [
         f"{key} is {measured[key]}, at most {limit:g} is accepted"
         for key, limit in MOST.items()

@@ -43,15 +43,15 @@ async def live(slot: Slot, point: Point) -> Life:
         await slot.restart_operator()
     recorder.phase = Phase.CREATE
     began = time.monotonic()
-    await slot.create(deletionPolicy="Delete")
+    uid = (await slot.create(deletionPolicy="Delete"))["metadata"]["uid"]
     problem = await _within(READY_SECONDS, lambda: _is_ready(slot), "not Ready")
     ready = time.monotonic()
     recorder.phase = Phase.DELETE
     await slot.api.delete(slot.path)
     problem = problem or await _within(GONE_SECONDS, lambda: _is_gone(slot), "not gone")
     gone = time.monotonic()
-    if not problem and await slot.database_objects():
-        problem = "a Database object is left"
+    if not problem and await slot.database_objects() and not await slot.says_what_is_left(uid):
+        problem = "a Database object is left, and no Event says so"
     if not problem and await slot.sql(COLUMNS) != "0":
         problem = "the column is left"
     if problem:

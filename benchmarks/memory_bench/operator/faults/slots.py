@@ -9,7 +9,6 @@ import json
 import os
 import signal
 import sys
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,8 +68,8 @@ class Slot:
         self._programs = programs
         self._log = logs / f"operator-{place.number}.log"
         self._process: asyncio.subprocess.Process | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
-        self.proxy = FaultProxy(session, (place.namespace, place.database_namespace), self._kill_and_restart)
+        self._supervisor: asyncio.Task[None] | None = None
+        self.proxy = FaultProxy(session, (place.namespace, place.database_namespace), self._kill)
 
     @property
     def path(self) -> str:
@@ -83,13 +82,13 @@ class Slot:
 
     @property
     def runs_operator(self) -> bool:
-        """Whether the operator has been started; also true while it restarts after a kill."""
-        return self._process is not None
+        """Whether the operator has been started; also true while it restarts after its process has ended."""
+        return self._supervisor is not None
 
     async def restart_operator(self) -> None:
         """Restart the operator, and wait until it watches MemoryIndex objects, for about 30 seconds at most."""
         await self.stop_operator()
-        await self._start_operator()
+        self._supervisor = asyncio.create_task(self._supervise())
         for _ in range(round(_START_SECONDS / 0.2)):
             await asyncio.sleep(0.2)
             if any(
@@ -99,9 +98,11 @@ class Slot:
         await asyncio.sleep(1)
 
     async def stop_operator(self) -> None:
-        """Kill the operator, if it runs, and wait until its process has ended."""
-        if self._process and self._process.returncode is None:
-            self._process.send_signal(signal.SIGKILL)
+        """Kill the operator, if it runs, and wait until its process has ended; it does not start again."""
+        if self._supervisor:
+            self._supervisor.cancel()
+            await asyncio.gather(self._supervisor, return_exceptions=True)
+        await self._kill()
         if self._process:
             await self._process.wait()
 
@@ -123,17 +124,30 @@ class Slot:
                 raise
         return None
 
-    async def database_objects(self) -> int:
-        """Return how many Database objects the operator has made for this slot."""
+    async def database_objects(self) -> list[str]:
+        """Return the names of the Database objects that the operator has made for this slot."""
         labels = f"labelSelector=memory-index.dev%2Fnamespace%3D{self.place.namespace}"
-        path = f"/apis/postgresql.cnpg.io/v1/namespaces/{self.place.database_namespace}/databases?{labels}"
-        return len((await self.api.get(path))["items"])
+        return [item["metadata"]["name"] for item in (await self.api.get(f"{self._databases}?{labels}"))["items"]]
+
+    async def says_what_is_left(self, uid: str) -> bool:
+        """Return whether an Event names what the deletion of the MemoryIndex with this uid has left behind."""
+        selector = f"fieldSelector=reason%3DLeftBehind%2CinvolvedObject.uid%3D{uid}"
+        return bool((await self.api.get(f"/api/v1/namespaces/{self.place.namespace}/events?{selector}"))["items"])
+
+    @property
+    def _databases(self) -> str:
+        return f"/apis/postgresql.cnpg.io/v1/namespaces/{self.place.database_namespace}/databases"
 
     async def reset(self) -> None:
         """Remove the slot's MemoryIndex, if it is left, and set the database back to its initial state."""
         if await self.read():
             await self.api.delete(self.path)
             await self.api.patch(self.path, {"metadata": {"finalizers": None}})
+        async with asyncio.timeout(_START_SECONDS):
+            while left := await self.database_objects():
+                for name in left:
+                    await self.api.delete(f"{self._databases}/{name}")
+                await asyncio.sleep(1)
         await self.sql(_RESET)
 
     async def sql(self, statements: str) -> str:
@@ -149,16 +163,20 @@ class Slot:
             raise RuntimeError(f"SQL in {self.place.cluster} failed: {problem.decode()[-500:]}")
         return output.decode().strip()
 
-    async def _start_operator(self) -> None:
-        with tempfile.NamedTemporaryFile("w", suffix=".yaml", delete=False, encoding="utf-8") as kubeconfig:
-            yaml.safe_dump(_kubeconfig(self.proxy.port), kubeconfig)
+    async def _supervise(self) -> None:
+        """Start the operator, and start it again a moment after its process has ended, as its Deployment would."""
+        kubeconfig = self._log.with_suffix(".kubeconfig")
+        kubeconfig.write_text(yaml.safe_dump(_kubeconfig(self.proxy.port)), encoding="utf-8")
         port = _FIRST_PORT + 2 * self.place.number
         module = "memory_bench.operator.faults.operator_process"
-        with self._log.open("ab") as log:
-            self._process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", module, str(port), str(port + 1),
-                env=self._environment(kubeconfig.name), stdout=log, stderr=log,
-            )  # fmt: skip
+        while True:
+            with self._log.open("ab") as log:
+                self._process = await asyncio.create_subprocess_exec(
+                    sys.executable, "-m", module, str(port), str(port + 1),
+                    env=self._environment(str(kubeconfig)), stdout=log, stderr=log,
+                )  # fmt: skip
+            await self._process.wait()
+            await asyncio.sleep(_RESTART_SECONDS)
 
     def _environment(self, kubeconfig: str) -> Mapping[str, str]:
         return {
@@ -170,19 +188,10 @@ class Slot:
             "MEMORY_OPERATOR_PERMITTED": json.dumps({"external_hosts": [EMBEDDER_HOST]}),
         }
 
-    async def _kill_and_restart(self) -> None:
-        """Kill the operator, and start it again a moment later, as its Deployment would."""
-
-        async def restart() -> None:
-            await self.stop_operator()
-            await asyncio.sleep(_RESTART_SECONDS)
-            await self._start_operator()
-
+    async def _kill(self) -> None:
+        """Kill the operator's process, if it runs."""
         if self._process and self._process.returncode is None:
             self._process.send_signal(signal.SIGKILL)
-        task = asyncio.create_task(restart())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     def record(self, recorder: Recorder) -> None:
         """Record the operator's calls with `recorder` from now on."""
