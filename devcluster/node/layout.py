@@ -77,7 +77,7 @@ class Layout:
         return self.data / "config"
 
     def internal_kubeconfig(self, who: str) -> Path:
-        """Return the path of the kubeconfig that the client `who` uses inside the namespaces."""
+        """Return the path of the kubeconfig that the component `who` uses inside the node's network namespace."""
         return self.config / f"{who}.kubeconfig"
 
     @property

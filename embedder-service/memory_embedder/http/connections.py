@@ -48,7 +48,7 @@ class ConnectionLimits:
 
 
 class Step(IntEnum):
-    """The step that a connection waits for: one of its client, or `NONE` of its client.
+    """What the server waits for on a connection: something that the client must do, or nothing (`NONE`).
 
     With `HEAD`, the connection waits until its client has sent the head of a request; with `BODY`, until the client has
     sent the body of the request; with `REQUEST`, until the client begins the next request; with `ANSWER`, until the

@@ -52,9 +52,9 @@ class IdleTracker:
         self._since: datetime | None = None
 
     def observe(self, at: datetime, rows: RowCounts) -> datetime | None:
-        """Add an observation of the rows, and return the time since which none of the pending rows was embedded.
+        """Add an observation of the rows, and return when the present time without progress began.
 
-        The answer is None if no row is pending.
+        Progress means that a row was embedded, or that fewer rows are pending. The answer is None if no row is pending.
         """
         last, self._last = self._last, rows
         progress = last is not None and (rows.embedded > last.embedded or rows.pending < last.pending)

@@ -121,9 +121,10 @@ def _steps(
 
 
 def _paused(step: Step, paused: Verdict) -> Step:
-    """Return the step of a paused MemoryIndex, which has no writes.
+    """Return what `step` becomes while the MemoryIndex is paused: the same condition, but no writes.
 
-    A step that has writes and whose condition is not met gets the reason `Waiting`, with the message of `paused`.
+    If the condition is not met and `step` had writes to make it so, the reason is `Waiting`, and the message is that
+    of `paused`.
     """
     if step.verdict.holds or not step.actions:
         return Step(step.verdict)

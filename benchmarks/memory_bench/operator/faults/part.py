@@ -111,7 +111,10 @@ def _opened_slots(platform: Platform, count: int) -> Iterator[list[SlotPlace]]:
 
 
 def _remove(platform: Platform, count: int) -> None:
-    """Remove the slots: objects first, then Database objects, which a running Postgres must let go, then all else."""
+    """Delete the MemoryIndex objects of all slots, then the Database objects, and then everything else.
+
+    CloudNativePG can delete a Database object only while its Postgres cluster runs.
+    """
     kubectl = platform.cluster.kubectl
     resource = f"memoryindexes.{API_VERSION.partition('/')[0]}"
     for number in range(count):

@@ -55,11 +55,11 @@ async def run_lives(slots: list[Slot], share: float) -> None:
     queue: asyncio.Queue[Point] = asyncio.Queue()
     for point in chosen:
         queue.put_nowait(point)
-    await asyncio.gather(*(_live_on(slot, queue) for slot in slots))
+    await asyncio.gather(*(_try_points(slot, queue) for slot in slots))
 
 
-async def _live_on(slot: Slot, queue: "asyncio.Queue[Point]") -> None:
-    """Try the fault points of the queue in this slot, one after the other, until the queue is empty.
+async def _try_points(slot: Slot, queue: "asyncio.Queue[Point]") -> None:
+    """Take fault points from the queue, and try each in this slot, until the queue is empty.
 
     A fault point is one call of the operator that fails in one way. If the operator did not make this call, the fault
     point is tried once more.

@@ -21,8 +21,12 @@ _NAMESPACE = "sit-later"
 _SOON_SECONDS, _LATE_SECONDS, _INSTALLED_SECONDS = 60.0, 180.0, 90.0
 
 
-def run_later() -> list[dict[str, Any]]:
-    """Make the situations one after the other; return for each whether its expectation was met, and what was seen."""
+def observe_late_installation() -> list[dict[str, Any]]:
+    """Start a cluster without CloudNativePG, and install CloudNativePG in it later.
+
+    Return an entry for each of the three situations: its name, whether the MemoryIndex's status was as expected, and
+    the status that was seen if it was not.
+    """
     with devcluster.start(f"bench-operator-later-{datetime.now(UTC):%H%M%S}") as cluster:
         images = devcluster.load_images(cluster)
         install_operator(cluster, operator_image=images.operator, embedder_image=images.embedder)

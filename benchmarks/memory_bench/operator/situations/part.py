@@ -19,7 +19,7 @@ from memory_bench.operator.manifests import API_VERSION, EMBEDDER_URL
 from memory_bench.operator.platform import Platform
 from memory_bench.operator.scale.population import fill
 from memory_bench.operator.situations import database_situations, operator_situations, working_situations
-from memory_bench.operator.situations.later import run_later
+from memory_bench.operator.situations.later import observe_late_installation
 from memory_bench.operator.situations.observation import Observation
 from memory_bench.operator.situations.situation import (
     DATABASE,
@@ -45,7 +45,7 @@ async def run_situations(platform: Platform, api: Api, say: Say) -> dict[str, An
     say("preparing databases and namespaces")
     stage = await asyncio.to_thread(_prepare_stage, platform)
     real = [one for one in SITUATIONS if not one.written]
-    later = asyncio.create_task(asyncio.to_thread(run_later))
+    later = asyncio.create_task(asyncio.to_thread(observe_late_installation))
     observed = await _make(stage, api, real, say)
     await asyncio.to_thread(_remove, stage, real)
     written = [one for one in SITUATIONS if one.written]

@@ -88,8 +88,7 @@ class Place:
     def create_database(self) -> None:
         """Create a database for this situation alone, and write its connection string to the Secret.
 
-        Other situations share one database, where each has a table of its own. The database of this situation is named
-        like that table.
+        The name of the database is the value of `table`.
         """
         self.write_dsn(create_database(self.stage.cluster, self.stage.platform.postgres, self.table))
 
