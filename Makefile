@@ -17,8 +17,8 @@ TYPED := recall/memory_recall operator/memory_operator embedder-service/memory_e
 # Options of `make demo`: DATA=dir (a set in harness form), KEEP=1 (leave the cluster running), DRIVER=kind|node|current, LOCAL=1.
 DEMO_FLAGS := $(if $(DATA),--data $(DATA)) $(if $(KEEP),--keep) $(if $(DRIVER),--driver $(DRIVER)) $(if $(LOCAL),--local)
 
-# The cluster tests wait for most of their time: one worker runs them, two others all else.
-SIDE_BY_SIDE := --numprocesses 3 --dist loadscope --no-loadscope-reorder
+# The cluster tests wait for most of their time: two workers run them, on one cluster, and two others all else.
+SIDE_BY_SIDE := --numprocesses 4 --dist loadscope --no-loadscope-reorder
 
 # Root on Debian gets missing packages installed; everybody else is told which they are.
 PREFLIGHT = $(PY) -m devcluster preflight $(if $(and $(filter 0,$(shell id -u)),$(shell command -v apt-get)),--install)

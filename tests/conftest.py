@@ -5,14 +5,20 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-CLUSTER = "tests/e2e/"
+CLUSTER_TESTS = "tests/e2e/"
+# They start other clusters, or kill what they use. They run beside all other cluster tests, in a worker of their own.
+KILLING = ("test_devcluster", "test_e2e_failover", "test_e2e_faults", "test_e2e_operator_deaths", "test_e2e_upgrade")
 
 
 class ModuleScheduling(LoadScopeScheduling):
-    """Gives all cluster tests to one worker, since they share a cluster, and the tests of a module to one worker."""
+    """Gives each module to one worker, and all cluster tests to two workers, since they share one cluster."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return CLUSTER if nodeid.startswith(CLUSTER) else nodeid.split("::", maxsplit=1)[0]
+        module = nodeid.split("::", maxsplit=1)[0]
+        if not module.startswith(CLUSTER_TESTS):
+            return module
+        name = module.removeprefix(CLUSTER_TESTS).removesuffix(".py")
+        return f"{CLUSTER_TESTS} {'killing' if name in KILLING else 'others'}"
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ModuleScheduling:

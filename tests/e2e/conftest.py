@@ -1,12 +1,14 @@
-"""One cluster for the whole session: real Kubernetes, CloudNativePG, Postgres with a replica, the chart's operator.
+"""One cluster for the whole run: real Kubernetes, CloudNativePG, Postgres, and the chart's operator.
 
 A test takes as much of it as it needs: `cluster` is the bare cluster, `platform` adds Postgres and the operator,
-`tenant` is a test's own namespace and database. When a test fails, all it touched is described in `build/e2e/<test>`.
+`tenant` is a test's own namespace and database. Tests that kill Postgres or pods have another Postgres, `fragile`.
+Two workers use the cluster at the same time; a module that is marked `exclusive` changes what all others use, so it
+comes after them and runs alone. When a test fails, all it touched is described in `build/e2e/<test>`.
 """
 
-import os
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,9 +16,11 @@ import pytest
 import devcluster
 from devcluster.cluster import Cluster
 from devcluster.install import OPERATOR_NAMESPACE
+from devcluster.postgres import create_postgres
 from memory_bench.operator.platform import PERMITTED, Platform, create_platform
 from memory_bench.operator.tenants import Tenant
 from tests.e2e import evidence
+from tests.e2e.sharing import SharedCluster
 
 ROOT = Path(__file__).parents[2]
 FAILED = pytest.StashKey[bool]()
@@ -41,17 +45,51 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     return report
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the tests that need the cluster for themselves after all others of their worker."""
+    items.sort(key=lambda item: item.get_closest_marker("exclusive") is not None)
+
+
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[Cluster]:
-    """A fresh cluster that ends with the session."""
-    with devcluster.start(f"e2e-{os.getpid()}") as started:
+def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> SharedCluster:
+    """The cluster that all workers of this run share, as this worker knows it."""
+    own = tmp_path_factory.getbasetemp()
+    return SharedCluster(own.parent if hasattr(request.config, "workerinput") else own)
+
+
+@pytest.fixture(scope="session")
+def cluster(shared: SharedCluster) -> Iterator[Cluster]:
+    """A fresh cluster that ends with the run."""
+    with shared.opened() as started:
         yield started
 
 
 @pytest.fixture(scope="session")
-def platform(cluster: Cluster) -> Platform:
-    """CloudNativePG, one Postgres cluster of two instances, and the operator installed by helm."""
-    return create_platform(cluster, instances=2, settings=PERMITTED)
+def platform(shared: SharedCluster, cluster: Cluster) -> Platform:
+    """CloudNativePG, a Postgres cluster, and the operator installed by helm."""
+    return shared.platform(cluster, lambda empty: create_platform(empty, settings=PERMITTED))
+
+
+@pytest.fixture(scope="session")
+def fragile(platform: Platform) -> Platform:
+    """The same with another Postgres cluster, which has a replica and may be killed beside tests of other workers."""
+    postgres = create_postgres(platform.cluster, namespace="fragile", name="pg-fragile", instances=2, storage="1Gi")
+    return replace(platform, postgres=postgres)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def turn(request: pytest.FixtureRequest, shared: SharedCluster) -> Iterator[None]:
+    """Let the module use the shared cluster, beside other modules or alone; a module on its own cluster needs neither.
+
+    The fixtures of the session, which live longer, are not held up by this.
+    """
+    marks = {mark.name for mark in request.node.iter_markers()}
+    if "own_cluster" in marks:
+        yield
+    else:
+        with shared.used(exclusively="exclusive" in marks):
+            yield
+    shared.finish(request.node.path.stem)
 
 
 @pytest.fixture

@@ -13,10 +13,8 @@ import pytest
 from devcluster.cluster import Cluster
 from devcluster.node import cgroups, launch
 from devcluster.node.layout import Layout, Plan
-from devcluster.postgres import create_database
 from devcluster.retrying import until
 from devcluster.settings import Settings
-from memory_bench.operator.platform import Platform
 from tests.e2e.devcluster_traces import Traces, traces_of
 
 pytestmark = pytest.mark.cluster
@@ -151,59 +149,6 @@ def test_an_extended_resource_is_scheduled_by_count(cluster: Cluster) -> None:
     cluster.patch_extended_resource("example.com/seat", None)
     (node,) = cluster.kubectl_json("get", "nodes")["items"]
     assert "example.com/seat" not in node["status"]["capacity"]
-
-
-def test_a_replica_takes_over_when_the_primary_is_killed_and_nothing_is_lost(platform: Platform) -> None:
-    """Postgres is the real one: streaming replication, promotion, and the same address afterwards."""
-    postgres = platform.postgres
-    create_database(postgres.cluster, postgres, "failover")
-    postgres.psql("CREATE TABLE kept AS SELECT 42 AS answer", "failover")
-    before = postgres.primary()
-    postgres.cluster.kubectl("-n", postgres.namespace, "delete", "pod", before, "--force", "--grace-period=0")
-    until("a replica is the primary", lambda: postgres.primary() != before, seconds=120)
-    postgres.wait_ready()
-    assert postgres.psql("SELECT answer FROM kept", "failover") == "42"
-
-
-@pytest.mark.parametrize(
-    ("image", "command"),
-    [("localhost/memory-operator:dev", "memory --help"), ("localhost/memory-embedder:dev", "memory-embedder --help")],
-    ids=["operator", "embedder"],
-)
-def test_our_images_run_without_root_and_without_writing(platform: Platform, image: str, command: str) -> None:
-    """In a namespace under the restricted standard, with a read-only root, as the image's own user."""
-    cluster = platform.postgres.cluster
-    space = image.split("/")[1].split(":", maxsplit=1)[0] + "-restricted"
-    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
-    cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": space, "labels": labels}})
-    checks = (
-        "id -u",
-        f"{command} > /dev/null && echo works",
-        "touch /opt/venv/x 2> /dev/null || echo read-only",
-        "command -v gcc cc pip || echo bare",
-    )
-    pod = _restricted_pod(image, "; ".join(checks))
-    cluster.kubectl("-n", space, "apply", "--filename=-", input=json.dumps(pod))
-    cluster.kubectl("-n", space, "wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/trial", "--timeout=120s")
-    assert cluster.kubectl("-n", space, "logs", "trial").split() == ["65532", "works", "read-only", "bare"]
-    cluster.kubectl("delete", "namespace", space, "--wait=false")
-
-
-def _restricted_pod(image: str, script: str) -> dict[str, object]:
-    secured = {
-        "allowPrivilegeEscalation": False,
-        "capabilities": {"drop": ["ALL"]},
-        "readOnlyRootFilesystem": True,
-        "runAsNonRoot": True,
-        "seccompProfile": {"type": "RuntimeDefault"},
-    }
-    container = {"name": "trial", "image": image, "command": ["sh", "-c", script], "securityContext": secured}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "trial"},
-        "spec": {"restartPolicy": "Never", "containers": [container]},
-    }
 
 
 def _sleepers() -> list[str]:

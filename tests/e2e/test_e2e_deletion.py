@@ -8,7 +8,7 @@ from devcluster.postgres import Postgres
 from memory_bench.operator.endings import CASES, FOREGROUND, NAMESPACES, Case, Endings, Outcome
 from memory_bench.operator.platform import PERMITTED, Platform
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.exclusive]
 each_namespace = pytest.mark.parametrize("case", NAMESPACES, ids=str)
 
 

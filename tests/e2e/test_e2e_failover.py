@@ -25,9 +25,9 @@ STANDBY = "SELECT 1 FROM pg_attribute WHERE attrelid = 'memories'::regclass AND 
 
 
 @pytest.fixture(scope="module")
-def store(platform: Platform, request: pytest.FixtureRequest) -> Iterator[Tenant]:
+def store(fragile: Platform, request: pytest.FixtureRequest) -> Iterator[Tenant]:
     """A store whose rows are being embedded."""
-    for tenant in open_tenant(platform, request, "takeover"):
+    for tenant in open_tenant(fragile, request, "takeover"):
         tenant.store(MANY)
         tenant.start_toolbox()
         tenant.apply_index()

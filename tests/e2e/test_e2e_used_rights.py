@@ -1,6 +1,6 @@
 """The operator's roles grant what its requests need and nothing else, cluster-wide and bound to namespaces.
 
-This reads what the operator did for all tests before it, so it comes last and holds for the whole of tests/e2e.
+This reads what the operator did for all other tests, so it comes last and holds for the whole of tests/e2e.
 """
 
 import json
@@ -11,10 +11,11 @@ import yaml
 
 from devcluster.install import CHART, OPERATOR_NAMESPACE
 from devcluster.node.configs import OPERATOR_USER
-from tests.e2e.conftest import Platform
+from memory_bench.operator.platform import Platform
 from tests.e2e.rights import Right, Rights, Role, granted, unused, used
+from tests.e2e.sharing import SharedCluster
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.exclusive]
 NAME = "memory-operator"
 CLUSTER_WIDE, BOUND = "cluster-wide", "bound to namespaces"
 VALUES: dict[str, dict[str, Any]] = {
@@ -52,7 +53,16 @@ def mode(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def requests(platform: Platform) -> Rights:
+def turn(request: pytest.FixtureRequest, shared: SharedCluster) -> None:
+    """Come after all other modules that use the shared cluster, in whichever workers they run."""
+    ours = request.node.path.stem
+    modules = (item for item in request.session.items if item.get_closest_marker("cluster"))
+    others = {item.path.stem for item in modules if not item.get_closest_marker("own_cluster")} - {ours}
+    shared.wait_finished(others)
+
+
+@pytest.fixture(scope="module")
+def requests(platform: Platform, turn: None) -> Rights:
     """The rights that the operator has used since the cluster was started."""
     log = platform.postgres.cluster.audit_log.read_text()
     return used(log.splitlines(), user=OPERATOR_USER)

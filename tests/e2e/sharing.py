@@ -1,0 +1,99 @@
+"""The cluster that the workers of one test run share, and the locks by which some tests have it for themselves.
+
+The worker that needs the cluster first starts it, and ends it after all workers have released it. A worker is a process
+of pytest-xdist; without pytest-xdist there is one.
+"""
+
+import fcntl
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import devcluster
+from devcluster.cluster import Cluster
+from devcluster.locks import locked
+from devcluster.postgres import Postgres
+from memory_bench.operator.platform import Platform
+
+_LONGEST_WAIT_SECONDS = 540.0  # less than the time limit of a test
+_POLL_SECONDS = 0.5
+
+
+class SharedCluster:
+    """What one worker knows of the shared cluster; `directory` is the same for all workers of a run."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._name = f"e2e-{directory.stat().st_ino}"  # of its own for each run on this machine
+
+    @contextmanager
+    def opened(self) -> Iterator[Cluster]:
+        """Start the cluster, or join it if another worker has started it, and release it at the end of the block."""
+        with locked(self._directory / "start.lock"):
+            found = devcluster.find(self._name)
+            cluster = found or devcluster.start(self._name)
+            users = _flock(self._directory / "users.lock", fcntl.LOCK_SH)
+        try:
+            yield cluster
+        finally:
+            os.close(users)
+            if found is None:
+                with locked(self._directory / "start.lock"):
+                    os.close(_flock(self._directory / "users.lock", fcntl.LOCK_EX))
+                    cluster.close()
+
+    def platform(self, cluster: Cluster, create: Callable[[Cluster], Platform]) -> Platform:
+        """Return what `create` installs in the cluster; it is installed by the worker that needs it first."""
+        record = self._directory / "platform.json"
+        with locked(self._directory / "platform.lock"):
+            if record.exists():
+                kept = json.loads(record.read_text(encoding="utf-8"))
+                return Platform(Postgres(cluster, *kept["postgres"]), kept["image"], kept["embedder_image"])
+            platform = create(cluster)
+            postgres = (platform.postgres.namespace, platform.postgres.name)
+            kept = {"postgres": postgres, "image": platform.image, "embedder_image": platform.embedder_image}
+            record.write_text(json.dumps(kept), encoding="utf-8")
+            return platform
+
+    @contextmanager
+    def used(self, *, exclusively: bool) -> Iterator[None]:
+        """Use the cluster during the block, beside other workers or, with `exclusively`, while no other uses it."""
+        descriptor = _flock(self._directory / "use.lock", fcntl.LOCK_EX if exclusively else fcntl.LOCK_SH)
+        try:
+            yield
+        finally:
+            os.close(descriptor)
+
+    def finish(self, module: str) -> None:
+        """Record for all workers that the tests of a module have ended."""
+        (self._directory / f"{module}.finished").touch()
+
+    def wait_finished(self, modules: set[str]) -> None:
+        """Wait until the tests of all these modules have ended, in whichever workers they run."""
+        what = f"the tests of {', '.join(sorted(modules))} have ended"
+        _until(what, lambda: all((self._directory / f"{module}.finished").exists() for module in modules))
+
+
+def _flock(path: Path, operation: int) -> int:
+    """Take a lock on a file, and return the descriptor that holds the lock until it is closed."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def taken() -> bool:
+        try:
+            fcntl.flock(descriptor, operation | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    _until(f"{path.name} is free", taken)
+    return descriptor
+
+
+def _until(what: str, holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + _LONGEST_WAIT_SECONDS
+    while not holds():
+        assert time.monotonic() < deadline, f"after {_LONGEST_WAIT_SECONDS:.0f} s still not: {what}"
+        time.sleep(_POLL_SECONDS)

@@ -1,0 +1,50 @@
+"""Our images as a cluster with strict rules for pods runs them."""
+
+import json
+
+import pytest
+
+from memory_bench.operator.platform import Platform
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.mark.parametrize(
+    ("image", "command"),
+    [("localhost/memory-operator:dev", "memory --help"), ("localhost/memory-embedder:dev", "memory-embedder --help")],
+    ids=["operator", "embedder"],
+)
+def test_our_images_run_without_root_and_without_writing(platform: Platform, image: str, command: str) -> None:
+    """In a namespace under the restricted standard, with a read-only root, as the image's own user."""
+    cluster = platform.postgres.cluster
+    space = image.split("/")[1].split(":", maxsplit=1)[0] + "-restricted"
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": space, "labels": labels}})
+    checks = (
+        "id -u",
+        f"{command} > /dev/null && echo works",
+        "touch /opt/venv/x 2> /dev/null || echo read-only",
+        "command -v gcc cc pip || echo bare",
+    )
+    pod = _restricted_pod(image, "; ".join(checks))
+    cluster.kubectl("-n", space, "apply", "--filename=-", input=json.dumps(pod))
+    cluster.kubectl("-n", space, "wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/trial", "--timeout=120s")
+    assert cluster.kubectl("-n", space, "logs", "trial").split() == ["65532", "works", "read-only", "bare"]
+    cluster.kubectl("delete", "namespace", space, "--wait=false")
+
+
+def _restricted_pod(image: str, script: str) -> dict[str, object]:
+    secured = {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "readOnlyRootFilesystem": True,
+        "runAsNonRoot": True,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    container = {"name": "trial", "image": image, "command": ["sh", "-c", script], "securityContext": secured}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "trial"},
+        "spec": {"restartPolicy": "Never", "containers": [container]},
+    }
