@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import IO, Annotated, Any
 
 import asyncpg
 import typer
@@ -48,6 +48,7 @@ class SwapBench:
         self.began = time.monotonic()
         self.events: list[dict[str, Any]] = []
         self._queries = directory / "queries.jsonl"
+        self._sync_log = directory / "sync.log"
 
     def event(self, name: str) -> None:
         """Record an event with the number of seconds since the start of the run, and print it."""
@@ -60,7 +61,7 @@ class SwapBench:
         out, error = await process.communicate()
         return process.returncode or 0, out.decode(), error.decode()
 
-    async def _spawn(self, *arguments: str, output: int) -> asyncio.subprocess.Process:
+    async def _spawn(self, *arguments: str, output: int | IO[bytes]) -> asyncio.subprocess.Process:
         environment = {
             **os.environ,
             "MEMORY_DATABASE_URL": self.dsn,
@@ -76,13 +77,15 @@ class SwapBench:
 
     @asynccontextmanager
     async def sync(self) -> AsyncIterator[None]:
-        """Run `memory sync` until the block ends."""
-        process = await self._spawn("sync", output=asyncio.subprocess.DEVNULL)
+        """Run `memory sync` until the block ends; if it has ended by itself, record the last line of its output."""
+        with self._sync_log.open("wb") as log:
+            process = await self._spawn("sync", output=log)
         try:
             yield
         finally:
             if process.returncode is not None:
-                self.event(f"sync ended by itself with status {process.returncode}")
+                *_, last = ["no output", *self._sync_log.read_text(encoding="utf-8").splitlines()]
+                self.event(f"sync ended by itself with status {process.returncode}: {last[:600]}")
             else:
                 process.terminate()
                 await process.wait()

@@ -1,7 +1,5 @@
 """Situations that embedders, rows, the vector index, the spec or the operator's permissions cause."""
 
-import json
-
 from devcluster.demo.environment import DIMENSIONS
 from memory_bench.operator.manifests import BROKEN_IMAGE, EMBEDDER_URL, Object
 from memory_bench.operator.situations.kstatus import Kstatus
@@ -60,27 +58,19 @@ def _pending_rows(place: Place) -> None:
 
 
 def _locked(place: Place) -> None:
-    """Lock the situation's table so that rows can be counted but no column can be added."""
-    _pending_rows(place)
-    _held(place, f"LOCK TABLE {place.table} IN SHARE MODE")
+    """Lock a table so that rows can be counted but no column can be added, for 400 seconds.
 
-
-def _old_snapshot(place: Place) -> None:
-    """Ask for other parameters of the vector index while another transaction has an old snapshot.
-
-    The build of the vector index waits until that transaction ends.
+    The database is the situation's own: in a common one, building an index waits for every open transaction.
     """
-    _held(place, f"SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM {place.table}")
-    place.patch({"index": {"m": 20}})
-
-
-def _held(place: Place, statement: str) -> None:
-    """Run a statement in a session of its own, in a transaction that stays open for 400 seconds."""
-    held = f"BEGIN; {statement}; SELECT pg_sleep(400)"
+    place.sql(
+        "CREATE EXTENSION vector; CREATE TABLE memories (id serial PRIMARY KEY, content text NOT NULL)", place.table
+    )
+    place.sql(f"ALTER TABLE memories OWNER TO {place.table}", place.table)
     postgres = place.stage.platform.postgres
-    pod = f"{postgres.name}-1"
-    script = f"psql -q -d situations -c {json.dumps(held)} >/dev/null 2>&1 &"
-    place.stage.cluster.kubectl("-n", postgres.namespace, "exec", pod, "-c", "postgres", "--", "sh", "-c", script)
+    held = "BEGIN; LOCK TABLE memories IN SHARE MODE; SELECT pg_sleep(400)"
+    script = f"psql -q -d {place.table} -c '{held}' >/dev/null 2>&1 &"
+    pod = ("exec", f"{postgres.name}-1", "-c", "postgres", "--")
+    place.stage.cluster.kubectl("-n", postgres.namespace, *pod, "sh", "-c", script)
 
 
 def _invalid_index(place: Place) -> None:
@@ -150,14 +140,16 @@ SITUATIONS = (
               {"embedder__external__apiKey": {"secretName": "nobody"}}),
     Situation("pending", missing("a backfill that no node has room for", "Unschedulable"),
               {"backfill__resources": _NOWHERE}, prepare=_pending_rows),
-    Situation("migrating", waiting("a migration that waits for a lock", "Migrating"), prepare=_locked),
+    Situation("migrating", waiting("a migration that waits for a lock", "Migrating"), prepare=_locked,
+              own_database=True),
     Situation("many", waiting("many rows at once", "Backfilling", serves=True), settled=True, disturb=_many_rows),
     Situation("sync", refused("a sync worker that a quota refuses", "PodRejected"), settled=True,
               disturb=_no_pods_any_more),
     Situation("index", (*waiting("an index that is invalid", "Building", "Waiting"),
                         *ready("an index that was built anew", late=True)), settled=True, disturb=_invalid_index),
-    Situation("parameters", waiting("an index of other parameters", "Building", serves=True), settled=True,
-              disturb=_old_snapshot),
+    Situation("parameters", (*waiting("an index of other parameters", "Building", serves=True),
+                             *ready("an index that has other parameters now", late=True)), settled=True,
+              disturb=lambda p: p.patch({"index": {"m": 20}})),
     Situation("suspended", ready("suspended when all was done", "Suspended"), settled=True,
               disturb=lambda p: p.patch({"suspend": True})),
     Situation("suspended-early", waiting("suspended before anything was done", "Suspended"), {"suspend": True}),
