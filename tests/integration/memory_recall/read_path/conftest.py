@@ -1,6 +1,7 @@
 """A migrated database with a small model, and an embedder whose vectors the test chooses."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -73,6 +74,10 @@ class Memories:
         return recall
 
 
+FillTable = Callable[[Memories], Awaitable[None]]
+CopyWith = Callable[[str, FillTable], Awaitable[Database]]
+
+
 @pytest.fixture
 async def database(copy_of: CopyOf, request_for: Callable[..., Any]) -> Database:
     """A database with an empty table of memories, with embedding column, rules and HNSW index."""
@@ -80,9 +85,9 @@ async def database(copy_of: CopyOf, request_for: Callable[..., Any]) -> Database
     return await copy_of("migrated and indexed", lambda empty: migrate_and_index(DsnText(empty.dsn), request))
 
 
-@pytest.fixture
-async def memories(database: Database) -> AsyncIterator[Memories]:
-    """An empty table of memories with embedding column, rules and HNSW index."""
+@asynccontextmanager
+async def open_memories(database: Database) -> AsyncIterator[Memories]:
+    """The table of memories of a database; at the end its recalls and connections are closed."""
     pool = await create_pool(DsnText(database.dsn), max_size=4)
     store = Memories(pool)
     try:
@@ -91,6 +96,28 @@ async def memories(database: Database) -> AsyncIterator[Memories]:
         for recall in store.opened:
             await recall.close()
         await pool.close()
+
+
+@pytest.fixture
+async def memories(database: Database) -> AsyncIterator[Memories]:
+    """An empty table of memories with embedding column, rules and HNSW index."""
+    async with open_memories(database) as store:
+        yield store
+
+
+@pytest.fixture
+async def copy_with(copy_of: CopyOf, request_for: Callable[..., Any]) -> CopyWith:
+    """Gives a database whose table of memories was filled once in the session."""
+
+    async def copy(contents: str, fill_table: FillTable) -> Database:
+        async def fill_database(empty: Database) -> None:
+            await migrate_and_index(DsnText(empty.dsn), request_for(dimensions=DIMENSIONS, model="tiny"))
+            async with open_memories(empty) as store:
+                await fill_table(store)
+
+        return await copy_of(contents, fill_database)
+
+    return copy
 
 
 @pytest.fixture
@@ -105,13 +132,7 @@ def fetched(monkeypatch: pytest.MonkeyPatch) -> Fetched:
     return Fetched(monkeypatch)
 
 
-@pytest.fixture
-async def filled(memories: Any) -> Any:
-    """Rows whose terms, vectors and importance disagree, some without a vector, sensitive, or another user's.
-
-    One is near by its vector and contains a term that so many others contain more often that the lexical leg does not
-    score it.
-    """
+async def _fill_rankings(memories: Memories) -> None:
     await fill(memories)
     await memories.pool.execute("INSERT INTO memories (content) SELECT 'ripe tomatoes' FROM generate_series(1, 120)")
     await memories.add(f"tomatoes {'and much else ' * 30}", vector=axis(1.0, 0.01))
@@ -120,6 +141,22 @@ async def filled(memories: Any) -> Any:
         await memories.add(f"zfs password {number} is hunter2", sensitive=True)
         await memories.add(f"scrub the pool {number}", vector=axis(1.0, number / 3), user_id="ana")
     await memories.pool.execute("ANALYZE memories")
-    async with memories.pool.acquire(), memories.pool.acquire():
-        pass  # so that two connections are idle
-    return memories
+
+
+@pytest.fixture
+async def filled_database(copy_with: CopyWith) -> Database:
+    """A database with the rows of `filled`."""
+    return await copy_with("rankings", _fill_rankings)
+
+
+@pytest.fixture
+async def filled(filled_database: Database) -> AsyncIterator[Memories]:
+    """Rows whose terms, vectors and importance disagree, some without a vector, sensitive, or another user's.
+
+    One is near by its vector and contains a term that so many others contain more often that the lexical leg does not
+    score it.
+    """
+    async with open_memories(filled_database) as store:
+        async with store.pool.acquire(), store.pool.acquire():
+            pass  # so that two connections are idle
+        yield store

@@ -3,6 +3,7 @@
 import math
 import random
 from collections import Counter
+from collections.abc import AsyncIterator
 from typing import Any
 
 import orjson
@@ -17,6 +18,7 @@ from memory_recall.search.sql.plan import RecallPlan
 from memory_recall.search.sql.statement import statement
 from memory_recall.search.sql.visibility import EVERYONE, Everyone
 from tests.integration.memory_recall.queries import make_query
+from tests.integration.memory_recall.read_path.conftest import CopyWith, Memories, open_memories
 
 WORDS = (
     *("pool", "disk", "scrub", "zfs", "backup", "night", "router", "port", "zigbee", "dongle", "garden", "tomato"),
@@ -40,10 +42,10 @@ ORDERS = {
 }
 
 
-async def fill(memories: Any, rows: int = 300) -> None:
+async def fill(memories: Memories) -> None:
     chance = random.Random(7)  # noqa: S311  (example rows)
     weights = [1 / (rank + 1) for rank in range(len(WORDS))]
-    for _ in range(rows):
+    for _ in range(300):
         await memories.add(
             " ".join(chance.choices(WORDS, weights, k=chance.randint(3, 40))),
             importance=round(chance.random(), 2),
@@ -51,6 +53,13 @@ async def fill(memories: Any, rows: int = 300) -> None:
             expanded_keywords=chance.choice(WORDS),
             deleted=chance.random() < 0.1,
         )
+
+
+@pytest.fixture
+async def worded(copy_with: CopyWith) -> AsyncIterator[Memories]:
+    """300 rows of random words, a few of them deleted."""
+    async with open_memories(await copy_with("words", fill)) as store:
+        yield store
 
 
 async def as_the_api_does(memories: Any, query: str, sort_by: str, limit: int) -> list[int]:
@@ -66,16 +75,15 @@ async def as_the_api_does(memories: Any, query: str, sort_by: str, limit: int) -
 
 @pytest.mark.parametrize("sort_by", ["relevance", "importance"])
 @pytest.mark.parametrize("query", [*(query for query in QUERIES if "-" not in query), ""])
-async def test_the_api_s_leg_gives_the_api_s_order(memories: Any, sort_by: str, query: str) -> None:
+async def test_the_api_s_leg_gives_the_api_s_order(worded: Memories, sort_by: str, query: str) -> None:
     """AND first by the blend, then OR-broadened by rank, at any limit.
 
     Compounds such as mesh-relay are left out: the API's raw OR query makes a phrase of one, the parsed query its parts.
     """
-    await fill(memories, 150)
-    recall = memories.recalling(lexical="ts_rank")
+    recall = worded.recalling(lexical="ts_rank")
     for limit in (1, 5, 40, 200):
         result = await recall.recall(make_query(query, mode="lexical", sort_by=sort_by, limit=limit))
-        assert result.ids == await as_the_api_does(memories, query, sort_by, limit)
+        assert result.ids == await as_the_api_does(worded, query, sort_by, limit)
 
 
 async def reference_bm25(memories: Any, query: str) -> dict[int, float]:
@@ -102,14 +110,11 @@ async def reference_bm25(memories: Any, query: str) -> dict[int, float]:
 
 
 @pytest.mark.parametrize("query", QUERIES)
-async def test_bm25_scores_equal_the_textbook_formula_within_the_row_budget(memories: Any, query: str) -> None:
+async def test_bm25_scores_equal_the_textbook_formula_within_the_row_budget(worded: Memories, query: str) -> None:
     """Scores and order equal an unbounded BM25 over the same lexemes, repeated terms included."""
-    await fill(memories)
-    expected = await reference_bm25(memories, query)
+    expected = await reference_bm25(worded, query)
 
-    result = await memories.recalling(fusion=Fusion(importance=False)).recall(
-        make_query(query, mode="lexical", limit=10)
-    )
+    result = await worded.recalling(fusion=Fusion(importance=False)).recall(make_query(query, mode="lexical", limit=10))
     scores = {memory.id: memory.evidence.lexical_score for memory in result.memories}
     assert scores == {identity: pytest.approx(expected[identity], rel=1e-6) for identity in scores}
     best = sorted(expected.values(), reverse=True)[: len(scores)]
@@ -143,19 +148,18 @@ async def test_a_small_row_budget_is_spent_on_the_rarest_term(memories: Any) -> 
 @pytest.mark.parametrize("user", [EVERYONE, "ana"])
 @pytest.mark.parametrize("rare_rows", [0, 20, 500])
 async def test_bm25_scores_of_a_large_table_equal_the_textbook_formula(
-    memories: Any, monkeypatch: pytest.MonkeyPatch, query: str, user: str | Everyone, rare_rows: int
+    worded: Memories, monkeypatch: pytest.MonkeyPatch, query: str, user: str | Everyone, rare_rows: int
 ) -> None:
     """Terms in the statistics are read or intersected with others; the best rows are the same, also with filters."""
     monkeypatch.setattr(bm25, "SMALL_TABLE", 0)
     monkeypatch.setattr(bm25, "_LEAST_RARE_ROWS", rare_rows)
     monkeypatch.setattr(bm25, "_RARE_ROWS_SCALE", 0)
-    await fill(memories)
-    await memories.pool.execute("UPDATE memories SET user_id = 'ana' WHERE id % 3 = 0")
-    await memories.pool.execute("ANALYZE memories")
-    expected = await reference_bm25(memories, query)
+    await worded.pool.execute("UPDATE memories SET user_id = 'ana' WHERE id % 3 = 0")
+    await worded.pool.execute("ANALYZE memories")
+    expected = await reference_bm25(worded, query)
     if user == "ana":
         expected = {one: score for one, score in expected.items() if one % 3 == 0}
-    result = await memories.recalling(fusion=Fusion(importance=False)).recall(
+    result = await worded.recalling(fusion=Fusion(importance=False)).recall(
         make_query(query, mode="lexical", limit=10, user_id=user)
     )
     scores = [expected[one] for one in result.ids]
@@ -164,12 +168,11 @@ async def test_bm25_scores_of_a_large_table_equal_the_textbook_formula(
     assert len(scores) == min(10, len(expected))
 
 
-async def test_a_large_table_takes_frequencies_from_the_last_analyze(memories: Any) -> None:
+async def test_a_large_table_takes_frequencies_from_the_last_analyze(worded: Memories) -> None:
     """Where counting would take too long, the common terms are those of Postgres's own statistics."""
-    await fill(memories)
-    await memories.pool.execute("ANALYZE memories")
+    await worded.pool.execute("ANALYZE memories")
     query, statistics = make_query("zfs dongle kettle", mode="lexical"), CollectionStatistics(1_000_000, 22.0, 2.0)
-    async with memories.pool.acquire() as connection:
+    async with worded.pool.acquire() as connection:
         sql, arguments = statement(RecallPlan(query, await describe(connection, "memories"), statistics=statistics))
         rows = await connection.fetch(sql, *arguments)
     assert "pg_stats" in sql

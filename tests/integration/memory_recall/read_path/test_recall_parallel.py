@@ -64,9 +64,9 @@ async def test_a_time_that_the_query_names_counts_the_same_with_parallel_legs(
     assert len(fetched.sessions) == 4
 
 
-async def test_one_connection_is_enough(filled: Any, database: Any, embedder: Any, fetched: Fetched) -> None:
+async def test_one_connection_is_enough(filled: Any, filled_database: Any, embedder: Any, fetched: Fetched) -> None:
     """Where the pool has no second one to spare, one statement does it all."""
-    async with asyncpg.create_pool(database.dsn, min_size=1, max_size=1) as pool:
+    async with asyncpg.create_pool(filled_database.dsn, min_size=1, max_size=1) as pool:
         recall = HybridRecall(pool, embedder, time_budget=PATIENT)
         result = await asyncio.wait_for(recall.recall(make_query("zfs scrub")), timeout=30)
         await recall.close()
@@ -96,19 +96,17 @@ class Api:
 
 
 @pytest.fixture
-def api(database: Any, embedder: Any, fetched: Fetched) -> Api:
-    """Over the table under test."""
-    return Api(database.dsn, embedder, fetched)
+def api(filled_database: Any, embedder: Any, fetched: Fetched) -> Api:
+    """Over the rows of `filled`."""
+    return Api(filled_database.dsn, embedder, fetched)
 
 
-@pytest.mark.usefixtures("filled")
 async def test_recalls_at_the_same_time_share_the_connections(api: Api) -> None:
     """None waits for a second connection while it holds a first, so that twenty recalls on two connections end."""
     found = await api.recall_at_once(connections=2, recalls=20)
     assert all(ids == found[0] for ids in found)
 
 
-@pytest.mark.usefixtures("filled")
 async def test_a_recall_takes_a_second_connection_only_while_it_is_alone(api: Api, fetched: Fetched) -> None:
     """Others need the processors as much, and are answered later if each takes two."""
     await api.recall_at_once(connections=8, recalls=4)
