@@ -51,7 +51,7 @@ def toolbox(namespace: str, *, image: str, secret: str, key: str, embedder_url: 
         "imagePullPolicy": "IfNotPresent",
         "command": ["python", "-c", SLEEP],
         "env": [{"name": key, "value": value} for key, value in environment.items()],
-        "resources": {"requests": {"cpu": "200m", "memory": "64Mi"}},
+        "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}},
         "securityContext": RESTRICTED,
         "volumeMounts": [
             {"name": "dsn", "mountPath": SECRET_MOUNT, "readOnly": True},

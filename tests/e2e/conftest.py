@@ -73,7 +73,9 @@ def platform(shared: SharedCluster, cluster: Cluster) -> Platform:
 @pytest.fixture(scope="session")
 def fragile(platform: Platform) -> Platform:
     """The same with another Postgres cluster, which has a replica and may be killed beside tests of other workers."""
-    postgres = create_postgres(platform.cluster, namespace="fragile", name="pg-fragile", instances=2, storage="1Gi")
+    postgres = create_postgres(
+        platform.cluster, namespace="fragile", name="pg-fragile", instances=2, storage="1Gi", cpu="150m"
+    )
     return replace(platform, postgres=postgres)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from devcluster.demo import follow, objects
 from devcluster.postgres import Postgres, create_postgres, database_object
 from memory_bench.operator.platform import Platform
-from memory_bench.operator.tenants import INDEX, SECRET, Tenant, manifest
+from memory_bench.operator.tenants import INDEX, SECRET, SMALL, Tenant, manifest
 from memory_bench.operator.texts import rows
 from memory_bench.operator.waiting import eventually
 
@@ -24,7 +24,6 @@ FINALIZER = "memory-index.dev/cleanup"
 GONE_SECONDS = 60.0  # in which a namespace or an object must be gone
 PREPARATION_SECONDS = 180.0
 NOWHERE = {"requests": {"cpu": "500"}}  # no node has as much: an embedder that is not needed costs nothing
-SMALL = {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}}
 HOLDER = "/* holds the table */"
 COLUMN = "SELECT count(*) FROM pg_attribute WHERE attrelid = 'memories'::regclass AND attname = 'embedding'"
 
@@ -114,7 +113,7 @@ class Endings:
     def _create(self, pool: ThreadPoolExecutor) -> None:
         """Create the cases' namespaces and databases, and bind the operator to the namespaces once they exist."""
         cluster, shared = self.platform.postgres.cluster, self.platform.postgres
-        doomed = pool.submit(create_postgres, cluster, namespace=shared.namespace, name=self.doomed.name)
+        doomed = pool.submit(create_postgres, cluster, namespace=shared.namespace, name=self.doomed.name, cpu="100m")
         cluster.apply(*(objects.namespace(case.namespace) for case in CASES))
         settings = (
             f"watchNamespaces={{{','.join(case.namespace for case in CASES)}}}",

@@ -58,7 +58,7 @@ def opened_scene(platform: Platform) -> Iterator[Scene]:
     victim.store(rows(12))
     victim.apply_index()
     victim.wait_ready()
-    own = create_postgres(platform.cluster, namespace=OWN_NAMESPACE, name="pg-own", storage="1Gi")
+    own = create_postgres(platform.cluster, namespace=OWN_NAMESPACE, name="pg-own", storage="1Gi", cpu="100m")
     try:
         own_dsn = create_database(platform.cluster, own, victim.database)
         create_database(platform.cluster, platform.postgres, PAYROLL)

@@ -65,11 +65,11 @@ class Platform:
         return [pod["metadata"]["name"] for pod in running if "deletionTimestamp" not in pod["metadata"]]
 
 
-def create_platform(cluster: Cluster, *, instances: int = 1, settings: Sequence[str] = ()) -> Platform:
+def create_platform(cluster: Cluster, *, settings: Sequence[str] = ()) -> Platform:
     """Install CloudNativePG, a Postgres cluster and the operator in an empty cluster."""
     devcluster.install_cnpg(cluster)
     images = devcluster.load_images(cluster)
-    platform = Platform(devcluster.create_postgres(cluster, instances=instances), images.operator, images.embedder)
+    platform = Platform(devcluster.create_postgres(cluster, cpu="200m"), images.operator, images.embedder)
     platform.install(*settings)
     return platform
 

@@ -27,6 +27,8 @@ SECRET = "dsn"  # noqa: S105  (its name)
 KEY = "uri"
 DATABASES = "databases.postgresql.cnpg.io"
 READY_SECONDS = 180.0
+# Small requests, so that the embedders of several tests fit on a node with two processors.
+SMALL = {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}}
 
 TABLE = """
 CREATE TABLE memories (
@@ -214,7 +216,7 @@ def manifest(tenant: Tenant, changes: dict[str, Any]) -> objects.Object:
             "credentials": {"secretName": SECRET, "key": KEY},
         },
         "embedding": {"model": MODEL, "dimensions": DIMENSIONS},
-        "embedder": {"gpuLayers": 0},
+        "embedder": {"gpuLayers": 0, "resources": SMALL},
     }
     spec = copy.deepcopy(spec)
     for path, value in changes.items():
