@@ -59,6 +59,14 @@ class Cluster(AbstractContextManager["Cluster"], ABC):
         """Run kubectl with `-o json` and return its parsed output."""
         return json.loads(self.kubectl(*args, "-o", "json", timeout=timeout))
 
+    def read(self, path: str) -> Any:  # noqa: ANN401 - a Kubernetes object
+        """Return the object or the list of objects at a path of the API server, such as /api/v1/nodes.
+
+        Raises:
+            DevclusterError: the API server refused the request, for example because there is no such object.
+        """
+        return json.loads(self.kubectl("get", "--raw", path))
+
     def kubectl_command(self, *args: str) -> list[str]:
         """Return a command line of kubectl, for callers that run it themselves."""
         return [self._kubectl, f"--kubeconfig={self.kubeconfig}", *args]

@@ -2,6 +2,8 @@
 
 import base64
 import os
+import ssl
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,18 @@ def write_private(path: Path, text: str) -> None:
         file.write(text)
 
 
+def client_of(path: Path) -> tuple[str, ssl.SSLContext]:
+    """Return the address HOST:PORT of the API server in a kubeconfig from `render`, and the TLS context of its user."""
+    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    cluster, user = content["clusters"][0]["cluster"], content["users"][0]["user"]
+    context = ssl.create_default_context(cadata=_decoded(cluster["certificate-authority-data"]).decode())
+    with tempfile.NamedTemporaryFile() as pair:  # readable by its owner alone, as the kubeconfig is
+        pair.write(_decoded(user["client-certificate-data"]) + _decoded(user["client-key-data"]))
+        pair.flush()
+        context.load_cert_chain(pair.name)
+    return cluster["server"].removeprefix("https://"), context
+
+
 def current_context(path: Path) -> str:
     """Return the name of a kubeconfig's current context."""
     try:
@@ -56,3 +70,7 @@ def current_context(path: Path) -> str:
 
 def _base64(data: bytes) -> str:
     return base64.b64encode(data).decode()
+
+
+def _decoded(text: str) -> bytes:
+    return base64.b64decode(text)

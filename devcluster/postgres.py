@@ -21,6 +21,7 @@ _IDENTIFIER = re.compile(r"^[a-z_][a-z0-9_]{0,62}$")
 _READY_SECONDS = 600
 _ALLOWED_NAMESPACES = "memory-index.dev/allowed-namespaces"
 _CLUSTERS = "clusters.postgresql.cnpg.io"
+_API = "/apis/postgresql.cnpg.io/v1"
 
 
 @dataclass(frozen=True)
@@ -107,8 +108,7 @@ class Postgres:
         return True
 
     def _resource(self) -> dict[str, Any]:
-        resource: dict[str, Any] = self.cluster.kubectl_json("-n", self.namespace, "get", _CLUSTERS, self.name)
-        return resource
+        return dict(self.cluster.read(f"{_API}/namespaces/{self.namespace}/clusters/{self.name}"))
 
 
 def create_postgres(

@@ -1,12 +1,18 @@
 """The `node` driver, which runs a real Kubernetes node in Linux namespaces of this machine, without Docker."""
 
+import json
 import os
 import shutil
+import ssl
 import sys
 from collections.abc import Sequence
+from functools import cached_property
+from http import HTTPStatus
+from http.client import HTTPSConnection
 from pathlib import Path
+from typing import Any
 
-from devcluster import preflight, processes
+from devcluster import kubeconfig, preflight, processes
 from devcluster.building import versions
 from devcluster.building.binaries import Binaries
 from devcluster.cluster import Cluster
@@ -32,6 +38,7 @@ _BUILT = (
     "coredns",
 )
 _INSTALLED = ("containerd", "ctr")
+_READ_SECONDS = 30.0
 # Of so many ended clusters the logs stay.
 _KEPT_LOGS = 10
 # Ends the command when the nsenter that waits for it is killed, and keeps the working directory.
@@ -61,6 +68,27 @@ class NodeCluster(Cluster):
     def logs(self) -> Path:
         """Directory of the logs of all components."""
         return self.layout.logs
+
+    def read(self, path: str) -> Any:  # noqa: ANN401 - a Kubernetes object
+        """Return what the API server has at this path, without the twentieth of a second that kubectl computes."""
+        connection = HTTPSConnection(self._client[0], context=self._client[1], timeout=_READ_SECONDS)
+        try:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            body = answer.read()
+        except OSError as error:
+            raise DevclusterError(f"the API server of {self.name} cannot be reached: {error}") from error
+        finally:
+            connection.close()
+        if answer.status != HTTPStatus.OK:
+            raise DevclusterError(
+                f"GET {path} failed with status {answer.status}", detail=body.decode(errors="replace")
+            )
+        return json.loads(body)
+
+    @cached_property
+    def _client(self) -> tuple[str, ssl.SSLContext]:
+        return kubeconfig.client_of(self.kubeconfig)
 
     def load(self, archive: Path) -> None:
         """Import all images of an image archive into the node's containerd."""

@@ -61,7 +61,7 @@ def test_the_death_of_the_primary_during_the_backfill_promotes_a_replica_and_los
 def test_the_death_of_the_primary_while_edits_are_embedded_loses_none_of_them(store: Tenant) -> None:
     store.wait_ready()
     store.as_owner("UPDATE memories SET content = content || ' revised' WHERE NOT is_sensitive")
-    eventually(store.embedded, lambda count: DUE // 10 < count < DUE, what="some edits embedded", seconds=60, poll=0)
+    wait_until_under_way(store, DUE)
     kill_primary(store)
     eventually(store.embedded, lambda count: count == DUE, what="every edit embedded", seconds=RECOVERY_SECONDS)
     assert store.counts().sensitive_embedded == 0

@@ -12,6 +12,7 @@ from typing import Any
 
 from devcluster.demo import follow, objects
 from devcluster.postgres import Postgres, create_postgres, database_object
+from memory_bench.operator.api import INDEXES
 from memory_bench.operator.platform import Platform
 from memory_bench.operator.tenants import INDEX, SECRET, SMALL, Tenant, manifest
 from memory_bench.operator.texts import rows
@@ -172,7 +173,8 @@ class Endings:
                 self._tenants[case].kubectl("delete", "memoryindex", INDEX, "--cascade=foreground", "--wait=false")
 
         def left() -> set[str]:
-            deleted = {case.namespace for case in NAMESPACES} & set(_names(kubectl("get", "namespaces", "-o", "name")))
+            found = self.platform.cluster.read("/api/v1/namespaces")["items"]
+            deleted = {case.namespace for case in NAMESPACES} & {item["metadata"]["name"] for item in found}
             return deleted | {item["metadata"]["namespace"] for item in self._objects()}
 
         try:
@@ -205,7 +207,7 @@ class Endings:
             tenant.postgres.psql(f"DROP DATABASE IF EXISTS {tenant.database} WITH (FORCE)")
 
     def _objects(self) -> Iterable[Mapping[str, Any]]:
-        found = self.platform.postgres.cluster.kubectl_json("get", "memoryindexes", "--all-namespaces")["items"]
+        found = self.platform.cluster.read(f"{INDEXES}/memoryindexes")["items"]
         ours = {case.namespace for case in CASES}
         return [item for item in found if item["metadata"]["namespace"] in ours]
 
@@ -247,9 +249,3 @@ def _held_tables(pool: ThreadPoolExecutor, tenants: list[Tenant]) -> Iterator[No
         for tenant, holder in zip(tenants, holders, strict=True):
             tenant.sql(end)
             holder.exception()  # waits for the session that was just terminated
-
-
-def _names(output: str) -> Iterator[str]:
-    """Yield the names of the objects in the output of `kubectl get -o name`."""
-    for line in output.split():
-        yield line.rpartition("/")[2]

@@ -5,7 +5,6 @@ hostile object could change. The snapshots before and after the creation of a ho
 """
 
 import copy
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 from devcluster.cluster import Cluster
 from devcluster.demo import follow, objects
 from devcluster.install import OPERATOR_NAMESPACE
+from memory_bench.operator.api import INDEXES
 from memory_bench.operator.tenants import DATABASES, KEY, SECRET, Tenant, manifest
 from memory_bench.operator.waiting import eventually
 
@@ -126,7 +126,7 @@ class Author:
 
     def index(self, name: str = "mi") -> Mapping[str, Any]:
         """Return the author's MemoryIndex of this name."""
-        return dict(json.loads(self.kubectl("get", "memoryindex", name, "-o", "json")))
+        return dict(self.cluster.read(f"{INDEXES}/namespaces/{self.namespace}/memoryindexes/{name}"))
 
     def wait_refused(self, reason: str, *, kind: str = "Ready", name: str = "mi", seconds: float = 60.0) -> str:
         """Wait until the condition `kind` is False with the given reason, and return its message."""

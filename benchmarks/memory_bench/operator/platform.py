@@ -60,7 +60,9 @@ class Platform:
 
     def operator_pods(self) -> list[str]:
         """Return the names of the operator's pods that run and are not being deleted."""
-        listed = self.cluster.kubectl_json("-n", OPERATOR_NAMESPACE, "get", "pods", "-l", OPERATOR_PODS)["items"]
+        listed = self.cluster.read(f"/api/v1/namespaces/{OPERATOR_NAMESPACE}/pods?labelSelector={OPERATOR_PODS}")[
+            "items"
+        ]
         running = [pod for pod in listed if pod["status"].get("phase") == "Running"]
         return [pod["metadata"]["name"] for pod in running if "deletionTimestamp" not in pod["metadata"]]
 

@@ -19,6 +19,7 @@ from devcluster.demo.environment import DIMENSIONS, MODEL, last_object
 from devcluster.demo.scenario import AFTER
 from devcluster.demo.verdict import Counts
 from devcluster.postgres import Postgres, create_database, database_object
+from memory_bench.operator.api import INDEXES
 from memory_bench.operator.texts import Row, as_csv
 from memory_bench.operator.waiting import eventually
 
@@ -158,7 +159,7 @@ class Tenant:
 
     def index(self) -> dict[str, Any]:
         """Return the tenant's MemoryIndex."""
-        return dict(orjson.loads(self.kubectl("get", "memoryindex", INDEX, "-o", "json")))
+        return dict(self.cluster.read(f"{INDEXES}/namespaces/{self.name}/memoryindexes/{INDEX}"))
 
     def view(self) -> follow.View:
         """Return a view of the status of the tenant's MemoryIndex."""

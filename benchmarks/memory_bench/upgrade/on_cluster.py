@@ -1,7 +1,6 @@
 """Upgrades the operator on a real cluster from commit 5ed9431 to this checkout while recalls go on."""
 
 import asyncio
-import json
 import random
 import time
 from asyncio.subprocess import PIPE, Process
@@ -20,6 +19,7 @@ from devcluster.errors import CommandError
 from devcluster.images.project import ProjectImages, load_former_images
 from devcluster.install import CHART, install_operator
 from devcluster.postgres import Postgres, create_database
+from memory_bench.operator.api import INDEXES
 from memory_bench.report import console
 from memory_bench.swap.load import question, texts
 from memory_bench.upgrade.contents import QUERY, Contents, parse_contents
@@ -148,7 +148,7 @@ class UpgradeNamespace:
 
     def object(self) -> dict[str, Any]:
         """Return the MemoryIndex `mi` as the Kubernetes API server returns it."""
-        return dict(json.loads(self.kubectl("get", "memoryindex", _INDEX, "-o", "json")))
+        return dict(self.cluster.read(f"{INDEXES}/namespaces/{self.name}/memoryindexes/{_INDEX}"))
 
     def contents(self) -> Contents:
         """Return the digests of the table's rows and vectors."""
@@ -156,7 +156,7 @@ class UpgradeNamespace:
 
     def worker_images(self) -> set[str]:
         """Return the images of all Deployments in this namespace."""
-        listed = json.loads(self.kubectl("get", "deployments", "-o", "json"))["items"]
+        listed = self.cluster.read(f"/apis/apps/v1/namespaces/{self.name}/deployments")["items"]
         return {one["image"] for item in listed for one in item["spec"]["template"]["spec"]["containers"]}
 
     async def spawn_recalls(self, which: str) -> Process:
