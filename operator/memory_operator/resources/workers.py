@@ -27,6 +27,8 @@ LONG_JOB_SECONDS = 7 * 24 * 3600  # of Jobs that embed a table or build its inde
 METRICS_PORT = 9090
 GATE_DIRECTORY = "/var/run/memory-index-gate"
 WORKER_RESOURCES = {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}}
+# It waits nearly all the time, and a node that is booked by processors holds many of them.
+SYNC_RESOURCES = {"requests": {"cpu": "10m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}}
 # Of Jobs whose work happens inside Postgres.
 DATABASE_JOB_RESOURCES = {"requests": {"cpu": "50m", "memory": "96Mi"}, "limits": {"memory": "256Mi"}}
 
@@ -188,7 +190,7 @@ def sync_deployment(index: MemoryIndex, images: Images, *, replicas: int) -> Man
     """
     pod = pod_template(
         index, images, "sync", ["memory", "sync"],
-        restart="Always", resources=WORKER_RESOURCES, metrics_port=METRICS_PORT,
+        restart="Always", resources=SYNC_RESOURCES, metrics_port=METRICS_PORT,
     )  # fmt: skip
     container = pod["spec"]["containers"][0]
     container["ports"] = [{"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"}]

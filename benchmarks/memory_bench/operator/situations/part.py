@@ -72,7 +72,7 @@ def _prepare_stage(platform: Platform) -> Stage:
     postgres = platform.postgres
     dsn = create_database(platform.cluster, postgres, DATABASE)
     platform.cluster.apply(database_object(postgres, DATABASE))
-    other = create_postgres(platform.cluster, namespace=postgres.namespace, name="pg-other", storage="1Gi")
+    other = create_postgres(platform.cluster, namespace=postgres.namespace, name="pg-other", storage="1Gi", cpu="100m")
     platform.cluster.apply(objects.namespace(_TOOLBOX), objects.dsn_secret(_TOOLBOX, SECRET, KEY, dsn))
     pod = objects.toolbox(_TOOLBOX, image=platform.image, secret=SECRET, key=KEY, embedder_url="")
     platform.cluster.apply(pod)
