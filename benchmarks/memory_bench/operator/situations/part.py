@@ -239,9 +239,9 @@ def _remove(stage: Stage, situations: Sequence[Situation]) -> None:
         patch = '--patch={"metadata":{"finalizers":null}}'
         names = place.kubectl("get", "memoryindexes", "-o", "name").split()
         for name in names:
-            place.kubectl("delete", name, "--wait=false")
-            if one.key == "deleting":
+            if one.key == "deleting":  # a finalizer that nobody else takes off
                 place.kubectl("patch", name, "--type=merge", patch)
+            place.kubectl("delete", name, "--ignore-not-found", "--wait=false")
     names = [f"sit-{one.key}" for one in situations]
     stage.cluster.kubectl("delete", "namespace", *names, "--wait", "--timeout=300s")
 
