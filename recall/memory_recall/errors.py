@@ -66,6 +66,12 @@ class DatabaseRejected(MemoryIndexError):
         self.sqlstate = sqlstate
 
 
+class ProtocolViolation(MemoryIndexError):
+    """The database server sends more than the operation may receive, or not what Postgres's protocol demands."""
+
+    exit_code = ExitCode.NEEDS_PERSON
+
+
 class LockNotAvailable(MemoryIndexError):
     """The operation needs a lock that another session holds, and waiting longer would block further sessions."""
 

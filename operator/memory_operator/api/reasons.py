@@ -126,6 +126,11 @@ class Reason(Enum):
         "Point the connection URI at the -rw service instead of a transaction pooler.",
         True,
     )
+    PROTOCOL_VIOLATION = (
+        "ProtocolViolation",
+        "Point the connection URI at a Postgres server that you trust.",
+        True,
+    )
     DATABASE_ERROR = ("DatabaseError", "Read the operator's log for the error class; it is retried.", False)
 
     # The extension

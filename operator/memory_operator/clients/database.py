@@ -3,7 +3,7 @@
 Only this module of the operator connects to databases. It wraps the connection URI in an object that does not print the
 URI. A database that does not answer never delays other work of the operator: only a few databases are observed at the
 same time, each database has little time to accept a connection, and a caller is refused instead of waiting until
-another observation ends.
+another observation ends. A database that sends too much does not take the operator's memory: its connection is cut.
 """
 
 import asyncio
@@ -16,10 +16,12 @@ from memory_operator.reconcile.facts import Inspection, Problem
 from memory_recall import status
 from memory_recall.errors import MemoryIndexError
 from memory_recall.postgres.connection import AnyConnection, DsnText, connect
+from memory_recall.postgres.receive_limit import receiving_at_most
 
 CONCURRENT_OBSERVATIONS = 8
 CONNECT_SECONDS = 3.0
 QUERY_SECONDS = 20.0  # of all statements together
+RECEIVED_BYTES = 1024 * 1024  # of one observation; about 10 KiB are usual, and 110 KiB with 1,500 columns of long names
 
 
 class DatabasesBusyError(Exception):
@@ -57,13 +59,18 @@ class DatabaseClient:
 
 @asynccontextmanager
 async def _connected(dsn: str) -> AsyncIterator[AnyConnection]:
-    connection = await connect(
-        DsnText(dsn), application_name="memory-operator", connect_timeout=CONNECT_SECONDS, command_timeout=QUERY_SECONDS
-    )
-    try:
-        yield connection
-    finally:
-        await connection.close(timeout=2.0)
+    with receiving_at_most(RECEIVED_BYTES) as loop:
+        connection = await connect(
+            DsnText(dsn),
+            application_name="memory-operator",
+            connect_timeout=CONNECT_SECONDS,
+            command_timeout=QUERY_SECONDS,
+            loop=loop,
+        )
+        try:
+            yield connection
+        finally:
+            await connection.close(timeout=2.0)
 
 
 def _writable(found: status.DatabaseFacts) -> status.DatabaseFacts | Problem:

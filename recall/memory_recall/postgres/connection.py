@@ -4,6 +4,7 @@ A connection string may come from a file that is rewritten when a password rotat
 connect. The `repr` of a source does not show the connection string, because printed text may end up in a log.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from urllib.parse import urlsplit, urlunsplit
 import asyncpg
 from asyncpg.pool import PoolConnectionProxy
 
-from memory_recall.errors import InvalidConfiguration
+from memory_recall.errors import InvalidConfiguration, ProtocolViolation
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.postgres.identity_sql import DatabaseIdentity, require_identity
 from memory_recall.secret_file import read_secret_file
@@ -22,6 +23,23 @@ from memory_recall.secret_file import read_secret_file
 Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 Pool: TypeAlias = "asyncpg.Pool[asyncpg.Record]"
 AnyConnection: TypeAlias = "Connection | PoolConnectionProxy[asyncpg.Record]"
+
+
+class _VersionedConnection(asyncpg.Connection):
+    """A connection whose server has said which version of Postgres it is.
+
+    Without this, asyncpg leaves the connection to any other server open and loses it.
+    """
+
+    def __init__(self, *arguments: Any) -> None:  # noqa: ANN401  (asyncpg hands its arguments through)
+        try:
+            super().__init__(*arguments)
+        except (AttributeError, TypeError, ValueError):  # no version, or one that is none
+            self._abort()  # type: ignore[attr-defined]  # not in the stubs; terminate() needs a complete object
+            raise ProtocolViolation(
+                "The server that the connection string leads to does not say which version of Postgres it is.",
+                "Point the connection string at a Postgres server that you trust.",
+            ) from None
 
 
 class DsnSource(Protocol):
@@ -101,19 +119,26 @@ async def connect(
     application_name: str = "memory-index",
     connect_timeout: float = 10.0,
     command_timeout: float | None = None,
+    loop: asyncio.AbstractEventLoop | None = None,
 ) -> Connection:
     """Open one connection, and drop it if it has reached another database than the source's `identity`.
+
+    `loop` opens the connection; that of `receiving_at_most` limits what the server may send. The default is the running
+    event loop, without a limit, because workers read texts of any size.
 
     Raises:
         DatabaseUnreachable: the server did not answer, or refused the connection.
         AuthenticationFailed: the server refused the credentials; a subclass of `DatabaseUnreachable`.
         InvalidConfiguration: the connection string cannot be understood or names a database that does not exist.
         DatabaseIdentityMismatch: the connection has reached another database than the source's `identity`.
+        ProtocolViolation: the server does not say which version of Postgres it is.
     """
     dsn = normalised(source.read())
     with _connecting():
         connection: Connection = await asyncpg.connect(
             dsn,
+            connection_class=_VersionedConnection,
+            loop=loop,
             timeout=connect_timeout,
             command_timeout=command_timeout,
             server_settings={"application_name": application_name},

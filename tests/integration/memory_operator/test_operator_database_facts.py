@@ -55,6 +55,14 @@ async def test_the_file_and_the_pooling_that_made_the_vectors_are_read_as_they_w
     assert recorded.digest == "sha256:aa"
 
 
+async def test_the_widest_table_is_observed_within_what_a_server_may_send(database: Any) -> None:
+    await migrate(DsnText(database.dsn), REQUEST)
+    async with database.connection() as connection:
+        columns = (f"ADD COLUMN {'column' * 9}{number} text" for number in range(1550))
+        await connection.execute(f"ALTER TABLE memories {', '.join(columns)}")
+    assert (await facts(database.dsn)).schema_current
+
+
 async def test_the_version_of_postgres_is_read_without_what_a_distribution_adds_to_it(database: Any) -> None:
     assert (await facts(database.dsn)).server_version.replace(".", "").isdigit()
 

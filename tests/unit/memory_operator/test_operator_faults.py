@@ -90,6 +90,10 @@ FAULTS = [
     ),
     Fault(database(Reason.POOLER_REFUSED, "a pooler."), "DatabaseReachable", "PoolerRefused", "-rw"),
     Fault(
+        database(Reason.PROTOCOL_VIOLATION, "sent too much."),
+        "DatabaseReachable", "ProtocolViolation", "sent too much. Point",
+    ),
+    Fault(
         {"database": NO_ROLE, "cluster": replace(HEALTHY, healthy=False, phase="Failing over")},
         "DatabaseReachable", "ClusterNotReady", "Failing over", person=False,
     ),

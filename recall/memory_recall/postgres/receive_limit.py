@@ -1,0 +1,164 @@
+"""Limits what a database server may send, whether in one large message or in many small ones.
+
+asyncpg stores a message completely before it reads it, whatever length the server announces; it keeps any number of
+rows and parameters; and a negative length can make its compiled code read beyond its memory, which ends the process. It
+has no setting against any of this, but it takes the event loop as an argument. The one that it gets from here stands
+between each connection and asyncpg's protocol: it counts the bytes, reads the length at the beginning of each message
+(after one byte for its type, and itself included), and closes the connection before asyncpg sees what is not allowed.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from ssl import SSLContext
+from typing import Any, cast
+
+from memory_recall.errors import ProtocolViolation
+
+_HEADER_BYTES = 5  # a message's type and its length
+_SHORTEST = 4  # the length of a message without a body
+
+
+class _Allowance:
+    """What all connections of one event loop may receive together; `violation` says what was not allowed."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.violation = ""
+        self._left = limit
+
+    def take(self, count: int) -> None:
+        """Count bytes that were received."""
+        self._left -= count
+        if self._left < 0:
+            self.violation = f"sent more than {self.limit} bytes"
+
+    def check_length(self, length: int) -> None:
+        """Compare the length that a message announces with what is possible."""
+        if length < _SHORTEST:
+            self.violation = f"announced a message of fewer than {_SHORTEST} bytes"
+        elif length > self.limit:
+            self.violation = f"announced a message of more than {self.limit} bytes"
+
+
+class _LimitedProtocol(asyncio.Protocol):
+    """Hands on to asyncpg's protocol what is allowed, and closes the connection at what is not."""
+
+    def __init__(self, protocol: asyncio.Protocol, allowance: _Allowance) -> None:
+        self.protocol = protocol
+        self.transport: asyncio.BaseTransport | None = None
+        self._allowance = allowance
+        self._header = bytearray()
+        self._body_left = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport, to be able to close it."""
+        self.transport = transport
+        self.protocol.connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Hand the bytes on if they and all that came before are allowed."""
+        self._allowance.take(len(data))
+        self._follow(data)
+        if not self._allowance.violation:
+            self.protocol.data_received(data)
+        elif self.transport is not None:
+            cast("asyncio.Transport", self.transport).abort()
+
+    def eof_received(self) -> bool | None:
+        """Hand on that the server will send nothing more."""
+        return self.protocol.eof_received()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Hand on that the connection is closed."""
+        self.protocol.connection_lost(error)
+
+    def pause_writing(self) -> None:
+        """Hand on that the server reads more slowly than it is written to."""
+        self.protocol.pause_writing()
+
+    def resume_writing(self) -> None:
+        """Hand on that the server may be written to again."""
+        self.protocol.resume_writing()
+
+    def _follow(self, data: bytes) -> None:
+        position = 0
+        while position < len(data) and not self._allowance.violation:
+            if self._body_left:
+                skipped = min(self._body_left, len(data) - position)
+                self._body_left -= skipped
+                position += skipped
+                continue
+            found = data[position : position + _HEADER_BYTES - len(self._header)]
+            self._header += found
+            position += len(found)
+            if len(self._header) == _HEADER_BYTES:
+                length = int.from_bytes(self._header[1:], signed=True)
+                self._allowance.check_length(length)
+                self._body_left = length - _SHORTEST
+                self._header.clear()
+
+
+class _LimitedTransport:
+    """A transport that also limits a protocol which is set later, as asyncpg's is where TLS may be negotiated."""
+
+    def __init__(self, transport: asyncio.Transport, allowance: _Allowance) -> None:
+        self.transport = transport
+        self._allowance = allowance
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  (everything else is the transport's)
+        return getattr(self.transport, name)
+
+    def set_protocol(self, protocol: asyncio.Protocol) -> None:
+        """Let a protocol receive what comes from now on."""
+        limited = _LimitedProtocol(protocol, self._allowance)
+        limited.transport = self.transport
+        self.transport.set_protocol(limited)
+
+
+class _LimitedLoop:
+    """The running event loop, except that its connections over TCP are limited."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, allowance: _Allowance) -> None:
+        self._loop = loop
+        self._allowance = allowance
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401  (everything else is the event loop's)
+        return getattr(self._loop, name)
+
+    async def create_connection(
+        self, factory: Callable[[], asyncio.Protocol], host: str, port: int, *, ssl: SSLContext | None = None
+    ) -> tuple[_LimitedTransport, asyncio.Protocol]:
+        """Open a connection, with TLS from its first byte if `ssl` is given."""
+        transport, limited = await self._loop.create_connection(
+            lambda: _LimitedProtocol(factory(), self._allowance), host, port, ssl=ssl
+        )
+        return _LimitedTransport(transport, self._allowance), limited.protocol
+
+    async def start_tls(
+        self, limited: _LimitedTransport, protocol: asyncio.Protocol, ssl: SSLContext, *, server_hostname: str
+    ) -> _LimitedTransport | None:
+        """Go on with TLS on an open connection; return None if it was closed meanwhile."""
+        transport = await self._loop.start_tls(limited.transport, protocol, ssl, server_hostname=server_hostname)
+        return None if transport is None else _LimitedTransport(transport, self._allowance)
+
+
+@contextmanager
+def receiving_at_most(limit: int) -> Iterator[asyncio.AbstractEventLoop]:
+    """Yield an event loop for `connect`, whose connections are closed once they have received `limit` bytes together.
+
+    They are also closed at a message whose length is impossible.
+
+    Raises:
+        ProtocolViolation: the block failed after a connection was closed for this.
+    """
+    allowance = _Allowance(limit)
+    try:
+        yield cast("asyncio.AbstractEventLoop", _LimitedLoop(asyncio.get_running_loop(), allowance))
+    except Exception:
+        if not allowance.violation:
+            raise
+        raise ProtocolViolation(
+            f"The database server {allowance.violation}, so the connection to it was closed.",
+            "Point the connection string at a Postgres server that you trust.",
+        ) from None

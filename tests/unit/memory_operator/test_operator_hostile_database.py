@@ -1,0 +1,159 @@
+"""A database server that floods the operator, or withholds what each Postgres says, costs one observation."""
+
+import asyncio
+import gc
+import socket
+import ssl
+import struct
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import pytest
+
+from devcluster.node.pki import Authority
+from memory_operator.api.reasons import Reason
+from memory_operator.clients.database import RECEIVED_BYTES, DatabaseClient
+from memory_operator.reconcile.facts import Problem
+
+WAIT_SECONDS = 60.0  # after which a test fails that would hang
+OFFERED_BYTES = 64 * 1024 * 1024
+BUFFERED_BYTES = 8 * 1024 * 1024  # what both ends of a connection hold at most that nobody has read
+CANARY = b"words of the server"
+
+
+def message(kind: bytes, body: bytes) -> bytes:
+    return kind + struct.pack("!I", 4 + len(body)) + body
+
+
+def parameter(name: str, value: str) -> bytes:
+    return message(b"S", f"{name}\0{value}\0".encode())
+
+
+ACCEPTED = message(b"R", struct.pack("!I", 0))
+READY = message(b"Z", b"I")
+GREETING = ACCEPTED + parameter("server_version", "18.4") + READY
+NOTICE = message(b"N", b"SNOTICE\0M" + CANARY + b"\0\0")
+TWO_GIB = struct.pack("!I", 0x7FFFFFF0)
+LETTERS = CANARY * 4000
+
+
+@dataclass(frozen=True)
+class Flood:
+    """What the server says, and then repeats until it has offered 64 MiB."""
+
+    opening: bytes
+    repeated: bytes = b""
+
+
+FLOODS = {
+    "one message of 2 GiB": Flood(GREETING + b"N" + TWO_GIB, LETTERS),
+    "one message of 2 GiB while authenticating": Flood(b"R" + TWO_GIB, LETTERS),
+    "small notices without end": Flood(GREETING, NOTICE * 1500),
+    "small notices while authenticating": Flood(ACCEPTED, NOTICE * 1500),
+    "parameters without end": Flood(ACCEPTED, b"".join(parameter(f"p{n}", "") for n in range(6000))),
+}
+
+
+class HostileServer:
+    """Accepts connections with or without TLS, sends a flood on each, and counts what the connections take of it."""
+
+    def __init__(self, flood: Flood, tls: ssl.SSLContext | None = None) -> None:
+        self.sent = 0
+        self._flood = flood
+        self._tls = tls
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> Self:
+        listening = socket.create_server(("127.0.0.1", 0))
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65_536)
+        self._server = await asyncio.start_server(self._accepted, sock=listening)
+        self.port = listening.getsockname()[1]
+        return self
+
+    async def __aexit__(self, *_exc: object) -> None:
+        self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.ensure_future(self._serve(reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError, asyncio.IncompleteReadError):
+            try:
+                if self._tls:
+                    await reader.readexactly(8)
+                    writer.write(b"S")
+                    await writer.start_tls(self._tls)
+                await reader.readexactly(struct.unpack("!I", await reader.readexactly(4))[0] - 4)
+                writer.write(self._flood.opening)
+                while self._flood.repeated and self.sent < OFFERED_BYTES:
+                    writer.write(self._flood.repeated)
+                    await writer.drain()
+                    self.sent += len(self._flood.repeated)
+                await reader.read()
+            finally:
+                writer.transport.abort()
+
+
+@pytest.fixture
+async def complaints() -> AsyncIterator[list[str]]:
+    """What the event loop complains about, such as an exception that nobody retrieved; the test must leave it empty."""
+    heard: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: heard.append(str(context)))
+    yield heard
+    gc.collect()
+    await asyncio.sleep(0)
+    assert heard == []
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> ssl.SSLContext:
+    """What a server of this machine's address needs for TLS."""
+    pair = Authority().server("hostile")
+    (tmp_path / "pem").write_bytes(pair.key + pair.certificate)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "pem")
+    return context
+
+
+async def protocol_violation(server: HostileServer, sslmode: str) -> Problem:
+    """Observe the server's database, and return the problem, which must be what the server did and not quote it."""
+    dsn = f"postgresql://owner:secret@127.0.0.1:{server.port}/app?sslmode={sslmode}"
+    found = (await asyncio.wait_for(DatabaseClient().inspect(dsn, "memories"), WAIT_SECONDS)).found
+    assert isinstance(found, Problem)
+    assert found.reason is Reason.PROTOCOL_VIOLATION, found
+    assert CANARY.decode() not in found.message + found.remedy
+    return found
+
+
+@pytest.mark.usefixtures("complaints")
+@pytest.mark.parametrize("sslmode", ["disable", "require", "prefer"])
+@pytest.mark.parametrize("case", FLOODS)
+async def test_a_server_that_floods_the_operator_is_cut_off_and_named(
+    case: str, sslmode: str, certificate: ssl.SSLContext
+) -> None:
+    """Where a connection with TLS fails, `prefer` makes another one without it; both share what may be received."""
+    async with HostileServer(FLOODS[case], None if sslmode == "disable" else certificate) as server:
+        assert " bytes, so the connection" in (await protocol_violation(server, sslmode)).message
+        assert server.sent < RECEIVED_BYTES + BUFFERED_BYTES
+
+
+@pytest.mark.usefixtures("complaints")
+@pytest.mark.parametrize("length", [3, 0, -2])
+async def test_a_message_of_an_impossible_length_does_not_reach_the_driver(length: int) -> None:
+    """The driver's compiled code reads beyond its memory at some of them."""
+    async with HostileServer(Flood(GREETING + b"N" + struct.pack("!i", length))) as server:
+        assert "fewer than 4 bytes" in (await protocol_violation(server, "disable")).message
+
+
+@pytest.mark.usefixtures("complaints")
+async def test_a_server_that_does_not_say_its_version_is_named() -> None:
+    async with HostileServer(Flood(ACCEPTED + READY)) as server:
+        assert "version" in (await protocol_violation(server, "disable")).message
