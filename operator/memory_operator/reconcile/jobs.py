@@ -21,11 +21,8 @@ from memory_operator.resources.common import LABEL_CONFIG, Images
 
 FIRST_DELAY_SECONDS = 15
 LONGEST_DELAY_SECONDS = 300
-INTERRUPTIBLE = {
-    "migrate",
-    "index",
-    "fetch",
-}  # with other work to do, what these would still make is outdated or incomplete
+# With other work to do, what these would still make is outdated or incomplete.
+INTERRUPTIBLE = {"migrate", "index", "fetch"}
 
 
 @dataclass(frozen=True)

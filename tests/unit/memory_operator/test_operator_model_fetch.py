@@ -9,7 +9,9 @@ import pytest
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import Manifest
 from memory_operator.clients import object_facts
-from memory_operator.reconcile.facts import JobState, Problem
+from memory_operator.clients.kube import KINDS
+from memory_operator.controller.cache import CHILDREN, WATCHED
+from memory_operator.reconcile.facts import JobState, PodFacts, Problem
 from memory_operator.reconcile.plan import Apply, Delete, Plan
 from tests.unit.memory_operator.conftest import FULL, MODEL, NEXT_MODEL, Cluster, World, deep_update, swap_record
 from tests.unit.memory_operator.test_operator_swap import HOME, NEXT, change
@@ -93,6 +95,12 @@ def test_the_pod_that_serves_may_call_nobody_and_the_one_that_fetches_may(servin
     assert egress["mem-fetch"] != []
 
 
+def test_every_object_of_a_fetch_is_watched(serving: Cluster) -> None:
+    """What is not watched would be applied for ever."""
+    assert {kind for kind, _ in serving.children} <= {*CHILDREN}
+    assert {*CHILDREN} < {*WATCHED} <= KINDS.keys()
+
+
 def test_a_fetch_that_is_done_causes_no_write(serving: Cluster) -> None:
     serving.writes.clear()
     settle(serving)
@@ -170,9 +178,10 @@ def test_the_failure_of_a_fetch_job_is_what_its_pod_said() -> None:
 def test_another_url_or_digest_replaces_the_running_job(fetching: Cluster, other: dict[str, Any]) -> None:
     (before,) = fetching.jobs
     change(fetching, embedding=other)
-    fetching.reconcile()
-    assert fetching.running() == ["fetch"]
-    assert before not in fetching.jobs
+    running = replace(fetching.observe(), pods=(PodFacts("p", "fetch", running=True),))
+    actions = fetching.world.decide(fetching.index, **vars(running)).actions
+    assert Delete("Job", "team", before) in actions
+    assert [action.manifest["kind"] for action in actions if isinstance(action, Apply)][-1] == "Job"
 
 
 def test_another_volume_is_filled_before_the_pods_change_and_the_former_one_goes_after_them(serving: Cluster) -> None:
