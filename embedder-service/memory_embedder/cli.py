@@ -15,6 +15,7 @@ from memory_embedder.errors import EmbedderError
 from memory_embedder.models.profiles import PROFILES, Pooling, find_profile
 from memory_embedder.settings import EmbedderSettings
 from memory_embedder.telemetry.logs import configure_logging
+from memory_embedder.telemetry.termination import write_termination_message
 
 app = typer.Typer(
     name="memory-embedder",
@@ -30,11 +31,15 @@ WeightTypeName = Annotated[str, typer.Option("--type", help="f32, f16 or q8_0.")
 
 
 def main() -> None:
-    """Run the command line; an error is printed as one sentence on stderr, with exit status 1."""
+    """Run the command line.
+
+    An error is printed as one sentence on stderr and written to the container's termination log; the exit status is 1.
+    """
     configure_logging()
     try:
         app()
     except EmbedderError as error:
+        write_termination_message(error)
         sys.stderr.write(f"error: {error.message}\n")
         sys.exit(1)
 

@@ -33,6 +33,8 @@ class ErrorKind(Enum):
     ENGINE = (503, "server_error", "engine_failed")
     GPU_NOT_USED = (503, "server_error", "gpu_not_used")
     CONFIGURATION = (503, "server_error", "configuration")
+    MODEL_NOT_FETCHED = (503, "server_error", "model_not_fetched")
+    MODEL_NOT_VERIFIED = (503, "server_error", "model_not_verified")
 
     @property
     def status(self) -> int:

@@ -15,9 +15,7 @@ import resource
 import signal
 import threading
 from contextlib import suppress
-from pathlib import Path
 
-import orjson
 import structlog
 import uvicorn
 
@@ -31,9 +29,9 @@ from memory_embedder.scheduling.plan import LoadPlan
 from memory_embedder.scheduling.service import EmbeddingService
 from memory_embedder.settings import EmbedderSettings
 from memory_embedder.telemetry.metrics import Metrics
+from memory_embedder.telemetry.termination import write_termination_message
 from memory_embedder.telemetry.tracing import make_tracing
 
-TERMINATION_LOG = Path("/dev/termination-log")  # Kubernetes shows this file as the container's termination message
 _MOST_CONNECTIONS = 512  # of callers; the memory that each can take without being counted is bounded
 _PROBE_CONNECTIONS = 32
 
@@ -65,7 +63,7 @@ def serve(settings: EmbedderSettings) -> int:
             )
             if error.kind is not ErrorKind.GPU_NOT_USED:  # that pod stays up: metrics and readiness say why
                 failures.append(error)
-                _write_termination_message(error)
+                write_termination_message(error)
                 server.should_exit = True
 
     loader = threading.Thread(target=load, name="loader", daemon=True)
@@ -122,12 +120,6 @@ async def shut_down(service: EmbeddingService, server: uvicorn.Server, signals: 
             await asyncio.wait_for(signals.get(), delay)
     service.begin_drain()  # admission ends at once; admitted requests are still answered
     server.should_exit = True
-
-
-def _write_termination_message(error: EmbedderError) -> None:
-    if TERMINATION_LOG.exists():
-        with suppress(OSError):
-            TERMINATION_LOG.write_bytes(orjson.dumps({"reason": error.kind.reason, "message": error.message}))
 
 
 def _as_refusal(error: Exception) -> EmbedderError:

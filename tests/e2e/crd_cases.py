@@ -134,6 +134,7 @@ EMBEDDING = (
 )
 
 _HTTP = "spec.embedding.source.http"
+_FETCHED = {"url": "https://a.example/m.gguf", "sha256": "a1" * 32}
 _IMAGE = {"reference": "registry.example/models/bge:1", "path": "/models/bge.gguf", "digest": DIGEST}
 
 SOURCE = (
@@ -158,6 +159,21 @@ SOURCE = (
         "a password in a URL",
         {f"{_HTTP}": {"url": "https://me:secret@a.example/m.gguf", "sha256": "a1" * 32}},
         "must not hold a user name or password",
+    ),
+    Case(
+        "a volume size in another unit",
+        {f"{_HTTP}": {**_FETCHED, "volume": {"size": "9GB"}}},
+        "must be a whole number of Mi, Gi or Ti",
+    ),
+    Case(
+        "a StorageClass that none can be",
+        {f"{_HTTP}": {**_FETCHED, "volume": {"storageClassName": "Fast!"}}},
+        "must be the name of a StorageClass",
+    ),
+    Case(
+        "a volume that nothing can write",
+        {f"{_HTTP}": {**_FETCHED, "volume": {"accessModes": ["ReadOnlyMany"]}}},
+        "ReadWriteMany",
     ),
     Case(
         "an image as URL",

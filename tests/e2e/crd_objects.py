@@ -30,6 +30,15 @@ CUSTOM: dict[str, Any] = {
     "spec.embedding.maxTokens": 512,
     "spec.embedding.source": {"pvc": {"claimName": "models", "path": "own.gguf", "digest": DIGEST}},
 }
+FETCHED: dict[str, Any] = {
+    "spec.embedding.source": {
+        "http": {
+            "url": "https://models.example/m.gguf",
+            "sha256": "a1" * 32,
+            "volume": {"size": "20Gi", "storageClassName": "nfs", "accessModes": ["ReadWriteMany"]},
+        }
+    }
+}
 VOYAGE: dict[str, Any] = {
     "spec.embedding.provider": "Voyage",
     "spec.embedding.model": "voyage-3.5",

@@ -12,7 +12,7 @@ from devcluster.cluster import Cluster
 from devcluster.errors import CommandError
 from memory_bench.operator.waiting import eventually
 from tests.e2e.crd_cases import FORBIDDEN_CHANGES, MALFORMED, Case
-from tests.e2e.crd_objects import CALLERS, CUSTOM, EXTERNAL, GOOD, POD_TEMPLATE, REMOVED, VOYAGE, edited
+from tests.e2e.crd_objects import CALLERS, CUSTOM, EXTERNAL, FETCHED, GOOD, POD_TEMPLATE, REMOVED, VOYAGE, edited
 
 ROOT = Path(__file__).parents[2]
 CRD = ROOT / "charts/memory-index/crds/memoryindexes.yaml"
@@ -96,6 +96,7 @@ def test_a_change_that_would_make_the_vectors_useless_is_refused(api: Api, case:
     [
         pytest.param({}, id="minimal"),
         pytest.param(CUSTOM, id="custom-model"),
+        pytest.param(FETCHED, id="fetched-model"),
         pytest.param(VOYAGE, id="voyage"),
         pytest.param(EXTERNAL, id="external-embedder"),
         pytest.param({"spec.embedder.minReplicas": 0}, id="scale-to-zero"),

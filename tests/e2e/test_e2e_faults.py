@@ -15,7 +15,7 @@ from tests.e2e.conftest import open_tenant, slug
 from tests.e2e.injected_faults import assert_no_row_lost, component, kill, wait_until_under_way
 
 pytestmark = pytest.mark.cluster
-MANY = rows(900)
+MANY = rows(2400)  # so many that the backfill is still at work when its second fault comes, on a busy machine too
 DUE = len(MANY) - sensitive(MANY)
 
 

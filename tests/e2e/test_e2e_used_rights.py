@@ -43,6 +43,7 @@ USED_CLUSTER_WIDE = {
     Right("delete", "", "services"),
     Right("delete", "networking.k8s.io", "networkpolicies"),
     *(Right(verb, CNPG, "databases") for verb in ("get", "create", "patch")),
+    *(Right(verb, "", "persistentvolumeclaims") for verb in ("get", "create", "patch", "delete")),
 }
 
 

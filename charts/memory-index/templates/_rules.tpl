@@ -17,7 +17,7 @@ wildcard.
   resources: [pods]
   verbs: [list, watch]
 - apiGroups: [""]
-  resources: [services]
+  resources: [services, persistentvolumeclaims]
   verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [apps]
   resources: [deployments]

@@ -47,7 +47,7 @@ class _Download:
         if size > self.most_bytes:
             self.partial.unlink(missing_ok=True)
             raise EmbedderError(
-                ErrorKind.CONFIGURATION,
+                ErrorKind.MODEL_NOT_FETCHED,
                 f"The model file is larger than {self.most_bytes >> 20} MiB; check the URL, raise --max-mebibytes, "
                 "or serve the file from a volume.",
             )
@@ -67,7 +67,8 @@ def fetch_file(
 
     Raises:
         EmbedderError: the server refuses the request, the server redirects to plain HTTP, the file has more than
-            `most_bytes`, eight attempts in a row bring no further bytes, or the digest differs.
+            `most_bytes`, eight attempts in a row bring no further bytes, the file cannot be written, or the digest
+            differs.
     """
     if target.exists() and _matches(target, sha256):
         return
@@ -76,13 +77,18 @@ def fetch_file(
     def check_redirect(request: httpx.Request) -> None:
         if request.url.scheme == "http" and request.url != httpx.URL(url):
             raise EmbedderError(
-                ErrorKind.CONFIGURATION,
+                ErrorKind.MODEL_NOT_FETCHED,
                 "The model file's address redirects to plain HTTP; give an address that stays on HTTPS.",
             )
 
     hooks = {"request": [check_redirect]}
-    with httpx.Client(transport=transport, follow_redirects=True, timeout=_TIMEOUT, event_hooks=hooks) as client:
-        _download(_Download(client, url, partial, most_bytes))
+    try:
+        with httpx.Client(transport=transport, follow_redirects=True, timeout=_TIMEOUT, event_hooks=hooks) as client:
+            _download(_Download(client, url, partial, most_bytes))
+    except OSError as error:
+        raise EmbedderError(
+            ErrorKind.MODEL_NOT_FETCHED, f"{partial} cannot be written ({error.strerror}); check its volume."
+        ) from error
     try:
         _verify(partial, sha256)
     except EmbedderError:
@@ -130,7 +136,7 @@ def _download(wanted: _Download) -> None:
             if _size(wanted.partial) > before:
                 continue
             raise EmbedderError(
-                ErrorKind.CONFIGURATION,
+                ErrorKind.MODEL_NOT_FETCHED,
                 f"The model file could not be downloaded in {_ATTEMPTS} attempts ({type(error).__name__}); "
                 "check the address and the network. What arrived is kept and the next run resumes it.",
             ) from None
@@ -153,7 +159,7 @@ def _attempt(wanted: _Download) -> None:
             raise _Retryable
         if response.status_code not in {200, 206}:
             raise EmbedderError(
-                ErrorKind.CONFIGURATION, f"The model file's address answered {response.status_code}; check the URL."
+                ErrorKind.MODEL_NOT_FETCHED, f"The model file's address answered {response.status_code}; check the URL."
             )
         resumed = response.status_code == 206
         done = have if resumed else 0

@@ -84,7 +84,7 @@ class ModelFile:
             ) from error
         if expected is not None and not hmac.compare_digest(actual, _PREFIX + expected.removeprefix(_PREFIX)):
             raise EmbedderError(
-                ErrorKind.CONFIGURATION,
+                ErrorKind.MODEL_NOT_VERIFIED,
                 f"{self.path} has the digest {actual}, not {_PREFIX + expected.removeprefix(_PREFIX)}; "
                 "it is damaged or another model. Fetch it again, or correct the digest.",
             )

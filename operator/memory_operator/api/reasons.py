@@ -238,6 +238,15 @@ class Reason(Enum):
         True,
     )
     CRASH_LOOP = ("CrashLoopBackOff", "Read the log of the pod's previous container.", True)
+    FETCHING = ("Fetching", "", False)
+    MODEL_NOT_FETCHED = (
+        "ModelNotFetched",
+        (
+            "Correct spec.embedding.source.http, give its volume.size more room, or let its URL be reached from this "
+            "namespace; it is tried again."
+        ),
+        True,
+    )
     MODEL_NOT_VERIFIED = (
         "ModelNotVerified",
         "Correct spec.embedding.source; its file and its sha256 must agree.",
@@ -271,7 +280,8 @@ class Reason(Enum):
 
 _BY_CODE = {reason.code: reason for reason in Reason}
 
-# What External Secrets, CloudNativePG, a cluster autoscaler, a registry or an installation under way may still deliver.
+# What External Secrets, CloudNativePG, a cluster autoscaler, a registry, a server of model files or an installation
+# under way may still deliver.
 DELIVERED_BY_OTHERS = frozenset(
     {
         Reason.SECRET_MISSING,
@@ -282,5 +292,6 @@ DELIVERED_BY_OTHERS = frozenset(
         Reason.DATABASE_OBJECT_FAILED,
         Reason.UNSCHEDULABLE,
         Reason.IMAGE_PULL_FAILED,
+        Reason.MODEL_NOT_FETCHED,
     }
 )

@@ -67,11 +67,25 @@ class PvcSource(Section):
     digest: str
 
 
+class ModelVolume(Section):
+    """The volume that a model file is fetched into; `size` is in Mi, Gi or Ti."""
+
+    size: str = Field(default="9Gi", pattern="^[1-9][0-9]{0,5}(Mi|Gi|Ti)$")
+    storage_class_name: str | None = None
+    access_modes: tuple[str, ...] = ("ReadWriteOnce",)
+
+    @property
+    def mebibytes(self) -> int:
+        """The size in MiB."""
+        return int(self.size[:-2]) << {"Mi": 0, "Gi": 10, "Ti": 20}[self.size[-2:]]
+
+
 class HttpSource(Section):
     """A model file at a URL."""
 
     url: str
     sha256: str
+    volume: ModelVolume = ModelVolume()
 
 
 class Source(Section):
@@ -190,6 +204,12 @@ class MemoryIndex(BaseModel):
             return None
         given = source.image or source.pvc
         return f"sha256:{source.http.sha256}" if source.http else given.digest if given else None
+
+    @property
+    def fetched_source(self) -> HttpSource | None:
+        """Return the URL from which the embedder's model file is fetched; None if no file has to be fetched."""
+        source = self.spec.embedding.source
+        return source.http if source and self.runs_embedder else None
 
     @property
     def cluster(self) -> tuple[str, str] | None:

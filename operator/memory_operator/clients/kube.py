@@ -27,6 +27,7 @@ KINDS = {
     "Secret": ("", "v1", "secrets"),
     "Pod": ("", "v1", "pods"),
     "Service": ("", "v1", "services"),
+    "PersistentVolumeClaim": ("", "v1", "persistentvolumeclaims"),
     "Deployment": ("apps", "v1", "deployments"),
     "Job": ("batch", "v1", "jobs"),
     "PodDisruptionBudget": ("policy", "v1", "poddisruptionbudgets"),

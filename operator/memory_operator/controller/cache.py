@@ -21,7 +21,8 @@ from time import monotonic
 from memory_operator.api.spec import Manifest
 from memory_operator.resources.common import LABEL_INSTANCE
 
-WATCHED = ("MemoryIndex", "Deployment", "Service", "NetworkPolicy", "PodDisruptionBudget", "Job", "Pod")
+CHILDREN = ("Deployment", "Service", "NetworkPolicy", "PodDisruptionBudget", "PersistentVolumeClaim")
+WATCHED = ("MemoryIndex", *CHILDREN, "Job", "Pod")
 WATCHED_OF_CNPG = ("Cluster", "Database")
 LATEST_SECONDS = 30.0  # after a write; an object of it that no watch has shown by then was deleted
 FORGOTTEN_SECONDS = 600.0

@@ -17,7 +17,7 @@ from memory_operator.api.spec import InvalidSpecError, Manifest, MemoryIndex, pa
 from memory_operator.clients import object_facts
 from memory_operator.clients.embedder import EmbedderProbe
 from memory_operator.clients.kube import EVERY_NAMESPACE, KindMissingError, Kube, KubeError
-from memory_operator.controller.cache import ObjectCache
+from memory_operator.controller.cache import CHILDREN, ObjectCache
 from memory_operator.controller.objects import Objects
 from memory_operator.reconcile.authorization.claims import is_claimed_by
 from memory_operator.reconcile.authorization.consent import check_cluster, check_secret
@@ -85,11 +85,7 @@ class Observer:
             loads=await self._probe.loads(pod for pod in pods if pod.component == COMPONENT),
             external=await self._external(index),
             operator_namespace=self._operator_namespace,
-            children={
-                (kind, item["metadata"]["name"]): item
-                for kind in ("Deployment", "Service", "NetworkPolicy", "PodDisruptionBudget")
-                for item in children[kind]
-            },
+            children={(kind, item["metadata"]["name"]): item for kind in CHILDREN for item in children[kind]},
         )
 
     async def observe_deletion(self, index: MemoryIndex) -> DeletionFacts:
@@ -159,7 +155,7 @@ class Observer:
 
     async def _children(self, index: MemoryIndex) -> dict[str, list[Manifest]]:
         """Return, by kind, the objects that this MemoryIndex controls and all pods that carry its labels."""
-        kinds = ("Deployment", "Service", "NetworkPolicy", "PodDisruptionBudget", "Job", "Pod")
+        kinds = (*CHILDREN, "Job", "Pod")
         listed = await asyncio.gather(*(self.objects.children(kind, index.namespace, index.name) for kind in kinds))
         found = dict(zip(kinds, listed, strict=True))
         return {

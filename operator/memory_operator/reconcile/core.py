@@ -113,7 +113,7 @@ def _steps(
         before = {ConditionType.DATABASE_REACHABLE: database, ConditionType.EXTENSION_READY: extension}
         return swap.plan_swap(index, observed, images, now, before=before)
     schema = plan_schema(index, observed, images, now, extension=extension.verdict)
-    embedder = plan_embedder(index, observed, images, database=database.verdict, replicas=replicas)
+    embedder = plan_embedder(index, observed, images, now, database=database.verdict, replicas=replicas)
     backfill = plan_backfill(index, observed, images, now, schema=schema.verdict, embedder=embedder.verdict)
     hnsw = plan_index(index, observed, images, now, schema=schema.verdict)
     steps = dict(zip(WORK_CONDITIONS, (database, extension, schema, embedder, backfill, hnsw), strict=True))

@@ -20,6 +20,8 @@ from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import MemoryIndex
 from memory_operator.reconcile.facts import EmbedderLoad, Observed, Problem, Recommendation, ServedModel
 from memory_operator.reconcile.jobs import active_job
+from memory_operator.reconcile.model_file.cleanup import delete_unneeded
+from memory_operator.reconcile.model_file.fetch import plan_fetch
 from memory_operator.reconcile.plan import Action, Delete, Step, apply_drifted, failed_step, waiting_for
 from memory_operator.reconcile.rollout import (
     latest_problem,
@@ -114,10 +116,17 @@ def _is_wanted(seconds_since_wanted: float | None) -> bool:
     return seconds_since_wanted is not None and seconds_since_wanted <= WANTED_SECONDS
 
 
-def plan_embedder(index: MemoryIndex, observed: Observed, images: Images, *, database: Verdict, replicas: int) -> Step:
-    """Return the verdict on EmbedderReady, and the writes that bring the embedder's objects to the specification."""
+def plan_embedder(
+    index: MemoryIndex, observed: Observed, images: Images, now: datetime, *, database: Verdict, replicas: int
+) -> Step:
+    """Return the verdict on EmbedderReady, and the writes that bring the embedder's objects to the specification.
+
+    While the model file is fetched, no pod starts, and existing pods go on with what they have.
+    """
+    unneeded = delete_unneeded(index, observed)
     if not index.runs_embedder:
-        return Step(_unmanaged_verdict(index, observed), delete_embedder(index, observed, resources.COMPONENT))
+        deletions = delete_embedder(index, observed, resources.COMPONENT)
+        return Step(_unmanaged_verdict(index, observed), (*deletions, *unneeded))
     if observed.embedder is None and not database.holds:
         return waiting_for("the database")
     name = f"{index.name}-{resources.COMPONENT}"
@@ -126,17 +135,22 @@ def plan_embedder(index: MemoryIndex, observed: Observed, images: Images, *, dat
         index, images, replicas=replicas, graceful_only=may_leave_out_former(observed, name, observed.embedder)
     )
     live = observed.children.get(("Deployment", name))
+    fetch = plan_fetch(index, observed, images, now)
     waits = live is not None and update_waits(index, observed, images, live)
-    if live is not None and waits:
+    if live is not None and (waits or not fetch.verdict.holds):
         deployment = with_live_template(deployment, live)
     changes = live is not None and template_drifted(deployment, live)
+    pods = (deployment,) if live is not None or fetch.verdict.holds else ()
     several = resources.has_several_pods(index)
     budget = (resources.disruption_budget(index),) if several else ()
-    actions = apply_drifted(observed, policy, service, deployment, *budget)  # no pod runs without its policy
+    actions = apply_drifted(observed, policy, service, *pods, *budget)  # no pod runs without its policy
     if not several:
         actions = (*actions, *_delete_existing(index, observed, resources.COMPONENT, ("PodDisruptionBudget",)))
+    actions = (*actions, *fetch.actions, *unneeded)
     if isinstance(observed.external, Problem):
         return Step(failed_step(observed.external).verdict, actions)
+    if not fetch.verdict.holds:
+        return Step(fetch.verdict, actions)
     return Step(_verdict(index, observed, replicas, changes=changes, waits=waits), actions)
 
 

@@ -1,10 +1,10 @@
 """Decide when a Job that is needed may start.
 
-The caller decides from the database whether work is needed, never from existing Jobs, so that a deleted Job is not run
-again without need. If a Job ends and its work is still needed, another Job with the next sequence number follows, after
-a delay that doubles each time. The sequence number is read from the Jobs, so a restarted operator continues the
-sequence. A Job of a changed configuration starts at once. It replaces a running Job if that Job has no running pod, or
-if the work of that Job is no longer wanted.
+The caller decides from the database, or from a volume claim, whether work is needed, never from existing Jobs, so that
+a deleted Job is not run again without need. If a Job ends and its work is still needed, another Job with the next
+sequence number follows, after a delay that doubles each time. The sequence number is read from the Jobs, so a restarted
+operator continues the sequence. A Job of a changed configuration starts at once. It replaces a running Job if that Job
+has no running pod, or if the work of that Job is no longer wanted.
 """
 
 from collections.abc import Callable
@@ -17,11 +17,12 @@ from memory_operator.api.spec import Manifest, MemoryIndex
 from memory_operator.reconcile.facts import JobFacts, JobState, Observed, Problem
 from memory_operator.reconcile.plan import Action, Apply, Delete, Step, failed_step
 from memory_operator.resources import workers
-from memory_operator.resources.common import Images
+from memory_operator.resources.common import LABEL_CONFIG, Images
 
 FIRST_DELAY_SECONDS = 15
 LONGEST_DELAY_SECONDS = 300
-INTERRUPTIBLE = {"migrate", "index"}  # with other work to do, what these would still make is outdated or incomplete
+# With other work to do, what these would still make is outdated or incomplete.
+INTERRUPTIBLE = {"migrate", "index", "fetch"}
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ def active_job(jobs: tuple[JobFacts, ...]) -> JobFacts | None:
 def plan_job(index: MemoryIndex, observed: Observed, images: Images, now: datetime, request: JobRequest) -> Step:
     """Return a step that waits for the running Job, replaces it, starts a new Job, or waits for the retry delay."""
     jobs, running = observed.jobs_of(request.component), active_job(observed.jobs_of(request.component))
-    config = workers.config_fingerprint(index, images, request.component)
+    config = request.build(index, images, 0)["metadata"]["labels"][LABEL_CONFIG]
     outdated = running is not None and _is_outdated(running, config, observed)
     if running and not outdated:
         pods = [pod for pod in observed.pods_of(request.component) if not (pod.ended or pod.deleting)]

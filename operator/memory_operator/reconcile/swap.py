@@ -19,6 +19,7 @@ from memory_operator.reconcile.embedder import delete_embedder, mismatch
 from memory_operator.reconcile.facts import JobState, Observed, Problem
 from memory_operator.reconcile.hnsw import VALID_INDEX
 from memory_operator.reconcile.jobs import JobRequest, active_job, plan_job
+from memory_operator.reconcile.model_file.fetch import plan_fetch
 from memory_operator.reconcile.plan import Action, Apply, Delete, Step, apply_drifted, failed_step, waiting_for
 from memory_operator.reconcile.rollout import may_leave_out_former, rollout_obstacle
 from memory_operator.reconcile.schema import plan_schema
@@ -102,7 +103,12 @@ def _swap(index: MemoryIndex, observed: Observed, images: Images, now: datetime,
         index, images, replicas=1, component=resources.NEXT_COMPONENT, graceful_only=graceful_only
     )
     policy = embedder_policy(index, resources.NEXT_COMPONENT, operator_namespace=observed.operator_namespace)
-    writes = () if index.spec.embedder.external else apply_drifted(observed, policy, *objects)
+    fetch = plan_fetch(index, observed, images, now)
+    service, *_ = objects
+    started = objects if fetch.verdict.holds else (service,)
+    writes = () if index.spec.embedder.external else (*apply_drifted(observed, policy, *started), *fetch.actions)
+    if not fetch.verdict.holds:
+        return Step(fetch.verdict, writes)
     obstacle = _next_embedder_obstacle(index, observed)
     if obstacle is not None:
         return replace(obstacle, actions=writes)

@@ -22,15 +22,15 @@ from memory_operator.resources.common import (
     selector,
     with_fingerprint,
 )
+from memory_operator.resources.model_fetch import FETCHED_DIRECTORY, FETCHED_FILE, claim_name
 from memory_operator.resources.pod_template import completed
 from memory_recall.embedding.voyage import VOYAGE_URL
 
 PORT = 8080
 PROBE_PORT = 9090  # of health, readiness and metrics, which callers cannot exhaust
 MODEL_DIRECTORY = "/models"
-FETCHED_DIRECTORY = "/var/lib/memory-embedder"
 DEFAULT_RESOURCES = {"requests": {"cpu": "250m", "memory": "512Mi"}, "limits": {"memory": "2Gi"}}
-MODEL_SIZE_LIMIT = "9Gi"  # of a copied or fetched model; the embedder fetches 8 GiB at most
+MODEL_SIZE_LIMIT = "9Gi"  # of a model that is copied from an image
 STARTUP_SECONDS = 1800  # a large model from a slow volume; the probe answers as soon as the process listens
 MIN_READY_SECONDS = 15  # for a Service's change of pods to reach every node
 SHUTDOWN_DELAY_SECONDS = 10  # for the same; it is also longer than clients keep idle connections
@@ -262,25 +262,26 @@ def _model(index: MemoryIndex, images: Images) -> tuple[list[Manifest], list[Man
 
     They are the init containers, the volumes, the main container's mounts, and the path of the model file.
     """
-    source, image = index.spec.embedding.source, index.spec.embedder.image or images.embedder
+    source = index.spec.embedding.source
     own = f"{MODEL_DIRECTORY}/{index.spec.embedding.model}.gguf"
     if source is None:
         return [], [], [], own
-    if source.pvc:
-        volume = {"name": "model", "persistentVolumeClaim": {"claimName": source.pvc.claim_name, "readOnly": True}}
-        mount = {"name": "model", "mountPath": FETCHED_DIRECTORY, "readOnly": True}
-        return [], [volume], [mount], f"{FETCHED_DIRECTORY}/{source.pvc.path}"
-    target = f"{FETCHED_DIRECTORY}/model.gguf"
     writable = {"name": "model", "mountPath": FETCHED_DIRECTORY}
     readable = {**writable, "readOnly": True}
-    volumes: list[Manifest] = [{"name": "model", "emptyDir": {"sizeLimit": MODEL_SIZE_LIMIT}}]
+    if source.pvc:
+        return [], [_claimed(source.pvc.claim_name)], [readable], f"{FETCHED_DIRECTORY}/{source.pvc.path}"
     if source.http:
-        command = ["memory-embedder", "fetch", "--url", source.http.url, "--sha256", source.http.sha256, "--to", target]
-        return [_init("fetch-model", image, images, command, [writable])], volumes, [readable], target
+        return [], [_claimed(claim_name(index, source.http))], [readable], FETCHED_FILE
     if source.image is None:
         return [], [], [], own
-    copy = ["cp", source.image.path, target]  # the model image's own cp; the embedder verifies the digest at its start
-    return [_init("copy-model", source.image.reference, images, copy, [writable])], volumes, [readable], target
+    volume: Manifest = {"name": "model", "emptyDir": {"sizeLimit": MODEL_SIZE_LIMIT}}
+    # The model image's own cp; the embedder verifies the digest at its start.
+    copy = _init("copy-model", source.image.reference, images, ["cp", source.image.path, FETCHED_FILE], [writable])
+    return [copy], [volume], [readable], FETCHED_FILE
+
+
+def _claimed(claim: str) -> Manifest:
+    return {"name": "model", "persistentVolumeClaim": {"claimName": claim, "readOnly": True}}
 
 
 def _init(name: str, image: str, images: Images, command: list[str], mounts: list[Manifest]) -> Manifest:

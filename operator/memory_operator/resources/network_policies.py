@@ -1,4 +1,4 @@
-"""Build the NetworkPolicies of embedders and workers: which pods may call them, and which servers they may call.
+"""Build the NetworkPolicies of all pods: which pods may call them, and which servers they may call.
 
 A NetworkPolicy selects pods by labels, and other servers by IP address. The operator does not know the addresses of the
 hosts in a connection URI or another URL. Therefore only the port of such a connection is limited. NetworkPolicies are
@@ -9,9 +9,10 @@ contain no memory text and the scraper may run in any namespace.
 from typing import Any
 from urllib.parse import urlsplit
 
-from memory_operator.api.spec import Manifest, MemoryIndex
+from memory_operator.api.spec import HttpSource, Manifest, MemoryIndex
 from memory_operator.resources.common import LABEL_COMPONENT, LABEL_NAME, MANAGER, metadata, selector, with_fingerprint
 from memory_operator.resources.embedder import COMPONENT, NEXT_COMPONENT, PORT, PROBE_PORT, embedder_url
+from memory_operator.resources.model_fetch import COMPONENT as FETCH_COMPONENT
 from memory_operator.resources.workers import METRICS_PORT
 
 WORKER_COMPONENTS = ("migrate", "backfill", "index", "swap", "swap-abort", "sync", "uninstall")
@@ -19,10 +20,12 @@ DNS_PORT, HTTPS_PORT = 53, 443
 POSTGRES_PORT = 5432
 LABEL_NAMESPACE = "kubernetes.io/metadata.name"  # Kubernetes itself sets it on every namespace
 EVERY_POD: Manifest = {"namespaceSelector": {}}
+DNS: Manifest = {"ports": [{"port": DNS_PORT, "protocol": protocol} for protocol in ("UDP", "TCP")]}
+HTTPS: Manifest = {"ports": [{"port": HTTPS_PORT, "protocol": "TCP"}]}
 
 
 def embedder_policy(index: MemoryIndex, component: str = COMPONENT, *, operator_namespace: str = "") -> Manifest:
-    """Return the NetworkPolicy of embedder pods, which may make connections only to fetch a model.
+    """Return the NetworkPolicy of embedder pods, which may make no connections.
 
     The embedder may be called by the pods that `spec.embedder.allowFrom` selects (by default all pods of the
     namespace), by the workers of this MemoryIndex and by the operator. With an empty `operator_namespace`, the policy
@@ -39,11 +42,19 @@ def embedder_policy(index: MemoryIndex, component: str = COMPONENT, *, operator_
                 "podSelector": {"matchLabels": {LABEL_NAME: MANAGER}},
             }
         )
-    source = index.spec.embedding.source
-    fetching = source is not None and source.http is not None
-    egress: list[Manifest] = [{}] if fetching else []  # the addresses behind the URL are not known, so all are allowed
     ingress = [_rule("from", callers, PORT), _rule("from", [EVERY_POD], PROBE_PORT)]
-    return _policy(index, component, {"matchLabels": selector(index, component)}, ingress, egress)
+    return _policy(index, component, {"matchLabels": selector(index, component)}, ingress, [])
+
+
+def fetch_policy(index: MemoryIndex, source: HttpSource) -> Manifest:
+    """Return the NetworkPolicy of the Job that fetches a model file.
+
+    The Job may connect to DNS, to the host of the URL and to any other host over HTTPS, because servers of files often
+    redirect to another host. No pod may connect to the Job.
+    """
+    host = _to_host(source.url)
+    egress = [DNS, HTTPS, *([host] if host != HTTPS else [])]
+    return _policy(index, FETCH_COMPONENT, {"matchLabels": selector(index, FETCH_COMPONENT)}, [], egress)
 
 
 def worker_policy(index: MemoryIndex, database_ports: tuple[int, ...]) -> Manifest:
@@ -51,19 +62,23 @@ def worker_policy(index: MemoryIndex, database_ports: tuple[int, ...]) -> Manife
 
     Workers may connect to DNS, the database and the embedder. Other pods may connect to workers only to read metrics.
     """
-    dns: Manifest = {"ports": [{"port": DNS_PORT, "protocol": protocol} for protocol in ("UDP", "TCP")]}
     ports = sorted({POSTGRES_PORT, *database_ports})
     database: Manifest = {"ports": [{"port": port, "protocol": "TCP"} for port in ports]}
-    egress = [dns, database, _to_embedder(index)]
+    egress = [DNS, database, _to_embedder(index)]
     return _policy(index, "workers", _workers(index), [_rule("from", [EVERY_POD], METRICS_PORT)], egress)
 
 
 def _to_embedder(index: MemoryIndex) -> Manifest:
     if index.hosted:
-        return {"ports": [{"port": HTTPS_PORT, "protocol": "TCP"}]}
+        return HTTPS
     if index.runs_embedder:
         return _rule("to", [{"podSelector": _components(index, (COMPONENT, NEXT_COMPONENT))}], PORT)
-    parts = urlsplit(embedder_url(index))
+    return _to_host(embedder_url(index))
+
+
+def _to_host(url: str) -> Manifest:
+    """Return the egress rule for the host of a URL: a namespace inside the cluster, else the port alone."""
+    parts = urlsplit(url)
     *service, suffix = (parts.hostname or "").removesuffix(".cluster.local").split(".")
     if suffix == "svc" and len(service) > 1:  # a Service may map its port to any port of its pods
         return {"to": [{"namespaceSelector": {"matchLabels": {LABEL_NAMESPACE: service[-1]}}}]}

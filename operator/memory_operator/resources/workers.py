@@ -1,29 +1,13 @@
-"""Build the workers: the Jobs for migration, backfill, index, swap and uninstall, and the sync Deployment.
-
-The operator never changes a Job, because the pod template of a Job is immutable. Each Job carries the fingerprint of
-its configuration and a sequence number, and a retry is a new Job.
-"""
+"""Build the workers: the Jobs for migration, backfill, index, swap and uninstall, and the sync Deployment."""
 
 from memory_operator.api.conditions import timestamp
 from memory_operator.api.spec import ConfigMapKey, Gate, Manifest, MemoryIndex
-from memory_operator.resources.common import (
-    ANNOTATION_SEQUENCE,
-    LABEL_CONFIG,
-    Images,
-    fingerprint,
-    metadata,
-    selector,
-    with_fingerprint,
-)
+from memory_operator.resources.common import Images, fingerprint, metadata, selector, with_fingerprint
 from memory_operator.resources.embedder import NEXT_COMPONENT, embedder_url
+from memory_operator.resources.jobs import LONG_JOB_SECONDS, SHORT_JOB_SECONDS, job_manifest
 from memory_operator.resources.worker_pods import pod_template
 from memory_recall.schema.claims_sql import TableClaim
 
-JOB_TTL_SECONDS = 3600  # long enough to be read by a person; what is needed later is read from the database
-EXIT_CODES_WITHOUT_RETRY = [2, 3, 4]  # usage, waiting for something, needs a person: the same pod would fail again
-# A Job that hangs ends, and another one follows that continues from the database.
-DATABASE_JOB_SECONDS = 6 * 3600
-LONG_JOB_SECONDS = 7 * 24 * 3600  # of Jobs that embed a table or build its index
 METRICS_PORT = 9090
 GATE_DIRECTORY = "/var/run/memory-index-gate"
 WORKER_RESOURCES = {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}}
@@ -76,11 +60,6 @@ def _pods_fingerprint(index: MemoryIndex, images: Images) -> str:
 def work_of(config: str) -> str:
     """Return the part `<work>` of a Job's configuration fingerprint, which identifies what the Job does."""
     return config.partition("-")[0]
-
-
-def job_name(index: MemoryIndex, component: str, config: str, sequence: int) -> str:
-    """Return the Job name `<index>-<component>-<hash>`, which differs for each configuration and sequence number."""
-    return f"{index.name}-{component}-{fingerprint([config, sequence])[:8]}"
 
 
 def migrate_job(
@@ -220,32 +199,6 @@ def _job(
     index: MemoryIndex, images: Images, component: str, command: list[str], sequence: int, *, resources: Manifest
 ) -> Manifest:
     config = config_fingerprint(index, images, component)
-    seconds = LONG_JOB_SECONDS if component in {"backfill", "index", "swap"} else DATABASE_JOB_SECONDS
-    meta = metadata(index, job_name(index, component, config, sequence), component)
-    meta["labels"][LABEL_CONFIG] = config
-    meta["annotations"] = {ANNOTATION_SEQUENCE: str(sequence)}
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": meta,
-        "spec": {
-            "activeDeadlineSeconds": seconds,
-            "backoffLimit": 6,
-            "ttlSecondsAfterFinished": JOB_TTL_SECONDS,
-            "podReplacementPolicy": "Failed",
-            "podFailurePolicy": {
-                "rules": [
-                    {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
-                    {
-                        "action": "FailJob",
-                        "onExitCodes": {
-                            "containerName": "memory",
-                            "operator": "In",
-                            "values": EXIT_CODES_WITHOUT_RETRY,
-                        },
-                    },
-                ]
-            },
-            "template": pod_template(index, images, component, command, restart="Never", resources=resources),
-        },
-    }
+    seconds = LONG_JOB_SECONDS if component in {"backfill", "index", "swap"} else SHORT_JOB_SECONDS
+    template = pod_template(index, images, component, command, restart="Never", resources=resources)
+    return job_manifest(index, component, config, sequence, template, seconds=seconds)

@@ -12,6 +12,7 @@ NEEDED: Rights = {
     ("", "secrets"): {"get"},
     ("", "pods"): {"list", "watch"},
     ("", "services"): {"get", "list", "watch", "create", "patch", "delete"},
+    ("", "persistentvolumeclaims"): {"get", "list", "watch", "create", "patch", "delete"},
     ("apps", "deployments"): {"get", "list", "watch", "create", "patch", "delete"},
     ("batch", "jobs"): {"get", "list", "watch", "create", "patch", "delete"},
     ("networking.k8s.io", "networkpolicies"): {"get", "list", "watch", "create", "patch", "delete"},

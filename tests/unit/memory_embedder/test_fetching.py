@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,9 +12,11 @@ import httpx
 import pytest
 import stamina
 
-from memory_embedder.errors import EmbedderError
+from memory_embedder import cli
+from memory_embedder.errors import EmbedderError, ErrorKind
 from memory_embedder.models.fetching import copy_file, fetch_file
 from memory_embedder.models.model_file import ModelFile
+from memory_embedder.telemetry.termination import write_termination_message
 
 CONTENT = bytes(range(256)) * 4000
 DIGEST = hashlib.sha256(CONTENT).hexdigest()
@@ -81,8 +84,9 @@ def test_a_download_that_a_dead_process_began_is_continued_by_the_next(tmp_path:
 
 
 def test_a_file_of_another_digest_never_gets_the_name_and_is_not_resumed(tmp_path: Path) -> None:
-    with pytest.raises(EmbedderError, match="digest"):
+    with pytest.raises(EmbedderError, match="digest") as caught:
         fetch(tmp_path / "model.gguf", flaky_server(10**9, []), digest="0" * 64)
+    assert caught.value.kind is ErrorKind.MODEL_NOT_VERIFIED
     assert not list(tmp_path.iterdir())
 
 
@@ -97,9 +101,29 @@ def test_a_refusing_address_is_reported_at_once_and_a_failing_one_after_eight_at
         answered.append(status)
         return httpx.Response(status)
 
-    with pytest.raises(EmbedderError):
+    with pytest.raises(EmbedderError) as caught:
         fetch(tmp_path / "m", httpx.MockTransport(answer))
+    assert caught.value.kind is ErrorKind.MODEL_NOT_FETCHED
     assert len(answered) == attempts
+
+
+def test_a_full_volume_is_reported_as_such(tmp_path: Path) -> None:
+    (tmp_path / "m.partial").symlink_to("/dev/full")
+    with pytest.raises(EmbedderError, match="No space left on device") as caught:
+        fetch(tmp_path / "m", flaky_server(10**9, []))
+    assert caught.value.kind is ErrorKind.MODEL_NOT_FETCHED
+
+
+def test_a_command_that_fails_leaves_its_reason_for_kubernetes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = tmp_path / "termination-log"
+    log.touch()
+    monkeypatch.setattr(cli, "write_termination_message", lambda error: write_termination_message(error, log))
+    monkeypatch.setattr("sys.argv", ["memory-embedder", "copy", str(tmp_path / "absent"), str(tmp_path / "m")])
+    with pytest.raises(SystemExit):
+        cli.main()
+    found = json.loads(log.read_text())
+    assert found["reason"] == "Configuration"
+    assert "absent cannot be copied" in found["message"]
 
 
 def test_a_copy_is_verified_and_an_unreadable_source_named(tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ from tests.unit.memory_operator.situations import (
     cluster,
     database_object,
     db,
+    fetch,
     job,
     no,
     pod,
@@ -56,6 +57,7 @@ FILE, OTHER_FILE = "sha256:" + "a" * 64, "sha256:" + "b" * 64
 RECORDED = replace(FULL, active_model=replace(MODEL, digest=FILE, pooling="mean"))
 PVC = {"embedding": {"source": {"pvc": {"claimName": "models", "path": "x.gguf", "digest": FILE}}}}
 OTHER_PVC = {"embedding": {"source": {"pvc": {"claimName": "models", "path": "y.gguf", "digest": OTHER_FILE}}}}
+URL: dict[str, Any] = {"embedding": {"source": {"http": {"url": "https://models.example/m.gguf", "sha256": "a" * 64}}}}
 EXTERNAL = {"embedder": {"external": {"url": "http://e.ml.svc:8080"}}}
 GPU = {"embedder": {"gpuLayers": -1}}
 ZERO = {"embedder": {"minReplicas": 0, "scaleDownDelaySeconds": 0}}
@@ -210,6 +212,17 @@ EMBEDDERS = (
               {"embedder": LOADING, **pods("embedder", Reason.CRASH_LOOP)}, **NOTHING),
     Situation("a file that is not verified", "False", "ModelNotVerified", FAILED,
               {"embedder": LOADING, **pods("embedder", Reason.MODEL_NOT_VERIFIED)}, **NOTHING),
+    Situation("a model file that is being fetched", "False", "Fetching", IN_PROGRESS, fetch(**URL), URL, lasts=600,
+              **NOTHING, **no(EMBEDDER, "Fetching")),
+    Situation("a model file that cannot be fetched yet", "False", "ModelNotFetched", IN_PROGRESS,
+              fetch(JobState.FAILED, Reason.MODEL_NOT_FETCHED, **URL), URL, **NOTHING),
+    Situation("a model file that cannot be fetched", "False", "ModelNotFetched", FAILED,
+              fetch(JobState.FAILED, Reason.MODEL_NOT_FETCHED, **URL), URL, lasts=LATE, **NOTHING),
+    Situation("a fetched file of another digest", "False", "ModelNotVerified", FAILED,
+              fetch(JobState.FAILED, Reason.MODEL_NOT_VERIFIED, **URL), URL, **NOTHING,
+              **no(EMBEDDER, "ModelNotVerified")),
+    Situation("a URL in place of the image's file", "False", "Fetching", IN_PROGRESS, edit=URL,
+              **no(EMBEDDER, "Fetching")),
     Situation("a quota that refuses the pod", "False", "PodRejected", FAILED,
               {"embedder": replace(LOADING, failure="exceeded quota")}, **NOTHING),
     Situation("a GPU that is not used", "False", "GpuNotUsed", FAILED,

@@ -22,7 +22,8 @@ from memory_operator.reconcile.facts import (
 )
 from memory_operator.reconcile.status import refuse
 from memory_operator.resources.cnpg import DatabaseObject
-from memory_operator.resources.common import LABEL_MANAGED_BY, MANAGER
+from memory_operator.resources.common import LABEL_CONFIG, LABEL_MANAGED_BY, MANAGER
+from memory_operator.resources.model_fetch import fetch_job
 from memory_operator.resources.workers import config_fingerprint
 from memory_recall.status import DatabaseFacts
 from tests.unit.memory_operator.conftest import FULL, START, Cluster, World
@@ -99,6 +100,17 @@ def job(component: str, state: JobState = JobState.ACTIVE, failure: Reason | Non
     problem = Problem(failure, "it said why.") if failure else None
     ended = None if state is JobState.ACTIVE else START + timedelta(days=1)
     return {"jobs": (JobFacts(f"mem-{component}-1", component, config, 0, state, ended, problem),)}
+
+
+def fetch(state: JobState = JobState.ACTIVE, failure: Reason | None = None, **spec: Any) -> Facts:
+    """A Job that fetches the model file of this specification."""
+    world = World()
+    index = world.index(**spec)
+    assert index.fetched_source
+    meta = fetch_job(index, world.images, 0, source=index.fetched_source)["metadata"]
+    problem = Problem(failure, "it said why.") if failure else None
+    ended = None if state is JobState.ACTIVE else START + timedelta(days=1)
+    return {"jobs": (JobFacts(meta["name"], "fetch", meta["labels"][LABEL_CONFIG], 0, state, ended, problem),)}
 
 
 def problem(where: str, reason: Reason) -> Facts:

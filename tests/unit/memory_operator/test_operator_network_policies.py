@@ -4,12 +4,18 @@ from typing import Any
 
 import pytest
 
+from memory_operator.api.spec import MemoryIndex
 from memory_operator.clients import object_facts
 from memory_operator.reconcile.facts import Credentials
 from memory_operator.reconcile.plan import Apply, Plan
-from memory_operator.resources import embedder, workers
+from memory_operator.resources import embedder, model_fetch, workers
 from memory_operator.resources.drift import drifted
-from memory_operator.resources.network_policies import WORKER_COMPONENTS, embedder_policy, worker_policy
+from memory_operator.resources.network_policies import (
+    WORKER_COMPONENTS,
+    embedder_policy,
+    fetch_policy,
+    worker_policy,
+)
 from tests.unit.memory_operator.conftest import Cluster, World
 from tests.unit.memory_operator.test_operator_resources import BUILDERS
 
@@ -67,10 +73,50 @@ def test_scrapers_of_any_namespace_read_metrics_and_nothing_else(world: World) -
     assert [port["port"] for port in only["ports"]] == [workers.METRICS_PORT]
 
 
-def test_the_embedder_calls_nobody_unless_its_model_must_be_fetched(world: World) -> None:
-    fetched = world.index(embedding={"source": {"http": {"url": "https://models.example/m.gguf", "sha256": "a" * 64}}})
+def fetched(world: World, url: str) -> MemoryIndex:
+    return world.index(embedding={"source": {"http": {"url": url, "sha256": "a" * 64}}})
+
+
+def test_the_embedder_calls_nobody_wherever_its_model_comes_from(world: World) -> None:
     assert embedder_policy(world.index())["spec"]["egress"] == []
-    assert embedder_policy(fetched)["spec"]["egress"] == [{}]
+    assert embedder_policy(fetched(world, "https://models.example/m.gguf"))["spec"]["egress"] == []
+
+
+HTTPS = {"ports": [{"port": 443, "protocol": "TCP"}]}
+
+
+@pytest.mark.parametrize(
+    ("url", "rules"),
+    [
+        ("https://models.example/m.gguf", [HTTPS]),
+        ("http://models.example/m.gguf", [HTTPS, {"ports": [{"port": 80, "protocol": "TCP"}]}]),
+        ("https://models.example:8443/m.gguf", [HTTPS, {"ports": [{"port": 8443, "protocol": "TCP"}]}]),
+        (
+            "http://files.ml.svc/m.gguf",
+            [HTTPS, {"to": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "ml"}}}]}],
+        ),
+    ],
+)
+def test_the_job_that_fetches_a_model_calls_its_url_and_others_over_https_alone(
+    world: World, url: str, rules: list[Any]
+) -> None:
+    index = fetched(world, url)
+    assert index.fetched_source is not None
+    policy = fetch_policy(index, index.fetched_source)
+    dns, *others = policy["spec"]["egress"]
+    assert [port["port"] for port in dns["ports"]] == [53, 53]
+    assert others == rules
+    assert policy["spec"]["ingress"] == []
+
+
+def test_the_policy_of_the_job_that_fetches_a_model_selects_its_pods_and_no_others(world: World) -> None:
+    index = fetched(world, "https://models.example/m.gguf")
+    assert index.fetched_source is not None
+    selected = fetch_policy(index, index.fetched_source)["spec"]["podSelector"]["matchLabels"].items()
+    job = model_fetch.fetch_job(index, world.images, 0, source=index.fetched_source)
+    serving = embedder.deployment(index, world.images, replicas=1)
+    found = [selected <= one["spec"]["template"]["metadata"]["labels"].items() for one in (job, serving)]
+    assert found == [True, False]
 
 
 def to_embedder(world: World, **spec: Any) -> Any:

@@ -243,9 +243,9 @@ def test_a_pod_that_restarted_after_a_long_life_is_no_crash_loop() -> None:
     assert problem_of(pod(containerStatuses=[running])) is None
 
 
-def test_a_failed_model_fetch_has_another_reason_than_a_crash() -> None:
+def test_a_model_that_cannot_be_copied_has_another_reason_than_a_crash() -> None:
     container = {
-        "name": "fetch-model",
+        "name": "copy-model",
         "state": {"waiting": {"reason": "CrashLoopBackOff"}},
         "lastState": last_state(1),
     }

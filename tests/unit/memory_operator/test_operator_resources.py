@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import yaml
 
-from memory_operator.resources import cnpg, embedder, workers
-from memory_operator.resources.network_policies import embedder_policy, worker_policy
-from tests.unit.memory_operator.conftest import World
+from memory_operator.resources import cnpg, embedder, model_fetch, workers
+from memory_operator.resources.network_policies import embedder_policy, fetch_policy, worker_policy
+from tests.unit.memory_operator.conftest import World, deep_update
 
 GOLDEN = Path(__file__).parent / "golden"
 GPU = {
@@ -39,6 +39,12 @@ IMAGE = {
     "embedding": {"source": {"image": {"reference": "reg/m:1", "path": "/m/x.gguf", "digest": "sha256:" + "c" * 64}}}
 }
 
+
+def source(world: World, **volume: Any) -> Any:
+    """The URL of the embedder that has a GPU, with this volume."""
+    return world.index(**deep_update(GPU, {"embedding": {"source": {"http": {"volume": volume}}}})).fetched_source
+
+
 BUILDERS: dict[str, Callable[[Any], Any]] = {
     "migrate-job": lambda w: workers.migrate_job(w.index(), w.images, 0),
     "index-job": lambda w: workers.index_job(w.index(), w.images, 1),
@@ -49,6 +55,11 @@ BUILDERS: dict[str, Callable[[Any], Any]] = {
     "embedder-gpu": lambda w: embedder.objects(w.index(**GPU), w.images, replicas=2),
     "embedder-policy": lambda w: embedder_policy(w.index(), operator_namespace="memory-index-system"),
     "worker-policy": lambda w: worker_policy(w.index(), (5432,)),
+    "fetch-job": lambda w: model_fetch.fetch_job(w.index(**GPU), w.images, 0, source=source(w)),
+    "fetch-policy": lambda w: fetch_policy(w.index(**GPU), source(w)),
+    "model-claim": lambda w: model_fetch.claim(
+        w.index(**GPU), source(w, size="2Gi", storageClassName="nfs", accessModes=["ReadWriteMany"])
+    ),
     "embedder-pvc": lambda w: embedder.deployment(w.index(**PVC), w.images, replicas=1),
     "embedder-image": lambda w: embedder.deployment(w.index(**IMAGE), w.images, replicas=1),
     "database": lambda w: cnpg.new_database_object(w.index(), cluster=("dbaas", "pg"), owner="owner", version=None),
@@ -121,10 +132,10 @@ def test_probes_and_scrapers_use_a_port_that_callers_cannot_exhaust(world: World
     assert command[command.index("--probe-port") + 1] == str(ports["metrics"])
 
 
-def test_the_volume_of_a_fetched_model_cannot_fill_the_nodes_disk(world: World) -> None:
+def test_the_volume_of_a_copied_model_cannot_fill_the_nodes_disk(world: World) -> None:
     (volume,) = [
         volume
-        for volume in pod_spec(embedder.deployment(world.index(**GPU), world.images, replicas=1))["volumes"]
+        for volume in pod_spec(embedder.deployment(world.index(**IMAGE), world.images, replicas=1))["volumes"]
         if volume["name"] == "model"
     ]
     assert volume["emptyDir"]["sizeLimit"] == "9Gi"
@@ -192,7 +203,7 @@ def test_an_init_container_has_the_processor_and_memory_of_the_main_one_and_no_g
 
 
 def test_every_job_ends_by_itself_one_day(world: World) -> None:
-    for name in ("migrate-job", "index-job", "backfill-job", "uninstall-job"):
+    for name in ("migrate-job", "index-job", "backfill-job", "uninstall-job", "fetch-job"):
         assert BUILDERS[name](world)["spec"]["activeDeadlineSeconds"] > 0
 
 

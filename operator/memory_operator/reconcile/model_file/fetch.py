@@ -1,0 +1,58 @@
+"""Decide whether the model file of a URL is on its volume, and fetch it there before a pod mounts the volume.
+
+The claim of the volume records that its file is complete. Therefore a Job that was deleted is not run again, and a
+claim that was deleted is made and filled again.
+"""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from functools import partial
+
+from memory_operator.api.conditions import Verdict, parse_timestamp
+from memory_operator.api.reasons import Reason
+from memory_operator.api.spec import HttpSource, Manifest, MemoryIndex
+from memory_operator.reconcile.facts import JobFacts, JobState, Observed
+from memory_operator.reconcile.jobs import JobRequest, plan_job
+from memory_operator.reconcile.plan import Apply, Step, apply_drifted
+from memory_operator.resources import model_fetch as resources
+from memory_operator.resources.common import LABEL_CONFIG, Images
+from memory_operator.resources.network_policies import fetch_policy
+from memory_operator.resources.workers import work_of
+
+AVAILABLE = Verdict.yes(Reason.AVAILABLE, "The model file is where embedder pods read it.")
+
+
+def plan_fetch(index: MemoryIndex, observed: Observed, images: Images, now: datetime) -> Step:
+    """Return whether embedder pods may start: their model file is fetched, or need not be fetched.
+
+    The writes are those of the claim, the Job and its NetworkPolicy.
+    """
+    source = index.fetched_source
+    if source is None:
+        return Step(AVAILABLE)
+    claim = resources.claim(index, source)
+    name = claim["metadata"]["name"]
+    live = observed.children.get((resources.CLAIM, name))
+    policy = apply_drifted(observed, fetch_policy(index, source))
+    if live is not None and resources.is_fetched(live):
+        return Step(AVAILABLE, policy)
+    build = partial(resources.fetch_job, source=source)
+    jobs = _same_work(index, observed, images, source)
+    if live is not None and any(_has_filled(job, live) for job in jobs):
+        return Step(AVAILABLE, (*policy, Apply(resources.fetched_claim(index, source, live))))
+    activity = f"fetches {index.spec.embedding.model} into {resources.CLAIM} {index.namespace}/{name}"
+    step = plan_job(index, observed, images, now, JobRequest(resources.COMPONENT, build, Reason.FETCHING, activity))
+    return Step(step.verdict, (*policy, *(() if live else (Apply(claim),)), *step.actions))
+
+
+def _same_work(index: MemoryIndex, observed: Observed, images: Images, source: HttpSource) -> Iterable[JobFacts]:
+    wanted = resources.fetch_job(index, images, 0, source=source)["metadata"]["labels"][LABEL_CONFIG]
+    jobs = observed.jobs_of(resources.COMPONENT)
+    return [job for job in jobs if work_of(job.config) == work_of(wanted)]
+
+
+def _has_filled(job: JobFacts, claim: Manifest) -> bool:
+    """Return whether the Job has completed since the claim exists, and therefore not in a former claim of its name."""
+    created = claim["metadata"].get("creationTimestamp")
+    since = parse_timestamp(created) if created else datetime.min.replace(tzinfo=UTC)
+    return job.state is JobState.COMPLETE and job.finished_at is not None and job.finished_at >= since

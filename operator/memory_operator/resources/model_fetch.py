@@ -1,0 +1,100 @@
+"""Build the volume claim and the Job of a model file that is fetched from a URL.
+
+The pods that serve make no connections, so a Job fetches the file into a volume, which they mount read-only. A claim's
+specification cannot be changed. Therefore the name of a claim depends on the file's digest and on the volume's
+settings: another file, or another volume, is another claim. The claim itself records that its file is complete, since
+the Job is deleted after a while.
+"""
+
+from memory_operator.api.spec import HttpSource, Manifest, MemoryIndex
+from memory_operator.resources.common import Images, container_security, fingerprint, labels, metadata, pod_security
+from memory_operator.resources.jobs import job_manifest
+from memory_operator.resources.pod_template import completed
+
+CLAIM = "PersistentVolumeClaim"
+COMPONENT = "fetch"
+ANNOTATION_FETCHED = "memory-index.dev/fetched"  # of a claim: the digest of the complete file on its volume
+FETCHED_DIRECTORY = "/var/lib/memory-embedder"  # where pods mount the volume of a model file
+FETCHED_FILE = f"{FETCHED_DIRECTORY}/model.gguf"
+RESOURCES = {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}}
+
+
+def claim_name(index: MemoryIndex, source: HttpSource) -> str:
+    """Return the name of the claim, `<index>-model-<hash>`, which differs for each digest and each kind of volume."""
+    return f"{index.name}-model-{fingerprint([source.sha256, source.volume.model_dump(mode='json')])}"
+
+
+def claim(index: MemoryIndex, source: HttpSource) -> Manifest:
+    """Return the PersistentVolumeClaim for the file of this source."""
+    volume = source.volume
+    return {
+        "apiVersion": "v1",
+        "kind": CLAIM,
+        "metadata": metadata(index, claim_name(index, source), COMPONENT),
+        "spec": {
+            "accessModes": list(volume.access_modes),
+            "resources": {"requests": {"storage": volume.size}},
+            **({"storageClassName": volume.storage_class_name} if volume.storage_class_name else {}),
+        },
+    }
+
+
+def fetched_claim(index: MemoryIndex, source: HttpSource, live: Manifest) -> Manifest:
+    """Return the live claim with the record that its file is complete.
+
+    The specification stays the live one, because a volume that somebody has expanded cannot shrink.
+    """
+    desired = claim(index, source)
+    annotations = {ANNOTATION_FETCHED: f"sha256:{source.sha256}"}
+    return {**desired, "metadata": {**desired["metadata"], "annotations": annotations}, "spec": live["spec"]}
+
+
+def is_fetched(live: Manifest) -> bool:
+    """Return whether the live claim holds its complete file."""
+    return ANNOTATION_FETCHED in (live["metadata"].get("annotations") or {})
+
+
+def fetch_job(index: MemoryIndex, images: Images, sequence: int, *, source: HttpSource) -> Manifest:
+    """Return the Job that fetches the file of this source into its volume: `memory-embedder fetch`.
+
+    A failed pod is not replaced within the Job, because the command itself tries again.
+    """
+    template = _pod_template(index, images, source)
+    config = f"{fingerprint([source.url, claim_name(index, source)])}-{fingerprint(template)}"
+    return job_manifest(index, COMPONENT, config, sequence, template, pod_retries=0)
+
+
+def _pod_template(index: MemoryIndex, images: Images, source: HttpSource) -> Manifest:
+    """Return the pod of the Job. It runs where embedders may run, because a volume can be bound to its first node."""
+    embedder = index.spec.embedder
+    template: Manifest = {
+        "metadata": {"labels": labels(index, COMPONENT)},
+        "spec": {
+            "restartPolicy": "Never",
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "securityContext": pod_security(),
+            "containers": [
+                {
+                    "name": COMPONENT,
+                    "image": embedder.image or images.embedder,
+                    "imagePullPolicy": images.pull_policy,
+                    "command": _command(source),
+                    "resources": RESOURCES,
+                    "securityContext": container_security(),
+                    "volumeMounts": [{"name": "model", "mountPath": FETCHED_DIRECTORY}],
+                }
+            ],
+            "volumes": [{"name": "model", "persistentVolumeClaim": {"claimName": claim_name(index, source)}}],
+            **({"nodeSelector": dict(embedder.node_selector)} if embedder.node_selector else {}),
+            **({"tolerations": list(embedder.tolerations)} if embedder.tolerations else {}),
+        },
+    }
+    return completed(template, index, COMPONENT)
+
+
+def _command(source: HttpSource) -> list[str]:
+    """Return the command; it limits the file to the volume's size, which not every volume plugin enforces."""
+    limit = str(source.volume.mebibytes)
+    options = {"--url": source.url, "--sha256": source.sha256, "--to": FETCHED_FILE, "--max-mebibytes": limit}
+    return ["memory-embedder", "fetch", *(part for option in options.items() for part in option)]

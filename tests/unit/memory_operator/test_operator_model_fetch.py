@@ -1,0 +1,285 @@
+"""A model file that a Job fetches into a volume: before which no pod starts, and when which volume goes."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from memory_operator.api.reasons import Reason
+from memory_operator.api.spec import Manifest
+from memory_operator.clients import object_facts
+from memory_operator.clients.kube import KINDS
+from memory_operator.controller.cache import CHILDREN, WATCHED
+from memory_operator.reconcile.facts import JobState, PodFacts, Problem
+from memory_operator.reconcile.plan import Apply, Delete, Plan
+from tests.unit.memory_operator.conftest import FULL, MODEL, NEXT_MODEL, Cluster, World, deep_update, swap_record
+from tests.unit.memory_operator.test_operator_swap import HOME, NEXT, change
+
+URL = "https://models.example/m.gguf"
+CLAIM = "PersistentVolumeClaim"
+
+
+def source(sha256: str = "a" * 64, url: str = URL, **volume: Any) -> dict[str, Any]:
+    return {"source": {"http": {"url": url, "sha256": sha256, "volume": volume}}}
+
+
+def cluster_with(world: World, **spec: Any) -> Cluster:
+    made = Cluster(world, world.manifest(**spec))
+    made.database = replace(FULL, active_model=replace(MODEL, embedder_url=HOME))
+    made.reconcile()
+    return made
+
+
+@pytest.fixture
+def fetching(world: World) -> Cluster:
+    """A cluster in which the model file is being fetched."""
+    return cluster_with(world, embedding=source())
+
+
+@pytest.fixture
+def serving(fetching: Cluster) -> Cluster:
+    """A cluster in which the fetched file is served and nothing is left to do."""
+    fetching.finish("fetch")
+    settle(fetching)
+    assert fetching.condition("Ready")["status"] == "True"
+    return fetching
+
+
+def settle(cluster: Cluster) -> None:
+    for _ in range(5):
+        cluster.reconcile()
+
+
+def claims(cluster: Cluster) -> list[str]:
+    return sorted(name for kind, name in cluster.children if kind == CLAIM)
+
+
+def mounted(cluster: Cluster, deployment: str = "mem-embedder") -> str:
+    volumes = cluster.children["Deployment", deployment]["spec"]["template"]["spec"]["volumes"]
+    (found,) = [item["persistentVolumeClaim"] for item in volumes if item["name"] == "model"]
+    assert found["readOnly"] is True
+    return str(found["claimName"])
+
+
+def applied(plan: Plan) -> list[str]:
+    return [action.manifest["kind"] for action in plan.actions if isinstance(action, Apply)]
+
+
+def test_no_embedder_pod_is_started_before_its_file_is_fetched(fetching: Cluster) -> None:
+    assert fetching.running() == ["fetch"]
+    settle(fetching)
+    assert fetching.replicas("mem-embedder") is None
+    found = fetching.condition("EmbedderReady")
+    assert (found["status"], found["reason"]) == ("False", "Fetching")
+    assert claims(fetching)[0] in found["message"]
+    assert fetching.condition("Reconciling")["status"] == "True"
+    fetching.finish("fetch")
+    fetching.reconcile()
+    assert fetching.replicas("mem-embedder") == 1
+    assert [mounted(fetching)] == claims(fetching)
+
+
+def test_the_policy_and_the_claim_are_there_before_the_job(world: World) -> None:
+    made = Cluster(world, world.manifest(embedding=source()))
+    made.database = FULL
+    kinds = applied(made.reconcile())
+    assert kinds.index("NetworkPolicy") < kinds.index(CLAIM) < kinds.index("Job")
+
+
+def test_the_pod_that_serves_may_call_nobody_and_the_one_that_fetches_may(serving: Cluster) -> None:
+    egress = {
+        name: item["spec"]["egress"] for (kind, name), item in serving.children.items() if kind == "NetworkPolicy"
+    }
+    assert egress["mem-embedder"] == []
+    assert egress["mem-fetch"] != []
+
+
+def test_every_object_of_a_fetch_is_watched(serving: Cluster) -> None:
+    """What is not watched would be applied for ever."""
+    assert {kind for kind, _ in serving.children} <= {*CHILDREN}
+    assert {*CHILDREN} < {*WATCHED} <= KINDS.keys()
+
+
+def test_a_fetch_that_is_done_causes_no_write(serving: Cluster) -> None:
+    serving.writes.clear()
+    settle(serving)
+    assert serving.writes == []
+
+
+def test_a_file_is_not_fetched_again_once_its_job_is_collected(serving: Cluster) -> None:
+    serving.jobs.clear()
+    settle(serving)
+    assert serving.running() == []
+    assert serving.condition("Ready")["status"] == "True"
+
+
+def test_a_claim_that_somebody_deleted_is_made_and_filled_again(serving: Cluster) -> None:
+    """Its former Job has completed, but in another volume of the same name."""
+    (name,) = claims(serving)
+    del serving.children[CLAIM, name]
+    serving.reconcile()
+    assert claims(serving) == [name]
+    created = serving.world.now.isoformat()
+    serving.children[CLAIM, name]["metadata"]["creationTimestamp"] = created
+    for _ in range(10):
+        serving.reconcile()
+    assert serving.running() == ["fetch"]
+    assert serving.condition("EmbedderReady")["reason"] == "Fetching"
+    assert serving.replicas("mem-embedder") == 1, "the pods that serve are left alone"
+    serving.finish("fetch")
+    settle(serving)
+    assert serving.condition("Ready")["status"] == "True"
+
+
+def test_a_volume_that_somebody_expanded_does_not_shrink(fetching: Cluster) -> None:
+    """The API server would refuse it."""
+    (name,) = claims(fetching)
+    expanded = deep_update(fetching.children[CLAIM, name], {"spec": {"resources": {"requests": {"storage": "20Gi"}}}})
+    fetching.children[CLAIM, name] = expanded
+    fetching.finish("fetch")
+    settle(fetching)
+    assert fetching.children[CLAIM, name]["spec"]["resources"]["requests"]["storage"] == "20Gi"
+
+
+@pytest.mark.parametrize(
+    ("reason", "message", "remedy"),
+    [
+        (Reason.MODEL_NOT_VERIFIED, "it has the digest sha256:bb", "sha256 must agree"),
+        (Reason.MODEL_NOT_FETCHED, "the address answered 404", "Correct spec.embedding.source.http"),
+        (Reason.MODEL_NOT_FETCHED, "the file is larger than 9216 MiB", "volume.size"),
+    ],
+)
+def test_a_failed_fetch_is_reported_with_its_message_and_remedy_and_tried_again(
+    fetching: Cluster, reason: Reason, message: str, remedy: str
+) -> None:
+    fetching.finish("fetch", JobState.FAILED, Problem(reason, message))
+    fetching.reconcile()
+    found = fetching.condition("EmbedderReady")
+    assert (found["status"], found["reason"]) == ("False", reason.code)
+    assert message in found["message"]
+    assert remedy in found["message"]
+    assert fetching.replicas("mem-embedder") is None
+    settle(fetching)
+    assert fetching.running() == ["fetch"], "after 15 seconds"
+
+
+def test_the_failure_of_a_fetch_job_is_what_its_pod_said() -> None:
+    end = {"exitCode": 1, "message": '{"reason": "ModelNotVerified", "message": "It has another digest."}'}
+    status = {"containerStatuses": [{"name": "fetch", "state": {"terminated": end}}]}
+    pod: Manifest = {"metadata": {"name": "p", "labels": {"job-name": "mem-fetch-1"}}, "status": status}
+    failed = {"type": "Failed", "status": "True", "lastTransitionTime": "2026-01-01T12:00:00Z"}
+    job = {"metadata": {"name": "mem-fetch-1"}, "status": {"conditions": [failed]}}
+    found = object_facts.job_facts(job, [pod]).failure
+    assert found == Problem(Reason.MODEL_NOT_VERIFIED, "It has another digest.")
+
+
+@pytest.mark.parametrize("other", [source(url="https://mirror.example/m.gguf"), source("b" * 64)])
+def test_another_url_or_digest_replaces_the_running_job(fetching: Cluster, other: dict[str, Any]) -> None:
+    (before,) = fetching.jobs
+    change(fetching, embedding=other)
+    running = replace(fetching.observe(), pods=(PodFacts("p", "fetch", running=True),))
+    actions = fetching.world.decide(fetching.index, **vars(running)).actions
+    assert Delete("Job", "team", before) in actions
+    assert [action.manifest["kind"] for action in actions if isinstance(action, Apply)][-1] == "Job"
+
+
+def test_another_volume_is_filled_before_the_pods_change_and_the_former_one_goes_after_them(serving: Cluster) -> None:
+    (before,) = claims(serving)
+    change(serving, embedding=source(accessModes=["ReadWriteMany"]))
+    settle(serving)
+    assert mounted(serving) == before
+    (after,) = {*claims(serving)} - {before}
+    serving.finish("fetch")
+    serving.reconcile()
+    assert mounted(serving) == after
+    assert before in claims(serving), "pods of the former template may still mount it"
+    settle(serving)
+    assert claims(serving) == [after]
+
+
+def test_a_former_claim_stays_while_a_pod_of_the_former_template_is_left(serving: Cluster) -> None:
+    change(serving, embedding={})
+    serving.reconcile()
+    rolling = replace(serving.observe().embedder or pytest.fail("no embedder"), current=False)
+    plan = serving.world.decide(serving.index, **{**vars(serving.observe()), "embedder": rolling})
+    assert not [action for action in plan.actions if isinstance(action, Delete)]
+
+
+@pytest.mark.parametrize("spec", [{}, {"embedder": {"external": {"url": "http://e.ml.svc:8080"}}}])
+def test_nothing_of_a_fetch_is_left_where_no_url_is_named_any_more(fetching: Cluster, spec: dict[str, Any]) -> None:
+    change(fetching, **spec)
+    settle(fetching)
+    assert claims(fetching) == []
+    assert fetching.running() == []
+    assert ("NetworkPolicy", "mem-fetch") not in fetching.children
+
+
+def test_a_claim_that_is_being_deleted_is_not_deleted_again(serving: Cluster) -> None:
+    change(serving, embedding={})
+    serving.reconcile()
+    (name,) = claims(serving)
+    serving.children[CLAIM, name]["metadata"]["deletionTimestamp"] = "2026-01-01T12:00:00Z"
+    serving.writes.clear()
+    settle(serving)
+    assert f"delete {CLAIM}" not in serving.writes
+
+
+def test_in_a_swap_the_next_file_is_fetched_beside_the_active_one(serving: Cluster) -> None:
+    (active,) = claims(serving)
+    change(serving, embedding={**NEXT, **source("b" * 64)})
+    settle(serving)
+    assert serving.running() == ["fetch"]
+    assert serving.replicas("mem-embedder-next") is None
+    assert serving.condition("ModelActive")["reason"] == "Fetching"
+    assert serving.condition("EmbedderReady")["status"] == "True"
+    serving.finish("fetch")
+    settle(serving)
+    assert serving.running() == ["swap"]
+    (following,) = {*claims(serving)} - {active}
+    assert (mounted(serving), mounted(serving, "mem-embedder-next")) == (active, following)
+    serving.finish("swap")
+    serving.change(active_model=replace(NEXT_MODEL, embedder_url=HOME), next_model=None, swap=swap_record("flipped"))
+    settle(serving)
+    assert mounted(serving) == following
+    assert claims(serving) == [following]
+    assert serving.condition("Ready")["status"] == "True"
+
+
+def test_the_file_of_a_swap_that_was_given_up_goes_and_that_of_the_active_model_stays(serving: Cluster) -> None:
+    before = claims(serving)
+    change(serving, embedding={**NEXT, **source("b" * 64)})
+    settle(serving)
+    change(serving, embedding=source())
+    settle(serving)
+    assert serving.running() == []
+    assert claims(serving) == before
+    assert serving.condition("Ready")["status"] == "True"
+
+
+def test_a_suspended_object_fetches_nothing(world: World) -> None:
+    made = cluster_with(world, suspend=True, embedding=source())
+    settle(made)
+    assert made.running() == []
+    assert claims(made) == []
+
+
+def test_an_object_of_the_former_release_serves_until_its_file_is_on_the_volume(world: World) -> None:
+    """Its pods fetched the file themselves."""
+    made = cluster_with(world)
+    change(made, embedding=source())
+    settle(made)
+    before = made.children["Deployment", "mem-embedder"]["spec"]["template"]
+    assert not [volume for volume in before["spec"]["volumes"] if volume["name"] == "model"]
+    made.finish("fetch")
+    made.reconcile()
+    assert [mounted(made)] == claims(made)
+
+
+def test_a_claim_is_younger_than_any_job_that_filled_a_former_one(fetching: Cluster) -> None:
+    (name,) = claims(fetching)
+    fetching.finish("fetch")
+    later = fetching.world.now + timedelta(seconds=1)
+    fetching.children[CLAIM, name]["metadata"]["creationTimestamp"] = later.isoformat()
+    fetching.reconcile()
+    assert fetching.replicas("mem-embedder") is None
