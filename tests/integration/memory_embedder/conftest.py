@@ -241,10 +241,12 @@ class Served:
 
 @pytest.fixture
 def start_server(f16_file: Path, tmp_path: Path) -> Iterator[Callable[..., Served]]:
+    """Starts servers whose batches are given, so that they measure none; the shared server measures them."""
     started: list[Served] = []
 
     def start(*options: str, env: dict[str, str] | None = None) -> Served:
-        served = launch(f16_file, tmp_path / f"server-{len(started)}.log", *options, env=env)
+        given = ("--contexts", "2", "--batch-tokens", "128", *options)
+        served = launch(f16_file, tmp_path / f"server-{len(started)}.log", *given, env=env)
         started.append(served)
         return served
 
