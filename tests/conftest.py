@@ -6,8 +6,8 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 CLUSTER_TESTS = "tests/e2e/"
-# They start other clusters, or kill what they use. They run beside all other cluster tests, in a worker of their own.
-KILLING = ("test_devcluster", "test_e2e_failover", "test_e2e_faults", "test_e2e_operator_deaths", "test_e2e_upgrade")
+# They start other clusters, or kill a Postgres that no others use. They run beside the others, in a second worker.
+SECOND_WORKER = ("test_devcluster", "test_e2e_failover", "test_e2e_faults", "test_e2e_upgrade")
 
 
 class ModuleScheduling(LoadScopeScheduling):
@@ -18,7 +18,7 @@ class ModuleScheduling(LoadScopeScheduling):
         if not module.startswith(CLUSTER_TESTS):
             return module
         name = module.removeprefix(CLUSTER_TESTS).removesuffix(".py")
-        return f"{CLUSTER_TESTS} {'killing' if name in KILLING else 'others'}"
+        return f"{CLUSTER_TESTS} {'second' if name in SECOND_WORKER else 'first'} worker"
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ModuleScheduling:
