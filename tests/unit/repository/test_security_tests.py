@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.unit.repository.test_layout import ROOT
 
@@ -28,6 +29,7 @@ ATTACKERS = (
     "A neighbour on the network",
 )
 ROW = re.compile(r"^\| ([DHML]\d+) \| (.+) \| (.+) \|$", re.MULTILINE)
+FIRST_VALUES = re.compile(r"^```yaml\n(.*?)^```", re.MULTILINE | re.DOTALL)
 OTHER_ROWS = re.compile(r"\bD\d+\b")
 
 
@@ -109,3 +111,11 @@ def test_every_test_that_a_document_names_exists(document: Path) -> None:
 )
 def test_a_test_that_does_not_exist_is_noticed(named: str) -> None:
     assert list(missing(f"closed by `{named}`")) == [named]
+
+
+def test_the_installation_page_begins_with_named_namespaces() -> None:
+    """Without names the operator may read Secrets everywhere, so the first values that a reader copies name some."""
+    page = (ROOT / "docs" / "install.md").read_text().split("\n## With helm\n")[1]
+    first = FIRST_VALUES.search(page)
+    assert first is not None
+    assert yaml.safe_load(first[1])["watchNamespaces"]
