@@ -54,13 +54,18 @@ def is_fetched(live: Manifest) -> bool:
     return ANNOTATION_FETCHED in (live["metadata"].get("annotations") or {})
 
 
+def fetch_work(index: MemoryIndex, source: HttpSource) -> str:
+    """Return the part of the Job's configuration fingerprint that identifies what is fetched, and to where."""
+    return fingerprint([source.url, claim_name(index, source)])
+
+
 def fetch_job(index: MemoryIndex, images: Images, sequence: int, *, source: HttpSource) -> Manifest:
     """Return the Job that fetches the file of this source into its volume: `memory-embedder fetch`.
 
     A failed pod is not replaced within the Job, because the command itself tries again.
     """
     template = _pod_template(index, images, source)
-    config = f"{fingerprint([source.url, claim_name(index, source)])}-{fingerprint(template)}"
+    config = f"{fetch_work(index, source)}-{fingerprint(template)}"
     return job_manifest(index, COMPONENT, config, sequence, template, pod_retries=0)
 
 

@@ -203,7 +203,21 @@ def test_a_former_claim_stays_while_a_pod_of_the_former_template_is_left(serving
     serving.reconcile()
     rolling = replace(serving.observe().embedder or pytest.fail("no embedder"), current=False)
     plan = serving.world.decide(serving.index, **{**vars(serving.observe()), "embedder": rolling})
-    assert not [action for action in plan.actions if isinstance(action, Delete)]
+    assert CLAIM not in {action.kind for action in plan.actions if isinstance(action, Delete)}
+
+
+@pytest.mark.parametrize("ended", [JobState.FAILED, JobState.COMPLETE])
+def test_a_job_that_fetched_another_file_goes_since_its_pods_keep_the_claim(fetching: Cluster, ended: JobState) -> None:
+    """Kubernetes does not delete a claim while a pod names it, not even one that has ended."""
+    (former,) = fetching.jobs
+    fetching.finish("fetch", ended, Problem(Reason.MODEL_NOT_VERIFIED, "It has another digest."))
+    change(fetching, embedding=source("b" * 64))
+    settle(fetching)
+    assert former not in fetching.jobs
+    fetching.finish("fetch")
+    (wanted,) = (name for name, job in fetching.jobs.items() if job.component == "fetch")
+    settle(fetching)
+    assert wanted in fetching.jobs, "the pods of the wanted file's Job keep a claim that is to stay"
 
 
 @pytest.mark.parametrize("spec", [{}, {"embedder": {"external": {"url": "http://e.ml.svc:8080"}}}])

@@ -4,10 +4,11 @@ A former claim stays while a Deployment mounts it or a pod of an older template 
 """
 
 from memory_operator.api.spec import MemoryIndex
-from memory_operator.reconcile.facts import Observed
+from memory_operator.reconcile.facts import JobState, Observed
 from memory_operator.reconcile.jobs import active_job
 from memory_operator.reconcile.plan import Action, Delete
 from memory_operator.resources import model_fetch as resources
+from memory_operator.resources.workers import work_of
 
 _POLICY = "NetworkPolicy"
 
@@ -22,11 +23,23 @@ def delete_unneeded(index: MemoryIndex, observed: Observed) -> tuple[Action, ...
     running = active_job(observed.jobs_of(resources.COMPONENT))
     if running and (source is None or (live is not None and resources.is_fetched(live))):
         deletions.append(Delete("Job", index.namespace, running.name))
+    deletions += [Delete("Job", index.namespace, name) for name in _former_jobs(index, observed)]
     policy = f"{index.name}-{resources.COMPONENT}"
     fetching = running or any(not pod.ended for pod in observed.pods_of(resources.COMPONENT))
     if source is None and not fetching and (_POLICY, policy) in observed.children:
         deletions.append(Delete(_POLICY, index.namespace, policy))
     return tuple(deletions)
+
+
+def _former_jobs(index: MemoryIndex, observed: Observed) -> list[str]:
+    """Return the names of the Jobs that have ended and fetched another file than the wanted one.
+
+    Kubernetes does not delete a claim as long as a pod names it, even a pod that has ended, and a Job keeps its pods.
+    """
+    source = index.fetched_source
+    wanted = resources.fetch_work(index, source) if source else ""
+    ended = [job for job in observed.jobs_of(resources.COMPONENT) if job.state is not JobState.ACTIVE]
+    return [job.name for job in ended if work_of(job.config) != wanted]
 
 
 def _former_claims(observed: Observed, wanted: str) -> list[str]:
