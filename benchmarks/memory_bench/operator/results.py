@@ -1,5 +1,6 @@
 """Writes the summary with the headline figures, and a chart of the measurements by number of objects."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -56,12 +57,19 @@ def failures(figures: Mapping[str, Any], *, share: float) -> list[str]:
 
 
 def write(directory: Path, results: Mapping[str, PartResult], seconds: Mapping[str, float]) -> None:
-    """Write `summary.json` and, if the part `scale` has run, the chart `scale.svg`."""
-    details = {name: result.details for name, result in results.items()}
-    summary = {"headline": headline(results), "at": now(), "machine": machine(), "seconds": dict(seconds)}
-    write_json(directory / "summary.json", {**summary, **details})
-    if "sizes" in details.get("scale", {}):
-        _draw(directory / "scale.svg", details["scale"]["sizes"])
+    """Write `summary.json` and, if the part `scale` has run, the chart `scale.svg`.
+
+    The summary keeps the parts of earlier runs that did not run again.
+    """
+    path = directory / "summary.json"
+    parts = json.loads(path.read_text(encoding="utf-8"))["parts"] if path.exists() else {}
+    for name, result in results.items():
+        took = {"at": now(), "machine": machine(), "seconds": seconds[name]}
+        parts[name] = {**took, "figures": result.figures, "details": result.details}
+    kept = {name: PartResult(part["figures"], part["details"]) for name, part in parts.items()}
+    write_json(path, {"headline": headline(kept), "parts": parts})
+    if "scale" in results and results["scale"].figures:
+        _draw(directory / "scale.svg", parts["scale"]["details"]["sizes"])
 
 
 def _draw(path: Path, sizes: list[dict[str, Any]]) -> None:

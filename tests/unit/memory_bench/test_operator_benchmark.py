@@ -18,7 +18,7 @@ from memory_bench.operator.faults.points import (
     sampled,
 )
 from memory_bench.operator.parts import KEYS, PARTS, PartResult
-from memory_bench.operator.results import failures, headline
+from memory_bench.operator.results import failures, headline, write
 
 NAMESPACES = ("faults-1", "faults-db")
 
@@ -104,6 +104,15 @@ def test_the_line_has_exactly_its_keys_and_none_where_a_part_did_not_run() -> No
     line = headline({"scale": PartResult({"rss_mb": 90})})
     assert tuple(line) == KEYS
     assert {key: value for key, value in line.items() if value is not None} == {"rss_mb": 90}
+
+
+def test_a_later_run_of_one_part_keeps_what_the_others_measured(tmp_path: Path) -> None:
+    write(tmp_path, {"recovery": PartResult({"recovery_s": 9.5}), "hostile": PartResult({"takeovers": 0})},
+          {"recovery": 60.0, "hostile": 30.0})  # fmt: skip
+    write(tmp_path, {"recovery": PartResult({"recovery_s": 7.5})}, {"recovery": 50.0})
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert (summary["headline"]["recovery_s"], summary["headline"]["takeovers"]) == (7.5, 0)
+    assert {name: part["seconds"] for name, part in summary["parts"].items()} == {"recovery": 50.0, "hostile": 30.0}
 
 
 GOOD: dict[str, Any] = {

@@ -6,6 +6,7 @@ from devcluster.postgres import database_object
 from memory_bench.operator.manifests import Object
 from memory_bench.operator.situations.kstatus import Kstatus
 from memory_bench.operator.situations.situation import (
+    COLUMNS,
     NAME,
     SECRET,
     WRITTEN_CLUSTERS,
@@ -139,8 +140,8 @@ def _unsupported(place: Place) -> None:
 
 def _existing_vectors(place: Place) -> None:
     place.sql(
-        f"SET ROLE situations; CREATE TABLE {place.table} (id serial PRIMARY KEY, content text NOT NULL, "
-        f"embedding halfvec(384)); INSERT INTO {place.table} (content, embedding) "
+        f"SET ROLE situations; CREATE TABLE {place.table} {COLUMNS}; "
+        f"ALTER TABLE {place.table} ADD COLUMN embedding halfvec(384); INSERT INTO {place.table} (content, embedding) "
         "SELECT 'note', array_fill(0.1::real, ARRAY[384])::halfvec"
     )
 

@@ -14,6 +14,7 @@ from devcluster.demo import objects
 from devcluster.install import install_operator
 from memory_bench.operator.conditions import condition
 from memory_bench.operator.manifests import external_index
+from memory_bench.operator.platform import PERMITTED
 from memory_bench.operator.situations.kstatus import Kstatus, compute
 from memory_bench.operator.situations.situation import KEY, NAME, SECRET
 
@@ -29,7 +30,7 @@ def observe_late_installation() -> list[dict[str, Any]]:
     """
     with devcluster.start(f"bench-operator-later-{datetime.now(UTC):%H%M%S}") as cluster:
         images = devcluster.load_images(cluster)
-        install_operator(cluster, operator_image=images.operator, embedder_image=images.embedder)
+        install_operator(cluster, operator_image=images.operator, embedder_image=images.embedder, settings=PERMITTED)
         dsn = "postgresql://app:x@pg-rw.default.svc:5432/app"
         cluster.apply(objects.namespace(_NAMESPACE), objects.dsn_secret(_NAMESPACE, SECRET, KEY, dsn))
         database = {"cluster": {"name": "pg"}, "name": "app", "credentials": {"secretName": SECRET, "key": KEY}}

@@ -103,26 +103,34 @@ async def _make(stage: Stage, api: Api, situations: Sequence[Situation], say: Sa
     say(f"filling {len(filled)} tables")
     await _create(api, filled, places, failed, suspend=True)
     await asyncio.to_thread(_fill, stage, [one for one in filled if one.key not in failed], places)
-    settled = [one for one in situations if one.settled and one.key not in failed]
+    settled = [one for one in situations if one.settled]
     say(f"waiting for {len(settled)} of them to settle")
     for one in settled:
-        await api.patch(f"{places[one.key].collection}/{NAME}", {"spec": {"suspend": False}})
-    failed |= await _unsettled(api, {one.key: places[one.key].namespace for one in settled})
-    observed: list[Observation] = []
-    for one in settled:
-        if one.disturb and one.key not in failed:
-            await asyncio.to_thread(_attempt, one.key, partial(one.disturb, places[one.key]), failed)
-        observed += [Observation(one, expected) for expected in one.expected]
-    await _create(api, [one for one in situations if one not in filled], places, failed)
-    for one in situations:
-        if one.filled and one.key not in failed:
+        if one.key not in failed:
             await api.patch(f"{places[one.key].collection}/{NAME}", {"spec": {"suspend": False}})
-    observed += [Observation(one, expected) for one in situations if one not in settled for expected in one.expected]
-    for observation in observed:
-        observation.seen = failed.get(observation.situation.key, "")
-        observation.impossible = bool(observation.seen)
-    await _observe(api, observed, say)
+    failed |= await _unsettled(api, {one.key: places[one.key].namespace for one in settled if one.key not in failed})
+    observed: list[Observation] = []
+    made = asyncio.Event()
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(_observe(api, observed, made, say))  # some situations last for seconds only
+        for one in settled:
+            if one.disturb and one.key not in failed:
+                await asyncio.to_thread(_attempt, one.key, partial(one.disturb, places[one.key]), failed)
+            observed += _observations(one, failed)
+        await _create(api, [one for one in situations if one not in filled], places, failed)
+        for one in situations:
+            if one.filled and one.key not in failed:
+                await api.patch(f"{places[one.key].collection}/{NAME}", {"spec": {"suspend": False}})
+        for one in situations:
+            observed += _observations(one, failed) if one not in settled else []
+        made.set()
     return observed
+
+
+def _observations(situation: Situation, failed: Mapping[str, str]) -> list[Observation]:
+    """Return the observations of a situation that has just been made, or has failed as `failed` says."""
+    error = failed.get(situation.key, "")
+    return [Observation(situation, one, seen=error, impossible=bool(error)) for one in situation.expected]
 
 
 def _prepare_all(
@@ -222,8 +230,10 @@ async def _items(api: Api) -> dict[tuple[str, str], Object]:
     return {(item["metadata"]["namespace"], item["metadata"]["name"]): item for item in items}
 
 
-async def _observe(api: Api, observed: list[Observation], say: Say) -> None:
-    while left := [one for one in observed if one.open]:
+async def _observe(api: Api, observed: Sequence[Observation], made: asyncio.Event, say: Say) -> None:
+    """Observe until all situations have been made and no observation is open; `observed` grows meanwhile."""
+    while not made.is_set() or any(one.open for one in observed):
+        left = [one for one in observed if one.open]
         items = await _items(api)
         for one in left:
             item = items.get((f"sit-{one.situation.key}", one.situation.observed))

@@ -13,6 +13,9 @@ from memory_bench.operator.platform import Platform
 from memory_bench.operator.situations.kstatus import Kstatus
 
 NAME, SECRET, KEY, DATABASE = "mi", "dsn", "uri", "situations"
+COLUMNS = """(
+    id serial PRIMARY KEY, content text NOT NULL, is_sensitive boolean NOT NULL DEFAULT false, deleted_at timestamptz
+)"""  # of a table of memories, as few as the migrations accept
 WRITTEN_CLUSTERS = "written"  # the namespace of Clusters that CloudNativePG does not see
 
 

@@ -4,6 +4,7 @@ from devcluster.demo.environment import DIMENSIONS
 from memory_bench.operator.manifests import BROKEN_IMAGE, EMBEDDER_URL, Object
 from memory_bench.operator.situations.kstatus import Kstatus
 from memory_bench.operator.situations.situation import (
+    COLUMNS,
     NAME,
     Expected,
     Place,
@@ -52,7 +53,7 @@ def _many_rows(place: Place) -> None:
 
 def _pending_rows(place: Place) -> None:
     place.sql(
-        f"SET ROLE situations; CREATE TABLE {place.table} (id serial PRIMARY KEY, content text NOT NULL); "
+        f"SET ROLE situations; CREATE TABLE {place.table} {COLUMNS}; "
         f"INSERT INTO {place.table} (content) SELECT 'note ' || n FROM generate_series(1, 20) AS n"
     )
 
@@ -62,9 +63,7 @@ def _locked(place: Place) -> None:
 
     The database is the situation's own: in a common one, building an index waits for every open transaction.
     """
-    place.sql(
-        "CREATE EXTENSION vector; CREATE TABLE memories (id serial PRIMARY KEY, content text NOT NULL)", place.table
-    )
+    place.sql(f"CREATE EXTENSION vector; CREATE TABLE memories {COLUMNS}", place.table)
     place.sql(f"ALTER TABLE memories OWNER TO {place.table}", place.table)
     postgres = place.stage.platform.postgres
     held = "BEGIN; LOCK TABLE memories IN SHARE MODE; SELECT pg_sleep(400)"
@@ -137,7 +136,7 @@ SITUATIONS = (
     Situation("hosted", refused("a change to a hosted model", "ModelChangeNeedsSwap", serves=True), settled=True,
               disturb=lambda p: p.patch({"embedding": _VOYAGE["embedding"], "embedder": {"external": None}})),
     Situation("api-key", missing("an embedder's key that is not there", "SecretMissing"),
-              {"embedder__external__apiKey": {"secretName": "nobody"}}),
+              {"embedder__external__apiKey": {"secretName": "nobody"}}, filled=True),
     Situation("pending", missing("a backfill that no node has room for", "Unschedulable"),
               {"backfill__resources": _NOWHERE}, prepare=_pending_rows),
     Situation("migrating", waiting("a migration that waits for a lock", "Migrating"), prepare=_locked,
@@ -153,8 +152,6 @@ SITUATIONS = (
     Situation("suspended", ready("suspended when all was done", "Suspended"), settled=True,
               disturb=lambda p: p.patch({"suspend": True})),
     Situation("suspended-early", waiting("suspended before anything was done", "Suspended"), {"suspend": True}),
-    Situation("graph", refused("the concept graph", "InvalidSpec", serves=True), settled=True,
-              disturb=lambda p: p.patch({"graph": {"enabled": True}})),
     Situation("deleting", (Expected("being deleted", Kstatus.TERMINATING, (), ready="any"),), settled=True,
               disturb=_finalizer),
     Situation("swap", waiting("a swap whose embedder is started", "Swapping", "Unschedulable", serves=True),
