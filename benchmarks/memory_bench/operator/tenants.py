@@ -28,8 +28,8 @@ SECRET = "dsn"  # noqa: S105  (its name)
 KEY = "uri"
 DATABASES = "databases.postgresql.cnpg.io"
 READY_SECONDS = 180.0
-# Small requests, so that the embedders of several tests fit on a node with two processors.
-SMALL = {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}}
+# The embedders of several tests fit on a node with two processors, and their starts leave one of them to the others.
+SMALL = {"requests": {"cpu": "100m", "memory": "256Mi"}, "limits": {"cpu": "1", "memory": "1Gi"}}
 
 TABLE = """
 CREATE TABLE memories (
