@@ -136,7 +136,7 @@ SITUATIONS = (
     Situation("hosted", refused("a change to a hosted model", "ModelChangeNeedsSwap", serves=True), settled=True,
               disturb=lambda p: p.patch({"embedding": _VOYAGE["embedding"], "embedder": {"external": None}})),
     Situation("api-key", missing("an embedder's key that is not there", "SecretMissing"),
-              {"embedder__external__apiKey": {"secretName": "nobody"}}, filled=True),
+              {"embedder__external__apiKey": {"secretName": "nobody"}}),
     Situation("pending", missing("a backfill that no node has room for", "Unschedulable"),
               {"backfill__resources": _NOWHERE}, prepare=_pending_rows),
     Situation("migrating", waiting("a migration that waits for a lock", "Migrating"), prepare=_locked,
