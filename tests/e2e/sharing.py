@@ -27,6 +27,7 @@ class SharedCluster:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
+        self._record = directory / "platform.json"
         self._name = f"e2e-{directory.stat().st_ino}"  # of its own for each run on this machine
 
     @contextmanager
@@ -44,18 +45,18 @@ class SharedCluster:
                 with locked(self._directory / "start.lock"):
                     os.close(_flock(self._directory / "users.lock", fcntl.LOCK_EX))
                     cluster.close()
+                    self._record.unlink(missing_ok=True)  # a worker that comes later starts anew
 
     def platform(self, cluster: Cluster, create: Callable[[Cluster], Platform]) -> Platform:
         """Return what `create` installs in the cluster; it is installed by the worker that needs it first."""
-        record = self._directory / "platform.json"
         with locked(self._directory / "platform.lock"):
-            if record.exists():
-                kept = json.loads(record.read_text(encoding="utf-8"))
+            if self._record.exists():
+                kept = json.loads(self._record.read_text(encoding="utf-8"))
                 return Platform(Postgres(cluster, *kept["postgres"]), kept["image"], kept["embedder_image"])
             platform = create(cluster)
             postgres = (platform.postgres.namespace, platform.postgres.name)
             kept = {"postgres": postgres, "image": platform.image, "embedder_image": platform.embedder_image}
-            record.write_text(json.dumps(kept), encoding="utf-8")
+            self._record.write_text(json.dumps(kept), encoding="utf-8")
             return platform
 
     @contextmanager
