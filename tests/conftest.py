@@ -1,5 +1,8 @@
-"""The distribution of tests over several workers."""
+"""The distribution of tests over several workers, and what tests of several packages need."""
 
+import asyncio
+import gc
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -24,3 +27,14 @@ class ModuleScheduling(LoadScopeScheduling):
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ModuleScheduling:
     """Replace the scheduler of xdist; pytest-xdist calls this hook."""
     return ModuleScheduling(config, log)
+
+
+@pytest.fixture
+async def complaints() -> AsyncIterator[list[str]]:
+    """What the event loop complains about, such as an exception that nobody retrieved; the test must leave it empty."""
+    heard: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: heard.append(str(context)))
+    yield heard
+    gc.collect()
+    await asyncio.sleep(0)
+    assert heard == []

@@ -1,11 +1,9 @@
 """A database server that floods the operator, or withholds what each Postgres says, costs one observation."""
 
 import asyncio
-import gc
 import socket
 import ssl
 import struct
-from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,17 +98,6 @@ class HostileServer:
                 await reader.read()
             finally:
                 writer.transport.abort()
-
-
-@pytest.fixture
-async def complaints() -> AsyncIterator[list[str]]:
-    """What the event loop complains about, such as an exception that nobody retrieved; the test must leave it empty."""
-    heard: list[str] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: heard.append(str(context)))
-    yield heard
-    gc.collect()
-    await asyncio.sleep(0)
-    assert heard == []
 
 
 @pytest.fixture

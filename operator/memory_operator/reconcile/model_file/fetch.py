@@ -4,18 +4,17 @@ The claim of the volume records that its file is complete. Therefore a Job that 
 claim that was deleted is made and filled again.
 """
 
-from collections.abc import Iterable
 from datetime import UTC, datetime
 from functools import partial
 
 from memory_operator.api.conditions import Verdict, parse_timestamp
 from memory_operator.api.reasons import Reason
-from memory_operator.api.spec import HttpSource, Manifest, MemoryIndex
+from memory_operator.api.spec import Manifest, MemoryIndex
 from memory_operator.reconcile.facts import JobFacts, JobState, Observed
 from memory_operator.reconcile.jobs import JobRequest, plan_job
 from memory_operator.reconcile.plan import Apply, Step, apply_drifted
 from memory_operator.resources import model_fetch as resources
-from memory_operator.resources.common import LABEL_CONFIG, Images
+from memory_operator.resources.common import Images
 from memory_operator.resources.network_policies import fetch_policy
 from memory_operator.resources.workers import work_of
 
@@ -37,7 +36,8 @@ def plan_fetch(index: MemoryIndex, observed: Observed, images: Images, now: date
     if live is not None and resources.is_fetched(live):
         return Step(AVAILABLE, policy)
     build = partial(resources.fetch_job, source=source)
-    jobs = _same_work(index, observed, images, source)
+    work = resources.fetch_work(index, source)
+    jobs = [job for job in observed.jobs_of(resources.COMPONENT) if work_of(job.config) == work]
     if live is not None and any(_has_filled(job, live) for job in jobs):
         return Step(AVAILABLE, (*policy, Apply(resources.fetched_claim(index, source, live))))
     activity = f"fetches {index.spec.embedding.model} into {resources.CLAIM} {index.namespace}/{name}"
@@ -45,14 +45,8 @@ def plan_fetch(index: MemoryIndex, observed: Observed, images: Images, now: date
     return Step(step.verdict, (*policy, *(() if live else (Apply(claim),)), *step.actions))
 
 
-def _same_work(index: MemoryIndex, observed: Observed, images: Images, source: HttpSource) -> Iterable[JobFacts]:
-    wanted = resources.fetch_job(index, images, 0, source=source)["metadata"]["labels"][LABEL_CONFIG]
-    jobs = observed.jobs_of(resources.COMPONENT)
-    return [job for job in jobs if work_of(job.config) == work_of(wanted)]
-
-
 def _has_filled(job: JobFacts, claim: Manifest) -> bool:
-    """Return whether the Job has completed since the claim exists, and therefore not in a former claim of its name."""
+    """Return whether the Job has completed after the claim was created; an earlier one filled a former claim."""
     created = claim["metadata"].get("creationTimestamp")
     since = parse_timestamp(created) if created else datetime.min.replace(tzinfo=UTC)
     return job.state is JobState.COMPLETE and job.finished_at is not None and job.finished_at >= since

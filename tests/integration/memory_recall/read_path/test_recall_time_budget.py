@@ -1,7 +1,6 @@
 """A recall answers or refuses within its time budget, whatever the database does, and leaves nothing behind."""
 
 import asyncio
-import gc
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Any, Self
@@ -92,17 +91,6 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
         while data := await reader.read(65_536):
             writer.write(data)
             await writer.drain()
-
-
-@pytest.fixture
-async def complaints() -> AsyncIterator[list[str]]:
-    """What the event loop complains about, such as an exception that nobody retrieved; the test must leave it empty."""
-    heard: list[str] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: heard.append(str(context)))
-    yield heard
-    gc.collect()
-    await asyncio.sleep(0)
-    assert heard == []
 
 
 @pytest.fixture
