@@ -72,7 +72,7 @@ def platform(shared: SharedCluster, cluster: Cluster) -> Platform:
 
 @pytest.fixture(scope="session")
 def fragile(platform: Platform) -> Platform:
-    """The same with another Postgres cluster, which has a replica and may be killed beside tests of other workers."""
+    """The platform with another Postgres cluster, which has a replica and which tests may kill beside other workers."""
     postgres = create_postgres(
         platform.cluster, namespace="fragile", name="pg-fragile", instances=2, storage="1Gi", cpu="150m"
     )
@@ -81,9 +81,9 @@ def fragile(platform: Platform) -> Platform:
 
 @pytest.fixture(scope="module", autouse=True)
 def turn(request: pytest.FixtureRequest, shared: SharedCluster) -> Iterator[None]:
-    """Let the module use the shared cluster, beside other modules or alone; a module on its own cluster needs neither.
+    """Wait until the module may use the shared cluster, alone if it is marked `exclusive`, else beside other modules.
 
-    The fixtures of the session, which live longer, are not held up by this.
+    A module with a cluster of its own waits for nothing. pytest makes the fixtures of the session before this one.
     """
     marks = {mark.name for mark in request.node.iter_markers()}
     if "own_cluster" in marks:

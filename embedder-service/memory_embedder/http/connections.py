@@ -50,7 +50,7 @@ class ConnectionLimits:
 class Step(IntEnum):
     """What the server waits for on a connection: something that the client must do, or nothing (`NONE`).
 
-    With `HEAD`, the connection waits until its client has sent the head of a request; with `BODY`, until the client has
+    With `HEAD`, the server waits until the client has sent the head of a request; with `BODY`, until the client has
     sent the body of the request; with `REQUEST`, until the client begins the next request; with `ANSWER`, until the
     client reads the answer. With `NONE`, this server has to act: it computes the answer.
 

@@ -13,7 +13,7 @@ _TERMINATION_LOG = Path("/dev/termination-log")
 
 
 def write_termination_message(error: EmbedderError, log: Path = _TERMINATION_LOG) -> None:
-    """Write the error's reason and message as JSON; do nothing outside Kubernetes, where the file does not exist."""
+    """Write the error's reason and message as JSON to the termination log, which exists only in Kubernetes."""
     if log.exists():
         with suppress(OSError):
             log.write_bytes(orjson.dumps({"reason": error.kind.reason, "message": error.message}))

@@ -207,7 +207,7 @@ class MemoryIndex(BaseModel):
 
     @property
     def fetched_source(self) -> HttpSource | None:
-        """Return the URL from which the embedder's model file is fetched; None if no file has to be fetched."""
+        """The URL of the embedder's model file, with its digest and volume; None if no file has to be fetched."""
         source = self.spec.embedding.source
         return source.http if source and self.runs_embedder else None
 

@@ -113,9 +113,9 @@ class ObjectHistory:
         return long or self.backoff.failures >= FAILURES_TO_REPORT
 
     def record_recommendation(self, recommendation: Recommendation, *, keep_seconds: float) -> None:
-        """Add a recommended number of replicas, and forget recommendations from before the last `keep_seconds`.
+        """Add a recommended number of replicas, and forget recommendations that are older than `keep_seconds`.
 
-        The latest recommendation from before this time is kept, because it still held when the time began.
+        The latest of the older ones is kept, because it was still in force when the last `keep_seconds` began.
         """
         self.recommendations.append(recommendation)
         since = recommendation.at - timedelta(seconds=keep_seconds)

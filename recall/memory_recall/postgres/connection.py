@@ -123,8 +123,8 @@ async def connect(
 ) -> Connection:
     """Open one connection, and drop it if it has reached another database than the source's `identity`.
 
-    `loop` opens the connection; that of `receiving_at_most` limits what the server may send. The default is the running
-    event loop, without a limit, because workers read texts of any size.
+    `loop` is the event loop that opens the connection. The one that `receiving_at_most` yields limits what the server
+    may send. The default is the running event loop, without a limit, because workers read texts of any size.
 
     Raises:
         DatabaseUnreachable: the server did not answer, or refused the connection.

@@ -1,8 +1,8 @@
-"""Limits what a database server may send, whether in one large message or in many small ones.
+"""Limits how much a database server may send, whether in one large message or in many small ones.
 
 asyncpg stores a message completely before it reads it, whatever length the server announces; it keeps any number of
 rows and parameters; and a negative length can make its compiled code read beyond its memory, which ends the process. It
-has no setting against any of this, but it takes the event loop as an argument. The one that it gets from here stands
+has no setting against any of this, but it takes the event loop as an argument. The event loop of this module stands
 between each connection and asyncpg's protocol: it counts the bytes, reads the length at the beginning of each message
 (after one byte for its type, and itself included), and closes the connection before asyncpg sees what is not allowed.
 """
@@ -20,7 +20,7 @@ _SHORTEST = 4  # the length of a message without a body
 
 
 class _Allowance:
-    """What all connections of one event loop may receive together; `violation` says what was not allowed."""
+    """The bytes that all connections of one event loop may receive; `violation` says what a server did against it."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -42,7 +42,7 @@ class _Allowance:
 
 
 class _LimitedProtocol(asyncio.Protocol):
-    """Hands on to asyncpg's protocol what is allowed, and closes the connection at what is not."""
+    """Passes allowed bytes on to asyncpg's protocol, and closes the connection if others arrive."""
 
     def __init__(self, protocol: asyncio.Protocol, allowance: _Allowance) -> None:
         self.protocol = protocol

@@ -58,7 +58,7 @@ class Programs:
 
 
 class Slot:
-    """Runs the operator of a slot behind its proxy, and creates, reads and removes the slot's only MemoryIndex."""
+    """Runs a slot's operator behind the slot's proxy, and creates, reads and removes the slot's only MemoryIndex."""
 
     def __init__(
         self, place: SlotPlace, programs: Programs, api: Api, session: aiohttp.ClientSession, logs: Path

@@ -49,7 +49,7 @@ async def run_situations(platform: Platform, api: Api, say: Say) -> dict[str, An
     observed = await _make(stage, api, real, say)
     await asyncio.to_thread(_remove, stage, real)
     written = [one for one in SITUATIONS if one.written]
-    with _cnpg_away(platform):
+    with _cnpg_stopped(platform):
         observed += await _make(stage, api, written, say)
         await asyncio.to_thread(_remove, stage, written)
         platform.cluster.kubectl("delete", "namespace", WRITTEN_CLUSTERS, "--wait", "--timeout=120s")
@@ -257,8 +257,8 @@ def _remove(stage: Stage, situations: Sequence[Situation]) -> None:
 
 
 @contextmanager
-def _cnpg_away(platform: Platform) -> Iterator[None]:
-    """Stop CloudNativePG for the block, so that the benchmark can write the status of a Cluster.
+def _cnpg_stopped(platform: Platform) -> Iterator[None]:
+    """Stop CloudNativePG until the block ends, so that the benchmark can write the status of a Cluster.
 
     The pods of Postgres continue to run.
     """

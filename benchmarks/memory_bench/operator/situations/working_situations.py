@@ -21,8 +21,8 @@ _SMALL = {"requests": {"cpu": "50m", "memory": "256Mi"}, "limits": {"memory": "1
 _NOWHERE = {"requests": {"cpu": "500"}}  # no node has as much
 
 
-def _run(**changes: object) -> Object:
-    """Return the part of a spec for an embedder that the operator runs, with the given changes."""
+def _own_embedder(**changes: object) -> Object:
+    """Return the field `embedder` of a spec, with the given changes, for an embedder that the operator runs."""
     return {"embedder": {"gpuLayers": 0, "resources": _SMALL, **changes}}
 
 
@@ -94,34 +94,34 @@ _VOYAGE = {
 
 SITUATIONS = (
     Situation("settled", ready("nothing to do"), settled=True),
-    Situation("own-embedder", ready("an embedder that the operator runs"), _run(), settled=True),
-    Situation("room", missing("an embedder that no node has room for", "Unschedulable"), _run(resources=_NOWHERE),
+    Situation("own-embedder", ready("an embedder that the operator runs"), _own_embedder(), settled=True),
+    Situation("room", missing("an embedder that no node has room for", "Unschedulable"),
+              _own_embedder(resources=_NOWHERE), filled=True),
+    Situation("image", missing("an image that is not there", "ImagePullFailed"), _own_embedder(image=BROKEN_IMAGE),
               filled=True),
-    Situation("image", missing("an image that is not there", "ImagePullFailed"), _run(image=BROKEN_IMAGE),
-              filled=True),
-    Situation("crash", refused("an embedder that crash-loops", "CrashLoopBackOff"), _run(image=_NOT_EMBEDDER),
+    Situation("crash", refused("an embedder that crash-loops", "CrashLoopBackOff"), _own_embedder(image=_NOT_EMBEDDER),
               filled=True),
     Situation("roll-image", (
         Expected("a roll-out beside the old pod, whose image is not there yet", Kstatus.IN_PROGRESS,
                  ("RollingOut", "ImagePullFailed"), serves=True),
         Expected("a roll-out beside the old pod, whose image never comes", Kstatus.FAILED, ("ImagePullFailed",),
                  late=True, serves=True)),
-        _run(), settled=True, disturb=lambda p: p.patch({"embedder": {"image": BROKEN_IMAGE}})),
+        _own_embedder(), settled=True, disturb=lambda p: p.patch({"embedder": {"image": BROKEN_IMAGE}})),
     Situation("roll-crash", refused("a roll-out beside the old pod, which crash-loops", "CrashLoopBackOff",
-                                    serves=True), _run(), settled=True,
+                                    serves=True), _own_embedder(), settled=True,
               disturb=lambda p: p.patch({"embedder": {"image": _NOT_EMBEDDER}})),
     Situation("not-permitted", refused("an image that is not permitted", "NotPermitted"),
-              _run(image="unknown.example/embedder:1"), filled=True),
-    Situation("quota", refused("a quota that refuses the pods", "PodRejected"), _run(), prepare=_no_pods,
+              _own_embedder(image="unknown.example/embedder:1"), filled=True),
+    Situation("quota", refused("a quota that refuses the pods", "PodRejected"), _own_embedder(), prepare=_no_pods,
               filled=True),
-    Situation("write", refused("a quota that refuses the Deployment", "WriteRefused"), _run(),
+    Situation("write", refused("a quota that refuses the Deployment", "WriteRefused"), _own_embedder(),
               prepare=_no_deployments, filled=True),
-    Situation("name-taken", refused("a Service of somebody else's with our name", "NameTaken"), _run(),
+    Situation("name-taken", refused("a Service of somebody else's with our name", "NameTaken"), _own_embedder(),
               prepare=_taken_service, filled=True),
     Situation("gpu", refused("a GPU that is asked for and not used", "GpuNotUsed"),
               {"embedder": {"gpuLayers": -1, "resources": _SMALL}}, filled=True),
     Situation("zero", (Expected("no pods, since nothing is queued", Kstatus.IN_PROGRESS, ("ScaledToZero",)),),
-              _run(minReplicas=0, scaleDownDelaySeconds=0), filled=True),
+              _own_embedder(minReplicas=0, scaleDownDelaySeconds=0), filled=True),
     Situation("external", ready("an external embedder"), {"embedder__external__url": EMBEDDER_URL}, settled=True),
     Situation("away", (*waiting("an external embedder that is away", "ExternalEmbedderUnreachable"),
                        Expected("an external embedder that has been away for two minutes", Kstatus.IN_PROGRESS,
@@ -155,6 +155,6 @@ SITUATIONS = (
     Situation("deleting", (Expected("being deleted", Kstatus.TERMINATING, (), ready="any"),), settled=True,
               disturb=_finalizer),
     Situation("swap", waiting("a swap whose embedder is started", "Swapping", "Unschedulable", serves=True),
-              _run(), settled=True,
+              _own_embedder(), settled=True,
               disturb=lambda p: p.patch({"embedding": {"model": "bge-small-en-v1.5", "dimensions": DIMENSIONS}})),
 )  # fmt: skip
