@@ -18,6 +18,7 @@ from tests.integration.memory_recall.read_path.vectors import DIMENSIONS, axis
 from tests.integration.memory_recall.workbench import migrate_and_index
 
 PATIENT = 60.0  # seconds for a recall, where a test does not ask how long one may take
+_STATEMENT_SECONDS = 300.0  # a table of thousands of rows is filled by one call, on a machine that may stand still
 
 
 @dataclass
@@ -88,7 +89,7 @@ async def database(copy_of: CopyOf, request_for: Callable[..., Any]) -> Database
 @asynccontextmanager
 async def open_memories(database: Database) -> AsyncIterator[Memories]:
     """The table of memories of a database; at the end its recalls and connections are closed."""
-    pool = await create_pool(DsnText(database.dsn), max_size=4)
+    pool = await create_pool(DsnText(database.dsn), max_size=4, command_timeout=_STATEMENT_SECONDS)
     store = Memories(pool)
     try:
         yield store
