@@ -6,11 +6,13 @@ observed facts.
 """
 
 import asyncio
+import os
 import socket
 from collections.abc import Coroutine, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
+from threading import Timer
 from typing import Any, cast
 
 import kopf
@@ -39,8 +41,16 @@ IDENTITY = cast("Any", MANAGER)
 WORKERS = 12  # objects that are reconciled at the same time; more than may wait for databases or for one namespace
 HEALTH_PORT = 8080
 METRICS_PORT = 9090
+END_SECONDS = 10.0  # for watches and work to end; kopf gives its handlers 5, and Kubernetes gives a pod 30
 
 _log = structlog.get_logger(__name__)
+
+
+class KopfDidNotEndError(RuntimeError):
+    """The watches have ended and kopf does not return: some of its tasks wait for each other."""
+
+    def __init__(self) -> None:
+        super().__init__("kopf has ended its watches and does not return; the process ends, to be started again")
 
 
 @dataclass(frozen=True)
@@ -87,28 +97,51 @@ async def serve(settings: Settings) -> bool:
         _log.info("started", namespaces=list(settings.namespaces) or "all", operator_image=settings.images.operator)
         handlers.log_failures_once()
         router = handlers.EventRouter(queue)
-        ended = await _run(_Process(settings, kube, cache, router, observer, controller, metrics))
+        try:
+            ended = await _run(_Process(settings, kube, cache, router, observer, controller, metrics))
+        finally:
+            _end_process_within(END_SECONDS)
         _log.info("stopped")
         return ended
+
+
+def _end_process_within(seconds: float) -> None:
+    """End the process with status 1 after some seconds if it has not ended by itself.
+
+    asyncio waits without a limit for the tasks that it cancels at its end, and some of kopf's ignore a cancellation.
+    """
+    timer = Timer(seconds, os._exit, (1,))
+    timer.daemon = True
+    timer.start()
 
 
 async def _run(process: _Process) -> bool:
     """Watch objects, and reconcile them while this process is the leader.
 
     Return False if the process has lost its Lease, and True if it ends for another reason, such as a signal.
+
+    Raises:
+        KopfDidNotEndError: kopf ends, but does not return within `END_SECONDS`.
     """
-    watches = await _watches(process)
+    kopf_ends = asyncio.Event()
+    watches = await _watches(process, kopf_ends)
+    notice = asyncio.create_task(kopf_ends.wait())
     leading = asyncio.create_task(_lead(process))
-    tasks = [leading, *(asyncio.create_task(watch) for watch in watches)]
+    watching = [asyncio.create_task(watch) for watch in watches]
+    tasks = [notice, leading, *watching]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        if notice in done:  # kopf returns now, or raises the error of a watch that has failed
+            done, _ = await asyncio.wait([leading, *watching], timeout=END_SECONDS, return_when=asyncio.FIRST_COMPLETED)
     finally:
         for task in tasks:
             task.cancel()
-        ends = await asyncio.gather(*tasks, return_exceptions=True)
-    failed = next((end for end in ends if isinstance(end, Exception)), None)
+        ended, running = await asyncio.wait(tasks, timeout=END_SECONDS)
+    failed = next((error for task in ended if not task.cancelled() and (error := task.exception())), None)
     if failed:
         raise failed
+    if running or not done:
+        raise KopfDidNotEndError
     return leading not in done
 
 
@@ -137,20 +170,22 @@ async def _lead(process: _Process) -> None:
             await election.release()
 
 
-async def _watches(process: _Process) -> list[Coroutine[Any, Any, None]]:
+async def _watches(process: _Process, kopf_ends: asyncio.Event) -> list[Coroutine[Any, Any, None]]:
     """Return the coroutines that watch: one for each configured namespace, or one for the whole cluster.
 
     kopf handles no event before it has listed all objects that are to be cached. Therefore each namespace has its own
     watch, so that a namespace whose objects may not be listed does not delay other namespaces. The objects of a
-    namespace that is being deleted are not cached, because the operator's Role there may be gone.
+    namespace that is being deleted are not cached, because the operator's Role there may be gone. `kopf_ends` is set
+    when one of the watches ends.
     """
     namespaces = process.settings.namespaces
+    watch = partial(_watch, process, kopf_ends)
     if not namespaces:
         kinds = (*WATCHED, *WATCHED_OF_CNPG)
-        return [_watch(process, None, watched=kinds, kept=kinds, probed=True)]
+        return [watch(None, watched=kinds, kept=kinds, probed=True)]
     going = {namespace for namespace in namespaces if await _is_going(process.kube, namespace)}
     return [
-        _watch(process, one, watched=WATCHED, kept=() if one in going else WATCHED, probed=one == namespaces[0])
+        watch(one, watched=WATCHED, kept=() if one in going else WATCHED, probed=one == namespaces[0])
         for one in namespaces
     ]
 
@@ -163,12 +198,18 @@ async def _is_going(kube: Kube, namespace: str) -> bool:
 
 
 async def _watch(
-    process: _Process, namespace: str | None, *, watched: Sequence[str], kept: Sequence[str], probed: bool
+    process: _Process,
+    kopf_ends: asyncio.Event,
+    namespace: str | None,
+    *,
+    watched: Sequence[str],
+    kept: Sequence[str],
+    probed: bool,
 ) -> None:
     namespaces = [namespace] if namespace else []
     await kopf.operator(
         registry=handlers.build_registry(
-            process.router, process.cache, watched=watched, kept=kept, namespaces=namespaces
+            process.router, process.cache, watched=watched, kept=kept, namespaces=namespaces, ended=kopf_ends
         ),
         settings=handlers.kopf_settings(scan=not namespaces),  # scanning takes cluster-wide permissions
         standalone=True,

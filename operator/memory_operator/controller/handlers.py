@@ -9,6 +9,7 @@ A failed watch is always retried. With kopf's default, the whole process would e
 server, or when one of several namespaces is deleted together with its Role.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
@@ -100,10 +101,12 @@ def build_registry(
     watched: Collection[str],
     kept: Collection[str],
     namespaces: Collection[str],
+    ended: asyncio.Event,
 ) -> kopf.OperatorRegistry:
     """Return the registry of kopf's handlers.
 
-    Events of the `watched` kinds schedule reconciles. Objects of the `kept` kinds are indexed for the cache.
+    Events of the `watched` kinds schedule reconciles. Objects of the `kept` kinds are indexed for the cache. `ended` is
+    set when kopf ends, after a signal or because a watch has failed.
     """
     found = kopf.OperatorRegistry()
 
@@ -115,6 +118,10 @@ def build_registry(
     def started(**context: Any) -> None:  # noqa: ANN401 - as above
         if kept:
             cache.use(namespaces, {kind: context[kind] for kind in kept})
+
+    @kopf.on.cleanup(registry=found)
+    async def ends(**_: Any) -> None:  # noqa: ANN401 - as above
+        ended.set()
 
     for kind in watched:
         _watch(found, router, kind)

@@ -1,6 +1,8 @@
 """The life of a replica: what it does while it waits, while it leads, and when it loses its Lease."""
 
 import asyncio
+import subprocess
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -32,7 +34,7 @@ class Replica:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.election, self.watched, self.metrics = Election(), asyncio.Event(), Metrics()
-        self.working = 0
+        self.working, self.stubborn = 0, False
         process = SimpleNamespace(
             settings=SimpleNamespace(lease="system/memory-operator"),
             kube=None,
@@ -54,8 +56,19 @@ class Replica:
     async def compare(self) -> None:
         await asyncio.Event().wait()
 
-    async def _watches(self, _process: Any) -> list[Any]:
-        return [self.watched.wait()]
+    async def _watches(self, _process: Any, kopf_ends: asyncio.Event) -> list[Any]:
+        self.kopf_ends = kopf_ends
+        return [self._watch()]
+
+    async def _watch(self) -> None:
+        while True:
+            try:
+                await self.watched.wait()
+            except asyncio.CancelledError:
+                if not self.stubborn:
+                    raise
+            else:
+                return
 
     async def settle(self) -> None:
         for _ in range(20):
@@ -96,3 +109,44 @@ async def test_a_leader_that_is_told_to_end_gives_its_lease_back_after_its_work(
     assert await replica.running is True
     assert replica.working == 0
     assert replica.election.released
+
+
+async def test_a_process_whose_kopf_ends_but_does_not_return_gives_its_lease_back_and_fails(
+    replica: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kopf's tasks can wait for each other for ever after a watch has failed; nothing would be watched any more."""
+    monkeypatch.setattr(app, "END_SECONDS", 0.05)
+    replica.election.elected.set()
+    await replica.settle()
+    replica.stubborn = True
+    replica.kopf_ends.set()
+    with pytest.raises(app.KopfDidNotEndError):
+        await replica.running
+    assert replica.working == 0
+    assert replica.election.released
+    replica.watched.set()
+
+
+_STUBBORN = """
+import asyncio
+from memory_operator import app
+
+async def wait_for_ever():
+    while True:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            pass
+
+async def serve():
+    app._end_process_within(0.2)
+    asyncio.create_task(wait_for_ever())
+    await asyncio.sleep(0)
+
+asyncio.run(serve())
+"""
+
+
+def test_the_process_ends_although_a_task_ignores_its_cancellation() -> None:
+    ended = subprocess.run([sys.executable, "-c", _STUBBORN], timeout=60, check=False)
+    assert ended.returncode == 1

@@ -1,5 +1,6 @@
 """The process around the controller: settings, watches of kopf, certificates, logs."""
 
+import asyncio
 import json
 import logging
 import ssl
@@ -35,7 +36,8 @@ def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
 
 def registered(watched: Sequence[str], kept: Sequence[str] = ()) -> kopf.OperatorRegistry:
     router = handlers.EventRouter(WorkQueue(lambda: 0.0))
-    return handlers.build_registry(router, ObjectCache(), watched=watched, kept=kept, namespaces=())
+    cache, ended = ObjectCache(), asyncio.Event()
+    return handlers.build_registry(router, cache, watched=watched, kept=kept, namespaces=(), ended=ended)
 
 
 def test_kopf_is_set_up_to_write_nothing() -> None:

@@ -1,0 +1,99 @@
+"""The operator's process at an API server that ends one of its watches."""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from memory_operator.clients.kube import KINDS
+
+_GONE = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Expired", "code": 410}
+_NAMESPACE = {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "team"}, "status": {"phase": "Active"}}
+_PODS = [{"metadata": {"name": f"pod-{n}", "namespace": "team", "uid": str(n)}} for n in range(20)]
+_VERBS = ["get", "list", "watch", "create", "patch", "update", "delete"]
+_OPERATOR = """
+from memory_operator import app, cli
+
+app.METRICS_PORT = app.HEALTH_PORT = 0
+cli.main()
+"""
+
+
+def _resources(group: str) -> list[dict[str, object]]:
+    return [
+        {"name": plural, "singularName": kind.lower(), "namespaced": True, "kind": kind, "verbs": _VERBS}
+        for kind, (of, _, plural) in KINDS.items()
+        if of == group
+    ]
+
+
+async def _answer(request: web.Request) -> web.StreamResponse:
+    """Answer as an empty cluster whose PodDisruptionBudgets can no longer be listed from where a list began."""
+    parts = request.path.strip("/").split("/")
+    if parts == ["apis"]:
+        served = {group: version for group, version, _ in KINDS.values() if group}
+        found = [
+            {"name": group, "versions": [{"groupVersion": f"{group}/{version}", "version": version}],
+             "preferredVersion": {"groupVersion": f"{group}/{version}", "version": version}}
+            for group, version in served.items()
+        ]  # fmt: skip
+        return web.json_response({"kind": "APIGroupList", "groups": found})
+    if parts == ["api"]:
+        return web.json_response({"kind": "APIVersions", "versions": ["v1"]})
+    if parts[-2:-1] in (["api"], [parts[1]]) and len(parts) in (2, 3) and "namespaces" not in parts:
+        group = parts[1] if parts[0] == "apis" else ""
+        return web.json_response({"kind": "APIResourceList", "resources": _resources(group)})
+    if parts[-1] == "poddisruptionbudgets":
+        return web.json_response(_GONE, status=410)
+    if "watch" in request.query:
+        stream = web.StreamResponse()
+        await stream.prepare(request)
+        await asyncio.Event().wait()
+    if parts[-1] in {plural for _, _, plural in KINDS.values()}:
+        items = _PODS if parts[-1] == "pods" else []
+        return web.json_response({"kind": "List", "metadata": {"resourceVersion": "1"}, "items": items})
+    return web.json_response(_NAMESPACE)
+
+
+@pytest.fixture
+async def configuration(tmp_path: Path) -> AsyncIterator[Path]:
+    """A kubeconfig file for the server of this test."""
+    application = web.Application()
+    application.router.add_route("*", "/{path:.*}", _answer)
+    async with TestServer(application, shutdown_timeout=0.1) as server:
+        file = tmp_path / "kubeconfig"
+        found = {
+            "clusters": [{"name": "c", "cluster": {"server": str(server.make_url(""))}}],
+            "users": [{"name": "u", "user": {"token": "t"}}],
+            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+            "current-context": "x",
+        }
+        file.write_text(json.dumps(found))
+        yield file
+
+
+async def test_an_operator_one_of_whose_watches_fails_ends_with_an_error(configuration: Path) -> None:
+    """Kubernetes starts it again; a process that went on would never hear of some objects."""
+    variables = {
+        **os.environ,
+        "KUBECONFIG": str(configuration),
+        "MEMORY_OPERATOR_NAMESPACES": "team",
+        "MEMORY_OPERATOR_IMAGES_OPERATOR": "operator",
+        "MEMORY_OPERATOR_IMAGES_EMBEDDER": "embedder",
+    }
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", _OPERATOR, "run", env=variables, stderr=asyncio.subprocess.PIPE
+    )
+    try:
+        _, output = await asyncio.wait_for(process.communicate(), 60)
+    finally:
+        if process.returncode is None:
+            process.kill()
+    assert process.returncode == 1, output
+    assert b"Expired" in output, "the error of the watch is what the log ends with"
