@@ -10,12 +10,20 @@ pytestmark = pytest.mark.cluster
 
 
 @pytest.mark.parametrize(
-    ("image", "command"),
-    [("localhost/memory-operator:dev", "memory --help"), ("localhost/memory-embedder:dev", "memory-embedder --help")],
+    ("image", "command", "module"),
+    [
+        ("localhost/memory-operator:dev", "memory --help", "memory_recall.cli.app"),
+        ("localhost/memory-embedder:dev", "memory-embedder --help", "memory_embedder.cli"),
+    ],
     ids=["operator", "embedder"],
 )
-def test_our_images_run_without_root_and_without_writing(platform: Platform, image: str, command: str) -> None:
-    """In a namespace under the restricted standard, with a read-only root, as the image's own user."""
+def test_our_images_run_without_root_and_without_writing_and_have_their_bytecode(
+    platform: Platform, image: str, command: str, module: str
+) -> None:
+    """In a namespace under the restricted standard, with a read-only root, as the image's own user.
+
+    Without bytecode that is up to date, every start would compile hundreds of modules again.
+    """
     cluster = platform.postgres.cluster
     space = image.split("/")[1].split(":", maxsplit=1)[0] + "-restricted"
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
@@ -24,12 +32,13 @@ def test_our_images_run_without_root_and_without_writing(platform: Platform, ima
         "id -u",
         f"{command} > /dev/null && echo works",
         "touch /opt/venv/x 2> /dev/null || echo read-only",
+        f"python3 -v -c 'import {module}' 2>&1 | grep -c -e 'bytecode is stale' -e '# code object from /'",
         "command -v gcc cc pip || echo bare",
     )
     pod = _restricted_pod(image, "; ".join(checks))
     cluster.kubectl("-n", space, "apply", "--filename=-", input=json.dumps(pod))
     cluster.kubectl("-n", space, "wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/trial", "--timeout=120s")
-    assert cluster.kubectl("-n", space, "logs", "trial").split() == ["65532", "works", "read-only", "bare"]
+    assert cluster.kubectl("-n", space, "logs", "trial").split() == ["65532", "works", "read-only", "0", "bare"]
     cluster.kubectl("delete", "namespace", space, "--wait=false")
 
 

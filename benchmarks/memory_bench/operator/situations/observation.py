@@ -33,6 +33,11 @@ class Observation:
         self.met = self.met or not difference
         self.seen = difference or self.seen
 
+    def note_failure(self, error: str) -> None:
+        """Give the observation up if making the situation failed with this error; do nothing if the text is empty."""
+        if error:
+            self.seen, self.impossible = error, True
+
     @property
     def due(self) -> bool:
         """Whether the expectation has not been met yet and may be met now."""

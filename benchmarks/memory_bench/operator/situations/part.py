@@ -114,9 +114,12 @@ async def _make(stage: Stage, api: Api, situations: Sequence[Situation], say: Sa
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(_observe(api, observed, made, say))  # some situations last for seconds only
         for one in settled:
+            observations = _observations(one, failed)
+            observed += observations  # before the change: what follows it may last for less time than making it takes
             if one.disturb and one.key not in failed:
                 await asyncio.to_thread(_attempt, one.key, partial(one.disturb, places[one.key]), failed)
-            observed += _observations(one, failed)
+            for observation in observations:
+                observation.note_failure(failed.get(one.key, ""))
         await _create(api, [one for one in situations if one not in filled], places, failed)
         for one in situations:
             if one.filled and one.key not in failed:
@@ -129,8 +132,10 @@ async def _make(stage: Stage, api: Api, situations: Sequence[Situation], say: Sa
 
 def _observations(situation: Situation, failed: Mapping[str, str]) -> list[Observation]:
     """Return the observations of a situation that has just been made, or has failed as `failed` says."""
-    error = failed.get(situation.key, "")
-    return [Observation(situation, one, seen=error, impossible=bool(error)) for one in situation.expected]
+    found = [Observation(situation, one) for one in situation.expected]
+    for observation in found:
+        observation.note_failure(failed.get(situation.key, ""))
+    return found
 
 
 def _prepare_all(
@@ -231,16 +236,39 @@ async def _items(api: Api) -> dict[tuple[str, str], Object]:
 
 
 async def _observe(api: Api, observed: Sequence[Observation], made: asyncio.Event, say: Say) -> None:
-    """Observe until all situations have been made and no observation is open; `observed` grows meanwhile."""
-    while not made.is_set() or any(one.open for one in observed):
-        left = [one for one in observed if one.open]
-        items = await _items(api)
-        for one in left:
-            item = items.get((f"sit-{one.situation.key}", one.situation.observed))
-            if one.due and item and "status" in item:
-                one.look(item)
-        say(f"{sum(one.met for one in observed)} of {len(observed)} situations are as expected, {len(left)} open")
-        await asyncio.sleep(_POLL_SECONDS)
+    """Observe until all situations have been made and no observation is open; `observed` grows meanwhile.
+
+    Each change of an object is compared, because some situations last for a second only.
+    """
+    latest: dict[tuple[str, str], Object] = {}
+    async with asyncio.TaskGroup() as tasks:
+        following = tasks.create_task(_follow(api, observed, latest))
+        while not made.is_set() or any(one.open for one in observed):
+            for key, item in latest.items():
+                _compare(observed, key, item)
+            met, left = sum(one.met for one in observed), sum(one.open for one in observed)
+            say(f"{met} of {len(observed)} situations are as expected, {left} open")
+            await asyncio.sleep(_POLL_SECONDS)
+        following.cancel()
+
+
+async def _follow(api: Api, observed: Sequence[Observation], latest: dict[tuple[str, str], Object]) -> None:
+    """Compare each MemoryIndex at every change, and keep it in `latest`, until this is cancelled."""
+    while True:  # the API server ends a watch after some time, and a new one begins with all objects
+        async for kind, item in api.watch(f"{INDEXES}/memoryindexes"):
+            key = (item["metadata"]["namespace"], item["metadata"]["name"])
+            if kind == "DELETED":
+                latest.pop(key, None)
+            else:
+                latest[key] = item
+                _compare(observed, key, item)
+
+
+def _compare(observed: Sequence[Observation], key: tuple[str, str], item: Object) -> None:
+    """Compare a MemoryIndex with the expectations that are due for it."""
+    for one in observed:
+        if (f"sit-{one.situation.key}", one.situation.observed) == key and one.due and "status" in item:
+            one.look(item)
 
 
 def _remove(stage: Stage, situations: Sequence[Situation]) -> None:
