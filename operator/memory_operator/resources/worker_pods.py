@@ -4,6 +4,7 @@ The connection URI and the embedder's API key are mounted as files and never put
 rotated value is used at the next connection or request, and `kubectl describe` does not show the value.
 """
 
+from memory_operator.api.embedder import SecretKey
 from memory_operator.api.spec import Manifest, MemoryIndex
 from memory_operator.resources.common import (
     KEY_DIRECTORY,
@@ -19,6 +20,7 @@ from memory_operator.resources.pod_template import completed
 from memory_recall.postgres.identity_sql import DatabaseIdentity
 
 DSN_DIRECTORY = "/var/run/memory-index"
+_ASKING = frozenset({"backfill", "sync", "swap"})  # the components that send texts to an embedder
 
 
 def pod_template(
@@ -35,7 +37,8 @@ def pod_template(
 
     With `metrics_port` 0, the worker serves no metrics.
     """
-    files = _secret_files(index)
+    key = embedder_key_of(index, component)
+    files = _secret_files(index, key)
     template: Manifest = {
         "metadata": {"labels": labels(index, component)},
         "spec": {
@@ -50,7 +53,7 @@ def pod_template(
                     "image": images.operator,
                     "imagePullPolicy": images.pull_policy,
                     "command": command,
-                    "env": settings(index, metrics_port),
+                    "env": settings(index, metrics_port, key=key),
                     "resources": resources,
                     "securityContext": container_security(),
                     "volumeMounts": [
@@ -68,9 +71,16 @@ def pod_template(
     return completed(template, index, component)
 
 
-def _secret_files(index: MemoryIndex) -> dict[str, tuple[str, Manifest]]:
+def embedder_key_of(index: MemoryIndex, component: str) -> SecretKey | None:
+    """Return the embedder's API key if the component sends texts to an embedder.
+
+    No other component holds it, or waits for a Secret that is not there.
+    """
+    return index.embedder_key if component in _ASKING else None
+
+
+def _secret_files(index: MemoryIndex, key: SecretKey | None) -> dict[str, tuple[str, Manifest]]:
     """Return, by volume name, the mount path and the source of each volume that holds one key of a Secret as a file."""
-    key = index.embedder_key
     dsn = secret_file(index.secret_name, index.spec.database.credentials.key, "dsn")
     return {
         "dsn": (DSN_DIRECTORY, dsn),
@@ -78,7 +88,7 @@ def _secret_files(index: MemoryIndex) -> dict[str, tuple[str, Manifest]]:
     }
 
 
-def settings(index: MemoryIndex, metrics_port: int) -> list[Manifest]:
+def settings(index: MemoryIndex, metrics_port: int, *, key: SecretKey | None) -> list[Manifest]:
     """Return the environment variables of a worker. With `metrics_port` 0, the worker serves no metrics."""
     spec = index.spec
     values = {
@@ -88,7 +98,7 @@ def settings(index: MemoryIndex, metrics_port: int) -> list[Manifest]:
         "MEMORY_MODEL": spec.embedding.model,
         "MEMORY_DIMENSIONS": str(spec.embedding.dimensions),
         "MEMORY_EMBEDDER_URL": "" if index.hosted else embedder_url(index),
-        "MEMORY_EMBEDDER_API_KEY_FILE": f"{KEY_DIRECTORY}/key" if index.embedder_key else "",
+        "MEMORY_EMBEDDER_API_KEY_FILE": f"{KEY_DIRECTORY}/key" if key else "",
         "MEMORY_PROVIDER": spec.embedding.provider.lower() if index.hosted else "",
         "MEMORY_QUERY_EGRESS": spec.embedding.query_egress.lower() if index.hosted else "",
         "MEMORY_INDEX_M": str(spec.index.m),

@@ -5,7 +5,7 @@ from memory_operator.api.spec import ConfigMapKey, Gate, Manifest, MemoryIndex
 from memory_operator.resources.common import Images, fingerprint, metadata, selector, with_fingerprint
 from memory_operator.resources.embedder import NEXT_COMPONENT, embedder_url
 from memory_operator.resources.jobs import LONG_JOB_SECONDS, SHORT_JOB_SECONDS, job_manifest
-from memory_operator.resources.worker_pods import pod_template
+from memory_operator.resources.worker_pods import embedder_key_of, pod_template
 from memory_recall.schema.claims_sql import TableClaim
 
 METRICS_PORT = 9090
@@ -47,11 +47,11 @@ def config_fingerprint(index: MemoryIndex, images: Images, component: str) -> st
         parts |= {"url": embedder_url(index, NEXT_COMPONENT)}
     elif component == "index":
         parts |= {"m": spec.index.m, "ef": spec.index.ef_construction}
-    return f"{fingerprint(parts)}-{_pods_fingerprint(index, images)}"
+    return f"{fingerprint(parts)}-{_pods_fingerprint(index, images, component)}"
 
 
-def _pods_fingerprint(index: MemoryIndex, images: Images) -> str:
-    key = index.embedder_key
+def _pods_fingerprint(index: MemoryIndex, images: Images, component: str) -> str:
+    key = embedder_key_of(index, component)
     secrets = [index.spec.database.credentials.key, *((key.secret_name, key.key) if key else ())]
     given = [section.model_dump(mode="json") for section in (index.spec.backfill, index.spec.embedder.pod_template)]
     return fingerprint([images.operator, images.pull_policy, secrets, given])

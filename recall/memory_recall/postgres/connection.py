@@ -124,7 +124,8 @@ async def connect(
     """Open one connection, and drop it if it has reached another database than the source's `identity`.
 
     `loop` is the event loop that opens the connection. The one that `receiving_at_most` yields limits what the server
-    may send. The default is the running event loop, without a limit, because workers read texts of any size.
+    may send; each statement is then prepared anew. The default is the running event loop, without a limit, because
+    workers read texts of any size.
 
     Raises:
         DatabaseUnreachable: the server did not answer, or refused the connection.
@@ -141,6 +142,7 @@ async def connect(
             loop=loop,
             timeout=connect_timeout,
             command_timeout=command_timeout,
+            statement_cache_size=0 if loop else 100,
             server_settings={"application_name": application_name},
         )
     return await _identified(connection, source)

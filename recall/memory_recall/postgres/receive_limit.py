@@ -1,10 +1,9 @@
-"""Limits how much a database server may send, whether in one large message or in many small ones.
+"""Limits what a database server may send: all bytes together, and only messages that asyncpg can read safely.
 
-asyncpg stores a message completely before it reads it, whatever length the server announces; it keeps any number of
-rows and parameters; and a negative length can make its compiled code read beyond its memory, which ends the process. It
-has no setting against any of this, but it takes the event loop as an argument. The event loop of this module stands
-between each connection and asyncpg's protocol: it counts the bytes, reads the length at the beginning of each message
-(after one byte for its type, and itself included), and closes the connection before asyncpg sees what is not allowed.
+asyncpg stores a message completely before it reads it, whatever length the server announces, and keeps any number of
+rows and parameters. It has no setting against this, but it takes the event loop as an argument. The event loop of this
+module stands between each connection and asyncpg's protocol: it counts the bytes, checks each message, and closes the
+connection before asyncpg sees what is not allowed.
 """
 
 import asyncio
@@ -13,10 +12,10 @@ from contextlib import contextmanager
 from ssl import SSLContext
 from typing import Any, cast
 
-from memory_recall.errors import ProtocolViolation
+from asyncpg.protocol import Protocol
 
-_HEADER_BYTES = 5  # a message's type and its length
-_SHORTEST = 4  # the length of a message without a body
+from memory_recall.errors import ProtocolViolation
+from memory_recall.postgres.server_messages import MalformedMessageError, ServerMessages
 
 
 class _Allowance:
@@ -33,13 +32,6 @@ class _Allowance:
         if self._left < 0:
             self.violation = f"sent more than {self.limit} bytes"
 
-    def check_length(self, length: int) -> None:
-        """Compare the length that a message announces with what is possible."""
-        if length < _SHORTEST:
-            self.violation = f"announced a message of fewer than {_SHORTEST} bytes"
-        elif length > self.limit:
-            self.violation = f"announced a message of more than {self.limit} bytes"
-
 
 class _LimitedProtocol(asyncio.Protocol):
     """Passes allowed bytes on to asyncpg's protocol, and closes the connection if others arrive."""
@@ -48,8 +40,8 @@ class _LimitedProtocol(asyncio.Protocol):
         self.protocol = protocol
         self.transport: asyncio.BaseTransport | None = None
         self._allowance = allowance
-        self._header = bytearray()
-        self._body_left = 0
+        # Without messages is only the answer to the request for TLS, one byte for another protocol of asyncpg's.
+        self._messages = ServerMessages(allowance.limit) if isinstance(protocol, Protocol) else None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport, to be able to close it."""
@@ -57,11 +49,16 @@ class _LimitedProtocol(asyncio.Protocol):
         self.protocol.connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
-        """Hand the bytes on if they and all that came before are allowed."""
+        """Hand the messages on that are complete, if they and all that came before are allowed."""
         self._allowance.take(len(data))
-        self._follow(data)
+        allowed = data
+        if self._messages and not self._allowance.violation:
+            try:
+                allowed = self._messages.completed_by(data)
+            except MalformedMessageError as error:
+                self._allowance.violation = str(error)
         if not self._allowance.violation:
-            self.protocol.data_received(data)
+            self.protocol.data_received(allowed)
         elif self.transport is not None:
             cast("asyncio.Transport", self.transport).abort()
 
@@ -80,23 +77,6 @@ class _LimitedProtocol(asyncio.Protocol):
     def resume_writing(self) -> None:
         """Hand on that the server may be written to again."""
         self.protocol.resume_writing()
-
-    def _follow(self, data: bytes) -> None:
-        position = 0
-        while position < len(data) and not self._allowance.violation:
-            if self._body_left:
-                skipped = min(self._body_left, len(data) - position)
-                self._body_left -= skipped
-                position += skipped
-                continue
-            found = data[position : position + _HEADER_BYTES - len(self._header)]
-            self._header += found
-            position += len(found)
-            if len(self._header) == _HEADER_BYTES:
-                length = int.from_bytes(self._header[1:], signed=True)
-                self._allowance.check_length(length)
-                self._body_left = length - _SHORTEST
-                self._header.clear()
 
 
 class _LimitedTransport:
@@ -147,7 +127,7 @@ class _LimitedLoop:
 def receiving_at_most(limit: int) -> Iterator[asyncio.AbstractEventLoop]:
     """Yield an event loop for `connect`, whose connections are closed once they have received `limit` bytes together.
 
-    They are also closed at a message whose length is impossible.
+    They are also closed at a message that is malformed.
 
     Raises:
         ProtocolViolation: the block failed after a connection was closed for this.

@@ -266,7 +266,8 @@ SELECT (SELECT coalesce(json_object_agg(conname, pg_get_constraintdef(oid)), '{}
        (SELECT coalesce(json_object_agg(proname, json_build_object('body', prosrc, 'language', lanname, 'definer',
                    prosecdef, 'volatility', provolatile, 'settings', proconfig)), '{}')::text
           FROM pg_proc p JOIN pg_language l ON l.oid = prolang
-         WHERE pronamespace = (SELECT oid FROM pg_namespace WHERE nspname = $2) AND proname = ANY($3)) AS functions,
+         WHERE pronamespace = (SELECT oid FROM pg_namespace WHERE nspname = $2)
+           AND proname IN (SELECT jsonb_array_elements_text($3::jsonb))) AS functions,
        (SELECT coalesce(json_object_agg(c.relname, pg_get_expr(indpred, indrelid)), '{}')::text
           FROM pg_index i JOIN pg_class c ON c.oid = indexrelid
          WHERE indrelid = to_regclass($1) AND indisvalid AND indisready AND indpred IS NOT NULL) AS indexes
@@ -303,8 +304,8 @@ async def has_own_tables(connection: AnyConnection, table: MemoryTable, revision
         names += ["memory_index_swaps", STANDBY.failures]
     with translated("looking up our own tables"):
         found: bool = await connection.fetchval(
-            "SELECT bool_and(to_regclass(name) IS NOT NULL) FROM unnest($1::text[]) name",
-            [table.own(name) for name in names],
+            "SELECT bool_and(to_regclass(name) IS NOT NULL) FROM jsonb_array_elements_text($1::jsonb) name",
+            json.dumps([table.own(name) for name in names]),
         )
     return found and table.embedding_dimensions is not None
 
@@ -321,7 +322,7 @@ async def differences(connection: AnyConnection, table: MemoryTable) -> Differen
             f"SELECT active_model, table_oid = to_regclass($1) AS same FROM {table.own('memory_index_state')}",
             table.qualified,
         )
-        row = await connection.fetchrow(_FOUND, table.qualified, table.schema, names)
+        row = await connection.fetchrow(_FOUND, table.qualified, table.schema, json.dumps(names))
     assert row is not None  # noqa: S101  (a SELECT without FROM yields one row)
     if state is None:
         return Differences(another_table=True)

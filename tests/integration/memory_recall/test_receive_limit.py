@@ -53,3 +53,15 @@ async def test_a_statement_is_cancelled_on_a_limited_connection(bare_database: A
             await connection.execute("SELECT pg_sleep(600)", timeout=0.05)
         assert await connection.fetchval("SELECT 1") == 1
         await connection.close()
+
+
+async def test_values_of_the_permitted_types_are_read_however_often_a_statement_is_executed(bare_database: Any) -> None:
+    statements = {
+        "SELECT true, 'c'::\"char\", 'n'::name, 1::bigint, 2::smallint, 3, 'text', 4::oid, 5.5::float8": 9,
+        "SELECT '{}'::json, '{\"a\": 1}'::jsonb, now(), 'pg_class'::regclass, 'v'::varchar, NULL::text": 6,
+    }
+    with receiving_at_most(LIMIT) as loop:
+        connection = await connect(DsnText(bare_database.dsn), loop=loop)
+        for statement, columns in [*statements.items(), *statements.items()]:
+            assert len(await connection.fetchrow(statement)) == columns
+        await connection.close()

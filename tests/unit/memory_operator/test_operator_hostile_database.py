@@ -140,6 +140,38 @@ async def test_a_message_of_an_impossible_length_does_not_reach_the_driver(lengt
         assert "fewer than 4 bytes" in (await protocol_violation(server, "disable")).message
 
 
+def described(kind: int) -> bytes:
+    """The description of one column of this type, named x."""
+    return message(b"T", struct.pack("!H", 1) + b"x\0" + struct.pack("!ihihih", 0, 0, kind, -1, -1, 1))
+
+
+def row(value: bytes, length: int | None = None) -> bytes:
+    """A row of one value, which says that it has as many bytes as `length`, or as it has."""
+    return message(b"D", struct.pack("!Hi", 1, len(value) if length is None else length) + value)
+
+
+TEXT, TEXTS, BITS = 25, 1009, 1560  # types, by their object ids
+MALFORMED = {
+    "a value of a negative length": (described(TEXT) + row(b"x", -2), "malformed message of type 'D'"),
+    "a value beyond the end": (described(TEXT) + row(b"x", 2), "malformed message of type 'D'"),
+    "an array, whose size asyncpg would allocate": (described(TEXTS), "a column of the type 1009"),
+    "a row without columns": (row(b"x"), "a row of other columns"),
+    "a type of its own choice": (described(BITS), "a column of the type 1560"),
+    "a text without an end": (message(b"S", b"name\0value"), "malformed message of type 'S'"),
+    "more than a message of its type has": (message(b"Z", b"II"), "malformed message of type 'Z'"),
+    "a message of another protocol": (message(b"W", b"\0\0\0"), "type 'W', which nobody asked for"),
+}
+
+
+@pytest.mark.usefixtures("complaints")
+@pytest.mark.parametrize("case", MALFORMED)
+async def test_a_malformed_message_does_not_reach_the_driver(case: str) -> None:
+    """The driver's compiled code believes the lengths inside: it reads beyond its memory, or allocates 16 GiB."""
+    sent, said = MALFORMED[case]
+    async with HostileServer(Flood(GREETING + sent)) as server:
+        assert said in (await protocol_violation(server, "disable")).message
+
+
 @pytest.mark.usefixtures("complaints")
 async def test_a_server_that_does_not_say_its_version_is_named() -> None:
     async with HostileServer(Flood(ACCEPTED + READY)) as server:

@@ -189,6 +189,20 @@ def test_the_embedders_key_is_mounted_as_a_file_and_never_in_the_environment(wor
     assert (volume["secretName"], volume["items"]) == ("key", [{"key": "k", "path": "key"}])
 
 
+def test_jobs_that_ask_no_embedder_hold_no_key_of_one_and_start_without_its_secret(world: World) -> None:
+    """A Secret that is not there would keep a migration from starting, and a deletion from undoing it."""
+    index = world.index(embedder={"external": {"url": "http://e:8080", "apiKey": {"secretName": "key"}}})
+    for job in (
+        workers.migrate_job(index, world.images, 0),
+        workers.index_job(index, world.images, 0),
+        workers.uninstall_job(index, world.images, 0),
+        workers.swap_abort_job(index, world.images, 0),
+    ):
+        pod = pod_spec(job)
+        assert [volume["name"] for volume in pod["volumes"]] == ["dsn", "tmp"], job["metadata"]["name"]
+        assert "MEMORY_EMBEDDER_API_KEY_FILE" not in {item["name"] for item in pod["containers"][0]["env"]}
+
+
 def test_without_a_key_no_second_secret_is_mounted(world: World) -> None:
     pod = pod_spec(workers.sync_deployment(world.index(), world.images, replicas=1))
     assert [volume["name"] for volume in pod["volumes"]] == ["dsn", "tmp"]

@@ -1,6 +1,7 @@
 """What a situation is, and the namespace and table in which it is made."""
 
 import json
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +12,7 @@ from devcluster.postgres import Postgres, create_database
 from memory_bench.operator.api import INDEXES, Object
 from memory_bench.operator.platform import Platform
 from memory_bench.operator.situations.kstatus import Kstatus
+from memory_operator.api.spec import ANNOTATION_RECONCILE_AT
 
 NAME, SECRET, KEY, DATABASE = "mi", "dsn", "uri", "situations"
 COLUMNS = """(
@@ -79,6 +81,10 @@ class Place:
     def patch(self, spec: Object) -> None:
         """Change fields of the spec of the situation's MemoryIndex."""
         self.kubectl("patch", "memoryindex", NAME, "--type=merge", f"--patch={json.dumps({'spec': spec})}")
+
+    def reconcile_now(self) -> None:
+        """Have the operator look at the situation's MemoryIndex at once."""
+        self.kubectl("annotate", "memoryindex", NAME, "--overwrite", f"{ANNOTATION_RECONCILE_AT}={time.time():.3f}")
 
     def sql(self, statements: str, database: str = DATABASE) -> str:
         """Run SQL as superuser on the Postgres server that the situations share."""
