@@ -71,7 +71,7 @@ def operator(
     ] = SHARE,
     output: Annotated[Path, typer.Option(help="Directory of summary.json and the chart.")] = RESULTS,
 ) -> None:
-    """Measure the operator on a real cluster with CloudNativePG; needs root or Docker, and some 80 minutes in all.
+    """Measure the operator on a real cluster with CloudNativePG; needs root or Docker, and some 55 minutes in all.
 
     Examples:
         python -m memory_bench operator

@@ -126,10 +126,10 @@ class Part:
 
 
 PARTS = {
-    "hostile": Part(_hostile, 5),
-    "deletions": Part(_deletions, 5),
-    "situations": Part(_situations, 10),
-    "faults": Part(_faults, 30),
-    "recovery": Part(_recovery, 9),
-    "scale": Part(_scale, 16),
+    "hostile": Part(_hostile, 2),
+    "deletions": Part(_deletions, 3),
+    "situations": Part(_situations, 6),
+    "faults": Part(_faults, 23),
+    "recovery": Part(_recovery, 7),
+    "scale": Part(_scale, 13),
 }

@@ -151,15 +151,17 @@ def choose(scores, *, avoid_amx):
 backends.choose_variant = choose
 engine = llama.LlamaEngine(llama.EngineOptions(path, PROFILES["all-MiniLM-L6-v2"], batch_tokens=256, contexts=2))
 encoded = [engine.encode(text).tokens for text in texts]
-vectors = [engine.computer(threads).embed([tokens])[0].tolist() for threads in (1, 2) for tokens in encoded]
-vectors += engine.computer(2).embed(encoded[:5]).tolist()
+alone, together = engine.computer(1), engine.computer(2)
+vectors = [alone.embed([tokens])[0].tolist() for tokens in encoded]
+vectors += [together.embed([tokens])[0].tolist() for tokens in encoded[::4]]
+vectors += together.embed(encoded[:5]).tolist()
 runs = [name for name, score in offered.items() if score]
 print(json.dumps({"kernels": engine.facts.kernels, "runs": runs, "vectors": vectors}))
 """
 
 
 def by_variant(wanted: str, path: Path, texts: list[str], *, library: Path | str = "") -> dict[str, Any]:
-    """What the kernels of one variant compute: each text with one thread and with two, then the first five at once."""
+    """What the kernels of one variant compute: each text with one thread, every fourth with two, then five at once."""
     command = [sys.executable, "-c", _BY_ONE_VARIANT, wanted, str(path), json.dumps(texts), str(library)]
     done = subprocess.run(command, check=True, capture_output=True, timeout=120)
     answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -172,7 +174,8 @@ def test_each_of_the_kernels_that_this_machine_runs_gives_the_reference(f16_file
     lengths = (1, 2, 3, 4, 5, 11, 13, 14, 15, 29, 30, 40, 61, 62, 63, 122, 250)
     texts = [" ".join(itertools.islice(itertools.cycle(sentence.split()), length)) for length in lengths]
     alone = [reference.embed(text) for text in texts]
-    expected = np.array(alone * 2 + alone[:5])  # with one thread and two, and the first five in one batch
+    # Two threads wait for each other by spinning, which takes long beside other tests.
+    expected = np.array(alone + alone[::4] + alone[:5])
     runs = by_variant("", f16_file, ["which"])["runs"]
     assert runs
     for variant in runs:
