@@ -161,11 +161,19 @@ print(json.dumps({"kernels": engine.facts.kernels, "runs": runs, "vectors": vect
 
 
 def by_variant(wanted: str, path: Path, texts: list[str], *, library: Path | str = "") -> dict[str, Any]:
-    """What the kernels of one variant compute: each text with one thread, every fourth with two, then five at once."""
+    """What the kernels of one variant compute for the texts of `computed(texts)`."""
     command = [sys.executable, "-c", _BY_ONE_VARIANT, wanted, str(path), json.dumps(texts), str(library)]
     done = subprocess.run(command, check=True, capture_output=True, timeout=120)
     answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return answer
+
+
+def computed(texts: list[str]) -> list[str]:
+    """The texts that `by_variant` computes: each with one thread, every fourth with two, then the first five at once.
+
+    Two threads wait for each other by spinning, which takes long beside other tests.
+    """
+    return [*texts, *texts[::4], *texts[:5]]
 
 
 def test_each_of_the_kernels_that_this_machine_runs_gives_the_reference(f16_file: Path, reference: Any) -> None:
@@ -173,9 +181,7 @@ def test_each_of_the_kernels_that_this_machine_runs_gives_the_reference(f16_file
     # Every rest of a tile's rows, more than one tile, and both sides of what one vector of keys or a short batch holds.
     lengths = (1, 2, 3, 4, 5, 11, 13, 14, 15, 29, 30, 40, 61, 62, 63, 122, 250)
     texts = [" ".join(itertools.islice(itertools.cycle(sentence.split()), length)) for length in lengths]
-    alone = [reference.embed(text) for text in texts]
-    # Two threads wait for each other by spinning, which takes long beside other tests.
-    expected = np.array(alone + alone[::4] + alone[:5])
+    expected = np.array([reference.embed(text) for text in computed(texts)])
     runs = by_variant("", f16_file, ["which"])["runs"]
     assert runs
     for variant in runs:

@@ -5,6 +5,7 @@ cluster's network, the rig.
 """
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -140,9 +141,10 @@ def _rig(platform: Platform, places: list[SlotPlace], *, share: float) -> Iterat
         "settings": PATIENCE,
     }
     command = [sys.executable, "-m", "memory_bench.operator.faults.rig"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     with (LOGS / "rig.log").open("wb") as log:
         rig = platform.cluster.popen_in_network(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
+            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
         )
         try:
             threading.Thread(target=_send, args=(rig, json.dumps(order)), daemon=True).start()

@@ -1,14 +1,17 @@
 """Compares a MemoryIndex with an expectation, within the time in which the expectation must be met."""
 
+import asyncio
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from memory_bench.operator.api import Object
+from memory_bench.operator.api import INDEXES, Api, Object
 from memory_bench.operator.conditions import condition
 from memory_bench.operator.situations.gitops import ARGO_CD, WAITS_FROM_CHOICE, argo_cd, flux
 from memory_bench.operator.situations.kstatus import Kstatus, compute
 from memory_bench.operator.situations.situation import Expected, Situation
 
+_POLL_SECONDS = 2.0
 _SOON_SECONDS = 100.0  # less than the 120 after which what others deliver counts as missing
 _LATE_SECONDS = (125.0, 240.0)  # from when and until when a late expectation must be met
 
@@ -73,3 +76,39 @@ def differing(item: Object, expected: Expected) -> str:
     if status == "True" and not expected.serves and expected.ready != "any":
         parts.append("Ready although it does not serve")
     return f"{'; '.join(parts)} ({message[:200]})" if parts else ""
+
+
+async def observe(api: Api, observed: Sequence[Observation], made: asyncio.Event, say: Callable[[str], None]) -> None:
+    """Observe until all situations have been made and no observation is open; `observed` grows meanwhile.
+
+    Each change of an object is compared, because some situations last for a second only.
+    """
+    latest: dict[tuple[str, str], Object] = {}
+    async with asyncio.TaskGroup() as tasks:
+        following = tasks.create_task(_follow(api, observed, latest))
+        while not made.is_set() or any(one.open for one in observed):
+            for key, item in latest.items():
+                _compare(observed, key, item)
+            met, left = sum(one.met for one in observed), sum(one.open for one in observed)
+            say(f"{met} of {len(observed)} situations are as expected, {left} open")
+            await asyncio.sleep(_POLL_SECONDS)
+        following.cancel()
+
+
+async def _follow(api: Api, observed: Sequence[Observation], latest: dict[tuple[str, str], Object]) -> None:
+    """Compare each MemoryIndex at every change, and keep it in `latest`, until this is cancelled."""
+    while True:  # the API server ends a watch after some time, and a new one begins with all objects
+        async for kind, item in api.watch(f"{INDEXES}/memoryindexes"):
+            key = (item["metadata"]["namespace"], item["metadata"]["name"])
+            if kind == "DELETED":
+                latest.pop(key, None)
+            else:
+                latest[key] = item
+                _compare(observed, key, item)
+
+
+def _compare(observed: Sequence[Observation], key: tuple[str, str], item: Object) -> None:
+    """Compare a MemoryIndex with the expectations that are due for it."""
+    for one in observed:
+        if (f"sit-{one.situation.key}", one.situation.observed) == key and one.due and "status" in item:
+            one.look(item)

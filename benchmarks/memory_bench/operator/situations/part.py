@@ -20,7 +20,7 @@ from memory_bench.operator.platform import Platform
 from memory_bench.operator.scale.population import fill
 from memory_bench.operator.situations import database_situations, operator_situations, working_situations
 from memory_bench.operator.situations.later import observe_late_installation
-from memory_bench.operator.situations.observation import Observation
+from memory_bench.operator.situations.observation import Observation, observe
 from memory_bench.operator.situations.situation import (
     DATABASE,
     KEY,
@@ -112,7 +112,7 @@ async def _make(stage: Stage, api: Api, situations: Sequence[Situation], say: Sa
     observed: list[Observation] = []
     made = asyncio.Event()
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(_observe(api, observed, made, say))  # some situations last for seconds only
+        tasks.create_task(observe(api, observed, made, say))  # some situations last for seconds only
         for one in settled:
             observations = _observations(one, failed)
             observed += observations  # before the change: what follows it may last for less time than making it takes
@@ -233,42 +233,6 @@ async def _items(api: Api) -> dict[tuple[str, str], Object]:
     """Return all MemoryIndex objects of the cluster by namespace and name."""
     items = (await api.get(f"{INDEXES}/memoryindexes"))["items"]
     return {(item["metadata"]["namespace"], item["metadata"]["name"]): item for item in items}
-
-
-async def _observe(api: Api, observed: Sequence[Observation], made: asyncio.Event, say: Say) -> None:
-    """Observe until all situations have been made and no observation is open; `observed` grows meanwhile.
-
-    Each change of an object is compared, because some situations last for a second only.
-    """
-    latest: dict[tuple[str, str], Object] = {}
-    async with asyncio.TaskGroup() as tasks:
-        following = tasks.create_task(_follow(api, observed, latest))
-        while not made.is_set() or any(one.open for one in observed):
-            for key, item in latest.items():
-                _compare(observed, key, item)
-            met, left = sum(one.met for one in observed), sum(one.open for one in observed)
-            say(f"{met} of {len(observed)} situations are as expected, {left} open")
-            await asyncio.sleep(_POLL_SECONDS)
-        following.cancel()
-
-
-async def _follow(api: Api, observed: Sequence[Observation], latest: dict[tuple[str, str], Object]) -> None:
-    """Compare each MemoryIndex at every change, and keep it in `latest`, until this is cancelled."""
-    while True:  # the API server ends a watch after some time, and a new one begins with all objects
-        async for kind, item in api.watch(f"{INDEXES}/memoryindexes"):
-            key = (item["metadata"]["namespace"], item["metadata"]["name"])
-            if kind == "DELETED":
-                latest.pop(key, None)
-            else:
-                latest[key] = item
-                _compare(observed, key, item)
-
-
-def _compare(observed: Sequence[Observation], key: tuple[str, str], item: Object) -> None:
-    """Compare a MemoryIndex with the expectations that are due for it."""
-    for one in observed:
-        if (f"sit-{one.situation.key}", one.situation.observed) == key and one.due and "status" in item:
-            one.look(item)
 
 
 def _remove(stage: Stage, situations: Sequence[Situation]) -> None:
