@@ -5,7 +5,8 @@ request were cancelled then, its connection could stay in the pool for good, nei
 (github.com/encode/httpcore/issues/1093). Therefore a request runs to its end even if its caller is cancelled.
 
 A kept connection leads to the same pod for as long as it lasts, also to one that is being stopped and refuses requests.
-A new connection leads to another pod by then, so a request that such a pod refuses is sent once more, on a new one.
+So a request that such a pod refuses is sent again, on a new connection. For about a second after the stop a new one may
+lead to that pod, too, since nodes learn of it one by one.
 """
 
 from abc import ABC, abstractmethod
@@ -19,9 +20,20 @@ import httpx
 from memory_recall.background import BackgroundTasks
 from memory_recall.embedding.api_key import ApiKey, BearerKey
 from memory_recall.embedding.wire import EMBEDDINGS_PATH, MODELS_PATH, EmbeddedBatch, ServedModel, Vectors, WireFormat
+from memory_recall.retrying import Backoff, caused_by, retry
 
 DEFAULT_TIMEOUT = httpx.Timeout(120.0, connect=5.0)  # a cold pod takes long over a full batch of documents
 _QUERY_SECONDS = 30.0  # a query whose caller has given up must not occupy its connection for longer
+_NEW_CONNECTIONS = 4  # on which a request is sent that a stopping pod refuses, within about a second
+_BACKOFF = Backoff(first=0.1, longest=0.5)
+
+
+class _StoppingPodError(Exception):
+    """A new connection has led to a pod that is being stopped, too; `response` is its refusal."""
+
+    def __init__(self, response: httpx.Response) -> None:
+        super().__init__()
+        self.response = response
 
 
 class AsyncEmbedder(ABC):
@@ -120,12 +132,27 @@ class EmbedderClient(AsyncEmbedder):
     async def _request(self, method: str, path: str, **options: Any) -> dict[str, Any]:  # noqa: ANN401  (httpx's own)
         response = await self._send(method, path, **options)
         if self._wire.is_draining(response):
-            response = await self._answer(self._send_anew(method, path, **options))
+            try:
+                response = await retry(
+                    lambda: self._send_anew(method, path, **options),
+                    on=caused_by(_StoppingPodError),
+                    give_up_after=None,
+                    attempts=_NEW_CONNECTIONS,
+                    backoff=_BACKOFF,
+                )
+            except _StoppingPodError as error:
+                response = error.response
         return self._wire.payload(response)
 
     async def _send_anew(self, method: str, path: str, **options: Any) -> httpx.Response:  # noqa: ANN401  (httpx's own)
-        async with self._connect() as http:
-            return await http.request(method, path, **options)
+        async def send() -> httpx.Response:
+            async with self._connect() as http:
+                return await http.request(method, path, **options)
+
+        response = await self._answer(send())
+        if self._wire.is_draining(response):
+            raise _StoppingPodError(response)
+        return response
 
     def _connect(self) -> httpx.AsyncClient:
         return httpx.AsyncClient(
