@@ -110,7 +110,12 @@ def _end_process_within(seconds: float) -> None:
 
     asyncio waits without a limit for the tasks that it cancels at its end, and some of kopf's ignore a cancellation.
     """
-    timer = Timer(seconds, os._exit, (1,))
+
+    def end() -> None:
+        _log.error("tasks did not end, so the process ends without them", seconds=seconds)
+        os._exit(1)
+
+    timer = Timer(seconds, end)
     timer.daemon = True
     timer.start()
 

@@ -97,7 +97,7 @@ class Source(Section):
 
 
 class Embedding(Section):
-    """The embedding model, its file, and the provider that computes with it."""
+    """The embedding model, its file, and the provider that runs it."""
 
     model: str
     dimensions: int = 1024

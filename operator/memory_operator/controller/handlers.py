@@ -169,7 +169,7 @@ def kopf_settings(*, scan: bool) -> kopf.OperatorSettings:
 
 
 def log_failures_once() -> None:
-    """Keep kopf from logging every attempt of a request that keeps failing, and the names of all objects at its end."""
+    """Keep kopf from logging each attempt of a failing request, and the names of all objects when it ends."""
     logging.getLogger(_WATCH_LOG).addFilter(RepeatedErrors())
     logging.getLogger(_QUEUE_LOG).setLevel(logging.ERROR)
 

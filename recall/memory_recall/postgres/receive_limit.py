@@ -40,7 +40,7 @@ class _LimitedProtocol(asyncio.Protocol):
         self.protocol = protocol
         self.transport: asyncio.BaseTransport | None = None
         self._allowance = allowance
-        # Without messages is only the answer to the request for TLS, one byte for another protocol of asyncpg's.
+        # Another protocol of asyncpg's asks the server for TLS. The answer is one byte and not a message.
         self._messages = ServerMessages(allowance.limit) if isinstance(protocol, Protocol) else None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -49,7 +49,7 @@ class _LimitedProtocol(asyncio.Protocol):
         self.protocol.connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
-        """Hand the messages on that are complete, if they and all that came before are allowed."""
+        """Pass on the messages that are complete, if they and all that came before are allowed."""
         self._allowance.take(len(data))
         allowed = data
         if self._messages and not self._allowance.violation:
@@ -63,19 +63,19 @@ class _LimitedProtocol(asyncio.Protocol):
             cast("asyncio.Transport", self.transport).abort()
 
     def eof_received(self) -> bool | None:
-        """Hand on that the server will send nothing more."""
+        """Tell asyncpg that the server will send nothing more."""
         return self.protocol.eof_received()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Hand on that the connection is closed."""
+        """Tell asyncpg that the connection is closed."""
         self.protocol.connection_lost(error)
 
     def pause_writing(self) -> None:
-        """Hand on that the server reads more slowly than it is written to."""
+        """Tell asyncpg to stop sending for a while, because the server reads too slowly."""
         self.protocol.pause_writing()
 
     def resume_writing(self) -> None:
-        """Hand on that the server may be written to again."""
+        """Tell asyncpg that it may send again."""
         self.protocol.resume_writing()
 
 

@@ -1,17 +1,24 @@
 """Splits what a database server sends into messages, and checks each before asyncpg reads it.
 
 asyncpg's compiled code trusts the lengths inside a message: at a negative one it reads beyond its memory, which ends
-the process, and it allocates an array of whatever size is announced. Messages are described in Postgres's documentation
-(https://www.postgresql.org/docs/current/protocol-message-formats.html). What is checked here has no arrays, and each
-row follows the description of its columns. So no statement may return or take an array, for which asyncpg would first
-execute another statement, and none may be prepared once and executed later.
+the process, and it allocates an array of whatever size is announced. It also hashes the password as often as the server
+demands, and the event loop stands still meanwhile. Messages are described in Postgres's documentation
+(https://www.postgresql.org/docs/current/protocol-message-formats.html), the number of iterations in RFC 5802.
+
+A row is compared with the columns that were described last, and no column may be an array. So a statement must be
+described again before each execution, and must not take or return an array: asyncpg would first execute a statement of
+its own to learn about the type.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 
 _HEADER_BYTES = 5  # a message's type and its length
 _NULL = -1  # the length of a value that is null
 _SHORTEST = 4  # the length of a message without a body; it counts itself
+# In the server's first message of SCRAM. Postgres demands 4,096 iterations unless configured otherwise; 100,000 take some
+# 25 ms, and the largest possible number takes minutes.
+_TOO_MANY_ITERATIONS = re.compile(rb",i=\d{6,}")
 
 # What observations of a database return, by the object ids of Postgres's catalog `pg_type`: bool, "char", name, int8,
 # int2, int4, regproc, text, oid, xid, json, float4, float8, varchar, timestamptz, regclass, void, jsonb.
@@ -29,7 +36,7 @@ _LISTS_OF_TEXTS = "EN"  # error, notice: texts, each after a byte that says what
 
 
 class MalformedMessageError(Exception):
-    """A server's message is not as the protocol demands; the text says what the server did."""
+    """A server's message must not reach asyncpg; the text says what the server did."""
 
 
 class ServerMessages:
@@ -44,7 +51,7 @@ class ServerMessages:
         """Return the messages that this data completes, as they were sent. The rest is kept for the next call.
 
         Raises:
-            MalformedMessageError: a message has an impossible length, or its body is not what its type demands.
+            MalformedMessageError: a message has an impossible length, or a body that asyncpg cannot read safely.
         """
         self._pending += data
         end = 0
@@ -70,7 +77,9 @@ class ServerMessages:
         elif kind in _LISTS_OF_TEXTS:
             while body.number(1):
                 body.skip_text()
-        elif kind == "R":  # authentication, of which asyncpg reads the rest as Python objects
+        elif kind == "R":  # authentication, whose contents asyncpg reads safely
+            if _TOO_MANY_ITERATIONS.search(content):
+                raise MalformedMessageError("demanded 100,000 or more iterations of hashing a password")
             body.skip_all((4, body.left - 4))
         elif kind == "t":  # types of parameters
             body.skip(4 * body.count())
@@ -135,7 +144,7 @@ class _Body:
         return found
 
     def skip_text(self) -> None:
-        """Read a text and the zero byte that ends it."""
+        """Read a text, and the zero byte that ends it."""
         end = self._content.find(0, self._at)
         if end < 0:
             raise self.malformed

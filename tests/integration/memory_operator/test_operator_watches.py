@@ -13,9 +13,15 @@ from aiohttp.test_utils import TestServer
 
 from memory_operator.clients.kube import KINDS
 
-_GONE = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Expired", "code": 410}
-_NAMESPACE = {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "team"}, "status": {"phase": "Active"}}
+_GONE: dict[str, object] = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Expired", "code": 410}
+_NAMESPACE: dict[str, object] = {
+    "kind": "Namespace",
+    "apiVersion": "v1",
+    "metadata": {"name": "team"},
+    "status": {"phase": "Active"},
+}
 _PODS = [{"metadata": {"name": f"pod-{n}", "namespace": "team", "uid": str(n)}} for n in range(20)]
+_LISTED = {plural for _, _, plural in KINDS.values()}
 _VERBS = ["get", "list", "watch", "create", "patch", "update", "delete"]
 _OPERATOR = """
 from memory_operator import app, cli
@@ -23,6 +29,11 @@ from memory_operator import app, cli
 app.METRICS_PORT = app.HEALTH_PORT = 0
 cli.main()
 """
+
+
+def _groups() -> list[dict[str, object]]:
+    served = {group: {"groupVersion": f"{group}/{version}", "version": version} for group, version, _ in KINDS.values()}
+    return [{"name": group, "versions": [one], "preferredVersion": one} for group, one in served.items() if group]
 
 
 def _resources(group: str) -> list[dict[str, object]]:
@@ -35,30 +46,26 @@ def _resources(group: str) -> list[dict[str, object]]:
 
 async def _answer(request: web.Request) -> web.StreamResponse:
     """Answer as an empty cluster whose PodDisruptionBudgets can no longer be listed from where a list began."""
-    parts = request.path.strip("/").split("/")
-    if parts == ["apis"]:
-        served = {group: version for group, version, _ in KINDS.values() if group}
-        found = [
-            {"name": group, "versions": [{"groupVersion": f"{group}/{version}", "version": version}],
-             "preferredVersion": {"groupVersion": f"{group}/{version}", "version": version}}
-            for group, version in served.items()
-        ]  # fmt: skip
-        return web.json_response({"kind": "APIGroupList", "groups": found})
-    if parts == ["api"]:
-        return web.json_response({"kind": "APIVersions", "versions": ["v1"]})
-    if parts[-2:-1] in (["api"], [parts[1]]) and len(parts) in (2, 3) and "namespaces" not in parts:
-        group = parts[1] if parts[0] == "apis" else ""
-        return web.json_response({"kind": "APIResourceList", "resources": _resources(group)})
-    if parts[-1] == "poddisruptionbudgets":
-        return web.json_response(_GONE, status=410)
     if "watch" in request.query:
         stream = web.StreamResponse()
         await stream.prepare(request)
         await asyncio.Event().wait()
-    if parts[-1] in {plural for _, _, plural in KINDS.values()}:
-        items = _PODS if parts[-1] == "pods" else []
-        return web.json_response({"kind": "List", "metadata": {"resourceVersion": "1"}, "items": items})
-    return web.json_response(_NAMESPACE)
+    body: dict[str, object] = _NAMESPACE
+    match request.path.strip("/").split("/"):
+        case ["api"]:
+            body = {"kind": "APIVersions", "versions": ["v1"]}
+        case ["apis"]:
+            body = {"kind": "APIGroupList", "groups": _groups()}
+        case ["api", _]:
+            body = {"kind": "APIResourceList", "resources": _resources("")}
+        case ["apis", group, _]:
+            body = {"kind": "APIResourceList", "resources": _resources(group)}
+        case [*_, "poddisruptionbudgets"]:
+            body = _GONE
+        case [*_, plural] if plural in _LISTED:
+            items = _PODS if plural == "pods" else []
+            body = {"kind": "List", "metadata": {"resourceVersion": "1"}, "items": items}
+    return web.json_response(body, status=410 if body is _GONE else 200)
 
 
 @pytest.fixture

@@ -173,6 +173,15 @@ async def test_a_malformed_message_does_not_reach_the_driver(case: str) -> None:
 
 
 @pytest.mark.usefixtures("complaints")
+async def test_a_server_does_not_have_a_password_hashed_for_minutes() -> None:
+    """The event loop would stand still meanwhile, and with it the work for all objects."""
+    chosen = message(b"R", struct.pack("!I", 10) + b"SCRAM-SHA-256\0\0")
+    demanded = message(b"R", struct.pack("!I", 11) + b"r=nonce,s=c2FsdA==,i=2000000000")
+    async with HostileServer(Flood(chosen + demanded)) as server:
+        assert "iterations" in (await protocol_violation(server, "disable")).message
+
+
+@pytest.mark.usefixtures("complaints")
 async def test_a_server_that_does_not_say_its_version_is_named() -> None:
     async with HostileServer(Flood(ACCEPTED + READY)) as server:
         assert "version" in (await protocol_violation(server, "disable")).message

@@ -1,4 +1,4 @@
-"""Compares a MemoryIndex with an expectation, within the time in which the expectation must be met."""
+"""Compares MemoryIndex objects with expectations, within the time in which an expectation must be met."""
 
 import asyncio
 import time
@@ -79,9 +79,10 @@ def differing(item: Object, expected: Expected) -> str:
 
 
 async def observe(api: Api, observed: Sequence[Observation], made: asyncio.Event, say: Callable[[str], None]) -> None:
-    """Observe until all situations have been made and no observation is open; `observed` grows meanwhile.
+    """Compare each change of a MemoryIndex with what its situation expects; some situations last for a second only.
 
-    Each change of an object is compared, because some situations last for a second only.
+    This ends once `made` is set, after which `observed` no longer grows, and each expectation has been met or its time
+    is over.
     """
     latest: dict[tuple[str, str], Object] = {}
     async with asyncio.TaskGroup() as tasks:

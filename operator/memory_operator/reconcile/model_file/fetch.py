@@ -46,7 +46,10 @@ def plan_fetch(index: MemoryIndex, observed: Observed, images: Images, now: date
 
 
 def _has_filled(job: JobFacts, claim: Manifest) -> bool:
-    """Return whether the Job has completed after the claim was created; an earlier one filled a former claim."""
+    """Return whether the Job has filled this claim, and not a former one of the same name.
+
+    It has if it completed after the claim was created.
+    """
     created = claim["metadata"].get("creationTimestamp")
     since = parse_timestamp(created) if created else datetime.min.replace(tzinfo=UTC)
     return job.state is JobState.COMPLETE and job.finished_at is not None and job.finished_at >= since
