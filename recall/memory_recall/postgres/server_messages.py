@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 _HEADER_BYTES = 5  # a message's type and its length
 _NULL = -1  # the length of a value that is null
 _SHORTEST = 4  # the length of a message without a body; it counts itself
-# In the server's first message of SCRAM. Postgres demands 4,096 iterations unless configured otherwise; 100,000 take some
-# 25 ms, and the largest possible number takes minutes.
+# In the server's first message of SCRAM. Postgres demands 4,096 iterations unless configured otherwise; 100,000 take
+# some 25 ms, and the largest possible number takes minutes.
 _TOO_MANY_ITERATIONS = re.compile(rb",i=\d{6,}")
 
 # What observations of a database return, by the object ids of Postgres's catalog `pg_type`: bool, "char", name, int8,
@@ -77,16 +77,12 @@ class ServerMessages:
         elif kind in _LISTS_OF_TEXTS:
             while body.number(1):
                 body.skip_text()
-        elif kind == "R":  # authentication, whose contents asyncpg reads safely
-            if _TOO_MANY_ITERATIONS.search(content):
-                raise MalformedMessageError("demanded 100,000 or more iterations of hashing a password")
-            body.skip_all((4, body.left - 4))
+        elif kind == "R":  # authentication
+            _check_authentication(body, content)
         elif kind == "t":  # types of parameters
             body.skip(4 * body.count())
         elif kind == "T":  # columns
-            self._columns = body.count()
-            for _ in range(self._columns):
-                _check_column(body)
+            self._columns = _check_columns(body)
         elif kind == "D":  # row
             self._check_row(body)
         else:
@@ -151,10 +147,20 @@ class _Body:
         self._at = end + 1
 
 
-def _check_column(body: _Body) -> None:
-    body.skip_text()
-    body.skip(6)
-    kind = body.number(4)
-    body.skip(8)
-    if kind not in _VALUES:
-        raise MalformedMessageError(f"described a column of the type {kind}, which nobody asked for")
+def _check_authentication(body: _Body, content: bytes) -> None:
+    if _TOO_MANY_ITERATIONS.search(content):
+        raise MalformedMessageError("demanded 100,000 or more iterations of hashing a password")
+    body.skip_all((4, body.left - 4))  # asyncpg reads the rest safely
+
+
+def _check_columns(body: _Body) -> int:
+    """Check the description of a row's columns, and return how many there are."""
+    columns = body.count()
+    for _ in range(columns):
+        body.skip_text()
+        body.skip(6)
+        kind = body.number(4)
+        body.skip(8)
+        if kind not in _VALUES:
+            raise MalformedMessageError(f"described a column of the type {kind}, which nobody asked for")
+    return columns

@@ -13,8 +13,9 @@ from aiohttp.test_utils import TestServer
 
 from memory_operator.clients.kube import KINDS
 
-_GONE: dict[str, object] = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Expired", "code": 410}
-_NAMESPACE: dict[str, object] = {
+Object = dict[str, object]
+_GONE: Object = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Expired", "code": 410}
+_NAMESPACE: Object = {
     "kind": "Namespace",
     "apiVersion": "v1",
     "metadata": {"name": "team"},
@@ -31,12 +32,12 @@ cli.main()
 """
 
 
-def _groups() -> list[dict[str, object]]:
+def _groups() -> list[Object]:
     served = {group: {"groupVersion": f"{group}/{version}", "version": version} for group, version, _ in KINDS.values()}
     return [{"name": group, "versions": [one], "preferredVersion": one} for group, one in served.items() if group]
 
 
-def _resources(group: str) -> list[dict[str, object]]:
+def _resources(group: str) -> list[Object]:
     return [
         {"name": plural, "singularName": kind.lower(), "namespaced": True, "kind": kind, "verbs": _VERBS}
         for kind, (of, _, plural) in KINDS.items()
@@ -50,7 +51,7 @@ async def _answer(request: web.Request) -> web.StreamResponse:
         stream = web.StreamResponse()
         await stream.prepare(request)
         await asyncio.Event().wait()
-    body: dict[str, object] = _NAMESPACE
+    body: Object = _NAMESPACE
     match request.path.strip("/").split("/"):
         case ["api"]:
             body = {"kind": "APIVersions", "versions": ["v1"]}
