@@ -7,7 +7,7 @@ connection string or a password: messages are made of names, numbers and error c
 """
 # ruff: noqa: N818  (the class names are the reasons that users read in conditions)
 
-from enum import IntEnum
+from enum import Enum, IntEnum
 from typing import ClassVar
 
 
@@ -146,15 +146,27 @@ class NoSwap(MemoryIndexError):
     """No model swap is in a stage that permits the requested operation."""
 
 
+class Resend(Enum):
+    """How often a request may be sent again at once, because another pod of the embedder may answer it."""
+
+    NEVER = "never"
+    ONCE = "once"  # the connection was lost, perhaps because the request itself ended the pod
+    FREELY = "freely"  # the pod never took the request
+
+
 class EmbedderUnavailable(MemoryIndexError):
     """The embedder cannot be reached, is loading its model, is shutting down, or answers with a server error.
 
-    `retry_after` is the number of seconds after which to call again, or None if the embedder does not say.
+    `retry_after` is the number of seconds after which to call again, or None if the embedder does not say. `resend`
+    says whether the request may be sent again before that.
     """
 
-    def __init__(self, message: str, remedy: str = "", *, retry_after: float | None = None) -> None:
+    def __init__(
+        self, message: str, remedy: str = "", *, retry_after: float | None = None, resend: Resend = Resend.NEVER
+    ) -> None:
         super().__init__(message, remedy)
         self.retry_after = retry_after
+        self.resend = resend
 
 
 class EmbedderBusy(EmbedderUnavailable):

@@ -5,8 +5,9 @@ request were cancelled then, its connection could stay in the pool for good, nei
 (github.com/encode/httpcore/issues/1093). Therefore a request runs to its end even if its caller is cancelled.
 
 A kept connection leads to the same pod for as long as it lasts, also to one that is being stopped and refuses requests.
-So a request that such a pod refuses is sent again, on a new connection. For about a second after the stop a new one may
-lead to that pod, too, since nodes learn of it one by one.
+So a request that such a pod refuses is sent again, on a new connection. For about a second after the stop, on a busy
+cluster for longer, a new one may lead to that pod, too, or to nothing if the pod has ended, since nodes learn of it one
+by one. An embedder that has not answered before is not there, and the request fails at once.
 """
 
 from abc import ABC, abstractmethod
@@ -20,20 +21,13 @@ import httpx
 from memory_recall.background import BackgroundTasks
 from memory_recall.embedding.api_key import ApiKey, BearerKey
 from memory_recall.embedding.wire import EMBEDDINGS_PATH, MODELS_PATH, EmbeddedBatch, ServedModel, Vectors, WireFormat
-from memory_recall.retrying import Backoff, caused_by, retry
+from memory_recall.errors import EmbedderUnavailable, Resend
+from memory_recall.retrying import Backoff, retry
 
 DEFAULT_TIMEOUT = httpx.Timeout(120.0, connect=5.0)  # a cold pod takes long over a full batch of documents
 _QUERY_SECONDS = 30.0  # a query whose caller has given up must not occupy its connection for longer
-_NEW_CONNECTIONS = 4  # on which a request is sent that a stopping pod refuses, within about a second
+_NEW_CONNECTIONS = 8  # on which a request is sent whose pod is being stopped, within about three seconds
 _BACKOFF = Backoff(first=0.1, longest=0.5)
-
-
-class _StoppingPodError(Exception):
-    """A new connection has led to a pod that is being stopped, too; `response` is its refusal."""
-
-    def __init__(self, response: httpx.Response) -> None:
-        super().__init__()
-        self.response = response
 
 
 class AsyncEmbedder(ABC):
@@ -105,6 +99,7 @@ class EmbedderClient(AsyncEmbedder):
         )
         self._auth = BearerKey(api_key) if api_key else None
         self._transport = transport
+        self._has_answered = False
         super().__init__(WireFormat(self.base_url, model, dimensions), self._connect())
 
     async def embed_query(self, text: str) -> Vectors:
@@ -130,29 +125,32 @@ class EmbedderClient(AsyncEmbedder):
         return self._wire.batch(payload, len(texts))
 
     async def _request(self, method: str, path: str, **options: Any) -> dict[str, Any]:  # noqa: ANN401  (httpx's own)
-        response = await self._send(method, path, **options)
-        if self._wire.is_draining(response):
-            try:
-                response = await retry(
-                    lambda: self._send_anew(method, path, **options),
-                    on=caused_by(_StoppingPodError),
-                    give_up_after=None,
-                    attempts=_NEW_CONNECTIONS,
-                    backoff=_BACKOFF,
-                )
-            except _StoppingPodError as error:
-                response = error.response
-        return self._wire.payload(response)
+        try:
+            return await self._ask(self._http.request(method, path, **options))
+        except EmbedderUnavailable as error:
+            if error.resend is Resend.NEVER or not self._has_answered:
+                raise
 
-    async def _send_anew(self, method: str, path: str, **options: Any) -> httpx.Response:  # noqa: ANN401  (httpx's own)
-        async def send() -> httpx.Response:
+        async def request_anew() -> httpx.Response:
             async with self._connect() as http:
                 return await http.request(method, path, **options)
 
-        response = await self._answer(send())
-        if self._wire.is_draining(response):
-            raise _StoppingPodError(response)
-        return response
+        try:
+            return await retry(
+                lambda: self._ask(request_anew()),
+                on=_may_be_sent_freely,
+                give_up_after=None,
+                attempts=_NEW_CONNECTIONS,
+                backoff=_BACKOFF,
+            )
+        except EmbedderUnavailable:
+            self._has_answered = False
+            raise
+
+    async def _ask(self, request: Coroutine[Any, Any, httpx.Response]) -> dict[str, Any]:
+        response = await self._answer(request)
+        self._has_answered = True
+        return self._wire.payload(response)
 
     def _connect(self) -> httpx.AsyncClient:
         return httpx.AsyncClient(
@@ -162,3 +160,7 @@ class EmbedderClient(AsyncEmbedder):
             transport=self._transport,
             limits=httpx.Limits(max_connections=32, max_keepalive_connections=8),
         )
+
+
+def _may_be_sent_freely(error: BaseException) -> bool:
+    return isinstance(error, EmbedderUnavailable) and error.resend is Resend.FREELY

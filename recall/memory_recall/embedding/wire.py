@@ -25,6 +25,7 @@ from memory_recall.errors import (
     InvalidConfiguration,
     MemoryIndexError,
     ModelMismatch,
+    Resend,
 )
 
 Vectors = npt.NDArray[np.float32]
@@ -95,11 +96,8 @@ class WireFormat:
             f"The embedder at {self.base_url} could not be reached ({type(error).__name__}).",
             "Check that its Service has a ready pod and that a NetworkPolicy lets this pod reach it.",
             retry_after=_DEFAULT_RETRY_AFTER,
+            resend=_resend(error),
         )
-
-    def is_draining(self, response: httpx.Response) -> bool:
-        """Return whether the pod that answered refuses requests because it is being stopped."""
-        return response.status_code == 503 and _code(response) == " (draining)"
 
     def payload(self, response: httpx.Response) -> dict[str, Any]:
         """Return the JSON object in an answer of the service.
@@ -148,14 +146,15 @@ class WireFormat:
             raise self._malformed("its model list has no usable entry") from None
 
     def _refusal(self, response: httpx.Response) -> MemoryIndexError:
-        status = response.status_code
-        where = f"The embedder at {self.base_url} answered {status}{_code(response)}."
+        status, code = response.status_code, _code(response)
+        where = f"The embedder at {self.base_url} answered {status}{code}."
         if status == 429:
             remedy = "Its queue is full; repeat the request after the time that it named."
             return EmbedderBusy(where, remedy, retry_after=_retry_after(response))
         if status in _RETRYABLE:
             remedy = "It is loading or draining; repeat the request later, and read its pod's log if this lasts."
-            return EmbedderUnavailable(where, remedy, retry_after=_retry_after(response))
+            resend = Resend.FREELY if code == " (draining)" else Resend.NEVER
+            return EmbedderUnavailable(where, remedy, retry_after=_retry_after(response), resend=resend)
         if status in {401, 403}:
             return EmbedderUnauthorized(where, "Give the API key that the embedder was started with.")
         if status == 404:
@@ -190,6 +189,13 @@ def _vector(encoded: object) -> Vectors:
     if isinstance(encoded, str):
         return np.frombuffer(base64.b64decode(encoded, validate=True), dtype="<f4")
     return np.asarray(encoded, dtype=np.float32)
+
+
+def _resend(error: Exception) -> Resend:
+    """Return whether another pod may answer a request that failed with an error of the HTTP library."""
+    if isinstance(error, httpx.ConnectError):
+        return Resend.FREELY
+    return Resend.ONCE if isinstance(error, httpx.NetworkError | httpx.RemoteProtocolError) else Resend.NEVER
 
 
 def _retry_after(response: httpx.Response) -> float:

@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+import stamina
 
 from memory_recall.embedding.blocking_client import HttpEmbedder
 from memory_recall.embedding.client import EmbedderClient
@@ -99,19 +100,55 @@ async def test_a_request_that_a_stopping_pod_refuses_is_sent_again_on_new_connec
         server.close()
 
 
-@pytest.mark.parametrize(("code", "attempts"), [("draining", 5), ("loading", 1)])
-async def test_a_refused_request_is_sent_a_few_times_and_only_if_the_pod_is_being_stopped(
-    code: str, attempts: int
+@pytest.mark.parametrize(
+    ("failures", "requests"),
+    [
+        ([httpx.Response(503, json={"error": {"code": "draining"}})] * 9, 9),
+        ([httpx.Response(503, json={"error": {"code": "loading"}})], 1),
+        ([httpx.ConnectError("refused")] * 9, 9),
+        ([httpx.ReadError("reset")] * 2, 2),
+        ([httpx.RemoteProtocolError("disconnected"), *[httpx.ConnectError("refused")] * 3], 5),
+        ([httpx.ReadTimeout("no answer")], 1),
+    ],
+)
+async def test_a_request_is_sent_again_if_its_pod_stops_and_once_if_it_may_have_ended_the_pod(
+    failures: list[httpx.Response | httpx.TransportError], requests: int
 ) -> None:
+    """The embedder has answered before; a list of failures that ends early is followed by an answer."""
+    seen, coming = [], iter([httpx.Response(200, json=answer(encode(VECTORS[0]))), *failures])
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        outcome = next(coming, None) or httpx.Response(200, json=answer(encode(VECTORS[0])))
+        if isinstance(outcome, httpx.TransportError):
+            raise outcome
+        return outcome
+
+    with stamina.set_testing(True, attempts=8, cap=True):
+        async with client(handler) as embedder:
+            await embedder.embed_query("q")
+            seen.clear()
+            if len(failures) < requests:
+                assert np.array_equal(await embedder.embed_query("q"), VECTORS[0])
+            else:
+                with pytest.raises(EmbedderUnavailable):
+                    await embedder.embed_query("q")
+    assert len(seen) == requests
+
+
+async def test_an_embedder_that_has_not_answered_since_it_failed_is_asked_once() -> None:
+    """Each recall would else wait its whole budget for an embedder that is not there."""
     seen = []
 
     def refuse(request: httpx.Request) -> httpx.Response:
         seen.append(request)
-        return httpx.Response(503, json={"error": {"code": code}})
+        raise httpx.ConnectError("refused")
 
-    with pytest.raises(EmbedderUnavailable):
-        await client(refuse).embed_query("q")
-    assert len(seen) == attempts
+    async with client(refuse) as embedder:
+        for _ in range(2):
+            with pytest.raises(EmbedderUnavailable):
+                await embedder.embed_query("q")
+    assert len(seen) == 2
 
 
 async def test_documents_are_sent_as_documents_and_come_back_as_float32_in_input_order() -> None:
