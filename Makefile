@@ -25,7 +25,7 @@ PREFLIGHT = $(PY) -m devcluster preflight $(if $(and $(filter 0,$(shell id -u)),
 
 .PHONY: help
 help:  ## This list
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 22
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 22
 
 .PHONY: demo
 demo: setup  ## From nothing to answers by meaning on a real cluster (DATA=dir, KEEP=1, DRIVER=.., LOCAL=1)
@@ -36,6 +36,11 @@ demo: setup  ## From nothing to answers by meaning on a real cluster (DATA=dir, 
 test: setup host  ## All unit, integration and cluster tests
 	$(PY) -m devcluster prepare
 	$(PY) -m pytest $(SIDE_BY_SIDE)
+
+.PHONY: e2e-local
+e2e-local: setup host  ## Delivery as users do it: helm, Terraform, runbooks, GitOps; ends with one line of JSON
+	$(PY) -m devcluster prepare
+	$(PY) -m pytest tests/delivery
 
 .PHONY: test-fast
 test-fast: setup  ## Unit and integration tests only: no cluster

@@ -1,0 +1,56 @@
+"""The tests of `make e2e-local`: how users install, upgrade and remove the product, on one cluster that they share.
+
+They take too long for `make test`. Each test records the figures that it proves; the last line of the run is one line
+of JSON with all of them.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import devcluster
+from devcluster.cluster import Cluster
+
+FIGURES = pytest.StashKey[dict[str, Any]]()
+RESULTS = Path(__file__).parents[2] / "build" / "delivery" / "summary.json"
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Build what the cluster needs before the first test, whose time limit does not allow for compiling Kubernetes."""
+    if session.items and not session.config.option.collectonly:
+        capture = session.config.pluginmanager.getplugin("capturemanager")
+        with capture.global_and_fixture_disabled():
+            devcluster.prepare()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Start with no figures."""
+    config.stash[FIGURES] = {}
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Write the figures to a file, and as the last line of the run."""
+    figures = config.stash[FIGURES]
+    if figures:
+        RESULTS.parent.mkdir(parents=True, exist_ok=True)
+        RESULTS.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+        sys.stdout.write(json.dumps(figures) + "\n")
+
+
+@pytest.fixture(scope="session")
+def figures(pytestconfig: pytest.Config) -> dict[str, Any]:
+    """The figures of the run so far, by name; a test adds those that it proves."""
+    return pytestconfig.stash[FIGURES]
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """A fresh cluster that ends with the run; CloudNativePG is installed in it, the operator is not."""
+    with devcluster.start(f"delivery-{os.getpid()}") as started:
+        devcluster.install_cnpg(started)
+        yield started
