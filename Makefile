@@ -28,12 +28,16 @@ help:  ## This list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 22
 
 .PHONY: demo
-demo: setup  ## From nothing to answers by meaning on a real cluster (DATA=dir, KEEP=1, DRIVER=.., LOCAL=1)
+demo: $(VENV)/.installed  ## From nothing to answers by meaning on a real cluster (DATA=dir, KEEP=1, DRIVER=.., LOCAL=1)
 	$(if $(LOCAL),,-$(PREFLIGHT))
+	$(if $(LOCAL),,-$(PY) -m devcluster build $(if $(DRIVER),--driver $(DRIVER)))
+	$(MAKE) --no-print-directory setup
 	$(PY) -m devcluster.demo $(DEMO_FLAGS)
 
 .PHONY: test
-test: setup host  ## All unit, integration and cluster tests
+test: host  ## All unit, integration and cluster tests
+	$(PY) -m devcluster build
+	$(MAKE) --no-print-directory setup
 	$(PY) -m devcluster prepare
 	$(PY) -m pytest $(SIDE_BY_SIDE)
 

@@ -130,6 +130,12 @@ def binaries() -> None:
 
 
 @app.command()
+def build(driver: DriverOption = None) -> None:
+    """Build what takes longest and is missing, side by side: llama.cpp, the cluster's programs and base images."""
+    sessions.build(_settings(driver=driver))
+
+
+@app.command()
 def prepare() -> None:
     """Build all missing programs and images, so that a cluster starts in seconds."""
     sessions.prepare(settings=_settings())

@@ -31,17 +31,21 @@ class Reporter(Protocol):
         """Show a line of text."""
 
 
-class _Line:
+class TimedLine:
+    """A running step as one line of text: its title, the seconds since its start, and its note."""
+
     def __init__(self, title: str) -> None:
         self.title = title
         self.remark = ""
         self.started = time.monotonic()
 
     def note(self, text: str) -> None:
+        """Replace the step's note."""
         self.remark = text
 
     @property
     def elapsed(self) -> float:
+        """Seconds since the step began."""
         return time.monotonic() - self.started
 
     def __rich__(self) -> Text:
@@ -58,7 +62,7 @@ class ConsoleReporter:
     @contextmanager
     def step(self, title: str) -> Iterator[Step]:
         """Show a step while the block runs, and its duration when the block has ended."""
-        line = _Line(title)
+        line = TimedLine(title)
         try:
             if self._console.is_terminal:
                 with Live(_Spinning(line), console=self._console, transient=True, refresh_per_second=8):
@@ -81,14 +85,14 @@ class SilentReporter:
     @contextmanager
     def step(self, title: str) -> Iterator[Step]:
         """Run the block without showing anything."""
-        yield _Line(title)
+        yield TimedLine(title)
 
     def say(self, text: str) -> None:
         """Show nothing."""
 
 
 class _Spinning:
-    def __init__(self, line: _Line) -> None:
+    def __init__(self, line: TimedLine) -> None:
         self._line = line
         self._spinner = Spinner("dots")
 

@@ -1,16 +1,23 @@
 """Starts, finds and ends clusters, with the wanted driver or with the first driver that can run here."""
 
+from pathlib import Path
+
 from devcluster.building.binaries import Binaries
 from devcluster.building.programs import Programs
+from devcluster.building.side_by_side import Lane, available_memory, build_side_by_side
+from devcluster.building.wheel import TITLE, build_llama_wheel, wheel_path
 from devcluster.cluster import Cluster
 from devcluster.drivers.base import Choice, Driver, choose
 from devcluster.drivers.current import CurrentDriver
 from devcluster.drivers.kind import KindDriver
 from devcluster.drivers.node import NodeDriver
 from devcluster.errors import DevclusterError
-from devcluster.images.project import build_images
+from devcluster.images.bases import BaseImages, step_title
+from devcluster.images.project import build_images, build_operator_image
 from devcluster.progress import ConsoleReporter, Reporter
-from devcluster.settings import Settings
+from devcluster.settings import DriverName, Settings
+
+_DEBIAN_IMAGES = ("python", "postgresql")
 
 
 def drivers(settings: Settings) -> tuple[Driver, ...]:
@@ -23,6 +30,30 @@ def choose_driver(settings: Settings | None = None) -> Choice:
     """Choose the driver to use on this machine; the result also says why."""
     settings = settings or Settings()
     return choose(drivers(settings), settings.driver)
+
+
+def build(settings: Settings) -> None:
+    """Build llama.cpp and what a first start lacks, side by side; what needs all of it is left to `prepare`."""
+    driver, binaries = choose_driver(settings).driver, Binaries(settings)
+    programs = [title for tool in binaries.missing() for title in tool.steps]
+
+    def build_programs(reporter: Reporter) -> None:
+        driver.prepare(reporter)
+        binaries.ensure(reporter, ("cnpg",))
+
+    lanes = []
+    if wheel_path(settings) is None:
+        lanes.append(Lane(lambda reporter: build_llama_wheel(settings, reporter), (TITLE,)))
+    if driver.name == DriverName.NODE:
+        bases = BaseImages(settings, binaries)
+
+        def build_images(reporter: Reporter) -> None:
+            bases.ensure(_DEBIAN_IMAGES, reporter)
+            build_operator_image(settings, reporter)
+
+        lanes.append(Lane(build_images, tuple(map(step_title, bases.missing(_DEBIAN_IMAGES)))))
+    lanes.append(Lane(build_programs, tuple(programs)))
+    build_side_by_side(lanes, memory=available_memory(Path("/proc/meminfo").read_text(encoding="ascii")))
 
 
 def prepare(*, settings: Settings | None = None, reporter: Reporter | None = None) -> None:

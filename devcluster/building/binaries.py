@@ -1,4 +1,4 @@
-"""Builds the programs of a cluster, unmodified, from the Go modules pinned below `tools/`.
+"""Builds the programs of a cluster from the Go modules pinned below `tools/`, as released; CoreDNS has fewer plugins.
 
 The programs of one module are kept in one directory, which is named by the digest of go.mod, go.sum, tools.go and the
 build flags. A directory appears under its final name only when it is complete. The programs are static and depend on no
@@ -43,6 +43,11 @@ class Tool:
         return " ".join(["-s", "-w", *(f"-X {name}={value}" for name, value in self.variables.items())])
 
     @property
+    def steps(self) -> tuple[str, ...]:
+        """Titles of the steps that build the programs."""
+        return tuple(f"Build {program}" for program in self.programs)
+
+    @property
     def key(self) -> str:
         """Name of the directory that holds the built programs."""
         extra = {
@@ -78,7 +83,7 @@ def tools() -> tuple[Tool, ...]:
             {f"{version}.gitVersion": kubernetes, f"{version}.gitMajor": major, f"{version}.gitMinor": minor},
         ),
         Tool("etcd", {"etcd": tool_module("etcd")}, {}),
-        Tool("coredns", {"coredns": tool_module("coredns")}, {}),
+        Tool("coredns", {"coredns": "."}, {}),
         Tool(
             "helm",
             {"helm": "helm.sh/helm/v4/cmd/helm"},
@@ -138,8 +143,8 @@ class Binaries:
         partial = self._root / f".{tool.key}.partial"
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
-        for program, package in tool.programs.items():
-            with reporter.step(f"Build {program}") as step:
+        for title, (program, package) in zip(tool.steps, tool.programs.items(), strict=True):
+            with reporter.step(title) as step:
                 command = ["go", "build", *_FLAGS, "-ldflags", tool.ldflags, "-o", partial / program, package]
                 processes.stream(command, step.note, env=_environment(), cwd=tool.directory, remedy=_GO_REMEDY)
         if tool.name == "cnpg":

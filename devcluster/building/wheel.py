@@ -25,6 +25,7 @@ _INPUTS = (
     "requirements/llama.txt",
     "requirements/llama-build.txt",
 )
+TITLE = "Build llama-cpp-python"
 _PROGRAMS = ("c++", "patch")
 _REMEDY = "apt-get install --yes --no-install-recommends g++ patch python3-venv"
 
@@ -66,7 +67,7 @@ def _build(directory: Path, reporter: Reporter) -> None:
         raise DevclusterError(f"llama.cpp has to be compiled, which needs {' and '.join(missing)}", remedy=_REMEDY)
     with tempfile.TemporaryDirectory(prefix=".wheel-", dir=directory.parent) as scratch:
         target = Path(scratch, "out")
-        with reporter.step("Build llama-cpp-python (about 10 minutes, once)") as step:
+        with reporter.step(TITLE) as step:
             processes.stream([REPOSITORY / RECIPE, "--kernels", "--for-tests", target], step.note, remedy=_REMEDY)
             step.note("")
         shutil.rmtree(directory, ignore_errors=True)

@@ -138,7 +138,7 @@ class NodeDriver(Driver):
     def problems(self) -> tuple[Problem, ...]:
         """Return what this machine lacks to run a node or to build its programs and images."""
         facts = preflight.gather(
-            binaries_built=not self._binaries.missing(_TOOLS), bases_built=self._bases.are_made(_IMAGES)
+            binaries_built=not self._binaries.missing(_TOOLS), bases_built=not self._bases.missing(_IMAGES)
         )
         return preflight.node_problems(facts)
 

@@ -58,10 +58,10 @@ class BaseImages:
         self._binaries = binaries
         self._settings = settings
 
-    def are_made(self, keys: Iterable[str]) -> bool:
-        """Return whether the archives of these images exist."""
+    def missing(self, keys: Iterable[str]) -> tuple[str, ...]:
+        """Return the names of those of these images whose archives do not exist."""
         wanted = set(keys)
-        return all(self._path(image).exists() for image in self._all() if image.key in wanted)
+        return tuple(image.name for image in self._all() if image.key in wanted and not self._path(image).exists())
 
     def ensure(self, keys: Iterable[str], reporter: Reporter) -> dict[str, Path]:
         """Make the missing archives of these images, and return the path of every archive by the image's key."""
@@ -72,7 +72,7 @@ class BaseImages:
         with locked(self._directory / ".lock", lambda: reporter.say("Another session is making base images; waiting.")):
             for key, image in images.items():
                 if not paths[key].exists():
-                    with reporter.step(f"Make image {image.name}"):
+                    with reporter.step(step_title(image.name)):
                         self._make(image, paths[key])
         return paths
 
@@ -155,6 +155,11 @@ class BaseImages:
         for directory in _UNNEEDED:
             shutil.rmtree(root / directory, ignore_errors=True)
             (root / directory).mkdir()
+
+
+def step_title(name: str) -> str:
+    """Return the title of the step that makes an image."""
+    return f"Make image {name}"
 
 
 def cnpg_image() -> str:

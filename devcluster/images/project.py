@@ -80,6 +80,13 @@ def build_images(settings: Settings | None = None, reporter: Reporter | None = N
         return {image.name: _ensure(image, directory, settings, reporter) for image in (OPERATOR, EMBEDDER)}
 
 
+def build_operator_image(settings: Settings, reporter: Reporter) -> None:
+    """Build the operator's image unless it is cached; unlike the embedder's, it does not need llama.cpp."""
+    directory = settings.cache_dir / "images"
+    with locked(directory / ".build-lock", lambda: _say_waiting(reporter)):
+        _ensure(OPERATOR, directory, settings, reporter)
+
+
 def load_former_images(
     cluster: Cluster,
     sources: Path,
