@@ -87,15 +87,13 @@ def build_operator_image(settings: Settings, reporter: Reporter) -> None:
         _ensure(OPERATOR, directory, settings, reporter)
 
 
-def load_former_images(
-    cluster: Cluster,
-    sources: Path,
-    version: str,
-    *,
-    settings: Settings | None = None,
-    reporter: Reporter | None = None,
-) -> ProjectImages:
-    """Build the images of a former version from its sources unless they are cached, and import them into a cluster."""
+def build_former_images(
+    sources: Path, version: str, *, settings: Settings | None = None, reporter: Reporter | None = None
+) -> dict[str, Path]:
+    """Build the images of a former version from its sources unless they are cached; return each archive's path by name.
+
+    The operator's image comes first.
+    """
     settings, reporter = settings or Settings(), reporter or ConsoleReporter()
     directory = settings.cache_dir / "images"
     former = [
@@ -103,10 +101,7 @@ def load_former_images(
         for image in (OPERATOR, EMBEDDER)
     ]
     with locked(directory / ".build-lock", lambda: _say_waiting(reporter)):
-        archives = [_ensure(image, directory, settings, reporter, sources) for image in former]
-    for archive in archives:
-        cluster.load(archive)
-    return ProjectImages(*(image.name for image in former))
+        return {image.name: _ensure(image, directory, settings, reporter, sources) for image in former}
 
 
 def load_images(

@@ -19,6 +19,7 @@ from devcluster.install import OPERATOR_NAMESPACE
 from devcluster.postgres import create_postgres
 from memory_bench.operator.platform import PERMITTED, Platform, create_platform
 from memory_bench.operator.tenants import Tenant
+from memory_bench.upgrade.on_cluster import prepare_former_images
 from tests.e2e import evidence
 from tests.e2e.sharing import SharedCluster
 
@@ -27,12 +28,14 @@ FAILED = pytest.StashKey[bool]()
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Build what the cluster needs before the first test, whose time limit does not allow for compiling Kubernetes."""
+    """Build what the clusters need before the first test, whose time limit does not allow for compiling Kubernetes."""
     on_cluster = any(item.get_closest_marker("cluster") for item in session.items)
     if on_cluster and not session.config.option.collectonly:
         capture = session.config.pluginmanager.getplugin("capturemanager")
         with capture.global_and_fixture_disabled():
             devcluster.prepare()
+            if any(item.path.stem == "test_e2e_upgrade" for item in session.items):
+                prepare_former_images()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -46,8 +49,9 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the tests that need the cluster for themselves after all others of their worker."""
-    items.sort(key=lambda item: item.get_closest_marker("exclusive") is not None)
+    """Put the tests that need the cluster for themselves last, and before them those that have one of their own."""
+    marks = ("exclusive", "own_cluster")
+    items.sort(key=lambda item: [item.get_closest_marker(mark) is not None for mark in marks])
 
 
 @pytest.fixture(scope="session")

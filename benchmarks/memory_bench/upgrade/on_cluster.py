@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import devcluster
@@ -16,7 +17,7 @@ from devcluster.cluster import Cluster
 from devcluster.demo import follow, objects
 from devcluster.demo.environment import DIMENSIONS, MODEL
 from devcluster.errors import CommandError
-from devcluster.images.project import ProjectImages, load_former_images
+from devcluster.images.project import ProjectImages, build_former_images
 from devcluster.install import CHART, install_operator
 from devcluster.postgres import Postgres, create_database
 from memory_bench.operator.api import INDEXES
@@ -47,6 +48,16 @@ class Versions:
     former_chart: Path
 
 
+def prepare_former_images() -> None:
+    """Build the former version's images unless they are cached, which takes minutes.
+
+    Raises:
+        HistoryMissing: the git history of this checkout does not contain the former commit.
+    """
+    with TemporaryDirectory() as directory:
+        build_former_images(archive(LAST_COMMIT, Path(directory)), LAST_COMMIT)
+
+
 def load_versions(cluster: Cluster, directory: Path) -> Versions:
     """Build the missing images and load all images into a cluster; write the former sources below `directory`.
 
@@ -54,8 +65,10 @@ def load_versions(cluster: Cluster, directory: Path) -> Versions:
         HistoryMissing: the git history of this checkout does not contain the former commit.
     """
     sources = archive(LAST_COMMIT, directory)
-    former = load_former_images(cluster, sources, LAST_COMMIT)
-    return Versions(former, devcluster.load_images(cluster), sources / "charts" / "memory-index")
+    archives = build_former_images(sources, LAST_COMMIT)
+    for image_archive in archives.values():
+        cluster.load(image_archive)
+    return Versions(ProjectImages(*archives), devcluster.load_images(cluster), sources / "charts" / "memory-index")
 
 
 def install_former(cluster: Cluster, versions: Versions) -> None:
