@@ -19,7 +19,7 @@ from devcluster.install import OPERATOR_NAMESPACE
 from devcluster.postgres import create_postgres
 from memory_bench.operator.platform import PERMITTED, Platform, create_platform
 from memory_bench.operator.tenants import Tenant
-from memory_bench.upgrade.on_cluster import prepare_former_images
+from memory_bench.upgrade.versions import prepare_former_images
 from tests.e2e import evidence
 from tests.e2e.sharing import SharedCluster
 

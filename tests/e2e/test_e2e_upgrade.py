@@ -9,11 +9,10 @@ import pytest
 import devcluster
 from memory_bench.upgrade.on_cluster import (
     UpgradeNamespace,
-    Versions,
     install_former,
-    load_versions,
     upgrade_object,
 )
+from memory_bench.upgrade.versions import Versions, load_versions
 
 pytestmark = [pytest.mark.cluster, pytest.mark.own_cluster]
 REFUSED = "former library: degraded: EmbedderFailed"

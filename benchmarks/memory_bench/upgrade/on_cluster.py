@@ -9,7 +9,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import devcluster
@@ -17,16 +16,17 @@ from devcluster.cluster import Cluster
 from devcluster.demo import follow, objects
 from devcluster.demo.environment import DIMENSIONS, MODEL
 from devcluster.errors import CommandError
-from devcluster.images.project import ProjectImages, build_former_images
+from devcluster.images.project import ProjectImages
 from devcluster.install import CHART, install_operator
 from devcluster.postgres import Postgres, create_database
 from memory_bench.operator.api import INDEXES
 from memory_bench.report import console
 from memory_bench.swap.load import question, texts
 from memory_bench.upgrade.contents import QUERY, Contents, parse_contents
-from memory_bench.upgrade.former import COMMITS, LAST_COMMIT, CommandFailed, archive
+from memory_bench.upgrade.former import COMMITS, LAST_COMMIT, CommandFailed
 from memory_bench.upgrade.outcome import Outcome, head_revision
 from memory_bench.upgrade.recall_loop import SCRIPT, RecallLoop
+from memory_bench.upgrade.versions import Versions, load_versions
 
 ROWS = 60
 OBJECT_STARTING_STATES = ("object-ready", "object-index-unbuilt")
@@ -37,38 +37,6 @@ _ANSWERS = 10  # of each client, before and after the upgrade
 _INDEX_IS_BUILT = (
     "SELECT EXISTS (SELECT FROM pg_index WHERE indexrelid = to_regclass('idx_memories_embedding') AND indisready)"
 )
-
-
-@dataclass(frozen=True)
-class Versions:
-    """The images of the former and of the present version, and the path of the former version's chart."""
-
-    former: ProjectImages
-    present: ProjectImages
-    former_chart: Path
-
-
-def prepare_former_images() -> None:
-    """Build the former version's images unless they are cached, which takes minutes.
-
-    Raises:
-        HistoryMissing: the git history of this checkout does not contain the former commit.
-    """
-    with TemporaryDirectory() as directory:
-        build_former_images(archive(LAST_COMMIT, Path(directory)), LAST_COMMIT)
-
-
-def load_versions(cluster: Cluster, directory: Path) -> Versions:
-    """Build the missing images and load all images into a cluster; write the former sources below `directory`.
-
-    Raises:
-        HistoryMissing: the git history of this checkout does not contain the former commit.
-    """
-    sources = archive(LAST_COMMIT, directory)
-    archives = build_former_images(sources, LAST_COMMIT)
-    for image_archive in archives.values():
-        cluster.load(image_archive)
-    return Versions(ProjectImages(*archives), devcluster.load_images(cluster), sources / "charts" / "memory-index")
 
 
 def install_former(cluster: Cluster, versions: Versions) -> None:
