@@ -11,8 +11,8 @@ VENV := .venv
 PY := $(VENV)/bin/python
 UV := $(VENV)/bin/uv
 MODEL := $(CACHE)/models/all-MiniLM-L6-v2.gguf
-SOURCES := recall operator embedder-service benchmarks devcluster migrations tests
-TYPED := recall/memory_recall operator/memory_operator embedder-service/memory_embedder benchmarks/memory_bench devcluster
+SOURCES := recall operator embedder-service benchmarks devcluster documentation migrations tests
+TYPED := recall/memory_recall operator/memory_operator embedder-service/memory_embedder benchmarks/memory_bench devcluster documentation
 
 # Options of `make demo`: DATA=dir (a set in harness form), KEEP=1 (leave the cluster running), DRIVER=kind|node|current, LOCAL=1.
 DEMO_FLAGS := $(if $(DATA),--data $(DATA)) $(if $(KEEP),--keep) $(if $(DRIVER),--driver $(DRIVER)) $(if $(LOCAL),--local)
@@ -77,6 +77,10 @@ check: $(VENV)/.installed  ## Format, lint, types, import contracts
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy $(TYPED)
 	PYTHONPATH=.:benchmarks $(VENV)/bin/lint-imports --no-cache
+
+.PHONY: references
+references: setup  ## Write the pages of docs/reference from the code
+	$(PY) -m documentation
 
 .PHONY: format
 format: $(VENV)/.installed  ## Rewrite the sources in the project's format

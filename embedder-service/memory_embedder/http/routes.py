@@ -128,7 +128,7 @@ def _add_models(router: APIRouter, service: EmbeddingService, api_key: ApiKey) -
 
     @router.get(
         "/v1/models/{model}",
-        responses={status: _ERRORS[status] for status in (401, 404, 503)},
+        responses={status: _ERRORS[status] for status in (401, 404, 422, 503)},
         summary="Describe the served model",
     )
     async def model(request: Request, model: str) -> ModelCard:

@@ -34,8 +34,10 @@ class EmbeddingRequest(BaseModel):
 
     model_config = ConfigDict(extra="ignore", json_schema_extra={"examples": [_EXAMPLE_ONE, _EXAMPLE_MANY]})
 
-    input: Text | Texts = Field(description="A text, or a list of texts. Token ids are not taken.")
-    model: Text | None = Field(default=None, description="The served model's name; optional.")
+    input: Text | Texts = Field(
+        description="A text, or a list of up to 2,048. Token ids are refused, since each model tokenises differently."
+    )
+    model: Text | None = Field(default=None, description="The served model's name; may be left out.")
     encoding_format: Literal["float", "base64"] | None = Field(
         default=None, description="float (default) or base64 of little-endian float32, which is several times cheaper."
     )
@@ -44,12 +46,14 @@ class EmbeddingRequest(BaseModel):
     )
     input_type: Literal["query", "document"] | None = Field(
         default=None,
-        description="query: the model's query prefix and the lane that goes first. "
-        "document or null: the model's document prefix and the bulk lane.",
+        description="query: the model's query prefix, and the lane that waits for nobody. document: the document "
+        "prefix and the bulk lane. Left out or null: the same as document, because a caller that does not say what a "
+        "text is must get the vectors that are stored. Say query for queries.",
     )
     truncate: Annotated[bool, Field(strict=True)] | None = Field(
         default=None,
-        description="true (default): texts beyond the model's window lose their end. false: they are refused.",
+        description="true (default): a text beyond the model's window loses its end but keeps its final separator; "
+        "usage.truncated_inputs counts them. false: it is refused.",
     )
 
 

@@ -47,19 +47,6 @@ def test_every_field_is_described(version: Schema) -> None:
     assert not undescribed
 
 
-def test_every_spec_field_is_documented(spec_schema: Schema) -> None:
-    text = (ROOT / "docs" / "configuration.md").read_text()
-    leaves = [
-        path
-        for path, inner in fields(spec_schema)
-        if "properties" not in inner
-        and "[]" not in path
-        and not path.endswith(("resources.limits", "resources.requests"))
-        and not path.startswith("embedder.podTemplate.affinity.")  # as in Kubernetes
-    ]
-    assert not [path for path in leaves if f"`{path}`" not in text]
-
-
 def test_resource_is_named_as_designed(resource_definition: Schema, version: Schema) -> None:
     names = resource_definition["spec"]["names"]
     assert (names["kind"], names["plural"], names["shortNames"]) == ("MemoryIndex", "memoryindexes", ["mi"])

@@ -1,0 +1,32 @@
+"""The reference pages: what the code itself says about fields, values, commands, HTTP, metrics, settings and reasons.
+
+Each module returns the text of one page. No page holds a fact that is also written by hand elsewhere.
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from documentation.references import chart, commands, http, metrics, reasons, resource, settings
+
+REPOSITORY = Path(__file__).parents[2]
+FOLDER = REPOSITORY / "docs" / "reference"
+
+PAGES: dict[str, Callable[[], str]] = {
+    "memoryindex.md": resource.page,
+    "chart-values.md": chart.page,
+    "commands.md": commands.page,
+    "http.md": http.page,
+    "metrics.md": metrics.page,
+    "settings.md": settings.page,
+    "reasons.md": reasons.page,
+}
+
+
+def write_pages() -> Iterator[str]:
+    """Write every page whose text differs from the code's, and yield the names of these."""
+    FOLDER.mkdir(exist_ok=True)
+    for name, page in PAGES.items():
+        path, text = FOLDER / name, page()
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+            yield name
