@@ -45,3 +45,17 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name (.Chart.Version | replace "+" "_") 
   "environment_variables" .environmentVariables "external_hosts" .externalHosts | toJson }}
 {{- end }}
 {{- end }}
+
+{{/*
+How replicas are spread: as the values say, or else over nodes where possible. A constraint without a selector counts
+the operator's own pods.
+*/}}
+{{- define "memory-index.spread" -}}
+{{- $own := dict "matchLabels" (include "memory-index.selectorLabels" . | fromYaml) -}}
+{{- $nodes := dict "maxSkew" 1 "topologyKey" "kubernetes.io/hostname" "whenUnsatisfiable" "ScheduleAnyway" -}}
+{{- $all := list -}}
+{{- range .Values.operator.topologySpreadConstraints | default (list $nodes) -}}
+{{- $all = append $all (hasKey . "labelSelector" | ternary . (set (deepCopy .) "labelSelector" $own)) -}}
+{{- end -}}
+{{ toYaml $all }}
+{{- end }}

@@ -173,6 +173,12 @@ def sync_deployment(index: MemoryIndex, images: Images, *, replicas: int) -> Man
     )  # fmt: skip
     container = pod["spec"]["containers"][0]
     container["ports"] = [{"name": "metrics", "containerPort": METRICS_PORT, "protocol": "TCP"}]
+    # No liveness probe: a thread of its own serves the metrics, and whether the work gets on is judged by its results.
+    container["readinessProbe"] = {
+        "httpGet": {"path": "/metrics", "port": "metrics"},
+        "periodSeconds": 3,
+        "timeoutSeconds": 5,
+    }
     pod["metadata"]["annotations"] = _scrape(METRICS_PORT)
     manifest = with_fingerprint(
         {

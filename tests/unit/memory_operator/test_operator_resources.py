@@ -50,6 +50,10 @@ BUILDERS: dict[str, Callable[[Any], Any]] = {
     "index-job": lambda w: workers.index_job(w.index(), w.images, 1),
     "backfill-job": lambda w: workers.backfill_job(w.index(backfill={"parallelism": 3, "batchSize": 16}), w.images, 0),
     "uninstall-job": lambda w: workers.uninstall_job(w.index(), w.images, 0),
+    "swap-job": lambda w: workers.swap_job(
+        w.index(swap={"gate": {"configMap": {"name": "queries"}}}), w.images, 0, active="m", dimensions=384
+    ),
+    "swap-abort-job": lambda w: workers.swap_abort_job(w.index(), w.images, 0),
     "sync-deployment": lambda w: workers.sync_deployment(w.index(), w.images, replicas=1),
     "embedder-cpu": lambda w: embedder.objects(w.index(), w.images, replicas=1),
     "embedder-gpu": lambda w: embedder.objects(w.index(**GPU), w.images, replicas=2),

@@ -1,0 +1,54 @@
+"""The documented combinations of values: files in the chart's folder `ci`, where chart-testing looks for them."""
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from documentation.references.chart import leaves
+from tests.unit.chart.conftest import CHART
+
+DOCUMENTATION = Path(__file__).parents[3] / "docs" / "configuration.md"
+COMBINATIONS = sorted((CHART / "ci").glob("*-values.yaml"))
+
+
+@pytest.mark.parametrize("combination", COMBINATIONS, ids=lambda path: path.name.removesuffix("-values.yaml"))
+def test_helm_lints_the_combination_strictly(helm: Path, combination: Path) -> None:
+    """`helm lint --strict` finds neither an error nor a warning in the chart with these values."""
+    command = [helm, "lint", str(CHART), "--strict", "--quiet", "--values", combination]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_there_are_twenty_combinations_or_more() -> None:
+    """The acceptance of the chart counts them."""
+    assert len(COMBINATIONS) >= 20
+
+
+def test_together_they_set_every_value() -> None:
+    """A value that no combination sets would reach no API server in a test."""
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    every = names(yaml.safe_load((CHART / "values.yaml").read_text()), schema)
+    files = [yaml.safe_load(file.read_text()) for file in COMBINATIONS]
+    assert every - {name for values in files for name in names(values, schema)} == set()
+
+
+def names(values: dict[str, Any], schema: dict[str, Any]) -> set[str]:
+    """Return the dotted names of the values."""
+    return {name for name, _, _ in leaves(values, schema)}
+
+
+def test_each_is_documented_by_its_own_first_line() -> None:
+    """The table in the documentation says what the file's comment says."""
+    text = DOCUMENTATION.read_text()
+    for file in COMBINATIONS:
+        purpose = " ".join(line[2:] for line in file.read_text().splitlines() if line.startswith("# "))
+        assert f"| [`{file.name}`](../charts/memory-index/ci/{file.name}) | {purpose} |" in text, file.name
+
+
+def test_a_packaged_chart_leaves_them_out() -> None:
+    """They are for tests and readers of the repository."""
+    assert "ci" in (CHART / ".helmignore").read_text().splitlines()
