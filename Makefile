@@ -72,11 +72,23 @@ bench-latency: setup  ## Recall beside the plain design at 5k, 100k and 1M rows 
 	PYTHONPATH=.:benchmarks $(PY) -m memory_bench latency
 
 .PHONY: check
-check: $(VENV)/.installed  ## Format, lint, types, import contracts
+check: $(VENV)/.installed  ## Format, lint, types, import contracts, the documentation site
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy $(TYPED)
 	PYTHONPATH=.:benchmarks $(VENV)/bin/lint-imports --no-cache
+	$(MKDOCS) build --quiet --strict
+
+# Its notice about other versions of MkDocs is no warning about the site.
+MKDOCS := NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs
+
+.PHONY: docs
+docs: $(VENV)/.installed  ## The documentation site, in build/site
+	$(MKDOCS) build --strict
+
+.PHONY: docs-serve
+docs-serve: $(VENV)/.installed  ## The documentation site on http://127.0.0.1:8000, built anew when a page changes
+	$(MKDOCS) serve --strict
 
 .PHONY: references
 references: setup  ## Write the pages of docs/reference from the code

@@ -1,0 +1,1 @@
+"""What MkDocs needs beside the pages of `docs/`: pages from elsewhere in the repository, and links that lead there."""
