@@ -19,6 +19,7 @@ from memory_recall.cli.app import create_app
 INTRODUCTION = """\
 Every command and option of every program, as `--help` describes it. Settings come from [environment
 variables](settings.md)."""
+_REPOSITORY = Path(__file__).parents[2]
 _EXAMPLES = re.compile(r"\bExamples?: *\n*")
 _TYPES: dict[type, str] = {int: "N", float: "NUMBER", Path: "PATH"}
 
@@ -83,4 +84,6 @@ def _is_enum(annotation: object) -> bool:
 def _default(value: Any) -> str:  # noqa: ANN401 -- an option's default is of any type
     if value is None or value is False or callable(value):
         return ""
+    if isinstance(value, Path) and value.is_relative_to(_REPOSITORY):
+        return str(value.relative_to(_REPOSITORY))  # the page is the same wherever the checkout lies
     return {"True": "yes"}.get(str(value), str(value.value if isinstance(value, Enum) else value))
