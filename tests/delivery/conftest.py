@@ -1,4 +1,4 @@
-"""The tests of `make e2e-local`: how users install, upgrade and remove the product, on one cluster that they share.
+"""The tests of `make e2e-local`, which try the product as users get it, on one cluster that they share.
 
 They take too long for `make test`. Each test records the figures that it proves; the last line of the run is one line
 of JSON with all of them.
