@@ -5,10 +5,11 @@ build flags. A directory appears under its final name only when it is complete. 
 machine, so machines of one architecture may share the directory.
 """
 
+import json
 import platform
 import shutil
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from devcluster import processes
@@ -26,11 +27,16 @@ _GO_REMEDY = "install Go 1.24 or newer (https://go.dev/dl), and check that the G
 
 @dataclass(frozen=True)
 class Tool:
-    """A Go module below `tools/`; `programs` maps the name of each program built from it to its Go package."""
+    """A Go module below `tools/`.
+
+    `programs` maps the name of each program built from it to its Go package, and `files` the name of each file that is
+    kept beside the programs to its path within the sources of the module.
+    """
 
     name: str
-    programs: dict[str, str]
-    variables: dict[str, str]
+    programs: Mapping[str, str]
+    variables: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def directory(self) -> Path:
@@ -55,6 +61,7 @@ class Tool:
             "ldflags": self.ldflags,
             "arch": go_architecture(),
             "programs": str(self.programs),
+            **({"files": str(self.files)} if self.files else {}),
         }
         sources = [name for name in _SOURCES if (self.directory / name).exists()]
         return f"{self.name}-{digest_of_files(self.directory, sources, extra)}"
@@ -74,16 +81,17 @@ def tools() -> tuple[Tool, ...]:
     kubernetes = tool_version("kubernetes")
     major, minor, _ = kubernetes.removeprefix("v").split(".", 2)
     version = "k8s.io/component-base/version"
+    cnpg = tool_version("cnpg").removeprefix("v")
     commands = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "kubectl")
     return (
-        Tool("pause", {"pause": "."}, {}),
+        Tool("pause", {"pause": "."}),
         Tool(
             "kubernetes",
             {name: f"k8s.io/kubernetes/cmd/{name}" for name in commands},
             {f"{version}.gitVersion": kubernetes, f"{version}.gitMajor": major, f"{version}.gitMinor": minor},
         ),
-        Tool("etcd", {"etcd": tool_module("etcd")}, {}),
-        Tool("coredns", {"coredns": "."}, {}),
+        Tool("etcd", {"etcd": tool_module("etcd")}),
+        Tool("coredns", {"coredns": "."}),
         Tool(
             "helm",
             {"helm": "helm.sh/helm/v4/cmd/helm"},
@@ -92,21 +100,18 @@ def tools() -> tuple[Tool, ...]:
         Tool(
             "cnpg",
             {"cnpg-manager": "github.com/cloudnative-pg/cloudnative-pg/cmd/manager"},
-            {
-                "github.com/cloudnative-pg/cloudnative-pg/pkg/versions.buildVersion": tool_version("cnpg").removeprefix(
-                    "v"
-                )
-            },
+            {"github.com/cloudnative-pg/cloudnative-pg/pkg/versions.buildVersion": cnpg},
+            {"cnpg.yaml": f"releases/cnpg-{cnpg}.yaml"},
         ),
     )
 
 
 class Binaries:
-    """A cache of the programs that were built from the pinned Go modules."""
+    """A cache of the programs that were built from the pinned Go modules: by default those of a cluster."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, group: Sequence[Tool] | None = None) -> None:
         self._root = settings.cache_dir / "bin"
-        self._tools = tools()
+        self._tools = tuple(tools() if group is None else group)
 
     def directory(self, tool: str) -> Path:
         """Return the directory of one tool's programs, whether they are built or not."""
@@ -147,8 +152,7 @@ class Binaries:
             with reporter.step(title) as step:
                 command = ["go", "build", *_FLAGS, "-ldflags", tool.ldflags, "-o", partial / program, package]
                 processes.stream(command, step.note, env=_environment(), cwd=tool.directory, remedy=_GO_REMEDY)
-        if tool.name == "cnpg":
-            _copy_cnpg_manifest(tool, partial)
+        _copy_files(tool, partial)
         partial.rename(target)
 
 
@@ -164,12 +168,11 @@ def _environment() -> dict[str, str]:
     }
 
 
-def _copy_cnpg_manifest(tool: Tool, target: Path) -> None:
-    version = tool_version("cnpg")
-    module = processes.run(
-        ["go", "list", "-mod=readonly", "-m", "-f", "{{.Dir}}", tool_module("cnpg")],
-        env=_environment(),
-        cwd=tool.directory,
-    ).strip()
-    shutil.copyfile(Path(module) / "releases" / f"cnpg-{version.removeprefix('v')}.yaml", target / "cnpg.yaml")
-    (target / "cnpg.yaml").chmod(0o644)
+def _copy_files(tool: Tool, target: Path) -> None:
+    if not tool.files:
+        return
+    command = ["go", "mod", "download", "-json", tool_module(tool.name)]
+    downloaded = json.loads(processes.run(command, env=_environment(), cwd=tool.directory, remedy=_GO_REMEDY))
+    for name, path in tool.files.items():
+        shutil.copyfile(Path(downloaded["Dir"]) / path, target / name)
+        (target / name).chmod(0o644)

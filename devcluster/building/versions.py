@@ -31,6 +31,10 @@ _MODULES = {
     "coredns": "github.com/coredns/coredns",
     "helm": "helm.sh/helm/v4",
     "cnpg": "github.com/cloudnative-pg/cloudnative-pg",
+    "terraform": "github.com/hashicorp/terraform",
+    "terraform-provider-helm": "github.com/hashicorp/terraform-provider-helm",
+    "terraform-provider-kubectl": "github.com/gavinbunney/terraform-provider-kubectl",
+    "external-secrets": "github.com/external-secrets/external-secrets",
 }
 
 

@@ -3,6 +3,7 @@
 import io
 import json
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from devcluster import install
 from devcluster.building import binaries, versions
 from devcluster.building.digests import digest_of, digest_of_files
+from devcluster.building.terraform import Terraform, terraform_tools
 from devcluster.errors import DevclusterError
 from devcluster.images.archives import ImageConfig, image_names, write_archive
 from devcluster.images.bases import cnpg_image, mirror_from
@@ -56,11 +58,39 @@ def test_kubernetes_staging_modules_follow_its_version() -> None:
     assert {line[-1] for line in replacements} == {staging}
 
 
-@pytest.mark.parametrize("tool", binaries.tools(), ids=lambda tool: tool.name)
+@pytest.mark.parametrize("tool", [*binaries.tools(), *terraform_tools()], ids=lambda tool: tool.name)
 def test_every_tool_is_locked_and_kept_under_its_name(tool: binaries.Tool) -> None:
     assert (tool.directory / "go.mod").exists()
     assert (tool.directory / "go.sum").exists()
     assert tool.key.startswith(f"{tool.name}-")
+
+
+def test_a_cluster_does_not_wait_for_terraform_to_be_built(tmp_path: Path) -> None:
+    """Terraform is a group of its own, which only the tests of delivery build."""
+    missing = {tool.name for tool in binaries.Binaries(Settings(cache_dir=tmp_path)).missing()}
+    assert "kubernetes" in missing
+    assert missing.isdisjoint(tool.name for tool in terraform_tools())
+
+
+def test_terraform_finds_its_providers_in_the_mirror_and_asks_no_registry(tmp_path: Path) -> None:
+    """A provider lies below its address, version and platform, and nothing but the mirror is configured."""
+    built = tmp_path / "built"
+    built.mkdir()
+    (built / "terraform-provider-x_v1.2.3").touch()
+    terraform = Terraform(Path("terraform"), {("owner/x", "1.2.3"): built}, Path("definition.yaml"))
+    configuration = terraform.write_mirror(tmp_path).read_text(encoding="utf-8")
+    platform = f"linux_{binaries.go_architecture()}"
+    mirror = tmp_path / "mirror"
+    place = mirror / "registry.terraform.io" / "owner" / "x" / "1.2.3" / platform
+    assert (place / "terraform-provider-x_v1.2.3").exists()
+    assert f'path = "{mirror}"' in configuration
+    assert "direct" not in configuration
+
+
+def test_a_file_that_is_kept_beside_the_programs_changes_their_key() -> None:
+    """What was copied from another path must not be found under the old key."""
+    tool = binaries.Tool("cnpg", {"cnpg-manager": "."}, files={"a.yaml": "one.yaml"})
+    assert tool.key != replace(tool, files={"a.yaml": "two.yaml"}).key
 
 
 def test_a_program_that_is_not_built_is_named_with_the_command_that_builds_it(tmp_path: Path) -> None:

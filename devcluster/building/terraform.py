@@ -1,0 +1,71 @@
+"""Builds Terraform and its providers, with which the tests of delivery apply the modules in `terraform/`.
+
+Only `make e2e-local` builds them, since it takes minutes. Nothing of it is shipped. Terraform 1.5.7 is the last release
+under the MPL-2.0, which is also the licence of both providers; External Secrets is under the Apache License 2.0. The
+helm provider is the latest release that can be had as a Go module.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from devcluster.building.binaries import Binaries, Tool, go_architecture
+from devcluster.building.versions import tool_module, tool_version
+from devcluster.progress import Reporter
+from devcluster.settings import Settings
+
+REGISTRY = "registry.terraform.io"
+# Addresses of the providers, by the tool that builds each.
+_PROVIDERS = {"terraform-provider-helm": "hashicorp/helm", "terraform-provider-kubectl": "gavinbunney/kubectl"}
+_DEFINITION = "externalsecrets.yaml"
+
+
+def terraform_tools() -> tuple[Tool, ...]:
+    """List Terraform, its providers, and External Secrets, of which only the definition of ExternalSecret is kept."""
+    return (
+        Tool("terraform", {"terraform": tool_module("terraform")}),
+        *(Tool(name, {f"{name}_{tool_version(name)}": tool_module(name)}) for name in _PROVIDERS),
+        Tool("external-secrets", {}, files={_DEFINITION: f"config/crds/bases/external-secrets.io_{_DEFINITION}"}),
+    )
+
+
+@dataclass(frozen=True)
+class Terraform:
+    """Terraform as built.
+
+    `definition` is the manifest of the custom resource definition ExternalSecret. `providers` maps the address of each
+    provider, with its version, to the directory that holds its program.
+    """
+
+    program: Path
+    providers: dict[tuple[str, str], Path]
+    definition: Path
+
+    def write_mirror(self, directory: Path) -> Path:
+        """Lay the providers out as a filesystem mirror; return a CLI configuration that knows nothing but the mirror.
+
+        Terraform with this configuration in TF_CLI_CONFIG_FILE asks no registry and does not report its use.
+        """
+        for (address, version), built in self.providers.items():
+            place = directory / "mirror" / REGISTRY / address / version
+            place.mkdir(parents=True)
+            (place / f"linux_{go_architecture()}").symlink_to(built, target_is_directory=True)
+        configuration = directory / "terraform.rc"
+        mirror = f'filesystem_mirror {{\n    path = "{directory / "mirror"}"\n  }}'
+        configuration.write_text(
+            f"disable_checkpoint = true\nprovider_installation {{\n  {mirror}\n}}\n", encoding="utf-8"
+        )
+        return configuration
+
+
+def ensure_terraform(settings: Settings, reporter: Reporter) -> Terraform:
+    """Build Terraform and its providers unless they are built."""
+    binaries = Binaries(settings, terraform_tools())
+    binaries.ensure(reporter)
+    return Terraform(
+        program=binaries.path("terraform"),
+        providers={
+            (address, tool_version(name).removeprefix("v")): binaries.directory(name)
+            for name, address in _PROVIDERS.items()
+        },
+        definition=binaries.directory("external-secrets") / _DEFINITION,
+    )
