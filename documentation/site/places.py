@@ -21,6 +21,8 @@ PAGES = {
     "operator/README.md": "operator-package.md",
     "embedder-service/README.md": "embedder-package.md",
     "devcluster/README.md": "devcluster-package.md",
+    "terraform/modules/memory-operator/README.md": "terraform-memory-operator.md",
+    "terraform/modules/memory-index/README.md": "terraform-memory-index.md",
     "benchmarks/results/recall/report.md": "recall-report.md",
 }
 # Folders whose pages have a list of their own on the site.

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import devcluster
+from devcluster.building.terraform import ensure_terraform
 from devcluster.cluster import Cluster
 
 FIGURES = pytest.StashKey[dict[str, Any]]()
@@ -26,6 +27,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         capture = session.config.pluginmanager.getplugin("capturemanager")
         with capture.global_and_fixture_disabled():
             devcluster.prepare()
+            if any("terraform" in getattr(item, "fixturenames", ()) for item in session.items):
+                ensure_terraform(devcluster.Settings(), devcluster.ConsoleReporter())
 
 
 def pytest_configure(config: pytest.Config) -> None:

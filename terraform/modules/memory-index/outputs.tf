@@ -9,6 +9,6 @@ output "namespace" {
 }
 
 output "embedder_url" {
-  description = "Where API pods reach the embedder that the operator runs."
+  description = "URL at which pods of the namespace reach the embedder."
   value       = try(var.spec.embedder.external.url, "http://${var.name}-embedder.${var.namespace}.svc:8080")
 }

@@ -1,49 +1,55 @@
 # The operator, and the index of one API's memories on a time-sliced GPU.
-#
-# The stack that owns the CloudNativePG Cluster annotates it with memory-index.dev/allowed-namespaces = "claude-memory", and
-# whatever writes the Secret claude-memory-db-creds labels it with memory-index.dev/allow = "dsn".
-
-variable "operator_image" {
-  description = "The operator's image."
-  type = object({
-    repository = string
-    digest     = string
-  })
-}
-
-variable "embedder_image" {
-  description = "The embedder's image."
-  type = object({
-    repository = string
-    digest     = string
-  })
-}
-
-variable "model_digest" {
-  description = "SHA-256 of the model file on the volume, as sha256:<hex>."
-  type        = string
-}
 
 locals {
   namespace = "claude-memory"
-
-  # A GPU slice is time, not memory: the seat, an extended resource of this cluster in MiB, is what admission holds a pod to.
-  gpu_seat = {
-    "nvidia.com/gpu"             = 1
-    "example.com/gpu-memory-mib" = 1600
-  }
+  database  = "claude_memory"
+  dsn       = { secret = "claude-memory-index-dsn", key = "DATABASE_URL" }
 }
 
 module "operator" {
   source = "../../modules/memory-operator"
 
-  chart = "${path.module}/../../../charts/memory-index"
+  chart = var.chart
   values = {
-    operator   = { image = var.operator_image }
-    embedder   = { image = var.embedder_image }
-    monitoring = { alertsConfigMap = { enabled = true } }
-    permitted  = { runtimeClasses = ["nvidia"], priorityClasses = ["gpu-workload"] }
+    operator           = { image = var.operator_image }
+    embedder           = { image = var.embedder_image }
+    watchNamespaces    = [local.namespace]
+    databaseNamespaces = [var.database_cluster.namespace]
+    monitoring         = { alertsConfigMap = { enabled = true } }
+    permitted = {
+      runtimeClasses  = compact([var.gpu.runtime_class])
+      priorityClasses = compact([var.gpu.priority_class])
+    }
   }
+}
+
+# The password passes from the store to the Secret inside the cluster: Terraform neither reads nor keeps it.
+resource "kubectl_manifest" "dsn" {
+  yaml_body = yamlencode({
+    apiVersion = "external-secrets.io/v1"
+    kind       = "ExternalSecret"
+    metadata   = { name = local.dsn.secret, namespace = local.namespace }
+    spec = {
+      refreshInterval = "15m"
+      secretStoreRef  = { name = var.dsn_source.store, kind = "ClusterSecretStore" }
+      target = {
+        name = local.dsn.secret
+        template = {
+          # Consent of the Secret's owner to its use as a connection string.
+          metadata = { labels = { "memory-index.dev/allow" = "dsn" } }
+          data = {
+            (local.dsn.key) = join("", [
+              "postgresql://{{ .username }}:{{ .password }}",
+              "@${var.database_cluster.name}-rw.${var.database_cluster.namespace}.svc:5432/${local.database}",
+            ])
+          }
+        }
+      }
+      dataFrom = [{ extract = { key = var.dsn_source.entry } }]
+    }
+  })
+
+  server_side_apply = true
 }
 
 module "claude_memory" {
@@ -53,37 +59,26 @@ module "claude_memory" {
   namespace = local.namespace
   spec = {
     database = {
-      cluster     = { name = "pg-cluster", namespace = "dbaas" }
-      name        = "claude_memory"
-      credentials = { secretName = "claude-memory-db-creds", key = "DATABASE_URL" }
+      cluster     = var.database_cluster
+      name        = local.database
+      credentials = { secretName = local.dsn.secret, key = local.dsn.key }
     }
-    embedding = {
-      model      = "bge-large-en-v1.5"
-      dimensions = 1024
-      source = {
-        pvc = {
-          claimName = "embedding-models"
-          path      = "bge-large-en-v1.5-f16.gguf"
-          digest    = var.model_digest
+    embedding = var.embedding
+    embedder = merge(
+      {
+        gpuLayers    = var.gpu.layers
+        nodeSelector = var.gpu.node_selector
+        tolerations  = [merge({ operator = "Equal" }, var.gpu.taint)]
+        resources = {
+          requests = merge({ cpu = "100m", memory = "768Mi" }, var.gpu.seat)
+          limits   = merge({ memory = "2Gi" }, var.gpu.seat)
         }
-      }
-    }
-    embedder = {
-      nodeSelector      = { "nvidia.com/gpu.present" = "true" }
-      tolerations       = [{ key = "nvidia.com/gpu", operator = "Equal", value = "true", effect = "NoSchedule" }]
-      runtimeClassName  = "nvidia"
-      priorityClassName = "gpu-workload"
-      resources = {
-        requests = merge({ cpu = "100m", memory = "768Mi" }, local.gpu_seat)
-        limits   = merge({ memory = "2Gi" }, local.gpu_seat)
-      }
-    }
+      },
+      var.gpu.runtime_class == null ? {} : { runtimeClassName = var.gpu.runtime_class },
+      var.gpu.priority_class == null ? {} : { priorityClassName = var.gpu.priority_class },
+    )
   }
 
-  depends_on = [module.operator]
-}
-
-output "embedder_url" {
-  description = "Where the API reaches the embedder."
-  value       = module.claude_memory.embedder_url
+  # Created after, and destroyed before, what it needs: the operator to take its finalizer off, and the Secret.
+  depends_on = [module.operator, kubectl_manifest.dsn]
 }
