@@ -152,7 +152,7 @@ def _condition(index: Mapping[str, Any], kind: str) -> bool:
     return follow.view(index).condition(kind).status == "True"
 
 
-async def _until(what: str, holds: Callable[[], bool]) -> None:
+async def until(what: str, holds: Callable[[], bool]) -> None:
     """Wait until the condition `holds` returns True; an error message describes the condition with the text `what`.
 
     Raises:
@@ -171,7 +171,7 @@ async def _older_snapshot(namespace: UpgradeNamespace) -> AsyncIterator[None]:
     session = "FROM pg_stat_activity WHERE query = 'SELECT pg_sleep(600)'"
     asleep = asyncio.create_task(asyncio.to_thread(_sleep, namespace))
     try:
-        await _until("a snapshot is held", lambda: namespace.sql(f"SELECT count(*) {session}") == "1")
+        await until("a snapshot is held", lambda: namespace.sql(f"SELECT count(*) {session}") == "1")
         yield
     finally:
         await asyncio.to_thread(namespace.sql, f"SELECT pg_terminate_backend(pid) {session}")
@@ -186,16 +186,17 @@ def _sleep(namespace: UpgradeNamespace) -> None:
             raise
 
 
-async def _until_ready(namespace: UpgradeNamespace) -> None:
-    await _until(f"{namespace.name} is Ready", lambda: follow.view(namespace.object()).ready)
+async def until_ready(namespace: UpgradeNamespace) -> None:
+    """Wait until the MemoryIndex is Ready, at most four minutes."""
+    await until(f"{namespace.name} is Ready", lambda: follow.view(namespace.object()).ready)
 
 
 async def _until_index_is_being_built(namespace: UpgradeNamespace) -> None:
-    await _until("rows are embedded", lambda: _condition(namespace.object(), "Backfilled"))
-    await _until("the index is being built", lambda: namespace.sql(_INDEX_IS_BUILT) == "t")
+    await until("rows are embedded", lambda: _condition(namespace.object(), "Backfilled"))
+    await until("the index is being built", lambda: namespace.sql(_INDEX_IS_BUILT) == "t")
 
 
-def _settled(namespace: UpgradeNamespace, revision: str, *, without: ProjectImages) -> bool:
+def settled(namespace: UpgradeNamespace, revision: str, *, without: ProjectImages) -> bool:
     """Return whether the MemoryIndex is Ready at the schema `revision` and no Deployment uses the images `without`."""
     index = namespace.object()
     found, images = (index["status"].get("database") or {}).get("schemaRevision"), {without.operator, without.embedder}
@@ -217,9 +218,9 @@ async def upgrade_object(namespace: UpgradeNamespace, versions: Versions, start:
         await asyncio.to_thread(namespace.apply_object)
         async with AsyncExitStack() as stack:
             if start == "object-ready":
-                await _until_ready(namespace)
+                await until_ready(namespace)
             else:
-                await _until("the schema is ready", lambda: _condition(namespace.object(), "SchemaReady"))
+                await until("the schema is ready", lambda: _condition(namespace.object(), "SchemaReady"))
                 await stack.enter_async_context(_older_snapshot(namespace))
                 await _until_index_is_being_built(namespace)
             console.print(f"{start}: the state is reached; the operator is upgraded under recalls")
@@ -247,15 +248,15 @@ async def _upgrade_operator(
                 await loop.wait_for_answers(_ANSWERS)
             await asyncio.to_thread(install_present, namespace.cluster, versions)
             await release.aclose()
-            await _until("Ready at head", lambda: _settled(namespace, head_revision(), without=versions.former))
+            await until("Ready at head", lambda: settled(namespace, head_revision(), without=versions.former))
             for loop in loops:
                 await loop.wait_until_complete()
                 await loop.wait_for_answers(_ANSWERS)
             console.print(f"{outcome.start}: it is at head; the former operator takes over again")
             await asyncio.to_thread(install_former, namespace.cluster, versions)
             revision = COMMITS[LAST_COMMIT]
-            await _until(
-                "Ready under the former operator", lambda: _settled(namespace, revision, without=versions.present)
+            await until(
+                "Ready under the former operator", lambda: settled(namespace, revision, without=versions.present)
             )
             for loop in loops:
                 await loop.wait_for_answers(_ANSWERS)

@@ -1,0 +1,251 @@
+"""Every command of the runbooks is executed, each page in the situation that it is for, on one cluster.
+
+The pages are executed in one order, since each begins where the one before it has left off. The restored Cluster is a
+physical copy that CloudNativePG makes by streaming from another one, because the development cluster has no object
+store; for the operator it is what a recovered backup is: the same server identity, at an earlier time.
+"""
+
+import base64
+import json
+import secrets
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import devcluster
+from devcluster.cluster import Cluster
+from devcluster.demo.environment import MODEL
+from devcluster.images.project import ProjectImages
+from devcluster.postgres import Postgres, create_postgres, database_object
+from devcluster.settings import REPOSITORY
+from memory_bench.operator.tenants import INDEX, KEY, SECRET, Tenant, manifest
+from memory_bench.operator.texts import rows
+from memory_bench.operator.waiting import eventually
+from memory_embedder.models.profiles import PROFILES
+from tests.delivery.pages import Page, read_page, run_page
+
+PAGES = {
+    path.stem: read_page(path) for path in (REPOSITORY / "docs" / "runbooks").glob("*.md") if path.stem != "README"
+}
+ORDER = (
+    "install",
+    "quarantine",
+    "rotated-password",
+    "gpu-lost",
+    "failover",
+    "swap",
+    "restore",
+    "upgrade",
+    "uninstall",
+)
+MEMORIES = rows(20)
+COPY = "pg-copy"
+GPU = {"gpuLayers": -1, "resources": {"limits": {"nvidia.com/gpu": 1}}}
+
+
+@dataclass(frozen=True)
+class Place:
+    """A Postgres Cluster of two instances, a namespace with a database in it, and a folder for files of the pages."""
+
+    tenant: Tenant
+    images: ProjectImages
+    directory: Path
+
+    @property
+    def values(self) -> dict[str, str]:
+        """The values of the pages' variables."""
+        return {
+            "VALUES": str(self.directory / "values.yaml"),
+            "MANIFEST": str(self.directory / "memoryindex.yaml"),
+            "RESTORED": str(self.directory / "cluster.yaml"),
+            "NAMESPACE": self.tenant.name,
+            "INDEX": INDEX,
+            "SECRET": SECRET,
+            "KEY": KEY,
+            "URI_FILE": str(self.directory / "uri"),
+            "POSTGRES_NAMESPACE": self.tenant.postgres.namespace,
+            "POSTGRES": self.tenant.postgres.name,
+            "DATABASE": self.tenant.database,
+            "NEXT": "custom",
+            "EMBEDDING": json.dumps(self.next_embedding()),
+            "ON_GPU": json.dumps({"gpuLayers": 0}),  # no node has a GPU to come back
+        }
+
+    def next_embedding(self) -> dict[str, Any]:
+        """Return spec.embedding with another name for the one model that the image holds."""
+        file = {"path": f"/models/{MODEL}.gguf", "digest": PROFILES[MODEL].file_digest}
+        source = {"image": {"reference": self.images.embedder, **file}}
+        return {"model": "custom", "pooling": "mean", "maxTokens": 256, "source": source}
+
+    def write(self, name: str, *bodies: Any) -> None:
+        """Write a file that a page names."""
+        (self.directory / name).write_text(yaml.safe_dump_all(bodies), encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def place(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    """A cluster without the operator, whose database holds memories; everything is removed at the end."""
+    images = devcluster.load_images(cluster)
+    postgres = create_postgres(cluster, namespace="runbooks-dbaas", name="pg-runbooks", instances=2, storage="1Gi")
+    tenant = Tenant(postgres, "runbooks", images.operator)
+    tenant.create()
+    tenant.store(MEMORIES)
+    cluster.apply(database_object(postgres, tenant.database))
+    place = Place(tenant, images, tmp_path_factory.mktemp("runbooks"))
+    place.write("memoryindex.yaml", manifest(tenant, {}))
+    place.write("values.yaml", {name: {"image": image(getattr(images, name))} for name in ("operator", "embedder")})
+    yield place
+    for namespace in (tenant.name, postgres.namespace):
+        cluster.kubectl("delete", "namespace", namespace, "--ignore-not-found", "--wait", "--timeout=300s")
+
+
+def image(reference: str) -> dict[str, str]:
+    repository, _, tag = reference.rpartition(":")
+    return {"repository": repository, "tag": tag}
+
+
+def quarantine_a_row(place: Place) -> None:
+    """Record that the text of one row has failed for good, and take its vector away."""
+    tenant = place.tenant
+    row = MEMORIES[0].id
+    tenant.sql(
+        "INSERT INTO memory_embedding_failures (id, text_hash, attempts, error_class, next_attempt) "
+        "SELECT id, memory_index_text_hash(memories), 5, 'EmbedderRejected', 'infinity' "
+        f"FROM memories WHERE id = {row};"
+        f"UPDATE memories SET embedding = NULL WHERE id = {row}"
+    )
+    tenant.wait_condition("Backfilled", "QuarantinedRows", status="True")
+
+
+def rotate_the_password(place: Place) -> None:
+    """Change the role's password in the database and end its sessions, but leave the Secret as it is."""
+    tenant = place.tenant
+    password = secrets.token_hex(16)
+    (place.directory / "uri").write_text(tenant.dsn.replace(tenant.password, password), encoding="utf-8")
+    role = tenant.database
+    tenant.sql(
+        f"ALTER ROLE {role} PASSWORD '{password}';"
+        f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{role}'"
+    )
+    tenant.wait_condition("DatabaseReachable", "AuthenticationFailed")
+
+
+def lose_the_gpu(place: Place) -> None:
+    """Have the embedder demand a GPU, which no node offers."""
+    tenant = place.tenant
+    tenant.kubectl("patch", "memoryindex", INDEX, "--type=merge", "--patch", json.dumps({"spec": {"embedder": GPU}}))
+    tenant.wait_condition("EmbedderReady", "Unschedulable")
+
+
+def kill_the_primary(place: Place) -> None:
+    """Delete the pod of the primary, and wait until CloudNativePG has promoted the replica."""
+    postgres = place.tenant.postgres
+    former = postgres.primary()
+    postgres.cluster.kubectl("-n", postgres.namespace, "delete", "pod", former, "--grace-period=0", "--force")
+    eventually(postgres.primary, lambda now: now != former, what="another primary", seconds=180)
+
+
+def keep_a_copy(place: Place) -> None:
+    """Copy the Cluster while it runs, add a memory that the copy lacks, and write the manifest of the restored one."""
+    tenant, postgres = place.tenant, place.tenant.postgres
+    tenant.postgres.wait_ready()
+    live = postgres.cluster.kubectl_json("-n", postgres.namespace, "get", "cluster.postgresql.cnpg.io", postgres.name)
+    kept = ("imageName", "imagePullPolicy", "resources", "storage", "postgresql")
+    spec = {name: live["spec"][name] for name in kept if name in live["spec"]}
+    postgres.cluster.apply(copied_cluster(postgres, COPY, spec, source=postgres.name))
+    Postgres(postgres.cluster, postgres.namespace, COPY).wait_ready()
+    place.write("cluster.yaml", copied_cluster(postgres, postgres.name, spec, source=COPY))
+    tenant.as_owner("INSERT INTO memories (id, content) VALUES (9999, 'written after the backup')")
+
+
+def copied_cluster(postgres: Postgres, name: str, spec: dict[str, Any], *, source: str) -> dict[str, Any]:
+    """Return a Cluster that begins as a physical copy of another one in its namespace."""
+    origin = {
+        "name": source,
+        "connectionParameters": {"host": f"{source}-rw", "user": "streaming_replica", "sslmode": "verify-ca"},
+        "sslKey": {"name": f"{source}-replication", "key": "tls.key"},
+        "sslCert": {"name": f"{source}-replication", "key": "tls.crt"},
+        "sslRootCert": {"name": f"{source}-ca", "key": "ca.crt"},
+    }
+    return {
+        "apiVersion": "postgresql.cnpg.io/v1",
+        "kind": "Cluster",
+        "metadata": {"name": name, "namespace": postgres.namespace},
+        "spec": {
+            **spec,
+            "instances": 1,
+            "bootstrap": {"pg_basebackup": {"source": source}},
+            "externalClusters": [origin],
+        },
+    }
+
+
+SITUATIONS: dict[str, Callable[[Place], None]] = {
+    "quarantine": quarantine_a_row,
+    "rotated-password": rotate_the_password,
+    "gpu-lost": lose_the_gpu,
+    "failover": kill_the_primary,
+    "restore": keep_a_copy,
+}
+
+
+def assert_installed(place: Place) -> None:
+    assert place.tenant.embedded() == place.tenant.counts().expected
+
+
+def assert_new_password(place: Place) -> None:
+    stored = place.tenant.cluster.kubectl_json("-n", place.tenant.name, "get", "secret", SECRET)
+    assert base64.b64decode(stored["data"][KEY]).decode() == (place.directory / "uri").read_text()
+    assert stored["metadata"]["labels"]["memory-index.dev/allow"] == "dsn"
+
+
+def assert_swapped(place: Place) -> None:
+    assert place.tenant.index()["status"]["model"] == {"active": "custom"}
+    assert_installed(place)
+
+
+def assert_restored(place: Place) -> None:
+    assert place.tenant.sql("SELECT count(*) FROM memories WHERE id = 9999") == "0"
+    assert place.tenant.counts().sensitive_embedded == 0
+    assert_installed(place)
+
+
+def assert_rolled_back(place: Place) -> None:
+    history = json.loads(
+        place.tenant.cluster.helm("history", "memory-index", "-n", "memory-index-system", "-o", "json")
+    )
+    assert [entry["description"] for entry in history][-1] == "Rollback to 1"
+
+
+def assert_uninstalled(place: Place) -> None:
+    """The vectors stay."""
+    assert_installed(place)
+
+
+CHECKS: dict[str, Callable[[Place], None]] = {
+    "rotated-password": assert_new_password,
+    "swap": assert_swapped,
+    "restore": assert_restored,
+    "upgrade": assert_rolled_back,
+    "uninstall": assert_uninstalled,
+}
+
+
+def test_every_runbook_is_executed() -> None:
+    """A page that is added without a place in the order fails here."""
+    assert sorted(ORDER) == sorted(PAGES)
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("name", ORDER)
+def test_the_commands_of_a_runbook_do_what_it_says(name: str, place: Place, figures: dict[str, Any]) -> None:
+    """In the situation that a page is for, each of its commands succeeds, and what it promises holds afterwards."""
+    page: Page = PAGES[name]
+    SITUATIONS.get(name, lambda _: None)(place)
+    run_page(page, place.tenant.cluster, {key: value for key, value in place.values.items() if key in page.variables})
+    CHECKS.get(name, assert_installed)(place)
+    figures["runbooks_executed"] = figures.get("runbooks_executed", 0) + 1

@@ -1,0 +1,57 @@
+"""The manifests for Flux and Argo CD that docs/gitops ships agree with the chart and with the health rules."""
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.unit.repository.test_layout import ROOT
+
+SHIPPED = ROOT / "docs" / "gitops"
+
+
+def of_kind(file: str, kind: str) -> list[dict[str, Any]]:
+    return [body for body in yaml.safe_load_all((SHIPPED / file).read_text()) if body["kind"] == kind]
+
+
+def test_flux_waits_by_the_shipped_health_rules() -> None:
+    """The Kustomization carries the rules that are tested against every situation."""
+    (kustomization,) = of_kind("flux.yaml", "Kustomization")
+    rules = yaml.safe_load((SHIPPED / "flux-health.yaml").read_text())
+    assert {name: kustomization["spec"][name] for name in rules} == rules
+
+
+def test_flux_applies_the_definition_before_each_upgrade_and_rolls_back() -> None:
+    """Helm by itself would leave a former definition in place."""
+    (release,) = of_kind("flux.yaml", "HelmRelease")
+    assert release["spec"]["install"]["crds"] == release["spec"]["upgrade"]["crds"] == "CreateReplace"
+    assert release["spec"]["upgrade"]["remediation"]["strategy"] == "rollback"
+
+
+def test_argo_cd_applies_the_operator_first_and_on_the_server() -> None:
+    """The definition is too large for a client-side apply."""
+    operator, indexes = of_kind("argocd.yaml", "Application")
+    waves = [app["metadata"]["annotations"]["argocd.argoproj.io/sync-wave"] for app in (operator, indexes)]
+    assert waves == ["0", "1"]
+    assert all("ServerSideApply=true" in app["spec"]["syncPolicy"]["syncOptions"] for app in (operator, indexes))
+
+
+@pytest.mark.parametrize("tool", ["flux", "argocd"])
+def test_the_values_are_values_of_the_chart(tool: str) -> None:
+    """A misspelt one would be refused by the chart's schema at the first synchronisation."""
+    if tool == "flux":
+        values = of_kind("flux.yaml", "HelmRelease")[0]["spec"]["values"]
+    else:
+        values = of_kind("argocd.yaml", "Application")[0]["spec"]["source"]["helm"]["valuesObject"]
+    schema = json.loads((ROOT / "charts" / "memory-index" / "values.schema.json").read_text())
+    assert values.keys() <= schema["properties"].keys()
+    assert values["operator"]["image"]["repository"] != "localhost/memory-operator"
+
+
+def test_both_name_the_version_of_the_chart() -> None:
+    """A reader who copies them installs the release that they came with."""
+    version = yaml.safe_load((ROOT / "charts" / "memory-index" / "Chart.yaml").read_text())["version"]
+    (repository,) = of_kind("flux.yaml", "GitRepository")
+    revisions = [app["spec"]["source"]["targetRevision"] for app in of_kind("argocd.yaml", "Application")]
+    assert {repository["spec"]["ref"]["tag"], *revisions} == {f"v{version}"}
