@@ -114,7 +114,7 @@ def quarantine_a_row(place: Place) -> None:
     row = MEMORIES[0].id
     tenant.sql(
         "INSERT INTO memory_embedding_failures (id, text_hash, attempts, error_class, next_attempt) "
-        "SELECT id, memory_index_text_hash(memories), 5, 'EmbedderRejected', 'infinity' "
+        "SELECT id, memory_index_text_hash(content), 5, 'EmbedderRejected', 'infinity' "
         f"FROM memories WHERE id = {row};"
         f"UPDATE memories SET embedding = NULL WHERE id = {row}"
     )
