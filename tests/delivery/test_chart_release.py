@@ -1,7 +1,7 @@
 """The life of a helm release under recalls: installed as 5ed9431, upgraded, rolled back, upgraded again, uninstalled.
 
-Recalls go on all the time, with the library of that commit and with the present one. Between the upgrades the operator
-works with the definition of the release before it, and with one that knows more than it does.
+Recalls go on all the time, with the library of that commit and with the present one. At the end the operator works with
+a definition that knows more than it does, and refuses to work with the one of the release before it.
 """
 
 import asyncio
@@ -96,19 +96,30 @@ def with_a_field_more(definition: str) -> str:
     return yaml.safe_dump(body, sort_keys=False)
 
 
-async def skewed(namespace: UpgradeNamespace, definition: str, *, field: str | None = None) -> None:
-    """Have the present operator work with another definition until it is settled, then put its own back."""
+async def work_with_a_newer_definition(namespace: UpgradeNamespace) -> None:
+    """Have the present operator work with a definition of a later version until it is settled, and put its own back."""
     cluster = namespace.cluster
-    apply_definition(cluster, definition)
-    if field:
-        patch = json.dumps({"spec": {field: "x"}})
-        await asyncio.to_thread(namespace.kubectl, "patch", "memoryindex", "mi", "--type=merge", "--patch", patch)
+    apply_definition(cluster, with_a_field_more(OUR_DEFINITION))
+    patch = json.dumps({"spec": {"later": "x"}})
+    await asyncio.to_thread(namespace.kubectl, "patch", "memoryindex", "mi", "--type=merge", "--patch", patch)
     await until_ready(namespace)
     await asyncio.to_thread(assert_settled, cluster, lambda: resource_version(namespace))
     assert follow.view(namespace.object()).ready
-    assert namespace.object()["spec"].get(field or "") == ("x" if field else None)
+    assert namespace.object()["spec"]["later"] == "x"
     apply_definition(cluster, OUR_DEFINITION)
     await until_ready(namespace)
+
+
+async def refuse_an_older_definition(namespace: UpgradeNamespace, definition: str) -> None:
+    """Have the present operator say that a definition is older than itself, and go on when its own is back."""
+    apply_definition(namespace.cluster, definition)
+    await until("the operator says so", lambda: "older than this operator" in ready_message(namespace))
+    apply_definition(namespace.cluster, OUR_DEFINITION)
+    await until_ready(namespace)
+
+
+def ready_message(namespace: UpgradeNamespace) -> str:
+    return follow.view(namespace.object()).condition("Ready").message
 
 
 async def live(namespace: UpgradeNamespace, versions: Versions, loops: list[RecallLoop]) -> None:
@@ -135,8 +146,8 @@ async def live(namespace: UpgradeNamespace, versions: Versions, loops: list[Reca
     await until("Ready at head again", lambda: settled(namespace, head_revision(), without=versions.former))
     await answers()
     former_definition = (versions.former_chart / "crds" / "memoryindexes.yaml").read_text(encoding="utf-8")
-    await skewed(namespace, former_definition)
-    await skewed(namespace, with_a_field_more(OUR_DEFINITION), field="later")
+    await work_with_a_newer_definition(namespace)
+    await refuse_an_older_definition(namespace, former_definition)
     await answers()
 
 

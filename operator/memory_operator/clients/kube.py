@@ -51,6 +51,10 @@ _METADATA = {"Accept": "application/json;as=PartialObjectMetadataList;g=meta.k8s
 _JSON_PATCH = {"content_type": "application/json-patch+json", "field_manager": MANAGER}
 
 
+_UNDECLARED = "field not declared in schema"
+_OLDER_DEFINITION = "the definition is older than this operator: apply the chart's (helm show crds)"
+
+
 class KubeError(Exception):
     """A request to the Kubernetes API server failed.
 
@@ -170,7 +174,12 @@ class Kube:
         self._on_write("MemoryIndex", "status")
         path = f"{_path('MemoryIndex', namespace, name)}/status"
         action = f"applying the status of MemoryIndex {namespace}/{name}"
-        self._on_answer(await self._request(action, "patch", path, manifest, **_APPLY))
+        try:
+            self._on_answer(await self._request(action, "patch", path, manifest, **_APPLY))
+        except KubeError as error:
+            if _UNDECLARED not in error.message:
+                raise
+            raise KubeError(action, error.code, f"{_OLDER_DEFINITION} ({error.message})") from None
 
     async def set_finalizer(self, manifest: Manifest, *, present: bool) -> None:
         """Add the operator's finalizer to this MemoryIndex, or remove it; other finalizers stay.

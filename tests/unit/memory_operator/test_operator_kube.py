@@ -65,6 +65,12 @@ async def test_an_unreachable_server_is_reported_without_its_address(unused_tcp_
     assert "localhost" not in str(caught.value)
 
 
+async def test_a_status_that_the_definition_does_not_know_says_which_definition_to_apply(connect: Connect) -> None:
+    kube, _ = await connect(failure(500, ".status.rows.later: field not declared in schema"))
+    with pytest.raises(KubeError, match=r"older than this operator: apply the chart's .*rows\.later"):
+        await kube.apply_status("team", "mem", {"rows": {"later": 1}})
+
+
 @pytest.mark.parametrize(("code", "refused"), [(400, True), (403, True), (422, True), (409, False), (429, False)])
 async def test_only_a_write_that_cannot_succeed_later_counts_as_refused(
     connect: Connect, code: int, refused: bool
