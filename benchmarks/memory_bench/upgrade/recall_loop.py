@@ -115,6 +115,9 @@ class RecallLoop:
             since = len(self.answers) - start
             raise CommandFailed(f"Recalls with the {self.which} library gave {since} answers in two minutes.") from None
         if not enough():
+            unread = self._reading.exception()
+            if unread is not None:
+                raise CommandFailed(f"An answer of the {self.which} library cannot be read: {unread!r}.") from unread
             said = (await self._errors).decode(errors="replace")
             raise CommandFailed(f"The {self.which} library's recalls ended by themselves: {said[-600:].strip()}")
         return self.answers[start:]

@@ -65,6 +65,7 @@ def _set_at_end_of_input(stopped: threading.Event) -> None:
 
 async def main(which: str) -> None:
     """Recall with both clients until standard input ends; `which` is "former" or "present"."""
+    answers, sys.stdout = sys.stdout, sys.stderr  # where a library that no program has configured logs to
     hybrid_recall, embedder_client, query, budgets = library(which)
     questions = itertools.cycle(json.loads(sys.stdin.readline()))
     stopped = threading.Event()
@@ -81,7 +82,7 @@ async def main(which: str) -> None:
         fresh = client()
         for question in itertools.islice(questions, _ANSWERS_PER_CLIENT):
             for name, recall in (("long-lived", long_lived), ("fresh", fresh)):
-                print(json.dumps(await answer(recall, query(question), name)), flush=True)
+                print(json.dumps(await answer(recall, query(question), name)), file=answers, flush=True)
                 await asyncio.sleep(_PAUSE_SECONDS)
         await fresh.close()
     await long_lived.close()
