@@ -30,13 +30,15 @@ class Tool:
     """A Go module below `tools/`.
 
     `programs` maps the name of each program built from it to its Go package, and `files` the name of each file that is
-    kept beside the programs to its path within the sources of the module.
+    kept beside the programs to its path within the sources of the module. `tags` are Go's build tags, separated by
+    commas, by which the module's authors leave parts of a program out.
     """
 
     name: str
     programs: Mapping[str, str]
     variables: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
+    tags: str = ""
 
     @property
     def directory(self) -> Path:
@@ -62,6 +64,7 @@ class Tool:
             "arch": go_architecture(),
             "programs": str(self.programs),
             **({"files": str(self.files)} if self.files else {}),
+            **({"tags": self.tags} if self.tags else {}),
         }
         sources = [name for name in _SOURCES if (self.directory / name).exists()]
         return f"{self.name}-{digest_of_files(self.directory, sources, extra)}"
@@ -150,7 +153,8 @@ class Binaries:
         partial.mkdir(parents=True)
         for title, (program, package) in zip(tool.steps, tool.programs.items(), strict=True):
             with reporter.step(title) as step:
-                command = ["go", "build", *_FLAGS, "-ldflags", tool.ldflags, "-o", partial / program, package]
+                flags = [*_FLAGS, "-tags", tool.tags, "-ldflags", tool.ldflags]
+                command = ["go", "build", *flags, "-o", partial / program, package]
                 processes.stream(command, step.note, env=_environment(), cwd=tool.directory, remedy=_GO_REMEDY)
         _copy_files(tool, partial)
         partial.rename(target)
