@@ -100,7 +100,7 @@ class UpgradeNamespace:
         self.kubectl("wait", "--for=condition=Ready", "pod/former", "pod/present", "--timeout=120s")
 
     def fill(self, memories: list[str]) -> None:
-        """Create the table with the former `memory migrate`, ignoring that pgvector may be missing; insert memories."""
+        """Create the table with the former `memory migrate`, which may fail for want of pgvector; insert rows."""
         try:
             self.kubectl("exec", "former", "--", "memory", "migrate", "--json")
         except CommandError as error:

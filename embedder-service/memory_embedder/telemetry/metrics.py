@@ -19,7 +19,7 @@ _TEXTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 @dataclass(frozen=True, slots=True)
 class QueueReading:
-    """The state of the lanes at one moment: waiting tokens, tokens being computed, and the rate of all contexts."""
+    """At one moment: the tokens that wait and that are computed, by lane, and the tokens per second of all contexts."""
 
     queued: Mapping[str, int]
     inflight: Mapping[str, int]
