@@ -24,6 +24,7 @@ _NAMESPACE: Object = {
 _PODS = [{"metadata": {"name": f"pod-{n}", "namespace": "team", "uid": str(n)}} for n in range(20)]
 _LISTED = {plural for _, _, plural in KINDS.values()}
 _VERBS = ["get", "list", "watch", "create", "patch", "update", "delete"]
+_LONGEST_RUN_SECONDS = 300
 _OPERATOR = """
 from memory_operator import app, cli
 
@@ -99,7 +100,7 @@ async def test_an_operator_one_of_whose_watches_fails_ends_with_an_error(configu
         sys.executable, "-c", _OPERATOR, "run", env=variables, stderr=asyncio.subprocess.PIPE
     )
     try:
-        _, output = await asyncio.wait_for(process.communicate(), 60)
+        _, output = await asyncio.wait_for(process.communicate(), _LONGEST_RUN_SECONDS)
     finally:
         if process.returncode is None:
             process.kill()

@@ -25,7 +25,15 @@ from memory_recall.swap import standby_sql, state_sql
 from tests.integration.conftest import Database
 from tests.integration.memory_recall.fake_embedder import vector_of
 from tests.integration.memory_recall.swap.conftest import NEXT_SALT, halved
-from tests.integration.memory_recall.test_store_sensitivity import DIMENSIONS, HISTORIES, Player, Step, flags, steps
+from tests.integration.memory_recall.test_store_sensitivity import (
+    DIMENSIONS,
+    HISTORIES,
+    Player,
+    Step,
+    flags,
+    patient,
+    steps,
+)
 from tests.integration.memory_recall.workbench import migrate_and_index
 
 SALTS = {"tiny": "", "small": NEXT_SALT}
@@ -166,6 +174,8 @@ async def _afresh(swapper: Any, first: int) -> PendingQueue:
 )
 async def test_no_sequence_of_writes_and_swaps_leaves_a_wrong_vector(parts: Any, history: list[Step]) -> None:
     users, swapper, first = parts
-    queue = await _afresh(swapper, first)
+    async with patient(swapper):
+        queue = await _afresh(swapper, first)
     await SwapPlayer(users, swapper, queue).play(history)
-    assert await violations(swapper) == []
+    async with patient(swapper):
+        assert await violations(swapper) == []
