@@ -1,41 +1,42 @@
 """Hybrid recall over a memory store in Postgres: the public API.
 
 `HybridRecall` answers a `RecallQuery` with a `RecallResult`. Everything that a program needs is imported from here.
-Three names need an optional dependency and are imported on first use: `create_recall_router` (`memory-recall[api]`),
-`RecallMetrics` (`memory-recall[metrics]`) and `find_period` (`memory-recall[temporal]`).
+
+The module of a name is imported on the first use of the name, so a process loads only what it uses, and an optional
+dependency is needed only by the names that use it: `create_recall_router` needs `memory-recall[api]`, `RecallMetrics`
+needs `memory-recall[metrics]`, and `find_period` needs `memory-recall[temporal]`.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from memory_recall.embedding.blocking_client import HttpEmbedder
-from memory_recall.embedding.client import EmbedderClient
-from memory_recall.embedding.following import FollowingEmbedder
-from memory_recall.embedding.voyage import VoyageClient
-from memory_recall.errors import (
-    DatabaseRejected,
-    DatabaseUnreachable,
-    EmbedderUnavailable,
-    InvalidConfiguration,
-    InvalidInput,
-    LockNotAvailable,
-    MemoryIndexError,
-    SchemaUnsupported,
-)
-from memory_recall.integrations.sqlite import SqliteRecall
-from memory_recall.search.fusion import Fusion, SortBy
-from memory_recall.search.hybrid_recall import HybridRecall
-from memory_recall.search.period import Period, PeriodFinder
-from memory_recall.search.query import EmbeddedQuery, Lexical, Mode, RecallQuery
-from memory_recall.search.query_embedding import QueryEmbedder
-from memory_recall.search.result import Degraded, Evidence, RecalledMemory, RecallResult, Timings
-from memory_recall.search.sql.filters import Filters
-from memory_recall.search.sql.visibility import EVERYONE, Everyone
-
 if TYPE_CHECKING:
+    from memory_recall.embedding.blocking_client import HttpEmbedder
+    from memory_recall.embedding.client import EmbedderClient
+    from memory_recall.embedding.following import FollowingEmbedder
+    from memory_recall.embedding.voyage import VoyageClient
+    from memory_recall.errors import (
+        DatabaseRejected,
+        DatabaseUnreachable,
+        EmbedderUnavailable,
+        InvalidConfiguration,
+        InvalidInput,
+        LockNotAvailable,
+        MemoryIndexError,
+        SchemaUnsupported,
+    )
     from memory_recall.integrations.fastapi import create_recall_router
     from memory_recall.integrations.prometheus import RecallMetrics
+    from memory_recall.integrations.sqlite import SqliteRecall
     from memory_recall.search.dates import find_period
+    from memory_recall.search.fusion import Fusion, SortBy
+    from memory_recall.search.hybrid_recall import HybridRecall
+    from memory_recall.search.period import Period, PeriodFinder
+    from memory_recall.search.query import EmbeddedQuery, Lexical, Mode, RecallQuery
+    from memory_recall.search.query_embedding import QueryEmbedder
+    from memory_recall.search.result import Degraded, Evidence, RecalledMemory, RecallResult, Timings
+    from memory_recall.search.sql.filters import Filters
+    from memory_recall.search.sql.visibility import EVERYONE, Everyone
 
 __all__ = [
     "EVERYONE",
@@ -74,19 +75,58 @@ __all__ = [
     "find_period",
 ]
 
-_NEED_AN_EXTRA = {
+_MODULES = {
+    "DatabaseRejected": "memory_recall.errors",
+    "DatabaseUnreachable": "memory_recall.errors",
+    "Degraded": "memory_recall.search.result",
+    "EVERYONE": "memory_recall.search.sql.visibility",
+    "EmbeddedQuery": "memory_recall.search.query",
+    "EmbedderClient": "memory_recall.embedding.client",
+    "EmbedderUnavailable": "memory_recall.errors",
+    "Everyone": "memory_recall.search.sql.visibility",
+    "Evidence": "memory_recall.search.result",
+    "Filters": "memory_recall.search.sql.filters",
+    "FollowingEmbedder": "memory_recall.embedding.following",
+    "Fusion": "memory_recall.search.fusion",
+    "HttpEmbedder": "memory_recall.embedding.blocking_client",
+    "HybridRecall": "memory_recall.search.hybrid_recall",
+    "InvalidConfiguration": "memory_recall.errors",
+    "InvalidInput": "memory_recall.errors",
+    "Lexical": "memory_recall.search.query",
+    "LockNotAvailable": "memory_recall.errors",
+    "MemoryIndexError": "memory_recall.errors",
+    "Mode": "memory_recall.search.query",
+    "Period": "memory_recall.search.period",
+    "PeriodFinder": "memory_recall.search.period",
+    "QueryEmbedder": "memory_recall.search.query_embedding",
     "RecallMetrics": "memory_recall.integrations.prometheus",
+    "RecallQuery": "memory_recall.search.query",
+    "RecallResult": "memory_recall.search.result",
+    "RecalledMemory": "memory_recall.search.result",
+    "SchemaUnsupported": "memory_recall.errors",
+    "SortBy": "memory_recall.search.fusion",
+    "SqliteRecall": "memory_recall.integrations.sqlite",
+    "Timings": "memory_recall.search.result",
+    "VoyageClient": "memory_recall.embedding.voyage",
     "create_recall_router": "memory_recall.integrations.fastapi",
     "find_period": "memory_recall.search.dates",
 }
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401  (the types are those of the imports above)
-    """Import a public name that needs an optional dependency, on its first use.
+    """Import the module of a public name on the first use of the name.
 
     Raises:
         AttributeError: the package has no such name.
+        ImportError: the name needs an optional dependency that is not installed.
     """
-    if name in _NEED_AN_EXTRA:
-        return getattr(import_module(_NEED_AN_EXTRA[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(import_module(_MODULES[name]), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    """List the public names, those not yet imported too."""
+    return sorted({*globals(), *__all__})
