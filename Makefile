@@ -7,6 +7,10 @@ MAKEFLAGS += --no-builtin-rules
 PYTHON ?= python3
 CACHE := $(or $(MEMORY_INDEX_CACHE),$(HOME)/.cache/memory-index)
 export MEMORY_INDEX_CACHE := $(CACHE)
+# When the first of nested makes began, so that the demo can say how long a first run took.
+ifndef DEVCLUSTER_BEGAN
+export DEVCLUSTER_BEGAN := $(shell date +%s)
+endif
 VENV := .venv
 PY := $(VENV)/bin/python
 UV := $(VENV)/bin/uv

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from devcluster import preflight, sessions
+from devcluster import first_run, preflight, sessions
 from devcluster.building.binaries import Binaries
 from devcluster.building.wheel import build_llama_wheel
 from devcluster.errors import DevclusterError
@@ -132,7 +132,9 @@ def binaries() -> None:
 @app.command()
 def build(driver: DriverOption = None) -> None:
     """Build what takes longest and is missing, side by side: llama.cpp, the cluster's programs and base images."""
-    sessions.build(_settings(driver=driver))
+    settings = _settings(driver=driver)
+    first_run.begin(settings)
+    sessions.build(settings)
 
 
 @app.command()

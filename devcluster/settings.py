@@ -42,6 +42,7 @@ class Settings(BaseSettings):
     ready_seconds: float = 180.0
     debian_mirror: str = ""
     base_image: str = ""
+    began: float | None = None  # the time in Unix seconds at which `make` began
 
     @property
     def state_dir(self) -> Path:

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from devcluster import first_run
 from devcluster.demo import scenario, verdict
 from devcluster.demo.console import DemoConsole
 from devcluster.demo.dataset import Dataset, DatasetError, load
@@ -19,7 +20,7 @@ from devcluster.demo.places import run_on_cluster, run_on_this_machine
 from devcluster.demo.scenario import Record
 from devcluster.demo.verdict import Outcome
 from devcluster.errors import DevclusterError, UnsupportedError
-from devcluster.settings import REPOSITORY, DriverName
+from devcluster.settings import REPOSITORY, DriverName, Settings
 
 DEFAULT_DATA = REPOSITORY / "examples" / "homelab"
 LOG_WIDTH = 140
@@ -62,8 +63,15 @@ def demo(
         console.say(f"Not as promised: {problem}.")
     if code == 0 and not broken:
         console.say(scenario.closing_line(outcome))
+        _say_first_run(console, outcome)
     typer.echo(verdict.as_json(outcome))
     raise typer.Exit(code or (EXIT_BROKEN if broken else 0))
+
+
+def _say_first_run(console: DemoConsole, outcome: Outcome) -> None:
+    first = first_run.complete(Settings()) if outcome.cluster is not None else None
+    if first is not None:
+        console.say(f"This first run took {first.minutes} minutes on {first.processors} processors.")
 
 
 def _console() -> Console:
