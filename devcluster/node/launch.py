@@ -25,7 +25,7 @@ from devcluster.progress import Step
 from devcluster.settings import REPOSITORY
 
 _POLL_SECONDS = 0.05
-_END_SECONDS = 60.0
+_END_SECONDS = 180.0
 CONTEXT_PREFIX = "devcluster-"
 
 

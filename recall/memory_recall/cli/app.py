@@ -1,33 +1,36 @@
 """Assembles the `memory` command from its parts.
 
-Each part is a module with `register(app)`. Large packages (Alembic, the HTTP client) are imported inside the commands,
-so that `memory --help` answers at once.
+Each part is a module with `register(app)`. A process imports only the part of the command that it runs, because workers
+and probes start often, and the parts together import NumPy, the HTTP client and the client of Prometheus.
 """
 
 import importlib
+import sys
+from collections.abc import Iterable
 
 import typer
 
 from memory_recall.errors import ExitCode
 from memory_recall.hardening import forbid_core_dumps
 
-_PARTS = (
-    "schema",
-    "importing",
-    "exporting",
-    "workers",
-    "recall",
-    "evaluate",
-    "tune",
-    "status",
-    "quarantine",
-    "roles",
-    "swap",
-)
+# The commands of each part.
+PARTS = {
+    "schema": ("migrate", "index"),
+    "importing": ("import",),
+    "exporting": ("export",),
+    "workers": ("backfill", "sync"),
+    "recall": ("recall",),
+    "evaluate": ("evaluate",),
+    "tune": ("tune",),
+    "status": ("status",),
+    "quarantine": ("quarantine",),
+    "roles": ("roles",),
+    "swap": ("swap",),
+}
 
 
-def create_app() -> typer.Typer:
-    """Return the command line with all its commands."""
+def create_app(parts: Iterable[str] = PARTS) -> typer.Typer:
+    """Return the command line with the commands of these parts, by default with all commands."""
     app = typer.Typer(
         name="memory",
         help="Recall by meaning for a memory store in Postgres: schema, index, backfill, import and recall.",
@@ -42,7 +45,7 @@ def create_app() -> typer.Typer:
     def root() -> None:
         """Recall by meaning for a memory store in Postgres."""
 
-    for part in _PARTS:
+    for part in parts:
         importlib.import_module(f"memory_recall.cli.{part}").register(app)
     return app
 
@@ -53,7 +56,8 @@ def main() -> None:
 
     forbid_core_dumps()
     try:
-        create_app()()
+        command = sys.argv[1] if len(sys.argv) > 1 else ""
+        create_app([part for part, commands in PARTS.items() if command in commands] or PARTS)()
     except Exception as error:  # noqa: BLE001  (the last line of defence: the message of an unknown error may hold text)
         report_crash(error)
         raise SystemExit(ExitCode.FAILURE) from None

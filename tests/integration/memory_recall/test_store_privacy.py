@@ -126,7 +126,7 @@ async def test_a_backfill_full_of_failures_logs_no_text(bench: Workbench) -> Non
 async def test_the_report_of_a_bug_names_the_exception_without_its_message() -> None:
     program = (
         "import memory_recall.cli.app as app\n"
-        f"def broken(): raise ValueError('{CANARY}')\n"
+        f"def broken(parts): raise ValueError('{CANARY}')\n"
         "app.create_app = broken\n"
         "app.main()\n"
     )

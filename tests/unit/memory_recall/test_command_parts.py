@@ -1,0 +1,38 @@
+"""A `memory` process imports what its own command needs and nothing of the other commands."""
+
+import subprocess
+import sys
+
+import pytest
+
+from memory_recall.cli.app import PARTS, create_app
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_each_part_registers_the_commands_under_which_it_is_found(part: str) -> None:
+    app = create_app([part])
+    commands = {command.name for command in app.registered_commands}
+    groups = {group.name for group in app.registered_groups}
+    assert commands | groups == set(PARTS[part])
+
+
+@pytest.mark.parametrize(("command", "unneeded"), [("roles", "numpy"), ("migrate", "httpx"), ("import", "alembic")])
+def test_a_command_does_not_import_what_others_need(command: str, unneeded: str) -> None:
+    program = (
+        f"import sys; sys.argv = ['memory', {command!r}, '--help']\n"
+        "from memory_recall.cli.app import main\n"
+        "try: main()\n"
+        f"finally: print('imported:', {unneeded!r} in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert f"memory {command}" in done.stdout
+    assert done.stdout.endswith("imported: False\n")
+
+
+def test_an_unknown_command_is_named() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "memory_recall", "migrat"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "migrat" in done.stderr
+    assert "migrate" in done.stderr, "a similar command is suggested"
