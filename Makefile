@@ -5,6 +5,8 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-builtin-rules
 
 PYTHON ?= python3
+# Python keeps compiled modules beside the sources, so that the hundreds of processes of the tests start in half the time.
+export PYTHONDONTWRITEBYTECODE :=
 CACHE := $(or $(MEMORY_INDEX_CACHE),$(HOME)/.cache/memory-index)
 export MEMORY_INDEX_CACHE := $(CACHE)
 # When the first of nested makes began, so that the demo can say how long a first run took.
