@@ -22,7 +22,8 @@ from pgvector import HalfVector
 from pgvector.asyncpg import register_vector
 
 from memory_recall import EmbedderClient
-from memory_recall.embedding.wire import EmbeddedBatch, ServedModel
+from memory_recall.embedding.served_model import ServedModel
+from memory_recall.embedding.wire import EmbeddedBatch
 from memory_recall.indexing.backfill import backfill
 from memory_recall.indexing.document_embedder import DocumentEmbedder
 from memory_recall.indexing.pipeline import PipelineOptions

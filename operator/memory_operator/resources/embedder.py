@@ -24,7 +24,7 @@ from memory_operator.resources.common import (
 )
 from memory_operator.resources.model_fetch import FETCHED_DIRECTORY, FETCHED_FILE, claim_name
 from memory_operator.resources.pod_template import completed
-from memory_recall.embedding.voyage import VOYAGE_URL
+from memory_recall.embedding.served_model import VOYAGE_URL
 
 PORT = 8080
 PROBE_PORT = 9090  # of health, readiness and metrics, which callers cannot exhaust

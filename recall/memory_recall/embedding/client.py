@@ -20,7 +20,8 @@ import httpx
 
 from memory_recall.background import BackgroundTasks
 from memory_recall.embedding.api_key import ApiKey, BearerKey
-from memory_recall.embedding.wire import EMBEDDINGS_PATH, MODELS_PATH, EmbeddedBatch, ServedModel, Vectors, WireFormat
+from memory_recall.embedding.served_model import ServedModel
+from memory_recall.embedding.wire import EMBEDDINGS_PATH, MODELS_PATH, EmbeddedBatch, Vectors, WireFormat
 from memory_recall.errors import EmbedderUnavailable, Resend
 from memory_recall.retrying import Backoff, retry
 

@@ -14,10 +14,10 @@ import numpy as np
 
 from memory_recall.embedding.api_key import ApiKey, BearerKey
 from memory_recall.embedding.client import AsyncEmbedder
-from memory_recall.embedding.wire import EMBEDDINGS_PATH, EmbeddedBatch, ServedModel, Vectors, WireFormat
+from memory_recall.embedding.served_model import VOYAGE_URL, ServedModel
+from memory_recall.embedding.wire import EMBEDDINGS_PATH, EmbeddedBatch, Vectors, WireFormat
 from memory_recall.errors import EmbedderUnauthorized, InvalidConfiguration
 
-VOYAGE_URL = "https://api.voyageai.com"
 _TIMEOUT = httpx.Timeout(60.0, connect=5.0)
 _CHARACTERS_PER_TOKEN = 3  # fewer than English prose has, so that an estimate errs on the safe side
 MAX_TEXTS, MAX_TOKENS = 128, 100_000  # below the smallest limits of the provider's models (1,000 and 120,000)

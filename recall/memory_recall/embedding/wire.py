@@ -15,6 +15,7 @@ import httpx
 import numpy as np
 import numpy.typing as npt
 
+from memory_recall.embedding.served_model import ServedModel
 from memory_recall.errors import (
     DimensionMismatch,
     EmbedderBroken,
@@ -45,17 +46,6 @@ class EmbeddedBatch:
     vectors: Vectors
     tokens: int
     truncated: int
-
-
-@dataclass(frozen=True, slots=True)
-class ServedModel:
-    """A model as its embedder describes it. `digest` identifies the weights; it is None for a hosted model."""
-
-    name: str
-    dimensions: int
-    digest: str | None = None
-    max_tokens: int | None = None
-    pooling: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
-from memory_recall.embedding.wire import EmbeddedBatch, ServedModel
+from memory_recall.embedding.served_model import ServedModel
+from memory_recall.embedding.wire import EmbeddedBatch
 from memory_recall.indexing.queue_sql import PendingRow
 
 

@@ -12,7 +12,8 @@ from typing import Self
 
 from memory_recall.embedding.address_policy import is_trusted_embedder_url, may_have_key
 from memory_recall.embedding.client import EmbedderClient
-from memory_recall.embedding.voyage import VOYAGE_URL, VoyageClient
+from memory_recall.embedding.served_model import VOYAGE_URL
+from memory_recall.embedding.voyage import VoyageClient
 from memory_recall.errors import InvalidConfiguration, ModelMismatch
 from memory_recall.indexing.document_embedder import DocumentEmbedder
 from memory_recall.indexing.hosted_embedder import EgressFilter, HostedEmbedder, RateLimits

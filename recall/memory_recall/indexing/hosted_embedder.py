@@ -16,8 +16,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from memory_recall.embedding.served_model import ServedModel
 from memory_recall.embedding.voyage import VoyageClient, estimated_tokens
-from memory_recall.embedding.wire import EmbeddedBatch, ServedModel
+from memory_recall.embedding.wire import EmbeddedBatch
 from memory_recall.errors import EmbedderUnavailable
 from memory_recall.indexing.queue_sql import PendingRow, still_shareable
 from memory_recall.postgres.connection import Connection

@@ -16,7 +16,8 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from memory_recall.embedding.wire import EmbeddedBatch, ServedModel
+from memory_recall.embedding.served_model import ServedModel
+from memory_recall.embedding.wire import EmbeddedBatch
 from memory_recall.errors import (
     EmbedderBroken,
     EmbedderBusy,

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from memory_recall.embedding.wire import ServedModel
+from memory_recall.embedding.served_model import ServedModel
 from memory_recall.errors import DimensionMismatch, ModelMismatch
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
-from memory_recall.embedding.wire import ServedModel
+from memory_recall.embedding.served_model import ServedModel
 from memory_recall.errors import ModelMismatch, NoSwap, SwapInProgress, first_of
 from memory_recall.hnsw.repair import IndexParameters
 from memory_recall.indexing import leases_sql

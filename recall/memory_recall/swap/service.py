@@ -10,7 +10,7 @@ from typing import Any
 
 from memory_recall.embedding.address_policy import is_trusted_embedder_url
 from memory_recall.embedding.client import EmbedderClient
-from memory_recall.embedding.wire import ServedModel
+from memory_recall.embedding.served_model import ServedModel
 from memory_recall.errors import EmbedderUnavailable, InvalidInput, NoSwap, SwapRefused
 from memory_recall.evaluation.evaluate import Question
 from memory_recall.evaluation.questions import read_questions

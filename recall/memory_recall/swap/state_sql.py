@@ -18,7 +18,7 @@ from typing import Any
 import asyncpg
 
 from memory_recall.embedding.profiles import PROFILES, ModelProfile
-from memory_recall.embedding.wire import ServedModel
+from memory_recall.embedding.served_model import ServedModel
 from memory_recall.errors import LockNotAvailable, SwapInProgress
 from memory_recall.hnsw.build import prepare_build
 from memory_recall.hnsw.definition import drop_invalid, hnsw_definition, hnsw_name, inspect_index

@@ -11,7 +11,7 @@ import pytest
 
 from memory_operator.clients.database import DatabaseClient
 from memory_recall.embedding.profiles import ModelProfile
-from memory_recall.embedding.wire import ServedModel
+from memory_recall.embedding.served_model import ServedModel
 from memory_recall.hnsw.repair import IndexParameters, build_index
 from memory_recall.postgres.connection import DsnText
 from memory_recall.schema.migrate import MigrationRequest, migrate

@@ -1,4 +1,4 @@
-"""A `memory` process imports what its own command needs and nothing of the other commands."""
+"""A process imports what it needs: a `memory` command nothing of the others, the operator no embedder's client."""
 
 import subprocess
 import sys
@@ -27,6 +27,13 @@ def test_a_command_does_not_import_what_others_need(command: str, unneeded: str)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert f"memory {command}" in done.stdout
     assert done.stdout.endswith("imported: False\n")
+
+
+def test_the_operator_imports_neither_numpy_nor_the_clients_of_embedders() -> None:
+    """They would be a tenth of its memory, and it sends no text and reads no vector."""
+    program = "import sys, memory_operator.cli; print([name for name in ('numpy', 'httpx') if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
 
 
 def test_an_unknown_command_is_named() -> None:

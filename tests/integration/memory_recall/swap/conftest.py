@@ -10,7 +10,7 @@ from pgvector import HalfVector
 from pgvector.asyncpg import register_vector
 
 from memory_recall.embedding.client import EmbedderClient
-from memory_recall.embedding.wire import ServedModel
+from memory_recall.embedding.served_model import ServedModel
 from memory_recall.hnsw.repair import IndexParameters
 from memory_recall.indexing.embedders import EmbedderDirectory
 from memory_recall.postgres.connection import DsnText, connect

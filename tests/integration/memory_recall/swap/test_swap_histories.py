@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pgvector.asyncpg import register_vector
 
-from memory_recall.embedding.wire import ServedModel
+from memory_recall.embedding.served_model import ServedModel
 from memory_recall.indexing.queue_sql import Partition, PendingQueue, PendingRow
 from memory_recall.postgres.connection import DsnText
 from memory_recall.schema.migrate import MigrationRequest
