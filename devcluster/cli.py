@@ -148,10 +148,19 @@ def wheel() -> None:
 
 
 @app.command()
-def images() -> None:
-    """Build the operator's and the embedder's image if the sources changed, and print the paths of their archives."""
-    for name, archive in build_images(_settings(), ConsoleReporter()).items():
-        typer.echo(f"{name}\t{archive}")
+def images(
+    as_json: Annotated[bool, typer.Option("--json", help="For programs: one line")] = False,
+    sbom: Annotated[Path, typer.Option(help="Directory for the bills of materials")] = Path("build/sbom"),
+) -> None:
+    """Build the images if the sources changed; print size and contents of each, and write its bill of materials."""
+    # The library that writes bills of materials is loaded by this command only.
+    from devcluster.images.report import report_image
+
+    reports = [report_image(archive, sbom) for archive in build_images(_settings(), ConsoleReporter()).values()]
+    if as_json:
+        typer.echo(json.dumps([asdict(report) for report in reports]))
+        return
+    typer.echo("\n".join(line for report in reports for line in report.lines()))
 
 
 @app.command(name="preflight")
