@@ -12,9 +12,10 @@ import typer
 
 from devcluster import preflight, sessions
 from devcluster.building.binaries import Binaries
+from devcluster.building.cuda_wheel import build_cuda_wheel
 from devcluster.building.wheel import build_llama_wheel
 from devcluster.errors import DevclusterError
-from devcluster.images.project import build_images
+from devcluster.images.project import build_cuda_image, build_images
 from devcluster.install import install_cnpg
 from devcluster.postgres import create_postgres
 from devcluster.progress import ConsoleReporter
@@ -147,8 +148,15 @@ def wheel() -> None:
     typer.echo(build_llama_wheel(_settings(), ConsoleReporter()))
 
 
+@app.command(name="cuda-wheel")
+def cuda_wheel() -> None:
+    """Build the wheel with the CUDA backend for $CUDA_ARCHITECTURES if it is missing, and print its path."""
+    typer.echo(build_cuda_wheel(_settings(), ConsoleReporter()))
+
+
 @app.command()
 def images(
+    cuda: Annotated[bool, typer.Option("--cuda", help="Also the embedder's image for GPUs")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="For programs: one line")] = False,
     sbom: Annotated[Path, typer.Option(help="Directory for the bills of materials")] = Path("build/sbom"),
 ) -> None:
@@ -156,7 +164,9 @@ def images(
     # The library that writes bills of materials is loaded by this command only.
     from devcluster.images.report import report_image
 
-    reports = [report_image(archive, sbom) for archive in build_images(_settings(), ConsoleReporter()).values()]
+    settings, reporter = _settings(), ConsoleReporter()
+    archives = [*build_images(settings, reporter).values(), *([build_cuda_image(settings, reporter)] if cuda else [])]
+    reports = [report_image(archive, sbom) for archive in archives]
     if as_json:
         typer.echo(json.dumps([asdict(report) for report in reports]))
         return

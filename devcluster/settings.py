@@ -42,6 +42,10 @@ class Settings(BaseSettings):
     ready_seconds: float = 180.0
     debian_mirror: str = ""
     base_image: str = ""
+    cuda_architectures: str = Field(
+        default="75-real;80-real;86-real;89-real;90-real",
+        validation_alias=AliasChoices("CUDA_ARCHITECTURES", "cuda_architectures"),
+    )
 
     @property
     def state_dir(self) -> Path:

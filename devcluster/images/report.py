@@ -1,9 +1,9 @@
 """Says of each built image how large it is and what it contains, and writes its bill of materials."""
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
+from devcluster.building.digests import sha256_of
 from devcluster.images.contents import read_contents
 from devcluster.images.installed import installed_items
 from devcluster.images.materials import write_materials
@@ -38,8 +38,7 @@ class ImageReport:
 
 def report_image(archive: Path, directory: Path) -> ImageReport:
     """Describe the image of an archive, and write its bill of materials below `directory`."""
-    with archive.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    digest = sha256_of(archive)
     contents = read_contents(archive)
     items = installed_items(contents)
     target = directory / f"{_file_name(contents.name)}.cdx.json"
