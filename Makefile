@@ -82,6 +82,10 @@ check: $(VENV)/.installed  ## Format, lint, types, import contracts, the documen
 # Its notice about other versions of MkDocs is no warning about the site.
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs
 
+.PHONY: audit
+audit: $(VENV)/.installed  ## Known vulnerabilities of everything locked; says so where no data about them can be reached
+	$(PY) -m devcluster audit
+
 .PHONY: docs
 docs: $(VENV)/.installed  ## The documentation site, in build/site
 	$(MKDOCS) build --strict

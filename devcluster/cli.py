@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from devcluster import preflight, sessions
+from devcluster.building.audit import audit_locks
 from devcluster.building.binaries import Binaries
 from devcluster.building.cuda_wheel import build_cuda_wheel
 from devcluster.building.wheel import build_llama_wheel
@@ -19,7 +20,7 @@ from devcluster.images.project import build_cuda_image, build_images
 from devcluster.install import install_cnpg
 from devcluster.postgres import create_postgres
 from devcluster.progress import ConsoleReporter
-from devcluster.settings import DriverName, Settings
+from devcluster.settings import REPOSITORY, DriverName, Settings
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, rich_markup_mode=None, help="A real Kubernetes cluster on one machine."
@@ -152,6 +153,12 @@ def wheel() -> None:
 def cuda_wheel() -> None:
     """Build the wheel with the CUDA backend for $CUDA_ARCHITECTURES if it is missing, and print its path."""
     typer.echo(build_cuda_wheel(_settings(), ConsoleReporter()))
+
+
+@app.command()
+def audit(locks: Annotated[list[Path] | None, typer.Argument(help="[default: all in requirements]")] = None) -> None:
+    """Look up known vulnerabilities of all locked packages; fail if one is found, and say so if there is no data."""
+    typer.echo(audit_locks(locks or sorted(REPOSITORY.glob("requirements/*.txt"))))
 
 
 @app.command()
