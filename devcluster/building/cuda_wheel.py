@@ -41,7 +41,9 @@ def build_cuda_wheel(settings: Settings, reporter: Reporter) -> Path:
     """Return the path of the wheel; build a missing one first."""
     wheel = build_llama_wheel(settings, reporter)
     directory = _directory(settings)
-    with locked(directory.parent / ".cuda-lock", lambda: reporter.say("Another session is building it; waiting.")):
+    # A lock of its own, since nobody else should wait for an hour.
+    lock = directory.with_name(f".{directory.name}.lock")
+    with locked(lock, lambda: reporter.say("Another session is building the wheel; waiting.")):
         built = cuda_wheel_path(settings)
         if built is None:
             _build(wheel, directory, settings, reporter)

@@ -43,7 +43,7 @@ def test_an_interrupted_build_goes_on_where_it_was_and_leaves_the_wheel_alone(
     assert cuda_wheel.cuda_wheel_path(settings) is None
     built = cuda_wheel.build_cuda_wheel(settings, ConsoleReporter())
     assert built.read_text() == "75-real\n"
-    assert {path.name for path in (tmp_path / "wheels").iterdir()} == {".cuda-lock", "llama-cuda-key"}
+    assert {path.name for path in (tmp_path / "wheels").iterdir()} == {".llama-cuda-key.lock", "llama-cuda-key"}
 
 
 def test_each_choice_of_architectures_has_a_wheel_of_its_own(settings: Settings) -> None:
