@@ -41,7 +41,7 @@ def write_materials(contents: Contents, items: Iterable[Item], digest: str) -> s
         ],
     )
     document = Bom(components=[_component(item) for item in items], serial_number=uuid5(NAMESPACE_URL, digest))
-    document.metadata.timestamp = None  # type: ignore[assignment]
+    document.metadata.timestamp = None  # type: ignore[assignment]  # optional in the specification, not in the library
     document.metadata.component = image
     document.metadata.tools.components.add(
         Component(name="cyclonedx-python-lib", version=version("cyclonedx-python-lib"), type=ComponentType.LIBRARY)
