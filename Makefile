@@ -88,6 +88,10 @@ check: $(VENV)/.installed  ## Format, lint, types, import contracts, the documen
 # Its notice about other versions of MkDocs is no warning about the site.
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs
 
+.PHONY: audit
+audit: $(VENV)/.installed  ## Known vulnerabilities of everything locked; says so where no data about them can be reached
+	$(PY) -m devcluster audit
+
 .PHONY: docs
 docs: $(VENV)/.installed  ## The documentation site, in build/site
 	$(MKDOCS) build --strict
@@ -159,9 +163,15 @@ bench-embedder-gpu: setup  ## The same on a GPU; needs a CUDA build of the wheel
 flood-embedder: setup  ## 10,000 requests, 30 % malformed: it must answer all, stay up and stay small
 	PYTHONPATH=.:benchmarks $(PY) -m memory_bench embedder-flood --output benchmarks/results/embedder/flood.json
 
+# CUDA=1 adds the embedder's image for GPUs.
 .PHONY: images
-images: setup  ## Both images, with docker, podman or buildah
-	$(PY) -m devcluster images
+images: setup  ## Both images with docker, podman or buildah; prints sizes and writes what is in them to build/sbom (CUDA=1)
+	$(PY) -m devcluster images $(if $(CUDA),--cuda)
+
+# What it is compiled for, as CMake writes it, is in CUDA_ARCHITECTURES; for a Tesla T4 alone 75-real.
+.PHONY: cuda-wheel
+cuda-wheel: $(VENV)/.installed  ## The wheel of llama.cpp for NVIDIA's GPUs, kept outside the clone; an hour and more on two cores
+	@$(PY) -m devcluster cuda-wheel
 
 .PHONY: lock
 lock:  ## Resolve the locked requirements again

@@ -11,14 +11,16 @@ from typing import Annotated
 import typer
 
 from devcluster import first_run, preflight, sessions
+from devcluster.building.audit import audit_locks
 from devcluster.building.binaries import Binaries
+from devcluster.building.cuda_wheel import build_cuda_wheel
 from devcluster.building.wheel import build_llama_wheel
 from devcluster.errors import DevclusterError
-from devcluster.images.project import build_images
+from devcluster.images.project import build_cuda_image, build_images
 from devcluster.install import install_cnpg
 from devcluster.postgres import create_postgres
 from devcluster.progress import ConsoleReporter
-from devcluster.settings import DriverName, Settings
+from devcluster.settings import REPOSITORY, DriverName, Settings
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, rich_markup_mode=None, help="A real Kubernetes cluster on one machine."
@@ -149,11 +151,35 @@ def wheel() -> None:
     typer.echo(build_llama_wheel(_settings(), ConsoleReporter()))
 
 
+@app.command(name="cuda-wheel")
+def cuda_wheel() -> None:
+    """Build the wheel with the CUDA backend for $CUDA_ARCHITECTURES if it is missing, and print its path."""
+    typer.echo(build_cuda_wheel(_settings(), ConsoleReporter()))
+
+
 @app.command()
-def images() -> None:
-    """Build the operator's and the embedder's image if the sources changed, and print the paths of their archives."""
-    for name, archive in build_images(_settings(), ConsoleReporter()).items():
-        typer.echo(f"{name}\t{archive}")
+def audit(locks: Annotated[list[Path] | None, typer.Argument(help="[default: all in requirements]")] = None) -> None:
+    """Look up known vulnerabilities of all locked packages; fail if one is found, and say so if there is no data."""
+    typer.echo(audit_locks(locks or sorted(REPOSITORY.glob("requirements/*.txt"))))
+
+
+@app.command()
+def images(
+    cuda: Annotated[bool, typer.Option("--cuda", help="Also the embedder's image for GPUs")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs: one line")] = False,
+    sbom: Annotated[Path, typer.Option(help="Directory for the bills of materials")] = Path("build/sbom"),
+) -> None:
+    """Build the images if the sources changed; print size and contents of each, and write its bill of materials."""
+    # The library that writes bills of materials is loaded by this command only.
+    from devcluster.images.report import report_image
+
+    settings, reporter = _settings(), ConsoleReporter()
+    archives = [*build_images(settings, reporter).values(), *([build_cuda_image(settings, reporter)] if cuda else [])]
+    reports = [report_image(archive, sbom) for archive in archives]
+    if as_json:
+        typer.echo(json.dumps([asdict(report) for report in reports]))
+        return
+    typer.echo("\n".join(line for report in reports for line in report.lines()))
 
 
 @app.command(name="preflight")

@@ -43,6 +43,10 @@ class Settings(BaseSettings):
     debian_mirror: str = ""
     base_image: str = ""
     began: float | None = None  # the time in Unix seconds at which `make` began
+    cuda_architectures: str = Field(
+        default="75-real;80-real;86-real;89-real;90-real",
+        validation_alias=AliasChoices("CUDA_ARCHITECTURES", "cuda_architectures"),
+    )
 
     @property
     def state_dir(self) -> Path:

@@ -10,3 +10,5 @@ compile() {
 compile dev.txt dev.in ../recall/pyproject.toml ../operator/pyproject.toml ../embedder-service/pyproject.toml --extra cli --extra api --extra metrics --extra temporal --extra tracing
 compile operator.txt ../operator/pyproject.toml -c dev.txt
 compile embedder.txt ../embedder-service/pyproject.toml -c dev.txt
+compile cuda.txt cuda.in
+compile cuda-build.txt cuda-build.in -c cuda.txt

@@ -27,6 +27,12 @@ def digest_of_files(root: Path, paths: Iterable[str | Path], extra: Mapping[str,
     return digest_of(parts)
 
 
+def sha256_of(path: Path) -> str:
+    """Compute the sha256 of a file, as `sha256sum` prints it."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def _files(path: Path) -> list[Path]:
     if path.is_file():
         return [path]

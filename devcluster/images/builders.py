@@ -4,6 +4,7 @@ The command lines are made by pure functions. buildah keeps its storage below ou
 needs nor touches the machine's own storage.
 """
 
+import json
 import os
 import shutil
 from abc import ABC, abstractmethod
@@ -47,6 +48,10 @@ class Builder(ABC):
         """Return whether an image is in the builder's storage or can be pulled into it."""
 
     @abstractmethod
+    def digest(self, name: str) -> str:
+        """Return the digest (`sha256:...`) by which an image in the storage was pulled, or an empty string."""
+
+    @abstractmethod
     def import_archive(self, archive: Path) -> None:
         """Import the image of an archive into the builder's storage."""
 
@@ -84,6 +89,10 @@ class Buildah(Builder):
             return False
         return True
 
+    def digest(self, name: str) -> str:
+        """Return the digest of the image's manifest in our buildah storage."""
+        return self._run("inspect", "--type", "image", "--format", "{{.FromImageDigest}}", name).strip()
+
     def import_archive(self, archive: Path) -> None:
         """Import the image of an archive into our buildah storage."""
         (self._directory / "tmp").mkdir(parents=True, exist_ok=True)
@@ -92,8 +101,8 @@ class Buildah(Builder):
     def _program(self) -> list[str]:
         return ["buildah", "--root", str(self._directory / "storage"), "--runroot", str(self._directory / "run")]
 
-    def _run(self, *arguments: str) -> None:
-        processes.run([*self._program(), *arguments], env=self._environment)
+    def _run(self, *arguments: str) -> str:
+        return processes.run([*self._program(), *arguments], env=self._environment)
 
 
 class Engine(Builder):
@@ -121,6 +130,11 @@ class Engine(Builder):
                 continue
             return True
         return False
+
+    def digest(self, name: str) -> str:
+        """Return the first digest by which the engine's storage knows the image."""
+        known = processes.run([self.name, "image", "inspect", "--format", "{{json .RepoDigests}}", name])
+        return next((entry.partition("@")[2] for entry in json.loads(known) or ()), "")
 
     def import_archive(self, archive: Path) -> None:
         """Import the image of an archive into the engine's storage."""

@@ -1,13 +1,13 @@
 """Builds this project's images from its two Dockerfiles, and caches them by the digest of everything they depend on."""
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from devcluster.building import versions
 from devcluster.building.binaries import Binaries
-from devcluster.building.digests import digest_of_files
+from devcluster.building.cuda_wheel import build_cuda_wheel, cuda_wheel_path
+from devcluster.building.digests import digest_of_files, sha256_of
 from devcluster.building.wheel import wheel_path
 from devcluster.cluster import Cluster
 from devcluster.images.bases import BaseImages
@@ -17,6 +17,16 @@ from devcluster.progress import ConsoleReporter, Reporter
 from devcluster.settings import REPOSITORY, Settings
 
 _KEPT_ARCHIVES = 4
+_EMBEDDER_INPUTS = (
+    "Dockerfile.embedder",
+    ".dockerignore",
+    "requirements/build.txt",
+    "requirements/embedder.txt",
+    "requirements/llama.txt",
+    "requirements/llama-build.txt",
+    "requirements/model.txt",
+    "embedder-service",
+)
 _MODEL = "all-MiniLM-L6-v2.gguf"
 
 
@@ -54,22 +64,22 @@ OPERATOR = ProjectImage(
         "migrations",
     ),
 )
-EMBEDDER = ProjectImage(
-    "embedder",
-    "localhost/memory-embedder:dev",
+EMBEDDER = ProjectImage("embedder", "localhost/memory-embedder:dev", "Dockerfile.embedder", "cpu", _EMBEDDER_INPUTS)
+CUDA_EMBEDDER = ProjectImage(
+    "cuda-embedder",
+    "localhost/memory-embedder:dev-cuda",
     "Dockerfile.embedder",
-    "cpu",
-    (
-        "Dockerfile.embedder",
-        ".dockerignore",
-        "requirements/build.txt",
-        "requirements/embedder.txt",
-        "requirements/llama.txt",
-        "requirements/llama-build.txt",
-        "requirements/model.txt",
-        "embedder-service",
-    ),
+    "cuda",
+    (*_EMBEDDER_INPUTS, "requirements/cuda.txt", "requirements/cuda-build.txt"),
 )
+
+
+@dataclass(frozen=True)
+class Base:
+    """The image that another one stands on: its name, and its digest as `sha256:...`, empty if that is not known."""
+
+    name: str
+    digest: str = ""
 
 
 def build_images(settings: Settings | None = None, reporter: Reporter | None = None) -> dict[str, Path]:
@@ -78,6 +88,17 @@ def build_images(settings: Settings | None = None, reporter: Reporter | None = N
     directory = settings.cache_dir / "images"
     with locked(directory / ".build-lock", lambda: _say_waiting(reporter)):
         return {image.name: _ensure(image, directory, settings, reporter) for image in (OPERATOR, EMBEDDER)}
+
+
+def build_cuda_image(settings: Settings, reporter: Reporter) -> Path:
+    """Build the embedder's image for GPUs unless it is cached, and return the path of its archive.
+
+    The wheel comes first, outside the image build, because compiling it takes long and can then be interrupted.
+    """
+    build_cuda_wheel(settings, reporter)
+    directory = settings.cache_dir / "images"
+    with locked(directory / ".build-lock", lambda: _say_waiting(reporter)):
+        return _ensure(CUDA_EMBEDDER, directory, settings, reporter)
 
 
 def build_operator_image(settings: Settings, reporter: Reporter) -> None:
@@ -115,51 +136,53 @@ def load_images(
     return ProjectImages(OPERATOR.name, EMBEDDER.name)
 
 
-def contexts_of(image: ProjectImage, settings: Settings) -> dict[str, Path]:
-    """Return the build contexts that exist: the wheel of llama-cpp-python and the converted model.
+def given_files(image: ProjectImage, settings: Settings) -> dict[str, Path]:
+    """Return the files that exist and spare a step of the build, by the name of the build context that has them.
 
-    Each build context saves a step of the build. Only the embedder's image has build contexts.
+    These are the wheel of llama-cpp-python and the converted model. Only the embedder's images take any.
     """
     if image.dockerfile != EMBEDDER.dockerfile:
         return {}
-    candidates = {"wheelhouse": wheel_path(settings), "models": settings.cache_dir / "models" / _MODEL}
-    return {name: path.parent for name, path in candidates.items() if path is not None and path.exists()}
+    wheel = cuda_wheel_path(settings) if image.target == CUDA_EMBEDDER.target else wheel_path(settings)
+    candidates = {"wheelhouse": wheel, "models": settings.cache_dir / "models" / _MODEL}
+    return {name: path for name, path in candidates.items() if path is not None and path.exists()}
 
 
-def key_of(image: ProjectImage, *, base: str, contexts: Mapping[str, Path], sources: Path = REPOSITORY) -> str:
+def key_of(image: ProjectImage, *, base: str, given: Mapping[str, Path], sources: Path = REPOSITORY) -> str:
     """Compute the digest of everything that an image depends on."""
-    return digest_of_files(sources, image.inputs, {"base": base, **arguments_of(contexts)})
+    return digest_of_files(sources, image.inputs, {"base": base, **digests_of(given)})
 
 
-def arguments_of(contexts: Mapping[str, Path]) -> dict[str, str]:
-    """Return build arguments with the digests of the build contexts.
+def digests_of(given: Mapping[str, Path]) -> dict[str, str]:
+    """Return the build arguments with the sha256 of each given file, which the Dockerfile compares with the file.
 
-    A changed digest makes buildah build anew, because buildah itself does not notice a changed context.
+    A changed digest also makes buildah build anew, because buildah itself does not notice a changed context.
     """
-    return {f"{name.upper()}_DIGEST": _digest_of_directory(path) for name, path in contexts.items()}
+    return {f"{name.upper()}_DIGEST": sha256_of(path) for name, path in given.items()}
 
 
-def _digest_of_directory(path: Path) -> str:
-    whole = hashlib.sha256()
-    for file in sorted(entry for entry in path.iterdir() if entry.is_file()):
-        with file.open("rb") as content:
-            whole.update(file.name.encode() + hashlib.file_digest(content, "sha256").digest())
-    return whole.hexdigest()
+def arguments_of(base: Base, given: Mapping[str, Path]) -> dict[str, str]:
+    """Return all build arguments of an image."""
+    return {"BASE_IMAGE": base.name, "BASE_NAME": base.name, "BASE_DIGEST": base.digest, **digests_of(given)}
+
+
+def base_named(name: str, digest: str = "") -> Base:
+    """Return the base of this name, which may end with `@sha256:...`; that digest counts before the other one."""
+    return Base(name, name.partition("@")[2] or digest)
 
 
 def _ensure(
     image: ProjectImage, directory: Path, settings: Settings, reporter: Reporter, sources: Path = REPOSITORY
 ) -> Path:
-    contexts = contexts_of(image, settings)
+    given = given_files(image, settings)
     builder = choose_builder(settings)
-    base = _base_name(builder, settings)
-    archive = directory / f"{image.key}-{key_of(image, base=base, contexts=contexts, sources=sources)}.tar"
+    name = _base_name(builder, settings)
+    archive = directory / f"{image.key}-{key_of(image, base=name, given=given, sources=sources)}.tar"
     if archive.exists():
         return archive
-    if base == versions.PYTHON_IMAGE:
-        _provide_base(builder, settings, reporter)
-    arguments = {"BASE_IMAGE": base, **arguments_of(contexts)}
-    build = Build(image.name, image.dockerfile, image.target, arguments, contexts, sources)
+    base = _provide_base(name, builder, settings, reporter)
+    contexts = {name: path.parent for name, path in given.items()}
+    build = Build(image.name, image.dockerfile, image.target, arguments_of(base, given), contexts, sources)
     with reporter.step(f"Build image {image.name} with {builder.name}") as step:
         builder.build(build, archive, step)
         step.note("")
@@ -186,10 +209,13 @@ def _base_name(builder: Builder, settings: Settings) -> str:
     return versions.PYTHON_IMAGE
 
 
-def _provide_base(builder: Builder, settings: Settings, reporter: Reporter) -> None:
+def _provide_base(name: str, builder: Builder, settings: Settings, reporter: Reporter) -> Base:
+    """Return the base with its digest; one that is made here is imported each time, so that the name means this one."""
+    if name != versions.PYTHON_IMAGE:
+        return base_named(name, builder.digest(name))
     archive = BaseImages(settings, Binaries(settings)).ensure(["python"], reporter)["python"]
-    if not builder.has_image(versions.PYTHON_IMAGE):
-        builder.import_archive(archive)
+    builder.import_archive(archive)
+    return Base(name, f"sha256:{sha256_of(archive)}")
 
 
 def _say_waiting(reporter: Reporter) -> None:

@@ -42,8 +42,8 @@ def require_gpu() -> dict[str, object]:
     if not found:
         raise ValueError(
             "no GPU is to be measured: this wheel of llama-cpp-python has no CUDA backend, or there is no device. "
-            "On a machine with a GPU and the CUDA toolkit build one with "
-            "`embedder-service/build-llama-wheel /tmp/wheels cuda` and install it into .venv."
+            "On a machine with a GPU install the wheel that `make cuda-wheel` builds, and requirements/cuda.txt, into "
+            ".venv."
         )
     return {"name": found[0].name, "description": found[0].description, "memory_bytes": found[0].memory_total}
 

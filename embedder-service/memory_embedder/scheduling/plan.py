@@ -105,6 +105,6 @@ def check_offload(settings: EmbedderSettings, facts: EngineFacts) -> None:
         raise EmbedderError(
             ErrorKind.GPU_NOT_USED,
             f"{wanted} layers were to run on a GPU but llama.cpp put {facts.layers_offloaded} there; "
-            "check the pod's GPU resource, its runtime class and that this is the CUDA image, "
+            "check the pod's GPU resource, its runtime class, the node's driver and that this is the CUDA image, "
             "or allow the CPU with --allow-cpu or --gpu-layers 0.",
         )

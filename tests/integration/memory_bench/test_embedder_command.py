@@ -65,5 +65,5 @@ def test_without_a_gpu_the_gpu_benchmark_says_so_and_measures_nothing(tmp_path: 
     done = bench("--gpu", "--quick", "--output", str(tmp_path / "results"))
     assert done.returncode == 1
     assert "no GPU is to be measured" in done.stderr
-    assert "build-llama-wheel /tmp/wheels cuda" in done.stderr
+    assert "make cuda-wheel" in done.stderr
     assert not (tmp_path / "results").exists()

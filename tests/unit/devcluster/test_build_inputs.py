@@ -2,6 +2,7 @@
 
 import io
 import json
+import subprocess
 import tarfile
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,16 @@ from devcluster.errors import DevclusterError
 from devcluster.images.archives import ImageConfig, image_names, write_archive
 from devcluster.images.bases import cnpg_image, mirror_from
 from devcluster.images.builders import Build, buildah_arguments, engine_arguments
-from devcluster.images.project import EMBEDDER, OPERATOR, key_of
+from devcluster.images.project import (
+    CUDA_EMBEDDER,
+    EMBEDDER,
+    OPERATOR,
+    Base,
+    arguments_of,
+    base_named,
+    digests_of,
+    key_of,
+)
 from devcluster.settings import REPOSITORY, Settings
 
 BUILD = Build("localhost/x:dev", "Dockerfile.x", "cpu", {"BASE_IMAGE": "base"}, {"models": Path("/m")})
@@ -143,21 +153,52 @@ def test_every_builder_gets_target_arguments_and_contexts(arguments: list[str]) 
     assert arguments[-1] == "."
 
 
-def test_an_image_is_rebuilt_when_its_base_or_its_contexts_change(tmp_path: Path) -> None:
-    (tmp_path / "one").mkdir()
-    (tmp_path / "two").mkdir()
-    (tmp_path / "two" / "model.gguf").write_bytes(b"weights")
+def test_an_image_is_rebuilt_when_its_base_or_a_given_file_changes(tmp_path: Path) -> None:
+    (tmp_path / "one.gguf").write_bytes(b"weights")
+    (tmp_path / "two.gguf").write_bytes(b"other weights")
     keys = {
-        key_of(OPERATOR, base="a", contexts={}),
-        key_of(OPERATOR, base="b", contexts={}),
-        key_of(EMBEDDER, base="a", contexts={}),
-        key_of(EMBEDDER, base="a", contexts={"models": tmp_path / "one"}),
-        key_of(EMBEDDER, base="a", contexts={"models": tmp_path / "two"}),
+        key_of(OPERATOR, base="a", given={}),
+        key_of(OPERATOR, base="b", given={}),
+        key_of(EMBEDDER, base="a", given={}),
+        key_of(EMBEDDER, base="a", given={"models": tmp_path / "one.gguf"}),
+        key_of(EMBEDDER, base="a", given={"models": tmp_path / "two.gguf"}),
     }
     assert len(keys) == 5
 
 
-@pytest.mark.parametrize("image", [OPERATOR, EMBEDDER], ids=lambda image: image.key)
+def test_a_given_file_is_stated_by_the_digest_that_sha256sum_prints(tmp_path: Path) -> None:
+    """The Dockerfile can compare the build argument with the file itself."""
+    file = tmp_path / "x.whl"
+    file.write_bytes(b"wheel")
+    printed = subprocess.run(["sha256sum", file], check=True, capture_output=True, text=True).stdout
+    assert digests_of({"wheelhouse": file}) == {"WHEELHOUSE_DIGEST": printed.split()[0]}
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "base"),
+    [
+        ("python:3.13-slim", "", Base("python:3.13-slim")),
+        ("python:3.13-slim", "sha256:aa", Base("python:3.13-slim", "sha256:aa")),
+        ("python:3.13-slim@sha256:bb", "sha256:aa", Base("python:3.13-slim@sha256:bb", "sha256:bb")),
+    ],
+)
+def test_a_base_that_is_named_with_a_digest_is_built_on_and_recorded_by_it(name: str, known: str, base: Base) -> None:
+    found = base_named(name, known)
+    assert found == base
+    arguments = arguments_of(found, {})
+    assert (arguments["BASE_IMAGE"], arguments["BASE_DIGEST"]) == (base.name, base.digest)
+
+
+@pytest.mark.parametrize("dockerfile", ["Dockerfile.operator", "Dockerfile.embedder"])
+def test_both_images_say_which_base_they_stand_on(dockerfile: str) -> None:
+    text = (REPOSITORY / dockerfile).read_text(encoding="utf-8")
+    assert "FROM ${BASE_IMAGE} AS base" in text
+    for label, argument in (("name", "BASE_NAME"), ("digest", "BASE_DIGEST")):
+        assert f'org.opencontainers.image.base.{label}="${{{argument}}}"' in text
+        assert f'ARG {argument}=""' in text
+
+
+@pytest.mark.parametrize("image", [OPERATOR, EMBEDDER, CUDA_EMBEDDER], ids=lambda image: image.key)
 def test_everything_that_goes_into_an_image_exists(image: object) -> None:
     assert all((REPOSITORY / path).exists() for path in image.inputs)  # type: ignore[attr-defined]
 

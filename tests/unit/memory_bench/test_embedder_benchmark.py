@@ -106,6 +106,10 @@ def test_llama_server_is_built_with_the_flags_and_processor_variants_of_our_whee
     assert f'arguments="{flags[1]}"' in server
     assert all("packaging/fewer-processor-variants.patch" in script for script in (wheel, server))
     assert "kernels/" not in server
-    cuda = re.search(r'arguments="\$arguments (-DGGML_CUDA.*)"', wheel)
+    backend = (ROOT / "embedder-service/add-cuda-backend").read_text()
+    cuda = re.search(r'arguments="(-DGGML_CUDA.*)"', backend)
     assert cuda
-    assert cuda[1] in server
+    assert f'arguments="$arguments {cuda[1]}"' in server
+    architectures = re.search(r"^architectures=.*", backend, re.MULTILINE)
+    assert architectures
+    assert architectures[0] in server

@@ -1,0 +1,115 @@
+"""Reads image archives as `docker save` writes them: layers, settings, and those files that say what is installed.
+
+Nothing is unpacked. A file that a later layer replaces or removes is not part of the image, so only the last state of
+each path counts.
+"""
+
+import hashlib
+import json
+import tarfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import IO, Any
+
+_CHUNK = 1 << 20
+_REMOVED = ".wh."
+_EMPTIED = ".wh..wh..opq"
+# Files whose text is read; everything else of an image stays where it is.
+_TEXTS = ("usr/lib/os-release", "var/lib/dpkg/status", "*.dist-info/METADATA", "*/pkgconfig/llama.pc")
+# Files that are known by their digest.
+_DIGESTED = ("models/*.gguf", "*/libggml-cuda.so")
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What an image archive contains.
+
+    `layers` has the size of each layer in bytes, uncompressed. `texts` has the text of each file that says what is
+    installed, `digests` the sha256 of each model file and of the CUDA backend, both by path without a leading slash.
+    `environment` and `labels` are settings of the image.
+    """
+
+    name: str
+    layers: tuple[int, ...]
+    texts: Mapping[str, str] = field(default_factory=dict)
+    digests: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        """The size of all layers together in bytes, uncompressed."""
+        return sum(self.layers)
+
+
+def read_contents(archive: Path) -> Contents:
+    """Read the first image of an archive."""
+    sizes: list[int] = []
+    texts: dict[str, str] = {}
+    digests: dict[str, str] = {}
+    with tarfile.open(archive) as content:
+        entry = json.loads(_read(content, "manifest.json"))[0]
+        config: dict[str, Any] = json.loads(_read(content, entry["Config"]))["config"]
+        for name in entry["Layers"]:
+            # A layer may be a link to the one member that has its bytes.
+            member = content.extractfile(name)
+            if member is None:
+                continue
+            sizes.append(member.seek(0, 2))
+            member.seek(0)
+            with tarfile.open(fileobj=member) as layer:
+                _apply(layer, texts, digests)
+    pairs = (variable.partition("=") for variable in config.get("Env") or ())
+    environment = {name: value for name, _, value in pairs}
+    return Contents(
+        entry["RepoTags"][0], tuple(sizes), texts, digests, environment, labels=dict(config.get("Labels") or {})
+    )
+
+
+def _apply(layer: tarfile.TarFile, texts: dict[str, str], digests: dict[str, str]) -> None:
+    """Change the known files as one more layer does."""
+    added_texts: dict[str, str] = {}
+    added_digests: dict[str, str] = {}
+    for member in layer:
+        path = member.name.removeprefix("./").lstrip("/")
+        parent, _, name = path.rpartition("/")
+        if name.startswith(_REMOVED):
+            gone = parent if name == _EMPTIED else "/".join(filter(None, (parent, name.removeprefix(_REMOVED))))
+            for known in (texts, digests):
+                _remove(known, gone)
+        elif member.isfile():
+            if _matches(path, _TEXTS):
+                added_texts[path] = _file(layer, member).read().decode("utf-8", errors="replace")
+            if _matches(path, _DIGESTED):
+                added_digests[path] = _digest(_file(layer, member))
+    texts.update(added_texts)
+    digests.update(added_digests)
+
+
+def _matches(path: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatchcase(path, pattern) for pattern in patterns)
+
+
+def _remove(known: dict[str, str], gone: str) -> None:
+    for path in [path for path in known if path == gone or path.startswith(f"{gone}/")]:
+        del known[path]
+
+
+def _digest(file: IO[bytes]) -> str:
+    digest = hashlib.sha256()
+    while chunk := file.read(_CHUNK):
+        digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _file(layer: tarfile.TarFile, member: tarfile.TarInfo) -> IO[bytes]:
+    file = layer.extractfile(member)
+    assert file is not None  # noqa: S101 - only regular files are read
+    return file
+
+
+def _read(content: tarfile.TarFile, name: str) -> bytes:
+    file = content.extractfile(name)
+    return file.read() if file is not None else b""
