@@ -20,7 +20,8 @@ from devcluster.locks import locked
 from devcluster.progress import Reporter
 from devcluster.settings import REPOSITORY, Settings
 
-_FLAGS = ("-trimpath", "-buildvcs=false", "-mod=readonly")
+# The linker would leave out the debug information that the compiler makes; not making it saves a sixth of the time.
+_FLAGS = ("-trimpath", "-buildvcs=false", "-mod=readonly", "-gcflags=all=-dwarf=false")
 _SOURCES = ("go.mod", "go.sum", "tools.go", "main.go")
 _GO_REMEDY = "install Go 1.24 or newer (https://go.dev/dl), and check that the Go module proxy can be reached"
 
