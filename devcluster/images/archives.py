@@ -11,7 +11,7 @@ import tarfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
-_CHUNK = 1 << 20
+from devcluster.building.digests import sha256_of
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class ImageConfig:
 
 def write_archive(target: Path, name: str, layer: Path, config: ImageConfig) -> None:
     """Write an archive of one image with one layer; it appears under its name only when it is complete."""
-    digest = _sha256(layer)
+    digest = sha256_of(layer)
     document = json.dumps(_document(config, digest), sort_keys=True).encode()
     config_name = f"{hashlib.sha256(document).hexdigest()}.json"
     layer_name = f"{digest}/layer.tar"
@@ -71,11 +71,3 @@ def _add(archive: tarfile.TarFile, name: str, data: bytes) -> None:
     information = tarfile.TarInfo(name)
     information.size = len(data)
     archive.addfile(information, io.BytesIO(data))
-
-
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(_CHUNK):
-            digest.update(chunk)
-    return digest.hexdigest()

@@ -10,10 +10,12 @@ import tarfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from io import BufferedReader
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, cast
 
-_CHUNK = 1 << 20
+from devcluster.errors import DevclusterError
+
 _REMOVED = ".wh."
 _EMPTIED = ".wh..wh..opq"
 # Files whose text is read; everything else of an image stays where it is.
@@ -45,18 +47,19 @@ class Contents:
 
 
 def read_contents(archive: Path) -> Contents:
-    """Read the first image of an archive."""
+    """Read the first image of an archive.
+
+    Raises:
+        DevclusterError: the archive lacks a file that an image archive has.
+    """
     sizes: list[int] = []
     texts: dict[str, str] = {}
     digests: dict[str, str] = {}
     with tarfile.open(archive) as content:
-        entry = json.loads(_read(content, "manifest.json"))[0]
-        config: dict[str, Any] = json.loads(_read(content, entry["Config"]))["config"]
+        entry = json.load(_named(content, "manifest.json"))[0]
+        config: dict[str, Any] = json.load(_named(content, entry["Config"]))["config"]
         for name in entry["Layers"]:
-            # A layer may be a link to the one member that has its bytes.
-            member = content.extractfile(name)
-            if member is None:
-                continue
+            member = _named(content, name)
             sizes.append(member.seek(0, 2))
             member.seek(0)
             with tarfile.open(fileobj=member) as layer:
@@ -83,7 +86,7 @@ def _apply(layer: tarfile.TarFile, texts: dict[str, str], digests: dict[str, str
             if _matches(path, _TEXTS):
                 added_texts[path] = _file(layer, member).read().decode("utf-8", errors="replace")
             if _matches(path, _DIGESTED):
-                added_digests[path] = _digest(_file(layer, member))
+                added_digests[path] = hashlib.file_digest(_file(layer, member), "sha256").hexdigest()
     texts.update(added_texts)
     digests.update(added_digests)
 
@@ -97,19 +100,16 @@ def _remove(known: dict[str, str], gone: str) -> None:
         del known[path]
 
 
-def _digest(file: IO[bytes]) -> str:
-    digest = hashlib.sha256()
-    while chunk := file.read(_CHUNK):
-        digest.update(chunk)
-    return digest.hexdigest()
+def _named(archive: tarfile.TarFile, name: str) -> BufferedReader:
+    """Open a member by its name; a layer may be a link to the member that has its bytes."""
+    try:
+        return _file(archive, archive.getmember(name))
+    except KeyError:
+        raise DevclusterError(f"the image archive {archive.name!r} has no {name}", remedy="build it again") from None
 
 
-def _file(layer: tarfile.TarFile, member: tarfile.TarInfo) -> IO[bytes]:
-    file = layer.extractfile(member)
-    assert file is not None  # noqa: S101 - only regular files are read
-    return file
-
-
-def _read(content: tarfile.TarFile, name: str) -> bytes:
-    file = content.extractfile(name)
-    return file.read() if file is not None else b""
+def _file(archive: tarfile.TarFile, member: tarfile.TarInfo) -> BufferedReader:
+    file = archive.extractfile(member)
+    if file is None:
+        raise DevclusterError(f"{member.name} in {archive.name!r} is not a file", remedy="build the image again")
+    return cast("BufferedReader", file)  # which tarfile documents, and its types do not say

@@ -10,6 +10,7 @@ from devcluster.building.cuda_wheel import build_cuda_wheel, cuda_wheel_path
 from devcluster.building.digests import digest_of_files, sha256_of
 from devcluster.building.wheel import wheel_path
 from devcluster.cluster import Cluster
+from devcluster.errors import DevclusterError
 from devcluster.images.bases import BaseImages
 from devcluster.images.builders import Build, Builder, choose_builder
 from devcluster.locks import locked
@@ -167,7 +168,7 @@ def arguments_of(base: Base, given: Mapping[str, Path]) -> dict[str, str]:
 
 
 def base_named(name: str, digest: str = "") -> Base:
-    """Return the base of this name, which may end with `@sha256:...`; that digest counts before the other one."""
+    """Return the base image of this name. A digest in the name (`@sha256:...`) takes precedence over `digest`."""
     return Base(name, name.partition("@")[2] or digest)
 
 
@@ -180,7 +181,7 @@ def _ensure(
     archive = directory / f"{image.key}-{key_of(image, base=name, given=given, sources=sources)}.tar"
     if archive.exists():
         return archive
-    base = _provide_base(name, builder, settings, reporter)
+    base = provide_base(name, builder, settings, reporter)
     contexts = {name: path.parent for name, path in given.items()}
     build = Build(image.name, image.dockerfile, image.target, arguments_of(base, given), contexts, sources)
     with reporter.step(f"Build image {image.name} with {builder.name}") as step:
@@ -209,9 +210,20 @@ def _base_name(builder: Builder, settings: Settings) -> str:
     return versions.PYTHON_IMAGE
 
 
-def _provide_base(name: str, builder: Builder, settings: Settings, reporter: Reporter) -> Base:
-    """Return the base with its digest; one that is made here is imported each time, so that the name means this one."""
+def provide_base(name: str, builder: Builder, settings: Settings, reporter: Reporter) -> Base:
+    """Bring the base image into the builder's storage, and return it with its digest.
+
+    A base that is made here is imported each time, so that its name means the archive whose digest is returned.
+
+    Raises:
+        DevclusterError: the builder neither has the image nor can pull it.
+    """
     if name != versions.PYTHON_IMAGE:
+        if not builder.has_image(name):
+            raise DevclusterError(
+                f"{builder.name} has no base image {name} and cannot pull it",
+                remedy="check DEVCLUSTER_BASE_IMAGE, or unset it",
+            )
         return base_named(name, builder.digest(name))
     archive = BaseImages(settings, Binaries(settings)).ensure(["python"], reporter)["python"]
     builder.import_archive(archive)

@@ -50,6 +50,6 @@ def report_image(archive: Path, directory: Path) -> ImageReport:
 
 
 def _file_name(image: str) -> str:
-    """Return the image's name without its registry, and with its tag unless that is the usual one."""
+    """Return the name of an image's file: `memory-x` for `localhost/memory-x:dev`, `memory-x-cuda` for `:dev-cuda`."""
     name, _, tag = image.rpartition("/")[2].partition(":")
     return name if tag == "dev" else f"{name}-{tag.removeprefix('dev-')}"

@@ -31,7 +31,10 @@ FINDING = {
 
 
 class Service(BaseHTTPRequestHandler):
-    """Answers that `vulnerable` is, and refuses everything after `answers` requests; `asked` has all names."""
+    """A service that knows one vulnerability, in the package `vulnerable`, and answers 503 after `answers` requests.
+
+    `asked` collects the names of the packages that were looked up.
+    """
 
     vulnerable: ClassVar[str] = ""
     answers: ClassVar[int] = 0

@@ -27,7 +27,9 @@ def test_a_run_that_finds_nothing_built_is_recorded_once(settings: Settings, mon
 
 @pytest.mark.parametrize("built", ["cache/bin/etcd-1", "cache/wheels/llama-1", "cache/images/python-1.tar", "go/00"])
 def test_a_run_that_finds_something_built_is_no_first_run(settings: Settings, tmp_path: Path, built: str) -> None:
-    (tmp_path / built).mkdir(parents=True)
+    path = tmp_path / built
+    path.parent.mkdir(parents=True)
+    path.touch() if path.suffix else path.mkdir()
     first_run.begin(settings)
     assert first_run.read(settings) is None
     assert first_run.complete(settings) is None

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from cyclonedx.validation.json import JsonStrictValidator
 
+from devcluster.errors import DevclusterError
 from devcluster.images.contents import Contents, read_contents
 from devcluster.images.installed import Item, Kind, installed_items, licence_of
 from devcluster.images.materials import SPECIFICATION, write_materials
@@ -182,3 +183,19 @@ def test_a_report_names_sizes_components_and_the_file_that_lists_them(image: Pat
     assert len(json.loads(Path(report.sbom).read_text())["components"]) == report.components
     printed = "\n".join(report.lines())
     assert all(str(text) in printed for text in (report.name, report.archive, report.sbom, report.digest, " 6, listed"))
+
+
+def test_an_archive_without_a_layer_is_refused_by_name(tmp_path: Path) -> None:
+    """Otherwise the size and the bill of materials would leave the layer out and nobody would notice."""
+    path = archive(tmp_path / "image.tar", [], {}, "x:1")
+    with tarfile.open(path, "w") as content:
+        for name, data in (
+            ("config.json", {"config": {}}),
+            ("manifest.json", [{"Config": "config.json", "RepoTags": ["x:1"], "Layers": ["lost/layer.tar"]}]),
+        ):
+            member = tarfile.TarInfo(name)
+            text = json.dumps(data).encode()
+            member.size = len(text)
+            content.addfile(member, io.BytesIO(text))
+    with pytest.raises(DevclusterError, match=r"has no lost/layer\.tar"):
+        read_contents(path)

@@ -1,0 +1,40 @@
+"""The base image of our images is brought in before it is asked for its digest, or named where it cannot be had."""
+
+from pathlib import Path
+
+import pytest
+
+from devcluster.errors import DevclusterError
+from devcluster.images.builders import Engine
+from devcluster.images.project import Base, provide_base
+from devcluster.progress import ConsoleReporter
+from devcluster.settings import Settings
+
+# Knows the image only after it was pulled, and can pull one name only.
+ENGINE = """#!/bin/sh
+case "$1 $2" in
+"image inspect") [ -e "$(dirname "$0")/pulled" ] && echo '["registry.example/python@sha256:aa"]' ;;
+"pull --quiet") [ "$3" = registry.example/python:3.13 ] && touch "$(dirname "$0")/pulled" ;;
+esac
+"""
+
+
+@pytest.fixture
+def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Engine:
+    """A container engine whose storage is empty at first."""
+    program = tmp_path / "docker"
+    program.write_text(ENGINE, encoding="utf-8")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    return Engine("docker")
+
+
+def test_a_configured_base_is_pulled_and_recorded_with_its_digest(engine: Engine, tmp_path: Path) -> None:
+    found = provide_base("registry.example/python:3.13", engine, Settings(cache_dir=tmp_path), ConsoleReporter())
+    assert found == Base("registry.example/python:3.13", "sha256:aa")
+
+
+def test_a_base_that_cannot_be_pulled_is_named_with_the_setting(engine: Engine, tmp_path: Path) -> None:
+    with pytest.raises(DevclusterError, match=r"docker has no base image registry\.example/other.*cannot pull") as told:
+        provide_base("registry.example/other:1", engine, Settings(cache_dir=tmp_path), ConsoleReporter())
+    assert "DEVCLUSTER_BASE_IMAGE" in str(told.value)
