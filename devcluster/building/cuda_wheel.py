@@ -41,7 +41,7 @@ def build_cuda_wheel(settings: Settings, reporter: Reporter) -> Path:
     """Return the path of the wheel; build a missing one first."""
     wheel = build_llama_wheel(settings, reporter)
     directory = _directory(settings)
-    # A lock of its own, since nobody else should wait for an hour.
+    # A lock of its own, so that builds of other wheels do not wait an hour for this one.
     lock = directory.with_name(f".{directory.name}.lock")
     with locked(lock, lambda: reporter.say("Another session is building the wheel; waiting.")):
         built = cuda_wheel_path(settings)

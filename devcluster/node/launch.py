@@ -158,7 +158,7 @@ def wait_until_ready(layout: Layout, component: str) -> None:
 
 
 def _update_pending(event: Event, pending: list[str]) -> bool:
-    """Update `pending`, the components that are not ready yet, by an event; return whether the node is up."""
+    """Add a component that has started to `pending`, or remove one that is ready; return whether the node is up."""
     if event.kind == "started":
         pending.append(event.component)
     elif event.kind == "ready" and event.component in pending:

@@ -108,7 +108,10 @@ def disruption_budget(index: MemoryIndex) -> Manifest:
 
 
 def deployment(index: MemoryIndex, images: Images, *, replicas: int, component: str = COMPONENT) -> Manifest:
-    """Return the Deployment of the embedder's pods. Its fingerprint does not depend on the number of replicas."""
+    """Return the Deployment of the embedder's pods.
+
+    Its fingerprint, by which the operator notices changes, leaves out the number of replicas.
+    """
     embedder = index.spec.embedder
     annotations = {
         "prometheus.io/scrape": "true",

@@ -1,4 +1,7 @@
-"""What the schema and the operator know of embedders, apart from their clients, which import NumPy and httpx."""
+"""Facts about embedders for code that sends no request: the model that one serves, and the hosted provider's address.
+
+They are apart from the clients, which import NumPy and httpx, so that the operator loads neither.
+"""
 
 from dataclasses import dataclass
 

@@ -29,7 +29,7 @@ def estimated_tokens(texts: Sequence[str]) -> int:
 
 
 class VoyageClient(AsyncEmbedder):
-    """Asynchronous client of the provider's `POST /v1/embeddings`; safe for concurrent use.
+    """Asynchronous client of Voyage AI's `POST /v1/embeddings`; safe for concurrent use.
 
     Raises:
         InvalidConfiguration: the API key is empty, or its file cannot be read.

@@ -50,7 +50,10 @@ class EmbeddedBatch:
 
 @dataclass(frozen=True, slots=True)
 class WireFormat:
-    """Builds requests to the service at `base_url` and reads its answers. `dimensions` None allows any number."""
+    """Builds requests to the embedding service at `base_url` and reads its responses.
+
+    If `dimensions` is None, vectors of any number of dimensions are accepted.
+    """
 
     base_url: str
     model: str | None

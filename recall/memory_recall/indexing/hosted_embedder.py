@@ -92,10 +92,10 @@ class HostedEmbedder:
         return await self._client.embed_documents(texts)
 
     async def embed_rows(self, rows: list[PendingRow]) -> tuple[list[PendingRow], EmbeddedBatch | None]:
-        """Embed those rows whose text may leave the cluster. Return these rows and their vectors.
+        """Embed the rows whose text may leave the cluster, and return these rows and their vectors.
 
-        Before each attempt it is checked anew which rows may leave the cluster. If none may, the result is an empty
-        list and None.
+        Which rows those are is looked up again before each attempt. If there are none, the result is an empty list and
+        None.
 
         Raises:
             EmbedderUnavailable: the provider was unavailable at each of several attempts.

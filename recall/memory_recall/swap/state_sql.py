@@ -326,7 +326,10 @@ async def complete_standby_column(connection: Connection, table: MemoryTable) ->
 
 
 async def build_standby_index(connection: Connection, table: MemoryTable, parameters: IndexParameters) -> None:
-    """Build the standby column's vector index without blocking other sessions, and drop an interrupted build first."""
+    """Build the vector index of the standby column without blocking other sessions.
+
+    What an interrupted build has left is dropped first.
+    """
     definition = hnsw_definition(table, parameters.m, parameters.ef_construction, STANDBY.name)
 
     async def work() -> None:

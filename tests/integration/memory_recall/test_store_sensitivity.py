@@ -148,7 +148,7 @@ class Player:
 
 @asynccontextmanager
 async def patient(connection: Any) -> AsyncIterator[None]:
-    """Let a connection wait for locks of others, such as autovacuum's, as the steps of a history do not."""
+    """Let a connection wait for locks that others hold, such as autovacuum's; the steps of a history never wait."""
     await connection.execute("SET lock_timeout = '60s'")
     yield
     await connection.execute("RESET lock_timeout")
