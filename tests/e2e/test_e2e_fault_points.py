@@ -1,4 +1,4 @@
-"""An object converges whichever call of its operator fails, tried for a tenth of what the benchmark tries."""
+"""An object converges whichever call of its operator fails; the benchmark tries twenty times as many calls."""
 
 import pytest
 
@@ -8,12 +8,12 @@ from memory_bench.operator.platform import Platform
 
 pytestmark = [pytest.mark.cluster, pytest.mark.exclusive]
 
-_SLOTS = 5  # operators and databases side by side
+_SLOTS = 3  # operators and databases side by side
 
 
 def test_an_object_becomes_ready_and_goes_after_one_call_of_its_operator_has_failed(platform: Platform) -> None:
     """Calls that are refused, not answered, or carried out while the operator is killed, from its start to the end."""
     platform.start_embedder()
-    found = run_fault_points(platform, SHARE / 10, print, slots=_SLOTS)
+    found = run_fault_points(platform, SHARE / 20, print, slots=_SLOTS)
     assert found["not_converged"] == []
-    assert found["converged"] == found["points"] >= 15
+    assert found["converged"] == found["points"] >= 8

@@ -108,12 +108,12 @@ class ModelRun:
         return found
 
     def _start(self, stack: ExitStack, raw: RawLoop, found: Measurements) -> Subjects:
-        ours = HttpSubject(OURS, stack.enter_context(self._ours(wide=False)), lanes=True)
-        theirs = None
+        theirs = None  # started first, because a program from elsewhere may be the wrong one
         if self.program is not None:
             settings = self._best_server(found, self.program)
             started = stack.enter_context(self._llama_server(self.program, settings))
             theirs = HttpSubject(LLAMA_SERVER, started, lanes=False)
+        ours = HttpSubject(OURS, stack.enter_context(self._ours(wide=False)), lanes=True)
         windows = {LLAMA_CLASS: _CLASS_WINDOW, LLAMA_CLASS_SMALL: _CLASS_DEFAULT_WINDOW}
         classes = [
             LlamaClass(name, self.model, window, self.cores, self.gpu_layers) for name, window in windows.items()

@@ -21,6 +21,9 @@ _OPTIONS = ("--gpu-layers", "0", "--allow-cpu")
 
 def embedder_flood(
     count: Annotated[int, typer.Option(min=20, help="Requests of the flood.")] = 10_000,
+    stalled: Annotated[
+        float, typer.Option(min=0.01, max=1.0, help="Fraction of the clients that hold connections open.")
+    ] = 1.0,
     model: Annotated[Path, typer.Option(help="The model file to serve.")] = DEFAULT_MODEL_FILE,
     output: Annotated[Path | None, typer.Option(help="The file that the outcome is written to, as JSON.")] = None,
 ) -> None:
@@ -38,7 +41,7 @@ def embedder_flood(
     ):
         openapi = httpx.get(f"{server.url}/openapi.json").raise_for_status().json()
         sys.stderr.write(f"Sending {count} requests.\n")
-        outcome = asyncio.run(flood(server, count, openapi))
+        outcome = asyncio.run(flood(server, count, openapi, stalled))
     if output is not None:
         write_json(output, {"machine": describe_machine(), "outcome": outcome.line(), "details": outcome.details()})
     print(json.dumps(outcome.line()))

@@ -79,15 +79,15 @@ class Outcome:
         )
 
 
-async def flood(server: Server, count: int, openapi: dict[str, Any]) -> Outcome:
+async def flood(server: Server, count: int, openapi: dict[str, Any], share: float) -> Outcome:
     """Run the flood in another process, meanwhile measure how long other callers wait, and return the outcome.
 
-    The other process sends `count` requests and also holds connections open.
+    The other process sends `count` requests. It also holds connections open, with the fraction `share` of the clients.
     """
     loop = asyncio.get_running_loop()
     started = loop.time()
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as attacker:
-        attacking = loop.run_in_executor(attacker, attack, server, count, openapi, 2)
+        attacking = loop.run_in_executor(attacker, attack, server, count, openapi, 2, share)
 
         def attacked() -> bool:
             return not attacking.done()

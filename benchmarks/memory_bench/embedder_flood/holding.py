@@ -60,8 +60,11 @@ class Held:
         self.longest_seconds[kind.name] = round(max(self.longest_seconds.get(kind.name, 0.0), seconds), 1)
 
 
-async def hold_connections(port: int, flooding: Callable[[], bool]) -> Held:
-    """Hold connections of every kind open while the flood lasts, then wait until the server has closed them all."""
+async def hold_connections(port: int, flooding: Callable[[], bool], share: float) -> Held:
+    """Hold connections of every kind open while the flood lasts, then wait until the server has closed them all.
+
+    `share`, above 0 and at most 1, is the fraction of each kind's clients that take part.
+    """
     held = Held()
 
     async def never_finish(kind: Kind) -> None:
@@ -81,10 +84,14 @@ async def hold_connections(port: int, flooding: Callable[[], bool]) -> Held:
                 await _leave_answer(port, flooding)
 
     await asyncio.gather(
-        *(never_finish(kind) for kind in KINDS for _ in range(kind.clients)),
-        *(read_nothing() for _ in range(_UNREAD_CLIENTS)),
+        *(never_finish(kind) for kind in KINDS for _ in range(_part(share, kind.clients))),
+        *(read_nothing() for _ in range(_part(share, _UNREAD_CLIENTS))),
     )
     return held
+
+
+def _part(share: float, clients: int) -> int:
+    return max(1, round(share * clients))
 
 
 async def _until_ended(port: int, kind: Kind) -> None:

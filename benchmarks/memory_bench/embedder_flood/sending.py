@@ -31,19 +31,19 @@ class Sent:
     malformed_accepted: int
 
 
-def attack(server: Server, count: int, openapi: dict[str, Any], seed: int) -> tuple[Sent, Held]:
+def attack(server: Server, count: int, openapi: dict[str, Any], seed: int, share: float) -> tuple[Sent, Held]:
     """Send `count` requests, sixteen at a time, while connections are held open.
 
     The process lowers its own priority so that the server gets the processors, because real attackers use other
-    machines. Returns the answers to the requests and the lifetimes of the held connections.
+    machines. `share` is the fraction of the clients that hold connections open. Returns the answers to the requests and the lifetimes of the held connections.
     """
     os.nice(_NICENESS)
-    return asyncio.run(_attack(server, requests(count, openapi, seed)))
+    return asyncio.run(_attack(server, requests(count, openapi, seed), share))
 
 
-async def _attack(server: Server, waiting: Iterator[Request]) -> tuple[Sent, Held]:
+async def _attack(server: Server, waiting: Iterator[Request], share: float) -> tuple[Sent, Held]:
     sending = asyncio.create_task(_send(server.url, waiting))
-    held = await hold_connections(server.port, lambda: not sending.done())
+    held = await hold_connections(server.port, lambda: not sending.done(), share)
     return await sending, held
 
 

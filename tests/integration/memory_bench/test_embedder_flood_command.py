@@ -1,4 +1,4 @@
-"""The command `embedder-flood` with 40 requests; `make flood-embedder` sends 10,000."""
+"""The command `embedder-flood` with 40 requests and 70 stalled clients; `make flood-embedder` has 10,000 and 704."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ def test_a_process_survives_a_flood_stays_small_and_serves_others(tmp_path: Path
     """
     environment = os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'benchmarks'}:{os.environ.get('PYTHONPATH', '')}"}
     kept = tmp_path / "flood.json"
-    command = [sys.executable, "-m", "memory_bench", "embedder-flood", "--count", "40", "--output", str(kept)]
+    command = [sys.executable, "-m", "memory_bench", "embedder-flood", "--count", "40", "--stalled", ".1"]
+    command += ["--output", str(kept)]
     done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False, timeout=500)
     written = json.loads(kept.read_text())
     line = json.loads(done.stdout.splitlines()[-1])
@@ -47,7 +48,7 @@ def test_a_process_survives_a_flood_stays_small_and_serves_others(tmp_path: Path
     assert line["rss_mb"] <= 1500
     sent, held = written["details"]["sent"], written["details"]["held"]
     assert sent["server_errors"] == sent["malformed_accepted"] == 0
-    assert all(held["opened"][kind.name] >= kind.clients for kind in KINDS)
+    assert all(held["opened"][kind.name] >= kind.clients / 10 for kind in KINDS)
     for others in (written["details"]["health"], written["details"]["queries"]):
         assert others["requests"] > others["failures"]
 

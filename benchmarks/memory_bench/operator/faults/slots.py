@@ -126,8 +126,16 @@ class Slot:
 
     async def database_objects(self) -> list[str]:
         """Return the names of the Database objects that the operator has made for this slot."""
+        return [item["metadata"]["name"] for item in await self._database_items()]
+
+    async def kept_database_objects(self) -> list[str]:
+        """Return the names of those Database objects that nobody has begun to delete."""
+        items = await self._database_items()
+        return [item["metadata"]["name"] for item in items if "deletionTimestamp" not in item["metadata"]]
+
+    async def _database_items(self) -> list[Object]:
         labels = f"labelSelector=memory-index.dev%2Fnamespace%3D{self.place.namespace}"
-        return [item["metadata"]["name"] for item in (await self.api.get(f"{self._databases}?{labels}"))["items"]]
+        return list((await self.api.get(f"{self._databases}?{labels}"))["items"])
 
     async def says_what_is_left(self, uid: str) -> bool:
         """Return whether an Event names what the deletion of the MemoryIndex with this uid has left behind."""
