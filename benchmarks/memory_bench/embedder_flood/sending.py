@@ -35,7 +35,8 @@ def attack(server: Server, count: int, openapi: dict[str, Any], seed: int, share
     """Send `count` requests, sixteen at a time, while connections are held open.
 
     The process lowers its own priority so that the server gets the processors, because real attackers use other
-    machines. `share` is the fraction of the clients that hold connections open. Returns the answers to the requests and the lifetimes of the held connections.
+    machines. `share` is the fraction of the clients that hold connections open. Returns the answers to the requests and
+    the lifetimes of the held connections.
     """
     os.nice(_NICENESS)
     return asyncio.run(_attack(server, requests(count, openapi, seed), share))
