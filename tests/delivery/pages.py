@@ -48,8 +48,24 @@ def read_page(path: Path) -> Page:
     return Page(path, assignments, frozenset(_ASSIGNMENT.findall(assignments)), tuple(blocks))
 
 
+def read_sections(path: Path) -> dict[str, tuple[str, ...]]:
+    """Return the blocks of shell commands below each heading of a page but its title; a heading without any is left out."""
+    parts = re.split(r"^##+ (.+)$", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    found = {heading: tuple(_BLOCK.findall(text)) for heading, text in zip(parts[1::2], parts[2::2], strict=True)}
+    return {heading: blocks for heading, blocks in found.items() if blocks}
+
+
 def run_page(page: Page, cluster: Cluster, values: Mapping[str, str]) -> str:
     """Run all commands of a page in one shell, from the root of the repository; return what they print.
+
+    Raises:
+        AssertionError: a command failed, or they took more than 25 minutes.
+    """
+    return run_script(page.script(values), cluster, page.path.name)
+
+
+def run_script(script: str, cluster: Cluster, what: str, directory: Path = REPOSITORY) -> str:
+    """Run shell commands in `directory` and return what they print; `what` names them in the message of a failure.
 
     The shell ends at the first command that fails. kubectl and helm are those of the development cluster.
 
@@ -60,9 +76,9 @@ def run_page(page: Page, cluster: Cluster, values: Mapping[str, str]) -> str:
     found = [str(binaries.path(program).parent) for program in ("kubectl", "helm")]
     environment = {**cluster.shell_environment(), "PATH": os.pathsep.join([*found, os.environ["PATH"]])}
     done = subprocess.run(
-        ["bash", "-euxo", "pipefail", "-c", page.script(values)],
-        cwd=REPOSITORY, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        ["bash", "-euxo", "pipefail", "-c", script],
+        cwd=directory, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         text=True, timeout=_SECONDS, check=False,
     )  # fmt: skip
-    assert done.returncode == 0, f"{page.path.name}: {done.stdout[-_SHOWN_CHARACTERS:]}"
+    assert done.returncode == 0, f"{what}: {done.stdout[-_SHOWN_CHARACTERS:]}"
     return done.stdout
