@@ -43,16 +43,11 @@ async def test_an_edited_row_is_embedded_again(bench: Workbench) -> None:
 
 async def test_rows_written_during_a_backfill_are_found_by_its_next_pass(bench: Workbench) -> None:
     await bench.insert(*(f"text {number}" for number in range(40)))
-    written = asyncio.Event()
-
-    def behaviour(_texts: list[str]) -> float | None:
-        written.set()
-        return 0.02
-
-    bench.embedder.behaviour = behaviour
+    bench.embedder.hold_after(1)
     task = asyncio.create_task(bench.backfill())
-    await written.wait()
+    await bench.embedder.held.wait()
     await bench.execute("UPDATE memories SET content = 'edited ' || id WHERE id <= 10")
+    bench.embedder.release()
     await task
     assert await bench.problems() == []
 
