@@ -10,7 +10,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 CLUSTER_TESTS = "tests/e2e/"
 # They start other clusters, or kill a Postgres that no others use. They run beside the others, in a second worker.
-SECOND_WORKER = ("test_devcluster", "test_e2e_failover", "test_e2e_faults", "test_e2e_upgrade")
+SECOND_WORKER = ("test_devcluster", "test_e2e_failover", "test_e2e_faults")
 
 
 class ModuleScheduling(LoadScopeScheduling):

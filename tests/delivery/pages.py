@@ -49,7 +49,7 @@ def read_page(path: Path) -> Page:
 
 
 def read_sections(path: Path) -> dict[str, tuple[str, ...]]:
-    """Return the blocks of shell commands below each heading of a page but its title; a heading without any is left out."""
+    """Return the blocks of shell commands below each heading of a page that has any; the title is left out."""
     parts = re.split(r"^##+ (.+)$", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
     found = {heading: tuple(_BLOCK.findall(text)) for heading, text in zip(parts[1::2], parts[2::2], strict=True)}
     return {heading: blocks for heading, blocks in found.items() if blocks}

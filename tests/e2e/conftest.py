@@ -19,7 +19,6 @@ from devcluster.install import OPERATOR_NAMESPACE
 from devcluster.postgres import create_postgres
 from memory_bench.operator.platform import PERMITTED, Platform, create_platform
 from memory_bench.operator.tenants import Tenant
-from memory_bench.upgrade.versions import prepare_former_images
 from tests.e2e import evidence
 from tests.e2e.sharing import SharedCluster
 
@@ -34,8 +33,6 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         capture = session.config.pluginmanager.getplugin("capturemanager")
         with capture.global_and_fixture_disabled():
             devcluster.prepare()
-            if any(item.path.stem == "test_e2e_upgrade" for item in session.items):
-                prepare_former_images()
 
 
 @pytest.hookimpl(wrapper=True)

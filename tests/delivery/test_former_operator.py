@@ -14,7 +14,6 @@ from memory_bench.upgrade.on_cluster import (
 )
 from memory_bench.upgrade.versions import Versions, load_versions
 
-pytestmark = [pytest.mark.cluster, pytest.mark.own_cluster]
 REFUSED = "former library: degraded: EmbedderFailed"
 NOT_ASKED_AFTERWARDS = "former library: degraded: EmbedderCircuitOpen"
 
@@ -22,7 +21,7 @@ NOT_ASKED_AFTERWARDS = "former library: degraded: EmbedderCircuitOpen"
 @pytest.fixture
 def former(tmp_path: Path) -> Iterator[tuple[UpgradeNamespace, Versions]]:
     """A namespace of a cluster of our own, whose operator is that of 5ed9431 with its own chart."""
-    with devcluster.start(f"e2e-upgrade-{os.getpid()}") as cluster:
+    with devcluster.start(f"delivery-upgrade-{os.getpid()}") as cluster:
         devcluster.install_cnpg(cluster)
         versions = load_versions(cluster, tmp_path)
         namespace = UpgradeNamespace(devcluster.create_postgres(cluster), "upgraded")
@@ -31,6 +30,7 @@ def former(tmp_path: Path) -> Iterator[tuple[UpgradeNamespace, Versions]]:
         yield namespace, versions
 
 
+@pytest.mark.timeout(1800)
 async def test_an_object_that_was_ready_under_the_former_operator_reaches_head_without_a_failing_recall(
     former: tuple[UpgradeNamespace, Versions],
 ) -> None:
