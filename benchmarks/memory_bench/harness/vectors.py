@@ -1,7 +1,7 @@
 """Embeds the texts of a labelled set and caches the vectors on disk, since embedding takes most of a run's time.
 
-The cache key is made of the digest of the model file (or the model's name if the embedder reports no digest), the kind
-of text and the texts themselves, so that vectors of different models are never confused.
+The cache key is made of the model's name, the digest of its file (if the embedder reports one), the kind of text and
+the texts themselves, so that vectors of different models, or of different files under one name, are never confused.
 """
 
 import hashlib
@@ -46,7 +46,7 @@ class VectorCache:
             MemoryIndexError: the embedder returned no vectors.
         """
         info = await self._client.model_info()
-        model = info.digest or info.name
+        model = f"{info.name} {info.digest or ''}"
         return EmbeddedSet(
             model=info.name,
             memories=await self._all(model, "document", memories),

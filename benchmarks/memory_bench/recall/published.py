@@ -28,21 +28,23 @@ from memory_bench.harness.vectors import EmbeddedSet
 from memory_bench.recall.named_times import STAMP, written_times
 from memory_recall.evaluation.measures import DEPTH, recall_at
 
-MODEL = "sentence-transformers__all-MiniLM-L6-v2"
 STRATA = {"single": "single_hop", "multihop": "multi_hop", "temporal": "temporal_reasoning", "open": "open_domain"}
 _SESSION = re.compile(r"(?:^|,)session-(\d+)(?:,|$)")
 _CAPTION = re.compile(r" ?\[shares [^\]]*\]$")
 
 
-def read_published(path: Path) -> dict[str, float]:
-    """Read the published recall@10 from a TSV file; return it by stratum, under the names that our set uses."""
+def read_published(path: Path, model: str) -> dict[str, float]:
+    """Read a model's published recall@10 from a TSV file; return it by stratum, under the names that our set uses.
+
+    The file names a model `PUBLISHER__NAME`. The result is empty if the file has no figures of the model.
+    """
     with path.open(encoding="utf-8", newline="") as file:
         rows = {
             row["subset"]: float(row["recall@10"])
             for row in csv.DictReader(file, delimiter="\t")
-            if row["model"] == MODEL
+            if row["model"].endswith(f"__{model}")
         }
-    return {ours: rows[theirs] for ours, theirs in STRATA.items()}
+    return {ours: rows[theirs] for ours, theirs in STRATA.items() if theirs in rows}
 
 
 def reword_as_published(dataset: Dataset) -> Dataset | None:
