@@ -12,6 +12,7 @@ from memory_bench.harness.dataset import Dataset, DatasetError, load_dataset
 from memory_bench.harness.manifest import manifest
 from memory_bench.harness.retrievers import make_retriever
 from memory_bench.harness.runner import RunResult, run
+from memory_bench.harness.scoring import Scorer
 from memory_bench.harness.set_report import write_results
 from memory_bench.harness.vectors import EmbeddedSet, embed_dataset
 from memory_bench.postgres import BenchmarkDatabase
@@ -163,10 +164,11 @@ def _measure_fusions(  # noqa: PLR0917  (each is another measurement of the one 
     by_name = {result.retriever: result for result in results}
     kind, extract = extractor()
     entities = EntityLeg(dataset.memories, extract)
+    scorer = Scorer(dataset.queries)
     ablation: dict[str, SetScores] = {}
     for importance in (False, True):
         found = rankings(evidence, entities, importance=importance)
-        scores = {name: score_rankings(one, evidence) for name, one in found.items()}
+        scores = {name: score_rankings(one, scorer) for name, one in found.items()}
         legs = {name: scores[name] for name in ("C", "D")}
         ablation["with prior" if importance else "without"] = SetScores(
             dataset.name, tuple(one.query.stratum for one in evidence), scores, legs

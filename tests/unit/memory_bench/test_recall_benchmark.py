@@ -15,7 +15,7 @@ from memory_bench.recall.entities import EntityLeg, by_pattern
 from memory_bench.recall.evidence import Evidence, Lexemes, gather
 from memory_bench.recall.named_times import compare_boost
 from memory_bench.recall.prompts import WORDS_BEFORE, in_prompts
-from memory_bench.recall.published import MODEL, STRATA, exact_recall_by_stratum, read_published, reword_as_published
+from memory_bench.recall.published import STRATA, exact_recall_by_stratum, read_published, reword_as_published
 from memory_bench.recall.settings import DEFAULT, Setting, settings
 from memory_bench.reference_fusion import Candidate
 
@@ -128,11 +128,14 @@ def test_the_gain_of_the_boost_is_measured_on_questions_that_name_a_time() -> No
     assert compare_boost([Memory(1, "soup")], [], seed=0) is None
 
 
-def test_published_figures_are_read_under_our_names(tmp_path: Path) -> None:
-    lines = ["model\tsubset\trecall@10", "other\tsingle_hop\t0.9"]
-    lines += [f"{MODEL}\t{theirs}\t0.{number}" for number, theirs in enumerate(STRATA.values(), start=1)]
-    (tmp_path / "published.tsv").write_text("\n".join(lines))
-    assert read_published(tmp_path / "published.tsv") == {"single": 0.1, "multihop": 0.2, "temporal": 0.3, "open": 0.4}
+def test_published_figures_of_the_measured_model_are_read_under_our_names(tmp_path: Path) -> None:
+    """A model of which nothing is published has no figures, not those of another model."""
+    file = tmp_path / "published.tsv"
+    lines = ["model\tsubset\trecall@10", "publisher__other\tsingle_hop\t0.9"]
+    lines += [f"publisher__ours\t{theirs}\t0.{number}" for number, theirs in enumerate(STRATA.values(), start=1)]
+    file.write_text("\n".join(lines))
+    assert read_published(file, "ours") == {"single": 0.1, "multihop": 0.2, "temporal": 0.3, "open": 0.4}
+    assert read_published(file, "another") == {}
 
 
 def test_turns_get_the_wording_of_the_published_set() -> None:
