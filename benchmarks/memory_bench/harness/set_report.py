@@ -5,7 +5,7 @@ from pathlib import Path
 
 from memory_bench.harness.runner import RunResult
 from memory_bench.harness.scoring import MEASURES
-from memory_bench.report import RAW, chart, console, grouped_bars, markdown_table, write_json
+from memory_bench.report import RAW, chart, console, grouped_bars, markdown_table, write_json, write_private_json
 from memory_recall.evaluation.significance import Comparison, compare
 
 _PLOTTED = "recall@10"
@@ -14,9 +14,9 @@ _PLOTTED = "recall@10"
 def write_results(
     directory: Path, results: Sequence[RunResult], manifest: dict[str, object], *, baseline: str, seed: int
 ) -> None:
-    """Write summary, manifest, report and charts; the results of each question go to a folder that git ignores."""
+    """Write summary, manifest, report and charts; only their owner may read the results of each question."""
     for result in results:
-        write_json(directory / RAW / f"{result.retriever.replace(':', '.')}.json", result.by_question())
+        write_private_json(directory / RAW / f"{result.retriever.replace(':', '.')}.json", result.by_question())
     write_json(directory / "summary.json", [result.summary() for result in results])
     write_json(directory / "manifest.json", manifest)
     (directory / "report.md").write_text(markdown(results, baseline=baseline, seed=seed), encoding="utf-8")

@@ -27,7 +27,7 @@ from memory_bench.recall.prompts import compare_settings, in_prompts
 from memory_bench.recall.published import exact_recall_by_stratum, read_published, reword_as_published
 from memory_bench.recall.settings import settings
 from memory_bench.recall.tables import SetMeasurements, figures, write
-from memory_bench.report import console
+from memory_bench.report import REPOSITORY, KeepOption, OutputOption, console, results_directory
 from memory_bench.servers import CACHE, DEFAULT_MODEL, ServerDidNotStartError, memory_embedder
 from memory_recall import MemoryIndexError
 
@@ -42,15 +42,13 @@ RETRIEVERS = (
     "hybrid",
     "plain-rrf-60",
 )
-_REPOSITORY = Path(__file__).resolve().parents[3]
 _PUBLISHED = "published/mteb_LoCoMo.tsv"
 
 
 def recall(  # noqa: PLR0917  (typer makes options of them; nobody calls this by position)
     datasets: Annotated[Path, typer.Argument(help="A directory of labelled sets (docs/recall.md).")],
-    output: Annotated[Path, typer.Option(help="Where reports, charts and summaries go.")] = Path(
-        "benchmarks/results/recall"
-    ),
+    output: OutputOption = None,
+    keep: KeepOption = False,
     only: Annotated[list[str] | None, typer.Option(help="Repeatable: only the sets of these names.")] = None,
     model: Annotated[
         list[str] | None,
@@ -74,6 +72,7 @@ def recall(  # noqa: PLR0917  (typer makes options of them; nobody calls this by
 
     Example: python -m memory_bench recall ../shared/datasets --model all-MiniLM-L6-v2 --model bge-small-en-v1.5
     """
+    output = results_directory("recall", output, keep=keep)
     files = _files(model or [DEFAULT_MODEL], model_file or [])
     sets = [one for one in _load(datasets) if not only or one.name in only]
     if not sets:
@@ -124,7 +123,7 @@ def _measure_model(sets: list[Dataset], model: str, file: Path, output: Path, se
 def _load(directory: Path) -> list[Dataset]:
     found = sorted(one.parent for one in directory.glob("*/corpus.jsonl"))
     try:
-        return [load_dataset(one) for one in (*found, _REPOSITORY / "examples" / "homelab")]
+        return [load_dataset(one) for one in (*found, REPOSITORY / "examples" / "homelab")]
     except DatasetError as error:
         console.print(str(error), markup=False)
         raise typer.Exit(1) from None
@@ -136,7 +135,11 @@ def _measure(dataset: Dataset, url: str, output: Path, seed: int) -> SetMeasurem
     try:
         embedded = database.wait(embed_dataset(dataset, url))
         results = [run(make_retriever(name, dataset, database, embedded), dataset) for name in RETRIEVERS]
-        made = manifest(dataset, seed=seed, options={"retrievers": list(RETRIEVERS), "model": embedded.model})
+        made = manifest(
+            dataset,
+            seed=seed,
+            options={"retrievers": list(RETRIEVERS), "model": embedded.model, "model_digest": embedded.digest},
+        )
         write_results(output / dataset.name, results, made, baseline="pg-ts-rank", seed=seed)
         reworded = reword_as_published(dataset)
         reworded_recall = (
