@@ -5,7 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from memory_bench.__main__ import app
 from memory_bench.harness.dataset import Dataset, Memory, Query
 from memory_bench.harness.vectors import EmbeddedSet
 from memory_bench.latency.measure import EMBEDDER_STOPPED, LEXICAL_ONLY, Measured
@@ -183,3 +185,15 @@ def test_figures_compare_95th_percentiles_ours_over_theirs(tmp_path: Path) -> No
     }  # fmt: skip
     plot(results, tmp_path / "latency.svg")
     assert (tmp_path / "latency.svg").stat().st_size > 0
+
+
+def test_a_model_without_a_file_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    """Before anything is measured, the message names the file, the option and the targets that make files."""
+    given = ["recall", str(tmp_path), "--model", "bge-large-en-v1.5", "--model-file", str(tmp_path / "absent.gguf")]
+    result = CliRunner().invoke(app, given)
+    said = " ".join(result.stderr.split())
+    assert result.exit_code == 1
+    assert "absent.gguf" in said
+    assert "--model-file" in said
+    assert "make second-model" in said
+    assert CliRunner().invoke(app, ["recall", str(tmp_path), "--model", "x", "--model", "x"]).exit_code == 1
