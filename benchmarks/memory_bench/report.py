@@ -1,22 +1,41 @@
 """Functions that all benchmarks use for their results: tables, charts, JSON files, and facts about the machine.
 
-Results have two parts. Summaries, reports and charts are kept in the repository. The results of single questions and
-single measurements go to a folder `raw` beside them, which git ignores because the benchmark can produce them again.
+Results have two parts: summaries, reports and charts, and beside them a folder `raw` with the results of single
+questions and single measurements. By default both are written to `build/benchmarks`, which git ignores, so that no run
+changes a tracked file. `--keep` writes to `benchmarks/results`, where the repository keeps the first part. What tells
+something about single texts is readable by its owner only.
 """
 
 import json
 import os
 import platform
+import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, BinaryIO
 
+import typer
 from rich.console import Console
 
 console = Console(stderr=True, highlight=False)
 RAW = "raw"
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+OutputOption = Annotated[
+    Path | None, typer.Option(help="The directory of the results; default: build/benchmarks/<benchmark>.")
+]
+KeepOption = Annotated[
+    bool, typer.Option("--keep", help="Write the results to benchmarks/results, over those that the repository keeps.")
+]
+
+
+def results_directory(benchmark: str, output: Path | None, *, keep: bool) -> Path:
+    """Return the directory of a benchmark's results: `output` if it is given, else the kept or the ignored one."""
+    if output is not None:
+        return output
+    return REPOSITORY / ("benchmarks/results" if keep else "build/benchmarks") / benchmark
 
 
 def machine() -> dict[str, object]:
@@ -29,6 +48,22 @@ def machine() -> dict[str, object]:
     }
 
 
+def commit() -> dict[str, object] | None:
+    """Return the commit of the working tree and whether the tree differs from it, or None outside a git clone."""
+    head, status = _git("rev-parse", "HEAD"), _git("status", "--porcelain", "--untracked-files=no")
+    return None if head is None or status is None else {"id": head, "changed": bool(status)}
+
+
+def _git(*arguments: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(REPOSITORY), *arguments], capture_output=True, text=True, check=True, timeout=60
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
 def now() -> str:
     """Return the present time in UTC as ISO 8601 text, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")
@@ -37,7 +72,24 @@ def now() -> str:
 def write_json(path: Path, value: object) -> None:
     """Write a value to a JSON file, and create the file's parent directories if they are missing."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+    path.write_text(_json(value), encoding="utf-8")
+
+
+def write_private_json(path: Path, value: object) -> None:
+    """Do the same as `write_json`; only the file's owner may read it."""
+    with create_private(path) as file:
+        file.write(_json(value).encode())
+
+
+def create_private(path: Path) -> BinaryIO:
+    """Open a new file with mode 0600 for writing, in place of an existing one; missing parents are created."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, indent=1) + "\n"
 
 
 def markdown_table(rows: Iterable[Sequence[str]]) -> str:

@@ -13,7 +13,8 @@ from pathlib import Path
 
 _START_SECONDS = 180.0
 CACHE = Path(os.environ.get("MEMORY_INDEX_CACHE", Path.home() / ".cache" / "memory-index"))
-DEFAULT_MODEL_FILE = CACHE / "models" / "all-MiniLM-L6-v2.gguf"
+DEFAULT_MODEL = "all-MiniLM-L6-v2"
+DEFAULT_MODEL_FILE = CACHE / "models" / f"{DEFAULT_MODEL}.gguf"
 # llama-server needs a thread for each open connection. By default it has three with one slot, and a further connection
 # waits until another one has been idle for 5 s, which says nothing about its speed.
 _HTTP_THREADS = 64

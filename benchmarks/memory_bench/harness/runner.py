@@ -9,8 +9,8 @@ from rich.progress import Progress
 
 from memory_bench.harness.dataset import Dataset, Query
 from memory_bench.harness.retrievers import RetrieverAdapter
+from memory_bench.harness.scoring import MEASURES, Scorer
 from memory_bench.report import console
-from memory_recall.evaluation import measures
 
 RETRIEVE_DEPTH = 20  # more rows than any measure looks at
 
@@ -39,7 +39,7 @@ class RunResult:
     def means(self, stratum: str | None = None) -> dict[str, float]:
         """Return the mean of each measure over all questions, or over the questions of one stratum."""
         chosen = [answer.scores for answer in self.answers if stratum in {None, answer.stratum}]
-        return {name: float(np.mean([scores[name] for scores in chosen])) for name in measures.MEASURES}
+        return {name: float(np.mean([scores[name] for scores in chosen])) for name in MEASURES}
 
     def latency(self) -> dict[str, float]:
         """Return the median and the 95th percentile of the time that a question takes, in milliseconds."""
@@ -76,15 +76,20 @@ def run(retriever: RetrieverAdapter, dataset: Dataset) -> RunResult:
         built = time.perf_counter() - started
         with Progress(console=console, transient=True) as bar:
             queries = bar.track(dataset.queries, description=retriever.name)
-            answers = tuple(_search(retriever, query) for query in queries)
+            found = [_search(retriever, query) for query in queries]
+        scores = Scorer(dataset.queries).score([retrieved for retrieved, _ in found])
+        answers = tuple(
+            Answered(query.query_id, query.stratum, retrieved, score, milliseconds)
+            for query, (retrieved, milliseconds), score in zip(dataset.queries, found, scores, strict=True)
+        )
         return RunResult(retriever.name, dataset.name, answers, built, retriever.index_size_bytes())
     finally:
         retriever.close()
 
 
-def _search(retriever: RetrieverAdapter, query: Query) -> Answered:
+def _search(retriever: RetrieverAdapter, query: Query) -> tuple[tuple[int, ...], float]:
+    """Return the ids that were retrieved, best first, and how many milliseconds this took."""
     started = time.perf_counter()
     retrieved: Sequence[int] = retriever.retrieve(query.text, RETRIEVE_DEPTH, query.scope)
     milliseconds = (time.perf_counter() - started) * 1e3
-    scores = measures.score(retrieved, query.relevant).named()
-    return Answered(query.query_id, query.stratum, tuple(retrieved), scores, milliseconds)
+    return tuple(retrieved), milliseconds

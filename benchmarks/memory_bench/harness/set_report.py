@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from memory_bench.harness.runner import RunResult
-from memory_bench.report import RAW, chart, console, grouped_bars, markdown_table, write_json
-from memory_recall.evaluation import measures
+from memory_bench.harness.scoring import MEASURES
+from memory_bench.report import RAW, chart, console, grouped_bars, markdown_table, write_json, write_private_json
 from memory_recall.evaluation.significance import Comparison, compare
 
 _PLOTTED = "recall@10"
@@ -14,9 +14,9 @@ _PLOTTED = "recall@10"
 def write_results(
     directory: Path, results: Sequence[RunResult], manifest: dict[str, object], *, baseline: str, seed: int
 ) -> None:
-    """Write summary, manifest, report and charts; the results of each question go to a folder that git ignores."""
+    """Write summary, manifest, report and charts; only their owner may read the results of each question."""
     for result in results:
-        write_json(directory / RAW / f"{result.retriever.replace(':', '.')}.json", result.by_question())
+        write_private_json(directory / RAW / f"{result.retriever.replace(':', '.')}.json", result.by_question())
     write_json(directory / "summary.json", [result.summary() for result in results])
     write_json(directory / "manifest.json", manifest)
     (directory / "report.md").write_text(markdown(results, baseline=baseline, seed=seed), encoding="utf-8")
@@ -55,13 +55,13 @@ def markdown(results: Sequence[RunResult], *, baseline: str, seed: int) -> str:
 
 
 def _overall(results: Sequence[RunResult]) -> list[list[str]]:
-    rows = [["retriever", *measures.MEASURES, "p50 ms", "p95 ms", "build s", "index MiB"]]
+    rows = [["retriever", *MEASURES, "p50 ms", "p95 ms", "build s", "index MiB"]]
     for result in results:
         means, latency = result.means(), result.latency()
         rows.append(
             [
                 result.retriever,
-                *(f"{means[name]:.3f}" for name in measures.MEASURES),
+                *(f"{means[name]:.3f}" for name in MEASURES),
                 *(f"{latency[name]:.1f}" for name in ("p50", "p95")),
                 f"{result.build_seconds:.1f}",
                 "" if result.index_bytes is None else f"{result.index_bytes / 2**20:.1f}",

@@ -1,19 +1,22 @@
 """Embeds the texts of a labelled set and caches the vectors on disk, since embedding takes most of a run's time.
 
-The cache key is made of the digest of the model file (or the model's name if the embedder reports no digest), the kind
-of text and the texts themselves, so that vectors of different models are never confused.
+Each model has a folder of its own. Within it the cache key is made of the digest of the model's file (or its name, if
+the embedder reports no digest), the kind of text and the texts themselves, so that vectors of different models, or of
+different files under one name, are never confused. A text can be guessed from its vector, so only their owner may read
+the files.
 """
 
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 import numpy as np
 from rich.progress import Progress
 
 from memory_bench.harness.dataset import Dataset
-from memory_bench.report import console
+from memory_bench.report import console, create_private
 from memory_bench.servers import CACHE
 from memory_recall import EmbedderClient
 from memory_recall.embedding.wire import Vectors
@@ -24,11 +27,28 @@ _SHARD = 512  # texts in one file of the cache: what a run that is stopped loses
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedSet:
-    """The vectors of a set's memories and queries: arrays of shape (count, dimensions), in the set's order."""
+    """The vectors of a set's memories and queries: arrays of shape (count, dimensions), in the set's order.
+
+    `digest` is the digest of the model's file, or None if the embedder reports none.
+    """
 
     model: str
     memories: Vectors
     queries: Vectors
+    digest: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Shards:
+    """The files of one model in the cache; `model` tells the model's file from others of its name."""
+
+    directory: Path
+    model: str
+
+    def path(self, kind: str, texts: Sequence[str]) -> Path:
+        """Return the file of the vectors of these texts."""
+        key = hashlib.sha256("\0".join((self.model, kind, *texts)).encode()).hexdigest()
+        return self.directory / f"{kind}-{key[:32]}.npy"
 
 
 class VectorCache:
@@ -46,21 +66,21 @@ class VectorCache:
             MemoryIndexError: the embedder returned no vectors.
         """
         info = await self._client.model_info()
-        model = info.digest or info.name
+        shards = _Shards(self._directory / quote(info.name, safe=""), info.digest or info.name)
         return EmbeddedSet(
             model=info.name,
-            memories=await self._all(model, "document", memories),
-            queries=await self._all(model, "query", queries),
+            memories=await self._all(shards, "document", memories),
+            queries=await self._all(shards, "query", queries),
+            digest=info.digest,
         )
 
-    async def _all(self, model: str, kind: str, texts: Sequence[str]) -> Vectors:
+    async def _all(self, stored: _Shards, kind: str, texts: Sequence[str]) -> Vectors:
         starts = range(0, len(texts), _SHARD)
-        shards = [await self._shard(model, kind, texts[start : start + _SHARD]) for start in starts]
+        shards = [await self._shard(stored, kind, texts[start : start + _SHARD]) for start in starts]
         return np.concatenate(shards)
 
-    async def _shard(self, model: str, kind: str, texts: Sequence[str]) -> Vectors:
-        key = hashlib.sha256("\0".join((model, kind, *texts)).encode()).hexdigest()
-        path = self._directory / f"{kind}-{key[:32]}.npy"
+    async def _shard(self, stored: _Shards, kind: str, texts: Sequence[str]) -> Vectors:
+        path = stored.path(kind, texts)
         if path.is_file():
             known: Vectors = np.load(path)
             self._progress(len(texts))
@@ -72,9 +92,9 @@ class VectorCache:
             batches.append((await embed(batch)).vectors)
             self._progress(len(batch))
         vectors = np.concatenate(batches)
-        self._directory.mkdir(parents=True, exist_ok=True)
         unfinished = path.with_suffix(".part.npy")
-        np.save(unfinished, vectors)
+        with create_private(unfinished) as file:
+            np.save(file, vectors)
         unfinished.rename(path)
         return vectors
 

@@ -12,7 +12,7 @@ from memory_bench.latency.measure import index_recall, lexical_overlap, measure
 from memory_bench.latency.results import LARGE, SizeResult, figures, table, write
 from memory_bench.latency.store import BYTES_PER_ROW, SETTINGS, Built, build
 from memory_bench.postgres import MeasuredServer
-from memory_bench.report import console
+from memory_bench.report import KeepOption, OutputOption, console, results_directory
 from memory_bench.servers import CACHE
 
 _SIZES = [5_000, 100_000, LARGE]
@@ -24,7 +24,8 @@ def latency(  # noqa: PLR0917  (typer makes options of them; nobody calls this b
     checked: Annotated[
         int, typer.Option(min=1, help="Questions whose results are compared with those of exact search.")
     ] = 40,
-    output: Annotated[Path, typer.Option(help="Where results go.")] = Path("benchmarks/results/latency"),
+    output: OutputOption = None,
+    keep: KeepOption = False,
     cache: Annotated[Path, typer.Option(help="Where the databases are kept between runs.")] = CACHE / "latency",
     build_only: Annotated[bool, typer.Option("--build-only", help="Only fill the databases.")] = False,
 ) -> None:
@@ -46,7 +47,7 @@ def latency(  # noqa: PLR0917  (typer makes options of them; nobody calls this b
         server.close()
     done = [one for one in results if one is not None]
     if done:
-        write(done, output)
+        write(done, results_directory("latency", output, keep=keep))
         console.print(table(done), markup=False, highlight=False)
         print(json.dumps(figures(done)))
 

@@ -16,9 +16,7 @@ from memory_bench.operator.faults.points import SHARE
 from memory_bench.operator.parts import PARTS, PartResult, Surroundings
 from memory_bench.operator.platform import Platform, running_platform
 from memory_bench.operator.results import failures, headline, write
-from memory_bench.report import console
-
-RESULTS = Path(__file__).parents[2] / "results" / "operator"
+from memory_bench.report import KeepOption, OutputOption, console, results_directory
 
 
 class _Display:
@@ -69,7 +67,8 @@ def operator(
     sample: Annotated[
         float, typer.Option(min=0.01, max=1, help="The share of the fault points that is tried.")
     ] = SHARE,
-    output: Annotated[Path, typer.Option(help="Directory of summary.json and the chart.")] = RESULTS,
+    output: OutputOption = None,
+    keep: KeepOption = False,
 ) -> None:
     """Measure the operator on a real cluster with CloudNativePG; needs root or Docker, and some 55 minutes in all.
 
@@ -83,8 +82,9 @@ def operator(
     unknown = set(names) - set(PARTS)
     if unknown:
         raise typer.BadParameter(f"There is no part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}.")
+    directory = results_directory("operator", output, keep=keep)
     with running_platform() as platform:
-        results = asyncio.run(_run(platform, names, sample, output))
+        results = asyncio.run(_run(platform, names, sample, directory))
     figures = headline(results)
     wrong = failures(figures, share=sample) + [
         f"{name} failed" for name, result in results.items() if not result.figures

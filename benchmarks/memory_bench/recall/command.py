@@ -12,6 +12,7 @@ from memory_bench.harness.dataset import Dataset, DatasetError, load_dataset
 from memory_bench.harness.manifest import manifest
 from memory_bench.harness.retrievers import make_retriever
 from memory_bench.harness.runner import RunResult, run
+from memory_bench.harness.scoring import Scorer
 from memory_bench.harness.set_report import write_results
 from memory_bench.harness.vectors import EmbeddedSet, embed_dataset
 from memory_bench.postgres import BenchmarkDatabase
@@ -20,13 +21,14 @@ from memory_bench.recall.crossvalidation import SetScores, cross_validate, score
 from memory_bench.recall.entities import EntityLeg, extractor
 from memory_bench.recall.evidence import Evidence, gather, read_lexemes
 from memory_bench.recall.lexical_check import check
+from memory_bench.recall.model_table import model_by_model
 from memory_bench.recall.named_times import compare_boost
 from memory_bench.recall.prompts import compare_settings, in_prompts
 from memory_bench.recall.published import exact_recall_by_stratum, read_published, reword_as_published
 from memory_bench.recall.settings import settings
 from memory_bench.recall.tables import SetMeasurements, figures, write
-from memory_bench.report import console
-from memory_bench.servers import DEFAULT_MODEL_FILE, ServerDidNotStartError, memory_embedder
+from memory_bench.report import REPOSITORY, KeepOption, OutputOption, console, results_directory
+from memory_bench.servers import CACHE, DEFAULT_MODEL, ServerDidNotStartError, memory_embedder
 from memory_recall import MemoryIndexError
 
 RETRIEVERS = (
@@ -40,49 +42,88 @@ RETRIEVERS = (
     "hybrid",
     "plain-rrf-60",
 )
-_REPOSITORY = Path(__file__).resolve().parents[3]
 _PUBLISHED = "published/mteb_LoCoMo.tsv"
 
 
-def recall(
+def recall(  # noqa: PLR0917  (typer makes options of them; nobody calls this by position)
     datasets: Annotated[Path, typer.Argument(help="A directory of labelled sets (docs/recall.md).")],
-    output: Annotated[Path, typer.Option(help="Where reports, charts and summaries go.")] = Path(
-        "benchmarks/results/recall"
-    ),
+    output: OutputOption = None,
+    keep: KeepOption = False,
     only: Annotated[list[str] | None, typer.Option(help="Repeatable: only the sets of these names.")] = None,
-    model_file: Annotated[Path, typer.Option(help="GGUF file of all-MiniLM-L6-v2.")] = DEFAULT_MODEL_FILE,
+    model: Annotated[
+        list[str] | None,
+        typer.Option(
+            help=f"Repeatable: a profile's name; default: {DEFAULT_MODEL}. All others are compared with the first."
+        ),
+    ] = None,
+    model_file: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Repeatable, in the order of the models: the model's GGUF file; default: <cache>/models/<model>.gguf."
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(help="The seed of the resampling.")] = 0,
 ) -> None:
     """Measure recall on every labelled set below a directory and on examples/homelab; the last line of output is JSON.
 
     The first run, which computes the vectors of all sets, takes about 13 minutes on two processors. The vectors are
-    kept in the cache for further runs.
+    kept in the cache for further runs, by model and digest of its file. The report of the first model compares all
+    models; the report of each further model goes to a folder of its own in `models`.
 
-    Example: python -m memory_bench recall ../shared/datasets
+    Example: python -m memory_bench recall ../shared/datasets --model all-MiniLM-L6-v2 --model bge-small-en-v1.5
     """
+    output = results_directory("recall", output, keep=keep)
+    files = _files(model or [DEFAULT_MODEL], model_file or [])
     sets = [one for one in _load(datasets) if not only or one.name in only]
     if not sets:
         console.print(f"There is no set in {datasets}.", markup=False)
         raise typer.Exit(1)
+    first, *others = files
+    directories = {first: output} | {name: output / "models" / name for name in others}
     try:
-        with (
-            tempfile.TemporaryDirectory(prefix="memory-bench-recall-") as scratch,
-            memory_embedder(model_file, Path(scratch, "embedder.log")) as server,
-        ):
-            measured = [_measure(one, server.url, output, seed) for one in sets]
+        measured = {name: _measure_model(sets, name, file, directories[name], seed) for name, file in files.items()}
     except (MemoryIndexError, ServerDidNotStartError) as error:
         console.print(str(error), markup=False)
         raise typer.Exit(1) from None
-    folds = cross_validate([one.without_prior for one in measured], seed=seed) if len(measured) > 1 else []
-    file = datasets / _PUBLISHED
-    write(measured, folds, read_published(file) if file.is_file() else {}, output, seed=seed)
-    print(json.dumps(figures(measured, seed=seed)))
+    table = datasets / _PUBLISHED
+    for name, found in measured.items():
+        folds = cross_validate([one.without_prior for one in found], seed=seed) if len(found) > 1 else []
+        published = read_published(table, name) if table.is_file() else {}
+        compared = model_by_model(measured, seed=seed) if others and name == first else None
+        write(found, folds, published, directories[name], model=name, seed=seed, compared=compared)
+    print(json.dumps(figures(measured[first], seed=seed)))
+
+
+def _files(models: list[str], files: list[Path]) -> dict[str, Path]:
+    """Return the file of each model; models without a file of their own in `files` have theirs in the cache."""
+    if len(files) > len(models) or len(set(models)) < len(models):
+        console.print("Give every --model once, and at most one --model-file for each, in the same order.")
+        raise typer.Exit(1)
+    found = {name: CACHE / "models" / f"{name}.gguf" for name in models} | dict(zip(models, files, strict=False))
+    for name, file in found.items():
+        if not file.is_file():
+            console.print(
+                f"There is no model file {file}. Give the GGUF file of {name} with --model-file (MODEL_FILE=), or run "
+                "`make setup` for the default model, `make second-model` for bge-small-en-v1.5.",
+                markup=False,
+            )
+            raise typer.Exit(1)
+    return found
+
+
+def _measure_model(sets: list[Dataset], model: str, file: Path, output: Path, seed: int) -> list[SetMeasurements]:
+    console.print(f"[bold]{model}[/]")
+    with (
+        tempfile.TemporaryDirectory(prefix="memory-bench-recall-") as scratch,
+        memory_embedder(file, Path(scratch, "embedder.log"), ["--model", model]) as server,
+    ):
+        return [_measure(one, server.url, output, seed) for one in sets]
 
 
 def _load(directory: Path) -> list[Dataset]:
     found = sorted(one.parent for one in directory.glob("*/corpus.jsonl"))
     try:
-        return [load_dataset(one) for one in (*found, _REPOSITORY / "examples" / "homelab")]
+        return [load_dataset(one) for one in (*found, REPOSITORY / "examples" / "homelab")]
     except DatasetError as error:
         console.print(str(error), markup=False)
         raise typer.Exit(1) from None
@@ -94,7 +135,11 @@ def _measure(dataset: Dataset, url: str, output: Path, seed: int) -> SetMeasurem
     try:
         embedded = database.wait(embed_dataset(dataset, url))
         results = [run(make_retriever(name, dataset, database, embedded), dataset) for name in RETRIEVERS]
-        made = manifest(dataset, seed=seed, options={"retrievers": list(RETRIEVERS), "model": embedded.model})
+        made = manifest(
+            dataset,
+            seed=seed,
+            options={"retrievers": list(RETRIEVERS), "model": embedded.model, "model_digest": embedded.digest},
+        )
         write_results(output / dataset.name, results, made, baseline="pg-ts-rank", seed=seed)
         reworded = reword_as_published(dataset)
         reworded_recall = (
@@ -122,10 +167,11 @@ def _measure_fusions(  # noqa: PLR0917  (each is another measurement of the one 
     by_name = {result.retriever: result for result in results}
     kind, extract = extractor()
     entities = EntityLeg(dataset.memories, extract)
+    scorer = Scorer(dataset.queries)
     ablation: dict[str, SetScores] = {}
     for importance in (False, True):
         found = rankings(evidence, entities, importance=importance)
-        scores = {name: score_rankings(one, evidence) for name, one in found.items()}
+        scores = {name: score_rankings(one, scorer) for name, one in found.items()}
         legs = {name: scores[name] for name in ("C", "D")}
         ablation["with prior" if importance else "without"] = SetScores(
             dataset.name, tuple(one.query.stratum for one in evidence), scores, legs

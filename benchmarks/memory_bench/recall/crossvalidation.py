@@ -13,6 +13,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from memory_bench.harness.scoring import Scorer
 from memory_bench.recall.evidence import Evidence
 from memory_bench.recall.settings import Setting
 from memory_recall.evaluation import measures
@@ -66,20 +67,21 @@ class Fold:
 def score_set(name: str, evidence: Sequence[Evidence], settings: Mapping[str, Setting]) -> SetScores:
     """Score every setting and both legs on one set."""
     ranked = {one: [setting.rank(found, measures.DEPTH) for found in evidence] for one, setting in settings.items()}
+    scorer = Scorer([found.query for found in evidence])
     legs = {"lexical": [found.lexical[: measures.DEPTH] for found in evidence]}
     legs["dense"] = [found.dense[: measures.DEPTH] for found in evidence]
     strata = tuple(found.query.stratum for found in evidence)
     return SetScores(
         name,
         strata,
-        {one: score_rankings(rankings, evidence) for one, rankings in ranked.items()},
-        {one: score_rankings(rankings, evidence) for one, rankings in legs.items()},
+        {one: score_rankings(rankings, scorer) for one, rankings in ranked.items()},
+        {one: score_rankings(rankings, scorer) for one, rankings in legs.items()},
     )
 
 
-def score_rankings(rankings: Sequence[Sequence[int]], evidence: Sequence[Evidence]) -> NDArray[np.float64]:
+def score_rankings(rankings: Sequence[Sequence[int]], scorer: Scorer) -> NDArray[np.float64]:
     """Return recall@10 and nDCG@10 of the ranking for each question, shape (2, questions)."""
-    scores = [measures.score(one, found.query.relevant).named() for one, found in zip(rankings, evidence, strict=True)]
+    scores = scorer.score(rankings)
     return np.array([[one[measure] for one in scores] for measure in MEASURES])
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from memory_bench.harness.runner import RunResult
+from memory_bench.harness.scoring import Scorer
 from memory_bench.recall.evidence import Evidence
 from memory_recall.evaluation import measures
 
@@ -29,10 +30,10 @@ def check(evidence: Sequence[Evidence], bounded: RunResult, ts_rank: RunResult) 
     """Compare BM25 with a candidate budget, BM25 without one, and `ts_rank` on one set."""
     given = {answer.query_id: answer.retrieved for answer in bounded.answers}
     found = [_overlap(one, given[one.query.query_id]) for one in evidence]
-    unbounded = [measures.recall_at(one.lexical, one.query.relevant, measures.DEPTH) for one in evidence]
+    scores = Scorer([one.query for one in evidence]).score([one.lexical[: measures.DEPTH] for one in evidence])
     return LexicalCheck(
         bounded=bounded.means()["recall@10"],
-        unbounded=float(np.mean(unbounded)),
+        unbounded=float(np.mean([one["recall@10"] for one in scores])),
         ts_rank=ts_rank.means()["recall@10"],
         overlap=float(np.mean(found)),
     )

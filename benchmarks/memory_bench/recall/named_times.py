@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memory_bench.harness.dataset import Memory
+from memory_bench.harness.scoring import Scorer
 from memory_bench.recall.crossvalidation import MEASURES, score_rankings
 from memory_bench.recall.evidence import Evidence
 from memory_bench.reference_fusion import fuse
@@ -56,9 +57,10 @@ def compare_boost(memories: Sequence[Memory], evidence: Sequence[Evidence], *, s
     last = max(now.values())  # a question without a scope comes after all rows
     periods = [find_period(one.query.text, now.get(one.query.scope, last)) for one in evidence]
     named = np.array([period is not None for period in periods])
-    plain = score_rankings([_ranked(one, None, written) for one in evidence], evidence)
+    scorer = Scorer([one.query for one in evidence])
+    plain = score_rankings([_ranked(one, None, written) for one in evidence], scorer)
     boosted = score_rankings(
-        [_ranked(one, period, written) for one, period in zip(evidence, periods, strict=True)], evidence
+        [_ranked(one, period, written) for one, period in zip(evidence, periods, strict=True)], scorer
     )
     overall = {
         measure: compare(plain[row].tolist(), boosted[row].tolist(), seed=seed) for row, measure in enumerate(MEASURES)

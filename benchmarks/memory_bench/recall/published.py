@@ -24,25 +24,28 @@ from pathlib import Path
 import numpy as np
 
 from memory_bench.harness.dataset import Dataset, Memory
+from memory_bench.harness.scoring import Scorer
 from memory_bench.harness.vectors import EmbeddedSet
 from memory_bench.recall.named_times import STAMP, written_times
-from memory_recall.evaluation.measures import DEPTH, recall_at
+from memory_recall.evaluation.measures import DEPTH
 
-MODEL = "sentence-transformers__all-MiniLM-L6-v2"
 STRATA = {"single": "single_hop", "multihop": "multi_hop", "temporal": "temporal_reasoning", "open": "open_domain"}
 _SESSION = re.compile(r"(?:^|,)session-(\d+)(?:,|$)")
 _CAPTION = re.compile(r" ?\[shares [^\]]*\]$")
 
 
-def read_published(path: Path) -> dict[str, float]:
-    """Read the published recall@10 from a TSV file; return it by stratum, under the names that our set uses."""
+def read_published(path: Path, model: str) -> dict[str, float]:
+    """Read a model's published recall@10 from a TSV file; return it by stratum, under the names that our set uses.
+
+    The file names a model `PUBLISHER__NAME`. The result is empty if the file has no figures of the model.
+    """
     with path.open(encoding="utf-8", newline="") as file:
         rows = {
             row["subset"]: float(row["recall@10"])
             for row in csv.DictReader(file, delimiter="\t")
-            if row["model"] == MODEL
+            if row["model"].endswith(f"__{model}")
         }
-    return {ours: rows[theirs] for ours, theirs in STRATA.items()}
+    return {ours: rows[theirs] for ours, theirs in STRATA.items() if theirs in rows}
 
 
 def reword_as_published(dataset: Dataset) -> Dataset | None:
@@ -73,12 +76,13 @@ def exact_recall_by_stratum(dataset: Dataset, embedded: EmbeddedSet) -> Mapping[
     rows: dict[str | None, list[int]] = {}
     for place, memory in enumerate(dataset.memories):
         rows.setdefault(memory.scope, []).append(place)
-    found: dict[str, list[float]] = {}
+    rankings = []
     for query, vector in zip(dataset.queries, embedded.queries, strict=True):
         inside = rows[query.scope] if query.scope is not None else range(len(dataset.memories))
-        nearest = _nearest(embedded, vector, inside)
-        ranked = [dataset.memories[place].id for place in nearest]
-        found.setdefault(query.stratum, []).append(recall_at(ranked, query.relevant, DEPTH))
+        rankings.append([dataset.memories[place].id for place in _nearest(embedded, vector, inside)])
+    found: dict[str, list[float]] = {}
+    for query, scores in zip(dataset.queries, Scorer(dataset.queries).score(rankings), strict=True):
+        found.setdefault(query.stratum, []).append(scores["recall@10"])
     return {stratum: float(np.mean(values)) for stratum, values in found.items()}
 
 

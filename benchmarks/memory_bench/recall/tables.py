@@ -18,9 +18,9 @@ from memory_bench.report import chart, grouped_bars, markdown_table, write_json
 from memory_recall.evaluation.significance import Comparison, compare
 
 _LEXICAL = "pg-bm25"
-_DENSE = "dense-hnsw"
-_LEGS = (_LEXICAL, _DENSE)
-_HYBRID = "hybrid"
+DENSE = "dense-hnsw"
+_LEGS = (_LEXICAL, DENSE)
+HYBRID = "hybrid"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +54,11 @@ class SetMeasurements:
 
     def hybrid_against(self, leg: str, measure: str, *, seed: int, stratum: str | None = None) -> Comparison:
         """Compare hybrid recall in its default fusion with the retriever `leg`."""
-        return compare_runs(self.results[leg], self.results[_HYBRID], measure, seed=seed, stratum=stratum)
+        return compare_runs(self.results[leg], self.results[HYBRID], measure, seed=seed, stratum=stratum)
 
     def questions_of(self, stratum: str) -> set[str]:
         """Return the ids of the questions of one stratum."""
-        return {answer.query_id for answer in self.results[_HYBRID].answers if answer.stratum == stratum}
+        return {answer.query_id for answer in self.results[HYBRID].answers if answer.stratum == stratum}
 
     def better_leg_by_question(self, measure: str, *, seed: int, stratum: str) -> Comparison:
         """Compare an ideal choice of leg for each question of a stratum with the better leg of the whole stratum.
@@ -78,12 +78,12 @@ def figures(measured: Sequence[SetMeasurements], *, seed: int) -> dict[str, dict
     """
     found = {}
     for one in measured:
-        means = {name: one.results[name].means()["recall@10"] for name in (*_LEGS, _HYBRID)}
+        means = {name: one.results[name].means()["recall@10"] for name in (*_LEGS, HYBRID)}
         p_value = one.hybrid_against_better_leg("recall@10", seed=seed).p_value
         found[one.name] = {
             "lexical": round(means[_LEXICAL], 4),
-            "dense": round(means[_DENSE], 4),
-            "hybrid": round(means[_HYBRID], 4),
+            "dense": round(means[DENSE], 4),
+            "hybrid": round(means[HYBRID], 4),
             "p_value": round(p_value, 4),
         }
     return found
@@ -95,12 +95,17 @@ def write(
     published: Mapping[str, float],
     directory: Path,
     *,
+    model: str,
     seed: int,
+    compared: Iterator[Sequence[str]] | None = None,
 ) -> None:
-    """Write the recall report, its chart, and its tables as JSON."""
+    """Write the recall report of one model, its chart, and its tables as JSON.
+
+    `compared` holds the rows of a table that compares this model with others.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     sections = [
-        "# Recall on every set\n\nall-MiniLM-L6-v2; recall@10 / nDCG@10 unless said otherwise. See `docs/recall.md`.\n",
+        f"# Recall on every set\n\n{model}; recall@10 / nDCG@10 unless said otherwise. See `docs/recall.md`.\n",
         _section("The default against the better of its legs", _default(measured, seed)),
         _section("By stratum", _strata(measured, seed)),
         _section("By how many words question and answer share", _overlaps(measured, seed)),
@@ -115,8 +120,11 @@ def write(
     ]
     if published:
         sections.append(_section("LoCoMo, dense leg alone, against published figures", _published(measured, published)))
+    if compared is not None:
+        sections.append(_section("Model by model", compared))
     (directory / "report.md").write_text("\n".join(sections), encoding="utf-8")
     data = {
+        "model": model,
         "figures": figures(measured, seed=seed),
         "lexical": {one.name: asdict(one.lexical) for one in measured},
         "ablation": {one.name: {prior: _means(found) for prior, found in one.ablation.items()} for one in measured},
@@ -145,7 +153,7 @@ def _default(measured: Sequence[SetMeasurements], seed: int) -> Iterator[Sequenc
     for one in measured:
         for measure in MEASURES:
             found = one.hybrid_against_better_leg(measure, seed=seed)
-            means = [f"{one.results[name].means()[measure]:.3f}" for name in (*_LEGS, _HYBRID)]
+            means = [f"{one.results[name].means()[measure]:.3f}" for name in (*_LEGS, HYBRID)]
             interval = f"{found.low:+.3f} to {found.high:+.3f}"
             yield [one.name, measure, *means, f"{found.difference:+.3f}", interval, f"{found.p_value:.4f}"]
 
@@ -154,9 +162,9 @@ def _strata(measured: Sequence[SetMeasurements], seed: int) -> Iterator[Sequence
     against = ("against the better leg (p)", "the better for each question, against it (p)", "against lexical (p)")
     yield ["set", "stratum", "measure", "questions", "lexical", "dense", "hybrid", *against]
     for one in measured:
-        for stratum in sorted({answer.stratum for answer in one.results[_HYBRID].answers}):
+        for stratum in sorted({answer.stratum for answer in one.results[HYBRID].answers}):
             for measure in MEASURES:
-                means = [f"{one.results[name].means(stratum)[measure]:.3f}" for name in (*_LEGS, _HYBRID)]
+                means = [f"{one.results[name].means(stratum)[measure]:.3f}" for name in (*_LEGS, HYBRID)]
                 gains = (
                     one.hybrid_against_better_leg(measure, seed=seed, stratum=stratum),
                     one.better_leg_by_question(measure, seed=seed, stratum=stratum),
@@ -172,9 +180,9 @@ def _overlaps(measured: Sequence[SetMeasurements], seed: int) -> Iterator[Sequen
         for overlap in sorted(set(one.overlaps.values())):
             questions = {name for name, value in one.overlaps.items() if value == overlap}
             for measure in MEASURES:
-                scores = {name: _of(one.results[name], questions, measure) for name in (*_LEGS, _HYBRID)}
+                scores = {name: _of(one.results[name], questions, measure) for name in (*_LEGS, HYBRID)}
                 better = max((scores[name] for name in _LEGS), key=lambda found: float(np.mean(found)))
-                gain = compare(better, scores[_HYBRID], seed=seed)
+                gain = compare(better, scores[HYBRID], seed=seed)
                 means = [f"{np.mean(found):.3f}" for found in scores.values()]
                 yield [
                     one.name,
@@ -281,7 +289,7 @@ def _plot(measured: Sequence[SetMeasurements], path: Path) -> None:
         "BM25": "pg-bm25",
         "dense": "dense-hnsw",
         "RRF k=60, ts_rank": "plain-rrf-60",
-        "our default": _HYBRID,
+        "our default": HYBRID,
     }
     with chart(path, size=(8, 4)) as axes:
         heights = {label: [one.results[arm].means()["recall@10"] for one in measured] for label, arm in arms.items()}

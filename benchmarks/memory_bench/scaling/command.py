@@ -4,15 +4,11 @@ import json
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
-from memory_bench.report import chart
+from memory_bench.report import KeepOption, OutputOption, chart, results_directory
 from memory_bench.scaling.day import DAY_SECONDS, STEP_SECONDS, Arrivals, arrivals
 from memory_bench.scaling.simulation import MAX_REPLICAS, TARGET_SECONDS, Moment, Simulation
-
-RESULTS = Path(__file__).parents[2] / "results" / "scaling"
 
 
 def figures(day: Sequence[Moment]) -> dict[str, Any]:
@@ -37,14 +33,14 @@ def longest(day: Sequence[Moment], holds: Any) -> int:  # noqa: ANN401  (a predi
     return most
 
 
-def scaling(output: Annotated[Path, typer.Option(help="Directory of the chart.")] = RESULTS) -> None:
+def scaling(output: OutputOption = None, keep: KeepOption = False) -> None:
     """Simulate a day of load against the operator's own scaling decision, and draw it; takes seconds.
 
     Example: python -m memory_bench scaling
     """
     arrived = arrivals()
     day = Simulation().run(arrived)
-    _draw(output / "day.svg", arrived, day)
+    _draw(results_directory("scaling", output, keep=keep) / "day.svg", arrived, day)
     print(json.dumps(figures(day)))
 
 

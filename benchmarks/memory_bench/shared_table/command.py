@@ -9,13 +9,23 @@ from typing import Annotated, Any
 import typer
 
 from memory_bench.postgres import MeasuredServer
-from memory_bench.report import chart, console, grouped_bars, machine, write_json
+from memory_bench.report import (
+    KeepOption,
+    OutputOption,
+    chart,
+    console,
+    grouped_bars,
+    machine,
+    results_directory,
+    write_json,
+)
 from memory_bench.shared_table import updates as update_costs
 from memory_bench.shared_table import waits
 
 
-def shared_table(
-    output: Annotated[Path, typer.Option(help="Where results and chart go.")] = Path("benchmarks/results/shared_table"),
+def shared_table(  # noqa: PLR0917  (typer makes options of them; nobody calls this by position)
+    output: OutputOption = None,
+    keep: KeepOption = False,
     rows: Annotated[int, typer.Option(help="Rows of the table that other users read and write.")] = 50_000,
     indexed_rows: Annotated[int, typer.Option(help="Rows of the tables whose updates are measured.")] = 20_000,
     updates: Annotated[int, typer.Option(help="Updates of each kind.")] = 2_000,
@@ -38,6 +48,7 @@ def shared_table(
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # the server ends with us
     results = asyncio.run(measure())
+    output = results_directory("shared_table", output, keep=keep)
     write_json(output / "results.json", results)
     _chart(output / "shared_table.svg", results)
     console.print(f"Results are in {output}.")

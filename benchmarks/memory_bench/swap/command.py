@@ -17,7 +17,7 @@ import asyncpg
 import typer
 
 from memory_bench.postgres import MeasuredServer, bare_model
-from memory_bench.report import console, machine
+from memory_bench.report import KeepOption, OutputOption, console, machine, results_directory
 from memory_bench.swap import results
 from memory_bench.swap.load import Load, forbidden_vectors, question, texts
 from memory_bench.swap.models import DIMENSIONS, MODELS
@@ -232,7 +232,8 @@ async def _detects_wrong_model(bench: SwapBench) -> bool:
 
 
 def swap(
-    output: Annotated[Path, typer.Option(help="Where results and chart go.")] = Path("benchmarks/results/swap"),
+    output: OutputOption = None,
+    keep: KeepOption = False,
     rows: Annotated[int, typer.Option(help="Memories in the table.")] = 20_000,
     recalls: Annotated[float, typer.Option(help="Recalls a second.")] = 50,
     writes: Annotated[float, typer.Option(help="Writes a second.")] = 20,
@@ -245,6 +246,7 @@ def swap(
     """
     measured = asyncio.run(_measure(rows, recalls, writes))
     measured["machine"] = machine()
+    output = results_directory("swap", output, keep=keep)
     results.write(output, measured)
     console.print(f"Results are in {output}.")
     print(json.dumps(results.headline(measured)))

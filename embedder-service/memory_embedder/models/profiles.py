@@ -33,7 +33,7 @@ class ModelProfile:
     query_prefix: str = ""
     document_prefix: str = ""
     licence: str = "unknown"
-    file_digest: str | None = None  # of the file that `default-model` writes
+    file_digest: str | None = None  # of the file in F16 that `make setup` or `make second-model` writes
 
 
 _BGE_QUERY = "Represent this sentence for searching relevant passages: "
@@ -57,6 +57,7 @@ PROFILES: dict[str, ModelProfile] = {
             pooling=Pooling.CLS,
             query_prefix=_BGE_QUERY,
             licence="MIT",
+            file_digest="sha256:d86b199f77433ac193c65fe6984d41052d3e2f2415a61e21bb35a4ad16bc69e1",
         ),
         ModelProfile(
             name="bge-large-en-v1.5",

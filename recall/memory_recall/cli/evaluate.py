@@ -17,7 +17,8 @@ _EMBEDDING_BUDGET = 30.0
 _HELP = """Measure recall@5, recall@10, nDCG@10 and MRR on labelled questions.
 
 Each line of the input is one JSON object: query_id, text, relevant_ids, and optionally stratum and conv (the user whose
-memories the question is about; absent or "all" searches everybody's).
+memories the question is about; absent or "all" searches everybody's). In place of relevant_ids or beside it, grades
+gives judged memories a grade from 0 to 3, such as {"17": 3, "90": 1}.
 
 Examples:
 

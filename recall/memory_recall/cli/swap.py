@@ -55,7 +55,7 @@ def start_command(  # noqa: PLR0917  (typer makes options of them; nobody calls 
         Path | None, typer.Option(help="Labelled questions (queries.jsonl), on which the next model must prove itself.")
     ] = None,
     qrels: Annotated[
-        Path | None, typer.Option(help="Their judgements (qrels.jsonl), where the questions hold no relevant_ids.")
+        Path | None, typer.Option(help="Their judgements (qrels.jsonl), where the questions hold none.")
     ] = None,
     max_drop: Annotated[float, typer.Option(min=0, max=1, help="The drop of recall@10 that is tolerated.")] = 0.02,
     without_gate: Annotated[bool, typer.Option("--without-gate", help="Flip without measuring anything.")] = False,

@@ -10,13 +10,14 @@ import asyncio
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
 from memory_recall.embedding.wire import EmbeddedBatch
 from memory_recall.errors import EmbedderUnavailable, InvalidInput, MemoryIndexError, first_of
 from memory_recall.evaluation import measures
+from memory_recall.evaluation.judgements import parse_judgements
 from memory_recall.retrying import retry
 from memory_recall.search.fusion import Fusion
 from memory_recall.search.hybrid_recall import HybridRecall
@@ -49,6 +50,7 @@ class Question:
     """A labelled question.
 
     `relevant` holds the ids of the memories that answer the question, and `user_id` says whose memories are searched.
+    `grades` holds the grades of the memories that were judged; it is empty if the judgements are binary.
     """
 
     query_id: str
@@ -56,6 +58,7 @@ class Question:
     stratum: str
     user_id: str | Everyone
     relevant: frozenset[int]
+    grades: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,20 +98,24 @@ def _question(line: str, number: int) -> Question:
         raise InvalidInput(f"Line {number} is not JSON.", "Give one JSON object a line.") from None
     if not isinstance(given, dict):
         raise InvalidInput(f"Line {number} is not an object.", "Give one JSON object a line.")
-    text, relevant = given.get("text"), given.get("relevant_ids")
+    text = given.get("text")
     if not isinstance(text, str) or not text.strip():
         raise InvalidInput(f"Line {number} has no text.", "Every question needs a `text`.")
-    if not isinstance(relevant, list) or not relevant or not all(type(one) is int for one in relevant):
+    try:
+        judgements = parse_judgements(given)
+    except ValueError as error:
         raise InvalidInput(
-            f"Line {number} has no usable relevant_ids.", "List the ids of the memories that answer the question."
-        )
+            f"Line {number} has no usable judgements: {error}.",
+            "List the ids of the memories that answer the question in `relevant_ids`, or give `grades`.",
+        ) from None
     conv = given.get("conv")
     return Question(
         query_id=str(given.get("query_id", number)),
         text=text,
         stratum=str(given.get("stratum", _ALL)),
         user_id=EVERYONE if conv in {None, "", _ALL} else str(conv),
-        relevant=frozenset(relevant),
+        relevant=judgements.relevant,
+        grades=judgements.grades,
     )
 
 
@@ -194,7 +201,7 @@ async def evaluate(
             await asyncio.sleep((time.monotonic() - began) * (1 / share - 1))
         _require_not_degraded(result, mode)
         progress()
-        return Outcome(question, mode, measures.score(result.ids, question.relevant))
+        return Outcome(question, mode, measures.score(result.ids, question.relevant, question.grades))
 
     try:
         async with asyncio.TaskGroup() as group:

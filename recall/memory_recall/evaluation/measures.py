@@ -1,11 +1,12 @@
 """The four retrieval measures of the evaluation, as pure functions of one ranked list.
 
-Relevance is binary. The measures are undefined for a question without relevant documents; `parse_questions` refuses
-such questions.
+Recall and reciprocal rank ask only whether a document is relevant. nDCG also takes grades; a grade is a document's
+gain, as in trec_eval. A document that a list repeats counts only where it stands first, as if the repetitions were not
+there. The measures are undefined for a question without relevant documents; `parse_judgements` refuses such questions.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
@@ -27,31 +28,39 @@ class Scores:
         return dict(zip(MEASURES, (self.recall_5, self.recall_10, self.ndcg_10, self.mrr), strict=True))
 
 
-def recall_at(ranked: Sequence[int], relevant: AbstractSet[int], depth: int) -> float:
+def score(ranked: Sequence[int], relevant: AbstractSet[int], grades: Mapping[int, int] | None = None) -> Scores:
+    """Return all measures of one ranked list.
+
+    `grades` holds the grades of judged documents; without it every relevant document has the same gain.
+    """
+    distinct = list(dict.fromkeys(ranked))
+    return Scores(
+        recall_5=_recall_at(distinct, relevant, 5),
+        recall_10=_recall_at(distinct, relevant, 10),
+        ndcg_10=_ndcg_at(distinct, grades or dict.fromkeys(relevant, 1), 10),
+        mrr=_reciprocal_rank(distinct, relevant, DEPTH),
+    )
+
+
+def _recall_at(ranked: Sequence[int], relevant: AbstractSet[int], depth: int) -> float:
     """Return the share of the relevant documents that are among the first `depth`."""
     return len(relevant & set(ranked[:depth])) / len(relevant)
 
 
-def ndcg_at(ranked: Sequence[int], relevant: AbstractSet[int], depth: int) -> float:
+def _ndcg_at(ranked: Sequence[int], grades: Mapping[int, int], depth: int) -> float:
     """Return the discounted cumulative gain of the first `depth`, divided by that of an ideal list."""
-    gain = sum(1 / math.log2(rank + 2) for rank, document in enumerate(ranked[:depth]) if document in relevant)
-    ideal = sum(1 / math.log2(rank + 2) for rank in range(min(depth, len(relevant))))
-    return gain / ideal
+    gain = _discounted([grades.get(document, 0) for document in ranked[:depth]])
+    return gain / _discounted(sorted(grades.values(), reverse=True)[:depth])
 
 
-def reciprocal_rank(ranked: Sequence[int], relevant: AbstractSet[int], depth: int = DEPTH) -> float:
+def _discounted(gains: Sequence[int]) -> float:
+    """Return the sum of the gains, each divided by the binary logarithm of its rank plus one."""
+    return sum(gain / math.log2(rank + 1) for rank, gain in enumerate(gains, start=1))
+
+
+def _reciprocal_rank(ranked: Sequence[int], relevant: AbstractSet[int], depth: int) -> float:
     """Return 1 / rank of the first relevant document, or 0 if none is among the first `depth`."""
     return next((1 / rank for rank, document in enumerate(ranked[:depth], start=1) if document in relevant), 0.0)
-
-
-def score(ranked: Sequence[int], relevant: AbstractSet[int]) -> Scores:
-    """Return all measures of one ranked list."""
-    return Scores(
-        recall_5=recall_at(ranked, relevant, 5),
-        recall_10=recall_at(ranked, relevant, 10),
-        ndcg_10=ndcg_at(ranked, relevant, 10),
-        mrr=reciprocal_rank(ranked, relevant),
-    )
 
 
 def mean(scores: Sequence[Scores]) -> Scores:

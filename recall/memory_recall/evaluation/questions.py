@@ -2,13 +2,17 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 from memory_recall.errors import InvalidInput
 from memory_recall.evaluation.evaluate import Question, parse_questions
+from memory_recall.evaluation.judgements import parse_judgements
+
+_JUDGED = ("relevant_ids", "grades")
 
 
 def read_questions(queries: Path, qrels: Path | None = None) -> list[Question]:
-    """Read the questions, each with the ids of the memories that answer it.
+    """Read the questions, each with its judgements.
 
     Raises:
         InvalidInput: a file cannot be read, or a line is malformed; the message names the file or the line.
@@ -29,21 +33,23 @@ def _lines(path: Path) -> list[str]:
         ) from None
 
 
-def _judgement(line: str, number: int, name: str) -> tuple[str, list[int]]:
+def _judgement(line: str, number: int, name: str) -> tuple[str, dict[str, Any]]:
     try:
         given = json.loads(line)
-        return str(given["query_id"]), list(given["relevant_ids"])
-    except (ValueError, KeyError, TypeError):
+        parse_judgements(given)
+        return str(given["query_id"]), {field: given[field] for field in _JUDGED if field in given}
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise InvalidInput(
-            f"{name}, line {number} is no judgement.", 'Give lines such as {"query_id": "q1", "relevant_ids": [17]}.'
+            f"{name}, line {number} is no judgement.",
+            'Give lines such as {"query_id": "q1", "relevant_ids": [17]} or {"query_id": "q1", "grades": {"17": 3}}.',
         ) from None
 
 
-def _joined(line: str, judged: dict[str, list[int]]) -> str:
+def _joined(line: str, judged: dict[str, dict[str, Any]]) -> str:
     try:
         given = json.loads(line)
     except ValueError:
         return line  # it is refused, with its number, by the parser of questions
-    if isinstance(given, dict) and "relevant_ids" not in given:
-        given["relevant_ids"] = judged.get(str(given.get("query_id")), [])
+    if isinstance(given, dict) and not any(field in given for field in _JUDGED):
+        given |= judged.get(str(given.get("query_id")), {})
     return json.dumps(given)

@@ -39,6 +39,14 @@ def test_a_set_without_mistakes_is_read(tmp_path: Path) -> None:
     assert [query.overlap for query in dataset.queries] == ["mixed", ""]
 
 
+def test_judgements_may_be_grades(tmp_path: Path) -> None:
+    """A grade of 2 or 3 makes a memory relevant, and lines with grades stand beside lines with ids."""
+    graded = {"query_id": "q2", "grades": {"1": 1, "2": 2}}
+    binary, other = load_dataset(write(tmp_path, qrels=[QRELS[0], graded])).queries
+    assert (binary.relevant, binary.grades) == (frozenset({1}), {})
+    assert (other.relevant, other.grades) == (frozenset({2}), {1: 1, 2: 2})
+
+
 def test_the_digest_changes_with_any_file(tmp_path: Path) -> None:
     """The digest in a manifest distinguishes two versions of a set."""
     before = load_dataset(write(tmp_path)).digest
@@ -61,7 +69,16 @@ def test_the_digest_changes_with_any_file(tmp_path: Path) -> None:
         ({"queries": [QUERIES[0], QUERIES[0]]}, "queries.jsonl, line 2: query 'q1' was used before"),
         ({"queries": [{"query_id": "q9", "text": "x"}]}, "queries.jsonl, line 1: query 'q9' has no judgement"),
         ({"queries": [{**QUERIES[0], "conv": "b"}, QUERIES[1]]}, "line 1: memory 1 lies outside the query's own scope"),
-        ({"qrels": [{"query_id": "q1", "relevant_ids": []}]}, "qrels.jsonl, line 1: `relevant_ids` must be a list"),
+        ({"qrels": [{"query_id": "q1", "relevant_ids": []}]}, "line 1: `relevant_ids`, or a grade of 2"),
+        ({"qrels": [{"query_id": "q1", "relevant_ids": "1"}]}, "qrels.jsonl, line 1: `relevant_ids` must be a list"),
+        ({"qrels": [{"query_id": "q1", "grades": {"1": 4}}]}, "qrels.jsonl, line 1: `grades` must map ids to grades"),
+        ({"qrels": [{"query_id": "q1", "grades": {"x": 3}}]}, "qrels.jsonl, line 1: `grades` must map ids, which are"),
+        ({"qrels": [{"query_id": "q1", "grades": {"1": 3, "3": 0}}]}, "qrels.jsonl, line 1: memory 3 is sensitive"),
+        ({"qrels": [{"query_id": "q1", "grades": {"1": 1}}]}, "line 1: `relevant_ids`, or a grade of 2"),
+        (
+            {"qrels": [{"query_id": "q1", "relevant_ids": [1, 2], "grades": {"1": 3, "2": 1}}]},
+            "qrels.jsonl, line 1: `relevant_ids` must list exactly the memories that `grades` gives 2 or more",
+        ),
         ({"qrels": [{"query_id": "q1", "relevant_ids": [7]}]}, "qrels.jsonl, line 1: there is no memory 7"),
         ({"qrels": [{"query_id": "q1", "relevant_ids": [3]}]}, "qrels.jsonl, line 1: memory 3 is sensitive"),
         ({"qrels": [QRELS[0], QRELS[0]]}, "qrels.jsonl, line 2: query 'q1' was judged before"),

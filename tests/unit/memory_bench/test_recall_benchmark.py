@@ -5,7 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from memory_bench.__main__ import app
 from memory_bench.harness.dataset import Dataset, Memory, Query
 from memory_bench.harness.vectors import EmbeddedSet
 from memory_bench.latency.measure import EMBEDDER_STOPPED, LEXICAL_ONLY, Measured
@@ -15,7 +17,7 @@ from memory_bench.recall.entities import EntityLeg, by_pattern
 from memory_bench.recall.evidence import Evidence, Lexemes, gather
 from memory_bench.recall.named_times import compare_boost
 from memory_bench.recall.prompts import WORDS_BEFORE, in_prompts
-from memory_bench.recall.published import MODEL, STRATA, exact_recall_by_stratum, read_published, reword_as_published
+from memory_bench.recall.published import STRATA, exact_recall_by_stratum, read_published, reword_as_published
 from memory_bench.recall.settings import DEFAULT, Setting, settings
 from memory_bench.reference_fusion import Candidate
 
@@ -128,11 +130,14 @@ def test_the_gain_of_the_boost_is_measured_on_questions_that_name_a_time() -> No
     assert compare_boost([Memory(1, "soup")], [], seed=0) is None
 
 
-def test_published_figures_are_read_under_our_names(tmp_path: Path) -> None:
-    lines = ["model\tsubset\trecall@10", "other\tsingle_hop\t0.9"]
-    lines += [f"{MODEL}\t{theirs}\t0.{number}" for number, theirs in enumerate(STRATA.values(), start=1)]
-    (tmp_path / "published.tsv").write_text("\n".join(lines))
-    assert read_published(tmp_path / "published.tsv") == {"single": 0.1, "multihop": 0.2, "temporal": 0.3, "open": 0.4}
+def test_published_figures_of_the_measured_model_are_read_under_our_names(tmp_path: Path) -> None:
+    """A model of which nothing is published has no figures, not those of another model."""
+    file = tmp_path / "published.tsv"
+    lines = ["model\tsubset\trecall@10", "publisher__other\tsingle_hop\t0.9"]
+    lines += [f"publisher__ours\t{theirs}\t0.{number}" for number, theirs in enumerate(STRATA.values(), start=1)]
+    file.write_text("\n".join(lines))
+    assert read_published(file, "ours") == {"single": 0.1, "multihop": 0.2, "temporal": 0.3, "open": 0.4}
+    assert read_published(file, "another") == {}
 
 
 def test_turns_get_the_wording_of_the_published_set() -> None:
@@ -180,3 +185,15 @@ def test_figures_compare_95th_percentiles_ours_over_theirs(tmp_path: Path) -> No
     }  # fmt: skip
     plot(results, tmp_path / "latency.svg")
     assert (tmp_path / "latency.svg").stat().st_size > 0
+
+
+def test_a_model_without_a_file_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    """Before anything is measured, the message names the file, the option and the targets that make files."""
+    given = ["recall", str(tmp_path), "--model", "bge-large-en-v1.5", "--model-file", str(tmp_path / "absent.gguf")]
+    result = CliRunner().invoke(app, given)
+    said = "".join(result.stderr.split())  # lines are broken anywhere
+    assert result.exit_code == 1
+    assert "absent.gguf" in said
+    assert "--model-file" in said
+    assert "makesecond-model" in said
+    assert CliRunner().invoke(app, ["recall", str(tmp_path), "--model", "x", "--model", "x"]).exit_code == 1

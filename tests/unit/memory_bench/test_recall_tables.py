@@ -5,6 +5,7 @@ from typing import Any
 from memory_bench.harness.runner import Answered, RunResult
 from memory_bench.recall.crossvalidation import SetScores
 from memory_bench.recall.lexical_check import LexicalCheck
+from memory_bench.recall.model_table import model_by_model
 from memory_bench.recall.prompts import PromptScores
 from memory_bench.recall.tables import SetMeasurements
 from memory_recall.evaluation import measures
@@ -46,3 +47,14 @@ def test_choosing_the_better_leg_by_question_gains_what_only_the_other_leg_finds
     assert one.better_leg_by_question("recall@10", seed=0, stratum="paraphrase").difference == 0.25
     assert one.hybrid_against_better_leg("recall@10", seed=0, stratum="paraphrase").difference == 0
     assert one.hybrid_against("pg-bm25", "recall@10", seed=0, stratum="paraphrase").difference == 0.25
+
+
+def test_models_are_compared_question_by_question_with_the_first() -> None:
+    """Of eight paraphrases the second model finds all and the first none, which eight coin tosses rarely do."""
+    first = measured(run("dense-hnsw", *[0] * 8), run("hybrid", *[1] * 8))
+    second = measured(run("dense-hnsw", *[1] * 8), run("hybrid", *[1] * 8))
+    heading, dense, hybrid, *_ = model_by_model({"first": [first], "second": [second]}, seed=0)
+    assert heading == ["set", "measure", "retriever", "first", "second", "difference", "95 % interval", "p"]
+    assert dense[:6] == ["set", "recall@10", "dense", "0.111", "1.000", "+0.889"]
+    assert float(dense[-1]) < 0.02
+    assert hybrid[-1] == "1.0000"

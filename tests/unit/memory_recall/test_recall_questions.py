@@ -1,5 +1,6 @@
 """Labelled questions: what is read, what is refused by line number, and how scores are summed up."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from memory_recall.embedding.wire import EmbeddedBatch
 from memory_recall.errors import EmbedderBusy, InvalidInput
 from memory_recall.evaluation import measures
 from memory_recall.evaluation.evaluate import Outcome, embed_questions, parse_questions, summarise
+from memory_recall.evaluation.questions import read_questions
 from memory_recall.search.sql.visibility import EVERYONE
 
 GOOD = '{"query_id": "a", "text": "what", "stratum": "exact", "conv": "c1", "relevant_ids": [3, 4]}'
@@ -28,6 +30,27 @@ def test_a_question_is_read_with_its_scope() -> None:
     assert (second.user_id, third.user_id, third.stratum) == (EVERYONE, EVERYONE, "all")
 
 
+def test_a_question_may_have_grades() -> None:
+    """A memory of grade 2 or 3 is relevant; `relevant_ids` may say the same."""
+    lines = ['{"text": "x", "grades": {"7": 3, "8": 2, "9": 1}}']
+    lines += ['{"text": "x", "relevant_ids": [8, 7], "grades": {"7": 3, "8": 2, "9": 1}}']
+    for question in parse_questions(lines):
+        assert question.relevant == frozenset({7, 8})
+        assert question.grades == {7: 3, 8: 2, 9: 1}
+
+
+def test_grades_may_stand_in_a_file_of_their_own(tmp_path: Path) -> None:
+    """The quality gate of a swap reads grades from a qrels.jsonl, and names a line that is no judgement."""
+    queries, qrels = tmp_path / "queries.jsonl", tmp_path / "qrels.jsonl"
+    queries.write_text('{"query_id": "a", "text": "x"}\n{"query_id": "b", "text": "y"}\n')
+    qrels.write_text('{"query_id": "a", "grades": {"7": 3, "9": 1}}\n{"query_id": "b", "relevant_ids": [4]}\n')
+    first, second = read_questions(queries, qrels)
+    assert (first.relevant, first.grades, second.relevant) == (frozenset({7}), {7: 3, 9: 1}, frozenset({4}))
+    qrels.write_text('{"query_id": "a", "grades": {"7": 9}}\n')
+    with pytest.raises(InvalidInput, match=r"^qrels.jsonl, line 1 "):
+        read_questions(queries, qrels)
+
+
 @pytest.mark.parametrize(
     "line",
     [
@@ -39,6 +62,10 @@ def test_a_question_is_read_with_its_scope() -> None:
         '{"text": "x", "relevant_ids": []}',
         '{"text": "x", "relevant_ids": ["1"]}',
         '{"text": "x", "relevant_ids": [true]}',
+        '{"text": "x", "grades": {"1": 1}}',
+        '{"text": "x", "grades": {"1": 5}}',
+        '{"text": "x", "grades": [1]}',
+        '{"text": "x", "relevant_ids": [1], "grades": {"2": 3}}',
         GOOD,
     ],
 )
