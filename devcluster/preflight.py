@@ -30,7 +30,11 @@ NODE_PROGRAMS = {
     "setpriv": "util-linux",
 }
 BUILD_PROGRAMS = {"debootstrap": "debootstrap"}
-TEST_PROGRAMS = {"pgbouncer": "pgbouncer"}  # a real pooler for the tests of what happens behind one
+TEST_PROGRAMS = {
+    "pgbouncer": "pgbouncer",  # a real pooler for the tests of what happens behind one
+    "chromium": "chromium",  # a real browser for the test of the page on which answers are judged
+    "chromedriver": "chromium-driver",  # drives it
+}
 ENGINES = ("docker", "podman")
 IMAGE_BUILDERS = (*ENGINES, "buildah")
 _NAMESPACES_TRIAL = ("unshare", "--net", "--mount", "--pid", "--ipc", "--uts", "--fork", "--mount-proc", "true")

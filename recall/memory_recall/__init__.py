@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         InvalidInput,
         LockNotAvailable,
         MemoryIndexError,
+        MissingExtra,
         SchemaUnsupported,
     )
     from memory_recall.integrations.fastapi import create_recall_router
@@ -58,6 +59,7 @@ __all__ = [
     "Lexical",
     "LockNotAvailable",
     "MemoryIndexError",
+    "MissingExtra",
     "Mode",
     "Period",
     "PeriodFinder",
@@ -95,6 +97,7 @@ _MODULES = {
     "Lexical": "memory_recall.search.query",
     "LockNotAvailable": "memory_recall.errors",
     "MemoryIndexError": "memory_recall.errors",
+    "MissingExtra": "memory_recall.errors",
     "Mode": "memory_recall.search.query",
     "Period": "memory_recall.search.period",
     "PeriodFinder": "memory_recall.search.period",
@@ -118,7 +121,7 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401  (the types are those of the 
 
     Raises:
         AttributeError: the package has no such name.
-        ImportError: the name needs an optional dependency that is not installed.
+        MissingExtra: the name needs an optional dependency that is not installed; it is an ImportError, too.
     """
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

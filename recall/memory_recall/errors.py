@@ -7,6 +7,8 @@ connection string or a password: messages are made of names, numbers and error c
 """
 # ruff: noqa: N818  (the class names are the reasons that users read in conditions)
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import Enum, IntEnum
 from typing import ClassVar
 
@@ -44,6 +46,28 @@ class InvalidConfiguration(MemoryIndexError):
 
 class InvalidInput(MemoryIndexError):
     """An argument or an input file cannot be used. Nothing was changed."""
+
+
+class MissingExtra(MemoryIndexError, ImportError):
+    """A part of this package needs an optional dependency that is not installed."""
+
+    exit_code = ExitCode.USAGE
+
+
+@contextmanager
+def importing_extra(extra: str, purpose: str) -> Iterator[None]:
+    """Import the packages of an optional dependency in the block. `purpose` names what needs them.
+
+    Raises:
+        MissingExtra: one of the packages is not installed. The remedy names the extra.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise MissingExtra(
+            f"{purpose} needs the package {error.name}, which is not installed.",
+            f"Install memory-recall with the extra {extra}: pip install 'memory-recall[{extra}]'.",
+        ) from None
 
 
 class DatabaseUnreachable(MemoryIndexError):

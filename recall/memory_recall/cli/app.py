@@ -8,10 +8,14 @@ import importlib
 import sys
 from collections.abc import Iterable
 
-import typer
-
-from memory_recall.errors import ExitCode
+from memory_recall.errors import ExitCode, MissingExtra, importing_extra
 from memory_recall.hardening import forbid_core_dumps
+
+try:
+    with importing_extra("cli", "The command memory"):
+        import typer
+except MissingExtra as missing:
+    sys.exit(str(missing))  # a console script would print a stack trace
 
 # The commands of each part.
 PARTS = {

@@ -5,6 +5,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 
 import typer
@@ -37,6 +38,8 @@ Examples:
   memory recall - --everyone --mode lexical --limit 5 --json
 
   memory recall "backup schedule" --user ana
+
+  memory recall "backup schedule" --everyone --sqlite memories.db
 """
 
 
@@ -89,14 +92,15 @@ def recall(
     explain: Annotated[
         bool, typer.Option("--explain", help="Also show what each leg found and how long it took.")
     ] = False,
+    sqlite: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Search this local SQLite file by words, without Postgres.")
+    ] = None,
     as_json: JsonOption = False,
     filters: Mapping[str, object],
 ) -> None:
     """Recall memories and print them."""
 
     async def action(settings: Settings) -> RecallResult:
-        from memory_recall.cli.reading import opened_recall
-
         request = RecallQuery(
             _query_text(query),
             user_id=_search_scope(user, everyone=everyone),
@@ -107,6 +111,10 @@ def recall(
             sensitive=sensitive,
             explain=explain,
         )
+        if sqlite is not None:
+            return _recall_sqlite(sqlite, request)
+        from memory_recall.cli.reading import opened_recall
+
         opened = opened_recall(settings, dense=request.mode != "lexical", embedding_budget=_EMBEDDING_BUDGET)
         async with opened as (hybrid, _):
             return await hybrid.recall(request)
@@ -116,6 +124,20 @@ def recall(
         emit(as_dictionary(result, explain=explain), as_json=True)
     else:
         _show(result, explain=explain)
+
+
+def _recall_sqlite(file: Path, query: RecallQuery) -> RecallResult:
+    """Recall from a SQLite file, whose only leg is lexical.
+
+    Raises:
+        InvalidInput: the query asks for the dense leg alone, or the file cannot be searched.
+    """
+    from memory_recall.integrations.sqlite import opened_sqlite
+
+    if query.mode == "dense":
+        raise InvalidInput("A SQLite file is searched by words alone.", "Leave out --mode dense.")
+    with opened_sqlite(file) as recall:
+        return recall.recall(query)
 
 
 def _query_text(argument: str) -> str:
@@ -181,5 +203,6 @@ def _show(result: RecallResult, *, explain: bool) -> None:
         timings = result.timings
         legs = ", ".join(f"{name} {value:.1f}" for name, value in timings.legs.items())
         notes.print(
-            f"{timings.total:.1f} ms: embedding {timings.embedding:.1f}, database {timings.database:.1f} ({legs})"
+            f"{timings.total:.1f} ms: embedding {timings.embedding:.1f}, database {timings.database:.1f}"
+            + (f" ({legs})" if legs else "")
         )

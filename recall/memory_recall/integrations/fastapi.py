@@ -18,18 +18,26 @@ from collections.abc import Callable, Coroutine
 from datetime import datetime
 from typing import Any, Literal, get_type_hints
 
-from fastapi import APIRouter, Depends, HTTPException, Request, Response
-from fastapi.exceptions import RequestValidationError
-from fastapi.routing import APIRoute
 from pydantic import BaseModel, Field, create_model, field_serializer
 
-from memory_recall.errors import DatabaseUnreachable, InvalidInput, LockNotAvailable, MemoryIndexError
+from memory_recall.errors import (
+    DatabaseUnreachable,
+    InvalidInput,
+    LockNotAvailable,
+    MemoryIndexError,
+    importing_extra,
+)
 from memory_recall.search.fusion import SortBy
 from memory_recall.search.hybrid_recall import HybridRecall
 from memory_recall.search.query import MAX_LIMIT, RecallQuery
 from memory_recall.search.result import MEMORY_FIELDS, RecalledMemory
 from memory_recall.search.sql.filters import FILTER_TYPES, NO_FILTERS, Filters
 from memory_recall.search.sql.visibility import Everyone
+
+with importing_extra("api", "create_recall_router"):
+    from fastapi import APIRouter, Depends, HTTPException, Request, Response
+    from fastapi.exceptions import RequestValidationError
+    from fastapi.routing import APIRoute
 
 Scope = Literal["owner", "everyone"]
 

@@ -4,9 +4,11 @@ Labels hold only modes and reasons, which are few and fixed. This module needs t
 `memory-recall[metrics]`.
 """
 
-from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
-
+from memory_recall.errors import importing_extra
 from memory_recall.search.result import RecallResult
+
+with importing_extra("metrics", "RecallMetrics"):
+    from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
 
 NOT_DEGRADED = "none"
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5)

@@ -8,16 +8,46 @@ rows that contain the whole query as a substring.
 
 import sqlite3
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
+from memory_recall.errors import InvalidInput
 from memory_recall.search.fusion import SortBy
 from memory_recall.search.query import RecallQuery, require_query
 from memory_recall.search.result import RecalledMemory, RecallResult, Timings, memory_from
 from memory_recall.search.sql.expressions import blended, memory_columns
 from memory_recall.search.sql.filters import sqlite_conditions
 from memory_recall.search.sql.visibility import sqlite_rows
+
+_TABLES = ("memories", "memories_fts")
+
+
+@contextmanager
+def opened_sqlite(file: Path) -> Iterator["SqliteRecall"]:
+    """Open a SQLite file for recalls without the right to write to it, and close it when the block ends.
+
+    Raises:
+        InvalidInput: there is no such file, it is no SQLite database, or it lacks one of the two tables.
+    """
+    if not file.is_file():
+        raise InvalidInput(f"There is no file {file}.", "Name the SQLite file of the memories.")
+    try:
+        connection = sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True)
+        with closing(connection):
+            found = {str(row[0]) for row in connection.execute("SELECT name FROM sqlite_master")}
+            missing = [name for name in _TABLES if name not in found]
+            if missing:
+                raise InvalidInput(
+                    f"{file} has no table {missing[0]}.", "Name a file with the tables memories and memories_fts."
+                )
+            yield SqliteRecall(connection)
+    except sqlite3.DatabaseError as error:
+        raise InvalidInput(
+            f"{file} cannot be read as a SQLite database ({type(error).__name__}).", "Name another file."
+        ) from None
 
 
 class SqliteRecall:

@@ -3,16 +3,18 @@
 This module decides which words may name a date, since a library that looks for dates anywhere in a text also finds them
 in "may", "second" or a bare number. The library decides what the words mean.
 
-Needs the extra `memory-recall[temporal]`.
+Needs the extra `memory-recall[temporal]`; without it, the import of this module is refused with `MissingExtra`.
 """
 
 import re
 from datetime import datetime, timedelta
 from itertools import islice
 
-from dateparser.date import DateDataParser
-
+from memory_recall.errors import importing_extra
 from memory_recall.search.period import Period
+
+with importing_extra("temporal", "find_period"):
+    from dateparser.date import DateDataParser
 
 SEARCHED = 2_000  # characters; a longer query is a document rather than a question
 UNDERSTOOD = 8  # expressions; each costs one to three milliseconds

@@ -6,7 +6,7 @@ import pytest
 
 from devcluster import preflight
 from devcluster.errors import DevclusterError
-from devcluster.preflight import BUILD_PROGRAMS, NODE_PROGRAMS, Facts
+from devcluster.preflight import BUILD_PROGRAMS, NODE_PROGRAMS, TEST_PROGRAMS, Facts
 
 COMPLETE = Facts(programs=frozenset({*NODE_PROGRAMS, *BUILD_PROGRAMS, "go", "buildah"}))
 
@@ -75,10 +75,11 @@ def test_the_client_of_an_engine_that_does_not_answer_builds_nothing(engine: str
     assert preflight.build_problems(replace(facts, engines=frozenset({engine}))) == ()
 
 
-def test_a_missing_pooler_is_a_problem_of_the_tests_only() -> None:
+def test_a_missing_pooler_or_browser_is_a_problem_of_the_tests_only() -> None:
     assert preflight.node_problems(COMPLETE) == ()
-    assert preflight.packages_of(preflight.problems_of_tests(COMPLETE)) == ("pgbouncer",)
-    assert preflight.problems_of_tests(replace(COMPLETE, programs=COMPLETE.programs | {"pgbouncer"})) == ()
+    assert preflight.packages_of(preflight.problems_of_tests(COMPLETE)) == ("chromium", "chromium-driver", "pgbouncer")
+    complete = replace(COMPLETE, programs=COMPLETE.programs.union(TEST_PROGRAMS))
+    assert preflight.problems_of_tests(complete) == ()
 
 
 def test_kind_needs_itself_and_an_engine_that_answers() -> None:
