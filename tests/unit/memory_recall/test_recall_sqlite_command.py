@@ -19,9 +19,7 @@ def file(tmp_path: Path) -> Path:
     with sqlite3.connect(found) as connection:
         create_schema(connection)
         connection.execute("INSERT INTO memories (content, user_id) VALUES ('the zigbee dongle hangs', 'ana')")
-        connection.execute(
-            "INSERT INTO memories (content, user_id, is_sensitive) VALUES ('zigbee key 0x5A', 'ben', 1)"
-        )
+        connection.execute("INSERT INTO memories (content, user_id, is_sensitive) VALUES ('zigbee key 0x5A', 'ben', 1)")
     connection.close()
     return found
 
