@@ -26,6 +26,7 @@ PARTS = {
     "recall": ("recall",),
     "evaluate": ("evaluate",),
     "tune": ("tune",),
+    "questions": ("questions",),
     "status": ("status",),
     "quarantine": ("quarantine",),
     "roles": ("roles",),

@@ -156,7 +156,12 @@ def _retry_delay(error: BaseException) -> bool | float:
     return isinstance(error, EmbedderUnavailable) and (error.retry_after or True)
 
 
-def _require_not_degraded(result: RecallResult, mode: Mode) -> None:
+def require_not_degraded(result: RecallResult, mode: Mode) -> None:
+    """Refuse a result in which the dense leg took no part although the mode asks for it.
+
+    Raises:
+        RecallDegraded: the message has the reason.
+    """
     if result.reason is not None:
         raise RecallDegraded(
             f"Mode {mode} could not be measured: the recall was degraded to lexical ({result.reason}).",
@@ -199,7 +204,7 @@ async def evaluate(
             )
             result = await recall.recall(query)
             await asyncio.sleep((time.monotonic() - began) * (1 / share - 1))
-        _require_not_degraded(result, mode)
+        require_not_degraded(result, mode)
         progress()
         return Outcome(question, mode, measures.score(result.ids, question.relevant, question.grades))
 

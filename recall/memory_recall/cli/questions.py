@@ -1,0 +1,272 @@
+"""`memory questions`: labels questions about one's own memories, for `evaluate`, `tune` and the gate of a swap."""
+
+import dataclasses
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+from memory_recall.cli.output import JsonOption, emit, execute, progress_bar
+from memory_recall.errors import InvalidInput, importing_extra
+from memory_recall.labelling.label_file import LabelFile
+from memory_recall.settings import Settings
+
+if TYPE_CHECKING:
+    from memory_recall.labelling.store import PostgresStore
+
+_APPLICATION = "memory-questions"
+_CONNECTIONS = 4
+_EMBEDDING_BUDGET = 30.0
+_DATABASE_SECONDS = 30.0
+
+questions_app = typer.Typer(
+    no_args_is_help=True, help="Label questions about your own memories, and write them for evaluate, tune and swap."
+)
+LabelsArgument = Annotated[Path, typer.Argument(metavar="LABELS", help="The file that holds the state of this work.")]
+OutputOption = Annotated[
+    Path | None, typer.Option(help="The file of judged questions (LABELS with the suffix .questions.jsonl).")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add `memory questions` to the command line."""
+    questions_app.command("collect")(collect_command)
+    questions_app.command("judge")(judge_command)
+    questions_app.command("pool")(pool_command)
+    questions_app.command("export")(export_command)
+    app.add_typer(questions_app, name="questions")
+
+
+def collect_command(  # noqa: PLR0917  (typer makes options of them; nobody calls this by position)
+    labels: LabelsArgument,
+    draw: Annotated[int, typer.Option(min=0, max=10_000, help="Draw that many memories to write questions for.")] = 0,
+    user: Annotated[str | None, typer.Option(help="Draw from this user's memories.")] = None,
+    everyone: Annotated[bool, typer.Option("--everyone", help="Draw from everybody's memories.")] = False,
+    import_: Annotated[
+        Path | None, typer.Option("--import", help="Questions that you have, one JSON object a line, with a text.")
+    ] = None,
+    logged_queries: Annotated[
+        Path | None, typer.Option(help="Recall requests that your API has logged, one JSON object a line.")
+    ] = None,
+    consent: Annotated[
+        bool,
+        typer.Option("--consent", help="The users who sent the logged queries agree that you read and judge them."),
+    ] = False,
+    sample: Annotated[int, typer.Option(min=1, max=10_000, help="How many logged queries to draw at most.")] = 50,
+    stratum: Annotated[
+        str | None, typer.Option(help="The kind of these questions (written, imported or logged).")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="The same seed draws the same memories and queries.")] = 0,
+    json: JsonOption = False,
+) -> None:
+    """Collect questions in LABELS: drawn memories to write some for, questions that you have, or logged queries.
+
+    Sensitive and deleted memories are never drawn, and logged queries that are marked as sensitive are left out. What
+    is collected twice is kept once.
+
+    Examples:
+        memory questions collect labels.json --draw 50 --everyone --stratum paraphrase
+        memory questions collect labels.json --import questions.jsonl
+        memory questions collect labels.json --logged-queries requests.jsonl --consent --sample 100
+    """
+    if not draw and import_ is None and logged_queries is None:
+        raise typer.BadParameter("Give --draw, --import or --logged-queries.")
+    if draw and (user is None) != everyone:
+        raise typer.BadParameter("Say with --user or --everyone, but not both, whose memories are drawn.")
+    if logged_queries is not None and not consent:
+        raise typer.BadParameter(
+            "Logged queries are what people have asked. Say --consent if those who sent them agree that you read them."
+        )
+
+    async def action(settings: Settings) -> dict[str, Any]:
+        file = LabelFile(labels, seed=seed)
+        counts: dict[str, Any] = {}
+        if draw:
+            counts["drawn"] = await _draw(settings, file, draw, seed=seed, user=user, stratum=stratum or "written")
+        if import_ is not None:
+            counts["imported"] = _import(file, import_, stratum=stratum or "imported")
+        if logged_queries is not None:
+            counts["logged"] = _import_log(file, logged_queries, sample, seed=seed, stratum=stratum or "logged")
+        return counts | {"questions": len(file.labels.questions)}
+
+    emit(execute(action, as_json=json), as_json=json, title="Questions")
+
+
+def judge_command(
+    labels: LabelsArgument,
+    terminal: Annotated[
+        bool, typer.Option("--terminal", help="Judge here instead of on a page in the browser.")
+    ] = False,
+    port: Annotated[
+        int, typer.Option(min=0, max=65_535, help="Port of the page on 127.0.0.1; 0 takes a free one.")
+    ] = 0,
+    output: OutputOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Write questions for the drawn memories, and judge what every leg and fusion finds, on a page or in the terminal.
+
+    The page is served on 127.0.0.1, and its address with a random token is printed. Nothing on it tells what found a
+    memory or where it ranked. Every answer is stored at once, so this can be ended and started again at any time.
+
+    Examples:
+        memory questions judge labels.json
+        memory questions judge labels.json --terminal
+    """
+    file = _existing(labels, as_json=json)
+
+    async def action(settings: Settings) -> None:
+        from memory_recall.labelling.labeller import Labeller
+
+        async with _opened_store(settings, pooling=True) as store:
+            labeller = Labeller(file, store)
+            if terminal:
+                from memory_recall.labelling.terminal import label_in_terminal
+
+                console = Console(stderr=True, soft_wrap=True, highlight=False)
+                await label_in_terminal(
+                    labeller, read=sys.stdin.readline, show=lambda line: console.print(line, markup=False)
+                )
+            else:
+                with importing_extra("label", "The page on which answers are judged"):
+                    from memory_recall.labelling.page.server import serve_page
+                await serve_page(labeller, _output(labels, output), port=port, announce=_announce)
+
+    execute(action, as_json=json)
+    _summarise(file, as_json=json)
+
+
+def pool_command(labels: LabelsArgument, json: JsonOption = False) -> None:
+    """Add to the pool of every question what the legs and fusions find now.
+
+    The answers of one model alone favour that model. Where two models are to be compared, run this with each of them
+    active, and judge what is new.
+
+    Examples:
+        memory questions pool labels.json
+    """
+    file = _existing(labels, as_json=json)
+
+    async def action(settings: Settings) -> dict[str, Any]:
+        from memory_recall.labelling.labeller import Labeller
+
+        async with _opened_store(settings, pooling=True) as store:
+            with progress_bar() as bar:
+                task = bar.add_task("Pooling", total=len(file.labels.questions))
+                added = await Labeller(file, store).pool_all(progress=lambda: bar.advance(task))
+        return {"questions": len(file.labels.questions), "added": added}
+
+    emit(execute(action, as_json=json), as_json=json, title="Pools")
+
+
+def export_command(labels: LabelsArgument, output: OutputOption = None, json: JsonOption = False) -> None:
+    """Write the judged questions to a file, and print how well the judgements that were made twice agree.
+
+    A memory of grade 2 or 3 is relevant. Questions without a relevant memory are left out and counted. The file is
+    readable by its owner alone, and replaced if it exists.
+
+    Examples:
+        memory questions export labels.json
+        memory questions export labels.json --output questions.jsonl
+    """
+    file = _existing(labels, as_json=json)
+
+    async def action(_: Settings) -> None:
+        from memory_recall.labelling.export import as_json_lines, exported_questions
+        from memory_recall.private_file import write_private_file
+
+        write_private_file(_output(labels, output), as_json_lines(exported_questions(file.labels)))
+
+    execute(action, as_json=json)
+    _summarise(file, as_json=json)
+
+
+def _existing(labels: Path, *, as_json: bool) -> LabelFile:
+    async def action(_: Settings) -> LabelFile:
+        file = LabelFile(labels)
+        if not file.exists:
+            raise InvalidInput(f"There is no file {labels}.", "Make it with memory questions collect.")
+        return file
+
+    return execute(action, as_json=as_json)
+
+
+def _output(labels: Path, output: Path | None) -> Path:
+    return output or labels.with_suffix(".questions.jsonl")
+
+
+def _announce(address: str) -> None:
+    console = Console(stderr=True, soft_wrap=True, highlight=False)
+    console.print(f"Open {address}\nThe address is a key to your memories while this command runs. End it with Ctrl-C.")
+
+
+def _summarise(file: LabelFile, *, as_json: bool) -> None:
+    from memory_recall.labelling.export import summarise
+
+    summary = dataclasses.asdict(summarise(file.labels))
+    warnings = [] if as_json else summary.pop("warnings")
+    emit(summary, as_json=as_json, title="Labels")
+    for warning in warnings:
+        Console(stderr=True, soft_wrap=True, highlight=False).print(warning, markup=False)
+
+
+async def _draw(settings: Settings, file: LabelFile, count: int, *, seed: int, user: str | None, stratum: str) -> int:
+    from memory_recall.labelling.labels import Drawn
+
+    async with _opened_store(settings, pooling=False) as store:
+        ids = await store.draw(count, seed=seed, user=user, without=file.labels.drawn)
+    file.save(file.labels.after(Drawn(memory_ids=ids, stratum=stratum, conv=user)))
+    return len(ids)
+
+
+def _import(file: LabelFile, source: Path, *, stratum: str) -> dict[str, int]:
+    from memory_recall.labelling.collecting import imported, lines_of
+
+    found = imported(file.labels, lines_of(source), stratum=stratum)
+    file.save(file.labels.after(*found.questions))
+    return {"added": len(found.questions), "repeated": found.repeated}
+
+
+def _import_log(file: LabelFile, source: Path, sample: int, *, seed: int, stratum: str) -> dict[str, int]:
+    from memory_recall.labelling.collecting import lines_of, logged
+
+    found = logged(file.labels, lines_of(source), stratum=stratum, sample=sample, seed=seed)
+    file.save(file.labels.after(*found.questions))
+    return {"added": len(found.questions), "repeated": found.repeated, "sensitive": found.sensitive}
+
+
+@asynccontextmanager
+async def _opened_store(settings: Settings, *, pooling: bool) -> AsyncIterator["PostgresStore"]:
+    """Open the memories in the database and, for `pooling`, both lexical legs and the configured embedder."""
+    from memory_recall.indexing.embedders import query_embedder
+    from memory_recall.labelling.store import PostgresStore
+    from memory_recall.postgres.connection import create_pool, opened
+    from memory_recall.schema.table import describe
+    from memory_recall.search.hybrid_recall import HybridRecall
+
+    async with AsyncExitStack() as closing:
+        async with opened(settings.dsn(), _APPLICATION) as connection:
+            table = await describe(connection, settings.table)
+        table.require_exists()
+        table.require_supported()
+        pool = await create_pool(settings.dsn(), min_size=1, max_size=_CONNECTIONS, application_name=_APPLICATION)
+        closing.push_async_callback(pool.close)
+        embedder = query_embedder(settings) if pooling else None
+        if embedder is not None:
+            closing.push_async_callback(embedder.close)
+        legs = [
+            HybridRecall(
+                pool,
+                table=settings.table,
+                lexical=lexical,
+                embedding_budget=_EMBEDDING_BUDGET,
+                time_budget=_EMBEDDING_BUDGET + _DATABASE_SECONDS,
+            )
+            for lexical in ("bm25", "ts_rank")
+        ]
+        for leg in legs:
+            closing.push_async_callback(leg.close)
+        yield PostgresStore(pool, table, legs, embedder)

@@ -1,0 +1,71 @@
+"""Writes judged questions in the form that `memory evaluate`, `memory tune` and the gate of a model swap read."""
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from memory_recall.labelling.agreement import Agreement, agreement
+from memory_recall.labelling.labels import RELEVANT_FROM, Labels
+
+LEAST_OF_STRATUM = 50  # questions; the means of fewer have intervals that are too wide to tell variants apart
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a labelling has come to.
+
+    `strata` counts the questions that were exported. `unanswered` counts those for which no memory of the pool is
+    relevant, and `unjudged` those whose pool is not judged yet; neither can be measured, so they are not exported.
+    """
+
+    questions: int
+    strata: dict[str, int]
+    unanswered: int
+    unjudged: int
+    kappa: Agreement
+    warnings: list[str]
+
+
+def exported_questions(labels: Labels) -> list[dict[str, Any]]:
+    """Return the judged questions that a memory answers, each as one JSON object.
+
+    `relevant_ids` holds the memories of grade 2 and 3, and `grades` the grade of every memory that was judged, by its
+    id. The grades are those of the first round.
+    """
+    lines = []
+    for question in labels.questions:
+        pool = labels.pools.get(question.query_id, [])
+        grades = labels.grades.get((question.query_id, 1), {})
+        relevant = sorted(one for one in pool if grades.get(one, 0) >= RELEVANT_FROM)
+        if labels.is_judged(question.query_id) and relevant:
+            line: dict[str, Any] = {"query_id": question.query_id, "text": question.text, "stratum": question.stratum}
+            if question.conv is not None:
+                line["conv"] = question.conv
+            lines.append(line | {"relevant_ids": relevant, "grades": {str(one): grades[one] for one in sorted(pool)}})
+    return lines
+
+
+def as_json_lines(questions: list[dict[str, Any]]) -> bytes:
+    """Return one line of JSON a question."""
+    return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in questions).encode()
+
+
+def summarise(labels: Labels) -> Summary:
+    """Return how many questions can be exported, how well the judgements agree, and what is not enough."""
+    exported = exported_questions(labels)
+    judged = sum(labels.is_judged(question.query_id) for question in labels.questions)
+    strata = dict(sorted(Counter(line["stratum"] for line in exported).items()))
+    warnings = [
+        f"Stratum {name} has {count} questions: below {LEAST_OF_STRATUM} its means tell little."
+        for name, count in strata.items()
+        if count < LEAST_OF_STRATUM
+    ]
+    return Summary(
+        questions=len(exported),
+        strata=strata,
+        unanswered=judged - len(exported),
+        unjudged=len(labels.questions) - judged,
+        kappa=agreement(labels),
+        warnings=warnings,
+    )

@@ -1,0 +1,165 @@
+"""Takes the answers of a person one by one, and stores each before the next task is shown.
+
+The terminal and the page use the same `Labeller`. A task is shown under an opaque id, and an answer names the id of the
+task that it belongs to. So an answer that is sent twice, or from a page that shows an older task, changes nothing.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from memory_recall.errors import InvalidInput
+from memory_recall.labelling import agenda
+from memory_recall.labelling.agenda import Judge, Pool, Progress, Write
+from memory_recall.labelling.label_file import LabelFile
+from memory_recall.labelling.labels import Asked, Declined, Dropped, Event, Graded, Labels, Pooled, Withdrawn
+from memory_recall.labelling.store import ShownMemory, Store
+
+MOST_WRITTEN_CHARACTERS = 2_000
+GRADES = {
+    3: "answers the question",
+    2: "answers a part of it",
+    1: "only concerns it",
+    0: "has nothing to do with it",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A task as the person sees it. `question` is None if a question is to be written for the memory."""
+
+    id: str
+    question: str | None
+    stratum: str | None
+    memory: ShownMemory
+
+
+@dataclass(frozen=True, slots=True)
+class Screen:
+    """The task that is shown, or None if everything is done, and how much is done."""
+
+    task: Shown | None
+    progress: Progress
+    can_undo: bool
+
+
+class Labeller:
+    """Shows tasks and stores answers. It is safe for concurrent use."""
+
+    def __init__(self, file: LabelFile, store: Store) -> None:
+        self._file = file
+        self._store = store
+        self._turn = asyncio.Lock()
+
+    @property
+    def labels(self) -> Labels:
+        """The present state, as it is on the disk."""
+        return self._file.labels
+
+    async def screen(self) -> Screen:
+        """Return what to show now. A question whose turn it is gets its pool first.
+
+        Raises:
+            MemoryIndexError: the database, the embedder or the file fails.
+        """
+        async with self._turn:
+            while True:
+                labels = self._file.labels
+                task = agenda.next_task(labels)
+                if isinstance(task, Pool):
+                    await self._pool(task.question)
+                    continue
+                if task is None:
+                    return Screen(None, agenda.progress(labels, None), labels.last_answer is not None)
+                memory = await self._store.read(task.memory_id)
+                if memory is None:
+                    self._file.save(labels.after(Withdrawn(memory_id=task.memory_id)))
+                    continue
+                return Screen(_shown(task, memory), agenda.progress(labels, task), labels.last_answer is not None)
+
+    async def grade(self, task_id: str, grade: int) -> bool:
+        """Store a grade, 0 to 3. Return whether it was stored, which it is not if another task is shown."""
+        if grade not in GRADES:
+            raise InvalidInput(f"There is no grade {grade}.", "Give a grade from 0 to 3.")
+
+        def graded(task: Write | Judge) -> Event:
+            if isinstance(task, Write):
+                raise InvalidInput("This memory is to get a question, not a grade.", "Write a question.")
+            return Graded(query_id=task.question.query_id, memory_id=task.memory_id, round=task.round, grade=grade)
+
+        return await self._answer(task_id, graded)
+
+    async def write(self, task_id: str, text: str) -> bool:
+        """Store the question for a drawn memory. Return whether it was stored."""
+        if not text.strip() or len(text) > MOST_WRITTEN_CHARACTERS:
+            raise InvalidInput(
+                "This is no question.", f"Write at least one word and at most {MOST_WRITTEN_CHARACTERS:,} characters."
+            )
+
+        def asked(task: Write | Judge) -> Event:
+            if isinstance(task, Judge):
+                raise InvalidInput("This question has been written.", "Give a grade.")
+            draw = task.draw
+            question = Asked.named(text.strip(), stratum=draw.stratum, conv=draw.conv, about=task.memory_id)
+            if question.query_id in self.labels.query_ids:
+                raise InvalidInput("There is this question already.", "Write another one.")
+            return question
+
+        return await self._answer(task_id, asked)
+
+    async def leave_out(self, task_id: str) -> bool:
+        """Write no question for the memory, or leave the question out. Return whether this was stored."""
+
+        def left_out(task: Write | Judge) -> Event:
+            if isinstance(task, Write):
+                return Declined(memory_id=task.memory_id)
+            return Dropped(query_id=task.question.query_id)
+
+        return await self._answer(task_id, left_out)
+
+    async def pool_all(self, *, progress: Callable[[], None]) -> int:
+        """Add to the pool of every question what is found now. Return how many memories were added.
+
+        Raises:
+            MemoryIndexError: the database, the embedder or the file fails.
+        """
+        added = 0
+        async with self._turn:
+            for question in self.labels.questions:
+                added += await self._pool(question)
+                progress()
+        return added
+
+    async def undo(self) -> None:
+        """Take back the last answer, if there is one."""
+        async with self._turn:
+            if self.labels.last_answer is not None:
+                self._file.save(self.labels.undone())
+
+    async def _pool(self, question: Asked) -> int:
+        """Pool one question, together with the memory for which it was written. Return how many memories are new."""
+        found = {*await self._store.pool(question), *([] if question.about is None else [question.about])}
+        new = sorted(found.difference(self.labels.pools.get(question.query_id, []), self.labels.withdrawn))
+        if new or question.query_id not in self.labels.pools:
+            self._file.save(self.labels.after(Pooled(query_id=question.query_id, memory_ids=new)))
+        return len(new)
+
+    async def _answer(self, task_id: str, event: Callable[[Write | Judge], Event]) -> bool:
+        async with self._turn:
+            task = agenda.next_task(self.labels)
+            if not isinstance(task, Write | Judge) or _task_id(task) != task_id:
+                return False
+            self._file.save(self.labels.after(event(task)))
+            return True
+
+
+def _shown(task: Write | Judge, memory: ShownMemory) -> Shown:
+    if isinstance(task, Write):
+        return Shown(_task_id(task), None, task.draw.stratum, memory)
+    return Shown(_task_id(task), task.question.text, task.question.stratum, memory)
+
+
+def _task_id(task: Write | Judge) -> str:
+    name = "write" if isinstance(task, Write) else f"{task.question.query_id}:{task.round}"
+    return hashlib.sha256(f"{name}:{task.memory_id}".encode()).hexdigest()[:16]

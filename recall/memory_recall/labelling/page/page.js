@@ -1,0 +1,117 @@
+// Shows one task at a time and sends each answer to the server, which stores it before it answers with the next task.
+// Texts are set as text, never as markup, and nothing is requested from any other server.
+"use strict";
+
+const part = (id) => document.getElementById(id);
+let screen = null;  // as the server has described it
+let busy = false;  // one request at a time, so that a key that is held down answers one task only
+
+async function call(path, given) {
+  if (busy) return null;
+  busy = true;
+  part("said").textContent = "";
+  try {
+    const options = given === undefined ? {} : {
+      method: "POST", headers: {"Content-Type": "application/json"}, body: JSON.stringify(given),
+    };
+    const answer = await fetch(path, options);
+    const found = await answer.json();
+    if (answer.ok) return found;
+    say(`${found.message}\n${found.remedy}`);
+  } catch {
+    say("The server does not answer. Start the command again; what was answered is stored.");
+  } finally {
+    busy = false;
+  }
+  return null;
+}
+
+const say = (text) => { part("said").textContent = text; };
+const show = (id, shown) => { part(id).hidden = !shown; };
+
+function draw(found) {
+  if (found === null) return;
+  screen = found;
+  const {task, progress} = screen;
+  const writing = task !== null && task.question === null;
+  const judging = task !== null && task.question !== null;
+  show("judging", judging);
+  show("grades", judging);
+  show("writing", writing);
+  show("write", writing);
+  show("memory", task !== null);
+  show("done", task === null);
+  show("commands", !writing);
+  part("progress").textContent = writing
+    ? `Memory ${progress.written + 1} of ${progress.to_write}`
+    : judging
+      ? `Question ${progress.questions + 1} of ${progress.to_judge}, memory ${progress.memories + 1} of ${progress.pooled}`
+      : `${progress.to_judge} of ${progress.to_judge} questions`;
+  part("bar").value = writing
+    ? progress.written / progress.to_write
+    : (progress.questions + (progress.pooled ? progress.memories / progress.pooled : 0)) / (progress.to_judge || 1);
+  if (task === null) return;
+  part("question").textContent = task.question ?? "";
+  part("stratum").textContent = task.stratum ?? "";
+  part("content").textContent = task.memory.content;
+  window.scrollTo(0, 0);
+  part("about").textContent = [task.memory.created, task.memory.category, task.memory.tags].filter(Boolean).join(" · ");
+  part("text").value = "";
+  if (writing) part("text").focus();
+  else part("text").blur();
+}
+
+const answer = async (given) => draw(await call("answer", {task: screen?.task?.id ?? "", ...given}));
+
+async function write() {
+  const found = await call("export", {});
+  if (found === null) return;
+  const kappa = found.kappa.grades === null ? "not known yet" : found.kappa.grades.toFixed(2);
+  say([
+    `${found.questions} questions written to ${found.file}`,
+    `Cohen's kappa of ${found.kappa.judged_twice} memories judged twice: ${kappa}`,
+    ...found.warnings,
+  ].join("\n"));
+}
+
+async function end() {
+  if (await call("finish", {}) === null) return;
+  document.body.textContent = "This labelling has ended. Everything is stored.";
+}
+
+function onKey(event) {
+  if (screen === null || event.ctrlKey || event.metaKey || event.altKey || event.repeat) return;
+  const writing = screen.task !== null && screen.task.question === null;
+  const key = event.key;
+  if (writing) {
+    if (key === "Escape") answer({kind: "leave_out"});
+    else if (key === "Backspace" && part("text").value === "" && screen.can_undo) answer({kind: "undo"});
+    else return;
+  } else if (screen.task !== null && key in screen.grades) answer({kind: "grade", grade: Number(key)});
+  else if ((key === "u" || key === "Backspace") && screen.can_undo) answer({kind: "undo"});
+  else if (key === "x" && screen.task !== null) answer({kind: "leave_out"});
+  else if (key === "e") write();
+  else if (key === "q") end();
+  else return;
+  event.preventDefault();
+}
+
+function begin(found) {
+  if (found === null) return;
+  for (const [grade, meaning] of Object.entries(found.grades)) {
+    const button = document.createElement("button");
+    const key = document.createElement("kbd");
+    key.textContent = grade;
+    button.append(key, meaning);
+    button.addEventListener("click", () => { answer({kind: "grade", grade: Number(grade)}); button.blur(); });
+    part("grades").append(button);
+  }
+  document.addEventListener("keydown", onKey);
+  part("write").addEventListener("submit", (event) => {
+    event.preventDefault();
+    answer({kind: "write", text: part("text").value});
+  });
+  draw(found);
+}
+
+call("screen").then(begin);

@@ -1,0 +1,55 @@
+"""Serves the page on 127.0.0.1 until the person ends it."""
+
+import secrets
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import uvicorn
+
+from memory_recall.errors import InvalidInput
+from memory_recall.labelling.labeller import Labeller
+from memory_recall.labelling.page.app import page_app
+from memory_recall.labelling.page.guard import Guard
+
+_HOST = "127.0.0.1"
+_MOST_CONNECTIONS = 32
+_GRACE_SECONDS = 2
+
+
+async def serve_page(labeller: Labeller, output: Path, *, port: int, announce: Callable[[str], None]) -> None:
+    """Serve the page until the person ends it there or interrupts the process.
+
+    `port` 0 takes any free port. `announce` is called with the page's address, which holds a random token, once the
+    port is open.
+
+    Raises:
+        InvalidInput: the port is taken.
+    """
+    try:
+        listener = socket.create_server((_HOST, port))
+    except OSError as error:
+        raise InvalidInput(
+            f"Port {port} of {_HOST} cannot be opened ({type(error).__name__}).", "Give another --port, or none."
+        ) from None
+    with listener:
+        address, token = f"{_HOST}:{listener.getsockname()[1]}", secrets.token_urlsafe(24)
+
+        def stop() -> None:
+            server.should_exit = True
+
+        config = uvicorn.Config(
+            Guard(page_app(labeller, output, stop=stop), address=address, token=token),
+            http="h11",
+            ws="none",
+            lifespan="off",
+            access_log=False,  # it would hold the token
+            log_config=None,
+            server_header=False,
+            proxy_headers=False,
+            limit_concurrency=_MOST_CONNECTIONS,
+            timeout_graceful_shutdown=_GRACE_SECONDS,
+        )
+        server = uvicorn.Server(config)
+        announce(f"http://{address}/{token}/")
+        await server.serve(sockets=[listener])

@@ -1,0 +1,31 @@
+"""Memories and pools for labelling without a database."""
+
+from memory_recall.labelling.labels import Asked, Labels
+from memory_recall.labelling.store import ShownMemory
+
+
+class FakeStore:
+    """Pools the memories that a test names for a question, by default the same three for each."""
+
+    def __init__(self, *, pools: dict[str, list[int]] | None = None, hidden: set[int] | None = None) -> None:
+        self.pools = pools or {}
+        self.hidden = hidden or set()
+        self.pooled: list[str] = []
+
+    async def read(self, memory_id: int) -> ShownMemory | None:
+        if memory_id in self.hidden:
+            return None
+        return ShownMemory(f"memory number {memory_id}", "facts", "a,b", "2026-01-01")
+
+    async def pool(self, question: Asked) -> list[int]:
+        self.pooled.append(question.query_id)
+        return self.pools.get(question.query_id, [1, 2, 3])
+
+
+def asked(number: int, stratum: str = "imported") -> Asked:
+    return Asked(query_id=f"q{number}", text=f"question number {number}", stratum=stratum)
+
+
+def state(count: int, seed: int = 0) -> Labels:
+    """A state with this many questions, none of them pooled."""
+    return Labels(seed=seed).after(*(asked(number) for number in range(1, count + 1)))
