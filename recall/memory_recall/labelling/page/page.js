@@ -3,7 +3,7 @@
 "use strict";
 
 const part = (id) => document.getElementById(id);
-let screen = null;  // as the server has described it
+let current = null;  // as the server has described it
 let busy = false;  // one request at a time, so that a key that is held down answers one task only
 
 async function call(path, given) {
@@ -31,8 +31,8 @@ const show = (id, shown) => { part(id).hidden = !shown; };
 
 function draw(found) {
   if (found === null) return;
-  screen = found;
-  const {task, progress} = screen;
+  current = found;
+  const {task, progress} = current;
   const writing = task !== null && task.question === null;
   const judging = task !== null && task.question !== null;
   show("judging", judging);
@@ -61,7 +61,7 @@ function draw(found) {
   else part("text").blur();
 }
 
-const answer = async (given) => draw(await call("answer", {task: screen?.task?.id ?? "", ...given}));
+const answer = async (given) => draw(await call("answer", {task: current?.task?.id ?? "", ...given}));
 
 async function write() {
   const found = await call("export", {});
@@ -80,16 +80,16 @@ async function end() {
 }
 
 function onKey(event) {
-  if (screen === null || event.ctrlKey || event.metaKey || event.altKey || event.repeat) return;
-  const writing = screen.task !== null && screen.task.question === null;
+  if (current === null || event.ctrlKey || event.metaKey || event.altKey || event.repeat) return;
+  const writing = current.task !== null && current.task.question === null;
   const key = event.key;
   if (writing) {
     if (key === "Escape") answer({kind: "leave_out"});
-    else if (key === "Backspace" && part("text").value === "" && screen.can_undo) answer({kind: "undo"});
+    else if (key === "Backspace" && part("text").value === "" && current.can_undo) answer({kind: "undo"});
     else return;
-  } else if (screen.task !== null && key in screen.grades) answer({kind: "grade", grade: Number(key)});
-  else if ((key === "u" || key === "Backspace") && screen.can_undo) answer({kind: "undo"});
-  else if (key === "x" && screen.task !== null) answer({kind: "leave_out"});
+  } else if (current.task !== null && key in current.grades) answer({kind: "grade", grade: Number(key)});
+  else if ((key === "u" || key === "Backspace") && current.can_undo) answer({kind: "undo"});
+  else if (key === "x" && current.task !== null) answer({kind: "leave_out"});
   else if (key === "e") write();
   else if (key === "q") end();
   else return;

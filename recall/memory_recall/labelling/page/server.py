@@ -1,5 +1,6 @@
 """Serves the page on 127.0.0.1 until the person ends it."""
 
+import asyncio
 import secrets
 import socket
 from collections.abc import Callable
@@ -52,4 +53,8 @@ async def serve_page(labeller: Labeller, output: Path, *, port: int, announce: C
         )
         server = uvicorn.Server(config)
         announce(f"http://{address}/{token}/")
-        await server.serve(sockets=[listener])
+        try:
+            await server.serve(sockets=[listener])
+        except asyncio.CancelledError:
+            await server.shutdown(sockets=[listener])  # uvicorn does so after a signal only
+            raise

@@ -10,15 +10,16 @@ class FakeStore:
     def __init__(self, *, pools: dict[str, list[int]] | None = None, hidden: set[int] | None = None) -> None:
         self.pools = pools or {}
         self.hidden = hidden or set()
-        self.pooled: list[str] = []
+        self.error: Exception | None = None
 
     async def read(self, memory_id: int) -> ShownMemory | None:
+        if self.error is not None:
+            raise self.error
         if memory_id in self.hidden:
             return None
         return ShownMemory(f"memory number {memory_id}", "facts", "a,b", "2026-01-01")
 
     async def pool(self, question: Asked) -> list[int]:
-        self.pooled.append(question.query_id)
         return self.pools.get(question.query_id, [1, 2, 3])
 
 
