@@ -24,6 +24,8 @@ Examples:
 
   memory evaluate --queries questions.jsonl
 
+  memory evaluate --queries questions.jsonl --report report.html
+
   memory evaluate --queries - --modes lexical --json < questions.jsonl
 """
 
@@ -37,6 +39,9 @@ def evaluate(
     queries: Annotated[str, typer.Option(help="File of labelled questions, or - for standard input.")] = "-",
     modes: Annotated[str, typer.Option(help="Comma-separated: lexical, dense, hybrid.")] = "lexical,dense,hybrid",
     concurrency: Annotated[int, typer.Option(min=1, max=64, help="Questions asked at the same time.")] = 4,
+    report: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also write one HTML page with plots and intervals here.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Measure recall on labelled questions, and print the measures."""
@@ -64,13 +69,18 @@ def evaluate(
                 outcomes = await measure(
                     recall, questions, chosen, vectors, concurrency=concurrency, progress=lambda: bar.advance(task)
                 )
+        if report is not None:
+            from memory_recall.evaluation.report import report_page
+            from memory_recall.private_file import write_private_file
+
+            write_private_file(report, report_page(outcomes, chosen).encode())
         return summarise(outcomes, chosen)
 
-    report = execute(action, as_json=as_json)
+    measured = execute(action, as_json=as_json)
     if as_json:
-        emit(report, as_json=True)
+        emit(measured, as_json=True)
     else:
-        _show(report)
+        _show(measured)
 
 
 def question_lines(source: str) -> list[str]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 RESAMPLES = 10_000
+_INTERVAL = (0.025, 0.975)  # the quantiles that enclose 95 %
 _CHUNK = 500  # resamples at a time, so that memory stays small whatever the number of questions
 
 
@@ -39,5 +40,17 @@ def compare(
         means.append(difference[chance.integers(0, len(difference), (size, len(difference)))].mean(axis=1))
         flipped = (chance.choice((-1.0, 1.0), (size, len(difference))) * difference).mean(axis=1)
         as_extreme += int((np.abs(flipped) >= abs(observed) - 1e-12).sum())
-    low, high = np.quantile(np.concatenate(means), (0.025, 0.975))
+    low, high = np.quantile(np.concatenate(means), _INTERVAL)
     return Comparison(observed, float(low), float(high), (as_extreme + 1) / (resamples + 1))
+
+
+def interval_of_mean(scores: Sequence[float], *, seed: int = 0, resamples: int = RESAMPLES) -> tuple[float, float]:
+    """Return the 95 % interval of the mean over questions, by the percentile bootstrap (Efron, 1979)."""
+    values = np.asarray(scores, dtype=np.float64)
+    chance = np.random.default_rng(seed)
+    means = [
+        values[chance.integers(0, len(values), (min(_CHUNK, resamples - start), len(values)))].mean(axis=1)
+        for start in range(0, resamples, _CHUNK)
+    ]
+    low, high = np.quantile(np.concatenate(means), _INTERVAL)
+    return float(low), float(high)
