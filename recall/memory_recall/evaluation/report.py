@@ -7,14 +7,13 @@ and numbers, but no text of a question or of a memory.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Literal
 
 from memory_recall.evaluation.evaluate import Outcome
 from memory_recall.evaluation.measures import MEASURES
 from memory_recall.evaluation.significance import Comparison, compare, interval_of_mean
 from memory_recall.search.query import Mode
 
-_LABEL, _PLOT, _ROW, _TOP = 250, 430, 18, 24  # pixels: width of the labels and of the plot, height of a row, headroom
+_LABEL, _PLOT, _ROW, _TOP = 300, 430, 18, 24  # pixels: width of the labels and of the plot, height of a row, headroom
 _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #222; }
 h2 { margin-top: 2.5rem; }
@@ -28,11 +27,8 @@ table { border-collapse: collapse; font-size: .9rem; }
 th, td { padding: .2rem .8rem; border-bottom: 1px solid #ddd; text-align: right; }
 th:first-child, td:first-child, td:nth-child(2) { text-align: left; }
 """
-_Scale = Literal["share", "difference"]
-_AXES: dict[_Scale, tuple[float, float, tuple[float, ...]]] = {
-    "share": (0.0, 1.0, (0.0, 0.25, 0.5, 0.75, 1.0)),
-    "difference": (-1.0, 1.0, (-1.0, -0.5, 0.0, 0.5, 1.0)),
-}
+_SHARE = (0.0, 1.0)
+_SPANS = (0.1, 0.2, 0.5, 1.0)  # of the axis of differences to each side
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +53,12 @@ def report_page(outcomes: Sequence[Outcome], modes: Sequence[Mode]) -> str:
     strata = _by_stratum(outcomes, modes)
     for measure in MEASURES:
         points = [_mean(name, mode, scores[mode][measure]) for name, scores in strata.items() for mode in modes]
-        body += [f"<h2>{measure}</h2>", _plot(points, f"{measure} by stratum and mode", "share"), _table(points)]
+        body += [f"<h2>{measure}</h2>", _plot(points, f"{measure} by stratum and mode", _SHARE), _table(points)]
         differences = _differences(strata, modes, measure)
         if differences:
             body += [
                 f"<h3>{measure}: what {differences[0].mode} gains</h3>",
-                _plot(differences, f"Paired differences of {measure}", "difference"),
+                _plot(differences, f"Paired differences of {measure}", _axis_of(differences)),
                 _table(differences),
             ]
     body.append(
@@ -120,9 +116,17 @@ def _probability(value: float) -> str:
     return "&lt; 0.001" if value < 0.001 else f"{value:.3f}"
 
 
-def _plot(points: Sequence[_Point], title: str, scale: _Scale) -> str:
+def _axis_of(points: Sequence[_Point]) -> tuple[float, float]:
+    """Return the narrowest axis around 0 on which all intervals fit."""
+    widest = max(max(abs(point.low), abs(point.high)) for point in points)
+    span = next(one for one in _SPANS if widest <= one)
+    return -span, span
+
+
+def _plot(points: Sequence[_Point], title: str, axis: tuple[float, float]) -> str:
     """Draw one row a point: a dot for the value and a line for its interval."""
-    least, most, ticks = _AXES[scale]
+    least, most = axis
+    ticks = [least + (most - least) * quarter / 4 for quarter in range(5)]
     height = _TOP + _ROW * len(points) + 8
 
     def x(value: float) -> float:

@@ -60,7 +60,7 @@ def test_every_stratum_and_mode_has_its_mean_and_its_interval_in_a_plot() -> Non
     assert len(plots) == 2 * len(measures.MEASURES)
     dots = [float(x) for x in re.findall(r'<circle class="\w+" cx="([\d.]+)"', plots[0])]
     assert len(dots) == 3 * len(MODES)
-    assert dots[:3] == [250, 465, 680]
+    assert dots[:3] == [300, 515, 730]
     assert "all questions (40): dense" in page
     assert "exact (10): hybrid - lexical" in page
 
