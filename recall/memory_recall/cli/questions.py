@@ -121,6 +121,7 @@ def judge_command(
     async def action(settings: Settings) -> None:
         from memory_recall.labelling.labeller import Labeller
 
+        chosen = _output(labels, output)
         async with _opened_store(settings, pooling=True) as store:
             labeller = Labeller(file, store)
             if terminal:
@@ -133,7 +134,7 @@ def judge_command(
             else:
                 with importing_extra("label", "The page on which answers are judged"):
                     from memory_recall.labelling.page.server import serve_page
-                await serve_page(labeller, _output(labels, output), port=port, announce=_announce)
+                await serve_page(labeller, chosen, port=port, announce=_announce)
 
     execute(action, as_json=json)
     _summarise(file, as_json=json)
@@ -195,7 +196,15 @@ def _existing(labels: Path, *, as_json: bool) -> LabelFile:
 
 
 def _output(labels: Path, output: Path | None) -> Path:
-    return output or labels.with_suffix(".questions.jsonl")
+    """Return the file of judged questions.
+
+    Raises:
+        InvalidInput: it is the file of the labels, which an export would replace.
+    """
+    chosen = output or labels.with_suffix(".questions.jsonl")
+    if chosen.resolve() == labels.resolve():
+        raise InvalidInput(f"{chosen} holds the labels.", "Name another --output.")
+    return chosen
 
 
 def _announce(address: str) -> None:

@@ -132,6 +132,17 @@ def test_a_file_that_nothing_was_collected_in_is_named(command: str, tmp_path: P
     assert "memory questions collect" in json.loads(done.stderr)["message"]
 
 
+@pytest.mark.parametrize("command", ["judge", "export"])
+def test_an_export_does_not_replace_the_labels(command: str, tmp_path: Path) -> None:
+    labels, mine = tmp_path / "labels.json", tmp_path / "mine.jsonl"
+    mine.write_text('{"text": "zigbee"}')
+    memory("questions", "collect", str(labels), "--import", str(mine))
+    before = labels.read_bytes()
+    done = memory("questions", command, str(labels), "--output", f"{tmp_path}/./labels.json", "--json")
+    assert "holds the labels" in json.loads(done.stderr)["message"]
+    assert labels.read_bytes() == before
+
+
 async def test_questions_cannot_be_pooled_without_the_dense_leg(
     bench: Any, settings: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
