@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from memory_recall.labelling.labels import RELEVANT_FROM, Labels
+from memory_recall.evaluation.judgements import RELEVANT_FROM
+from memory_recall.labelling.labels import Labels
 
 
 @dataclass(frozen=True, slots=True)

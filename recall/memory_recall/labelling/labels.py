@@ -12,10 +12,10 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from memory_recall.evaluation.judgements import HIGHEST_GRADE
 from memory_recall.search.query import MAX_QUERY_CHARACTERS
 
-RELEVANT_FROM = 2  # a memory of this grade or above answers its question
-Grade = Annotated[int, Field(ge=0, le=3)]
+Grade = Annotated[int, Field(ge=0, le=HIGHEST_GRADE)]
 Round = Literal[1, 2]
 QuestionText = Annotated[str, Field(min_length=1, max_length=MAX_QUERY_CHARACTERS, pattern=r"\S")]
 
