@@ -6,11 +6,16 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
 CLUSTER_TESTS = "tests/e2e/"
 # They start other clusters, or kill a Postgres that no others use. They run beside the others, in a second worker.
 SECOND_WORKER = ("test_devcluster", "test_e2e_failover", "test_e2e_faults")
+
+# How long an example takes is not judged, because machines differ.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
 
 
 class ModuleScheduling(LoadScopeScheduling):

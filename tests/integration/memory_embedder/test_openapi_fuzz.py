@@ -28,7 +28,7 @@ def checker(operation: Any, mode: GenerationMode, url: str, tried: list[int]) ->
     documented = {int(status) for status in operation.definition.raw["responses"]} | {404, 405}
 
     @seed(11)
-    @settings(max_examples=EXAMPLES, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=EXAMPLES, database=None, suppress_health_check=list(HealthCheck))
     @given(case=operation.as_strategy(generation_mode=mode))
     def check(case: Any) -> None:
         answer = case.call(base_url=url)

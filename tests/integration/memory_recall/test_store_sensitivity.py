@@ -182,7 +182,6 @@ async def player_parts(database: Database, request_for: Callable[..., MigrationR
 
 @settings(
     max_examples=HISTORIES,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(history=histories)

@@ -35,7 +35,7 @@ facts = st.builds(
     index=indexes,
 )
 problems = st.builds(Problem, reason=st.sampled_from(Reason), message=st.text(max_size=40), remedy=st.text(max_size=20))
-relaxed = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=150)
+relaxed = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=150)
 
 
 @relaxed

@@ -68,7 +68,7 @@ def runner(postgres: Any) -> Iterator[tuple[asyncio.Runner, Any]]:
         runner.run(connection.close())
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     pool=pools(),
     fusion=FUSIONS,

@@ -147,7 +147,6 @@ async def _afresh(swapper: Any, first: int) -> PendingQueue:
 
 @settings(
     max_examples=max(40, HISTORIES // 3),
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(history=histories)
