@@ -1,9 +1,12 @@
-"""Significance: no difference where there is none, a clear one where there is, and the same answer every time."""
+"""Significance: no difference where there is none, a clear one where there is, and the same answer every time.
+
+The bounds of a drop hold as often as they claim to.
+"""
 
 import numpy as np
 import pytest
 
-from memory_recall.evaluation.significance import compare
+from memory_recall.evaluation.significance import DropBounds, bound_drop, compare, questions_needed
 
 
 def test_equal_scores_are_no_difference() -> None:
@@ -40,3 +43,53 @@ def test_different_questions_cannot_be_compared() -> None:
     """The tests are paired."""
     with pytest.raises(ValueError, match="same questions"):
         compare([1.0], [1.0, 0.0])
+
+
+def _simulated(mean: float) -> DropBounds:
+    """Bound the drops of 10,000 swaps of 400 questions, whose answers are lost or won with a deviation of 0.25."""
+    changed = 0.25**2 + mean**2
+    lost, won = (changed + mean) / 2, (changed - mean) / 2
+    chance = np.random.default_rng(23).random((10_000, 400), dtype=np.float32)
+    return bound_drop((chance < lost).astype(np.float32) - (chance > 1 - won))
+
+
+def test_models_of_equal_recall_pass() -> None:
+    """At least 95 of 100 simulated swaps at a tolerance of 0.05, and none is refused by mistake."""
+    bounds = _simulated(0.0)
+    assert (bounds.high <= 0.05).mean() >= 0.95
+    assert (bounds.low > 0.05).mean() <= 0.001
+
+
+def test_models_that_are_worse_by_the_tolerance_pass_or_are_refused_no_more_often_than_the_confidence_permits() -> None:
+    """Each of both happens to six of 100 simulated swaps at most; the others are undecided."""
+    bounds = _simulated(0.05)
+    assert (bounds.high <= 0.05).mean() <= 0.06
+    assert (bounds.low > 0.05).mean() <= 0.06
+
+
+def test_the_bounds_of_a_drop_and_of_the_opposite_drop_mirror_each_other() -> None:
+    """Neither retriever is preferred."""
+    drops = np.array([1.0, 0.5, 0.0, 0.0, -0.25, 0.0])
+    forth, back = bound_drop(drops), bound_drop(-drops)
+    assert (forth.low, forth.high) == (pytest.approx(-back.high), pytest.approx(-back.low))
+    assert forth.low < forth.mean < forth.high
+
+
+def test_equal_answers_bound_a_drop_the_more_narrowly_the_more_there_are() -> None:
+    """Ten equal answers do not show that the eleventh is equal, a thousand nearly do."""
+    high = [float(bound_drop(np.zeros(count)).high) for count in (1, 10, 100, 1000)]
+    assert high == sorted(high, reverse=True)
+    assert high[1] > 0.05 > 0.03 > high[2]
+
+
+def test_a_drop_without_questions_cannot_be_bounded() -> None:
+    """There is nothing to bound."""
+    with pytest.raises(ValueError, match="at least one question"):
+        bound_drop([])
+
+
+def test_the_closer_a_drop_is_to_the_tolerance_the_more_questions_are_needed() -> None:
+    """As in the tables for non-inferiority trials: (1.645 + 0.842)^2 times the squared ratio, rounded up."""
+    assert questions_needed(0.25, 0.05) == 155
+    assert questions_needed(0.25, 0.025) == 619
+    assert questions_needed(0.25, 0.0) == float("inf")

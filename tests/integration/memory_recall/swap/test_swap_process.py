@@ -17,8 +17,11 @@ from tests.integration.memory_recall.swap.conftest import SwapBench
 _HEAP_ONLY_UPDATES = "SELECT n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'memories'"
 
 
-def _verdict(active: float, following: float) -> Verdict:
-    return judge(Scores(active, active), Scores(following, following), queries=10, max_drop=0.02)
+def _verdict(lost: int) -> Verdict:
+    """Return the gate's verdict on a model that loses as many of a hundred answers and wins one."""
+    active = [Scores(1.0, 1.0)] * 99 + [Scores(0.0, 0.0)]
+    following = [Scores(0.0, 0.0)] * lost + [Scores(1.0, 1.0)] * (100 - lost)
+    return judge(active, following, max_drop=0.05)
 
 
 async def test_a_swap_replaces_every_vector_and_keeps_the_old_ones_for_a_rollback(swaps: SwapBench) -> None:
@@ -45,22 +48,33 @@ async def test_a_model_of_other_dimensions_becomes_active(swaps: SwapBench) -> N
 
 async def test_a_worse_model_is_refused_with_the_numbers_and_the_active_one_stays(swaps: SwapBench) -> None:
     async def measure(_swap: object) -> Verdict:
-        return _verdict(0.8, 0.5)
+        return _verdict(40)
 
     swap = await swaps.swap(measure=measure)
     assert swap.stage == "refused"
-    assert "active 0.800, next 0.500" in swap.message
+    assert "active 0.990, next 0.600" in swap.message
     assert swap.gate is not None
-    assert swap.gate["reason"] == "RecallDropped"
+    assert (swap.gate["outcome"], swap.gate["reason"], swap.undecided) == ("refused", "RecallDropped", False)
+    assert (await swaps.roles()).active.name == "tiny"
+    assert await swaps.problems() == []
+
+
+async def test_a_swap_whose_gate_cannot_decide_stops_before_the_flip(swaps: SwapBench) -> None:
+    async def measure(_swap: object) -> Verdict:
+        return _verdict(5)
+
+    swap = await swaps.swap(measure=measure)
+    assert (swap.stage, swap.undecided) == ("refused", True)
+    assert "more labelled questions would decide" in swap.message
     assert (await swaps.roles()).active.name == "tiny"
     assert await swaps.problems() == []
 
 
 async def test_a_refused_swap_may_be_measured_again_and_embeds_nothing_again(swaps: SwapBench) -> None:
-    scores = iter([0.5, 0.79])
+    lost = iter([40, 1])
 
     async def measure(_swap: object) -> Verdict:
-        return _verdict(0.8, next(scores))
+        return _verdict(next(lost))
 
     await swaps.swap(measure=measure)
     assert (await swaps.swap(measure=measure)).stage == "flipped"
