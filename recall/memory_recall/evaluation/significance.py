@@ -68,7 +68,7 @@ def bound_drop(drops: npt.ArrayLike) -> DropBounds:
     """Return the one-sided 95 % bounds of the mean drop, for samples of shape (..., questions) with drops of -1 to 1.
 
     Most questions have a drop of 0 and a few have one near -1 or 1, so the usual bounds (mean and normal quantile of
-    the standard error) hold too rarely: where the true drop is 0.05, they call it smaller 6.6 % of the time. Two
+    the standard error) hold too rarely: where the true drop is 0.05, they call it smaller 6.5 % of the time. Two
     published corrections are combined. To each sample one question with a drop of 1 and one with a drop of -1 are
     added, because a few equal answers do not prove that all answers are equal (D. G. Bonett and R. M. Price, Adjusted
     Wald confidence interval for a difference of binomial proportions based on paired data, Journal of Educational and
