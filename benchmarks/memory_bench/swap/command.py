@@ -108,7 +108,7 @@ class SwapBench:
             sys.executable, "-m", "memory_bench.swap.embedder", name, str(port)
         )
         try:
-            async with EmbedderClient(self.urls[name], name) as client, asyncio.timeout(60):
+            async with EmbedderClient(self.urls[name], name) as client, asyncio.timeout(180):
                 await _until_it_answers(client)
             yield
         finally:
