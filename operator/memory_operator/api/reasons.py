@@ -195,8 +195,10 @@ class Reason(Enum):
     )
     SWAP_UNDECIDED = (
         "SwapUndecided",
-        "Name in spec.swap.gate another ConfigMap or file with more questions, tolerate more there, or set spec.embedding "
-        "back to the active model.",
+        (
+            "Name in spec.swap.gate another ConfigMap or file with more questions, tolerate more there, or set "
+            "spec.embedding back to the active model."
+        ),
         True,
     )
     SWAP_IN_PROGRESS = ("SwapInProgress", "See `memory swap status`; `memory swap abort` ends it.", True)

@@ -65,9 +65,9 @@ def start_command(  # noqa: PLR0917  (typer makes options of them; nobody calls 
     """Fill a second column with the next model's vectors, index it, measure the model, and make it active (the flip).
 
     If a swap to this model was interrupted, it is continued. Recalls are served all the while, and the command may be
-    killed and started again at any moment. A next model that is shown to recall worse than --max-drop permits is refused
-    with the numbers (exit status 4). If the questions are too few to tell, nothing is flipped either, and the message
-    says how many are missing (exit status 5).
+    killed and started again at any moment. A next model that is shown to recall worse than --max-drop permits is
+    refused with the numbers (exit status 4). If the questions are too few to tell, nothing is flipped either, and the
+    message says how many are missing (exit status 5).
 
     Examples:
         memory swap start --model bge-small-en-v1.5 --url http://127.0.0.1:8081 --queries queries.jsonl --max-drop 0.03
