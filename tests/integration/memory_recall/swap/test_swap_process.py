@@ -8,9 +8,9 @@ from memory_recall.errors import ModelMismatch, NoSwap, SwapInProgress
 from memory_recall.indexing.queue_sql import Partition, PendingQueue
 from memory_recall.postgres.connection import connect
 from memory_recall.schema.revisions import require_schema
-from memory_recall.schema.table import STANDBY
+from memory_recall.schema.table import STANDBY, describe
 from memory_recall.status import inspect
-from memory_recall.swap import state_sql
+from memory_recall.swap import standby_sql, state_sql
 from memory_recall.swap.gate import Scores, Verdict, judge
 from tests.integration.memory_recall.swap.conftest import SwapBench
 
@@ -127,6 +127,25 @@ async def test_an_aborted_swap_leaves_the_table_as_it_was(swaps: SwapBench) -> N
     assert (await swaps.roles()).next is None
     assert await swaps.work.value("SELECT array_agg(tgname ORDER BY tgname)::text FROM pg_trigger") == before
     assert await swaps.problems() == []
+
+
+async def test_a_worker_that_looks_at_the_rules_while_a_swap_is_aborted_finds_them_in_place(swaps: SwapBench) -> None:
+    """Its statement sees the triggers as they were when it began, and their definitions as they are: gone."""
+    await swaps.swap(flip=False)
+    async with swaps.work.database.connection() as aborting, swaps.work.database.connection() as looking:
+        table = await describe(aborting, "memories")
+        transaction = aborting.transaction()
+        await transaction.start()
+        for statement in standby_sql.drop_standby(table):
+            await aborting.execute(statement)
+        found = asyncio.create_task(require_schema(looking, "memories"))
+        waits = f"SELECT EXISTS (SELECT FROM pg_locks WHERE pid = {looking.get_server_pid()} AND NOT granted)"
+        async with asyncio.timeout(60):
+            while not await swaps.work.value(waits) and not found.done():  # noqa: ASYNC110  (the server changes)
+                await asyncio.sleep(0.02)
+        assert not found.done()
+        await transaction.commit()
+        assert (await found).exists
 
 
 async def test_two_processes_cannot_carry_out_a_swap_at_once(swaps: SwapBench) -> None:
