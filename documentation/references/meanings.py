@@ -88,6 +88,10 @@ REASONS: dict[Reason, str] = {
     Reason.SCHEMA_UNSUPPORTED: "The table lacks something that no migration can add, or is of a kind without support.",
     Reason.EXISTING_VECTORS: "The column holds vectors, and nobody recorded which model made them.",
     Reason.SWAP_REFUSED: "The next model did not pass the gate; the message has the numbers.",
+    Reason.SWAP_UNDECIDED: (
+        "The labelled questions are too few to tell whether the next model is worse than tolerated; the message says "
+        "how many are missing."
+    ),
     Reason.SWAP_IN_PROGRESS: "A swap is under way that this work would disturb.",
     Reason.NO_SWAP: "A worker was to go on with a swap, and there is none.",
     Reason.EMBEDDER_BUSY: "The embedder's queue is full.",

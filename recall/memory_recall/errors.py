@@ -21,6 +21,7 @@ class ExitCode(IntEnum):
     USAGE = 2
     WAITING = 3
     NEEDS_PERSON = 4
+    UNDECIDED = 5
 
 
 class MemoryIndexError(Exception):
@@ -164,6 +165,12 @@ class SwapRefused(MemoryIndexError):
     """The next model of a swap was refused, for the reason in the message. The active model stays active."""
 
     exit_code = ExitCode.NEEDS_PERSON
+
+
+class SwapUndecided(MemoryIndexError):
+    """The labelled questions are too few to tell whether the next model may become active. The active model stays."""
+
+    exit_code = ExitCode.UNDECIDED
 
 
 class NoSwap(MemoryIndexError):

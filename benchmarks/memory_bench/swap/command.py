@@ -34,7 +34,8 @@ from memory_recall import (
 _DATABASE = "swap"
 _WARM_SECONDS = 5.0
 _EMBEDDING_BUDGET = 0.5  # the load, the workers and the database share the machine's few processors here
-_QUESTIONS = 100
+_QUESTIONS = 400
+_LOG_LINES = 12  # of a sync worker that ended by itself; a crash tells its class and frames
 
 
 class SwapBench:
@@ -47,6 +48,7 @@ class SwapBench:
         self.urls: dict[str, str] = {}
         self.began = time.monotonic()
         self.events: list[dict[str, Any]] = []
+        self.errors: list[str] = []
         self._queries = directory / "queries.jsonl"
         self._sync_log = directory / "sync.log"
 
@@ -77,18 +79,23 @@ class SwapBench:
 
     @asynccontextmanager
     async def sync(self) -> AsyncIterator[None]:
-        """Run `memory sync` until the block ends; if it has ended by itself, record the last line of its output."""
+        """Run `memory sync` until the block ends; if it ends by itself before, record an error."""
         with self._sync_log.open("wb") as log:
             process = await self._spawn("sync", output=log)
+        watching = asyncio.create_task(self._record_end(process))
         try:
             yield
         finally:
-            if process.returncode is not None:
-                *_, last = ["no output", *self._sync_log.read_text(encoding="utf-8").splitlines()]
-                self.event(f"sync ended by itself with status {process.returncode}: {last[:600]}")
-            else:
+            watching.cancel()
+            if process.returncode is None:
                 process.terminate()
                 await process.wait()
+
+    async def _record_end(self, process: asyncio.subprocess.Process) -> None:
+        status = await process.wait()
+        last = self._sync_log.read_text(encoding="utf-8").splitlines()[-_LOG_LINES:]
+        self.event(f"sync ended by itself with status {status}: {' | '.join(last)}")
+        self.errors.append(f"sync: ended by itself with status {status}")
 
     @asynccontextmanager
     async def embedder(self, name: str) -> AsyncIterator[None]:
@@ -101,7 +108,7 @@ class SwapBench:
             sys.executable, "-m", "memory_bench.swap.embedder", name, str(port)
         )
         try:
-            async with EmbedderClient(self.urls[name], name) as client, asyncio.timeout(60):
+            async with EmbedderClient(self.urls[name], name) as client, asyncio.timeout(180):
                 await _until_it_answers(client)
             yield
         finally:
@@ -179,7 +186,8 @@ async def _measure(rows: int, recalls: float, writes: float) -> dict[str, Any]:
         stack.push_async_callback(embedder.close)
         recall = HybridRecall(pool, embedder, embedding_budget=_EMBEDDING_BUDGET)
         stack.push_async_callback(recall.close)
-        return await _under_load(bench, Load(recall, pool, bench.texts, began=bench.began), recalls, writes)
+        measured = await _under_load(bench, Load(recall, pool, bench.texts, began=bench.began), recalls, writes)
+    return {**measured, "errors": [*measured["errors"], *bench.errors]}
 
 
 async def _under_load(bench: SwapBench, load: Load, recalls: float, writes: float) -> dict[str, Any]:
@@ -202,14 +210,16 @@ async def _under_load(bench: SwapBench, load: Load, recalls: float, writes: floa
     with suppress(asyncio.CancelledError):
         await watching  # a watch that failed before must not go unnoticed
     bench.event("load ends")
+    flipped = swaps["second"]["status"] == 0
     return {
         "rows": len(bench.texts),
         "recalls_per_second": recalls,
         "writes_per_second": writes,
         "events": bench.events,
         "swaps": swaps,
-        "instrument_sees_crossing": await _detects_wrong_model(bench),
-        "wrong_rows": await forbidden_vectors(bench.dsn, active_sign=MODELS["second"].sign),
+        "flipped": flipped,
+        "instrument_sees_crossing": await _detects_wrong_model(bench) if flipped else None,
+        "wrong_rows": await forbidden_vectors(bench.dsn, active_sign=MODELS["second"].sign) if flipped else None,
         **results.aggregate(load.record),
     }
 

@@ -62,15 +62,19 @@ def _milliseconds(of: Any, seconds: list[float]) -> float | None:  # noqa: ANN40
 
 
 def headline(results: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the benchmark's four main figures."""
-    wrong = results["wrong_rows"]
-    refused = results["swaps"]["bad"]["status"] == 4 and "SwapRefused" in results["swaps"]["bad"]["said"]
-    flipped = results["swaps"]["second"]["status"] == 0 and results["instrument_sees_crossing"]
+    """Return the benchmark's four main figures.
+
+    Comparisons across models are counted only where the good model became active. If it did not, `cross_space` is None,
+    that counts as an error, and `not_flipped` is what the swap's command said.
+    """
+    bad, good = results["swaps"]["bad"], results["swaps"]["second"]
+    measured = results["flipped"] and results["instrument_sees_crossing"]
     return {
-        "errors": len(results["errors"]) + (0 if flipped else 1),
-        "cross_space": results["cross_space"] + wrong["active"] + wrong["standby"] + wrong["private"],
+        "errors": len(results["errors"]) + (0 if measured else 1),
+        "cross_space": results["cross_space"] + sum(results["wrong_rows"].values()) if results["flipped"] else None,
         "semantic_gap_s": round(results["semantic_gap_s"], 3),
-        "gate_refused": refused,
+        "gate_refused": bad["status"] == 4 and "SwapRefused" in bad["said"],
+        **({} if results["flipped"] else {"not_flipped": good["said"]}),
     }
 
 

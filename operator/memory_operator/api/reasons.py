@@ -193,6 +193,14 @@ class Reason(Enum):
         "Set spec.embedding back to the active model, choose another one, or tolerate more in spec.swap.gate.",
         True,
     )
+    SWAP_UNDECIDED = (
+        "SwapUndecided",
+        (
+            "Name in spec.swap.gate another ConfigMap or file with more questions, tolerate more there, or set "
+            "spec.embedding back to the active model."
+        ),
+        True,
+    )
     SWAP_IN_PROGRESS = ("SwapInProgress", "See `memory swap status`; `memory swap abort` ends it.", True)
     NO_SWAP = ("NoSwap", "Nothing to do: the swap has ended.", False)
     EMBEDDER_BUSY = ("EmbedderBusy", "Nothing to do: it is tried again.", False)

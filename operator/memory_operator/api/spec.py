@@ -146,7 +146,7 @@ class Gate(Section):
 
     pvc: PvcFile | None = None
     config_map: ConfigMapKey | None = None
-    max_recall_drop: float = 0.01
+    max_recall_drop: float = 0.05
 
 
 class Swap(Section):

@@ -31,6 +31,7 @@ from memory_recall.embedding.profiles import PROFILES
 from memory_recall.schema.models_sql import RecordedModel
 from memory_recall.status import DatabaseFacts
 from memory_recall.swap.machine import OPEN_STAGES, Stage
+from memory_recall.swap.state_sql import SwapRecord
 
 Steps = dict[ConditionType, Step]
 
@@ -116,12 +117,18 @@ def _swap(index: MemoryIndex, observed: Observed, images: Images, now: datetime,
     same_work = [job for job in observed.jobs_of("swap") if workers.work_of(job.config) == work]
     if facts.swap and facts.swap.stage == Stage.REFUSED and same_work and same_work[-1].state is JobState.FAILED:
         # Another run of the same work would measure the same numbers.
-        return Step(Verdict.no(Reason.SWAP_REFUSED, f"{model} was refused: {facts.swap.message}"), writes)
+        return Step(_refusal(model, facts.swap), writes)
     stage = f" ({facts.swap.stage})" if facts.swap and facts.next_model else ""
     build = partial(workers.swap_job, active=active, dimensions=facts.embedding_dimensions or 0)
     activity = f"swaps {active} for {model}{stage}; recalls go on with {active}"
     step = plan_job(index, observed, images, now, JobRequest("swap", build, Reason.SWAPPING, activity))
     return replace(step, actions=(*writes, *step.actions))
+
+
+def _refusal(model: str, swap: SwapRecord) -> Verdict:
+    if swap.undecided:
+        return Verdict.no(Reason.SWAP_UNDECIDED, f"Nothing shows yet whether {model} is good enough: {swap.message}")
+    return Verdict.no(Reason.SWAP_REFUSED, f"{model} was refused: {swap.message}")
 
 
 def _next_embedder_obstacle(index: MemoryIndex, observed: Observed) -> Step | None:

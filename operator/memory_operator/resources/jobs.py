@@ -8,7 +8,8 @@ from memory_operator.api.spec import Manifest, MemoryIndex
 from memory_operator.resources.common import ANNOTATION_SEQUENCE, LABEL_CONFIG, fingerprint, metadata
 
 JOB_TTL_SECONDS = 3600  # long enough to be read by a person; what is needed later is recorded elsewhere
-EXIT_CODES_WITHOUT_RETRY = [2, 3, 4]  # usage, waiting for something, needs a person: the same pod would fail again
+# Usage, waiting for something, needs a person, a gate that cannot decide: the same pod would fail again.
+EXIT_CODES_WITHOUT_RETRY = [2, 3, 4, 5]
 # A Job that hangs ends, and another one follows that continues its work.
 SHORT_JOB_SECONDS = 6 * 3600
 LONG_JOB_SECONDS = 7 * 24 * 3600  # of Jobs that embed a table or build its index

@@ -57,7 +57,7 @@ def start_command(  # noqa: PLR0917  (typer makes options of them; nobody calls 
     qrels: Annotated[
         Path | None, typer.Option(help="Their judgements (qrels.jsonl), where the questions hold none.")
     ] = None,
-    max_drop: Annotated[float, typer.Option(min=0, max=1, help="The drop of recall@10 that is tolerated.")] = 0.02,
+    max_drop: Annotated[float, typer.Option(min=0, max=1, help="The drop of recall@10 that is tolerated.")] = 0.05,
     without_gate: Annotated[bool, typer.Option("--without-gate", help="Flip without measuring anything.")] = False,
     flip: Annotated[bool, typer.Option("--flip/--no-flip", help="Flip when ready, or wait for another start.")] = True,
     json: JsonOption = False,
@@ -65,11 +65,12 @@ def start_command(  # noqa: PLR0917  (typer makes options of them; nobody calls 
     """Fill a second column with the next model's vectors, index it, measure the model, and make it active (the flip).
 
     If a swap to this model was interrupted, it is continued. Recalls are served all the while, and the command may be
-    killed and started again at any moment. A next model that recalls worse than --max-drop permits is refused with the
-    numbers (exit status 4), and the active model stays active.
+    killed and started again at any moment. A next model that is shown to recall worse than --max-drop permits is
+    refused with the numbers (exit status 4). If the questions are too few to tell, nothing is flipped either, and the
+    message says how many are missing (exit status 5).
 
     Examples:
-        memory swap start --model bge-small-en-v1.5 --url http://127.0.0.1:8081 --queries queries.jsonl --max-drop 0.01
+        memory swap start --model bge-small-en-v1.5 --url http://127.0.0.1:8081 --queries queries.jsonl --max-drop 0.03
         memory swap start --model bge-small-en-v1.5 --url http://127.0.0.1:8081 --without-gate --no-flip
     """
     if (queries is None) != without_gate:

@@ -94,12 +94,13 @@ class Trigger:
             f"ALTER TABLE {table.qualified} ENABLE ALWAYS TRIGGER {self.name}",
         ]
 
-    def matches(self, definition: str, enabled: str) -> bool:
+    def matches(self, definition: str | None, enabled: str) -> bool:
         """Return whether the trigger in the catalog has this definition and fires always.
 
-        The table's name is not compared.
+        The table's name is not compared. `definition` is None if the trigger was dropped after the statement that looks
+        it up had begun: the statement still sees the trigger, but Postgres no longer knows its definition.
         """
-        before, _, _ = definition.rpartition(" EXECUTE FUNCTION ")
+        before, _, _ = (definition or "").rpartition(" EXECUTE FUNCTION ")
         begins = before.startswith(f"CREATE TRIGGER {self.name} {self.firing} ON ")
         return begins and before.endswith(f" {self.each}") and enabled == "A"
 

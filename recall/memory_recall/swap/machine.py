@@ -6,6 +6,8 @@ is continued from the point that it had reached.
     planned -> filling -> indexing -> gating -> ready -> flipped -> finished
                                          |        |         `-> (a rollback is a swap of its own)
                                       refused ----+-> aborted
+
+A swap whose gate could not decide is in the stage refused, too: it stays there until it is measured again or aborted.
 """
 
 from collections.abc import Mapping
@@ -25,6 +27,14 @@ class Stage(StrEnum):
     FLIPPED = "flipped"
     FINISHED = "finished"
     ABORTED = "aborted"
+
+
+class GateOutcome(StrEnum):
+    """What the gate says about the next model: it may become active, it may not, or the questions are too few."""
+
+    PASSED = "passed"
+    REFUSED = "refused"
+    UNDECIDED = "undecided"
 
 
 OPEN_STAGES = frozenset({Stage.PLANNED, Stage.FILLING, Stage.INDEXING, Stage.GATING, Stage.READY, Stage.REFUSED})
@@ -84,7 +94,7 @@ class Fill:
 class SwapFacts:
     """The facts from which the next action of a swap is decided.
 
-    `gated` says whether the next model must pass a measurement. `passed` says whether the model has passed; it is None
+    `gated` says whether the next model must pass a measurement. `outcome` is the result of the measurement; it is None
     if the model has not been measured in this run.
     """
 
@@ -93,7 +103,7 @@ class SwapFacts:
     fill: Fill
     index_valid: bool
     gated: bool
-    passed: bool | None = None
+    outcome: GateOutcome | None = None
     flip_wanted: bool = True
 
 
@@ -105,8 +115,8 @@ def decide(facts: SwapFacts) -> Action:
         (not facts.fill.full, Action.FILL),
         (facts.fill.refused, Action.REFUSE),
         (not facts.index_valid, Action.INDEX),
-        (facts.gated and facts.passed is None, Action.MEASURE),
-        (facts.gated and not facts.passed, Action.REFUSE),
+        (facts.gated and facts.outcome is None, Action.MEASURE),
+        (facts.gated and facts.outcome is not GateOutcome.PASSED, Action.REFUSE),
         (facts.flip_wanted, Action.FLIP),
     )
     return next((action for applies, action in rules if applies), Action.REST)

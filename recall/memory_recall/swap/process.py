@@ -31,7 +31,7 @@ from memory_recall.schema.revisions import require_schema
 from memory_recall.schema.table import MemoryTable, describe
 from memory_recall.swap import state_sql
 from memory_recall.swap.gate import Verdict
-from memory_recall.swap.machine import OPEN_STAGES, Action, Fill, Stage, SwapFacts, decide, path
+from memory_recall.swap.machine import OPEN_STAGES, Action, Fill, GateOutcome, Stage, SwapFacts, decide, path
 from memory_recall.swap.standby import fill_standby
 from memory_recall.swap.state_sql import SwapRecord
 
@@ -201,7 +201,7 @@ class SwapProcess:
             fill=fill,
             index_valid=await state_sql.standby_index_valid(connection, table),
             gated=self._measure is not None,
-            passed=self._verdict.passed if self._verdict else None,
+            outcome=self._verdict.outcome if self._verdict else None,
             flip_wanted=self._request.flip,
         )
         self._observe(swap, fill)
@@ -239,7 +239,7 @@ class SwapProcess:
                 raise
 
     async def _refuse(self, connection: Connection, table: MemoryTable, swap: SwapRecord) -> None:
-        if self._verdict is not None and not self._verdict.passed:
+        if self._verdict is not None and self._verdict.outcome is not GateOutcome.PASSED:
             await state_sql.advance(
                 connection, table, swap, Stage.REFUSED, message=self._verdict.message, gate=self._verdict.as_record()
             )

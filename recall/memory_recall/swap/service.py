@@ -11,7 +11,7 @@ from typing import Any
 from memory_recall.embedding.address_policy import is_trusted_embedder_url
 from memory_recall.embedding.client import EmbedderClient
 from memory_recall.embedding.served_model import ServedModel
-from memory_recall.errors import EmbedderUnavailable, InvalidInput, NoSwap, SwapRefused
+from memory_recall.errors import EmbedderUnavailable, InvalidInput, NoSwap, SwapRefused, SwapUndecided
 from memory_recall.evaluation.evaluate import Question
 from memory_recall.evaluation.questions import read_questions
 from memory_recall.hnsw.repair import IndexParameters
@@ -85,6 +85,7 @@ async def start(settings: Settings, *, model: str, url: str, gate: Gate | None, 
 
     Raises:
         SwapRefused: the next model was measured and refused, or its embedder refused too many rows.
+        SwapUndecided: the questions are too few to tell whether the next model is worse than tolerated.
     """
     questions = gate.questions() if gate else None
     async with connector(settings, url)(url, model) as client:
@@ -230,6 +231,12 @@ async def _carry_out(
             return swap
 
         swap = await run_until_stopped(work)
+    if swap.undecided:
+        raise SwapUndecided(
+            f"Nothing shows yet whether {swap.to_model.name} is good enough: {swap.message}",
+            "Recalls go on with the active model. Start the swap again with more questions, tolerate a larger drop, or "
+            "end it with memory swap abort.",
+        )
     if swap.stage == Stage.REFUSED:
         raise SwapRefused(
             f"{swap.to_model.name} was refused: {swap.message}",

@@ -30,7 +30,7 @@ from memory_recall.schema.models_sql import RecordedModel
 from memory_recall.schema.table import STANDBY, MemoryTable, quoted
 from memory_recall.schema.table_locks import wait_for_maintenance
 from memory_recall.swap import standby_sql
-from memory_recall.swap.machine import Fill
+from memory_recall.swap.machine import Fill, GateOutcome, Stage
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,13 @@ class SwapRecord:
     updated_at: datetime
     flipped_at: datetime | None
     is_rollback: bool = False
+
+    @property
+    def undecided(self) -> bool:
+        """Whether the swap stopped because its labelled questions were too few for the gate to decide."""
+        gate = self.gate or {}  # that of an earlier run, if this one was refused before it measured anything
+        stopped_by_gate = self.stage == Stage.REFUSED and gate.get("message") == self.message
+        return stopped_by_gate and gate.get("outcome") == GateOutcome.UNDECIDED
 
 
 async def latest(connection: AnyConnection, table: MemoryTable) -> SwapRecord | None:

@@ -68,8 +68,9 @@ CLUSTER = ClusterFacts(
 )  # fmt: skip
 
 
-def swap_record(stage: str, message: str = "") -> SwapRecord:
-    return SwapRecord(1, stage, MODEL, NEXT_MODEL, None, message, START, START, None)
+def swap_record(stage: str, message: str = "", outcome: str | None = None) -> SwapRecord:
+    gate = {"outcome": outcome, "message": message} if outcome else None
+    return SwapRecord(1, stage, MODEL, NEXT_MODEL, gate, message, START, START, None)
 
 
 def known(facts: Any) -> Any:

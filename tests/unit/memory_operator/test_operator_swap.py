@@ -150,23 +150,34 @@ def _sync_model(cluster: Cluster) -> str:
     return next(item["value"] for item in container["env"] if item["name"] == "MEMORY_MODEL")
 
 
-def test_a_refused_model_stalls_with_the_measures_and_is_not_measured_again(swap: Cluster) -> None:
+def _stop_at_the_gate(cluster: Cluster, outcome: str, reason: Reason) -> None:
+    """Let the swap's Job fail as `memory swap start` does when the gate is not passed."""
+    cluster.reconcile()
+    cluster.reconcile()
+    cluster.finish("swap", JobState.FAILED, Problem(reason, "active 0.800, next 0.500"))
+    cluster.change(swap=swap_record("refused", "active 0.800, next 0.500", outcome), next_model=NEXT_MODEL)
+    cluster.reconcile()
+
+
+@pytest.mark.parametrize(
+    ("outcome", "reason"), [("refused", Reason.SWAP_REFUSED), ("undecided", Reason.SWAP_UNDECIDED)]
+)
+def test_a_model_that_does_not_pass_the_gate_stalls_with_the_measures_and_is_not_measured_again(
+    swap: Cluster, outcome: str, reason: Reason
+) -> None:
     """Another run would measure the same numbers."""
-    swap.reconcile()
-    swap.reconcile()
-    swap.finish("swap", JobState.FAILED, Problem(Reason.SWAP_REFUSED, "active 0.800, next 0.500"))
-    swap.change(swap=swap_record("refused", "active 0.800, next 0.500"), next_model=NEXT_MODEL)
+    _stop_at_the_gate(swap, outcome, reason)
     for _ in range(200):
         swap.reconcile()
     assert swap.running() == []
     found = swap.condition("Stalled")
-    assert (found["status"], found["reason"]) == ("True", "SwapRefused")
+    assert (found["status"], found["reason"]) == ("True", reason.code)
     assert "next 0.500" in found["message"]
 
 
 def test_a_changed_gate_starts_another_swap(swap: Cluster) -> None:
     """A refused model may be accepted where a larger drop is tolerated."""
-    test_a_refused_model_stalls_with_the_measures_and_is_not_measured_again(swap)
+    _stop_at_the_gate(swap, "refused", Reason.SWAP_REFUSED)
     change(swap, embedding=NEXT, swap={"gate": {"configMap": {"name": "labels"}, "maxRecallDrop": 0.5}})
     swap.reconcile()
     assert swap.running() == ["swap"]

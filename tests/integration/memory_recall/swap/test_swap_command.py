@@ -49,7 +49,7 @@ async def test_a_model_of_equal_recall_becomes_active_and_finish_drops_the_old_c
     assert (code, plan["rows"], plan["next"]["model"]) == (0, 40, "small")
     code, report, error = await _run(swaps, *_start(swaps, "--queries", str(questions)))
     assert code == 0, error
-    assert (report["stage"], report["active"], report["gate"]["reason"]) == ("flipped", "small", "Passed")
+    assert (report["stage"], report["active"], report["gate"]["outcome"]) == ("flipped", "small", "passed")
     assert await swaps.problems() == []
     code, report, _ = await _run(swaps, "finish", "--yes")
     assert (code, report["stage"], report["standby"]["rows"]) == (0, "finished", 0)
@@ -67,6 +67,25 @@ async def test_a_bad_model_is_refused_with_exit_status_4_and_the_numbers(swaps: 
     assert (await swaps.roles()).active.name == "tiny"
     code, report, _ = await _run(swaps, "abort", "--yes")
     assert (code, report["stage"], report["next"]) == (0, "aborted", None)
+
+
+async def test_too_few_questions_end_with_exit_status_5_and_how_many_are_missing(
+    swaps: SwapBench, tmp_path: Path
+) -> None:
+    """Each is answered by eight memories, which the models find by chance."""
+    lines = [
+        {"query_id": str(n), "text": f"text {n}", "relevant_ids": list(range(n + 1, n + 9))} for n in range(0, 32, 4)
+    ]
+    path = tmp_path / "queries.jsonl"
+    path.write_text("\n".join(json.dumps(line) for line in lines))
+    code, _, error = await _run(swaps, *_start(swaps, "--queries", str(path)))
+    said = json.loads(error.strip().splitlines()[-1])
+    assert (code, said["reason"]) == (5, "SwapUndecided")
+    assert "more labelled questions would decide" in said["message"]
+    assert (await swaps.roles()).active.name == "tiny"
+    code, report, _ = await _run(swaps, "status")
+    assert (code, report["stage"], report["gate"]["outcome"]) == (0, "refused", "undecided")
+    assert report["gate"]["missing"] > 0
 
 
 async def test_questions_that_the_active_model_cannot_answer_refuse_every_model(

@@ -8,17 +8,20 @@ from memory_recall.errors import ModelMismatch, NoSwap, SwapInProgress
 from memory_recall.indexing.queue_sql import Partition, PendingQueue
 from memory_recall.postgres.connection import connect
 from memory_recall.schema.revisions import require_schema
-from memory_recall.schema.table import STANDBY
+from memory_recall.schema.table import STANDBY, describe
 from memory_recall.status import inspect
-from memory_recall.swap import state_sql
+from memory_recall.swap import standby_sql, state_sql
 from memory_recall.swap.gate import Scores, Verdict, judge
 from tests.integration.memory_recall.swap.conftest import SwapBench
 
 _HEAP_ONLY_UPDATES = "SELECT n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'memories'"
 
 
-def _verdict(active: float, following: float) -> Verdict:
-    return judge(Scores(active, active), Scores(following, following), queries=10, max_drop=0.02)
+def _verdict(lost: int) -> Verdict:
+    """Return the gate's verdict on a model that loses as many of a hundred answers and wins one."""
+    active = [Scores(1.0, 1.0)] * 99 + [Scores(0.0, 0.0)]
+    following = [Scores(0.0, 0.0)] * lost + [Scores(1.0, 1.0)] * (100 - lost)
+    return judge(active, following, max_drop=0.05)
 
 
 async def test_a_swap_replaces_every_vector_and_keeps_the_old_ones_for_a_rollback(swaps: SwapBench) -> None:
@@ -45,22 +48,33 @@ async def test_a_model_of_other_dimensions_becomes_active(swaps: SwapBench) -> N
 
 async def test_a_worse_model_is_refused_with_the_numbers_and_the_active_one_stays(swaps: SwapBench) -> None:
     async def measure(_swap: object) -> Verdict:
-        return _verdict(0.8, 0.5)
+        return _verdict(40)
 
     swap = await swaps.swap(measure=measure)
     assert swap.stage == "refused"
-    assert "active 0.800, next 0.500" in swap.message
+    assert "active 0.990, next 0.600" in swap.message
     assert swap.gate is not None
-    assert swap.gate["reason"] == "RecallDropped"
+    assert (swap.gate["outcome"], swap.gate["reason"], swap.undecided) == ("refused", "RecallDropped", False)
+    assert (await swaps.roles()).active.name == "tiny"
+    assert await swaps.problems() == []
+
+
+async def test_a_swap_whose_gate_cannot_decide_stops_before_the_flip(swaps: SwapBench) -> None:
+    async def measure(_swap: object) -> Verdict:
+        return _verdict(5)
+
+    swap = await swaps.swap(measure=measure)
+    assert (swap.stage, swap.undecided) == ("refused", True)
+    assert "more labelled questions would decide" in swap.message
     assert (await swaps.roles()).active.name == "tiny"
     assert await swaps.problems() == []
 
 
 async def test_a_refused_swap_may_be_measured_again_and_embeds_nothing_again(swaps: SwapBench) -> None:
-    scores = iter([0.5, 0.79])
+    lost = iter([40, 1])
 
     async def measure(_swap: object) -> Verdict:
-        return _verdict(0.8, next(scores))
+        return _verdict(next(lost))
 
     await swaps.swap(measure=measure)
     assert (await swaps.swap(measure=measure)).stage == "flipped"
@@ -113,6 +127,25 @@ async def test_an_aborted_swap_leaves_the_table_as_it_was(swaps: SwapBench) -> N
     assert (await swaps.roles()).next is None
     assert await swaps.work.value("SELECT array_agg(tgname ORDER BY tgname)::text FROM pg_trigger") == before
     assert await swaps.problems() == []
+
+
+async def test_a_worker_that_looks_at_the_rules_while_a_swap_is_aborted_finds_them_in_place(swaps: SwapBench) -> None:
+    """Its statement sees the triggers as they were when it began, and their definitions as they are: gone."""
+    await swaps.swap(flip=False)
+    async with swaps.work.database.connection() as aborting, swaps.work.database.connection() as looking:
+        table = await describe(aborting, "memories")
+        transaction = aborting.transaction()
+        await transaction.start()
+        for statement in standby_sql.drop_standby(table):
+            await aborting.execute(statement)
+        found = asyncio.create_task(require_schema(looking, "memories"))
+        waits = f"SELECT EXISTS (SELECT FROM pg_locks WHERE pid = {looking.get_server_pid()} AND NOT granted)"
+        async with asyncio.timeout(60):
+            while not await swaps.work.value(waits) and not found.done():  # noqa: ASYNC110  (the server changes)
+                await asyncio.sleep(0.02)
+        assert not found.done()
+        await transaction.commit()
+        assert (await found).exists
 
 
 async def test_two_processes_cannot_carry_out_a_swap_at_once(swaps: SwapBench) -> None:
