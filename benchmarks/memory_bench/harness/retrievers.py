@@ -27,6 +27,7 @@ from memory_recall import (
     Lexical,
     Mode,
     RecallQuery,
+    SortBy,
     SqliteRecall,
 )
 
@@ -92,6 +93,7 @@ class Variant:
     lexical: Lexical = "bm25"
     fusion: Fusion = field(default_factory=Fusion)
     exact: bool = False
+    sort_by: SortBy = SortBy.RELEVANCE
 
     @property
     def indexes(self) -> tuple[str, ...]:
@@ -116,6 +118,10 @@ VARIANTS: Mapping[str, Variant] = {
     "hybrid-rrf-60": Variant("hybrid", fusion=Fusion(method="rrf", k=60)),
     "hybrid-ts-rank": Variant("hybrid", "ts_rank"),
     "plain-rrf-60": Variant("hybrid", "ts_rank", Fusion(method="rrf", k=60)),
+    "pg-ts-rank-by-importance": Variant("lexical", "ts_rank", sort_by=SortBy.IMPORTANCE),
+    "pg-bm25-by-importance": Variant("lexical", sort_by=SortBy.IMPORTANCE),
+    "dense-by-importance": Variant("dense", sort_by=SortBy.IMPORTANCE),
+    "hybrid-by-importance": Variant("hybrid", sort_by=SortBy.IMPORTANCE),
 }
 
 
@@ -163,10 +169,11 @@ class PostgresRetriever:
     def _search(self, query: str, k: int, user_id: str | Everyone) -> list[int]:
         if self._recall is None:
             raise RuntimeError("build_index was not called")
-        vector = self._vectors.get(query)
-        result = self._database.wait(
-            self._recall.recall(RecallQuery(query, user_id=user_id, limit=k, mode=self._variant.mode, vector=vector))
+        variant = self._variant
+        asked = RecallQuery(
+            query, user_id=user_id, limit=k, mode=variant.mode, sort_by=variant.sort_by, vector=self._vectors.get(query)
         )
+        result = self._database.wait(self._recall.recall(asked))
         if result.reason is not None:
             raise RuntimeError(
                 f"{self.name} degraded to its lexical leg ({result.reason}); its numbers would not be its own"
@@ -213,15 +220,22 @@ class SqliteModeRetriever(_FtsIndex):
     It returns rows that match all words, then rows that match any word, each ordered by bm25 blended with importance.
     """
 
-    name = "sqlite-fts5"
+    def __init__(self, sort_by: SortBy = SortBy.RELEVANCE) -> None:
+        super().__init__()
+        self.name = "sqlite-fts5" if sort_by is SortBy.RELEVANCE else f"sqlite-fts5-by-{sort_by}"
+        self._sort_by = sort_by
 
     def retrieve(self, query: str, k: int) -> list[int]:
         """Return the ids of at most `k` memories of the whole corpus, best first."""
-        return SqliteRecall(self._connection).recall(RecallQuery(query, user_id=EVERYONE, limit=k)).ids
+        return self._search(query, k, EVERYONE)
 
     def retrieve_in(self, query: str, k: int, scope: str) -> list[int]:
         """Return the ids of at most `k` memories of one user, best first."""
-        return SqliteRecall(self._connection).recall(RecallQuery(query, user_id=scope, limit=k)).ids
+        return self._search(query, k, scope)
+
+    def _search(self, query: str, k: int, user_id: str | Everyone) -> list[int]:
+        asked = RecallQuery(query, user_id=user_id, limit=k, sort_by=self._sort_by)
+        return SqliteRecall(self._connection).recall(asked).ids
 
 
 class SqliteOrRetriever(_FtsIndex):
@@ -254,6 +268,7 @@ class SqliteOrRetriever(_FtsIndex):
 
 _SQLITE: Mapping[str, Callable[[], Retriever]] = {
     "sqlite-fts5": SqliteModeRetriever,
+    "sqlite-fts5-by-importance": lambda: SqliteModeRetriever(SortBy.IMPORTANCE),
     "sqlite-fts5-or": SqliteOrRetriever,
 }
 LEXICAL = (*_SQLITE, *(name for name, variant in VARIANTS.items() if variant.mode == "lexical"))

@@ -12,7 +12,7 @@ from memory_bench.harness.retrievers import RetrieverAdapter
 from memory_bench.harness.scoring import MEASURES, Scorer
 from memory_bench.report import console
 
-RETRIEVE_DEPTH = 20  # more rows than any measure looks at
+RETRIEVE_DEPTH = 30  # the memory API's default limit, more than any measure looks at
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,12 +17,14 @@ from memory_bench.harness.set_report import write_results
 from memory_bench.harness.vectors import EmbeddedSet, embed_dataset
 from memory_bench.postgres import BenchmarkDatabase
 from memory_bench.recall.ablation import rankings
+from memory_bench.recall.costs import Costs, measure_costs
 from memory_bench.recall.crossvalidation import SetScores, cross_validate, score_rankings, score_set
 from memory_bench.recall.entities import EntityLeg, extractor
 from memory_bench.recall.evidence import Evidence, gather, read_lexemes
 from memory_bench.recall.lexical_check import check
 from memory_bench.recall.model_table import model_by_model
 from memory_bench.recall.named_times import compare_boost
+from memory_bench.recall.production import BY_IMPORTANCE
 from memory_bench.recall.prompts import compare_settings, in_prompts
 from memory_bench.recall.published import exact_recall_by_stratum, read_published, reword_as_published
 from memory_bench.recall.settings import settings
@@ -41,6 +43,7 @@ RETRIEVERS = (
     "dense-hnsw",
     "hybrid",
     "plain-rrf-60",
+    *BY_IMPORTANCE.values(),
 )
 _PUBLISHED = "published/mteb_LoCoMo.tsv"
 
@@ -145,10 +148,11 @@ def _measure(dataset: Dataset, url: str, output: Path, seed: int) -> SetMeasurem
         reworded_recall = (
             exact_recall_by_stratum(reworded, database.wait(embed_dataset(reworded, url))) if reworded else {}
         )
+        costs = measure_costs(dataset, database, url, seed=seed)
         prompts = in_prompts(dataset, seed=seed)
         prompt_evidence = gather(prompts, read_lexemes(prompts, database), database.wait(embed_dataset(prompts, url)))
         return replace(
-            _measure_fusions(dataset, database, embedded, results, prompt_evidence, seed),
+            _measure_fusions(dataset, database, embedded, results, prompt_evidence, costs, seed),
             reworded_recall=reworded_recall,
         )
     finally:
@@ -161,6 +165,7 @@ def _measure_fusions(  # noqa: PLR0917  (each is another measurement of the one 
     embedded: EmbeddedSet,
     results: list[RunResult],
     prompt_evidence: list[Evidence],
+    costs: Costs,
     seed: int,
 ) -> SetMeasurements:
     evidence = gather(dataset, read_lexemes(dataset, database), embedded)
@@ -187,4 +192,5 @@ def _measure_fusions(  # noqa: PLR0917  (each is another measurement of the one 
         times=compare_boost(dataset.memories, evidence, seed=seed),
         prompts=compare_settings(dataset.name, evidence, prompt_evidence),
         overlaps={one.query_id: one.overlap for one in dataset.queries if one.overlap},
+        costs=costs,
     )

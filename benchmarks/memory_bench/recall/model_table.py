@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from memory_bench.harness.set_report import compare_runs
 from memory_bench.recall.crossvalidation import MEASURES
-from memory_bench.recall.tables import DENSE, HYBRID, SetMeasurements
+from memory_bench.recall.production import DENSE, HYBRID
+from memory_bench.recall.tables import SetMeasurements
 
 _RETRIEVERS = {"dense": DENSE, "hybrid": HYBRID}
 

@@ -6,21 +6,20 @@ from pathlib import Path
 
 import numpy as np
 
+from memory_bench.harness import scoring
 from memory_bench.harness.runner import RunResult
 from memory_bench.harness.set_report import compare_runs
+from memory_bench.recall import costs, production
 from memory_bench.recall.ablation import CONFIGURATIONS
+from memory_bench.recall.costs import Costs
 from memory_bench.recall.crossvalidation import MEASURES, Fold, SetScores
 from memory_bench.recall.lexical_check import LexicalCheck
 from memory_bench.recall.named_times import TimedQuestions
+from memory_bench.recall.production import DENSE, HYBRID, LEGS, LEXICAL
 from memory_bench.recall.prompts import PromptScores
 from memory_bench.recall.settings import DEFAULT
 from memory_bench.report import chart, grouped_bars, markdown_table, write_json
 from memory_recall.evaluation.significance import Comparison, compare
-
-_LEXICAL = "pg-bm25"
-DENSE = "dense-hnsw"
-_LEGS = (_LEXICAL, DENSE)
-HYBRID = "hybrid"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +41,12 @@ class SetMeasurements:
     times: TimedQuestions | None
     prompts: PromptScores
     overlaps: Mapping[str, str]
+    costs: Costs
     reworded_recall: Mapping[str, float] = field(default_factory=dict)
 
     def better_leg(self, measure: str, stratum: str | None = None) -> str:
         """Return the name of the lexical or the dense retriever, whichever has the greater mean in this measure."""
-        return max(_LEGS, key=lambda name: self.results[name].means(stratum)[measure])
+        return max(LEGS, key=lambda name: self.results[name].means(stratum)[measure])
 
     def hybrid_against_better_leg(self, measure: str, *, seed: int, stratum: str | None = None) -> Comparison:
         """Compare hybrid recall in its default fusion with the leg that is better in this measure."""
@@ -66,25 +66,26 @@ class SetMeasurements:
         This is an upper bound of what any choice of leg by question could gain.
         """
         questions = self.questions_of(stratum)
-        pairs = [_of(self.results[name], questions, measure) for name in _LEGS]
+        pairs = [_of(self.results[name], questions, measure) for name in LEGS]
         leg = _of(self.results[self.better_leg(measure, stratum)], questions, measure)
         return compare(leg, [max(both) for both in zip(*pairs, strict=True)], seed=seed)
 
 
-def figures(measured: Sequence[SetMeasurements], *, seed: int) -> dict[str, dict[str, float]]:
-    """Return, for each set, recall@10 of both legs and of hybrid recall, and a p value.
+def figures(measured: Sequence[SetMeasurements], *, seed: int) -> dict[str, dict[str, object]]:
+    """Return, for each set, recall@10 of both legs and of hybrid recall, a p value, and the gains over production.
 
     The p value is that of the difference between hybrid recall and the better leg.
     """
-    found = {}
+    found: dict[str, dict[str, object]] = {}
     for one in measured:
-        means = {name: one.results[name].means()["recall@10"] for name in (*_LEGS, HYBRID)}
+        means = {name: one.results[name].means()["recall@10"] for name in (*LEGS, HYBRID)}
         p_value = one.hybrid_against_better_leg("recall@10", seed=seed).p_value
         found[one.name] = {
-            "lexical": round(means[_LEXICAL], 4),
+            "lexical": round(means[LEXICAL], 4),
             "dense": round(means[DENSE], 4),
             "hybrid": round(means[HYBRID], 4),
             "p_value": round(p_value, 4),
+            "vs_production": production.against_production(one.results, seed=seed),
         }
     return found
 
@@ -104,8 +105,12 @@ def write(
     `compared` holds the rows of a table that compares this model with others.
     """
     directory.mkdir(parents=True, exist_ok=True)
+    runs = {one.name: one.results for one in measured}
+    spent = {one.name: one.costs for one in measured}
     sections = [
         f"# Recall on every set\n\n{model}; recall@10 / nDCG@10 unless said otherwise. See `docs/recall.md`.\n",
+        *(_section(title, rows) for title, rows in production.sections(runs, seed=seed).items()),
+        *(_section(title, rows) for title, rows in costs.sections(spent).items()),
         _section("The default against the better of its legs", _default(measured, seed)),
         _section("By stratum", _strata(measured, seed)),
         _section("By how many words question and answer share", _overlaps(measured, seed)),
@@ -149,26 +154,27 @@ def _section(title: str, rows: Iterator[Sequence[str]]) -> str:
 
 
 def _default(measured: Sequence[SetMeasurements], seed: int) -> Iterator[Sequence[str]]:
-    yield ["set", "measure", "lexical", "dense", "hybrid", "difference", "95 % interval", "p"]
+    yield ["set", "measure", "lexical", "dense", "hybrid", "difference", "95 % interval", "p", "hybrid is"]
     for one in measured:
-        for measure in MEASURES:
+        for measure in scoring.MEASURES:
             found = one.hybrid_against_better_leg(measure, seed=seed)
-            means = [f"{one.results[name].means()[measure]:.3f}" for name in (*_LEGS, HYBRID)]
+            means = [f"{one.results[name].means()[measure]:.3f}" for name in (*LEGS, HYBRID)]
             interval = f"{found.low:+.3f} to {found.high:+.3f}"
-            yield [one.name, measure, *means, f"{found.difference:+.3f}", interval, f"{found.p_value:.4f}"]
+            cells = [f"{found.difference:+.3f}", interval, f"{found.p_value:.4f}", production.verdict(found)]
+            yield [one.name, measure, *means, *cells]
 
 
 def _strata(measured: Sequence[SetMeasurements], seed: int) -> Iterator[Sequence[str]]:
     against = ("against the better leg (p)", "the better for each question, against it (p)", "against lexical (p)")
     yield ["set", "stratum", "measure", "questions", "lexical", "dense", "hybrid", *against]
     for one in measured:
-        for stratum in sorted({answer.stratum for answer in one.results[HYBRID].answers}):
-            for measure in MEASURES:
-                means = [f"{one.results[name].means(stratum)[measure]:.3f}" for name in (*_LEGS, HYBRID)]
+        for stratum in production.strata(one.results):
+            for measure in scoring.MEASURES:
+                means = [f"{one.results[name].means(stratum)[measure]:.3f}" for name in (*LEGS, HYBRID)]
                 gains = (
                     one.hybrid_against_better_leg(measure, seed=seed, stratum=stratum),
                     one.better_leg_by_question(measure, seed=seed, stratum=stratum),
-                    one.hybrid_against(_LEXICAL, measure, seed=seed, stratum=stratum),
+                    one.hybrid_against(LEXICAL, measure, seed=seed, stratum=stratum),
                 )
                 cells = [f"{gain.difference:+.3f} ({gain.p_value:.4f})" for gain in gains]
                 yield [one.name, stratum, measure, str(len(one.questions_of(stratum))), *means, *cells]
@@ -180,8 +186,8 @@ def _overlaps(measured: Sequence[SetMeasurements], seed: int) -> Iterator[Sequen
         for overlap in sorted(set(one.overlaps.values())):
             questions = {name for name, value in one.overlaps.items() if value == overlap}
             for measure in MEASURES:
-                scores = {name: _of(one.results[name], questions, measure) for name in (*_LEGS, HYBRID)}
-                better = max((scores[name] for name in _LEGS), key=lambda found: float(np.mean(found)))
+                scores = {name: _of(one.results[name], questions, measure) for name in (*LEGS, HYBRID)}
+                better = max((scores[name] for name in LEGS), key=lambda found: float(np.mean(found)))
                 gain = compare(better, scores[HYBRID], seed=seed)
                 means = [f"{np.mean(found):.3f}" for found in scores.values()]
                 yield [
