@@ -111,7 +111,6 @@ def write(
         f"# Recall on every set\n\n{model}; recall@10 / nDCG@10 unless said otherwise. See `docs/recall.md`.\n",
         *(_section(title, rows) for title, rows in production.sections(runs, seed=seed).items()),
         *(_section(title, rows) for title, rows in costs.sections(spent).items()),
-        _section("The default against the better of its legs", _default(measured, seed)),
         _section("By stratum", _strata(measured, seed)),
         _section("By how many words question and answer share", _overlaps(measured, seed)),
         _section("Ablation", _ablation(measured)),
@@ -151,17 +150,6 @@ def _means(found: SetScores) -> dict[str, dict[str, float]]:
 
 def _section(title: str, rows: Iterator[Sequence[str]]) -> str:
     return f"## {title}\n\n{markdown_table(rows)}"
-
-
-def _default(measured: Sequence[SetMeasurements], seed: int) -> Iterator[Sequence[str]]:
-    yield ["set", "measure", "lexical", "dense", "hybrid", "difference", "95 % interval", "p", "hybrid is"]
-    for one in measured:
-        for measure in scoring.MEASURES:
-            found = one.hybrid_against_better_leg(measure, seed=seed)
-            means = [f"{one.results[name].means()[measure]:.3f}" for name in (*LEGS, HYBRID)]
-            interval = f"{found.low:+.3f} to {found.high:+.3f}"
-            cells = [f"{found.difference:+.3f}", interval, f"{found.p_value:.4f}", production.verdict(found)]
-            yield [one.name, measure, *means, *cells]
 
 
 def _strata(measured: Sequence[SetMeasurements], seed: int) -> Iterator[Sequence[str]]:

@@ -32,7 +32,7 @@ CANARY = "zebra-7731"
         {"mode": CANARY},
         {"sort_by": CANARY},
         {"limit": 0},
-        {"limit": 501},
+        {"limit": 10_001},
         {"limit": "1"},
         {"limit": True},
         {"offset": -1},

@@ -11,6 +11,7 @@ from memory_recall.search.result import Degraded
 from memory_recall.search.sql.bm25 import MAX_ROWS_PER_TERM, CollectionStatistics
 
 DEFAULT_FUSION = Fusion()
+MAX_DEPTH = 1_000  # rows of a leg: more candidates than that no scan of an HNSW index keeps
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +53,15 @@ class RecallPlan:
 
     @property
     def depth(self) -> int:
-        """How many rows each leg returns.
+        """How many rows each leg returns: 50, or as many as the page needs, at most `MAX_DEPTH`.
 
-        BM25 returns as many rows without a dense leg as with one, so that importance reorders the same rows.
+        BM25 returns as many rows without a dense leg as with one, so that importance reorders the same rows. A lexical
+        leg that decides the order alone returns all rows of the page and of the pages before it.
         """
         wanted = self.query.limit + self.query.offset
-        return wanted if self.lexical_is_final and self.dense is None else max(DENSE_DEPTH, wanted)
+        if self.lexical_is_final and self.dense is None:
+            return wanted
+        return min(max(DENSE_DEPTH, wanted), MAX_DEPTH)
 
     @property
     def lexical_is_final(self) -> bool:
