@@ -9,7 +9,7 @@ makes the retriever slower.
 import importlib
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import typer
@@ -86,12 +86,13 @@ class RetrieverAdapter:
 class Variant:
     """One way to run the recall library: which legs are searched, and how their results are fused.
 
-    With `exact` the query is compared with every vector instead of searching the HNSW index.
+    With `exact` the query is compared with every vector instead of searching the HNSW index. With `fusion` None, the
+    results are fused as the library does by default for the model.
     """
 
     mode: Mode
     lexical: Lexical = "bm25"
-    fusion: Fusion = field(default_factory=Fusion)
+    fusion: Fusion | None = None
     exact: bool = False
     sort_by: SortBy = SortBy.RELEVANCE
 

@@ -18,9 +18,8 @@ CONFIGURATIONS = {"A": "lexical, dense, entities", "B": "lexical, dense", "C": "
 ENTITY_SHARE = 0.2  # weight of the entity score beside a fused score of at most one
 
 
-def rankings(evidence: Sequence[Evidence], entities: EntityLeg, *, importance: bool) -> Mapping[str, list[list[int]]]:
+def rankings(evidence: Sequence[Evidence], entities: EntityLeg, fusion: Fusion) -> Mapping[str, list[list[int]]]:
     """Return, for every configuration, the first ten ids of every question."""
-    fusion = Fusion(importance=importance)
     found: dict[str, list[list[int]]] = {name: [] for name in CONFIGURATIONS}
     for one in evidence:
         found["A"].append(_with_entities(one, entities, fusion))

@@ -32,6 +32,7 @@ from memory_bench.recall.tables import SetMeasurements, figures, write
 from memory_bench.report import REPOSITORY, KeepOption, OutputOption, console, results_directory
 from memory_bench.servers import CACHE, DEFAULT_MODEL, ServerDidNotStartError, memory_embedder
 from memory_recall import MemoryIndexError
+from memory_recall.search.fusion import default_fusion
 
 RETRIEVERS = (
     "sqlite-fts5",
@@ -175,7 +176,7 @@ def _measure_fusions(  # noqa: PLR0917  (each is another measurement of the one 
     scorer = Scorer(dataset.queries)
     ablation: dict[str, SetScores] = {}
     for importance in (False, True):
-        found = rankings(evidence, entities, importance=importance)
+        found = rankings(evidence, entities, replace(default_fusion(embedded.model), importance=importance))
         scores = {name: score_rankings(one, scorer) for name, one in found.items()}
         legs = {name: scores[name] for name in ("C", "D")}
         ablation["with prior" if importance else "without"] = SetScores(

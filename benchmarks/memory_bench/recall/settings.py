@@ -52,6 +52,8 @@ def settings(*, importance: bool = False) -> Mapping[str, Setting]:
         tried[f"TM2C2 {alpha}"] = Setting(fusion)
         fusion = Fusion(alpha=alpha, lexical_scale="list", dense_floor=None, importance=importance)
         tried[f"min-max {alpha}"] = Setting(fusion)
+    for floor in (-0.5, 0.0, 0.2, 0.4):
+        tried[f"query scale 0.7, floor {floor:g}"] = Setting(Fusion(dense_floor=floor, importance=importance))
     for alpha in (0.6, 0.7, 0.8):
         for bonus in (0.05, 0.1, 0.2):
             name = f"query scale {alpha}, exact +{bonus}"

@@ -13,7 +13,7 @@ from memory_recall.cli.output import JsonOption, emit, execute, progress_bar
 from memory_recall.errors import EmbedderUnavailable, InvalidInput
 from memory_recall.evaluation.significance import Comparison
 from memory_recall.evaluation.tuning import LEAST_QUESTIONS, Tuned, choose, require_enough, settings
-from memory_recall.search.fusion import Fusion
+from memory_recall.search.fusion import Fusion, default_fusion
 from memory_recall.settings import Settings
 
 _EMBEDDING_BUDGET = 30.0
@@ -58,8 +58,9 @@ def tune(
         ):
             vectors = await embed_questions(questions, embedder) if embedder else {}
             scores = {}
+            default = default_fusion(getattr(embedder, "model", None))
             with progress_bar() as bar:
-                tried = settings()
+                tried = settings(default)
                 task = bar.add_task("Recalling", total=len(questions) * len(tried))
                 for setting in tried:
                     outcomes = await evaluate(
@@ -72,7 +73,7 @@ def tune(
                         progress=lambda: bar.advance(task),
                     )
                     scores[setting] = [one.scores for one in outcomes]
-        found = choose(scores, Fusion())
+        found = choose(scores, default)
         if output is not None:
             _write(output, found.chosen)
         return found

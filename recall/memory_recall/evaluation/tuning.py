@@ -7,7 +7,7 @@ held-out questions. The best setting over all questions is recommended if that i
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -32,14 +32,15 @@ class Tuned:
     ndcg_10: Comparison
 
 
-def settings() -> list[Fusion]:
+def settings(default: Fusion) -> list[Fusion]:
     """Return the fusion settings to try: first the default, then both fusion methods with various parameters."""
-    tried = [Fusion()]
+    tried = [default]
     for importance in (True, False):
-        tried += [Fusion(alpha=tenths / 10, importance=importance) for tenths in range(3, 10)]
-        tried += [Fusion(alpha=alpha, lexical_scale="linear", importance=importance) for alpha in (0.5, 0.6, 0.7, 0.8)]
-        tried += [Fusion(alpha=alpha, lexical_scale="list", importance=importance) for alpha in (0.5, 0.7, 0.8, 0.9)]
-        tried += [Fusion(method="rrf", k=k, importance=importance) for k in (1.0, 10.0, 60.0)]
+        base = replace(default, importance=importance)
+        tried += [replace(base, alpha=tenths / 10) for tenths in range(3, 10)]
+        tried += [replace(base, alpha=alpha, lexical_scale="linear") for alpha in (0.5, 0.6, 0.7, 0.8)]
+        tried += [replace(base, alpha=alpha, lexical_scale="list") for alpha in (0.5, 0.7, 0.8, 0.9)]
+        tried += [replace(base, method="rrf", k=k) for k in (1.0, 10.0, 60.0)]
     return list(dict.fromkeys(tried))
 
 

@@ -16,6 +16,7 @@ the fused score is also multiplied by how close the memory is to this time. If o
 nothing is fused and the lexical order stays.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Literal
@@ -42,7 +43,7 @@ NotNegative = Annotated[float, Field(ge=0)]
 
 @dataclass(frozen=True, slots=True)
 class Fusion:
-    """One method of fusion, with its parameters. The defaults are those of ADR 0003.
+    """One method of fusion, with its parameters. The defaults are those of ADR 0003; see also `default_fusion`.
 
     The convex combination has three parameters. `alpha` (0 to 1) is the weight of the dense leg. `lexical_scale` says
     by what a lexical score is divided: "query" and "linear" divide by the score of a memory that matches the query
@@ -66,3 +67,16 @@ class Fusion:
 
     def __post_init__(self) -> None:
         check_fields(self)
+
+
+DENSE_FLOORS: Mapping[str, float] = {"bge-small-en-v1.5": 0.2}
+"""The default `dense_floor` by model; for all other models it is -1. Only measured models are listed (ADR 0023)."""
+
+
+def default_fusion(model: str | None) -> Fusion:
+    """Return the default fusion for vectors of the model with this name; None stands for an unknown model.
+
+    The cosines of some models lie closer together than those of others. Without a floor of its own, the dense leg of
+    such a model would count for less.
+    """
+    return Fusion(dense_floor=DENSE_FLOORS.get(model or "", -1.0))

@@ -28,7 +28,7 @@ from memory_recall.postgres.connection import AnyConnection, Pool
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.schema.table import ACTIVE, VectorColumn
 from memory_recall.search.cached_value import CachedValue
-from memory_recall.search.fusion import Fusion
+from memory_recall.search.fusion import Fusion, default_fusion
 from memory_recall.search.period import Period, PeriodFinder
 from memory_recall.search.query import EmbeddedQuery, Lexical, RecallQuery, require_query
 from memory_recall.search.query_embedding import EMBEDDING_SECONDS, BudgetedQueryEmbedder, QueryEmbedder
@@ -38,7 +38,7 @@ from memory_recall.search.sql.collection_statistics import measure_collection
 from memory_recall.search.sql.embedder_demand import DEMAND_SECONDS, record_demand
 from memory_recall.search.sql.execution import Answer, execute, execute_parallel, measure_legs
 from memory_recall.search.sql.parallel import is_worth_splitting
-from memory_recall.search.sql.plan import DEFAULT_FUSION, RecallPlan
+from memory_recall.search.sql.plan import RecallPlan
 from memory_recall.search.sql.readiness import Readiness, read_readiness
 
 T = TypeVar("T")
@@ -64,7 +64,8 @@ class HybridRecall:
     """Recalls memories by a lexical and a dense leg. It is safe for concurrent use and must be closed at the end.
 
     `pool` (of asyncpg) and the embedder are closed by the caller. `lexical` chooses the lexical leg: "bm25", or
-    "ts_rank" to rank as the memory server itself does. `time_budget` (seconds) covers all of a recall,
+    "ts_rank" to rank as the memory server itself does. With `fusion` None, each recall takes the default fusion of the
+    model that embedded its query. `time_budget` (seconds) covers all of a recall,
     `embedding_budget` (seconds) the embedding of its query. With `require_index` False, the dense leg also searches a
     table without an HNSW index. `observe` is called with every result. `temporal` finds the time that a query names.
     With `parallel_legs` False, every recall uses only one connection.
@@ -80,7 +81,7 @@ class HybridRecall:
         *,
         table: str = "memories",
         lexical: Lexical = "bm25",
-        fusion: Fusion = DEFAULT_FUSION,
+        fusion: Fusion | None = None,
         time_budget: float = TIME_BUDGET_SECONDS,
         embedding_budget: float = EMBEDDING_SECONDS,
         require_index: bool = True,
@@ -171,11 +172,12 @@ class HybridRecall:
         embedder, began = self._embedder.current, time.perf_counter()
         embedded = await self._embed(query, readiness)
         embedding_seconds = time.perf_counter() - began
+        model = embedded.model if isinstance(embedded, EmbeddedQuery) else None
         plan = RecallPlan(
             query=query,
             table=readiness.table,
             lexical=self._lexical,
-            fusion=query.fusion or self._fusion,
+            fusion=query.fusion or self._fusion or default_fusion(model),
             period=period,
             dense=readiness.dense_leg(embedded) if isinstance(embedded, EmbeddedQuery) else None,
             refusal=embedded if isinstance(embedded, Degraded) else None,

@@ -14,11 +14,14 @@ from memory_recall.cli.app import create_app
 from memory_recall.errors import InvalidInput
 from memory_recall.integrations.fastapi import create_recall_router
 from memory_recall.integrations.sqlite import SqliteRecall
+from memory_recall.schema.table import MemoryTable
 from memory_recall.search.fusion import Fusion, SortBy
 from memory_recall.search.hybrid_recall import HybridRecall
 from memory_recall.search.period import Period
 from memory_recall.search.query import MAX_QUERY_CHARACTERS, RecallQuery
+from memory_recall.search.sql.bm25 import CollectionStatistics
 from memory_recall.search.sql.filters import Filters
+from memory_recall.search.sql.plan import RecallPlan
 from memory_recall.search.sql.visibility import Everyone
 from tests.integration.memory_recall.queries import make_query
 
@@ -144,7 +147,7 @@ async def test_the_router_answers_a_user_that_is_no_text_with_422() -> None:
 
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("--since", "2026-01-01T00:00:00"), ("--category", f"{CANARY}\x01\x00"), ("--limit", "501"), ("--mode", "x")],
+    [("--since", "2026-01-01T00:00:00"), ("--category", f"{CANARY}\x01\x00"), ("--limit", "10001"), ("--mode", "x")],
 )
 def test_the_command_line_refuses_a_wrong_option(option: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before it connects to anything."""
@@ -169,3 +172,13 @@ def test_the_sort_order_may_be_given_by_its_name_and_tags_as_a_list() -> None:
     assert not Filters().selective
     assert make_query("x", user_id="ana").selective
     assert not make_query("x").selective
+
+
+@pytest.mark.parametrize(
+    ("limit", "offset", "depth"), [(10, 0, 50), (30, 100, 130), (10_000, 0, 1_000), (1, 5_000, 1_000)]
+)
+def test_a_leg_returns_fifty_rows_or_the_page_and_at_most_a_thousand(limit: int, offset: int, depth: int) -> None:
+    """However large the limit, so that the work of one recall is bounded; a lexical order alone has no such bound."""
+    query, table = make_query("kettle", limit=limit, offset=offset), MemoryTable("public", "memories", {}, None, None)
+    assert RecallPlan(query, table, statistics=CollectionStatistics(5, 2.0, 30.0)).depth == depth
+    assert RecallPlan(query, table, lexical="ts_rank").depth == limit + offset

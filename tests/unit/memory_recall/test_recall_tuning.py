@@ -49,7 +49,7 @@ def test_too_few_questions_are_refused_by_number() -> None:
 
 def test_settings_begin_with_the_default_and_try_each_once() -> None:
     """The default is what a gain is measured against."""
-    tried = settings()
+    tried = settings(Fusion())
     assert tried[0] == Fusion()
     assert len(set(tried)) == len(tried)
     assert {one.method for one in tried} == {"convex", "rrf"}

@@ -9,7 +9,7 @@ import pytest
 
 from memory_recall.errors import InvalidInput
 from memory_recall.search.dates import find_period
-from memory_recall.search.fusion import Fusion
+from memory_recall.search.fusion import DENSE_FLOORS, Fusion
 from memory_recall.search.hybrid_recall import HybridRecall
 from memory_recall.search.period import Period
 from memory_recall.search.sql.filters import Filters
@@ -96,11 +96,36 @@ async def test_each_page_begins_where_the_previous_one_ended(memories: Any, embe
     assert len(set(whole)) == 12
 
 
-@pytest.mark.parametrize(("limit", "offset"), [(0, 0), (501, 0), (10, -1)])
+@pytest.mark.parametrize(("limit", "offset"), [(0, 0), (10_001, 0), (10, -1)])
 def test_a_page_out_of_range_is_refused(limit: int, offset: int) -> None:
     """The message names the argument and its range."""
     with pytest.raises(InvalidInput, match=r"`(limit|offset)` cannot be used: input should be (greater|less)"):
         make_query("x", limit=limit, offset=offset)
+
+
+async def test_the_largest_limit_gives_what_both_legs_find(memories: Any, embedder: Any) -> None:
+    """A limit is a bound: an order by both legs has no more rows than they return."""
+    for number in range(60):
+        await memories.add(f"kettle note {number}" if number < 30 else "other", vector=axis(1.0, number / 10))
+    found = await memories.recalling(embedder).recall(make_query("kettle note", limit=10_000))
+    assert len(set(found.ids)) == 60
+    assert not found.degraded
+
+
+async def test_the_default_fusion_is_that_of_the_model_that_embedded_the_query(
+    memories: Any, embedder: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fusion that the caller gives is taken as it is, whatever the model."""
+    monkeypatch.setattr("memory_recall.search.fusion.DENSE_FLOORS", {**DENSE_FLOORS, "tiny": 0.5})
+    await memories.add("kettle on the stove", vector=axis(1.0, 1.0))
+    await memories.add("something else", vector=axis(1.0, 0.1))
+
+    async def scores(**options: Any) -> list[float]:
+        result = await memories.recalling(embedder, **options).recall(make_query("kettle", limit=2))
+        return [memory.rank for memory in result.memories]
+
+    assert await scores() == await scores(fusion=Fusion(dense_floor=0.5))
+    assert await scores() != await scores(fusion=Fusion())
 
 
 async def test_importance_multiplies_relevance_after_fusion(memories: Any, embedder: Any) -> None:
