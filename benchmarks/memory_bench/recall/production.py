@@ -70,11 +70,10 @@ def _gains(sets: Mapping[str, Runs], arms: Mapping[str, str], *, seed: int) -> I
             count = len(hybrid.scores("recall@10", stratum))
             for measure in MEASURES:
                 found = [compare_runs(runs[arms[one]], hybrid, measure, seed=seed, stratum=stratum) for one in against]
-                yield [name, stratum or "all", str(count), measure, *(_with_interval(one) for one in found)]
+                yield [name, stratum or "all", str(count), measure, *(with_interval(one) for one in found)]
 
 
-def verdict(found: Comparison) -> str:
-    """Return in a word what a comparison shows: "better", "worse", or "not significant"."""
+def _verdict(found: Comparison) -> str:
     if found.p_value >= _SIGNIFICANT:
         return "not significant"
     return "better" if found.difference > 0 else "worse"
@@ -87,7 +86,8 @@ def _against_better_leg(sets: Mapping[str, Runs], *, seed: int) -> Iterator[Sequ
             found = compare_runs(runs[_better_leg(runs, measure)], runs[HYBRID], measure, seed=seed)
             values = [f"{runs[arm].means()[measure]:.3f}" for arm in (*LEGS, HYBRID)]
             interval = f"{found.low:+.3f} to {found.high:+.3f}"
-            yield [name, measure, *values, f"{found.difference:+.3f}", interval, f"{found.p_value:.4f}", verdict(found)]
+            cells = [f"{found.difference:+.3f}", interval, f"{found.p_value:.4f}", _verdict(found)]
+            yield [name, measure, *values, *cells]
 
 
 def _better_leg(runs: Runs, measure: str) -> str:
@@ -101,9 +101,10 @@ def _verdicts(sets: Mapping[str, Runs], *, seed: int) -> Iterator[Sequence[str]]
         names: dict[str, list[str]] = {one: [] for one in verdicts}
         for name, runs in sets.items():
             found = compare_runs(runs[_better_leg(runs, measure)], runs[HYBRID], measure, seed=seed)
-            names[verdict(found)].append(name)
+            names[_verdict(found)].append(name)
         yield [measure, *(", ".join(names[one]) or "none" for one in verdicts)]
 
 
-def _with_interval(found: Comparison) -> str:
+def with_interval(found: Comparison) -> str:
+    """Return a difference with its 95 % interval and, in brackets, its p value."""
     return f"{found.difference:+.3f}, {found.low:+.3f} to {found.high:+.3f} ({found.p_value:.4f})"

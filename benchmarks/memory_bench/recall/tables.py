@@ -164,7 +164,7 @@ def _strata(measured: Sequence[SetMeasurements], seed: int) -> Iterator[Sequence
                     one.better_leg_by_question(measure, seed=seed, stratum=stratum),
                     one.hybrid_against(LEXICAL, measure, seed=seed, stratum=stratum),
                 )
-                cells = [f"{gain.difference:+.3f} ({gain.p_value:.4f})" for gain in gains]
+                cells = [production.with_interval(gain) for gain in gains]
                 yield [one.name, stratum, measure, str(len(one.questions_of(stratum))), *means, *cells]
 
 
