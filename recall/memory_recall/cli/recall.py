@@ -80,7 +80,7 @@ def recall(
     everyone: Annotated[
         bool, typer.Option("--everyone", help="Search everybody's memories, the sensitive ones of --user included.")
     ] = False,
-    limit: Annotated[int, typer.Option(help="How many memories at most (1 to 500).")] = 10,
+    limit: Annotated[int, typer.Option(help="How many memories at most (1 to 10,000).")] = 10,
     sort_by: Annotated[SortBy, typer.Option(help="What comes first.")] = SortBy.RELEVANCE,
     mode: Annotated[str, typer.Option(help="hybrid, lexical or dense.")] = "hybrid",
     sensitive: Annotated[

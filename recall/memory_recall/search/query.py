@@ -17,7 +17,7 @@ from memory_recall.search.validation import check_fields
 Mode = Literal["hybrid", "lexical", "dense"]
 Lexical = Literal["bm25", "ts_rank"]
 
-MAX_LIMIT = 500
+MAX_LIMIT = 10_000
 MAX_QUERY_CHARACTERS = 50_000  # Postgres refuses texts of a megabyte; nobody's question is that long
 
 
@@ -46,11 +46,11 @@ class RecallQuery:
 
     `text` is the query; NUL, lone surrogates and everything after 50,000 characters are removed. `user_id` is the user
     whose memories are searched. `EVERYONE` searches the memories of all users; if a user asks, give
-    `Everyone(reader=...)` instead. The result is a page of at most `limit` memories (1 to 500) after the first `offset`
-    (0 or more). A `sensitive` query is never sent to a hosted embedder; if there is no other embedder, only the lexical
-    leg answers the query. Expressions such as "last week" are relative to `now`; None stands for the present. `vector`
-    is the query's embedding if the caller has computed it already. `fusion` replaces the fusion of the `HybridRecall`.
-    With `explain` True, the time of each leg is measured.
+    `Everyone(reader=...)` instead. The result is a page of at most `limit` memories (1 to 10,000) after the first
+    `offset` (0 or more). A `sensitive` query is never sent to a hosted embedder; if there is no other embedder, only
+    the lexical leg answers the query. Expressions such as "last week" are relative to `now`; None stands for the
+    present. `vector` is the query's embedding if the caller has computed it already. `fusion` replaces the fusion of
+    the `HybridRecall`. With `explain` True, the time of each leg is measured.
 
     Raises:
         InvalidInput: a field is of the wrong type or out of range, a time has no time zone, or `user_id` is empty.

@@ -77,7 +77,7 @@ async def test_a_sensitive_memory_is_found_by_its_owner_alone_where_all_memories
         {},
         {"context": None},
         {"context": "x", "limit": 0},
-        {"context": "x", "limit": 501},
+        {"context": "x", "limit": 10_001},
         {"context": "x", "sort_by": "rank"},
         {"context": ["x"]},
     ],
