@@ -155,6 +155,13 @@ bench-upgrade: setup  ## Databases and objects of every former revision to head 
 bench-operator: setup host  ## What the operator refuses, says, survives and needs, on a cluster; one line of JSON (FLAGS=--only scale)
 	$(BENCH) operator $(KEPT) $(FLAGS)
 
+# A checkout of claude-memory-mcp, the first user's memory API.
+CLIENT ?= ../shared/clients/claude-memory-mcp
+
+.PHONY: e2e-client
+e2e-client: setup host  ## The first user's API with our patch, on a cluster, while things are killed (CLIENT=dir)
+	PYTHONPATH=.:benchmarks $(PY) -m memory_bench adoption $(CLIENT)
+
 .PHONY: bench-scaling
 bench-scaling: setup  ## A simulated day of load against the operator's scaling, drawn; takes seconds
 	$(BENCH) scaling $(KEPT)

@@ -12,3 +12,5 @@ compile operator.txt ../operator/pyproject.toml -c dev.txt
 compile embedder.txt ../embedder-service/pyproject.toml -c dev.txt
 compile cuda.txt cuda.in
 compile cuda-build.txt cuda-build.in -c cuda.txt
+compile claude-memory.txt claude-memory.in ../recall/pyproject.toml -c dev.txt
+compile claude-memory-tests.txt claude-memory-tests.in ../recall/pyproject.toml -c dev.txt

@@ -18,6 +18,7 @@ COMMANDS = {
     "swap": "memory_bench.swap.command:swap",
     "upgrade": "memory_bench.upgrade.command:upgrade",
     "operator": "memory_bench.operator.command:operator",
+    "adoption": "memory_bench.adoption.command:adoption",
     "scaling": "memory_bench.scaling.command:scaling",
     "shared-table": "memory_bench.shared_table.command:shared_table",
     "embedder": "memory_bench.embedder.command:embedder",

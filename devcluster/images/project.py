@@ -177,7 +177,7 @@ def _ensure(
 ) -> Path:
     given = given_files(image, settings)
     builder = choose_builder(settings)
-    name = _base_name(builder, settings)
+    name = base_name(builder, settings)
     archive = directory / f"{image.key}-{key_of(image, base=name, given=given, sources=sources)}.tar"
     if archive.exists():
         return archive
@@ -201,7 +201,7 @@ def _remove_oldest(directory: Path, image: ProjectImage) -> None:
         old.unlink(missing_ok=True)
 
 
-def _base_name(builder: Builder, settings: Settings) -> str:
+def base_name(builder: Builder, settings: Settings) -> str:
     """Return the base image: the configured one, else the public one if it can be pulled, else the one made here."""
     if settings.base_image:
         return settings.base_image

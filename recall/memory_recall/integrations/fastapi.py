@@ -54,8 +54,8 @@ class RecallRequest(_FilterFields):  # type: ignore[misc]  # the filters of `Fil
 
     context: str
     expanded_query: str = ""
-    sort_by: SortBy = SortBy.IMPORTANCE
-    limit: int = Field(default=10, ge=1, le=MAX_LIMIT)
+    sort_by: SortBy = SortBy.RELEVANCE
+    limit: int = Field(default=30, ge=1, le=MAX_LIMIT)
     is_sensitive: bool = False
 
     def query(self, user_id: str | Everyone) -> RecallQuery:

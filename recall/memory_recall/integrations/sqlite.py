@@ -117,6 +117,7 @@ class SqliteRecall:
         searchable, owner_values = sqlite_rows(query.user_id, self._columns)
         filters, filter_values = sqlite_conditions(query.filters, self._columns)
         columns = memory_columns(
+            self._columns,
             sensitive="coalesce(m.is_sensitive, 1)" if "is_sensitive" in self._columns else "0",
             owner="m.user_id" if "user_id" in self._columns else "NULL",
             score=score,

@@ -183,6 +183,21 @@ class MemoryTable:
                 "Make it boolean or integer.",
             )
 
+    def require_searchable(self) -> None:
+        """Refuse to recall from a table that lacks a column which every recall needs.
+
+        Raises:
+            SchemaUnsupported: a column is missing or of an unsuitable type.
+        """
+        self.require_supported()
+        if self.exists and "search_vector" not in self.columns:
+            raise SchemaUnsupported(
+                f"Table {self.schema}.{self.name} has no column search_vector, in which recalls look for words.",
+                f"ALTER TABLE {self.qualified} ADD COLUMN search_vector tsvector"
+                " GENERATED ALWAYS AS (to_tsvector('english', content)) STORED;"
+                f" CREATE INDEX ON {self.qualified} USING gin (search_vector);",
+            )
+
     def require_plain(self) -> None:
         """Refuse a relation that is not an ordinary table, since triggers would not reach all its rows.
 

@@ -20,7 +20,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TypeVar, get_args
+from typing import Any, TypeVar, get_args
 
 from memory_recall.background import BackgroundTasks
 from memory_recall.errors import DatabaseUnreachable, InvalidInput
@@ -37,11 +37,13 @@ from memory_recall.search.sql.bm25 import CollectionStatistics
 from memory_recall.search.sql.collection_statistics import measure_collection
 from memory_recall.search.sql.embedder_demand import DEMAND_SECONDS, record_demand
 from memory_recall.search.sql.execution import Answer, execute, execute_parallel, measure_legs
+from memory_recall.search.sql.own_columns import own_row
 from memory_recall.search.sql.parallel import is_worth_splitting
 from memory_recall.search.sql.plan import RecallPlan
 from memory_recall.search.sql.readiness import Readiness, read_readiness
 
 T = TypeVar("T")
+Rows = list[dict[str, Any]]
 
 TIME_BUDGET_SECONDS = 2.0
 _READINESS_SECONDS = 10.0
@@ -130,7 +132,20 @@ class HybridRecall:
             InvalidInput: `query` is no `RecallQuery`, or the table lacks the column of a filter or the column
                 `user_id`.
         """
-        answering = self._tasks.start(self._answer(require_query(query)))
+        return (await self._within_budget(query, own_columns=False))[0]
+
+    async def recall_rows(self, query: RecallQuery) -> Rows:
+        """Recall memories as rows of the caller's table, best first, for an API that ranks further by itself.
+
+        A row maps the table's columns, but for vectors and search vectors, to their values. It also has the final score
+        (`rank`) and the fields of `Evidence`, which replace columns of these names. In the row of a sensitive memory,
+        `content` is masked, and of the others only category, tags, `user_id`, numbers, booleans, UUIDs and times are
+        not None. Errors are those of `recall`.
+        """
+        return (await self._within_budget(query, own_columns=True))[1]
+
+    async def _within_budget(self, query: RecallQuery, *, own_columns: bool) -> tuple[RecallResult, Rows]:
+        answering = self._tasks.start(self._answer(require_query(query), own_columns=own_columns))
         try:
             await asyncio.wait({answering}, timeout=self._budget)
         finally:
@@ -140,32 +155,30 @@ class HybridRecall:
                 f"The recall was not answered within its {self._budget:g} seconds.",
                 "Check that the database answers and that the pool has connections to spare, or raise `time_budget`.",
             )
-        result = answering.result()
+        result, rows = answering.result()
         self._note_demand(result.reason)
         if self._observe is not None:
             self._observe(result)
-        return result
+        return result, rows
 
-    async def _answer(self, query: RecallQuery) -> RecallResult:
+    async def _answer(self, query: RecallQuery, *, own_columns: bool) -> tuple[RecallResult, Rows]:
         began = time.perf_counter()
         period = self._temporal(query.text, query.now or datetime.now(UTC)) if self._temporal else None
-        attempt = await self._attempt(query, period)
+        attempt = await self._attempt(query, period, own_columns=own_columns)
         embedding_seconds = attempt.embedding_seconds
         if self._follow(attempt):
-            attempt = await self._attempt(query, period)
+            attempt = await self._attempt(query, period, own_columns=own_columns)
             embedding_seconds += attempt.embedding_seconds
         total = time.perf_counter() - began
         timings = Timings(total * 1e3, embedding_seconds * 1e3, (total - embedding_seconds) * 1e3)
         if query.explain:
             timings = replace(timings, legs=await self._explain(attempt))
-        return RecallResult(
-            memories=tuple(memory_from(row) for row in attempt.answer.rows if row["id"] is not None),
-            mode=query.mode,
-            reason=attempt.answer.reason,
-            timings=timings,
-        )
+        found = [row for row in attempt.answer.rows if row["id"] is not None]
+        rows = [own_row(attempt.plan.table, row) for row in found] if own_columns else []
+        memories = tuple(memory_from(row) for row in found)
+        return RecallResult(memories, query.mode, attempt.answer.reason, timings), rows
 
-    async def _attempt(self, query: RecallQuery, period: Period | None) -> _Attempt:
+    async def _attempt(self, query: RecallQuery, period: Period | None, *, own_columns: bool) -> _Attempt:
         """Read from the catalog which legs can search, embed the query, and plan and execute the statement."""
         readiness = await self._readiness.get()
         statistics = await self._statistics.get() if self._lexical == "bm25" and query.ranked else None
@@ -184,6 +197,7 @@ class HybridRecall:
             has_state=readiness.has_state,
             compiles=readiness.compiles,
             statistics=statistics,
+            own_columns=own_columns,
         )
         return _Attempt(plan, await self._execute(plan), embedder, embedding_seconds)
 

@@ -1,6 +1,10 @@
 """Every public name of the library can be imported, and is what type checkers take it for."""
 
 import ast
+import re
+import subprocess
+import sys
+import tomllib
 from pathlib import Path
 
 import memory_recall
@@ -27,3 +31,20 @@ def test_each_public_name_can_be_imported_and_is_listed() -> None:
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
     assert not hasattr(memory_recall, "Forecast")
+
+
+def test_names_that_need_no_extra_are_imported_without_any() -> None:
+    """An API installs the package alone; what only an extra brings is not there."""
+    project = tomllib.loads((Path(memory_recall.__file__).parents[1] / "pyproject.toml").read_text())["project"]
+    extras = [requirement for extra in project["optional-dependencies"].values() for requirement in extra]
+    absent = {re.split(r"[\[>]", requirement)[0].replace("-", "_") for requirement in extras}
+    names = set(memory_recall.__all__) - {"create_recall_router", "RecallMetrics", "find_period"}
+    program = f"""
+import sys
+sys.modules.update(dict.fromkeys({sorted(absent)}))  # an import of a module that is None fails
+import memory_recall
+for name in {sorted(names)}:
+    getattr(memory_recall, name)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

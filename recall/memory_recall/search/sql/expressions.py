@@ -1,5 +1,7 @@
 """SQL that the Postgres and SQLite recalls share: a memory's columns, the mask of sensitive text, a blended score."""
 
+from collections.abc import Container
+
 from memory_recall.search.fusion import SortBy
 from memory_recall.search.result import MEMORY_FIELDS
 
@@ -8,18 +10,26 @@ _BLEND = (0.7, 0.3)  # the memory API's weights of lexical rank and importance
 _BLEND_BY_IMPORTANCE = (0.4, 0.6)
 
 
-def memory_columns(*, sensitive: str, owner: str, score: str) -> str:
-    """Return the select list of `MEMORY_FIELDS` for the row `m`; the content of a sensitive row is masked."""
+def memory_columns(columns: Container[str], *, sensitive: str, owner: str, score: str) -> str:
+    """Return the select list of `MEMORY_FIELDS` for the row `m`; the content of a sensitive row is masked.
+
+    A field is NULL where `columns`, those of the table, lack it.
+    """
     computed = {
         "content": f"CASE WHEN {sensitive} THEN {_MASK} ELSE m.content END",
         "is_sensitive": sensitive,
         "rank": score,
         "owner": owner,
     }
-    return ", ".join(f"{computed.get(name, f'm.{name}')} AS {name}" for name in MEMORY_FIELDS)
+    return ", ".join(f"{computed.get(name) or optional(columns, name)} AS {name}" for name in MEMORY_FIELDS)
 
 
-def blended(lexical_rank: str, sort_by: SortBy) -> str:
+def optional(columns: Container[str], name: str) -> str:
+    """Return SQL for a column of the row `m`, or NULL where `columns`, those of the table, lack it."""
+    return f"m.{name}" if name in columns else "NULL"
+
+
+def blended(lexical_rank: str, sort_by: SortBy, importance: str = "m.importance") -> str:
     """Return SQL for a weighted sum of a lexical rank and row `m`'s importance, as the memory server orders rows."""
     of_rank, of_importance = _BLEND_BY_IMPORTANCE if sort_by is SortBy.IMPORTANCE else _BLEND
-    return f"({lexical_rank} * {of_rank} + coalesce(m.importance, 0) * {of_importance})"
+    return f"({lexical_rank} * {of_rank} + coalesce({importance}, 0) * {of_importance})"

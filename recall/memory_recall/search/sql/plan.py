@@ -36,7 +36,8 @@ class RecallPlan:
 
     `refusal` is the reason why a requested dense leg takes no part. `has_state` says whether the state table, which
     names the active model, exists. `compiles` says whether Postgres might compile the statement (JIT). With
-    `statistics` None the lexical leg ranks by `ts_rank`.
+    `statistics` None the lexical leg ranks by `ts_rank`. With `own_columns` True, the memories come with all columns
+    of the table.
     """
 
     query: RecallQuery
@@ -50,6 +51,7 @@ class RecallPlan:
     compiles: bool = False
     statistics: CollectionStatistics | None = None
     rows_per_term: int = MAX_ROWS_PER_TERM
+    own_columns: bool = False
 
     @property
     def depth(self) -> int:

@@ -74,7 +74,7 @@ async def read_readiness(connection: AnyConnection, name: str, column: VectorCol
         SchemaUnsupported: the table lacks a column that every recall needs.
     """
     table = await describe(connection, name)
-    table.require_supported()
+    table.require_searchable()
     with translated("reading the catalog"):
         row = await connection.fetchrow(
             "SELECT index.m, index.ef_construction, index.oid IS NOT NULL AS has_index,"

@@ -14,9 +14,10 @@ from memory_recall.schema.rules import COLUMN_MODEL
 from memory_recall.schema.table import ACTIVE, MemoryTable, quoted
 from memory_recall.search.result import EVIDENCE_FIELDS
 from memory_recall.search.sql.bm25 import bm25_leg
-from memory_recall.search.sql.expressions import memory_columns
+from memory_recall.search.sql.expressions import memory_columns, optional
 from memory_recall.search.sql.filters import Arguments, postgres_conditions
 from memory_recall.search.sql.fusion import closeness, fused
+from memory_recall.search.sql.own_columns import own_select_list
 from memory_recall.search.sql.plan import DenseLeg, RecallPlan
 from memory_recall.search.sql.ts_rank import ts_rank_leg
 from memory_recall.search.sql.visibility import SearchedRows, postgres_rows
@@ -165,7 +166,8 @@ def pool(
     `extra_scores_sql` adds further scores of rows that a leg found. `row_filter` is a condition on the row `m`; rows
     that do not meet it are left out.
     """
-    timed = f", {closeness(plan.period, arguments, 'm.created_at')} AS closeness" if plan.period else ""
+    created, importance = (optional(plan.table.columns, name) for name in ("created_at", "importance"))
+    timed = f", {closeness(plan.period, arguments, f'{created}::timestamptz')} AS closeness" if plan.period else ""
     return f"""
 joined AS MATERIALIZED (
   SELECT id, max(lexical_rank) AS lexical_rank, max(lexical_score) AS lexical_score, max(dense_rank) AS dense_rank,
@@ -176,7 +178,7 @@ joined AS MATERIALIZED (
    GROUP BY id HAVING max(lexical_rank) IS NOT NULL OR max(dense_rank) IS NOT NULL
 ),
 pool AS MATERIALIZED (
-  SELECT f.id, coalesce(m.importance, 0)::float8 AS importance, f.lexical_rank, f.lexical_score, f.dense_rank,
+  SELECT f.id, coalesce({importance}, 0)::float8 AS importance, f.lexical_rank, f.lexical_score, f.dense_rank,
          {dense_score} AS dense_score{timed}
     FROM joined f, LATERAL (SELECT m.* FROM {plan.table.qualified} m WHERE m.id = f.id AND {row_filter} LIMIT 1) m
 )"""
@@ -196,11 +198,14 @@ def ordered(plan: RecallPlan, arguments: Arguments) -> str:
 def page(plan: RecallPlan) -> str:
     """Return the final SELECT: the memories of the page in order, each with the columns of the CTE `gate`.
 
-    If no memory is found, it returns one row, in which only the columns of `gate` are set.
+    With `own_columns`, each also has the other columns of the table under their aliases. If no memory is found, it
+    returns one row, in which only the columns of `gate` are set.
     """
     table, query = plan.table, plan.query
     owner = "m.user_id" if "user_id" in table.columns else "NULL::text"
-    columns = memory_columns(sensitive=table.sensitive("m"), owner=owner, score="o.score")
+    columns = memory_columns(table.columns, sensitive=table.sensitive("m"), owner=owner, score="o.score")
+    if plan.own_columns:
+        columns += own_select_list(table)
     evidence = ", ".join(f"o.{name}" for name in EVIDENCE_FIELDS)
     return f"""
 SELECT gate.active, gate.open, p.*

@@ -12,7 +12,7 @@ score of a row of mean length that contains every term of the query once.
 
 from memory_recall.schema.table import MemoryTable
 from memory_recall.search.fusion import SortBy
-from memory_recall.search.sql.expressions import blended
+from memory_recall.search.sql.expressions import blended, optional
 from memory_recall.search.sql.filters import Arguments
 
 OR_BROADEN_MIN_RANK = 0.01  # below it a row is an incidental match
@@ -20,8 +20,10 @@ _EVERY_TERM_ONCE = 1 / 1.64493406685  # ts_rank of an OR query whose terms each 
 _REACH = f"reach AS (SELECT {_EVERY_TERM_ONCE!r}::float8 AS max_lexical_score)"
 
 
-def _order(rank: str, sort_by: SortBy) -> str:
-    return "extract(epoch FROM m.created_at)" if sort_by is SortBy.RECENCY else blended(rank, sort_by)
+def _order(table: MemoryTable, rank: str, sort_by: SortBy) -> str:
+    if sort_by is SortBy.RECENCY:
+        return f"extract(epoch FROM {optional(table.columns, 'created_at')}::timestamptz)"
+    return blended(rank, sort_by, optional(table.columns, "importance"))
 
 
 def _all_rows(table: MemoryTable, where: str, sort_by: SortBy, depth: int) -> str:
@@ -29,7 +31,7 @@ def _all_rows(table: MemoryTable, where: str, sort_by: SortBy, depth: int) -> st
     return f"""
 lexical AS MATERIALIZED (
   SELECT id, row_number() OVER (ORDER BY key DESC, id) AS lexical_rank, 0::float8 AS lexical_score
-    FROM (SELECT m.id, ({_order("0::real", sort_by)})::float8 AS key
+    FROM (SELECT m.id, ({_order(table, "0::real", sort_by)})::float8 AS key
             FROM {table.qualified} m WHERE {where} ORDER BY 2 DESC, m.id LIMIT {depth}) listed
 ),
 {_REACH}"""
@@ -47,7 +49,7 @@ def ts_rank_leg(
         return _all_rows(table, where, sort_by, depth)
     text = arguments.add(query, "text")
     every, some = "ts_rank(m.search_vector, p.every)", "ts_rank(m.search_vector, p.some)"
-    key = _order(every, sort_by)
+    key, made = _order(table, every, sort_by), optional(table.columns, "created_at")
     final = "made DESC, id" if sort_by is SortBy.RECENCY else "broad, key DESC, id"
     return f"""
 parsed AS MATERIALIZED (
@@ -55,13 +57,13 @@ parsed AS MATERIALIZED (
     FROM (SELECT plainto_tsquery('english', {text}) AS words) given
 ),
 complete AS MATERIALIZED (
-  SELECT m.id, ({key})::float8 AS key, {some}::float8 AS score, m.created_at AS made
+  SELECT m.id, ({key})::float8 AS key, {some}::float8 AS score, {made}::timestamptz AS made
     FROM {table.qualified} m, parsed p
    WHERE {where} AND m.search_vector @@ p.every
    ORDER BY 2 DESC, m.id LIMIT {depth}
 ),
 broadened AS MATERIALIZED (
-  SELECT m.id, {some}::float8 AS key, {some}::float8 AS score, m.created_at AS made
+  SELECT m.id, {some}::float8 AS key, {some}::float8 AS score, {made}::timestamptz AS made
     FROM {table.qualified} m, parsed p
    WHERE (SELECT count(*) FROM complete) < {depth}
      AND {where} AND m.search_vector @@ p.some AND {some} > {OR_BROADEN_MIN_RANK}
