@@ -14,6 +14,7 @@ from memory_recall.labelling.memories_sql import draw_statement, read_statement
 from memory_recall.postgres.connection import Pool
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.schema.table import MemoryTable
+from memory_recall.search.fusion import default_fusion
 from memory_recall.search.hybrid_recall import HybridRecall
 from memory_recall.search.query import RecallQuery
 from memory_recall.search.sql.visibility import EVERYONE
@@ -96,7 +97,7 @@ class PostgresStore:
         dense = RecallQuery(text, user_id=user, limit=DEPTH, mode="dense", vector=vector)
         hybrid = [
             RecallQuery(text, user_id=user, limit=DEPTH, mode="hybrid", vector=vector, fusion=fusion)
-            for fusion in fusions()
+            for fusion in fusions(default_fusion(vector.model))
         ]
         first = self._legs[0]
         asks = [(leg, lexical) for leg in self._legs] + [(first, query) for query in (dense, *hybrid)]
