@@ -128,11 +128,14 @@ class PendingQueue:
     async def write(self, connection: Connection, rows: Sequence[PendingRow], vectors: npt.NDArray[np.float32]) -> int:
         """Store one vector for each row; return how many of the rows have their vector now.
 
-        A row that has changed meanwhile gets no vector. A row that another session has locked must not delay the other
-        rows. Therefore a batch is halved after a lock timeout, and a single locked row is left for a later pass. If the
-        connection broke before a write was confirmed, the write is repeated, and rows stored by the first write are
-        counted, too.
+        A row that has changed meanwhile gets no vector. Rows are locked in the order of their ids, because the workers
+        of both columns write to the same rows during a swap, and in different orders they could block each other and
+        whoever edits these rows. A row that another session has locked must not delay the other rows. Therefore a batch
+        is halved after a lock timeout, and a single locked row is left for a later pass. If the connection broke before
+        a write was confirmed, the write is repeated, and rows stored by the first write are counted, too.
         """
+        order = sorted(range(len(rows)), key=lambda at: rows[at].id)
+        rows, vectors = [rows[at] for at in order], vectors[order]
         ids, hashes = [row.id for row in rows], [row.text_hash for row in rows]
         halves = [HalfVector(vector) for vector in vectors]  # asyncpg takes a bare array for another array dimension
         try:

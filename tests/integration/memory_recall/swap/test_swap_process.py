@@ -2,7 +2,9 @@
 
 import asyncio
 
+import numpy as np
 import pytest
+from pgvector.asyncpg import register_vector
 
 from memory_recall.errors import ModelMismatch, NoSwap, SwapInProgress
 from memory_recall.indexing.queue_sql import Partition, PendingQueue
@@ -13,6 +15,7 @@ from memory_recall.status import inspect
 from memory_recall.swap import standby_sql, state_sql
 from memory_recall.swap.gate import Scores, Verdict, judge
 from tests.integration.memory_recall.swap.conftest import SwapBench
+from tests.integration.memory_recall.workbench import DIMENSIONS
 
 _HEAP_ONLY_UPDATES = "SELECT n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'memories'"
 
@@ -146,6 +149,32 @@ async def test_a_worker_that_looks_at_the_rules_while_a_swap_is_aborted_finds_th
         assert not found.done()
         await transaction.commit()
         assert (await found).exists
+
+
+async def test_a_worker_that_waits_for_a_row_has_locked_none_behind_it(swaps: SwapBench) -> None:
+    """During a swap two workers write to the same rows, which they could otherwise lock crosswise, with edits between.
+
+    With indexes only, the server takes the rows as they are given, as it does in a large table.
+    """
+    await swaps.work.insert(*(f"row {number}" for number in range(960)))
+    await swaps.work.execute("ANALYZE memories")
+    database = swaps.work.database
+    async with database.connection() as editing, database.connection() as other, database.connection() as worker:
+        table, active = await describe(worker, "memories"), (await swaps.roles()).active
+        await register_vector(worker)
+        for kind in ("seqscan", "hashjoin", "mergejoin", "bitmapscan"):
+            await worker.execute(f"SET enable_{kind} = off")
+        queue = PendingQueue(table, active.id)
+        first, second, *_ = (await queue.page(worker, 0, Partition(), 10)).rows
+        await editing.execute(f"BEGIN; SELECT FROM memories WHERE id = {first.id} FOR UPDATE")
+        written = asyncio.create_task(queue.write(worker, [second, first], np.ones((2, DIMENSIONS), dtype=np.float32)))
+        waits = f"SELECT EXISTS (SELECT FROM pg_locks WHERE pid = {worker.get_server_pid()} AND NOT granted)"
+        async with asyncio.timeout(60):
+            while not await swaps.work.value(waits):  # noqa: ASYNC110  (the server changes)
+                await asyncio.sleep(0.02)
+        assert await other.fetchval("SELECT id FROM memories WHERE id = $1 FOR UPDATE NOWAIT", second.id) == second.id
+        await editing.execute("COMMIT")
+        assert await written == 2
 
 
 async def test_two_processes_cannot_carry_out_a_swap_at_once(swaps: SwapBench) -> None:
