@@ -86,13 +86,16 @@ async def start(settings: Settings, *, model: str, url: str, gate: Gate | None, 
     Raises:
         SwapRefused: the next model was measured and refused, or its embedder refused too many rows.
         SwapUndecided: the questions are too few to tell whether the next model is worse than tolerated.
+        ModelMismatch: one of both embedders serves another file than the vectors of its column were made with.
     """
     questions = gate.questions() if gate else None
     async with connector(settings, url)(url, model) as client:
         target = await _target(client, model)
 
-        async def judge(_swap: SwapRecord) -> Verdict:
+        async def judge(swap: SwapRecord) -> Verdict:
+            swap.to_model.require_same(await client.model_info())
             async with _active_embedder(settings, client) as active:
+                swap.from_model.require_same(await active.model_info())
                 return await measure(
                     settings.dsn(),
                     settings.table,

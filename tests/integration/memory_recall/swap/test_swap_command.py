@@ -98,6 +98,18 @@ async def test_questions_that_the_active_model_cannot_answer_refuse_every_model(
     assert "measure nothing" in error
 
 
+async def test_the_gate_measures_nothing_with_another_file_of_the_active_model(
+    swaps: SwapBench, questions: Path
+) -> None:
+    """Its questions would be compared with vectors of another file, so the active model would seem bad."""
+    swaps.work.embedder.digest = "sha256:other"
+    code, _, error = await _run(swaps, *_start(swaps, "--queries", str(questions)))
+    said = json.loads(error.strip().splitlines()[-1])
+    assert (code, said["reason"]) == (4, "ModelMismatch")
+    assert "sha256:other" in said["message"]
+    assert (await swaps.roles()).active.name == "tiny"
+
+
 async def test_judgements_may_be_in_a_separate_file(swaps: SwapBench, tmp_path: Path) -> None:
     queries, qrels = tmp_path / "queries.jsonl", tmp_path / "qrels.jsonl"
     queries.write_text('{"query_id": "q", "text": "text 1"}')
