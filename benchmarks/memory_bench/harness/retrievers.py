@@ -2,8 +2,7 @@
 
 A retriever is an object with a method `retrieve(query, k)`, or a plain function of the same arguments. If the object
 also has a method `retrieve_in(query, k, scope)`, the harness calls that method for questions with a scope. Otherwise
-the retriever ranks the whole corpus and the harness keeps the rows of the scope, which leaves the ranking as it is but
-makes the retriever slower.
+the retriever ranks the whole corpus and the harness keeps the rows of the scope, which is slower.
 """
 
 import importlib

@@ -5,8 +5,7 @@ holds no database connection. Normally the recall then executes one SQL statemen
 In a large table, the recall instead runs its legs at the same time on two connections, unless other recalls are
 running. If the answer of the database says that another model has become active, the recall changes to this model's
 embedder and tries once more. If the dense leg cannot take part (no embedder, no extension, another model), the result
-has the lexical order and states the reason. A recall fails only if its query is invalid or the database cannot be
-searched.
+has the lexical order and states the reason. Only an invalid query or a database that cannot be searched fails it.
 
 One time budget covers the whole recall, including the wait for a connection of the pool. A recall that exceeds the
 budget fails at once. The work of the recall is cancelled and cleaned up in the background, since Postgres may no longer
@@ -65,12 +64,11 @@ class _Attempt:
 class HybridRecall:
     """Recalls memories by a lexical and a dense leg. It is safe for concurrent use and must be closed at the end.
 
-    `pool` (of asyncpg) and the embedder are closed by the caller. `lexical` chooses the lexical leg: "bm25", or
-    "ts_rank" to rank as the memory server itself does. With `fusion` None, each recall takes the default fusion of the
-    model that embedded its query. `time_budget` (seconds) covers all of a recall,
-    `embedding_budget` (seconds) the embedding of its query. With `require_index` False, the dense leg also searches a
-    table without an HNSW index. `observe` is called with every result. `temporal` finds the time that a query names.
-    With `parallel_legs` False, every recall uses only one connection.
+    `pool` (of asyncpg) and the embedder are closed by the caller. `lexical` is "bm25", or "ts_rank" to rank as the
+    memory server itself does. With `fusion` None, it is the default of the model that embedded a query. `time_budget`
+    (seconds) covers all of a recall, `embedding_budget` (seconds) the embedding of its query. With `require_index`
+    False, the dense leg also searches a table without an HNSW index. `observe` is called with every result. `temporal`
+    finds the time that a query names. With `parallel_legs` False, every recall uses only one connection.
 
     Raises:
         InvalidInput: `lexical` is unknown, or `embedding_budget` is not below `time_budget`.
