@@ -242,6 +242,13 @@ class MemoryIndex(BaseModel):
         return embedder.external.api_key if embedder.external else embedder.api_key
 
     @property
+    def key_remedy(self) -> str:
+        """Return what to do about an API key that is lost or refused."""
+        key = self.embedder_key
+        named = f"key {key.key} of Secret {self.namespace}/{key.secret_name}" if key else "a Secret"
+        return f"Put a valid key into {named} ({self.embedder_key_field}); pods read it anew without a restart."
+
+    @property
     def embedder_key_field(self) -> str:
         """Return the field that names the Secret with the embedder's API key."""
         if self.hosted:

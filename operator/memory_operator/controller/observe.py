@@ -83,6 +83,9 @@ class Observer:
             next_embedder=deployments.get(f"{index.name}-{NEXT_COMPONENT}"),
             sync=deployments.get(f"{index.name}-sync"),
             loads=await self._probe.loads(pod for pod in pods if pod.component == COMPONENT),
+            key_refused=await self._probe.key_refused(
+                pod for pod in pods if pod.component == "sync" and index.embedder_key
+            ),
             external=await self._external(index),
             operator_namespace=self._operator_namespace,
             children={(kind, item["metadata"]["name"]): item for kind in CHILDREN for item in children[kind]},
