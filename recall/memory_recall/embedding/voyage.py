@@ -104,6 +104,6 @@ class VoyageClient(AsyncEmbedder):
         try:
             payload = self._wire.payload(response)
         except EmbedderUnauthorized as error:
-            remedy = "Put a valid key of the provider into the Secret, or into the file MEMORY_EMBEDDER_API_KEY_FILE."
+            remedy = "Put a valid key of the provider into the Secret, or into the file MEMORY_HOSTED_API_KEY_FILE."
             raise EmbedderUnauthorized(error.message, remedy) from None
         return self._wire.batch(payload, len(texts))

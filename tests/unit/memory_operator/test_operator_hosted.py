@@ -67,16 +67,16 @@ def test_workers_get_the_provider_the_consent_and_the_reference_to_the_key(world
     env = {item["name"]: item for item in pod["containers"][0]["env"]}
     assert env["MEMORY_PROVIDER"]["value"] == "voyage"
     assert env["MEMORY_QUERY_EGRESS"]["value"] == "allowed"
-    (mounted,) = [volume["secret"] for volume in pod["volumes"] if volume["name"] == "key"]
+    (mounted,) = [volume["secret"] for volume in pod["volumes"] if volume["name"] == "hosted-key"]
     assert (mounted["secretName"], mounted["items"][0]["key"]) == ("voyage", "apiKey")
-    assert env["MEMORY_EMBEDDER_API_KEY_FILE"]["value"].endswith("/key")
+    assert env["MEMORY_HOSTED_API_KEY_FILE"]["value"].endswith("/key")
     assert "MEMORY_EMBEDDER_URL" not in env, "the provider's own address"
 
 
 def test_workers_of_a_local_index_get_no_provider_settings(world: World) -> None:
     pod = workers.backfill_job(world.index(), world.images, 0)["spec"]["template"]["spec"]
     names = {item["name"] for item in pod["containers"][0]["env"]}
-    assert not names & {"MEMORY_PROVIDER", "MEMORY_QUERY_EGRESS", "MEMORY_EMBEDDER_API_KEY_FILE"}
+    assert not names & {"MEMORY_PROVIDER", "MEMORY_QUERY_EGRESS", "MEMORY_HOSTED_API_KEY_FILE"}
 
 
 @pytest.mark.parametrize("spec", [HOSTED, {"embedder": {"external": {"url": "http://e:8080"}}}])
