@@ -95,7 +95,7 @@ REASONS: dict[Reason, str] = {
     Reason.SWAP_IN_PROGRESS: "A swap is under way that this work would disturb.",
     Reason.NO_SWAP: "A worker was to go on with a swap, and there is none.",
     Reason.EMBEDDER_BUSY: "The embedder's queue is full.",
-    Reason.EMBEDDER_UNAUTHORIZED: "The embedder refuses the API key.",
+    Reason.EMBEDDER_UNAUTHORIZED: "The API key of the embedder or the hosted provider is refused or lost; rows wait.",
     Reason.EMBEDDER_BROKEN: "The embedder's answers cannot be read as vectors.",
     Reason.JOB_FAILED: "A Job ended without saying why.",
     Reason.SCHEMA_BEHIND: "A worker needs a revision that has not been applied yet.",

@@ -205,7 +205,7 @@ class EmbedderBusy(EmbedderUnavailable):
 
 
 class EmbedderUnauthorized(MemoryIndexError):
-    """The embedder refused the API key."""
+    """The embedder refused the API key, or there is no API key to send."""
 
     exit_code = ExitCode.NEEDS_PERSON
 

@@ -42,11 +42,20 @@ class EmbedderSettings(BaseModel):
     url: str | None = Field(default=None, description="Address of the embedder, http://HOST:8080.")
     api_key_file: Path | None = Field(
         default=None,
-        description="File that holds the API key of the embedder or the hosted provider, read anew each time.",
+        description="File that holds the API key of the embedder, read anew for each request.",
     )
     trusted_hosts: str = Field(
         default="",
         description="Hosts, separated by commas, that the database may name as embedders; they get the API key, too.",
+    )
+
+
+class HostedSettings(BaseModel):
+    """The address and the API key of a hosted provider, which are used only where `query_egress` allows it."""
+
+    url: str | None = Field(default=None, description="Another address of the hosted provider, as of a gateway.")
+    api_key_file: Path | None = Field(
+        default=None, description="File that holds the API key of the hosted provider, read anew for each request."
     )
 
 
@@ -96,6 +105,7 @@ class Settings(BaseSettings):
 
     database: DatabaseSettings = DatabaseSettings()
     embedder: EmbedderSettings = EmbedderSettings()
+    hosted: HostedSettings = HostedSettings()
     index: IndexSettings = IndexSettings()
     backfill: BackfillSettings = BackfillSettings()
     log: LogSettings = LogSettings()
@@ -104,7 +114,7 @@ class Settings(BaseSettings):
     dimensions: int | None = Field(
         default=None, ge=1, le=4000, description="Dimensions of the vectors; those of the model's profile by default."
     )
-    provider: Literal["local", "voyage"] = Field(default="local", description="Whose embedder is used.")
+    provider: Literal["local", "voyage"] = Field(default="local", description="Whose embedder serves the model.")
     query_egress: Literal["denied", "allowed"] = Field(
         default="denied", description="Whether texts of memories and queries may be sent to a hosted provider."
     )

@@ -14,6 +14,7 @@ from memory_embedder.scheduling.lanes import Lane
 from memory_embedder.telemetry.metrics import Metrics as EmbedderMetrics
 from memory_embedder.telemetry.metrics import QueueReading
 from memory_operator.controller.metrics import Metrics as OperatorMetrics
+from memory_recall.errors import EmbedderUnavailable
 from memory_recall.indexing.progress import Tally, WorkerMetrics
 
 MINUTES = 120
@@ -98,7 +99,8 @@ class RecordedCluster:
         self._tally.embedded += 0 if failing else 10
         self._tally.failed_batches += 1 if failing else 0
         self._worker.observe(self._tally, total=2000)
-        self._worker.outages.labels("embedder").inc(1 if failing else 0)
+        if failing:
+            self._worker.outage_began("embedder", EmbedderUnavailable("It does not answer."))
 
 
 def openmetrics(end: int) -> str:

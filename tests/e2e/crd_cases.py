@@ -124,7 +124,6 @@ EMBEDDING = (
         {**VOYAGE, "spec.embedding.source": {"http": {"url": "https://a.example/m.gguf", "sha256": "a1" * 32}}},
         "remove embedding.source, or use provider Local",
     ),
-    Case("Voyage with an external embedder", {**VOYAGE, **EXTERNAL}, "remove embedder.external, or set"),
     Case("a key for the local provider", {"spec.embedding.apiKey": {"secretName": "k"}}, "embedder.external.apiKey"),
     Case(
         "a key in place of its Secret's name",
@@ -302,11 +301,6 @@ WORK = (
         "an external embedder with the key at the wrong place",
         {"spec.embedder": {"external": {"url": "http://e:80"}, "apiKey": {"secretName": "k"}}},
         "move embedder.apiKey there",
-    ),
-    Case(
-        "Voyage with the key at the wrong place",
-        {**VOYAGE, "spec.embedder.apiKey": {"secretName": "k"}},
-        "its key belongs in embedding.apiKey",
     ),
     Case(
         "an external embedder with callers",

@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from memory_bench.harness.dataset import load_dataset
+
 DATASET = Path(__file__).parents[2] / "examples" / "homelab"
 CATEGORIES = {"facts", "preferences", "projects", "people", "decisions", "runbooks"}
 MEMORY_FIELDS = {
@@ -75,6 +77,8 @@ class Dataset:
     lines: int
     queries: list[dict[str, Any]]
     qrels: dict[str, list[int]]
+    first_qrels: dict[str, list[int]]
+    grades: dict[str, dict[int, int]]
     restatements: list[dict[str, int]]
 
 
@@ -105,12 +109,14 @@ def plain(text: str) -> str:
 
 @pytest.fixture(scope="module")
 def dataset() -> Dataset:
-    rows = read("corpus.jsonl")
+    rows, judgements = read("corpus.jsonl"), read("qrels.jsonl")
     return Dataset(
         memories={row["id"]: row for row in rows},
         lines=len(rows),
         queries=read("queries.jsonl"),
-        qrels={row["query_id"]: row["relevant_ids"] for row in read("qrels.jsonl")},
+        qrels={row["query_id"]: row["relevant_ids"] for row in judgements},
+        first_qrels={row["query_id"]: row["relevant_ids_1"] for row in judgements if "relevant_ids_1" in row},
+        grades={row["query_id"]: {int(one): grade for one, grade in row["grades"].items()} for row in judgements},
         restatements=read("restatements.jsonl"),
     )
 
@@ -169,8 +175,36 @@ def test_at_least_30_memories_restate_or_supersede_an_earlier_one(dataset: Datas
 def test_there_are_enough_questions_of_each_stratum(dataset: Dataset) -> None:
     strata = Counter(query["stratum"] for query in dataset.queries)
     assert set(strata) == {"exact", "paraphrase", "natural", "multihop"}
-    assert min(strata.values()) >= 20
+    assert min(strata["exact"], strata["multihop"]) >= 50
     assert min(strata["paraphrase"], strata["natural"]) >= 150, "fewer do not tell hybrid recall from meaning alone"
+
+
+def test_at_most_65_of_100_added_questions_that_are_not_exact_have_one_answer_only(dataset: Dataset) -> None:
+    """With one answer to each question, recall says little about what else should have been found."""
+    added = [query for query in dataset.queries if query["version"] == 2 and query["stratum"] != "exact"]
+    assert added
+    assert sum(len(dataset.qrels[query["query_id"]]) == 1 for query in added) <= 0.65 * len(added)
+
+
+def test_the_first_version_is_its_345_questions_with_the_judgements_of_then_to_which_were_only_added(
+    dataset: Dataset,
+) -> None:
+    first = Counter(query["stratum"] for query in dataset.queries if query["version"] == 1)
+    assert first == {"exact": 22, "paraphrase": 150, "natural": 150, "multihop": 23}
+    assert set(dataset.first_qrels) == {query["query_id"] for query in dataset.queries if query["version"] == 1}
+    assert [one for one, ids in dataset.first_qrels.items() if not set(ids) <= set(dataset.qrels[one])] == []
+    assert sum(map(len, dataset.first_qrels.values())) == 398
+    loaded = load_dataset(DATASET, version=1)
+    assert {query.query_id: sorted(query.relevant) for query in loaded.queries} == dataset.first_qrels
+
+
+def test_every_memory_that_was_pooled_has_a_grade_and_those_of_2_or_3_are_relevant(dataset: Dataset) -> None:
+    """A pool is the first ten of every ranking, so a question for which fewer were judged was not pooled."""
+    for query in dataset.queries:
+        grades = dataset.grades[query["query_id"]]
+        assert set(grades.values()) <= {0, 1, 2, 3}
+        assert sorted(one for one, grade in grades.items() if grade >= 2) == dataset.qrels[query["query_id"]]
+        assert len(grades) >= 10 or query["stratum"] == "exact", query["query_id"]
 
 
 def test_the_judgements_cover_exactly_the_questions_and_name_existing_memories(dataset: Dataset) -> None:
@@ -246,5 +280,6 @@ def test_the_readme_states_the_figures_of_the_set(dataset: Dataset) -> None:
         f"**{len(dataset.restatements)} restatements**",
         f"{min(lengths)} to {max(lengths)} words long",
         *(f"| `{stratum}` | {count} |" for stratum, count in strata.items()),
+        f"{sum(len(dataset.grades[q['query_id']]) for q in dataset.queries if q['stratum'] != 'exact'):,} pairs",
     ]
     assert [figure for figure in stated if figure not in text] == []

@@ -21,7 +21,8 @@ DATASET = Annotated[Path, typer.Argument(help="Directory with corpus.jsonl, quer
 QRELS = Annotated[str, typer.Option(help="The judgements' file name.")]
 
 
-def _load(directory: Path, qrels: str) -> Dataset:
+def load_or_exit(directory: Path, qrels: str) -> Dataset:
+    """Load a labelled set; if it contains a mistake, print it and end the command."""
     try:
         return load_dataset(directory, judgements=qrels)
     except DatasetError as error:
@@ -35,7 +36,7 @@ def validate(dataset: DATASET, qrels: QRELS = "qrels.jsonl") -> None:
 
     Example: python -m memory_bench validate examples/homelab
     """
-    loaded = _load(dataset, qrels)
+    loaded = load_or_exit(dataset, qrels)
     print(f"{loaded.name}: {len(loaded.memories)} memories and {len(loaded.queries)} questions fit together.")
 
 
@@ -44,7 +45,7 @@ def stats(dataset: DATASET, qrels: QRELS = "qrels.jsonl") -> None:
 
     Example: python -m memory_bench stats examples/homelab
     """
-    loaded = _load(dataset, qrels)
+    loaded = load_or_exit(dataset, qrels)
     lengths = sorted(len(memory.content) for memory in loaded.memories)
     answers = [len(query.relevant) for query in loaded.queries]
     report = {
@@ -79,7 +80,7 @@ def run_retrievers(  # noqa: PLR0917  (typer makes options of them; nobody calls
 
     Example: python -m memory_bench run examples/homelab --retriever pg-bm25 --retriever sqlite-fts5
     """
-    loaded = _load(dataset, qrels)
+    loaded = load_or_exit(dataset, qrels)
     names = retriever or list(BUILT_IN if embedder_url else LEXICAL)
     database = BenchmarkDatabase(database_url or None)
     try:

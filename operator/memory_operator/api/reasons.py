@@ -55,7 +55,7 @@ class Reason(Enum):
     )
     MODEL_CHANGE_NEEDS_SWAP = (
         "ModelChangeNeedsSwap",
-        "Set spec.embedding back to the active model; a swap to or from a hosted model is not supported.",
+        "Set spec.embedding back to the active model, of which no profile is known and no swap leads away.",
         True,
     )
     PROVIDER_UNSUPPORTED = (

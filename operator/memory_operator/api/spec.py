@@ -15,6 +15,7 @@ from memory_operator.api.embedder import Embedder, SecretKey, Section
 Manifest = dict[str, Any]
 
 FINALIZER = "memory-index.dev/cleanup"
+HOSTED_KEY_FIELD = "spec.embedding.apiKey"
 API_VERSION = "memory-index.dev/v1alpha1"
 ANNOTATION_RECONCILE_AT = "memory-index.dev/reconcile-at"
 
@@ -236,16 +237,34 @@ class MemoryIndex(BaseModel):
     @property
     def embedder_key(self) -> SecretKey | None:
         """Return the Secret and key that hold the embedder's API key, None if the embedder needs no API key."""
+        return self.spec.embedding.api_key if self.hosted else self.local_key
+
+    @property
+    def local_key(self) -> SecretKey | None:
+        """Return the Secret and key that hold the API key of an embedder that is no hosted provider, or None."""
         embedder = self.spec.embedder
-        if self.hosted:
-            return self.spec.embedding.api_key
         return embedder.external.api_key if embedder.external else embedder.api_key
+
+    @property
+    def hosted_key(self) -> SecretKey | None:
+        """Return the Secret and key that hold a hosted provider's API key; None if its use is not allowed."""
+        return self.spec.embedding.api_key if self.spec.embedding.query_egress == "Allowed" else None
+
+    @property
+    def key_remedy(self) -> str:
+        """Return what to do about an API key that is lost or refused."""
+        key = self.embedder_key
+        named = f"key {key.key} of Secret {self.namespace}/{key.secret_name}" if key else "a Secret"
+        return f"Put a valid key into {named} ({self.embedder_key_field}); pods read it anew without a restart."
 
     @property
     def embedder_key_field(self) -> str:
         """Return the field that names the Secret with the embedder's API key."""
-        if self.hosted:
-            return "spec.embedding.apiKey"
+        return HOSTED_KEY_FIELD if self.hosted else self.local_key_field
+
+    @property
+    def local_key_field(self) -> str:
+        """Return the field that names the Secret with the API key of an embedder that is no hosted provider."""
         return "spec.embedder.external.apiKey" if self.spec.embedder.external else "spec.embedder.apiKey"
 
 

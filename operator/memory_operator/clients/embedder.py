@@ -1,4 +1,4 @@
-"""Read the load of embedder pods from their metrics, and the list of models from an external embedder.
+"""Read what pods report in their metrics, and the list of models from an external embedder.
 
 The author of a MemoryIndex chooses these servers. Therefore only a bounded part of an answer is parsed, and only short
 parts of an answer are quoted.
@@ -23,6 +23,7 @@ Get = Callable[[str, Mapping[str, str]], Awaitable[Answer]]
 _MODELS_IN_A_MESSAGE = 5
 _LONGEST_WORD = 100
 _MOST_SAMPLES = 100  # of metrics; the embedder has fewer than ten of these names
+_UNAUTHORIZED = b"memory_worker_unauthorized 1.0"  # of the sync worker, as Prometheus' text format has it
 _SERIES = (
     "memory_embedder_queued_tokens",
     "memory_embedder_inflight_tokens",
@@ -34,7 +35,7 @@ _SERIES = (
 
 
 class EmbedderProbe:
-    """Reads the metrics of embedder pods and the model list of an external embedder."""
+    """Reads the metrics of embedder and worker pods, and the model list of an external embedder."""
 
     def __init__(self, get: Get, permitted: Permitted) -> None:
         self._get = get
@@ -44,6 +45,11 @@ class EmbedderProbe:
         """Return the load that each pod reports; a pod that does not answer is left out."""
         found = await asyncio.gather(*(self._load(pod) for pod in pods if pod.ip and not pod.deleting))
         return tuple(load for load in found if load is not None)
+
+    async def key_refused(self, pods: Iterable[PodFacts]) -> bool:
+        """Return whether a worker pod reports that its embedder's API key is lost or refused."""
+        found = await asyncio.gather(*(self._metrics(pod) for pod in pods if pod.ip and not pod.deleting))
+        return any(_UNAUTHORIZED in metrics.splitlines() for metrics in found)
 
     async def external(self, index: MemoryIndex, api_key: str | None) -> ServedModel | Problem:
         """Return the specified model as the external embedder describes it, or the problem that prevents its use."""
@@ -64,12 +70,20 @@ class EmbedderProbe:
         return model_problem(index, models) or served_model(index, models)
 
     async def _load(self, pod: PodFacts) -> EmbedderLoad | None:
+        metrics = await self._metrics(pod)
+        try:
+            return parse_metrics(pod.name, metrics.decode()) if metrics else None
+        except ValueError:
+            return None
+
+    async def _metrics(self, pod: PodFacts) -> bytes:
+        """Return a pod's metrics, which are empty if it does not answer; embedders and workers serve them alike."""
         host = f"[{pod.ip}]" if pod.ip and ":" in pod.ip else pod.ip
         try:
             answer = await self._get(f"http://{host}:{PROBE_PORT}/metrics", {})
-            return parse_metrics(pod.name, answer.body.decode()) if answer.code == 200 else None
-        except (NoAnswerError, ValueError):
-            return None
+        except NoAnswerError:
+            return b""
+        return answer.body if answer.code == 200 else b""
 
 
 def parse_models(body: bytes) -> list[dict[str, Any]] | None:

@@ -12,8 +12,9 @@ already applied an object that requests the extension, somebody has removed the 
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from memory_operator.api.embedder import SecretKey
 from memory_operator.api.reasons import Reason
-from memory_operator.api.spec import InvalidSpecError, Manifest, MemoryIndex, parse
+from memory_operator.api.spec import HOSTED_KEY_FIELD, InvalidSpecError, Manifest, MemoryIndex, parse
 from memory_operator.clients import object_facts
 from memory_operator.clients.embedder import EmbedderProbe
 from memory_operator.clients.kube import EVERY_NAMESPACE, KindMissingError, Kube, KubeError
@@ -31,6 +32,7 @@ from memory_operator.reconcile.facts import (
     Problem,
     ServedModel,
 )
+from memory_operator.reconcile.swap import needs_swap
 from memory_operator.resources.cnpg import DatabaseObject, own_labels
 from memory_operator.resources.embedder import COMPONENT, NEXT_COMPONENT
 from memory_operator.resources.ownership import controller_uid
@@ -83,7 +85,10 @@ class Observer:
             next_embedder=deployments.get(f"{index.name}-{NEXT_COMPONENT}"),
             sync=deployments.get(f"{index.name}-sync"),
             loads=await self._probe.loads(pod for pod in pods if pod.component == COMPONENT),
-            external=await self._external(index),
+            key_refused=await self._probe.key_refused(
+                pod for pod in pods if pod.component == "sync" and (index.local_key or index.hosted_key)
+            ),
+            external=await self._external(index, inspection.found),
             operator_namespace=self._operator_namespace,
             children={(kind, item["metadata"]["name"]): item for kind in CHILDREN for item in children[kind]},
         )
@@ -163,18 +168,28 @@ class Observer:
             for kind, items in found.items()
         }
 
-    async def _external(self, index: MemoryIndex) -> ServedModel | Problem | None:
+    async def _external(
+        self, index: MemoryIndex, database: DatabaseFacts | Problem | None = None
+    ) -> ServedModel | Problem | None:
         """Return the model that an external embedder serves, or a problem with the embedder or its API key.
 
-        The API key of any other embedder is checked too. The answer is then the problem with the key, or None.
+        The API key of any other embedder is checked too, and during a swap those of both models' embedders. The answer
+        is then the problem with a key, or None.
         """
-        key = await self._embedder_key(index)
+        key = await self._embedder_key(index, index.embedder_key, index.embedder_key_field)
+        other = None
+        if isinstance(database, DatabaseFacts) and needs_swap(index, database):
+            named, field = (index.hosted_key, HOSTED_KEY_FIELD)
+            if index.hosted:
+                named, field = index.local_key, index.local_key_field
+            other = await self._embedder_key(index, named, field)
         if isinstance(key, Problem):
             return key
+        if isinstance(other, Problem):
+            return other
         return await self._probe.external(index, key) if index.spec.embedder.external and not index.hosted else None
 
-    async def _embedder_key(self, index: MemoryIndex) -> str | Problem | None:
-        named = index.embedder_key
+    async def _embedder_key(self, index: MemoryIndex, named: SecretKey | None, field: str) -> str | Problem | None:
         if named is None:
             return None
         secret = await self._kube.get("Secret", index.namespace, named.secret_name)
@@ -183,7 +198,7 @@ class Observer:
             f"{index.namespace}/{named.secret_name}",
             named.key,
             holds="the API key",
-            named_by=index.embedder_key_field,
+            named_by=field,
         )
 
 

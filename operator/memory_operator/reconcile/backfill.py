@@ -61,8 +61,9 @@ def sync_verdict(
     if observed.sync is None:
         return Verdict.no(Reason.STARTING, f"{name} is being created.")
     obstacle = rollout_obstacle(name, observed.sync, observed.pods_of("sync"), changes=changes)
-    if obstacle:
-        return obstacle
+    if obstacle or observed.key_refused:
+        message = f"{name} waits, since its API key is lost or refused; {rows.pending} rows are pending."
+        return obstacle or Verdict.no(Reason.EMBEDDER_UNAUTHORIZED, message, index.key_remedy)
     if rows.pending and observed.idle_since and now - observed.idle_since >= IDLE_LIMIT:
         seconds = IDLE_LIMIT.total_seconds()
         return Verdict.no(

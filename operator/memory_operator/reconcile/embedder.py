@@ -204,6 +204,9 @@ def _unmanaged_verdict(index: MemoryIndex, observed: Observed) -> Verdict:
     url = resources.embedder_url(index)
     if index.hosted:
         provider = index.spec.embedding.provider
+        if observed.key_refused:
+            message = f"{provider} refuses the API key, or workers have none; recalls are by words alone."
+            return Verdict.no(Reason.EMBEDDER_UNAUTHORIZED, message, index.key_remedy)
         return Verdict.yes(Reason.AVAILABLE, f"{provider} embeds, at {url}; sensitive rows are never sent there.")
     return mismatch(index, observed) or Verdict.yes(Reason.AVAILABLE, f"The external embedder at {url} answers.")
 

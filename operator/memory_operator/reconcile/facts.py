@@ -191,6 +191,7 @@ class Observed:
         query_seconds: the time that the queries of this observation took in the database.
         idle_since: the time since which no pending row has been embedded; None if no row is pending.
         rollout_admitted: whether a new default image of the embedder may be rolled out now.
+        key_refused: whether the sync worker reports that its embedder's API key is lost or refused.
         external: what an external embedder serves, or what is wrong with it or with the Secret of the API key.
         operator_namespace: where the operator itself runs; empty if it runs outside the cluster.
     """
@@ -206,6 +207,7 @@ class Observed:
     sync: DeploymentFacts | None = None
     external: ServedModel | Problem | None = None
     loads: tuple[EmbedderLoad, ...] = ()
+    key_refused: bool = False
     children: Mapping[tuple[str, str], Manifest] = field(default_factory=dict)
     recommendations: tuple[Recommendation, ...] = ()
     rows_per_second: float | None = None

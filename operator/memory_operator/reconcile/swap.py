@@ -5,6 +5,10 @@ specification no longer describes them. The next model gets a second embedder. A
 measures recall with it and makes the next model active. Then the ordinary embedder is rolled out with the new model
 while the second embedder serves. Running memory servers connect to the ordinary address once the database records that
 this address serves the new model. After that record the second embedder is deleted.
+
+A hosted provider needs no embedder: the Job sends texts to it, if `queryEgress` allows that. After a flip to a hosted
+model the ordinary embedder is deleted, and the sync worker gets the provider's key. While a swap leaves a hosted model,
+the sync worker goes on sending texts to the provider only as long as that is still allowed.
 """
 
 from dataclasses import replace
@@ -28,6 +32,7 @@ from memory_operator.resources import workers
 from memory_operator.resources.common import Images
 from memory_operator.resources.network_policies import embedder_policy
 from memory_recall.embedding.profiles import PROFILES
+from memory_recall.embedding.served_model import is_hosted_model
 from memory_recall.schema.models_sql import RecordedModel
 from memory_recall.status import DatabaseFacts
 from memory_recall.swap.machine import OPEN_STAGES, Stage
@@ -37,11 +42,11 @@ Steps = dict[ConditionType, Step]
 
 
 def needs_swap(index: MemoryIndex, facts: DatabaseFacts) -> bool:
-    """Return whether the specification names another model than the active one, and neither is a hosted model."""
+    """Return whether the specification names another model than the active one, and a swap leads there."""
     active = facts.active_name
-    if active is None or index.hosted or active == index.spec.embedding.model:
+    if active is None or active == index.spec.embedding.model:
         return False
-    return active in PROFILES or active == "custom"
+    return active in PROFILES or active == "custom" or is_hosted_model(active)
 
 
 def plan_swap(index: MemoryIndex, observed: Observed, images: Images, now: datetime, *, before: Steps) -> Steps:
@@ -52,12 +57,17 @@ def plan_swap(index: MemoryIndex, observed: Observed, images: Images, now: datet
     schema = plan_schema(index, observed, images, now, extension=before[ConditionType.EXTENSION_READY].verdict)
     ready = all(step.verdict.holds for step in (*before.values(), schema))
     swap = _swap(index, observed, images, now, facts) if ready else waiting_for("the database")
+    backfilled = Step(sync_verdict(index, observed, facts.rows, now))
+    if _egress_withdrawn(index, facts):
+        sync = workers.sync_deployment(index, images, replicas=0)
+        message = f"New rows wait for {index.spec.embedding.model}, since spec.embedding.queryEgress is Denied."
+        backfilled = Step(Verdict.no(Reason.WAITING, message), apply_drifted(observed, sync))
     no_index = "The HNSW index of the active model is not valid; the swap builds a new one."
     return {
         **before,
         ConditionType.SCHEMA_READY: schema,
         ConditionType.EMBEDDER_READY: Step(_active_embedder(index, observed, facts)),
-        ConditionType.BACKFILLED: Step(sync_verdict(index, observed, facts.rows, now)),
+        ConditionType.BACKFILLED: backfilled,
         ConditionType.INDEX_READY: Step(VALID_INDEX if facts.index.valid else Verdict.no(Reason.WAITING, no_index)),
         ConditionType.MODEL_ACTIVE: swap,
     }
@@ -85,6 +95,11 @@ def plan_model(index: MemoryIndex, observed: Observed, images: Images, now: date
 
 def _active_embedder(index: MemoryIndex, observed: Observed, facts: DatabaseFacts) -> Verdict:
     name = f"Deployment {index.namespace}/{index.name}-embedder"
+    if is_hosted_model(facts.active_name or ""):
+        if _egress_withdrawn(index, facts):
+            message = f"No text is sent to the provider of {facts.active_name}: spec.embedding.queryEgress is Denied."
+            return Verdict.no(Reason.WAITING, message)
+        return Verdict.yes(Reason.AVAILABLE, f"The hosted provider serves {facts.active_name}.")
     if index.spec.embedder.external:
         return Verdict.yes(Reason.AVAILABLE, f"Recalls use the embedder of {facts.active_name}.")
     if observed.embedder is None:
@@ -94,6 +109,10 @@ def _active_embedder(index: MemoryIndex, observed: Observed, facts: DatabaseFact
         return Verdict.no(Reason.SCALED_TO_ZERO, f"{name} has no pods; recalls are by words alone.")
     obstacle = rollout_obstacle(name, observed.embedder, observed.pods_of(resources.COMPONENT), changes=False)
     return obstacle or mismatch(index, observed) or Verdict.yes(Reason.AVAILABLE, f"{name} serves {facts.active_name}.")
+
+
+def _egress_withdrawn(index: MemoryIndex, facts: DatabaseFacts) -> bool:
+    return is_hosted_model(facts.active_name or "") and index.spec.embedding.query_egress != "Allowed"
 
 
 def _swap(index: MemoryIndex, observed: Observed, images: Images, now: datetime, facts: DatabaseFacts) -> Step:
@@ -107,7 +126,7 @@ def _swap(index: MemoryIndex, observed: Observed, images: Images, now: datetime,
     fetch = plan_fetch(index, observed, images, now)
     service, *_ = objects
     started = objects if fetch.verdict.holds else (service,)
-    writes = () if index.spec.embedder.external else (*apply_drifted(observed, policy, *started), *fetch.actions)
+    writes = (*apply_drifted(observed, policy, *started), *fetch.actions) if index.runs_embedder else ()
     if not fetch.verdict.holds:
         return Step(fetch.verdict, writes)
     obstacle = _next_embedder_obstacle(index, observed)
@@ -133,7 +152,7 @@ def _refusal(model: str, swap: SwapRecord) -> Verdict:
 
 def _next_embedder_obstacle(index: MemoryIndex, observed: Observed) -> Step | None:
     """Return a step that says why the next model's embedder does not serve yet; None if it serves."""
-    if index.spec.embedder.external:
+    if not index.runs_embedder:
         return failed_step(observed.external) if isinstance(observed.external, Problem) else None
     name = f"Deployment {index.namespace}/{index.name}-{resources.NEXT_COMPONENT}"
     loading = Verdict.no(Reason.SWAPPING, f"{name} loads {index.spec.embedding.model}; recalls go on meanwhile.")

@@ -22,6 +22,7 @@ ANNOTATION_FINGERPRINT = "memory-index.dev/fingerprint"
 ANNOTATION_SEQUENCE = "memory-index.dev/sequence"
 ANNOTATION_INDEX_UID = "memory-index.dev/uid"
 
+HOSTED_KEY_DIRECTORY = "/var/run/memory-index-hosted"  # where workers find the hosted provider's API key
 KEY_DIRECTORY = "/var/run/memory-index-embedder"  # where embedder and workers find the embedder's API key
 USER_ID = 65532  # the numeric user of both images; a name could not be checked by runAsNonRoot
 

@@ -41,12 +41,12 @@ NEXT_COMPONENT = "embedder-next"  # the next model's, while a swap is under way
 
 
 def embedder_url(index: MemoryIndex, component: str = COMPONENT) -> str:
-    """Return the URL at which workers and memory servers reach the embedder.
+    """Return the URL at which workers and memory servers reach the embedder, or the second embedder of a swap."""
+    return VOYAGE_URL if index.hosted else local_url(index, component)
 
-    During a swap, a second embedder serves the next model. It has its own component name and therefore its own URL.
-    """
-    if index.hosted:
-        return VOYAGE_URL
+
+def local_url(index: MemoryIndex, component: str = COMPONENT) -> str:
+    """Return the URL of an embedder that is no hosted provider, whether or not the specification still names one."""
     external = index.spec.embedder.external
     return external.url.rstrip("/") if external else f"http://{index.name}-{component}.{index.namespace}.svc:{PORT}"
 

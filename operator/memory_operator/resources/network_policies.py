@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from memory_operator.api.spec import HttpSource, Manifest, MemoryIndex
 from memory_operator.resources.common import LABEL_COMPONENT, LABEL_NAME, MANAGER, metadata, selector, with_fingerprint
-from memory_operator.resources.embedder import COMPONENT, NEXT_COMPONENT, PORT, PROBE_PORT, embedder_url
+from memory_operator.resources.embedder import COMPONENT, NEXT_COMPONENT, PORT, PROBE_PORT, local_url
 from memory_operator.resources.model_fetch import COMPONENT as FETCH_COMPONENT
 from memory_operator.resources.workers import METRICS_PORT
 
@@ -60,20 +60,20 @@ def fetch_policy(index: MemoryIndex, source: HttpSource) -> Manifest:
 def worker_policy(index: MemoryIndex, database_ports: tuple[int, ...]) -> Manifest:
     """Return the NetworkPolicy of workers.
 
-    Workers may connect to DNS, the database and the embedder. Other pods may connect to workers only to read metrics.
+    Workers may connect to DNS, the database and the embedder. If texts may leave the cluster, they may connect to an
+    embedder of our own and to the hosted provider, because a swap between the two needs both. Other pods may connect to
+    workers only to read metrics.
     """
     ports = sorted({POSTGRES_PORT, *database_ports})
     database: Manifest = {"ports": [{"port": port, "protocol": "TCP"} for port in ports]}
-    egress = [DNS, database, _to_embedder(index)]
+    egress = [DNS, database, *_to_embedders(index)]
     return _policy(index, "workers", _workers(index), [_rule("from", [EVERY_POD], METRICS_PORT)], egress)
 
 
-def _to_embedder(index: MemoryIndex) -> Manifest:
-    if index.hosted:
-        return HTTPS
-    if index.runs_embedder:
-        return _rule("to", [{"podSelector": _components(index, (COMPONENT, NEXT_COMPONENT))}], PORT)
-    return _to_host(embedder_url(index))
+def _to_embedders(index: MemoryIndex) -> list[Manifest]:
+    pods = {"podSelector": _components(index, (COMPONENT, NEXT_COMPONENT))}
+    local = _to_host(local_url(index)) if index.spec.embedder.external else _rule("to", [pods], PORT)
+    return [local, HTTPS] if index.hosted_key and local != HTTPS else [local]
 
 
 def _to_host(url: str) -> Manifest:

@@ -4,9 +4,12 @@ The connection URI and the embedder's API key are mounted as files and never put
 rotated value is used at the next connection or request, and `kubectl describe` does not show the value.
 """
 
+from dataclasses import dataclass
+
 from memory_operator.api.embedder import SecretKey
 from memory_operator.api.spec import Manifest, MemoryIndex
 from memory_operator.resources.common import (
+    HOSTED_KEY_DIRECTORY,
     KEY_DIRECTORY,
     Images,
     container_security,
@@ -15,12 +18,25 @@ from memory_operator.resources.common import (
     pod_security,
     secret_file,
 )
-from memory_operator.resources.embedder import embedder_url
+from memory_operator.resources.embedder import local_url
 from memory_operator.resources.pod_template import completed
 from memory_recall.postgres.identity_sql import DatabaseIdentity
 
 DSN_DIRECTORY = "/var/run/memory-index"
 _ASKING = frozenset({"backfill", "sync", "swap"})  # the components that send texts to an embedder
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Which embedders a worker sends texts to, with the API keys: one of our own, the hosted provider, or both.
+
+    A swap sends texts to the embedders of both models, of which one may be hosted.
+    """
+
+    local: bool = False
+    hosted: bool = False
+    local_key: SecretKey | None = None
+    hosted_key: SecretKey | None = None
 
 
 def pod_template(
@@ -37,8 +53,8 @@ def pod_template(
 
     With `metrics_port` 0, the worker serves no metrics.
     """
-    key = embedder_key_of(index, component)
-    files = _secret_files(index, key)
+    asked = asked_by(index, component)
+    files = _secret_files(index, asked)
     template: Manifest = {
         "metadata": {"labels": labels(index, component)},
         "spec": {
@@ -53,7 +69,7 @@ def pod_template(
                     "image": images.operator,
                     "imagePullPolicy": images.pull_policy,
                     "command": command,
-                    "env": settings(index, metrics_port, key=key),
+                    "env": settings(index, metrics_port, asked),
                     "resources": resources,
                     "securityContext": container_security(),
                     "volumeMounts": [
@@ -71,24 +87,33 @@ def pod_template(
     return completed(template, index, component)
 
 
-def embedder_key_of(index: MemoryIndex, component: str) -> SecretKey | None:
-    """Return the embedder's API key if the component sends texts to an embedder.
+def asked_by(index: MemoryIndex, component: str) -> Asked:
+    """Return the embedders that the component sends texts to.
 
-    No other component holds it, or waits for a Secret that is not there.
+    A component that sends none holds no API key, and does not wait for a Secret that is not there.
     """
-    return index.embedder_key if component in _ASKING else None
+    local = component in _ASKING and (component == "swap" or not index.hosted)
+    hosted = component in _ASKING and (index.hosted or (component == "swap" and index.hosted_key is not None))
+    return Asked(local, hosted, index.local_key if local else None, index.hosted_key if hosted else None)
 
 
-def _secret_files(index: MemoryIndex, key: SecretKey | None) -> dict[str, tuple[str, Manifest]]:
+def _secret_files(index: MemoryIndex, asked: Asked) -> dict[str, tuple[str, Manifest]]:
     """Return, by volume name, the mount path and the source of each volume that holds one key of a Secret as a file."""
     dsn = secret_file(index.secret_name, index.spec.database.credentials.key, "dsn")
     return {
         "dsn": (DSN_DIRECTORY, dsn),
-        **({"key": (KEY_DIRECTORY, secret_file(key.secret_name, key.key, "key"))} if key else {}),
+        **{
+            name: (path, secret_file(key.secret_name, key.key, "key"))
+            for name, path, key in (
+                ("key", KEY_DIRECTORY, asked.local_key),
+                ("hosted-key", HOSTED_KEY_DIRECTORY, asked.hosted_key),
+            )
+            if key
+        },
     }
 
 
-def settings(index: MemoryIndex, metrics_port: int, *, key: SecretKey | None) -> list[Manifest]:
+def settings(index: MemoryIndex, metrics_port: int, asked: Asked) -> list[Manifest]:
     """Return the environment variables of a worker. With `metrics_port` 0, the worker serves no metrics."""
     spec = index.spec
     values = {
@@ -97,10 +122,11 @@ def settings(index: MemoryIndex, metrics_port: int, *, key: SecretKey | None) ->
         "MEMORY_TABLE": spec.database.table,
         "MEMORY_MODEL": spec.embedding.model,
         "MEMORY_DIMENSIONS": str(spec.embedding.dimensions),
-        "MEMORY_EMBEDDER_URL": "" if index.hosted else embedder_url(index),
-        "MEMORY_EMBEDDER_API_KEY_FILE": f"{KEY_DIRECTORY}/key" if key else "",
+        "MEMORY_EMBEDDER_URL": "" if index.hosted and not asked.local else local_url(index),
+        "MEMORY_EMBEDDER_API_KEY_FILE": f"{KEY_DIRECTORY}/key" if asked.local_key else "",
+        "MEMORY_HOSTED_API_KEY_FILE": f"{HOSTED_KEY_DIRECTORY}/key" if asked.hosted_key else "",
         "MEMORY_PROVIDER": spec.embedding.provider.lower() if index.hosted else "",
-        "MEMORY_QUERY_EGRESS": spec.embedding.query_egress.lower() if index.hosted else "",
+        "MEMORY_QUERY_EGRESS": spec.embedding.query_egress.lower() if asked.hosted else "",
         "MEMORY_INDEX_M": str(spec.index.m),
         "MEMORY_INDEX_EF_CONSTRUCTION": str(spec.index.ef_construction),
         "MEMORY_LOG_FORMAT": "json",

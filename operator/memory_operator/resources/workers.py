@@ -2,10 +2,11 @@
 
 from memory_operator.api.conditions import timestamp
 from memory_operator.api.spec import ConfigMapKey, Gate, Manifest, MemoryIndex
-from memory_operator.resources.common import Images, fingerprint, metadata, selector, with_fingerprint
+from memory_operator.resources.common import Images, env, fingerprint, metadata, selector, with_fingerprint
 from memory_operator.resources.embedder import NEXT_COMPONENT, embedder_url
 from memory_operator.resources.jobs import LONG_JOB_SECONDS, SHORT_JOB_SECONDS, job_manifest
-from memory_operator.resources.worker_pods import embedder_key_of, pod_template
+from memory_operator.resources.worker_pods import asked_by, pod_template
+from memory_recall.embedding.served_model import is_hosted_model
 from memory_recall.schema.claims_sql import TableClaim
 
 METRICS_PORT = 9090
@@ -51,8 +52,9 @@ def config_fingerprint(index: MemoryIndex, images: Images, component: str) -> st
 
 
 def _pods_fingerprint(index: MemoryIndex, images: Images, component: str) -> str:
-    key = embedder_key_of(index, component)
-    secrets = [index.spec.database.credentials.key, *((key.secret_name, key.key) if key else ())]
+    asked = asked_by(index, component)
+    keys = [key for key in (asked.local_key, asked.hosted_key) if key]
+    secrets = [index.spec.database.credentials.key, *(part for key in keys for part in (key.secret_name, key.key))]
     given = [section.model_dump(mode="json") for section in (index.spec.backfill, index.spec.embedder.pod_template)]
     return fingerprint([images.operator, images.pull_policy, secrets, given])
 
@@ -116,8 +118,11 @@ def swap_job(index: MemoryIndex, images: Images, sequence: int, *, active: str, 
     judged = (
         ["--queries", f"{GATE_DIRECTORY}/{_gate_file(gate)}", "--max-drop", f"{gate.max_recall_drop:g}"] if gate else []
     )
-    url = embedder_url(index, NEXT_COMPONENT)
-    start = ["memory", "swap", "start", "--model", index.spec.embedding.model, "--url", url]
+    embedding = index.spec.embedding
+    following = ["--hosted", "--dimensions", str(embedding.dimensions)]
+    if not index.hosted:
+        following = ["--url", embedder_url(index, NEXT_COMPONENT)]
+    start = ["memory", "swap", "start", "--model", embedding.model, *following]
     command = [*start, *(judged or ["--without-gate"]), "--json"]
     job = _job(index, images, "swap", command, sequence, resources=index.spec.backfill.resources or WORKER_RESOURCES)
     del job["spec"]["ttlSecondsAfterFinished"]
@@ -145,10 +150,9 @@ def _claim(index: MemoryIndex) -> list[str]:
 def _set_active_model(job: Manifest, active: str, dimensions: int) -> None:
     """Set the active model in a Job's environment, because the specification names the next model during a swap."""
     (container,) = job["spec"]["template"]["spec"]["containers"]
-    values = {"MEMORY_MODEL": active, "MEMORY_DIMENSIONS": str(dimensions)}
-    container["env"] = [
-        {**item, "value": values[item["name"]]} if item["name"] in values else item for item in container["env"]
-    ]
+    provider = "voyage" if is_hosted_model(active) else ""
+    values = {"MEMORY_MODEL": active, "MEMORY_DIMENSIONS": str(dimensions), "MEMORY_PROVIDER": provider}
+    container["env"] = env({**{item["name"]: item["value"] for item in container["env"]}, **values})
 
 
 def _gate_file(gate: Gate) -> str:

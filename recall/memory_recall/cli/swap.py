@@ -13,7 +13,11 @@ swap_app = typer.Typer(
 )
 
 ModelOption = Annotated[str, typer.Option(help="Name of the next model, as its embedder serves it.")]
-UrlOption = Annotated[str, typer.Option(help="Where the next model is served, such as http://127.0.0.1:8081.")]
+UrlOption = Annotated[str | None, typer.Option(help="Where the next model is served, such as http://127.0.0.1:8081.")]
+HostedOption = Annotated[bool, typer.Option("--hosted", help="The hosted provider serves the next model.")]
+DimensionsOption = Annotated[
+    int | None, typer.Option(min=1, max=4000, help="Dimensions of the vectors of a hosted model.")
+]
 YesOption = Annotated[bool, typer.Option("--yes", help="Confirm; vectors are dropped.")]
 
 
@@ -28,10 +32,14 @@ def register(app: typer.Typer) -> None:
     app.add_typer(swap_app, name="swap")
 
 
-def plan_command(
+def plan_command(  # noqa: PLR0917  (typer makes options of them; nobody calls this by position)
     model: ModelOption,
-    url: UrlOption,
-    sample: Annotated[int, typer.Option(min=1, help="How many texts to embed to learn the rate.")] = 64,
+    url: UrlOption = None,
+    hosted: HostedOption = False,
+    dimensions: DimensionsOption = None,
+    sample: Annotated[
+        int, typer.Option(min=1, help="How many texts to embed to learn the rate; a hosted provider is sent none.")
+    ] = 64,
     json: JsonOption = False,
 ) -> None:
     """Say what a swap would do, how long it would take and how much disk space it needs. Nothing is changed.
@@ -39,18 +47,22 @@ def plan_command(
     Examples:
         memory swap plan --model bge-small-en-v1.5 --url http://127.0.0.1:8081
     """
+    _require_one(url, hosted=hosted)
 
     async def action(settings: Settings) -> dict[str, Any]:
+        from memory_recall.swap.embedders import NextEmbedder
         from memory_recall.swap.service import plan
 
-        return await plan(settings, model=model, url=url, sample=sample)
+        return await plan(settings, NextEmbedder(model, url, dimensions), sample=sample)
 
     emit(execute(action, as_json=json), as_json=json, title="Swap plan")
 
 
 def start_command(  # noqa: PLR0917  (typer makes options of them; nobody calls this by position)
     model: ModelOption,
-    url: UrlOption,
+    url: UrlOption = None,
+    hosted: HostedOption = False,
+    dimensions: DimensionsOption = None,
     queries: Annotated[
         Path | None, typer.Option(help="Labelled questions (queries.jsonl), on which the next model must prove itself.")
     ] = None,
@@ -72,27 +84,34 @@ def start_command(  # noqa: PLR0917  (typer makes options of them; nobody calls 
     Examples:
         memory swap start --model bge-small-en-v1.5 --url http://127.0.0.1:8081 --queries queries.jsonl --max-drop 0.03
         memory swap start --model bge-small-en-v1.5 --url http://127.0.0.1:8081 --without-gate --no-flip
+        memory swap start --model voyage-3.5 --hosted --dimensions 1024 --queries queries.jsonl
     """
+    _require_one(url, hosted=hosted)
     if (queries is None) != without_gate:
         raise typer.BadParameter("Give the labelled questions with --queries, or say --without-gate.")
 
     async def action(settings: Settings) -> dict[str, Any]:
+        from memory_recall.swap.embedders import NextEmbedder
         from memory_recall.swap.service import Gate, start
 
         gate = Gate(queries, qrels, max_drop) if queries is not None else None
-        return await start(settings, model=model, url=url, gate=gate, flip=flip)
+        return await start(settings, NextEmbedder(model, url, dimensions), gate=gate, flip=flip)
 
     emit(execute(action, as_json=json), as_json=json, title="Swap")
 
 
 def rollback_command(
-    url: Annotated[str, typer.Option(help="Where the previous model is served.")], json: JsonOption = False
+    url: Annotated[str | None, typer.Option(help="Where the previous model is served.")] = None,
+    hosted: Annotated[bool, typer.Option("--hosted", help="The hosted provider serves the previous model.")] = False,
+    json: JsonOption = False,
 ) -> None:
     """Make the previous model active again. Only rows that changed since the flip need a new vector of that model.
 
     Examples:
         memory swap rollback --url http://127.0.0.1:8080
+        memory swap rollback --hosted
     """
+    _require_one(url, hosted=hosted)
 
     async def action(settings: Settings) -> dict[str, Any]:
         from memory_recall.swap.service import roll_back
@@ -136,6 +155,11 @@ def finish_command(yes: YesOption = False, json: JsonOption = False) -> None:
         memory swap finish --yes
     """
     _end("finished", yes=yes, json=json)
+
+
+def _require_one(url: str | None, *, hosted: bool) -> None:
+    if (url is None) != hosted:
+        raise typer.BadParameter("Give the embedder's address with --url, or say --hosted for the hosted provider.")
 
 
 def _end(stage: str, *, yes: bool, json: bool) -> None:

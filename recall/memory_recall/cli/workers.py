@@ -104,7 +104,10 @@ async def _sync(settings: Settings) -> dict[str, Any]:
     parameters = IndexParameters(settings.index.m, settings.index.ef_construction)
     checker = IndexChecker(parameters, _INDEX_MIN_RECALL, _INDEX_CHECK_SECONDS)
 
-    async with document_embedder(settings, progress) as embedder, directory_of(settings, embedder) as directory:
+    async with (
+        document_embedder(settings, progress) as embedder,
+        directory_of(settings, embedder, progress) as directory,
+    ):
 
         async def work(stop: asyncio.Event) -> Tally:
             index_checks = asyncio.create_task(checker.run(source, plan.table, metrics))

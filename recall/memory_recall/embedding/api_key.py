@@ -6,6 +6,7 @@ from typing import TypeAlias
 
 import httpx
 
+from memory_recall.errors import EmbedderUnauthorized, InvalidConfiguration
 from memory_recall.secret_file import read_secret_file
 
 ApiKey: TypeAlias = str | Path
@@ -26,6 +27,14 @@ class BearerKey(httpx.Auth):
         return read_secret_file(self._key, "API key") if isinstance(self._key, Path) else self._key.strip()
 
     def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
-        """Add the key to a request."""
-        request.headers["authorization"] = f"Bearer {self.read()}"
+        """Add the key to a request.
+
+        Raises:
+            EmbedderUnauthorized: the key's file is missing, unreadable or empty, so the request is not sent.
+        """
+        try:
+            key = self.read()
+        except InvalidConfiguration as error:
+            raise EmbedderUnauthorized(error.message, error.remedy) from None
+        request.headers["authorization"] = f"Bearer {key}"
         yield request

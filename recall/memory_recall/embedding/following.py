@@ -2,7 +2,8 @@
 
 Every recall statement returns the name and the address of the active model. If the dense leg was refused because
 another model has become active, or if the embedding service failed, the client switches to this address, and the recall
-tries once more.
+tries once more. To a hosted provider it switches only if the application has given it a client of that provider, and if
+no address is recorded for the active model: an address in the database must never send queries out of the cluster.
 """
 
 import asyncio
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterable
 
 from memory_recall.embedding.address_policy import is_trusted_embedder_url, may_have_key
 from memory_recall.embedding.client import EmbedderClient
+from memory_recall.embedding.voyage import VoyageClient
 
 Connect = Callable[[str, str], EmbedderClient]
 
@@ -19,7 +21,8 @@ class FollowingEmbedder:
 
     `connect` makes a client from a URL and a model's name. An address from the database is used only if
     `memory_recall.embedding.address_policy` trusts it, given `base_url` and `trusted_hosts`. The API key is sent only
-    to the host of `base_url` and to `trusted_hosts`.
+    to the host of `base_url` and to `trusted_hosts`. `hosted` is a client of a hosted provider's model, which is used
+    while that model is active; it is closed together with this embedder.
     """
 
     def __init__(
@@ -30,6 +33,7 @@ class FollowingEmbedder:
         *,
         trusted_hosts: Iterable[str] = (),
         connect: Connect | None = None,
+        hosted: VoyageClient | None = None,
     ) -> None:
         self._trusted_hosts = frozenset(trusted_hosts)
 
@@ -41,13 +45,19 @@ class FollowingEmbedder:
         self._configured = (
             EmbedderClient(base_url, model, api_key) if connect is None else connect(base_url, model or "")
         )
+        self._hosted = hosted
         self._opened: dict[tuple[str, str], EmbedderClient] = {}
-        self.current = self._configured
+        self.current: EmbedderClient | VoyageClient = self._configured
 
     @property
     def model(self) -> str | None:
         """The name of the model that queries are embedded with now."""
         return self.current.model
+
+    @property
+    def hosted(self) -> bool:
+        """Whether queries are sent to a hosted provider now."""
+        return self.current is self._hosted
 
     async def embed_query(self, text: str) -> list[float]:
         """Return the vector of one query."""
@@ -71,8 +81,10 @@ class FollowingEmbedder:
         self.current = others[0]
         return True
 
-    def _choices(self, model: str, url: str | None) -> list[EmbedderClient]:
-        found = []
+    def _choices(self, model: str, url: str | None) -> list[EmbedderClient | VoyageClient]:
+        if self._hosted is not None and url is None and self._hosted.model == model:
+            return [self._hosted]
+        found: list[EmbedderClient | VoyageClient] = []
         near = self._configured.base_url
         if url is not None and is_trusted_embedder_url(near, url, self._trusted_hosts):
             found.append(self._opened_for(url.rstrip("/"), model))
@@ -89,4 +101,5 @@ class FollowingEmbedder:
 
     async def close(self) -> None:
         """Close all connections."""
-        await asyncio.gather(*(client.close() for client in (self._configured, *self._opened.values())))
+        clients = [self._configured, *self._opened.values(), *([self._hosted] if self._hosted else [])]
+        await asyncio.gather(*(client.close() for client in clients))

@@ -6,6 +6,12 @@ They are apart from the clients, which import NumPy and httpx, so that the opera
 from dataclasses import dataclass
 
 VOYAGE_URL = "https://api.voyageai.com"
+_VOYAGE_PREFIX = "voyage-"
+
+
+def is_hosted_model(name: str) -> bool:
+    """Return whether a model's name is one of a hosted provider's, since no profile and no file of it exist."""
+    return name.startswith(_VOYAGE_PREFIX)
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ class VoyageClient(AsyncEmbedder):
     """Asynchronous client of Voyage AI's `POST /v1/embeddings`; safe for concurrent use.
 
     Raises:
-        InvalidConfiguration: the API key is empty, or its file cannot be read.
+        InvalidConfiguration: the API key is an empty text. A key in a file may be missing until a request is sent.
     """
 
     hosted = True
@@ -49,7 +49,7 @@ class VoyageClient(AsyncEmbedder):
         max_tokens: int = MAX_TOKENS,
     ) -> None:
         key = BearerKey(api_key)
-        if not key.read():
+        if isinstance(api_key, str) and not key.read():
             raise InvalidConfiguration("The hosted provider's API key is empty.", "Pass the provider's key.")
         self.model: str | None = model
         self._dimensions = dimensions
@@ -104,6 +104,6 @@ class VoyageClient(AsyncEmbedder):
         try:
             payload = self._wire.payload(response)
         except EmbedderUnauthorized as error:
-            remedy = "Put a valid key of the provider into the Secret, or into the file MEMORY_EMBEDDER_API_KEY_FILE."
+            remedy = "Put a valid key of the provider into the Secret, or into the file MEMORY_HOSTED_API_KEY_FILE."
             raise EmbedderUnauthorized(error.message, remedy) from None
         return self._wire.batch(payload, len(texts))

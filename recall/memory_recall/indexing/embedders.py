@@ -2,11 +2,13 @@
 
 The configured embedder is our own service, or a hosted provider if its use has been allowed. During a model swap a
 worker needs the embedders of both models. After the swap it continues with the embedder of the new active model,
-without a restart.
+without a restart. The database records no address for a model that a hosted provider serves, so that nobody who can
+write to the database can have texts sent out of the cluster: address, key and consent come from the settings alone.
 """
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -23,6 +25,9 @@ from memory_recall.schema.models_sql import RecordedModel
 from memory_recall.settings import Settings
 
 Connect = Callable[[str, str], EmbedderClient]
+ConnectHosted = Callable[[str, int], AbstractAsyncContextManager[HostedEmbedder]]
+
+_LIMITS = RateLimits(requests=2000, tokens=3_000_000)  # a minute; a refusal is repeated after the time that it names
 
 
 def query_embedder(settings: Settings) -> EmbedderClient | VoyageClient | None:
@@ -32,7 +37,7 @@ def query_embedder(settings: Settings) -> EmbedderClient | VoyageClient | None:
         InvalidConfiguration: a hosted provider is configured without permission, dimensions or API key.
     """
     if settings.provider == "voyage":
-        return _voyage(settings)
+        return _voyage(settings, settings.model, settings.dimensions)
     if not settings.embedder.url:
         return None
     key = settings.embedder.api_key_file
@@ -47,17 +52,27 @@ async def document_embedder(settings: Settings, listener: OutageListener) -> Asy
         InvalidConfiguration: no embedder is configured, or a hosted provider without permission, dimensions or API key.
     """
     if settings.provider == "voyage":
-        session = Session(settings.dsn(), name="memory-egress", listener=listener)
-        limits = RateLimits(
-            requests=2000, tokens=3_000_000
-        )  # a minute; a refusal is repeated after the time that it names
-        async with _voyage(settings) as client, session:
-            yield HostedEmbedder(client, limits, egress_filter=EgressFilter(session, settings.table))
+        async with hosted_embedder(settings, settings.model, settings.dimensions, listener) as hosted:
+            yield hosted
         return
     if not settings.embedder.url:
         raise InvalidConfiguration("No embedder is configured.", "Set MEMORY_EMBEDDER_URL.")
     async with connector(settings)(settings.embedder.url, settings.model) as client:
         yield client
+
+
+@asynccontextmanager
+async def hosted_embedder(
+    settings: Settings, model: str, dimensions: int | None, listener: OutageListener
+) -> AsyncIterator[HostedEmbedder]:
+    """Open the hosted provider's embedder of a model, and close its connections at the end of the block.
+
+    Raises:
+        InvalidConfiguration: the hosted provider is not allowed, or has no API key, or the dimensions are missing.
+    """
+    session = Session(settings.dsn(), name="memory-egress", listener=listener)
+    async with _voyage(settings, model, dimensions) as client, session:
+        yield HostedEmbedder(client, _LIMITS, egress_filter=EgressFilter(session, settings.table))
 
 
 def connector(settings: Settings, *more_urls: str) -> Connect:
@@ -66,7 +81,7 @@ def connector(settings: Settings, *more_urls: str) -> Connect:
     The client gets the API key only for the hosts of the configured URL and of `more_urls` (from the command line), and
     for trusted hosts. The API key of a hosted provider is sent to no embedding service of our own.
     """
-    configured = [*more_urls, settings.embedder.url or ""] if settings.provider == "local" else []
+    configured = [*more_urls, settings.embedder.url or ""]
 
     def connect(url: str, model: str) -> EmbedderClient:
         entitled = any(may_have_key(one, url, settings.trusted_hosts()) for one in configured)
@@ -75,18 +90,18 @@ def connector(settings: Settings, *more_urls: str) -> Connect:
     return connect
 
 
-def _voyage(settings: Settings) -> VoyageClient:
+def _voyage(settings: Settings, model: str, dimensions: int | None) -> VoyageClient:
     if settings.query_egress != "allowed":
         raise InvalidConfiguration(
             "Provider voyage sends texts of memories and queries to a hosted service, which has not been allowed.",
             "Set MEMORY_QUERY_EGRESS=allowed (spec.embedding.queryEgress: Allowed), or use provider local.",
         )
-    if settings.dimensions is None:
+    if dimensions is None:
         raise InvalidConfiguration("A hosted model has vectors of several lengths.", "Set MEMORY_DIMENSIONS.")
-    key = settings.embedder.api_key_file
+    key = settings.hosted.api_key_file
     if key is None:
-        raise InvalidConfiguration("Provider voyage needs an API key.", "Set MEMORY_EMBEDDER_API_KEY_FILE.")
-    return VoyageClient(settings.model, settings.dimensions, key, base_url=settings.embedder.url or VOYAGE_URL)
+        raise InvalidConfiguration("Provider voyage needs an API key.", "Set MEMORY_HOSTED_API_KEY_FILE.")
+    return VoyageClient(model, dimensions, key, base_url=settings.hosted.url or VOYAGE_URL)
 
 
 class EmbedderDirectory:
@@ -97,7 +112,11 @@ class EmbedderDirectory:
         connect: makes a client from a URL and a model's name.
         model: the configured embedder's model.
         url: the configured embedder's address; None for a hosted provider.
-        trusted_hosts: hosts outside the configured embedder's namespace that the database may name.
+        local_url: the address of an embedder of our own, beside which the database may name others. It is the
+            configured embedder's address unless that is a hosted provider.
+        trusted_hosts: hosts outside the namespace of `local_url` that the database may name.
+        connect_hosted: opens the hosted provider's embedder of a model with a number of dimensions; None if no hosted
+            provider may be used.
     """
 
     def __init__(
@@ -107,14 +126,18 @@ class EmbedderDirectory:
         *,
         model: str,
         url: str | None,
+        local_url: str | None = None,
         trusted_hosts: tuple[str, ...] = (),
+        connect_hosted: ConnectHosted | None = None,
     ) -> None:
         self.configured = configured
         self.url = url.rstrip("/") if url else None
         self._model = model
         self._connect = connect
+        self._local_url = url or local_url or ""
         self._trusted_hosts = trusted_hosts
-        self._opened: dict[tuple[str, str], EmbedderClient] = {}
+        self._connect_hosted = connect_hosted
+        self._opened: dict[tuple[str, str], DocumentEmbedder] = {}
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -133,9 +156,11 @@ class EmbedderDirectory:
                 trusted.
         """
         url, fits = model.embedder_url, self._model == model.name
-        near = url is not None and is_trusted_embedder_url(self.url or "", url, self._trusted_hosts)
+        near = url is not None and is_trusted_embedder_url(self._local_url, url, self._trusted_hosts)
         if fits and (url == self.url or not near):
             return self.configured
+        if url is None and self._connect_hosted is not None:
+            return await self._once("", model.name, partial(self._connect_hosted, model.name, model.dimensions))
         if url is None:
             raise ModelMismatch(
                 f"The vectors are of {model.name}; this process is set up for {self._model}.",
@@ -146,18 +171,26 @@ class EmbedderDirectory:
                 f"The database names an embedder of {model.name} that is no neighbour of the configured one.",
                 "Set MEMORY_EMBEDDER_URL to it, or its host in MEMORY_EMBEDDER_TRUSTED_HOSTS.",
             )
-        key = (url, model.name)
-        if key not in self._opened:
-            self._opened[key] = await self._stack.enter_async_context(self._connect(url, model.name))
-        return self._opened[key]
+        return await self._once(url, model.name, partial(self._connect, url, model.name))
+
+    async def _once(
+        self, url: str, model: str, connect: Callable[[], AbstractAsyncContextManager[DocumentEmbedder]]
+    ) -> DocumentEmbedder:
+        """Open an embedder unless one of this address and model is open already, and return the open one."""
+        if (url, model) not in self._opened:
+            self._opened[url, model] = await self._stack.enter_async_context(connect())
+        return self._opened[url, model]
 
 
-def directory_of(settings: Settings, configured: DocumentEmbedder) -> EmbedderDirectory:
+def directory_of(settings: Settings, configured: DocumentEmbedder, listener: OutageListener) -> EmbedderDirectory:
     """Make an EmbedderDirectory from the settings and the configured embedder."""
+    may_leave = settings.query_egress == "allowed" and settings.hosted.api_key_file is not None
     return EmbedderDirectory(
         configured,
         connector(settings),
         model=settings.model,
         url=settings.embedder.url if settings.provider == "local" else None,
+        local_url=settings.embedder.url,
         trusted_hosts=settings.trusted_hosts(),
+        connect_hosted=partial(hosted_embedder, settings, listener=listener) if may_leave else None,
     )

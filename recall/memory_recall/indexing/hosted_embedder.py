@@ -77,6 +77,7 @@ class HostedEmbedder:
         egress_filter: Callable[[Sequence[PendingRow]], Awaitable[list[PendingRow]]],
         longest_pause: float = _LONGEST_PAUSE,
     ) -> None:
+        self.model = client.model
         self._client = client
         self._limits = limits
         self._free_at = 0.0
@@ -86,6 +87,10 @@ class HostedEmbedder:
     async def model_info(self) -> ServedModel:
         """Return the configured model, which has no digest as it is hosted."""
         return await self._client.model_info()
+
+    async def embed_queries(self, texts: Sequence[str]) -> EmbeddedBatch:
+        """Embed many queries at once; the caller makes sure that none is marked sensitive."""
+        return await self._client.embed_queries(texts)
 
     async def embed_documents(self, texts: Sequence[str]) -> EmbeddedBatch:
         """Embed texts that are not memories, such as a self-test's; every failure is a `MemoryIndexError`."""

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from memory_recall.errors import MemoryIndexError
+from memory_recall.errors import EmbedderUnauthorized, MemoryIndexError
 from memory_recall.retrying import OutageListener
 
 _LOG_INTERVAL = 5.0
@@ -61,9 +61,13 @@ class WorkerMetrics:
             "memory_worker_failed_batches", "Requests that failed and were halved.", registry=self.registry
         )
         self.pending = Gauge("memory_worker_pending_rows", "Rows still to embed.", registry=self.registry)
-        self.outages = Counter(
+        self._outages = Counter(
             "memory_worker_outages", "Times that something went away.", ["what"], registry=self.registry
         )
+        self._unauthorized = Gauge(
+            "memory_worker_unauthorized", "1 while rows wait because the embedder's API key is lost or refused.",
+            registry=self.registry,
+        )  # fmt: skip
         self.index_recall = Gauge(
             "memory_worker_index_recall", "Share of the true neighbours that the index found when sampled.",
             registry=self.registry,
@@ -84,6 +88,17 @@ class WorkerMetrics:
         self._truncated.inc(self._growth("truncated", tally.truncated))
         self._failed_batches.inc(self._growth("failed_batches", tally.failed_batches))
         self.pending.set(max(total - tally.done, 0))
+
+    def outage_began(self, what: str, error: MemoryIndexError) -> None:
+        """Count an outage, and report whether the embedder's API key is the cause."""
+        self._outages.labels(what).inc()
+        if what == "embedder":
+            self._unauthorized.set(isinstance(error, EmbedderUnauthorized))
+
+    def outage_ended(self, what: str) -> None:
+        """Report that the API key is right again, if the outage was the embedder's."""
+        if what == "embedder":
+            self._unauthorized.set(0)
 
     def serve(self, port: int) -> None:
         """Serve the metrics over HTTP on `port`, or do nothing if the port is 0."""
@@ -152,11 +167,12 @@ class LogProgress:
 
     def outage_began(self, what: str, error: MemoryIndexError) -> None:
         """Log why the worker waits."""
-        self._metrics.outages.labels(what).inc()
+        self._metrics.outage_began(what, error)
         self._log.warning("waiting", what=what, reason=error.reason, message=error.message)
 
     def outage_ended(self, what: str, seconds: float) -> None:
         """Log that the worker continues, and for how long it has waited."""
+        self._metrics.outage_ended(what)
         self._log.info("continuing", what=what, waited_seconds=round(seconds, 2))
 
 
@@ -210,9 +226,10 @@ class BarProgress(ShownBar):
 
     def outage_began(self, what: str, error: MemoryIndexError) -> None:
         """Print above the bar why the worker waits."""
-        self._metrics.outages.labels(what).inc()
+        self._metrics.outage_began(what, error)
         self._console.print(f"Waiting for the {what}: {error.message}", markup=False)
 
     def outage_ended(self, what: str, seconds: float) -> None:
         """Print that the outage has ended, and how long it lasted."""
+        self._metrics.outage_ended(what)
         self._console.print(f"The {what} is back after {seconds:.1f} s.", markup=False)

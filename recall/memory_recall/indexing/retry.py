@@ -5,6 +5,9 @@ embedder is probed with a test text until it answers. If the same batch fails re
 each time, the batch is halved, because one of its texts may crash the embedder. A refusal or a malformed answer halves
 the batch at once. A single row is reported as failed only if the embedder can embed the test text, because a broken
 embedder must never quarantine a whole table.
+
+A lost or refused API key blames no row either. A worker that runs for good waits for the right key, which is read anew
+for each request. A worker that ends raises the error, so that whoever started it learns of it.
 """
 
 import asyncio
@@ -22,6 +25,7 @@ from memory_recall.errors import (
     EmbedderBroken,
     EmbedderBusy,
     EmbedderRejected,
+    EmbedderUnauthorized,
     EmbedderUnavailable,
     MemoryIndexError,
 )
@@ -55,6 +59,7 @@ class RetryingEmbedder:
         listener: is told when the embedder becomes unavailable and when it is available again.
         verify: awaited before each self-test; raises an error if the embedder now serves another model.
         outage_timeout: the seconds after which an outage is no longer waited for and its error is raised.
+        awaits_key: whether a lost or refused API key is waited for like an outage.
     """
 
     def __init__(
@@ -64,11 +69,13 @@ class RetryingEmbedder:
         *,
         verify: Callable[[], Awaitable[None]] | None = None,
         outage_timeout: float = 1800,
+        awaits_key: bool = False,
     ) -> None:
         self._embedder = embedder
         self._listener = listener
         self._verify = verify
         self._outage_timeout = outage_timeout
+        self._key_errors = (EmbedderUnauthorized,) if awaits_key else ()
         self._recovering = asyncio.Lock()
         self._healthy_at = 0.0
 
@@ -77,7 +84,8 @@ class RetryingEmbedder:
 
         Raises:
             EmbedderUnavailable: the embedder was unavailable for longer than the limit.
-            ModelMismatch, DimensionMismatch, EmbedderUnauthorized: errors that waiting does not cure.
+            EmbedderUnauthorized: the API key was lost or refused, and waiting for it is not wanted or took too long.
+            ModelMismatch, DimensionMismatch: errors that waiting does not cure.
         """
         outcome = Outcome()
         outcome.failed.extend((row, "EmptyText") for row in rows if not row.text.strip())
@@ -123,6 +131,8 @@ class RetryingEmbedder:
                 return rows, error
             except EmbedderBusy:
                 raise
+            except self._key_errors:
+                await self._await_recovery(failed_at=sent_at)
             except EmbedderUnavailable as error:
                 crashes += 1
                 if crashes >= _CRASHES_BEFORE_SPLIT:
@@ -137,7 +147,7 @@ class RetryingEmbedder:
     async def _is_healthy(self) -> bool:
         try:
             await self._require_healthy()
-        except (EmbedderUnavailable, EmbedderBroken, EmbedderRejected):
+        except (EmbedderUnavailable, EmbedderBroken, EmbedderRejected, *self._key_errors):
             return False
         return True
 
@@ -167,23 +177,28 @@ class RetryingEmbedder:
                 self._require_healthy,
                 "embedder",
                 self._listener,
-                on=caused_by(EmbedderUnavailable, EmbedderBroken, EmbedderRejected),
+                on=caused_by(EmbedderUnavailable, EmbedderBroken, EmbedderRejected, *self._key_errors),
                 give_up_after=self._outage_timeout,
                 backoff=_RECOVERY_BACKOFF,
             )
 
 
-async def wait_until_served(embedder: DocumentEmbedder, listener: OutageListener, outage_timeout: float) -> ServedModel:
+async def wait_until_served(
+    embedder: DocumentEmbedder, listener: OutageListener, outage_timeout: float, *, awaits_key: bool = False
+) -> ServedModel:
     """Wait until the embedder answers, which may take until its model is loaded. Return the model that it serves.
+
+    With `awaits_key` True, a lost or refused API key is waited for, too.
 
     Raises:
         EmbedderUnavailable: the embedder did not answer within `outage_timeout` seconds.
+        EmbedderUnauthorized: the API key was lost or refused.
     """
     return await retry_outage(
         embedder.model_info,
         "embedder",
         listener,
-        on=caused_by(EmbedderUnavailable),
+        on=caused_by(EmbedderUnavailable, *((EmbedderUnauthorized,) if awaits_key else ())),
         give_up_after=outage_timeout,
         backoff=_START_BACKOFF,
     )

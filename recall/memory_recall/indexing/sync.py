@@ -3,17 +3,20 @@
 A notification is only a hint. The worker also looks for pending rows at intervals, so if a notification is lost, as
 during a reconnect, its row is embedded later but not forgotten. Every role of the database may send notifications.
 Therefore the worker waits a moment after a pass that found nothing, and all notifications of that time start only one
-pass. The worker pauses while a backfill runs.
+pass. The worker pauses while a backfill runs. While the embedder's API key is lost or refused, rows stay pending, and
+the worker waits for the right key.
 """
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from memory_recall.embedding.served_model import ServedModel
 from memory_recall.errors import first_of
 from memory_recall.indexing import leases_sql
+from memory_recall.indexing.document_embedder import DocumentEmbedder
 from memory_recall.indexing.embedders import EmbedderDirectory
 from memory_recall.indexing.pipeline import FRESH, Pipeline, sleep_unless
 from memory_recall.indexing.progress import Progress, Tally
@@ -84,9 +87,10 @@ async def sync(
     Raises:
         SchemaBehind, ModelMismatch, DimensionMismatch: the schema is not complete, or no embedder serves the active
             model.
-        DatabaseUnreachable, EmbedderUnavailable: an outage lasted longer than the limit.
+        DatabaseUnreachable, EmbedderUnavailable, EmbedderUnauthorized: an outage, or the lack of the right API key,
+            lasted longer than the limit.
     """
-    worker = _Sync(source, directory, plan, progress, stop)
+    worker = _Sync(source, directory, replace(plan, awaits_key=True), progress, stop)
 
     async def work() -> None:
         try:
@@ -150,10 +154,10 @@ class _Sync:
         table = await reader.run(lambda connection: require_schema(connection, self.plan.table))
         active = await reader.run(lambda connection: active_model(connection, table))
         embedder, url = self.directory.configured, self.directory.url
-        served = await wait_until_served(embedder, self.progress, self.plan.outage_timeout)
+        served = await self._wait_until_served(embedder)
         if not active.served_by(served):
             embedder = await self.directory.serving(active)
-            served = await wait_until_served(embedder, self.progress, self.plan.outage_timeout)
+            served = await self._wait_until_served(embedder)
         elif url is not None:
             await reader.run(partial(record_address, table=table, model_id=active.id, url=url))
         return build_pipeline(
@@ -165,4 +169,9 @@ class _Sync:
             stop=self.stop,
             tally=self.tally,
             writes=FRESH,
+        )
+
+    async def _wait_until_served(self, embedder: DocumentEmbedder) -> ServedModel:
+        return await wait_until_served(
+            embedder, self.progress, self.plan.outage_timeout, awaits_key=self.plan.awaits_key
         )

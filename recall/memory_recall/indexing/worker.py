@@ -31,11 +31,15 @@ _DEFAULT_MAX_TOKENS = 512
 
 @dataclass(frozen=True)
 class WorkerPlan:
-    """The table that a worker embeds, its pipeline's options, and how many seconds an outage may last."""
+    """The table that a worker embeds, its pipeline's options, and how many seconds an outage may last.
+
+    `awaits_key` says whether the worker waits for the right API key as for the end of an outage.
+    """
 
     table: str
     options: PipelineOptions
     outage_timeout: float = 1800
+    awaits_key: bool = False
 
     @classmethod
     def from_settings(cls, settings: Settings, *, partitioned: bool) -> "WorkerPlan":
@@ -149,7 +153,9 @@ def build_pipeline(
         writer=writer,
         table=context.table,
         queue=PendingQueue(context.table, context.model.id, column, indexed=indexed),
-        embedder=RetryingEmbedder(embedder, progress, verify=verify, outage_timeout=plan.outage_timeout),
+        embedder=RetryingEmbedder(
+            embedder, progress, verify=verify, outage_timeout=plan.outage_timeout, awaits_key=plan.awaits_key
+        ),
         column=column,
         writes=writes,
         options=plan.options,

@@ -2,7 +2,8 @@
 
 Every prompt waits for its recall, so a slow or unavailable embedder may delay only one recall, and by the budget at
 most. After the first failure the circuit breaker is open: recalls get no vector, without waiting, while a background
-task probes the embedder again and again, each time a little later, until it answers within the budget.
+task probes the embedder again and again, each time a little later, until it answers within the budget. Meanwhile the
+reason of a lost or refused API key stays the reason of all recalls, because a person has to correct the key.
 """
 
 import asyncio
@@ -11,7 +12,7 @@ from typing import Protocol
 
 from memory_recall.background import BackgroundTasks
 from memory_recall.embedding.following import FollowingEmbedder
-from memory_recall.errors import EmbedderRejected, ModelMismatch
+from memory_recall.errors import EmbedderRejected, EmbedderUnauthorized, ModelMismatch
 from memory_recall.schema.models_sql import RecordedModel
 from memory_recall.search.query import EmbeddedQuery
 from memory_recall.search.result import Degraded
@@ -19,7 +20,15 @@ from memory_recall.search.result import Degraded
 EMBEDDING_SECONDS = 0.150
 _PROBE_DELAYS = (0.5, 1.0, 2.0)  # the last repeats: recovery is seen within two seconds and a half
 _PROBE_TEXT = "ping"
-_FAILURES = frozenset({Degraded.EMBEDDER_FAILED, Degraded.EMBEDDER_TIMEOUT, Degraded.CIRCUIT_OPEN})
+_FAILURES = frozenset(
+    {Degraded.EMBEDDER_FAILED, Degraded.EMBEDDER_TIMEOUT, Degraded.EMBEDDER_UNAUTHORIZED, Degraded.CIRCUIT_OPEN}
+)
+_REASONS = (
+    (ModelMismatch, Degraded.MODEL_MISMATCH),  # it serves another model by now
+    (EmbedderRejected, Degraded.EMBEDDER_REFUSED),  # the fault lies with this query; the next one may pass
+    (EmbedderUnauthorized, Degraded.EMBEDDER_UNAUTHORIZED),
+    (TimeoutError, Degraded.EMBEDDER_TIMEOUT),
+)
 _CURED_BY_FOLLOWING = _FAILURES | {Degraded.MODEL_MISMATCH, Degraded.DIMENSION_MISMATCH}
 
 
@@ -47,6 +56,7 @@ class BudgetedQueryEmbedder:
         self._probe_delays = probe_delays
         self._tasks = BackgroundTasks()
         self._probe: asyncio.Task[None] | None = None
+        self._reason_while_open = Degraded.CIRCUIT_OPEN
 
     @property
     def hosted(self) -> bool:
@@ -68,9 +78,10 @@ class BudgetedQueryEmbedder:
         if self._embedder is None:
             return Degraded.NO_EMBEDDER
         if self.circuit_open:
-            return Degraded.CIRCUIT_OPEN
+            return self._reason_while_open
         outcome = await self._attempt(text)
         if isinstance(outcome, Degraded) and outcome in _FAILURES and not self.circuit_open:
+            self._note_failure(outcome)
             self._probe = self._tasks.start(self._recover())
         return outcome
 
@@ -100,20 +111,20 @@ class BudgetedQueryEmbedder:
             async with asyncio.timeout(self._budget):
                 vector = await embedder.embed_query(text)
             return EmbeddedQuery([float(number) for number in vector], getattr(embedder, "model", None))
-        except ModelMismatch:
-            return Degraded.MODEL_MISMATCH  # it serves another model by now
-        except EmbedderRejected:
-            return Degraded.EMBEDDER_REFUSED  # the fault lies with this query; the next one may pass
-        except TimeoutError:
-            return Degraded.EMBEDDER_TIMEOUT
-        except Exception:  # noqa: BLE001  (a recall never fails because an embedder of any make did)
-            return Degraded.EMBEDDER_FAILED
+        except Exception as error:  # noqa: BLE001  (a recall never fails because an embedder of any make did)
+            return next((reason for kind, reason in _REASONS if isinstance(error, kind)), Degraded.EMBEDDER_FAILED)
+
+    def _note_failure(self, outcome: Degraded) -> None:
+        unauthorized = outcome is Degraded.EMBEDDER_UNAUTHORIZED
+        self._reason_while_open = outcome if unauthorized else Degraded.CIRCUIT_OPEN
 
     async def _recover(self) -> None:
         delays = iter(self._probe_delays)
         delay = next(delays)
         while True:
             await asyncio.sleep(delay)
-            if isinstance(await self._attempt(_PROBE_TEXT), EmbeddedQuery):
+            outcome = await self._attempt(_PROBE_TEXT)
+            if isinstance(outcome, EmbeddedQuery):
                 return
+            self._note_failure(outcome)
             delay = next(delays, delay)

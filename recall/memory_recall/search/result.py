@@ -16,6 +16,7 @@ class Degraded(StrEnum):
     SENSITIVE_QUERY = "SensitiveQuery"
     EMBEDDER_TIMEOUT = "EmbedderTimeout"
     EMBEDDER_FAILED = "EmbedderFailed"
+    EMBEDDER_UNAUTHORIZED = "EmbedderUnauthorized"
     EMBEDDER_REFUSED = "EmbedderRefused"
     CIRCUIT_OPEN = "EmbedderCircuitOpen"
     EXTENSION_MISSING = "ExtensionMissing"

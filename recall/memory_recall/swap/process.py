@@ -178,7 +178,7 @@ class SwapProcess:
             return
         if previous is not None:
             await state_sql.end(connection, table, previous, Stage.FINISHED, give_up_after=self._request.lock_seconds)
-        await state_sql.open_swap(connection, table, target, self._directory.url or "")
+        await state_sql.open_swap(connection, table, target, self._directory.url)
 
     async def _open_rollback(self, connection: Connection, table: MemoryTable, previous: SwapRecord | None) -> None:
         if previous is None:

@@ -8,16 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from memory_recall.embedding.address_policy import is_trusted_embedder_url
-from memory_recall.embedding.client import EmbedderClient
 from memory_recall.embedding.served_model import ServedModel
-from memory_recall.errors import EmbedderUnavailable, InvalidInput, NoSwap, SwapRefused, SwapUndecided
+from memory_recall.errors import NoSwap, SwapRefused, SwapUndecided
 from memory_recall.evaluation.evaluate import Question
 from memory_recall.evaluation.questions import read_questions
 from memory_recall.hnsw.repair import IndexParameters
 from memory_recall.indexing import leases_sql
 from memory_recall.indexing.backfill import backfill
-from memory_recall.indexing.embedders import EmbedderDirectory, connector
+from memory_recall.indexing.embedders import EmbedderDirectory
 from memory_recall.indexing.progress import WorkerMetrics
 from memory_recall.indexing.worker import WorkerPlan, run_until_stopped
 from memory_recall.postgres.connection import Connection, opened
@@ -27,6 +25,7 @@ from memory_recall.schema.revisions import require_schema
 from memory_recall.schema.table import MemoryTable
 from memory_recall.settings import LOCK_SECONDS, Settings
 from memory_recall.swap import state_sql
+from memory_recall.swap.embedders import Client, NextEmbedder, active_embedder, connector_of, target_of
 from memory_recall.swap.gate import Verdict, measure
 from memory_recall.swap.machine import OPEN_STAGES, Fill, Stage
 from memory_recall.swap.process import Measure, SwapProcess, SwapProgress, SwapRequest
@@ -58,15 +57,18 @@ async def _opened(settings: Settings) -> AsyncIterator[tuple[Connection, MemoryT
         yield connection, await require_schema(connection, settings.table)
 
 
-async def plan(settings: Settings, *, model: str, url: str, sample: int) -> dict[str, Any]:
-    """Estimate the time and the disk space that a swap takes. To measure the rate, `sample` texts are embedded."""
-    async with connector(settings, url)(url, model) as client:
-        target = await _target(client, model)
+async def plan(settings: Settings, following: NextEmbedder, *, sample: int) -> dict[str, Any]:
+    """Estimate the time and the disk space that a swap takes.
+
+    To measure the rate, `sample` texts are embedded. A hosted provider is sent none, so its rate is not known.
+    """
+    async with following.connect(settings) as client:
+        target = await target_of(client, following)
         async with _opened(settings) as (connection, table):
             active = await active_model(connection, table)
             open_swap = await state_sql.latest(connection, table)
             to_embed = await state_sql.count_shareable(connection, table)
-            texts = await state_sql.sample_texts(connection, table, sample)
+            texts = await state_sql.sample_texts(connection, table, sample) if following.url else []
         rate = await _rate(client, texts)
     vectors = to_embed * (target.dimensions * _BYTES_PER_DIMENSION + _VECTOR_HEADER)
     return {
@@ -80,8 +82,8 @@ async def plan(settings: Settings, *, model: str, url: str, sample: int) -> dict
     }
 
 
-async def start(settings: Settings, *, model: str, url: str, gate: Gate | None, flip: bool) -> dict[str, Any]:
-    """Start a swap to the model that `url` serves, or continue that swap; return a report of the swap.
+async def start(settings: Settings, following: NextEmbedder, *, gate: Gate | None, flip: bool) -> dict[str, Any]:
+    """Start a swap to the model of an embedder, or continue that swap; return a report of the swap.
 
     Raises:
         SwapRefused: the next model was measured and refused, or its embedder refused too many rows.
@@ -89,12 +91,12 @@ async def start(settings: Settings, *, model: str, url: str, gate: Gate | None, 
         ModelMismatch: one of both embedders serves another file than the vectors of its column were made with.
     """
     questions = gate.questions() if gate else None
-    async with connector(settings, url)(url, model) as client:
-        target = await _target(client, model)
+    async with following.connect(settings) as client:
+        target = await target_of(client, following)
 
         async def judge(swap: SwapRecord) -> Verdict:
             swap.to_model.require_same(await client.model_info())
-            async with _active_embedder(settings, client) as active:
+            async with active_embedder(settings, following, swap.from_model) as active:
                 swap.from_model.require_same(await active.model_info())
                 return await measure(
                     settings.dsn(),
@@ -105,19 +107,20 @@ async def start(settings: Settings, *, model: str, url: str, gate: Gate | None, 
                     max_drop=gate.max_drop if gate else 0.0,
                 )
 
-        return await _carry_out(settings, client, target, measure=judge if gate else None, flip=flip)
+        return await _carry_out(settings, following, client, target, measure=judge if gate else None, flip=flip)
 
 
-async def roll_back(settings: Settings, *, url: str) -> dict[str, Any]:
-    """Swap back to the previous model, which `url` serves; return a report of the swap."""
+async def roll_back(settings: Settings, *, url: str | None) -> dict[str, Any]:
+    """Swap back to the previous model, which `url` serves, or the hosted provider; return a report of the swap."""
     async with _opened(settings) as (connection, table):
         swap = await state_sql.latest(connection, table)
     if swap is None or not (swap.stage == Stage.FLIPPED or (swap.is_rollback and Stage(swap.stage) in OPEN_STAGES)):
         raise NoSwap("There is no flipped swap to take back.", "Swap to the other model with memory swap start.")
     previous = swap.to_model if swap.is_rollback and swap.stage != Stage.FLIPPED else swap.from_model
-    async with connector(settings, url)(url, previous.name) as client:
+    following = NextEmbedder(previous.name, url, previous.dimensions)
+    async with following.connect(settings) as client:
         previous.require_same(await client.model_info())
-        return await _carry_out(settings, client, None, measure=None, flip=True)
+        return await _carry_out(settings, following, client, None, measure=None, flip=True)
 
 
 async def status(settings: Settings) -> dict[str, Any]:
@@ -159,7 +162,7 @@ async def end(settings: Settings, stage: str) -> dict[str, Any]:
     return await status(settings)
 
 
-async def _rate(client: EmbedderClient, texts: list[str]) -> float:
+async def _rate(client: Client, texts: list[str]) -> float:
     """Return how many texts a second the embedder embeds with one request at a time.
 
     A swap sends several requests at a time, so it may be faster.
@@ -170,41 +173,14 @@ async def _rate(client: EmbedderClient, texts: list[str]) -> float:
     return len(texts) / max(time.monotonic() - began, 1e-9)
 
 
-async def _target(client: EmbedderClient, model: str) -> ServedModel:
-    served = await client.model_info()
-    if served.name != model:
-        raise InvalidInput(f"The embedder at {client.base_url} serves {served.name}, not {model}.", "Name that model.")
-    return served
-
-
-@asynccontextmanager
-async def _active_embedder(settings: Settings, following: EmbedderClient) -> AsyncIterator[EmbedderClient]:
-    """Open a client of the active model's embedder.
-
-    The recorded address of that embedder is used if it is trusted. Otherwise the configured address is used, if it is
-    configured for the active model.
-
-    Raises:
-        EmbedderUnavailable: neither address can be used.
-    """
-    async with _opened(settings) as (connection, table):
-        active = await active_model(connection, table)
-    url, hosts = active.embedder_url, settings.trusted_hosts()
-    if url is None or not any(
-        is_trusted_embedder_url(near, url, hosts) for near in (following.base_url, settings.embedder.url or "")
-    ):
-        url = settings.embedder.url if settings.model == active.name else None
-    if url is None:
-        raise EmbedderUnavailable(
-            f"It is not known where the active model {active.name} is served.",
-            "Set MEMORY_MODEL and MEMORY_EMBEDDER_URL to it.",
-        )
-    async with connector(settings, following.base_url)(url, active.name) as client:
-        yield client
-
-
 async def _carry_out(
-    settings: Settings, client: EmbedderClient, target: ServedModel | None, *, measure: Measure | None, flip: bool
+    settings: Settings,
+    following: NextEmbedder,
+    client: Client,
+    target: ServedModel | None,
+    *,
+    measure: Measure | None,
+    flip: bool,
 ) -> dict[str, Any]:
     metrics = WorkerMetrics()
     metrics.serve(settings.metrics_port)
@@ -220,10 +196,12 @@ async def _carry_out(
     with SwapProgress(metrics) as progress:
 
         async def work(stop: asyncio.Event) -> SwapRecord:
-            hosts = settings.trusted_hosts()
-            name = client.model or ""
             async with EmbedderDirectory(
-                client, connector(settings, client.base_url), model=name, url=client.base_url, trusted_hosts=hosts
+                client,
+                connector_of(settings, following),
+                model=following.model,
+                url=following.url.rstrip("/") if following.url else None,
+                trusted_hosts=settings.trusted_hosts(),
             ) as directory:
                 process = SwapProcess(
                     source, directory, request, measure=measure, progress=progress, stop=stop, observe=progress.observe

@@ -87,8 +87,10 @@ async def latest(connection: AnyConnection, table: MemoryTable) -> SwapRecord | 
     )
 
 
-async def open_swap(connection: Connection, table: MemoryTable, target: ServedModel, embedder_url: str) -> None:
-    """Record a swap that is to make `target`, which is served at `embedder_url`, the active model.
+async def open_swap(connection: Connection, table: MemoryTable, target: ServedModel, embedder_url: str | None) -> None:
+    """Record a swap that is to make `target` the active model.
+
+    `embedder_url` is where it is served; None for a hosted model, whose address is configured and never recorded.
 
     Raises:
         SwapInProgress: another swap is open.

@@ -7,16 +7,22 @@ from tests.integration.memory_recall.fake_embedder import Answer, FakeEmbedder
 
 
 class VoyageServer(FakeEmbedder):
-    """Answers as the provider does; `heard` is all that arrived, heads and bodies."""
+    """Answers as the provider does; `heard` is all that arrived, heads and bodies.
+
+    Where `accepted_key` is set, a request with any other key is refused.
+    """
 
     def __init__(self, **options: Any) -> None:
         super().__init__(model="voyage-test", **options)
         self.heard = b""
         self.bodies: list[dict[str, Any]] = []
+        self.accepted_key: str | None = None
 
     async def _answer(self, head: bytes, body: bytes) -> Answer:
         self.heard += head + body
         if not head.startswith(b"POST /v1/embeddings "):
             return 404, {}, b"{}"
+        if self.accepted_key is not None and f"Bearer {self.accepted_key}\r\n".encode() not in head:
+            return 401, {}, json.dumps({"detail": "Provided API key is invalid."}).encode()
         self.bodies.append(json.loads(body))
         return await super()._answer(head, body)

@@ -316,7 +316,7 @@ SWAPS_AND_SPECIFICATIONS = (
     Situation("another file in the specification", "False", "ModelMismatch", FAILED, base=RECORDED, spec=PVC,
               edit=OTHER_PVC),
     Situation("the same file at another place", "False", "RollingOut", IN_PROGRESS, base=RECORDED, edit=PVC),
-    Situation("a change to a hosted model", "False", "ModelChangeNeedsSwap", FAILED, edit=VOYAGE),
+    Situation("a change to a hosted model", "False", "Swapping", IN_PROGRESS, edit=VOYAGE),
     Situation("an unknown model", "False", "UnknownModel", FAILED, edit={"embedding": {"model": "nobody-knows"}}),
     Situation("dimensions that the model does not yield", "False", "DimensionMismatch", FAILED,
               edit={"embedding": {"dimensions": 1024}}),

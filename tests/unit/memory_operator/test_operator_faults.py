@@ -23,7 +23,7 @@ from tests.unit.memory_operator.conftest import EMPTY, FULL, MODEL, VALID_INDEX,
 HEALTHY = ClusterFacts("dbaas", "pg", phase=object_facts.HEALTHY_PHASE)
 MIGRATED = replace(FULL, rows=RowCounts(total=10, pending=10), index=NO_INDEX)
 AHEAD = replace(MIGRATED, schema_revision="9999")
-HOSTED = replace(MIGRATED, active_model=replace(MODEL, name="voyage-3.5"))
+FOREIGN = replace(MIGRATED, active_model=replace(MODEL, name="somebodys-model"))
 NO_EXTENSION = EMPTY
 OURS = {
     "app.kubernetes.io/managed-by": "memory-operator",
@@ -150,7 +150,7 @@ BLOCKED = [
     ({"embedding": VOYAGE}, {}, "InvalidSpec", "queryEgress to Allowed"),
     ({"embedding": {**VOYAGE, "queryEgress": "Allowed"}}, {}, "InvalidSpec", "apiKey"),
     ({}, {"database": replace(MIGRATED, embedding_dimensions=1024)}, "DimensionMismatch", "1024"),
-    ({}, {"database": HOSTED}, "ModelChangeNeedsSwap", "voyage-3.5"),
+    ({}, {"database": FOREIGN}, "ModelChangeNeedsSwap", "somebodys-model"),
 ]  # fmt: skip
 
 

@@ -1,19 +1,26 @@
 """With a hosted provider no embedder runs, workers get its key, and the operator itself never calls it."""
 
 import base64
+from collections.abc import Mapping
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from prometheus_client import generate_latest
 
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import parse
+from memory_operator.clients.embedder import EmbedderProbe
+from memory_operator.clients.http import Answer
 from memory_operator.controller.observe import Observer
-from memory_operator.reconcile.facts import Problem
+from memory_operator.reconcile.facts import JobState, PodFacts, Problem
 from memory_operator.resources import workers
+from memory_recall.errors import EmbedderUnauthorized, EmbedderUnavailable
+from memory_recall.indexing.progress import WorkerMetrics
 from memory_recall.schema.models_sql import RecordedModel
 from memory_recall.status import NO_INDEX, RowCounts
-from tests.unit.memory_operator.conftest import World
+from tests.unit.memory_operator.conftest import Cluster, World
 
 VOYAGE = RecordedModel(1, "voyage-3.5", None, 1024)
 HOSTED: dict[str, Any] = {
@@ -60,16 +67,16 @@ def test_workers_get_the_provider_the_consent_and_the_reference_to_the_key(world
     env = {item["name"]: item for item in pod["containers"][0]["env"]}
     assert env["MEMORY_PROVIDER"]["value"] == "voyage"
     assert env["MEMORY_QUERY_EGRESS"]["value"] == "allowed"
-    (mounted,) = [volume["secret"] for volume in pod["volumes"] if volume["name"] == "key"]
+    (mounted,) = [volume["secret"] for volume in pod["volumes"] if volume["name"] == "hosted-key"]
     assert (mounted["secretName"], mounted["items"][0]["key"]) == ("voyage", "apiKey")
-    assert env["MEMORY_EMBEDDER_API_KEY_FILE"]["value"].endswith("/key")
+    assert env["MEMORY_HOSTED_API_KEY_FILE"]["value"].endswith("/key")
     assert "MEMORY_EMBEDDER_URL" not in env, "the provider's own address"
 
 
 def test_workers_of_a_local_index_get_no_provider_settings(world: World) -> None:
     pod = workers.backfill_job(world.index(), world.images, 0)["spec"]["template"]["spec"]
     names = {item["name"] for item in pod["containers"][0]["env"]}
-    assert not names & {"MEMORY_PROVIDER", "MEMORY_QUERY_EGRESS", "MEMORY_EMBEDDER_API_KEY_FILE"}
+    assert not names & {"MEMORY_PROVIDER", "MEMORY_QUERY_EGRESS", "MEMORY_HOSTED_API_KEY_FILE"}
 
 
 @pytest.mark.parametrize("spec", [HOSTED, {"embedder": {"external": {"url": "http://e:8080"}}}])
@@ -133,3 +140,64 @@ async def test_a_key_that_its_secret_does_not_allow_as_one_is_reported_before_an
     rows = RowCounts(total=5000, pending=5000)
     plan = world.decide(world.index(**HOSTED), database=full(world, rows=rows, index=NO_INDEX), external=problem)
     assert plan.actions == ()
+
+
+def hosted_cluster(world: World) -> Cluster:
+    """A settled cluster whose embedder is the hosted provider."""
+    cluster = Cluster(world, world.manifest(**HOSTED))
+    cluster.database = full(world)
+    for _ in range(3):
+        cluster.reconcile()
+    assert cluster.condition("Ready")["status"] == "True"
+    return cluster
+
+
+def test_a_refused_key_is_reported_with_its_remedy_until_the_sync_worker_has_another_one(world: World) -> None:
+    """The pending rows are nobody's fault but the key's, so they are not called slow and none is given up."""
+    cluster = hosted_cluster(world)
+    cluster.change(rows=RowCounts(total=100, embedded=87, pending=3, sensitive=10))
+    for refused, ready in ((True, "False"), (False, "True")):
+        plan = world.decide(cluster.index, **{**vars(cluster.observe()), "key_refused": refused})
+        assert condition(plan, "Ready")["status"] == ready
+        assert plan.actions == ()
+        for kind in ("EmbedderReady", "Backfilled"):
+            found = condition(plan, kind)
+            assert (found["status"], found["reason"] == "EmbedderUnauthorized") == (ready, refused)
+            assert ("key apiKey of Secret team/voyage (spec.embedding.apiKey)" in found["message"]) is refused
+        assert (condition(plan, "Stalled")["status"] == "True") is refused
+        if refused:
+            assert "3 rows are pending" in condition(plan, "Backfilled")["message"]
+            assert plan.requeue_after <= 10, "a changed Secret causes no event"
+
+
+def test_a_backfill_that_the_provider_refused_says_so_and_is_tried_again(world: World) -> None:
+    cluster = hosted_cluster(world)
+    cluster.change(rows=RowCounts(total=5000, pending=5000))
+    cluster.reconcile()
+    refused = Problem(Reason.EMBEDDER_UNAUTHORIZED, "It answered 401.", "Put a valid key into the Secret.")
+    cluster.finish("backfill", JobState.FAILED, refused)
+    cluster.reconcile()
+    found = cluster.condition("Backfilled")
+    assert (found["reason"], "Put a valid key into the Secret." in found["message"]) == ("EmbedderUnauthorized", True)
+    world.now += timedelta(minutes=6)
+    cluster.reconcile()
+    assert cluster.running() == ["backfill"]
+
+
+@pytest.mark.parametrize("refused", [True, False])
+async def test_the_operator_reads_from_the_sync_workers_metrics_whether_its_key_is_refused(
+    world: World, refused: bool
+) -> None:
+    """The metrics are those that a worker really exports."""
+    metrics = WorkerMetrics()
+    metrics.outage_began("embedder", EmbedderUnauthorized("refused") if refused else EmbedderUnavailable("gone"))
+
+    async def get(_url: str, _headers: Mapping[str, str]) -> Answer:
+        return Answer(200, generate_latest(metrics.registry))
+
+    probe = EmbedderProbe(get, world.permitted)
+    pods = [PodFacts("mem-sync-0", "sync", ip="10.0.0.7", running=True)]
+    assert await probe.key_refused(pods) is refused
+    metrics.outage_ended("embedder")
+    assert await probe.key_refused(pods) is False
+    assert await probe.key_refused([replace(pods[0], ip=None)]) is False

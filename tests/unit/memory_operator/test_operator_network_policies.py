@@ -152,9 +152,16 @@ def test_workers_call_an_external_embedder_by_its_namespace_or_else_by_its_port(
     assert to_embedder(world, embedder={"external": {"url": url}}) == rule
 
 
-def test_workers_call_a_hosted_provider_over_https_alone(world: World) -> None:
-    hosted = {"provider": "Voyage", "model": "voyage-3.5", "queryEgress": "Allowed", "apiKey": {"secretName": "v"}}
-    assert to_embedder(world, embedding=hosted) == {"ports": [{"port": 443, "protocol": "TCP"}]}
+@pytest.mark.parametrize("provider", ["Voyage", "Local"])
+def test_workers_call_a_hosted_provider_over_https_as_long_as_texts_may_leave(world: World, provider: str) -> None:
+    """A swap between the two needs both, also while it leads back to an embedder of our own."""
+    model = "voyage-3.5" if provider == "Voyage" else "all-MiniLM-L6-v2"
+    embedding = {"provider": provider, "model": model, "apiKey": {"secretName": "v"}}
+    index = world.index(embedding={**embedding, "queryEgress": "Allowed"})
+    *_, local, hosted = worker_policy(index, (5432,))["spec"]["egress"]
+    assert local["ports"] == [{"port": 8080, "protocol": "TCP"}]
+    assert hosted == HTTPS
+    assert to_embedder(world, embedding={**embedding, "queryEgress": "Denied"}) == local
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,7 @@
-"""Another model in the specification: a second embedder, one Job, a flip, and one embedder again."""
+"""Another model in the specification: a second embedder, one Job, a flip, and one embedder again.
+
+Longer than 300 lines because swaps to and from a hosted provider are steps of the same swap.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -7,13 +10,17 @@ import pytest
 
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import Manifest
+from memory_operator.controller.observe import Observer
 from memory_operator.reconcile.core import reconcile
 from memory_operator.reconcile.facts import JobState, Problem
 from memory_operator.reconcile.plan import Apply
+from memory_operator.resources import workers
+from memory_recall.schema.models_sql import RecordedModel
 from memory_recall.status import RowCounts
 from tests.unit.memory_operator.conftest import FULL, MODEL, NEXT_MODEL, Cluster, World, swap_record
 
 NEXT = {"model": "bge-small-en-v1.5", "dimensions": 384}
+GATE = {"configMap": {"name": "questions"}}
 HOME = "http://mem-embedder.team.svc:8080"
 
 
@@ -225,3 +232,140 @@ def test_a_swap_with_an_external_embedder_deploys_nothing(world: World) -> None:
     cluster.reconcile()
     assert cluster.running() == ["swap"]
     assert not [key for key in cluster.children if "next" in key[1]]
+
+
+HOSTED = {
+    "provider": "Voyage",
+    "model": "voyage-3.5",
+    "dimensions": 1024,
+    "queryEgress": "Allowed",
+    "apiKey": {"secretName": "voyage"},
+}
+HOSTED_MODEL = RecordedModel(3, "voyage-3.5", None, 1024)
+
+
+def job(cluster: Cluster) -> tuple[list[str], dict[str, str], set[str]]:
+    """The swap Job's command, environment and the Secrets that it mounts."""
+    observed = cluster.observe()
+    facts = observed.database_facts
+    assert facts is not None
+    manifest = workers.swap_job(
+        cluster.index,
+        cluster.world.images,
+        0,
+        active=facts.active_name or "",
+        dimensions=facts.embedding_dimensions or 0,
+    )
+    pod = manifest["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    environment = {item["name"]: item["value"] for item in container["env"]}
+    return container["command"], environment, {v["secret"]["secretName"] for v in pod["volumes"] if "secret" in v}
+
+
+def sync_environment(cluster: Cluster) -> dict[str, str]:
+    container = cluster.children["Deployment", "mem-sync"]["spec"]["template"]["spec"]["containers"][0]
+    return {item["name"]: item["value"] for item in container["env"]}
+
+
+@pytest.fixture
+def to_hosted(world: World) -> Cluster:
+    """A settled cluster whose specification has just been changed from a local model to a hosted one."""
+    cluster = Cluster(world, world.manifest(embedder={"apiKey": {"secretName": "own"}}))
+    cluster.database = replace(FULL, active_model=replace(MODEL, embedder_url=HOME))
+    for _ in range(5):
+        cluster.reconcile()
+    change(cluster, embedding=HOSTED, embedder={"apiKey": {"secretName": "own"}}, swap={"gate": GATE})
+    return cluster
+
+
+@pytest.fixture
+def to_local(world: World) -> Cluster:
+    """A settled cluster whose specification has just been changed from a hosted model to a local one."""
+    cluster = Cluster(world, world.manifest(embedding=HOSTED))
+    cluster.database = replace(FULL, active_model=HOSTED_MODEL, embedding_dimensions=1024)
+    for _ in range(5):
+        cluster.reconcile()
+    assert ("Deployment", "mem-embedder") not in cluster.children
+    change(
+        cluster, embedding={**NEXT, "queryEgress": "Allowed", "apiKey": {"secretName": "voyage"}}, swap={"gate": GATE}
+    )
+    return cluster
+
+
+def test_a_swap_to_a_hosted_model_keeps_the_local_embedder_until_the_flip_and_passes_the_gate(
+    to_hosted: Cluster,
+) -> None:
+    before = dict(to_hosted.children)
+    to_hosted.reconcile()
+    assert to_hosted.running() == ["swap"], "there is no embedder to wait for"
+    changed = {key for key in to_hosted.children if to_hosted.children[key] != before.get(key)}
+    assert changed <= {("NetworkPolicy", "mem-workers")}
+    command, environment, secrets = job(to_hosted)
+    assert command[3:8] == ["--model", "voyage-3.5", "--hosted", "--dimensions", "1024"]
+    assert "--queries" in command
+    assert (environment["MEMORY_MODEL"], environment["MEMORY_EMBEDDER_URL"]) == ("all-MiniLM-L6-v2", HOME)
+    assert "MEMORY_PROVIDER" not in environment
+    assert environment["MEMORY_QUERY_EGRESS"] == "allowed"
+    assert secrets == {"dsn", "own", "voyage"}
+    assert to_hosted.condition("EmbedderReady")["status"] == "True"
+    to_hosted.finish("swap")
+    to_hosted.change(active_model=HOSTED_MODEL, next_model=None, embedding_dimensions=1024, swap=swap_record("flipped"))
+    to_hosted.reconcile()
+    assert ("Deployment", "mem-embedder") not in to_hosted.children
+    environment = sync_environment(to_hosted)
+    assert (environment["MEMORY_PROVIDER"], environment["MEMORY_MODEL"]) == ("voyage", "voyage-3.5")
+    assert "MEMORY_EMBEDDER_API_KEY_FILE" not in environment
+    to_hosted.reconcile()
+    assert to_hosted.condition("Ready")["status"] == "True"
+
+
+def test_a_swap_from_a_hosted_model_asks_both_embedders_and_hands_over_to_the_local_one(to_local: Cluster) -> None:
+    hosted_sync = dict(to_local.children)["Deployment", "mem-sync"]
+    to_local.reconcile()
+    to_local.reconcile()
+    assert to_local.running() == ["swap"]
+    assert to_local.children["Deployment", "mem-sync"] == hosted_sync, "it goes on with the provider"
+    command, environment, secrets = job(to_local)
+    assert command[3:7] == ["--model", "bge-small-en-v1.5", "--url", "http://mem-embedder-next.team.svc:8080"]
+    assert (environment["MEMORY_PROVIDER"], environment["MEMORY_MODEL"]) == ("voyage", "voyage-3.5")
+    assert secrets == {"dsn", "voyage"}
+    assert to_local.condition("EmbedderReady")["status"] == "True"
+    flip(to_local)
+    to_local.change(embedding_dimensions=384)
+    for _ in range(3):
+        to_local.reconcile()
+    assert "bge-small-en-v1.5" in arguments(to_local, "mem-embedder")
+    assert "MEMORY_PROVIDER" not in sync_environment(to_local)
+    to_local.change(active_model=replace(NEXT_MODEL, embedder_url=HOME))
+    to_local.reconcile()
+    to_local.reconcile()
+    assert ("Deployment", "mem-embedder-next") not in to_local.children
+    assert to_local.condition("Ready")["status"] == "True"
+
+
+def test_once_consent_is_withdrawn_no_worker_sends_texts_to_the_hosted_provider(to_local: Cluster) -> None:
+    """The rows of the meantime wait for the next model, and the swap goes on without the provider."""
+    change(to_local, embedding=NEXT)
+    to_local.reconcile()
+    to_local.reconcile()
+    assert to_local.replicas("mem-sync") == 0
+    _, environment, secrets = job(to_local)
+    assert secrets == {"dsn"}
+    assert "MEMORY_QUERY_EGRESS" not in environment
+    assert "queryEgress is Denied" in to_local.condition("Backfilled")["message"]
+    assert to_local.condition("EmbedderReady")["status"] == "False"
+    assert to_local.running() == ["swap"]
+
+
+async def test_the_keys_of_both_embedders_need_the_word_of_their_secrets_during_a_swap(to_hosted: Cluster) -> None:
+    class Kube:
+        async def get(self, _kind: str, _namespace: str, name: str) -> Manifest:
+            labels = {"memory-index.dev/allow": "api-key" if name == "voyage" else "dsn"}
+            return {"metadata": {"name": name, "labels": labels}, "data": {"apiKey": "eA=="}}
+
+    observer = Observer(Kube(), None, None)  # type: ignore[arg-type]  # only what is needed here
+    problem = await observer._external(to_hosted.index, to_hosted.database)
+    assert isinstance(problem, Problem)
+    assert (problem.reason, "team/own" in problem.message) == (Reason.CONSENT_MISSING, True)
+    to_hosted.change(active_model=HOSTED_MODEL)
+    assert await observer._external(to_hosted.index, to_hosted.database) is None, "no worker gets that key any more"

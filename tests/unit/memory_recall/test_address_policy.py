@@ -15,7 +15,7 @@ from memory_recall.embedding.voyage import VoyageClient
 from memory_recall.errors import InvalidConfiguration
 from memory_recall.indexing import embedders
 from memory_recall.indexing.embedders import connector
-from memory_recall.settings import EmbedderSettings, Settings
+from memory_recall.settings import EmbedderSettings, HostedSettings, Settings
 
 KEY = "key-CANARY"
 KEY_FILE = Path("api-key")
@@ -95,7 +95,7 @@ async def test_a_worker_sends_the_api_key_only_to_hosts_that_its_settings_or_its
     monkeypatch.setattr(embedders, "EmbedderClient", Opened)
     embedder = EmbedderSettings(url=configured, api_key_file=KEY_FILE, trusted_hosts=",".join(trusted))
     settings = Settings(embedder=embedder)
-    hosted = settings.model_copy(update={"provider": "voyage"})
+    hosted = Settings(provider="voyage", hosted=HostedSettings(api_key_file=KEY_FILE))
     clients: list[Any] = [
         connect(named, "next")
         for connect in (connector(settings), connector(settings, named), connector(hosted, named))

@@ -8,7 +8,7 @@ import pytest
 
 from memory_recall.embedding.client import EmbedderClient
 from memory_recall.embedding.voyage import VoyageClient
-from memory_recall.errors import InvalidConfiguration
+from memory_recall.errors import EmbedderUnauthorized, InvalidConfiguration
 from memory_recall.indexing.embedders import connector, query_embedder
 from memory_recall.settings import Settings
 
@@ -80,11 +80,14 @@ async def test_a_missing_or_empty_file_is_named_and_no_request_is_sent(
 ) -> None:
     write(key_file, " \n")
     key_file = key_file.with_name(name)
-    async with EmbedderClient("http://embedder:8080", api_key=key_file) as client:
-        with pytest.raises(InvalidConfiguration, match=str(key_file)):
+    async with (
+        EmbedderClient("http://embedder:8080", api_key=key_file) as client,
+        VoyageClient("voyage-test", 8, key_file) as voyage,
+    ):
+        with pytest.raises(EmbedderUnauthorized, match=str(key_file)):
             await client.model_info()
-    with pytest.raises(InvalidConfiguration, match=str(key_file)):
-        VoyageClient("voyage-test", 8, key_file)
+        with pytest.raises(EmbedderUnauthorized, match=str(key_file)):
+            await voyage.embed_query("a question")
     assert heard == []
 
 

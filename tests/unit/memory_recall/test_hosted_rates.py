@@ -1,5 +1,6 @@
 """Requests to a hosted provider are spaced out so that neither ceiling is exceeded."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -33,7 +34,8 @@ async def test_the_stricter_rate_limit_decides_the_interval_of_requests(
     monkeypatch.setattr(hosted_embedder, "asyncio", Clock)
     monkeypatch.setattr(hosted_embedder, "time", Clock)
     nobody: Any = None
-    embedder = HostedEmbedder(nobody, limits, egress_filter=nobody)
+    client: Any = SimpleNamespace(model="voyage-test")
+    embedder = HostedEmbedder(client, limits, egress_filter=nobody)
     for _ in range(3):
         await embedder._admit(tokens)
     assert slept == pytest.approx([apart, 2 * apart]), "the first goes at once"

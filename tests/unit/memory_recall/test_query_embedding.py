@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from memory_recall.errors import EmbedderRejected, EmbedderUnavailable
+from memory_recall.errors import EmbedderRejected, EmbedderUnauthorized, EmbedderUnavailable
 from memory_recall.search.query import EmbeddedQuery
 from memory_recall.search.query_embedding import BudgetedQueryEmbedder
 from memory_recall.search.result import Degraded
@@ -62,6 +62,27 @@ async def test_after_the_first_failure_recalls_do_not_call_the_embedder(
     assert await semantics.embed("first") is reason
     assert await semantics.embed("second") is Degraded.CIRCUIT_OPEN
     assert embedder.texts == ["first"]
+    await semantics.close()
+
+
+async def test_a_refused_key_stays_the_reason_until_a_probe_finds_another_one() -> None:
+    """A person has to correct the key, so later recalls must not hide it behind the open circuit."""
+    refused = EmbedderUnauthorized("wrong key")
+    embedder = Scripted(refused, refused, EmbedderUnavailable("gone"), refused, [1.0])
+    semantics = BudgetedQueryEmbedder(embedder, probe_delays=(3600.0,))
+    assert await semantics.embed("first") is Degraded.EMBEDDER_UNAUTHORIZED
+    assert await semantics.embed("second") is Degraded.EMBEDDER_UNAUTHORIZED
+    assert embedder.texts == ["first"]
+    await semantics.close()
+    seen = []
+    semantics = BudgetedQueryEmbedder(embedder, probe_delays=SOON)
+    async with asyncio.timeout(30):
+        while not isinstance(outcome := await semantics.embed("later"), EmbeddedQuery):
+            seen.append(outcome)
+            await asyncio.sleep(0)
+    assert set(seen) == {Degraded.EMBEDDER_UNAUTHORIZED, Degraded.CIRCUIT_OPEN}, (
+        "while it was away, that was the reason"
+    )
     await semantics.close()
 
 

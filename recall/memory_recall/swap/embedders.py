@@ -1,0 +1,100 @@
+"""Opens the embedders of both models of a swap, of which each is one of our own or the hosted provider's."""
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+
+from memory_recall.embedding.address_policy import is_trusted_embedder_url
+from memory_recall.embedding.client import EmbedderClient
+from memory_recall.embedding.served_model import ServedModel
+from memory_recall.errors import EmbedderUnavailable, InvalidInput
+from memory_recall.indexing.embedders import Connect, connector, hosted_embedder
+from memory_recall.indexing.hosted_embedder import HostedEmbedder
+from memory_recall.indexing.progress import LogProgress, WorkerMetrics
+from memory_recall.schema.models_sql import RecordedModel
+from memory_recall.settings import Settings
+
+Client = EmbedderClient | HostedEmbedder
+
+
+@dataclass(frozen=True)
+class NextEmbedder:
+    """Where a model is served: at `url` by an embedder of our own, or by the hosted provider if `url` is None.
+
+    A hosted provider's model has vectors of several lengths, so `dimensions` then says which are wanted.
+    """
+
+    model: str
+    url: str | None
+    dimensions: int | None = None
+
+    def connect(self, settings: Settings) -> AbstractAsyncContextManager[Client]:
+        """Open a client of the embedder.
+
+        Raises:
+            InvalidConfiguration: the hosted provider is not allowed, or has no API key, or the dimensions are missing.
+        """
+        if self.url is None:
+            return _hosted(settings, self.model, self.dimensions)
+        return connector(settings, self.url)(self.url, self.model)
+
+
+async def target_of(client: Client, following: NextEmbedder) -> ServedModel:
+    """Return the next model as its embedder describes it.
+
+    Raises:
+        InvalidInput: the embedder serves another model.
+    """
+    served = await client.model_info()
+    if served.name != following.model:
+        message = f"The embedder at {following.url} serves {served.name}, not {following.model}."
+        raise InvalidInput(message, "Name that model.")
+    return served
+
+
+@asynccontextmanager
+async def _hosted(settings: Settings, model: str, dimensions: int | None) -> AsyncIterator[HostedEmbedder]:
+    listener = LogProgress(WorkerMetrics(), worker="swap")
+    async with hosted_embedder(settings, model, dimensions, listener) as client:
+        yield client
+
+
+def _is_hosted(settings: Settings, active: RecordedModel) -> bool:
+    """Return whether the hosted provider serves the active model; no address is recorded for such a model."""
+    if settings.model == active.name:
+        return settings.provider != "local"
+    return active.embedder_url is None and settings.hosted.api_key_file is not None
+
+
+@asynccontextmanager
+async def active_embedder(settings: Settings, following: NextEmbedder, active: RecordedModel) -> AsyncIterator[Client]:
+    """Open a client of the active model's embedder.
+
+    The hosted provider is used if it serves the active model. Otherwise the recorded address of the embedder is used if
+    it is trusted, and else the configured address, if it is configured for the active model.
+
+    Raises:
+        EmbedderUnavailable: neither address can be used.
+        InvalidConfiguration: the hosted provider is not allowed, or has no API key.
+    """
+    if _is_hosted(settings, active):
+        async with _hosted(settings, active.name, active.dimensions) as hosted:
+            yield hosted
+        return
+    url, hosts = active.embedder_url, settings.trusted_hosts()
+    if url is None or not any(
+        is_trusted_embedder_url(near, url, hosts) for near in (following.url or "", settings.embedder.url or "")
+    ):
+        url = settings.embedder.url if settings.model == active.name else None
+    if url is None:
+        raise EmbedderUnavailable(
+            f"It is not known where the active model {active.name} is served.",
+            "Set MEMORY_MODEL and MEMORY_EMBEDDER_URL to it.",
+        )
+    async with connector_of(settings, following)(url, active.name) as client:
+        yield client
+
+
+def connector_of(settings: Settings, following: NextEmbedder) -> Connect:
+    """Return a function that makes clients of our own embedders; the address of the next one may get the API key."""
+    return connector(settings, *([following.url] if following.url else []))

@@ -1,0 +1,206 @@
+"""Swaps between an embedder of our own and a hosted provider, under recalls and writes, through consent and gate."""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memory_recall.embedding.following import FollowingEmbedder
+from memory_recall.embedding.voyage import VoyageClient
+from memory_recall.postgres.connection import create_pool
+from memory_recall.search.hybrid_recall import HybridRecall
+from memory_recall.search.result import Degraded, RecallResult
+from tests.integration.memory_recall.queries import make_query
+from tests.integration.memory_recall.swap.conftest import NEXT_SALT, SwapBench
+from tests.integration.memory_recall.voyage_server import VoyageServer
+from tests.integration.memory_recall.workbench import DIMENSIONS
+
+KEY = "pa-key-canary"
+HOSTED = ("start", "--model", "voyage-test", "--hosted", "--dimensions", str(DIMENSIONS))
+
+
+@pytest.fixture
+async def hosted(swaps: SwapBench) -> AsyncIterator[SwapBench]:
+    """A table of a local model; the next model is a hosted provider's."""
+    async with VoyageServer(dimensions=DIMENSIONS) as provider:
+        provider.salt = NEXT_SALT
+        provider.accepted_key = KEY
+        swaps.following = provider
+        yield swaps
+
+
+def provider(swaps: SwapBench) -> VoyageServer:
+    assert isinstance(swaps.following, VoyageServer)
+    return swaps.following
+
+
+async def memory(swaps: SwapBench, folder: Path, *arguments: str, **changes: str) -> tuple[int | None, Any, str]:
+    (folder / "key").write_text(KEY, encoding="utf-8")
+    allowed = {
+        "MEMORY_QUERY_EGRESS": "allowed",
+        "MEMORY_HOSTED_URL": swaps.following.url,
+        "MEMORY_HOSTED_API_KEY_FILE": str(folder / "key"),
+    }
+    given = {**os.environ, **swaps.work.environment(), **allowed, **changes}
+    environment = {name: value for name, value in given.items() if value}
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "memory_recall", *arguments, "--json", env=environment, stdout=pipe, stderr=pipe
+    )
+    out, error = await process.communicate()
+    return process.returncode, json.loads(out) if out else None, error.decode()
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> tuple[str, ...]:
+    """Each text is the answer to itself."""
+    lines = [{"query_id": str(n), "text": f"text {n}", "relevant_ids": [n + 1]} for n in range(0, 40, 4)]
+    path = tmp_path / "queries.jsonl"
+    path.write_text("\n".join(json.dumps(line) for line in lines))
+    return "--queries", str(path), "--max-drop", "0.05"
+
+
+@asynccontextmanager
+async def under_load(swaps: SwapBench) -> AsyncIterator[list[RecallResult]]:
+    """An application that recalls and writes all the while; its results are collected."""
+    results: list[RecallResult] = []
+    pool = await create_pool(swaps.source)
+    hosted = VoyageClient("voyage-test", DIMENSIONS, KEY, base_url=swaps.following.url)
+    embedder = FollowingEmbedder(swaps.work.embedder.url, "tiny", hosted=hosted)
+    recall = HybridRecall(pool, embedder, embedding_budget=5.0, time_budget=60.0)
+
+    async def recalling() -> None:
+        while True:
+            results.append(await recall.recall(make_query(f"text {len(results) % 40}")))
+            await asyncio.sleep(0.01)
+
+    async def writing() -> None:
+        number = 0
+        while True:
+            number += 1
+            await swaps.work.insert(f"written {number}")
+            sensitive = f"INSERT INTO memories (content, is_sensitive) VALUES ('sensitive-canary {number}', true)"
+            await swaps.work.execute(sensitive)
+            await asyncio.sleep(0.05)
+
+    load = [asyncio.create_task(recalling()), asyncio.create_task(writing())]
+    try:
+        yield results
+        assert [task for task in load if task.done()] == [], "a recall or a write failed"
+    finally:
+        for task in load:
+            task.cancel()
+        await asyncio.wait(load)
+        await recall.close()
+        await embedder.close()
+        await pool.close()
+
+
+async def answers_by_meaning(results: list[RecallResult], *, after: int) -> None:
+    async with asyncio.timeout(60):
+        while not any(result.reason is None for result in results[after:]):  # noqa: ASYNC110  (the load goes on)
+            await asyncio.sleep(0.02)
+
+
+async def test_a_swap_to_a_hosted_model_and_back_serves_recalls_and_writes_all_the_while(
+    hosted: SwapBench, tmp_path: Path, gate: tuple[str, ...]
+) -> None:
+    """No recall fails or compares across models, and the provider never hears of a sensitive row."""
+    async with under_load(hosted) as results:
+        code, report, error = await memory(hosted, tmp_path, "swap", *HOSTED, *gate)
+        assert code == 0, error
+        assert (report["stage"], report["active"], report["gate"]["outcome"]) == ("flipped", "voyage-test", "passed")
+        await answers_by_meaning(results, after=len(results))
+        active = {"MEMORY_PROVIDER": "voyage", "MEMORY_MODEL": "voyage-test"}
+        back = ("start", "--model", "tiny", "--url", hosted.work.embedder.url, *gate)
+        code, report, error = await memory(hosted, tmp_path, "swap", *back, **active)
+        assert code == 0, error
+        assert (report["stage"], report["active"], report["gate"]["outcome"]) == ("flipped", "tiny", "passed")
+        await answers_by_meaning(results, after=len(results))
+    await hosted.work.backfill()
+    assert {result.reason for result in results} <= {None, Degraded.MODEL_MISMATCH}
+    assert await hosted.problems() == []
+    assert b"sensitive-canary" not in provider(hosted).heard
+    roles = await hosted.roles()
+    assert roles.active is not None
+    assert roles.active.embedder_url == hosted.work.embedder.url
+
+
+async def test_a_sensitive_query_stays_in_the_cluster_when_a_recall_follows_to_a_hosted_model(
+    hosted: SwapBench, tmp_path: Path
+) -> None:
+    """The application asked an embedder of its own a moment ago, to which a sensitive query may go."""
+    code, _, error = await memory(hosted, tmp_path, "swap", *HOSTED, "--without-gate")
+    assert code == 0, error
+    provider(hosted).heard = b""
+    pool = await create_pool(hosted.source)
+    client = VoyageClient("voyage-test", DIMENSIONS, KEY, base_url=hosted.following.url)
+    embedder = FollowingEmbedder(hosted.work.embedder.url, "tiny", hosted=client)
+    recall = HybridRecall(pool, embedder, embedding_budget=5.0, time_budget=60.0)
+    try:
+        for _ in range(2):
+            secret = await recall.recall(make_query("text canary", sensitive=True))
+            assert secret.reason is Degraded.SENSITIVE_QUERY
+        assert provider(hosted).heard == b""
+        assert (await recall.recall(make_query("text 1"))).reason is None
+    finally:
+        await recall.close()
+        await embedder.close()
+        await pool.close()
+
+
+async def test_an_application_without_a_hosted_client_is_answered_lexically_and_sends_nothing(
+    hosted: SwapBench, tmp_path: Path
+) -> None:
+    """What the database records must not make it send queries out of the cluster."""
+    code, _, error = await memory(hosted, tmp_path, "swap", *HOSTED, "--without-gate")
+    assert code == 0, error
+    provider(hosted).heard = b""
+    pool = await create_pool(hosted.source)
+    embedder = FollowingEmbedder(hosted.work.embedder.url, "tiny")
+    recall = HybridRecall(pool, embedder, embedding_budget=5.0, time_budget=60.0)
+    try:
+        assert (await recall.recall(make_query("text 1"))).reason is Degraded.MODEL_MISMATCH
+    finally:
+        await recall.close()
+        await embedder.close()
+        await pool.close()
+    assert provider(hosted).heard == b""
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "words"),
+    [
+        ({"MEMORY_QUERY_EGRESS": "denied"}, 2, "MEMORY_QUERY_EGRESS=allowed"),
+        ({"MEMORY_HOSTED_API_KEY_FILE": ""}, 2, "MEMORY_HOSTED_API_KEY_FILE"),
+        ({"MEMORY_HOSTED_API_KEY_FILE": "/no/such/key"}, 4, "/no/such/key"),
+    ],
+)
+async def test_without_consent_or_key_a_swap_to_a_hosted_model_sends_nothing_and_changes_nothing(
+    hosted: SwapBench, tmp_path: Path, changes: dict[str, str], code: int, words: str
+) -> None:
+    given = await memory(hosted, tmp_path, "swap", *HOSTED, "--without-gate", **changes)
+    assert (given[0], words in given[2]) == (code, True), given[2]
+    assert provider(hosted).heard == b""
+    roles = await hosted.roles()
+    assert roles.active is not None
+    assert roles.active.name == "tiny"
+
+
+async def test_the_gate_refuses_a_worse_hosted_model(hosted: SwapBench, tmp_path: Path, gate: tuple[str, ...]) -> None:
+    """The local model stays active, and `memory swap status` has the numbers."""
+
+    def confused(_texts: list[str]) -> None:
+        hosted.following.salt = os.urandom(8).hex()
+
+    hosted.following.behaviour = confused
+    code, _, error = await memory(hosted, tmp_path, "swap", *HOSTED, *gate)
+    assert (code, "SwapRefused" in error) == (4, True), error
+    _, report, _ = await memory(hosted, tmp_path, "swap", "status")
+    assert (report["active"], report["stage"], report["gate"]["outcome"]) == ("tiny", "refused", "refused")
