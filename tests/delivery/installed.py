@@ -2,9 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 from devcluster.cluster import Cluster
+from devcluster.errors import CommandError
 from devcluster.install import CHART
+from memory_bench.operator.waiting import eventually
 from tests.delivery.definitions import Definition
 
 OUR_DEFINITION = (CHART / "crds" / "memoryindexes.yaml").read_text(encoding="utf-8")
@@ -17,8 +20,17 @@ def definitions(cluster: Cluster, wanted: Sequence[Definition], *, ours: bool = 
     try:
         for text in texts:
             cluster.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", input=text)
-            cluster.kubectl("wait", "--for=condition=Established", "-f", "-", "--timeout=60s", input=text)
+            eventually(partial(_established, cluster, text), bool, what="the definitions established", seconds=60)
         yield
     finally:
         for text in texts:
             cluster.kubectl("delete", "-f", "-", "--ignore-not-found", "--timeout=60s", input=text)
+
+
+def _established(cluster: Cluster, text: str) -> bool:
+    """Return whether definitions are established; kubectl fails while one of them has no conditions at all yet."""
+    try:
+        cluster.kubectl("wait", "--for=condition=Established", "-f", "-", "--timeout=5s", input=text)
+    except CommandError:
+        return False
+    return True

@@ -51,7 +51,7 @@ def directory(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Ite
     postgres = create_postgres(cluster, storage="1Gi")
     for namespace, secret in SECRETS.items():
         dsn = create_database(cluster, postgres, namespace.replace("-", "_"))
-        cluster.apply(objects.namespace(namespace), objects.dsn_secret(namespace, secret, "DATABASE_URL", dsn))
+        cluster.apply(objects.namespace(namespace), unlabelled_secret(namespace, secret, dsn))
     directory = tmp_path_factory.mktemp("pages")
     for name in ("charts", "examples"):
         (directory / name).symlink_to(REPOSITORY / name)
@@ -63,6 +63,12 @@ def directory(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Ite
     yield directory
     for namespace in (*SECRETS, postgres.namespace):
         cluster.kubectl("delete", "namespace", namespace, "--ignore-not-found", "--wait", "--timeout=300s")
+
+
+def unlabelled_secret(namespace: str, name: str, dsn: str) -> dict[str, Any]:
+    """A Secret that does not say yet what it may be used for."""
+    metadata = {"name": name, "namespace": namespace}
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": {"DATABASE_URL": dsn}}
 
 
 def written_values() -> dict[str, Any]:
