@@ -30,6 +30,7 @@ from memory_bench.operator.platform import OPERATOR, OPERATOR_PODS, Platform
 _CALM_SECONDS = 20.0
 _OTHERS = REPOSITORY / "examples" / "homelab" / "corpus.jsonl"
 _OTHER_MEMORIES = 200
+_REQUESTS = REPOSITORY / "build" / "e2e-client" / "requests.jsonl"
 _EMBEDDER_PODS = "app.kubernetes.io/component=embedder"
 
 
@@ -49,13 +50,20 @@ def adoption(
         archive = Path(scratch) / "api.tar"
         build_client_image(client.absolute(), archive, settings=settings, reporter=reporter)
         with _running_api(archive, reporter) as api:
-            observed = _observe(api, reporter, own_tests)
+            met = _report(_observe(api, reporter, own_tests))
+    raise typer.Exit(0 if met else 1)
+
+
+def _report(observed: Observed) -> bool:
+    """Print the figures and keep the requests; return whether everything is as it should be."""
+    _REQUESTS.parent.mkdir(parents=True, exist_ok=True)
+    _REQUESTS.write_bytes(b"".join(orjson.dumps(request) + b"\n" for request in observed.requests))
     figures = summarize(observed)
-    missing = shortcomings(figures, own_tests)
+    missing = shortcomings(figures, observed.own_tests)
     for claim in missing:
         typer.echo(f"not met: {claim}", err=True)
     typer.echo(json.dumps(figures))
-    raise typer.Exit(1 if missing else 0)
+    return not missing
 
 
 @contextmanager
