@@ -74,8 +74,8 @@ def settings(bench: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
         monkeypatch.setenv(name, value)
     monkeypatch.chdir(tmp_path)
     few = [Fusion(), Fusion(alpha=0.5)]
-    monkeypatch.setattr(store, "fusions", lambda: few)
-    monkeypatch.setattr(tune, "settings", lambda: few)
+    monkeypatch.setattr(store, "fusions", lambda _default: few)
+    monkeypatch.setattr(tune, "settings", lambda _default: few)
 
 
 async def test_every_command_of_the_page_runs_and_no_sensitive_text_is_in_what_they_say_or_write(

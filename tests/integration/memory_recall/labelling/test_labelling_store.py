@@ -12,6 +12,7 @@ from memory_recall.labelling.labels import Asked
 from memory_recall.labelling.store import PostgresStore, ShownMemory
 from memory_recall.postgres.connection import DsnText, create_pool
 from memory_recall.schema.table import describe
+from memory_recall.search.fusion import default_fusion
 from memory_recall.search.hybrid_recall import HybridRecall
 from memory_recall.search.query import RecallQuery
 from tests.integration.memory_recall.fake_embedder import vector_of
@@ -72,7 +73,7 @@ async def test_a_pool_holds_what_every_leg_and_fusion_finds_and_nothing_sensitiv
     for mode in ("lexical", "dense"):
         found = await recall.recall(RecallQuery(text, user_id=question.user_id, mode=mode, vector=vector))
         assert {one.id for one in found.memories if not one.is_sensitive} <= set(pool), mode
-    for fusion in fusions():
+    for fusion in fusions(default_fusion(vector.model)):
         found = await recall.recall(RecallQuery(text, user_id=question.user_id, vector=vector, fusion=fusion))
         assert {one.id for one in found.memories if not one.is_sensitive} <= set(pool), fusion
     assert 39 in pool

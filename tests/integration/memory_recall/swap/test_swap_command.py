@@ -35,7 +35,7 @@ def _start(swaps: SwapBench, *more: str) -> tuple[str, ...]:
 @pytest.fixture
 def questions(tmp_path: Path) -> Path:
     """Each text is the answer to itself."""
-    lines = [{"query_id": str(n), "text": f"text {n}", "relevant_ids": [n + 1]} for n in range(0, 40, 4)]
+    lines = [{"query_id": str(n), "text": f"text {n}", "relevant_ids": [n + 1]} for n in range(40)]
     path = tmp_path / "queries.jsonl"
     path.write_text("\n".join(json.dumps(line) for line in lines))
     return path
@@ -61,9 +61,10 @@ async def test_a_bad_model_is_refused_with_exit_status_4_and_the_numbers(swaps: 
         [-vector_of("same", DIMENSIONS) + 0.1 * vector_of(os.urandom(8).hex(), DIMENSIONS) for _ in texts]
     )
     code, _, error = await _run(swaps, *_start(swaps, "--queries", str(questions), "--max-drop", "0.05"))
+    assert code == 4, error
     said = json.loads(error.strip().splitlines()[-1])
     assert (code, said["reason"]) == (4, "SwapRefused")
-    assert "recall@10 over 10 questions: active 1.000" in said["message"]
+    assert "recall@10 over 40 questions: active 1.000" in said["message"]
     assert (await swaps.roles()).active.name == "tiny"
     code, report, _ = await _run(swaps, "abort", "--yes")
     assert (code, report["stage"], report["next"]) == (0, "aborted", None)
