@@ -166,8 +166,9 @@ def pool_command(labels: LabelsArgument, json: JsonOption = False) -> None:
 def export_command(labels: LabelsArgument, output: OutputOption = None, json: JsonOption = False) -> None:
     """Write the judged questions to a file, and print how well the judgements that were made twice agree.
 
-    A memory of grade 2 or 3 is relevant. Questions without a relevant memory are left out and counted. The file is
-    readable by its owner alone, and replaced if it exists.
+    A memory of grade 2 or 3 is relevant. Questions without a relevant memory are left out and counted. A question that
+    was written for a memory is removed if the memory is sensitive or deleted by now. The file is readable by its owner
+    alone, and replaced if it exists.
 
     Examples:
         memory questions export labels.json
@@ -175,10 +176,13 @@ def export_command(labels: LabelsArgument, output: OutputOption = None, json: Js
     """
     file = _existing(labels, as_json=json)
 
-    async def action(_: Settings) -> None:
+    async def action(settings: Settings) -> None:
         from memory_recall.labelling.export import as_json_lines, exported_questions
+        from memory_recall.labelling.labeller import Labeller
         from memory_recall.private_file import write_private_file
 
+        async with _opened_store(settings, pooling=False) as store:
+            await Labeller(file, store).withdraw_hidden()
         write_private_file(_output(labels, output), as_json_lines(exported_questions(file.labels)))
 
     execute(action, as_json=json)

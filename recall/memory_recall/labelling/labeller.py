@@ -13,7 +13,7 @@ from memory_recall.errors import InvalidInput
 from memory_recall.labelling import agenda
 from memory_recall.labelling.agenda import Judge, Pool, Progress, Write
 from memory_recall.labelling.label_file import LabelFile
-from memory_recall.labelling.labels import Asked, Declined, Dropped, Event, Graded, Labels, Pooled, Withdrawn
+from memory_recall.labelling.labels import Asked, Declined, Dropped, Event, Graded, Labels, Pooled
 from memory_recall.labelling.store import ShownMemory, Store
 
 MOST_WRITTEN_CHARACTERS = 2_000
@@ -72,11 +72,11 @@ class Labeller:
                     continue
                 if task is None:
                     return Screen(None, agenda.progress(labels, None), labels.last_answer is not None)
-                memory = await self._store.read(task.memory_id)
-                if memory is None:
-                    self._file.save(labels.after(Withdrawn(memory_id=task.memory_id)))
+                if isinstance(task, Judge) and await self._withdraw_if_hidden(task.question):
                     continue
-                return Screen(_shown(task, memory), agenda.progress(labels, task), labels.last_answer is not None)
+                memory = await self._readable(task.memory_id)
+                if memory is not None:
+                    return Screen(_shown(task, memory), agenda.progress(labels, task), labels.last_answer is not None)
 
     async def grade(self, task_id: str, grade: int) -> bool:
         """Store a grade, 0 to 3. Return whether it was stored, which it is not if another task is shown."""
@@ -131,6 +131,16 @@ class Labeller:
                 progress()
         return added
 
+    async def withdraw_hidden(self) -> None:
+        """Remove every question whose memory has become sensitive or was deleted since the question was written.
+
+        Raises:
+            MemoryIndexError: the database or the file fails.
+        """
+        async with self._turn:
+            for question in self.labels.questions:
+                await self._withdraw_if_hidden(question)
+
     async def undo(self) -> None:
         """Take back the last answer, if there is one."""
         async with self._turn:
@@ -138,12 +148,28 @@ class Labeller:
                 self._file.save(self.labels.undone())
 
     async def _pool(self, question: Asked) -> int:
-        """Pool one question, together with the memory for which it was written. Return how many memories are new."""
+        """Pool one question, together with the memory for which it was written. Return how many memories are new.
+
+        Pooling sends the question to the embedder, so it is removed instead if its memory must not be shown any more.
+        """
+        if await self._withdraw_if_hidden(question):
+            return 0
         found = {*await self._store.pool(question), *([] if question.about is None else [question.about])}
         new = sorted(found.difference(self.labels.pools.get(question.query_id, []), self.labels.withdrawn))
         if new or question.query_id not in self.labels.pools:
             self._file.save(self.labels.after(Pooled(query_id=question.query_id, memory_ids=new)))
         return len(new)
+
+    async def _withdraw_if_hidden(self, question: Asked) -> bool:
+        """Remove a question whose memory must not be shown any more; return whether it was removed."""
+        return question.about is not None and await self._readable(question.about) is None
+
+    async def _readable(self, memory_id: int) -> ShownMemory | None:
+        """Return a memory as it may be shown now. One that is sensitive, deleted or missing is withdrawn."""
+        memory = await self._store.read(memory_id)
+        if memory is None:
+            self._file.save(self.labels.withdraw(memory_id))
+        return memory
 
     async def _answer(self, task_id: str, event: Callable[[Write | Judge], Event]) -> bool:
         async with self._turn:

@@ -90,7 +90,7 @@ class Dropped(_Event):
 
 
 class Withdrawn(_Event):
-    """A memory was found to be sensitive or deleted, so it is not shown, and neither is a question written for it."""
+    """A memory turned out to be sensitive or deleted. It is never shown again."""
 
     kind: Literal["withdraw"] = "withdraw"
     memory_id: int
@@ -114,6 +114,19 @@ class Labels(BaseModel):
     def after(self, *events: Event) -> "Labels":
         """Return the state after these further events."""
         return Labels(seed=self.seed, events=(*self.events, *events))
+
+    def withdraw(self, memory_id: int) -> "Labels":
+        """Return the state after a memory turned out to be sensitive or deleted.
+
+        A question that was written for the memory says what the memory says, so it is removed with its answers.
+        """
+        written = {event.query_id for event in self.events if isinstance(event, Asked) and event.about == memory_id}
+        kept = [
+            event
+            for event in self.events
+            if not (isinstance(event, Asked | Pooled | Graded | Dropped) and event.query_id in written)
+        ]
+        return Labels(seed=self.seed, events=(*kept, Withdrawn(memory_id=memory_id)))
 
     @cached_property
     def withdrawn(self) -> frozenset[int]:
@@ -143,7 +156,7 @@ class Labels(BaseModel):
         """All questions that were not left out, in the order in which they came."""
         dropped = {event.query_id for event in self.events if isinstance(event, Dropped)}
         asked = [event for event in self.events if isinstance(event, Asked)]
-        return [one for one in asked if one.query_id not in dropped and one.about not in self.withdrawn]
+        return [one for one in asked if one.query_id not in dropped]
 
     @cached_property
     def pools(self) -> dict[str, list[int]]:
@@ -156,7 +169,7 @@ class Labels(BaseModel):
 
     @cached_property
     def grades(self) -> dict[tuple[str, Round], dict[int, int]]:
-        """The grades by memory, for each question and round."""
+        """For each question and round, the grades of the judged memories by the ids of the memories."""
         found: dict[tuple[str, Round], dict[int, int]] = {}
         for event in self.events:
             if isinstance(event, Graded):

@@ -57,6 +57,7 @@ def page_app(labeller: Labeller, output: Path, *, stop: Callable[[], None]) -> S
         return await screen()
 
     async def export(_: dict[str, Any]) -> dict[str, Any]:
+        await labeller.withdraw_hidden()
         questions = exported_questions(labeller.labels)
         await asyncio.to_thread(write_private_file, output, as_json_lines(questions))
         return {"file": str(output)} | dataclasses.asdict(summarise(labeller.labels))

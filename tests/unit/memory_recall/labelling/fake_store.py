@@ -11,6 +11,7 @@ class FakeStore:
         self.pools = pools or {}
         self.hidden = hidden or set()
         self.error: Exception | None = None
+        self.embedded: list[str] = []  # the questions that pooling has sent to the embedder
 
     async def read(self, memory_id: int) -> ShownMemory | None:
         if self.error is not None:
@@ -20,6 +21,7 @@ class FakeStore:
         return ShownMemory(f"memory number {memory_id}", "facts", "a,b", "2026-01-01")
 
     async def pool(self, question: Asked) -> list[int]:
+        self.embedded.append(question.text)
         return self.pools.get(question.query_id, [1, 2, 3])
 
 

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from memory_recall.labelling.agenda import Judge, Write, next_task, shuffled, visits
+from memory_recall.labelling.export import exported_questions
 from memory_recall.labelling.label_file import LabelFile
 from memory_recall.labelling.labeller import Labeller, Shown
-from memory_recall.labelling.labels import Drawn, Graded, Labels, Pooled
+from memory_recall.labelling.labels import Asked, Drawn, Graded, Labels, Pooled
 from tests.unit.memory_recall.labelling.fake_store import FakeStore, state
 
 
@@ -119,6 +120,29 @@ async def test_a_memory_that_has_become_sensitive_is_not_shown_and_neither_is_it
     other = labeller(tmp_path / "other.json", state(1), store)
     assert await judge_all(other, lambda _: 2) == 2
     assert other.labels.pools == {"q1": [1, 3]}
+
+
+async def test_a_question_about_a_memory_that_has_become_sensitive_is_sent_nowhere_and_kept_nowhere(
+    tmp_path: Path,
+) -> None:
+    """It says what the memory says. It was pooled once, and would be pooled again, judged and exported."""
+    store = FakeStore()
+    path = tmp_path / "labels.json"
+    by = labeller(path, Labels().after(Drawn(memory_ids=[8, 9], stratum="written")), store)
+    await by.write((await shown(by)).id, "which PIN?")
+    await by.leave_out((await shown(by)).id)
+    await judge_all(by, lambda _: 3)
+    assert [line["text"] for line in exported_questions(by.labels)] == store.embedded == ["which PIN?"]
+    store.hidden = {8}
+    await by.withdraw_hidden()
+    assert exported_questions(by.labels) == []
+    assert "PIN" not in path.read_text()
+    late = labeller(
+        tmp_path / "late.json", Labels().after(Asked(query_id="q", text="PIN", stratum="s", about=8)), store
+    )
+    assert await late.pool_all(progress=lambda: None) == 0
+    assert (await late.screen()).task is None
+    assert store.embedded == ["which PIN?"]
 
 
 async def test_a_pool_that_grows_later_is_judged_where_it_has_grown(tmp_path: Path) -> None:
