@@ -181,9 +181,10 @@ def export_command(labels: LabelsArgument, output: OutputOption = None, json: Js
         from memory_recall.labelling.labeller import Labeller
         from memory_recall.private_file import write_private_file
 
+        chosen = _output(labels, output)
         async with _opened_store(settings, pooling=False) as store:
             await Labeller(file, store).withdraw_hidden()
-        write_private_file(_output(labels, output), as_json_lines(exported_questions(file.labels)))
+        write_private_file(chosen, as_json_lines(exported_questions(file.labels)))
 
     execute(action, as_json=json)
     _summarise(file, as_json=json)
