@@ -137,7 +137,7 @@ def deployment() -> dict[str, Any]:
         ],
         "ports": [{"containerPort": PORT}],
         "readinessProbe": {"httpGet": {"path": "/health", "port": PORT}, "periodSeconds": 2},
-        "resources": {"requests": {"cpu": "200m", "memory": "128Mi"}},
+        "resources": {"requests": {"cpu": "500m", "memory": "128Mi"}},
         "securityContext": objects.RESTRICTED,
         "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],  # noqa: S108  (as above)
     }
