@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,6 +96,18 @@ def llama_server(program: Path, model: Path, log: Path, options: Sequence[str]) 
     command = [str(program), "--host", "127.0.0.1", "--model", str(model), "--embedding", "--no-webui"]
     with _running("llama-server", [*command, "--port", str(port), *options], f"{_address(port)}/health", log) as pid:
         yield Server(port, port, pid)
+
+
+@contextmanager
+def running_server(name: str, command: Callable[[int], list[str]], ready_path: str, log: Path) -> Iterator[str]:
+    """Run the command that `command` returns for a free port; yield the server's URL once `ready_path` answers 200.
+
+    Raises:
+        ServerDidNotStartError: the server ended or did not become ready; the message contains the end of its log.
+    """
+    address = _address(port := _free_port())
+    with _running(name, command(port), address + ready_path, log):
+        yield address
 
 
 @contextmanager
