@@ -28,6 +28,7 @@ _FORMER, _GOOD, _BAD = "bge-small-en-v1.5", "all-MiniLM-L6-v2", "bge-small-two-l
 _BAD_LAYERS = 2
 _CLOSE = 0.01  # of two cosines: vectors are stored in half precision, and batches differ in the last digits
 _BATCH = 32
+_SHARED_PROCESSORS = {"OMP_WAIT_POLICY": "PASSIVE"}  # a thread that waits must not keep another embedder from computing
 
 Vector = npt.NDArray[np.float32]
 
@@ -131,7 +132,7 @@ class RealSetting:
         """Run our embedder with the model's file."""
         shape = ["--dimensions", str(self.former.dimensions), "--pooling", "cls", "--max-tokens", "512"]
         options = ["--model", name, "--allow-cpu", *(shape if name == _BAD else [])]
-        with memory_embedder(self._files[name], log, options) as server:
+        with memory_embedder(self._files[name], log, options, environment=_SHARED_PROCESSORS) as server:
             yield server.url
 
     def ask(self, generator: random.Random) -> str:
