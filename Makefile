@@ -144,8 +144,8 @@ bench-shared-table: setup  ## What other users of the table notice of migrations
 	$(BENCH) shared-table $(KEPT)
 
 .PHONY: bench-swap
-bench-swap: setup  ## Model swaps under recalls and writes; ends with one line of JSON
-	$(BENCH) swap $(KEPT)
+bench-swap: setup $(if $(filter real,$(MODELS)),second-model)  ## Model swaps under recalls and writes (MODELS=real: two real models); one line of JSON
+	$(BENCH) swap $(if $(MODELS),--models $(MODELS)) $(KEPT)
 
 .PHONY: bench-upgrade
 bench-upgrade: setup  ## Databases and objects of every former revision to head under recalls (FLAGS=--no-cluster)

@@ -6,12 +6,14 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 _START_SECONDS = 180.0
+_NOTHING_MORE: Mapping[str, str] = MappingProxyType({})
 CACHE = Path(os.environ.get("MEMORY_INDEX_CACHE", Path.home() / ".cache" / "memory-index"))
 DEFAULT_MODEL = "all-MiniLM-L6-v2"
 DEFAULT_MODEL_FILE = CACHE / "models" / f"{DEFAULT_MODEL}.gguf"
@@ -72,8 +74,12 @@ LLAMA_SERVER_CANDIDATES = (
 
 
 @contextmanager
-def memory_embedder(model: Path, log: Path, options: Sequence[str] = ()) -> Iterator[Server]:
+def memory_embedder(
+    model: Path, log: Path, options: Sequence[str] = (), *, environment: Mapping[str, str] = _NOTHING_MORE
+) -> Iterator[Server]:
     """Run `memory-embedder serve` as users start it, and yield the server once it is ready.
+
+    `environment` holds variables that are set in addition to those of this process.
 
     Raises:
         ServerDidNotStartError: the server ended or did not become ready; the message contains the end of its log.
@@ -81,7 +87,8 @@ def memory_embedder(model: Path, log: Path, options: Sequence[str] = ()) -> Iter
     port, probe_port = _free_port(), _free_port()
     command = [sys.executable, "-m", "memory_embedder", "serve", "--host", "127.0.0.1", "--model-file", str(model)]
     command += ["--port", str(port), "--probe-port", str(probe_port), *options]
-    with _running("memory-embedder", command, f"{_address(probe_port)}/readyz", log) as pid:
+    ready = f"{_address(probe_port)}/readyz"
+    with _running("memory-embedder", command, ready, log, environment) as pid:
         yield Server(port, probe_port, pid)
 
 
@@ -99,9 +106,25 @@ def llama_server(program: Path, model: Path, log: Path, options: Sequence[str]) 
 
 
 @contextmanager
-def _running(name: str, command: list[str], ready_url: str, log: Path) -> Iterator[int]:
+def running_server(name: str, command: Callable[[int], list[str]], ready_path: str, log: Path) -> Iterator[str]:
+    """Run the command that `command` returns for a free port; yield the server's URL once `ready_path` answers 200.
+
+    Raises:
+        ServerDidNotStartError: the server ended or did not become ready; the message contains the end of its log.
+    """
+    address = _address(port := _free_port())
+    with _running(name, command(port), address + ready_path, log):
+        yield address
+
+
+@contextmanager
+def _running(
+    name: str, command: list[str], ready_url: str, log: Path, environment: Mapping[str, str] = _NOTHING_MORE
+) -> Iterator[int]:
     with log.open("wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=_environment())
+        process = subprocess.Popen(
+            command, stdout=output, stderr=subprocess.STDOUT, env={**_environment(), **environment}
+        )
     try:
         _wait(process, name, ready_url, log)
         yield process.pid

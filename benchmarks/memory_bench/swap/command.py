@@ -3,47 +3,48 @@
 import asyncio
 import json
 import os
-import random
-import socket
 import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from enum import StrEnum
 from pathlib import Path
 from typing import IO, Annotated, Any
 
 import asyncpg
 import typer
 
-from memory_bench.postgres import MeasuredServer, bare_model
-from memory_bench.report import KeepOption, OutputOption, console, machine, results_directory
+from memory_bench.postgres import MeasuredServer
+from memory_bench.report import REPOSITORY, KeepOption, OutputOption, console, machine, results_directory
 from memory_bench.swap import results
-from memory_bench.swap.load import Load, forbidden_vectors, question, texts
-from memory_bench.swap.models import DIMENSIONS, MODELS
-from memory_recall import (
-    EVERYONE,
-    EmbeddedQuery,
-    EmbedderClient,
-    EmbedderUnavailable,
-    FollowingEmbedder,
-    HybridRecall,
-    RecallQuery,
-)
+from memory_bench.swap.light import LightSetting
+from memory_bench.swap.load import Load, Recalled
+from memory_bench.swap.real import SECOND_MODEL_FILE, RealSetting
+from memory_bench.swap.setting import Detector, Setting
+from memory_recall import EVERYONE, EmbeddedQuery, FollowingEmbedder, HybridRecall, RecallQuery
 
 _DATABASE = "swap"
 _WARM_SECONDS = 5.0
 _EMBEDDING_BUDGET = 0.5  # the load, the workers and the database share the machine's few processors here
-_QUESTIONS = 400
 _LOG_LINES = 12  # of a sync worker that ended by itself; a crash tells its class and frames
+_DELIBERATE = 20  # searches across models, by which the benchmark shows that it would see one
+_SEEN = 0.9  # of their results, in which a comparison must be recognised
+
+
+class Models(StrEnum):
+    """Which models are swapped."""
+
+    LIGHT = "light"
+    REAL = "real"
 
 
 class SwapBench:
-    """The database, processes and event log of one run of the swap benchmark."""
+    """The database, processes, event log and errors of one run of the swap benchmark."""
 
-    def __init__(self, server: MeasuredServer, directory: Path, rows: int) -> None:
+    def __init__(self, server: MeasuredServer, directory: Path, setting: Setting) -> None:
         self.dsn = server.dsn(_DATABASE)
-        self.texts = texts(rows)
+        self.setting = setting
         self.server = server
         self.urls: dict[str, str] = {}
         self.began = time.monotonic()
@@ -67,9 +68,9 @@ class SwapBench:
         environment = {
             **os.environ,
             "MEMORY_DATABASE_URL": self.dsn,
-            "MEMORY_EMBEDDER_URL": self.urls["first"],
-            "MEMORY_MODEL": "first",
-            "MEMORY_DIMENSIONS": str(DIMENSIONS),
+            "MEMORY_EMBEDDER_URL": self.urls[self.setting.former.name],
+            "MEMORY_MODEL": self.setting.former.name,
+            "MEMORY_DIMENSIONS": str(self.setting.former.dimensions),
             "MEMORY_LOG_FORMAT": "json",
             "MEMORY_BACKFILL_BATCH_SIZE": "64",
         }
@@ -97,39 +98,20 @@ class SwapBench:
         self.event(f"sync ended by itself with status {status}: {' | '.join(last)}")
         self.errors.append(f"sync: ended by itself with status {status}")
 
-    @asynccontextmanager
-    async def embedder(self, name: str) -> AsyncIterator[None]:
-        """Run an embedding server for the light model `name` until the block ends."""
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        self.urls[name] = f"http://127.0.0.1:{port}"
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "memory_bench.swap.embedder", name, str(port)
-        )
-        try:
-            async with EmbedderClient(self.urls[name], name) as client, asyncio.timeout(180):
-                await _until_it_answers(client)
-            yield
-        finally:
-            process.terminate()
-            await process.wait()
-
     async def prepare(self) -> None:
-        """Fill the table, embed it with the first model and index it; write labelled questions for the swap's gate."""
-        model = bare_model("first", DIMENSIONS)
-        await self.server.template(_DATABASE, model, self.texts)
+        """Fill the table, embed it with the former model and index it; write labelled questions for the swap's gate."""
+        memories = self.setting.memories
+        await self.server.template(_DATABASE, self.setting.former, memories.texts)
+        connection = await asyncpg.connect(self.dsn)
+        await connection.execute(
+            "UPDATE memories SET is_sensitive = true WHERE id = ANY($1::bigint[])", list(memories.sensitive)
+        )
+        await connection.close()
         for command in (("backfill", "--json"), ("index", "build", "--json")):
             code, _, error = await self.memory(*command)
             if code:
                 raise typer.BadParameter(f"memory {command[0]} ended with status {code}: {error[-300:]}")
-        generator = random.Random(5)  # noqa: S311  (a benchmark's data)
-        chosen = generator.sample(range(len(self.texts)), _QUESTIONS)
-        lines = [
-            {"query_id": str(at), "text": question(self.texts[at], generator), "relevant_ids": [at + 1]}
-            for at in chosen
-        ]
-        self._queries.write_text("\n".join(json.dumps(line) for line in lines), encoding="utf-8")
+        self._queries.write_text("\n".join(json.dumps(line) for line in memories.questions), encoding="utf-8")
 
     async def watch(self) -> None:
         """Record every change of a swap's stage as an event, until the task is cancelled."""
@@ -159,34 +141,32 @@ class SwapBench:
         return {"status": code, "result": json.loads(out) if out else None, "said": last[:600] if code else ""}
 
 
-async def _until_it_answers(client: EmbedderClient) -> None:
-    while True:
-        try:
-            await client.model_info()
-        except EmbedderUnavailable:
-            await asyncio.sleep(0.1)
-        else:
-            return
-
-
-async def _measure(rows: int, recalls: float, writes: float) -> dict[str, Any]:
+async def _measure(models: Models, rows: int | None, recalls: float | None, writes: float | None) -> dict[str, Any]:
     async with AsyncExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="memory-bench-swap-")))
+        light = models is Models.LIGHT
+        rows = rows or (20_000 if light else 500)
+        setting: Setting = (
+            LightSetting(rows) if light else RealSetting(REPOSITORY / "examples/homelab", directory, invented=rows)
+        )
         server = await stack.enter_async_context(MeasuredServer())
-        bench = SwapBench(server, directory, rows)
-        for name in MODELS:
-            await stack.enter_async_context(bench.embedder(name))
+        bench = SwapBench(server, directory, setting)
+        for name in (setting.former.name, setting.good, setting.bad):
+            bench.urls[name] = stack.enter_context(setting.serve(name, directory / f"{name}.log"))
         await bench.prepare()
         await server.execute("ALTER SYSTEM RESET autovacuum")
         await server.execute("SELECT pg_reload_conf()")
         await stack.enter_async_context(bench.sync())
         pool = await asyncpg.create_pool(bench.dsn, min_size=1, max_size=12)
         stack.push_async_callback(pool.close)
-        embedder = FollowingEmbedder(bench.urls["first"], "first")
+        embedder = FollowingEmbedder(bench.urls[setting.former.name], setting.former.name)
         stack.push_async_callback(embedder.close)
         recall = HybridRecall(pool, embedder, embedding_budget=_EMBEDDING_BUDGET)
         stack.push_async_callback(recall.close)
-        measured = await _under_load(bench, Load(recall, pool, bench.texts, began=bench.began), recalls, writes)
+        texts = setting.memories.texts
+        written = {number: texts[number - 1] for number in setting.memories.written}
+        load = Load(recall, pool, setting.ask, written, began=bench.began)
+        measured = await _under_load(bench, load, recalls or (50 if light else 10), writes or (20 if light else 5))
     return {**measured, "errors": [*measured["errors"], *bench.errors]}
 
 
@@ -199,10 +179,10 @@ async def _under_load(bench: SwapBench, load: Load, recalls: float, writes: floa
     watching = asyncio.create_task(bench.watch())
     bench.event("load starts")
     await asyncio.sleep(_WARM_SECONDS)
-    swaps = {"bad": await bench.swap("bad")}
+    swaps = {"bad": await bench.swap(bench.setting.bad)}
     await bench.memory("swap", "abort", "--yes", "--json")
-    bench.event("swap to bad aborted")
-    swaps["second"] = await bench.swap("second")
+    bench.event(f"swap to {bench.setting.bad} aborted")
+    swaps["good"] = await bench.swap(bench.setting.good)
     await asyncio.sleep(_WARM_SECONDS)
     stop.set()
     await running
@@ -210,53 +190,68 @@ async def _under_load(bench: SwapBench, load: Load, recalls: float, writes: floa
     with suppress(asyncio.CancelledError):
         await watching  # a watch that failed before must not go unnoticed
     bench.event("load ends")
-    flipped = swaps["second"]["status"] == 0
+    flipped = swaps["good"]["status"] == 0
+    detector = bench.setting.detector(bench.urls)
+    await detector.prepare(load.record.recalls)
     return {
-        "rows": len(bench.texts),
+        "models": {"former": bench.setting.former.name, "good": bench.setting.good, "bad": bench.setting.bad},
+        "rows": len(bench.setting.memories.texts),
         "recalls_per_second": recalls,
         "writes_per_second": writes,
         "events": bench.events,
         "swaps": swaps,
         "flipped": flipped,
-        "instrument_sees_crossing": await _detects_wrong_model(bench) if flipped else None,
-        "wrong_rows": await forbidden_vectors(bench.dsn, active_sign=MODELS["second"].sign) if flipped else None,
-        **results.aggregate(load.record),
+        "instrument_sees_crossing": await _detects_wrong_model(bench, detector) if flipped else None,
+        "wrong_rows": await detector.wrong_rows(bench.dsn) if flipped else None,
+        **results.aggregate(load.record, sum(detector.crossings(one) for one in load.record.recalls)),
     }
 
 
-async def _detects_wrong_model(bench: SwapBench) -> bool:
-    """Return whether a search across models finds negative cosines only, by which the benchmark would notice it.
+async def _detects_wrong_model(bench: SwapBench, detector: Detector) -> bool:
+    """Return whether the benchmark recognises searches across models.
 
-    The search compares the second model's vectors in the table with a vector of the first model. Recall does not refuse
+    The searches compare the good model's vectors in the table with vectors of the former model. Recall does not refuse
     such a query here, because the query's vector names no model.
     """
     pool = await asyncpg.create_pool(bench.dsn, min_size=1, max_size=1)
     recall = HybridRecall(pool)
-    text = bench.texts[0]
-    vector = EmbeddedQuery(MODELS["first"].vector(text).tolist(), None)
-    result = await recall.recall(RecallQuery(text, user_id=EVERYONE, mode="dense", vector=vector))
+    made: list[Recalled] = []
+    for line in bench.setting.memories.questions[:_DELIBERATE]:
+        text = str(line["text"])
+        vector = EmbeddedQuery(await detector.query_of_former_model(text), None)
+        result = await recall.recall(RecallQuery(text, user_id=EVERYONE, mode="dense", vector=vector))
+        scores = ((memory.content, memory.evidence.dense_score) for memory in result.memories)
+        made.append(
+            Recalled(text, 0, 0, None, tuple((content, score) for content, score in scores if score is not None))
+        )
     await recall.close()
     await pool.close()
-    scores = [memory.evidence.dense_score for memory in result.memories]
-    return bool(scores) and all(score is not None and score < 0 for score in scores)
+    await detector.prepare(made)
+    found = sum(len(one.scores) for one in made)
+    return found > 0 and sum(detector.crossings(one) for one in made) >= _SEEN * found
 
 
-def swap(
+def swap(  # noqa: PLR0917  (typer makes options of them; nobody calls this by position)
     output: OutputOption = None,
     keep: KeepOption = False,
-    rows: Annotated[int, typer.Option(help="Memories in the table.")] = 20_000,
-    recalls: Annotated[float, typer.Option(help="Recalls a second.")] = 50,
-    writes: Annotated[float, typer.Option(help="Writes a second.")] = 20,
+    models: Annotated[Models, typer.Option(help="Light models, or two real ones of one dimension.")] = Models.LIGHT,
+    rows: Annotated[int | None, typer.Option(help="Invented memories in the table; default 20000, real: 500.")] = None,
+    recalls: Annotated[float | None, typer.Option(help="Recalls a second; default 50, real: 10.")] = None,
+    writes: Annotated[float | None, typer.Option(help="Writes a second; default 20, real: 5.")] = None,
 ) -> None:
     """Swap models under load, first to a model that the gate must refuse, then to a good model.
 
     The last line of output is JSON with the main figures.
 
-    Example: python -m memory_bench swap --rows 20000
+    Examples:
+        python -m memory_bench swap --rows 20000
+        python -m memory_bench swap --models real
     """
-    measured = asyncio.run(_measure(rows, recalls, writes))
+    if models is Models.REAL and not SECOND_MODEL_FILE.exists():
+        raise typer.BadParameter(f"{SECOND_MODEL_FILE} is missing; make it with: make second-model")
+    measured = asyncio.run(_measure(models, rows, recalls, writes))
     measured["machine"] = machine()
-    output = results_directory("swap", output, keep=keep)
+    output = results_directory("swap" if models is Models.LIGHT else "swap-real", output, keep=keep)
     results.write(output, measured)
     console.print(f"Results are in {output}.")
     print(json.dumps(results.headline(measured)))

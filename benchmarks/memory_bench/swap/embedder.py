@@ -25,7 +25,11 @@ def application(model: LightModel) -> FastAPI:
             {"index": at, "embedding": base64.b64encode(model.vector(text).astype("<f4").tobytes()).decode()}
             for at, text in enumerate(texts)
         ]
-        return {"data": data, "usage": {"total_tokens": sum(len(text.split()) for text in texts)}}
+        return {
+            "data": data,
+            "digest": model.digest,
+            "usage": {"total_tokens": sum(len(text.split()) for text in texts)},
+        }
 
     return app
 

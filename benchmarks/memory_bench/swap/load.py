@@ -6,7 +6,7 @@ The load records every recall, write and error.
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
 import asyncpg
@@ -38,16 +38,17 @@ def question(text: str, generator: random.Random) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """One recall: when it ended, how long it took, why it was degraded (None if it was not), and its negative cosines.
+    """One recall: its text, when it ended, how long it took, and why it was degraded (None if it was not).
 
-    `at` is the time of its end and `seconds` its duration. A negative cosine shows that vectors of different models
-    were compared; `crossed` is the number of negative cosines.
+    `at` is the time of its end and `seconds` its duration. `scores` holds the content and the cosine of each memory
+    that the dense leg has found.
     """
 
+    text: str
     at: float
     seconds: float
     reason: str | None
-    crossed: int
+    scores: tuple[tuple[str, float], ...]
 
 
 @dataclass
@@ -63,14 +64,24 @@ class Record:
 
 
 class Load:
-    """A load on one table; all times are counted from `began`, a value of `time.monotonic`."""
+    """A load on one table; all times are counted from `began`, a value of `time.monotonic`.
+
+    `ask` returns the text of a recall. `written` holds the ids of the rows that are written to, with their texts.
+    """
 
     def __init__(
-        self, recall: HybridRecall, pool: "asyncpg.Pool[asyncpg.Record]", known: list[str], *, began: float
+        self,
+        recall: HybridRecall,
+        pool: "asyncpg.Pool[asyncpg.Record]",
+        ask: Callable[[random.Random], str],
+        written: Mapping[int, str],
+        *,
+        began: float,
     ) -> None:
         self._recall = recall
         self._pool = pool
-        self._known = known
+        self._ask = ask
+        self._ids, self._texts = list(written), list(written.values())
         self._began = began
         self._generator = random.Random(9)  # noqa: S311  (a benchmark's data)
         self._running: set[asyncio.Task[None]] = set()
@@ -105,15 +116,18 @@ class Load:
 
     async def _recall_one(self) -> None:
         started = time.monotonic()
-        text = question(self._generator.choice(self._known), self._generator)
+        text = self._ask(self._generator)
         result = await self._recall.recall(RecallQuery(text, user_id=EVERYONE, limit=10))
         ended = time.monotonic()
-        scores = [memory.evidence.dense_score for memory in result.memories]
-        crossed = sum(1 for score in scores if score is not None and score < 0)
-        self.record.recalls.append(Recalled(ended - self._began, ended - started, result.reason, crossed))
+        scores = tuple(
+            (memory.content, memory.evidence.dense_score)
+            for memory in result.memories
+            if memory.evidence.dense_score is not None
+        )
+        self.record.recalls.append(Recalled(text, ended - self._began, ended - started, result.reason, scores))
 
     async def _write(self) -> None:
-        key, text = self._generator.randrange(1, len(self._known) + 1), self._generator.choice(self._known)
+        key, text = self._generator.choice(self._ids), self._generator.choice(self._texts)
         statement = self._generator.choice(
             (
                 "UPDATE memories SET content = $2 || ' edited', updated_at = now() WHERE id = $1",

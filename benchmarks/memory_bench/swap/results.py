@@ -12,10 +12,11 @@ from memory_bench.swap.load import Record
 _BIN = 0.5
 
 
-def aggregate(record: Record) -> dict[str, Any]:
+def aggregate(record: Record, crossings: int) -> dict[str, Any]:
     """Return counts, the longest durations and the run's time line in steps of half a second.
 
-    `semantic_gap_s` is the longest time without a recall to which the dense leg contributed.
+    `crossings` is the number of comparisons across models in the results of the recalls. `semantic_gap_s` is the
+    longest time without a recall to which the dense leg contributed.
     """
     recalls = sorted(record.recalls, key=lambda one: one.at)
     semantic = [one.at for one in recalls if one.reason is None]
@@ -29,7 +30,7 @@ def aggregate(record: Record) -> dict[str, Any]:
         "writes": len(record.writes),
         "errors": record.errors,
         "degraded": reasons,
-        "cross_space": sum(one.crossed for one in recalls),
+        "cross_space": crossings,
         "semantic_gap_s": max(gaps, default=float("inf")),
         "longest_recall_s": max(one.seconds for one in recalls),
         "longest_write_s": max(seconds for _, seconds in record.writes),
@@ -67,7 +68,7 @@ def headline(results: Mapping[str, Any]) -> dict[str, Any]:
     Comparisons across models are counted only where the good model became active. If it did not, `cross_space` is None,
     that counts as an error, and `not_flipped` is what the swap's command said.
     """
-    bad, good = results["swaps"]["bad"], results["swaps"]["second"]
+    bad, good = results["swaps"]["bad"], results["swaps"]["good"]
     measured = results["flipped"] and results["instrument_sees_crossing"]
     return {
         "errors": len(results["errors"]) + (0 if measured else 1),

@@ -26,9 +26,9 @@ class EmbeddingAnswer(Response):
 
     media_type = "application/json"
 
-    def __init__(self, result: Embedded, model: str, *, as_base64: bool) -> None:
+    def __init__(self, result: Embedded, model: str, digest: str, *, as_base64: bool) -> None:
         self.held = ExitStack()
-        self._pieces = write_pieces(result, model, as_base64=as_base64)
+        self._pieces = write_pieces(result, model, digest, as_base64=as_base64)
         self._large = len(result.vectors) > _VECTORS
         super().__init__(None if self._large else b"".join(self._pieces))
         if self._large:
@@ -47,8 +47,8 @@ class EmbeddingAnswer(Response):
             await send({"type": "http.response.body", "body": b""})
 
 
-def write_pieces(result: Embedded, model: str, *, as_base64: bool) -> Iterator[bytes]:
-    """Yield the JSON body of an answer in pieces."""
+def write_pieces(result: Embedded, model: str, digest: str, *, as_base64: bool) -> Iterator[bytes]:
+    """Yield the JSON body of an answer in pieces; `digest` is that of the model's file."""
     vectors = result.vectors.astype("<f4", copy=False)
     opening = b'{"object":"list","data":['
     for start in range(0, len(vectors), _VECTORS):
@@ -68,4 +68,5 @@ def write_pieces(result: Embedded, model: str, *, as_base64: bool) -> Iterator[b
         "total_tokens": result.tokens,
         "truncated_inputs": result.truncated,
     }
-    yield b'],"model":' + orjson.dumps(model) + b',"usage":' + orjson.dumps(usage) + b"}"
+    served = b',"model":' + orjson.dumps(model) + b',"digest":' + orjson.dumps(digest)
+    yield b"]" + served + b',"usage":' + orjson.dumps(usage) + b"}"

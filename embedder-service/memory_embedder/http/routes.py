@@ -29,7 +29,7 @@ from memory_embedder.http.schemas import (
     parse_request,
 )
 from memory_embedder.scheduling.lanes import Lane
-from memory_embedder.scheduling.service import EmbeddingService, loading
+from memory_embedder.scheduling.service import EmbeddingService, ServedModel, loading
 
 _VALUE_BYTES = 4  # of a vector in memory
 
@@ -114,7 +114,8 @@ def _add_embeddings(router: APIRouter, service: EmbeddingService, api_key: ApiKe
                 lane, texts, truncate=truncate, client_disconnected=client_disconnected, caller=caller
             )
             as_base64 = parsed.encoding_format == "base64"
-            answer = EmbeddingAnswer(result, service.profile.name, as_base64=as_base64)
+            served = _served(service)
+            answer = EmbeddingAnswer(result, served.name, served.digest, as_base64=as_base64)
             answer.held = held.pop_all()
         service.metrics.request_seconds.labels(lane=lane.value).observe(time.monotonic() - started)
         return answer
@@ -213,11 +214,16 @@ def _check_model(name: str, service: EmbeddingService) -> None:
         )
 
 
-def _card(service: EmbeddingService) -> ModelCard:
+def _served(service: EmbeddingService) -> ServedModel:
     served = service.model
     if served is None:
         service.require_serving()
         raise loading()
+    return served
+
+
+def _card(service: EmbeddingService) -> ModelCard:
+    served = _served(service)
     return ModelCard(
         id=served.name,
         created=served.created,

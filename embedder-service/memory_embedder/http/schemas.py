@@ -79,6 +79,7 @@ class EmbeddingResponse(BaseModel):
     object: Literal["list"] = "list"
     data: list[EmbeddingItem]
     model: str
+    digest: str = Field(description="sha256:<hex> of the model file that made the vectors.")
     usage: Usage
 
 

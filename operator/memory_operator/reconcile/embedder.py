@@ -170,13 +170,15 @@ def _delete_existing(
 def mismatch(index: MemoryIndex, observed: Observed) -> Verdict | None:
     """Return a failing verdict if an embedder serves another file or pooling than the stored vectors were made with.
 
-    The result is None while no embedder is known to differ.
+    The result is None while no embedder is known to differ. During a swap the pods still serve the active model, but
+    what the external embedder was asked for is the next one.
     """
     active = observed.database_facts.active_model if observed.database_facts else None
-    if active is None or active.name != index.spec.embedding.model:
+    if active is None:
         return None
     served = [load.model for load in observed.loads if load.model]
-    served += [observed.external] if isinstance(observed.external, ServedModel) else []
+    if isinstance(observed.external, ServedModel) and active.name == index.spec.embedding.model:
+        served.append(observed.external)
     recorded = {"file": active.digest, "pooling": active.pooling}
     for one in served:
         for what, given in (("file", one.digest), ("pooling", one.pooling)):

@@ -105,9 +105,12 @@ class EmbedderClient(AsyncEmbedder):
 
     async def embed_query(self, text: str) -> Vectors:
         """Embed one query."""
-        batch = await self._embed([text], "query", limit=self._query_timeout)
-        vector: Vectors = batch.vectors[0]
+        vector: Vectors = (await self.embed_query_batch(text)).vectors[0]
         return vector
+
+    async def embed_query_batch(self, text: str) -> EmbeddedBatch:
+        """Embed one query; return a batch of its vector, with the digest of the model file that made it."""
+        return await self._embed([text], "query", limit=self._query_timeout)
 
     async def model_info(self) -> ServedModel:
         """Ask the service for its model. If `dimensions` was None, later vectors must have this model's dimensions."""

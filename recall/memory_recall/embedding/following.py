@@ -69,14 +69,14 @@ class FollowingEmbedder:
 
         `model` is the active model's name, and `url` the recorded address of the active model's embedder. `used` is the
         embedder that the query was sent to. `failed` is True if that embedder returned no vector, and False if its
-        vector came from another model. In the latter case nothing is changed if `used` is already an embedder of the
-        active model.
+        vector came from another model or from another file of the same model. In the latter case nothing is changed if
+        `used` is already the embedder at the recorded address.
         """
         choices = self._choices(model, url)
         if self.current is not used and self.current in choices:
             return True  # another recall has turned to it already
         others = [client for client in choices if client is not used]
-        if not others or (used in choices and not failed):
+        if not others or (used is choices[0] and not failed):
             return False
         self.current = others[0]
         return True

@@ -41,11 +41,15 @@ _LARGEST_HALF = float(np.finfo(np.float16).max)  # vectors are stored as halfvec
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedBatch:
-    """The vectors of one request, an array (texts, dimensions), and its numbers of tokens and truncated texts."""
+    """The vectors of one request, an array (texts, dimensions), and its numbers of tokens and truncated texts.
+
+    `digest` is that of the model file that made the vectors; it is None if the service does not say.
+    """
 
     vectors: Vectors
     tokens: int
     truncated: int
+    digest: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +121,13 @@ class WireFormat:
             DimensionMismatch: the vectors have another number of dimensions than expected.
         """
         usage = payload.get("usage") or {}
-        vectors = self._decode(payload, expected)
-        return EmbeddedBatch(vectors, int(usage.get("total_tokens", 0)), int(usage.get("truncated_inputs", 0)))
+        vectors, digest = self._decode(payload, expected), payload.get("digest")
+        return EmbeddedBatch(
+            vectors,
+            int(usage.get("total_tokens", 0)),
+            int(usage.get("truncated_inputs", 0)),
+            digest if isinstance(digest, str) else None,
+        )
 
     def model_info(self, payload: dict[str, Any]) -> ServedModel:
         """Return the first model in the JSON object of a model list.

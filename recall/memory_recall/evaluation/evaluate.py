@@ -148,7 +148,7 @@ async def embed_questions(questions: Sequence[Question], embedder: BatchEmbedder
             partial(embedder.embed_queries, batch), on=_retry_delay, give_up_after=_EMBEDDING_SECONDS
         )
         for text, vector in zip(batch, embedded.vectors, strict=True):
-            found[text] = EmbeddedQuery(vector.tolist(), embedder.model)
+            found[text] = EmbeddedQuery(vector.tolist(), embedder.model, embedded.digest)
     return found
 
 

@@ -12,7 +12,7 @@ for each request. A worker that ends raises the error, so that whoever started i
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -32,6 +32,7 @@ from memory_recall.errors import (
 from memory_recall.indexing.document_embedder import DocumentEmbedder, RowEmbedder
 from memory_recall.indexing.queue_sql import PendingRow
 from memory_recall.retrying import Backoff, OutageListener, caused_by, retry, retry_outage
+from memory_recall.schema.models_sql import RecordedModel
 
 _SELF_TEST_TEXT = "memory index self test"
 _CRASHES_BEFORE_SPLIT = 3
@@ -57,7 +58,8 @@ class RetryingEmbedder:
     Args:
         embedder: the embedder that computes the vectors.
         listener: is told when the embedder becomes unavailable and when it is available again.
-        verify: awaited before each self-test; raises an error if the embedder now serves another model.
+        model: the model of the column that is filled. Each answer must come from its file, and before each self-test
+            the embedder must serve it. None accepts any model.
         outage_timeout: the seconds after which an outage is no longer waited for and its error is raised.
         awaits_key: whether a lost or refused API key is waited for like an outage.
     """
@@ -67,13 +69,13 @@ class RetryingEmbedder:
         embedder: DocumentEmbedder,
         listener: OutageListener,
         *,
-        verify: Callable[[], Awaitable[None]] | None = None,
+        model: RecordedModel | None = None,
         outage_timeout: float = 1800,
         awaits_key: bool = False,
     ) -> None:
         self._embedder = embedder
         self._listener = listener
-        self._verify = verify
+        self._model = model
         self._outage_timeout = outage_timeout
         self._key_errors = (EmbedderUnauthorized,) if awaits_key else ()
         self._recovering = asyncio.Lock()
@@ -142,7 +144,10 @@ class RetryingEmbedder:
     async def _send(self, rows: list[PendingRow]) -> tuple[list[PendingRow], EmbeddedBatch | None]:
         if isinstance(self._embedder, RowEmbedder):
             return await self._embedder.embed_rows(rows)
-        return rows, await self._embedder.embed_documents([row.text for row in rows])
+        batch = await self._embedder.embed_documents([row.text for row in rows])
+        if self._model is not None:  # a roll-out may have replaced the file between two requests
+            self._model.require_file(batch.digest)
+        return rows, batch
 
     async def _is_healthy(self) -> bool:
         try:
@@ -158,8 +163,8 @@ class RetryingEmbedder:
             MemoryIndexError: the check or the embedding failed.
         """
         try:
-            if self._verify is not None:
-                await self._verify()
+            if self._model is not None:
+                self._model.require_same(await self._embedder.model_info())
             await self._embedder.embed_documents([_SELF_TEST_TEXT])
         except EmbedderBusy:
             return

@@ -143,10 +143,6 @@ def build_pipeline(
     writes: WritePace = BULK,
 ) -> Pipeline:
     """Make the pipeline of a worker. `sessions` are the reading session and the writing session."""
-
-    async def verify() -> None:
-        context.model.require_same(await embedder.model_info())
-
     reader, writer = sessions
     return Pipeline(
         reader=reader,
@@ -154,7 +150,7 @@ def build_pipeline(
         table=context.table,
         queue=PendingQueue(context.table, context.model.id, column, indexed=indexed),
         embedder=RetryingEmbedder(
-            embedder, progress, verify=verify, outage_timeout=plan.outage_timeout, awaits_key=plan.awaits_key
+            embedder, progress, model=context.model, outage_timeout=plan.outage_timeout, awaits_key=plan.awaits_key
         ),
         column=column,
         writes=writes,

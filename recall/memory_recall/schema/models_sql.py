@@ -56,9 +56,17 @@ class RecordedModel:
                 f"The embedder yields {served.dimensions} dimensions; the column of {self.name} has {self.dimensions}.",
                 "Serve the model with the column's dimensions.",
             )
-        if self.digest is not None and served.digest is not None and served.digest != self.digest:
+        self.require_file(served.digest)
+
+    def require_file(self, digest: str | None) -> None:
+        """Refuse a model file of another digest than the recorded one; a digest that is not known is not compared.
+
+        Raises:
+            ModelMismatch: the digests differ.
+        """
+        if None not in {self.digest, digest} and digest != self.digest:
             raise ModelMismatch(
-                f"The embedder's {served.name} has digest {served.digest}; the vectors were made with {self.digest}.",
+                f"The embedder's {self.name} has digest {digest}; the vectors were made with {self.digest}.",
                 "Serve the same weights, or swap models.",
             )
 

@@ -30,14 +30,15 @@ def _cleaned(text: object) -> object:
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedQuery:
-    """A query's vector and the name of the model that made it.
+    """A query's vector, the name of the model that made it, and the digest of that model's file.
 
-    The dense leg takes part only if the table's vectors come from the same model. With `model` None, this is not
-    checked.
+    The dense leg takes part only if the table's vectors come from the same file of the same model. With `model` None,
+    neither is checked; with `digest` None, or if the database records no digest, only the model is.
     """
 
     vector: list[float]
     model: str | None
+    digest: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

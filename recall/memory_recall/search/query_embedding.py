@@ -8,10 +8,11 @@ reason of a lost or refused API key stays the reason of all recalls, because a p
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from memory_recall.background import BackgroundTasks
 from memory_recall.embedding.following import FollowingEmbedder
+from memory_recall.embedding.wire import EmbeddedBatch
 from memory_recall.errors import EmbedderRejected, EmbedderUnauthorized, ModelMismatch
 from memory_recall.schema.models_sql import RecordedModel
 from memory_recall.search.query import EmbeddedQuery
@@ -36,6 +37,15 @@ class QueryEmbedder(Protocol):
     """An embedder of queries. Its optional attribute `model` is compared with the model of the table's vectors."""
 
     async def embed_query(self, text: str, /) -> Iterable[float]:
+        """Embed one query."""
+        ...
+
+
+@runtime_checkable
+class FileNamingEmbedder(Protocol):
+    """An embedder that says with each vector which file of the model made it."""
+
+    async def embed_query_batch(self, text: str, /) -> EmbeddedBatch:
         """Embed one query."""
         ...
 
@@ -109,8 +119,7 @@ class BudgetedQueryEmbedder:
             return Degraded.NO_EMBEDDER
         try:
             async with asyncio.timeout(self._budget):
-                vector = await embedder.embed_query(text)
-            return EmbeddedQuery([float(number) for number in vector], getattr(embedder, "model", None))
+                return await _embedded(embedder, text)
         except Exception as error:  # noqa: BLE001  (a recall never fails because an embedder of any make did)
             return next((reason for kind, reason in _REASONS if isinstance(error, kind)), Degraded.EMBEDDER_FAILED)
 
@@ -128,3 +137,13 @@ class BudgetedQueryEmbedder:
                 return
             self._note_failure(outcome)
             delay = next(delays, delay)
+
+
+async def _embedded(embedder: QueryEmbedder, text: str) -> EmbeddedQuery:
+    digest: str | None = None
+    if isinstance(embedder, FileNamingEmbedder):
+        batch = await embedder.embed_query_batch(text)
+        vector, digest = batch.vectors[0].tolist(), batch.digest
+    else:
+        vector = [float(number) for number in await embedder.embed_query(text)]
+    return EmbeddedQuery(vector, getattr(embedder, "model", None), digest)

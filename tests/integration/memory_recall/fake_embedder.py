@@ -119,13 +119,14 @@ class FakeEmbedder:
             return verdict
         await asyncio.sleep(verdict if verdict is not None else self.delay)
         self.received.update(texts)
-        return good_answer([vector_of(self.salt + text, self.dimensions) for text in texts])
+        return good_answer([vector_of(self.salt + text, self.dimensions) for text in texts], self.digest)
 
 
-def good_answer(vectors: list[Any]) -> Answer:
+def good_answer(vectors: list[Any], digest: str | None = None) -> Answer:
     """What a healthy embedder says."""
     data = [
         {"index": index, "embedding": base64.b64encode(np.asarray(vector, dtype="<f4").tobytes()).decode()}
         for index, vector in enumerate(vectors)
     ]
-    return 200, {}, json.dumps({"data": data, "usage": {"total_tokens": len(vectors), "truncated_inputs": 0}}).encode()
+    usage = {"total_tokens": len(vectors), "truncated_inputs": 0}
+    return 200, {}, json.dumps({"data": data, "digest": digest, "usage": usage}).encode()

@@ -30,6 +30,13 @@ async def test_vectors_keep_the_order_of_the_texts_and_usage_counts_every_token(
     assert answer["usage"] == {"prompt_tokens": 12, "total_tokens": 12, "truncated_inputs": 0}
 
 
+async def test_every_answer_names_the_file_that_made_its_vectors(client: httpx.AsyncClient) -> None:
+    answer = (await ask(client, input="x")).json()
+    (card,) = (await client.get("/v1/models")).json()["data"]
+    assert (answer["model"], answer["digest"]) == (card["id"], card["digest"])
+    assert answer["digest"].startswith("sha256:")
+
+
 async def test_base64_carries_exactly_the_floats(client: httpx.AsyncClient) -> None:
     floats = (await ask(client, input="x", encoding_format="float")).json()["data"][0]["embedding"]
     packed = (await ask(client, input="x", encoding_format="base64")).json()["data"][0]["embedding"]

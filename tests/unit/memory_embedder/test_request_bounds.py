@@ -152,10 +152,11 @@ def vectors(count: int) -> Embedded:
 
 @pytest.mark.parametrize("count", [1, 32, 33, 100])
 def test_the_pieces_of_an_answer_are_the_answer(count: int) -> None:
-    body = orjson.loads(b"".join(write_pieces(vectors(count), "m", as_base64=False)))
+    body = orjson.loads(b"".join(write_pieces(vectors(count), "m", "sha256:aa", as_base64=False)))
     assert [item["index"] for item in body["data"]] == list(range(count))
     assert np.array_equal([item["embedding"] for item in body["data"]], vectors(count).vectors)
     assert body["usage"] == {"prompt_tokens": count, "total_tokens": count, "truncated_inputs": 1}
+    assert (body["model"], body["digest"]) == ("m", "sha256:aa")
 
 
 async def test_others_have_their_turn_between_the_pieces_of_a_large_answer() -> None:
@@ -175,7 +176,7 @@ async def test_others_have_their_turn_between_the_pieces_of_a_large_answer() -> 
         pieces += message["type"] == "http.response.body"
 
     task = asyncio.create_task(other())
-    await EmbeddingAnswer(vectors(1000), "m", as_base64=False)({"type": "http"}, send, send)  # type: ignore[arg-type]  # it receives nothing
+    await EmbeddingAnswer(vectors(1000), "m", "sha256:aa", as_base64=False)({"type": "http"}, send, send)  # type: ignore[arg-type]  # it receives nothing
     finished = True
     await task
     assert pieces > 20

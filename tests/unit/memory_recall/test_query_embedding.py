@@ -3,8 +3,10 @@
 import asyncio
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 
+from memory_recall.embedding.wire import EmbeddedBatch
 from memory_recall.errors import EmbedderRejected, EmbedderUnauthorized, EmbedderUnavailable
 from memory_recall.search.query import EmbeddedQuery
 from memory_recall.search.query_embedding import BudgetedQueryEmbedder
@@ -38,6 +40,17 @@ class Scripted:
 async def test_a_vector_carries_its_model() -> None:
     """The statement compares it with the model of the table's vectors."""
     assert await BudgetedQueryEmbedder(Scripted([1.0, 0.0])).embed("q") == EmbeddedQuery([1.0, 0.0], "tiny")
+
+
+async def test_a_vector_carries_the_file_of_the_model_where_the_embedder_names_it() -> None:
+    """Two files of one name make vectors that cannot be compared."""
+
+    class Naming(Scripted):
+        async def embed_query_batch(self, text: str) -> EmbeddedBatch:
+            return EmbeddedBatch(np.array([await self.embed_query(text)], dtype=np.float32), 1, 0, "sha256:aa")
+
+    embedded = await BudgetedQueryEmbedder(Naming([1.0, 0.0])).embed("q")
+    assert embedded == EmbeddedQuery([1.0, 0.0], "tiny", "sha256:aa")
 
 
 async def test_without_an_embedder_there_is_a_reason_and_no_error() -> None:

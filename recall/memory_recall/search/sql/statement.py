@@ -81,7 +81,7 @@ def gate(plan: RecallPlan, arguments: Arguments) -> str:
     known = (
         f"SELECT {RECORDED_COLUMNS} FROM {state} s JOIN {models} m ON m.id = s.{role}"
         if plan.has_state
-        else "SELECT NULL::integer AS id, NULL::text AS name WHERE false"
+        else "SELECT NULL::integer AS id, NULL::text AS name, NULL::text AS digest WHERE false"
     )
     may_take_part = "false" if plan.dense is None else _may_take_part(plan, plan.dense, arguments)
     return f"""gate AS MATERIALIZED (
@@ -91,7 +91,7 @@ def gate(plan: RecallPlan, arguments: Arguments) -> str:
 
 
 def _may_take_part(plan: RecallPlan, dense: DenseLeg, arguments: Arguments) -> str:
-    """Return SQL for whether the query's vector and the column's vectors come from the same model.
+    """Return SQL for whether the query's vector and the column's vectors come from the same file of the same model.
 
     Evaluating the SQL also sets the parameters of the index scan.
     """
@@ -105,6 +105,8 @@ def _may_take_part(plan: RecallPlan, dense: DenseLeg, arguments: Arguments) -> s
     terms = [f"set_config('{name}', '{value}', true) IS NOT NULL" for name, value in settings.items()]
     if dense.embedded.model is not None:
         terms.append(f"k.name IS NOT DISTINCT FROM {arguments.add(dense.embedded.model, 'text')}")
+        if dense.embedded.digest is not None:
+            terms.append(f"coalesce(k.digest = {arguments.add(dense.embedded.digest, 'text')}, true)")
         if dense.check_column_model:
             terms.append(f"k.id IS NOT DISTINCT FROM {plan.table.own(COLUMN_MODEL)}()")
     return " AND ".join(terms)

@@ -1,0 +1,77 @@
+"""Another file under the same model name is another model: it is noticed wherever a vector is made or compared."""
+
+import pytest
+
+from memory_recall.embedding.client import EmbedderClient
+from memory_recall.errors import ModelMismatch
+from memory_recall.evaluation.evaluate import Question
+from memory_recall.search.result import Degraded
+from memory_recall.search.sql.visibility import EVERYONE
+from memory_recall.swap.gate import measure
+from tests.integration.memory_recall.queries import make_query
+from tests.integration.memory_recall.swap.conftest import SwapBench
+from tests.integration.memory_recall.swap.test_swap_recall import recalling
+
+OTHER = "sha256:cc"
+QUESTIONS = [Question(str(n), f"text {n}", "all", EVERYONE, frozenset({n + 1})) for n in range(4)]
+
+
+async def test_a_query_of_another_file_is_not_compared_with_the_vectors(swaps: SwapBench) -> None:
+    """The embedder's pods were replaced by ones with another file; no request failed."""
+    async with recalling(swaps) as recall:
+        assert (await recall.recall(make_query("text 7"))).reason is None
+        swaps.work.embedder.digest = OTHER
+        result = await recall.recall(make_query("text 7"))
+        assert result.reason is Degraded.MODEL_MISMATCH
+        assert all(memory.evidence.dense_score is None for memory in result.memories)
+        swaps.work.embedder.digest = None  # an embedder of another make, which names no file
+        assert (await recall.recall(make_query("text 7"))).reason is None
+
+
+async def test_no_vector_of_another_file_is_stored_although_no_request_failed(swaps: SwapBench) -> None:
+    """The file is replaced between two batches of a worker."""
+    await swaps.work.execute("UPDATE memories SET content = 'edited ' || id")
+    embedder, requests = swaps.work.embedder, 0
+
+    def replaced(_texts: list[str]) -> None:
+        nonlocal requests
+        requests += 1
+        if requests == 2:
+            embedder.digest, embedder.salt = OTHER, "other:"
+
+    embedder.behaviour = replaced
+    with pytest.raises(ModelMismatch, match=OTHER):
+        await swaps.work.backfill()
+    assert requests >= 2
+    embedder.salt = ""
+    assert await swaps.problems(complete=False) == []
+
+
+async def test_the_gate_measures_no_embedder_of_another_file(swaps: SwapBench) -> None:
+    """Neither model's: the numbers would be those of vectors that cannot be compared."""
+    await swaps.swap(flip=False)
+    async with (
+        EmbedderClient(swaps.work.embedder.url, "tiny") as active,
+        EmbedderClient(swaps.following.url, "small") as following,
+    ):
+        for embedder in (swaps.work.embedder, swaps.following):
+            embedder.digest, right = OTHER, embedder.digest
+            verdict = await measure(
+                swaps.source, "memories", QUESTIONS, active=active, following=following, max_drop=1.0
+            )
+            assert (verdict.outcome, verdict.reason) == ("refused", "NotMeasurable")
+            embedder.digest = right
+        verdict = await measure(swaps.source, "memories", QUESTIONS, active=active, following=following, max_drop=1.0)
+        assert verdict.outcome == "passed"
+
+
+async def test_another_file_of_the_active_model_becomes_active_by_a_swap(swaps: SwapBench) -> None:
+    """Both embedders serve a model of one name; recalls follow to the file that made the vectors, and back."""
+    swaps.following.model = "tiny"
+    async with recalling(swaps) as recall:
+        for back in (False, True):
+            assert (await swaps.swap(back=back)).stage == "flipped"
+            result = await recall.recall(make_query("text 7", mode="dense"))
+            assert (result.reason, result.memories[0].content) == (None, "text 7")
+            assert result.memories[0].evidence.dense_score == pytest.approx(1, abs=0.01)
+    assert (await swaps.roles()).active.digest == "sha256:aa"
