@@ -83,10 +83,14 @@ class RetrieverAdapter:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One way to run the recall library: which legs are searched, and how their results are fused.
+    """The settings of one retriever that uses the recall library.
 
-    With `exact` the query is compared with every vector instead of searching the HNSW index. With `fusion` None, the
-    results are fused as the library does by default for the model.
+    Attributes:
+        mode: which legs are searched.
+        lexical: the ranking of the lexical leg.
+        fusion: how the results of both legs are fused; None for the model's default.
+        exact: whether the query is compared with every vector, without the HNSW index.
+        sort_by: the order of the results.
     """
 
     mode: Mode

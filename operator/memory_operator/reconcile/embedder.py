@@ -82,10 +82,10 @@ def plan_replicas(index: MemoryIndex, observed: Observed, now: datetime) -> tupl
 def needed_replicas(
     loads: Iterable[EmbedderLoad], bounds: ReplicaBounds, *, current: int, bulk_workers: int, wanted: bool
 ) -> int:
-    """Return the number of pods that the present work needs, within the bounds.
+    """Return how many embedder pods are needed, within the bounds.
 
-    Each of the `bulk_workers` of a running backfill needs one pod. With `wanted` at least one pod is needed, even if no
-    text is queued.
+    The number is the largest of three: the pods that compute the queued texts in time at their measured speed, the
+    number of `bulk_workers` of a running backfill, and one if `wanted` is true.
     """
     measured = [load for load in loads if load.tokens_per_second > 0]
     queued = sum(load.queued_tokens for load in loads)

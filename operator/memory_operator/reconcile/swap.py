@@ -178,7 +178,11 @@ def _abort(index: MemoryIndex, observed: Observed, images: Images, now: datetime
 
 
 def _hand_over(index: MemoryIndex, observed: Observed, active: RecordedModel, steps: Steps) -> Steps:
-    """Move the new model to the ordinary embedder, update the sync worker, and at last delete the second embedder."""
+    """Return the steps after the new model has become active.
+
+    The ordinary embedder is rolled over to it, then the sync worker records the embedder's URL, and then the second
+    embedder, which served the new model during the swap, is deleted.
+    """
     model, url = index.spec.embedding.model, resources.embedder_url(index)
     if not _rolled_over(observed, steps[ConditionType.EMBEDDER_READY].actions):
         message = f"{model} is active; Deployment {index.namespace}/{index.name}-embedder is being rolled over to it."

@@ -44,7 +44,10 @@ class _Point:
 
 
 def report_page(outcomes: Sequence[Outcome], modes: Sequence[Mode]) -> str:
-    """Return the page for these outcomes, which hold every question in every mode."""
+    """Return an HTML page with tables and plots of the measures, by stratum and mode.
+
+    `outcomes` must have an outcome of every question in every mode.
+    """
     questions = len({one.question.query_id for one in outcomes})
     body = [
         "<h1>Recall on labelled questions</h1>",

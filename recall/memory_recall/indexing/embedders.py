@@ -105,18 +105,18 @@ def _voyage(settings: Settings, model: str, dimensions: int | None) -> VoyageCli
 
 
 class EmbedderDirectory:
-    """Finds an embedder for a model. At the end of its `async with` block it closes the clients that it has opened.
+    """Opens a client of the embedder that serves a model; the end of its `async with` block closes these clients.
 
     Args:
-        configured: the configured embedder.
+        configured: the client of the configured embedder.
         connect: makes a client from a URL and a model's name.
-        model: the configured embedder's model.
-        url: the configured embedder's address; None for a hosted provider.
-        local_url: the address of an embedder of our own, beside which the database may name others. It is the
-            configured embedder's address unless that is a hosted provider.
-        trusted_hosts: hosts outside the namespace of `local_url` that the database may name.
-        connect_hosted: opens the hosted provider's embedder of a model with a number of dimensions; None if no hosted
-            provider may be used.
+        model: the name of the configured embedder's model.
+        url: the URL of the configured embedder; None for a hosted provider.
+        local_url: the URL of the embedder in the cluster. The database may name embedders in the same namespace. None
+            if only a hosted provider is configured.
+        trusted_hosts: hosts outside that namespace that the database may name, too.
+        connect_hosted: makes a client of the hosted provider from a model's name and a number of dimensions; None if no
+            hosted provider may be used.
     """
 
     def __init__(

@@ -50,7 +50,7 @@ async def live(slot: Slot, point: Point) -> Life:
     await slot.api.delete(slot.path)
     problem = problem or await _within(GONE_SECONDS, lambda: _is_gone(slot), "not gone")
     gone = time.monotonic()
-    if not problem and await slot.kept_database_objects() and not await slot.says_what_is_left(uid):
+    if not problem and await slot.kept_database_objects() and not await slot.has_left_behind_event(uid):
         problem = "a Database object is left, and no Event says so"
     if not problem and await slot.sql(COLUMNS) != "0":
         problem = "the column is left"

@@ -137,7 +137,7 @@ class Slot:
         labels = f"labelSelector=memory-index.dev%2Fnamespace%3D{self.place.namespace}"
         return list((await self.api.get(f"{self._databases}?{labels}"))["items"])
 
-    async def says_what_is_left(self, uid: str) -> bool:
+    async def has_left_behind_event(self, uid: str) -> bool:
         """Return whether an Event names what the deletion of the MemoryIndex with this uid has left behind."""
         selector = f"fieldSelector=reason%3DLeftBehind%2CinvolvedObject.uid%3D{uid}"
         return bool((await self.api.get(f"/api/v1/namespaces/{self.place.namespace}/events?{selector}"))["items"])
