@@ -83,14 +83,9 @@ class RetrieverAdapter:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """The settings of one retriever that uses the recall library.
+    """Settings of one retriever of the recall library: the legs that it searches, and how it fuses their results.
 
-    Attributes:
-        mode: which legs are searched.
-        lexical: the ranking of the lexical leg.
-        fusion: how the results of both legs are fused; None for the model's default.
-        exact: whether the query is compared with every vector, without the HNSW index.
-        sort_by: the order of the results.
+    With `exact`, the dense leg scans all vectors without the HNSW index. A `fusion` of None is the model's default.
     """
 
     mode: Mode

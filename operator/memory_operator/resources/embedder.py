@@ -46,10 +46,7 @@ def embedder_url(index: MemoryIndex, component: str = COMPONENT) -> str:
 
 
 def local_url(index: MemoryIndex, component: str = COMPONENT) -> str:
-    """Return the URL of the embedder in the cluster: `spec.embedder.external`, or the Service of our own embedder.
-
-    A specification that names a hosted provider has this URL, too; it is used while a swap leaves or reaches it.
-    """
+    """Return the URL of the embedder in the cluster, also if the specification names a hosted provider instead."""
     external = index.spec.embedder.external
     return external.url.rstrip("/") if external else f"http://{index.name}-{component}.{index.namespace}.svc:{PORT}"
 
