@@ -17,7 +17,7 @@ from memory_operator.cli import app as operator_app
 from memory_recall.cli.app import create_app
 
 INTRODUCTION = """\
-Every command and option of every program, as `--help` describes it. Settings come from [environment
+Every command and option of every program, as `--help` describes it. Other settings come from [environment
 variables](settings.md)."""
 _REPOSITORY = Path(__file__).parents[2]
 _EXAMPLES = re.compile(r"\bExamples?: *\n*")

@@ -72,8 +72,6 @@ def serve(  # noqa: PLR0917 -- options, all named
 ) -> None:
     """Serve embeddings over HTTP.
 
-    Every option can also be set as MEMORY_EMBEDDER_<OPTION>.
-
     Example: memory-embedder serve --model-file all-MiniLM-L6-v2.gguf --host 127.0.0.1 --port 8080
     """
     settings = _settings({option: value for option, value in locals().items() if value is not None})
@@ -231,7 +229,7 @@ def _settings(values: dict[str, Any]) -> EmbedderSettings:
         return EmbedderSettings(**values)
     except ValidationError as error:
         problems = "; ".join(f"{'.'.join(map(str, p['loc']))}: {p['msg']}" for p in error.errors(include_input=False))
-        raise typer.BadParameter(f"{problems} (option or MEMORY_EMBEDDER_ variable)") from None
+        raise typer.BadParameter(problems) from None
 
 
 def _engine(path: Path, model: str, batch_tokens: int = 256) -> Any:  # noqa: ANN401 -- the class is imported late

@@ -1,7 +1,6 @@
 """Settings of `memory-embedder serve`.
 
-Command-line options win over `MEMORY_EMBEDDER_*` variables, which win over the defaults. Bounds that no deployment has
-had to change are constants in `Limits`.
+They are command-line options alone. Bounds that no deployment has had to change are constants in `Limits`.
 """
 
 from __future__ import annotations
@@ -10,8 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, StringConstraints
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from memory_embedder.errors import EmbedderError, ErrorKind
 from memory_embedder.models.profiles import PROFILES, ModelProfile, Pooling, find_profile
@@ -34,10 +32,10 @@ class Limits:
     hang_seconds: float = 120.0  # of one batch, after which liveness fails
 
 
-class EmbedderSettings(BaseSettings):
-    """Settings of the service; each is a command-line option and an environment variable."""
+class EmbedderSettings(BaseModel):
+    """Settings of the service; each is a command-line option."""
 
-    model_config = SettingsConfigDict(env_prefix="MEMORY_EMBEDDER_", extra="ignore", protected_namespaces=())
+    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
 
     model: str = Field(
         default="all-MiniLM-L6-v2",
