@@ -48,7 +48,7 @@ test: host  ## All unit, integration and cluster tests
 	$(PY) -m pytest $(SIDE_BY_SIDE)
 
 .PHONY: e2e-local
-e2e-local: setup host  ## Delivery as users do it: helm, Terraform, runbooks, GitOps, dashboards; ends with one line of JSON
+e2e-local: setup host $(if $(shell command -v mvn),second-model)  ## Delivery as users do it: helm, Terraform, runbooks, GitOps, dashboards; ends with one line of JSON
 	$(PY) -m devcluster prepare
 	$(PY) -m pytest tests/delivery
 

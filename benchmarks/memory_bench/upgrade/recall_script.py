@@ -36,11 +36,11 @@ def library(which: str) -> tuple[Any, Any, Any, dict[str, float]]:
         recall = importlib.import_module("memory_recall.recall").HybridRecall
         embedder = importlib.import_module("memory_recall.embedder").EmbedderClient
         return recall, embedder, str, {"embedding_budget": _EMBEDDING_BUDGET}
-    from memory_recall import EVERYONE, EmbedderClient, HybridRecall, RecallQuery
+    from memory_recall import EVERYONE, FollowingEmbedder, HybridRecall, RecallQuery
 
     query = partial(RecallQuery, user_id=EVERYONE)
     budgets = {"embedding_budget": _EMBEDDING_BUDGET, "time_budget": 2 * _EMBEDDING_BUDGET}
-    return HybridRecall, EmbedderClient, query, budgets
+    return HybridRecall, FollowingEmbedder, query, budgets
 
 
 def connection_string() -> str:
