@@ -19,6 +19,8 @@ from typing import Annotated, Any, BinaryIO
 import typer
 from rich.console import Console
 
+from memory_recall.private_file import create_private_file
+
 console = Console(stderr=True, highlight=False)
 RAW = "raw"
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -85,7 +87,7 @@ def create_private(path: Path) -> BinaryIO:
     """Open a new file with mode 0600 for writing, in place of an existing one; missing parents are created."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
-    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
+    return create_private_file(path)
 
 
 def _json(value: object) -> str:

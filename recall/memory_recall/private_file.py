@@ -3,10 +3,21 @@
 import os
 import secrets
 from pathlib import Path
+from typing import BinaryIO
 
 from memory_recall.errors import InvalidInput
 
 _OWNER_ONLY = 0o600
+
+
+def create_private_file(path: Path) -> BinaryIO:
+    """Create a file with mode 0600, and open it for writing.
+
+    Raises:
+        FileExistsError: the file exists.
+        OSError: it cannot be created.
+    """
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _OWNER_ONLY), "wb")
 
 
 def write_private_file(path: Path, content: bytes) -> None:
@@ -20,8 +31,7 @@ def write_private_file(path: Path, content: bytes) -> None:
     unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         try:
-            descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _OWNER_ONLY)
-            with os.fdopen(descriptor, "wb") as stream:
+            with create_private_file(unfinished) as stream:
                 stream.write(content)
                 stream.flush()
                 os.fsync(stream.fileno())

@@ -1,6 +1,5 @@
 """`memory export`: writes the memories that are neither sensitive nor deleted as JSON lines for `memory import`."""
 
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ import typer
 from memory_recall.cli.output import JsonOption, emit, execute, progress_bar
 from memory_recall.errors import InvalidInput
 from memory_recall.postgres.connection import opened
+from memory_recall.private_file import create_private_file
 from memory_recall.schema.table import describe
 from memory_recall.settings import Settings
 from memory_recall.transfer.export_jsonl import exporting
@@ -57,7 +57,7 @@ def _opened_for_writing(file: str) -> Iterator[BinaryIO]:
         return
     path = Path(file)
     try:
-        stream = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
+        stream = create_private_file(path)
     except FileExistsError:
         raise InvalidInput(f"{file} exists already.", "Name another file, or remove that one.") from None
     except OSError as error:
