@@ -63,10 +63,10 @@ def collect_command(  # noqa: PLR0917  (typer makes options of them; nobody call
     seed: Annotated[int, typer.Option(help="The same seed draws the same memories and queries.")] = 0,
     json: JsonOption = False,
 ) -> None:
-    """Collect questions in LABELS: drawn memories to write some for, questions that you have, or logged queries.
+    """Add questions to LABELS: draw memories to write questions for, import questions, or draw logged queries.
 
-    Sensitive and deleted memories are never drawn, and logged queries that are marked as sensitive are left out. What
-    is collected twice is kept once.
+    Sensitive and deleted memories are never drawn, and logged queries that are marked as sensitive are left out. A
+    question that is collected twice is kept once.
 
     Examples:
         memory questions collect labels.json --draw 50 --everyone --stratum paraphrase
@@ -109,8 +109,9 @@ def judge_command(
 ) -> None:
     """Write questions for the drawn memories, and judge what every leg and fusion finds, on a page or in the terminal.
 
-    The page is served on 127.0.0.1, and its address with a random token is printed. Nothing on it tells what found a
-    memory or where it ranked. Every answer is stored at once, so this can be ended and started again at any time.
+    The page is served on 127.0.0.1, and its address with a random token is printed. The page does not show which leg
+    found a memory, nor its rank. Every answer is stored at once, so the command can be ended and started again at any
+    time.
 
     Examples:
         memory questions judge labels.json
@@ -141,10 +142,10 @@ def judge_command(
 
 
 def pool_command(labels: LabelsArgument, json: JsonOption = False) -> None:
-    """Add to the pool of every question what the legs and fusions find now.
+    """Search for every question again, and add what the legs and fusions find to its pool.
 
-    The answers of one model alone favour that model. Where two models are to be compared, run this with each of them
-    active, and judge what is new.
+    A pool that only one model has filled favours that model. To compare two models, run this command with each of them
+    active, and judge the added memories.
 
     Examples:
         memory questions pool labels.json
@@ -164,7 +165,7 @@ def pool_command(labels: LabelsArgument, json: JsonOption = False) -> None:
 
 
 def export_command(labels: LabelsArgument, output: OutputOption = None, json: JsonOption = False) -> None:
-    """Write the judged questions to a file, and print how well the judgements that were made twice agree.
+    """Write the judged questions to a file, and print how well the two judgements of the same memories agree.
 
     A memory of grade 2 or 3 is relevant. Questions without a relevant memory are left out and counted. A question that
     was written for a memory is removed if the memory is sensitive or deleted by now. The file is readable by its owner
@@ -201,10 +202,10 @@ def _existing(labels: Path, *, as_json: bool) -> LabelFile:
 
 
 def _output(labels: Path, output: Path | None) -> Path:
-    """Return the file of judged questions.
+    """Return the file to write judged questions to.
 
     Raises:
-        InvalidInput: it is the file of the labels, which an export would replace.
+        InvalidInput: the output is the file of the labels, which an export would replace.
     """
     chosen = output or labels.with_suffix(".questions.jsonl")
     if chosen.resolve() == labels.resolve():
@@ -254,7 +255,7 @@ def _import_log(file: LabelFile, source: Path, sample: int, *, seed: int, stratu
 
 @asynccontextmanager
 async def _opened_store(settings: Settings, *, pooling: bool) -> AsyncIterator["PostgresStore"]:
-    """Open the memories in the database and, for `pooling`, both lexical legs and the configured embedder."""
+    """Open a store of the memories in the database; with `pooling`, it also has both lexical legs and the embedder."""
     from memory_recall.indexing.embedders import query_embedder
     from memory_recall.labelling.store import PostgresStore
     from memory_recall.postgres.connection import create_pool, opened

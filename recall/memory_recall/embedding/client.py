@@ -4,10 +4,10 @@ A caller may give up on a request: a recall if the embedder is slow, a server if
 request were cancelled then, its connection could stay in the pool for good, neither usable nor free
 (github.com/encode/httpcore/issues/1093). Therefore a request runs to its end even if its caller is cancelled.
 
-A kept connection leads to the same pod for as long as it lasts, also to one that is being stopped and refuses requests.
-So a request that such a pod refuses is sent again, on a new connection. For about a second after the stop, on a busy
-cluster for longer, a new one may lead to that pod, too, or to nothing if the pod has ended, since nodes learn of it one
-by one. An embedder that has not answered before is not there, and the request fails at once.
+A connection of the pool always leads to the same pod, even while that pod is being stopped and refuses requests. A
+request that is refused in this way is sent again on a new connection. For about a second after the stop, or longer on a
+busy cluster, some nodes still direct new connections to the stopped pod, so several may fail. If the embedder has not
+answered before, it is taken to be missing, and the request fails at once.
 """
 
 from abc import ABC, abstractmethod

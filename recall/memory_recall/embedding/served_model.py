@@ -1,6 +1,6 @@
-"""Facts about embedders for code that sends no request: the model that one serves, and the hosted provider's address.
+"""Facts about embedders that need no request: the type of a served model, and the hosted provider's address.
 
-They are apart from the clients, which import NumPy and httpx, so that the operator loads neither.
+This module is separate from the clients, which import NumPy and httpx, so that the operator loads neither library.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ _VOYAGE_PREFIX = "voyage-"
 
 
 def is_hosted_model(name: str) -> bool:
-    """Return whether a model's name is one of a hosted provider's, since no profile and no file of it exist."""
+    """Return whether the name is that of a hosted provider's model; such a model has neither a profile nor a file."""
     return name.startswith(_VOYAGE_PREFIX)
 
 

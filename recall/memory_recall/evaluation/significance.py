@@ -121,7 +121,7 @@ def _inverse_hall(quantile: float, skewness: npt.NDArray[np.float64]) -> npt.NDA
 
 
 def questions_needed(deviation: float, distance: float) -> float:
-    """Return how many questions show with a power of 80 % that a mean drop is on its side of a tolerance.
+    """Return how many questions suffice to show, with a power of 80 %, on which side of a tolerance a mean drop is.
 
     `deviation` is the standard deviation of a question's drop, `distance` how far the mean drop is from the tolerance.
     The formula is that of non-inferiority trials with a normal outcome: S. A. Julious, Sample sizes for clinical trials

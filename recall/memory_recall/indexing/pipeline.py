@@ -78,10 +78,9 @@ class WritePace:
     into the index's graph. A long statement would keep rows locked for seconds, and statements without a pause between
     them would take the processors from recalls.
 
-    If `scattered` is set, neighbouring rows are stored in different statements. An update adds no index entries if no
-    indexed column changes and the row's new version fits into the block of the old one (a heap-only tuple). A full
-    block has room again once an old version in it is dead, so the first update of a block makes room for the later
-    ones.
+    If `scattered` is set, neighbouring rows are stored in different statements. Postgres adds no index entries for an
+    update if no indexed column changes and the row's new version fits into the block of the old version (a heap-only
+    tuple). A full block has room again after an earlier statement has left a dead version in it.
     """
 
     rows: int

@@ -96,7 +96,7 @@ class WorkerMetrics:
             self._unauthorized.set(isinstance(error, EmbedderUnauthorized))
 
     def outage_ended(self, what: str) -> None:
-        """Report that the API key is right again, if the outage was the embedder's."""
+        """If the embedder is available again, report that its API key is right."""
         if what == "embedder":
             self._unauthorized.set(0)
 

@@ -6,8 +6,9 @@ each time, the batch is halved, because one of its texts may crash the embedder.
 the batch at once. A single row is reported as failed only if the embedder can embed the test text, because a broken
 embedder must never quarantine a whole table.
 
-A lost or refused API key blames no row either. A worker that runs for good waits for the right key, which is read anew
-for each request. A worker that ends raises the error, so that whoever started it learns of it.
+No row is reported as failed because of a lost or refused API key. A worker that runs permanently waits for the right
+key, which is read anew for each request. A worker that ends after its work raises the error, so that whoever started it
+learns of it.
 """
 
 import asyncio

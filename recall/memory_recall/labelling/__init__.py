@@ -1,6 +1,6 @@
-"""Labels questions about one's own memories: collects them, pools the answers of every leg blind, and judges those.
+"""Labels questions about one's own memories: collects questions, pools what the legs find, and has a person judge it.
 
-All that is decided is a pure function of the events in one file (`labels`, `agenda`, `agreement`, `export`). A
-`Labeller` takes the answers of a person from the terminal or from the page in `page/`, and reads memories and pools
-through a `Store`.
+The judge does not see which leg found a memory. All decisions are pure functions of the events in one file (`labels`,
+`agenda`, `agreement`, `export`). A `Labeller` takes the answers of a person from the terminal or from the page in
+`page/`, and reads memories and pools through a `Store`.
 """

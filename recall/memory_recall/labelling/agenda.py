@@ -4,8 +4,8 @@ First a question is written for each drawn memory. Then the questions are judged
 whole pool, in an order that depends on the seed alone and so tells nothing about ranks or legs.
 
 One question of every five, chosen by the seed, is judged a second time, so that a fifth of the judgements tells how
-well the person agrees with themselves. Its turn comes after the next five questions, by when its grades are not in mind
-any more, or at the end. The two rounds have different orders, and nothing tells the person which round it is.
+well the person agrees with themselves. This happens after the next five questions, when the person no longer remembers
+the grades, or at the end. The two rounds have different orders, and nothing tells the person which round it is.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ _BLOCK = 5  # questions, of which one is judged twice
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """A question is to be written for a drawn memory."""
+    """The task of writing a question for a drawn memory."""
 
     memory_id: int
     draw: Drawn
@@ -27,14 +27,14 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """A question's pool is to be found; no person is needed."""
+    """The task of finding a question's pool, which needs no person."""
 
     question: Asked
 
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """A memory is to be judged for a question."""
+    """The task of judging how well a memory answers a question."""
 
     question: Asked
     memory_id: int
@@ -46,7 +46,10 @@ Task = Write | Pool | Judge
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How much is done: drawn memories, questions (those judged twice count twice), and memories of the present one."""
+    """How many drawn memories, questions, and memories of the present question are done, and how many there are.
+
+    A question that is judged twice counts twice.
+    """
 
     written: int
     to_write: int
@@ -57,7 +60,7 @@ class Progress:
 
 
 def visits(labels: Labels) -> list[tuple[Asked, Round]]:
-    """Return the questions in the order in which they are judged, with the round of each visit."""
+    """Return the questions in the order in which they are judged, each with its round; some occur in both rounds."""
     order: list[tuple[Asked, Round]] = []
     waiting: Asked | None = None
     blocks = [labels.questions[start : start + _BLOCK] for start in range(0, len(labels.questions), _BLOCK)]
@@ -94,7 +97,7 @@ def next_task(labels: Labels) -> Task | None:
 
 
 def progress(labels: Labels, task: Task | None) -> Progress:
-    """Return how much is done."""
+    """Return how much is done; `task` is the present task."""
     order = visits(labels)
     done = sum(one.query_id in labels.pools and not labels.ungraded(one.query_id, judged) for one, judged in order)
     shown = labels.drawn - labels.withdrawn

@@ -1,8 +1,8 @@
-"""Makes questions of the lines of a file: of questions that somebody wrote, or of queries that an API has logged.
+"""Makes questions from the lines of a file, which holds either written questions or the logged queries of an API.
 
 A logged query is the body of a recall request with the user who sent it, one JSON object a line, as an API can write it
 down: {"context": "...", "expanded_query": "...", "user_id": "ana", "is_sensitive": false}. Only `context` and `user_id`
-are required. A query that is marked as sensitive, by anything but false, is left out.
+are required. A query is left out unless its `is_sensitive` is false or missing.
 """
 
 import json
@@ -50,7 +50,7 @@ class LoggedQuery(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """New questions, and how many lines are not among them because they are sensitive or repeat another."""
+    """New questions, and the numbers of lines that were left out because they are sensitive or repeat a question."""
 
     questions: list[Asked]
     sensitive: int = 0
@@ -58,7 +58,7 @@ class Collected:
 
 
 def imported(labels: Labels, lines: Iterable[str], *, stratum: str) -> Collected:
-    """Make questions of lines that somebody wrote. A line without a stratum of its own gets `stratum`.
+    """Make questions from lines of written questions. A line without a stratum of its own gets `stratum`.
 
     Raises:
         InvalidInput: a line is malformed; the message names its number and the field, and quotes nothing.
@@ -74,7 +74,7 @@ def imported(labels: Labels, lines: Iterable[str], *, stratum: str) -> Collected
 
 
 def logged(labels: Labels, lines: Iterable[str], *, stratum: str, sample: int, seed: int) -> Collected:
-    """Draw at most `sample` questions from logged queries, by the seed. The same query of a user counts once.
+    """Draw at most `sample` questions at random from logged queries. A query that a user has sent twice counts once.
 
     Raises:
         InvalidInput: a line is malformed; the message names its number and the field, and quotes nothing.
@@ -103,7 +103,7 @@ def lines_of(path: Path) -> list[str]:
 
 
 def _new(labels: Labels, found: list[Asked]) -> Collected:
-    """Leave out questions that are there already; refuse two different questions of one id."""
+    """Return those questions that `labels` lacks; refuse two different questions with the same id."""
     taken = {event.query_id: event for event in labels.events if isinstance(event, Asked)}
     fresh: list[Asked] = []
     for question in found:

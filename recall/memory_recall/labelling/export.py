@@ -14,7 +14,7 @@ LEAST_OF_STRATUM = 50  # questions; the means of fewer have intervals that are t
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a labelling has come to.
+    """The counts of questions, the agreement of the judgements, and warnings about strata with too few questions.
 
     `strata` counts the questions that were exported. `unanswered` counts those for which no memory of the pool is
     relevant, and `unjudged` those whose pool is not judged yet; neither can be measured, so they are not exported.
@@ -29,10 +29,10 @@ class Summary:
 
 
 def exported_questions(labels: Labels) -> list[dict[str, Any]]:
-    """Return the judged questions that a memory answers, each as one JSON object.
+    """Return the judged questions that at least one memory answers, each as one JSON object.
 
-    `relevant_ids` holds the memories of grade 2 and 3, and `grades` the grade of every memory that was judged, by its
-    id. The grades are those of the first round.
+    `relevant_ids` holds the ids of the memories of grade 2 and 3, and `grades` maps the id of each judged memory to its
+    grade. The grades are those of the first round.
     """
     lines = []
     for question in labels.questions:
@@ -48,12 +48,12 @@ def exported_questions(labels: Labels) -> list[dict[str, Any]]:
 
 
 def as_json_lines(questions: list[dict[str, Any]]) -> bytes:
-    """Return one line of JSON a question."""
+    """Return the questions as JSON lines, one question a line."""
     return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in questions).encode()
 
 
 def summarise(labels: Labels) -> Summary:
-    """Return how many questions can be exported, how well the judgements agree, and what is not enough."""
+    """Return how many questions can be exported, how well the judgements agree, and which strata are too small."""
     exported = exported_questions(labels)
     judged = sum(labels.is_judged(question.query_id) for question in labels.questions)
     strata = dict(sorted(Counter(line["stratum"] for line in exported).items()))

@@ -1,8 +1,8 @@
 """Keeps the state of a labelling in one file, which only its owner may read.
 
 The whole file is replaced after every answer, so nothing is lost when the page is closed or the process dies. Two
-processes that label the same file would overwrite each other's answers, so a file that somebody else has changed is not
-written.
+processes that label the same file would overwrite each other's answers, so a process does not write a file that another
+process has changed.
 """
 
 from pathlib import Path
@@ -19,10 +19,10 @@ _Version = tuple[int, int]  # the inode and the time of the last change, which a
 class LabelFile:
     """The file of one labelling. `labels` is its present state.
 
-    A file that does not exist yet is an empty state with this `seed`; an existing one keeps its own.
+    If the file does not exist yet, the state is empty and has the given `seed`. An existing file keeps its own seed.
 
     Raises:
-        InvalidInput: the file cannot be read, or is no state of a labelling.
+        InvalidInput: the file cannot be read, or holds no valid state of a labelling.
     """
 
     def __init__(self, path: Path, *, seed: int = 0) -> None:

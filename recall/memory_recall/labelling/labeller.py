@@ -58,7 +58,7 @@ class Labeller:
         return self._file.labels
 
     async def screen(self) -> Screen:
-        """Return what to show now. A question whose turn it is gets its pool first.
+        """Return what to show now. If the next question has no pool yet, its pool is found first.
 
         Raises:
             MemoryIndexError: the database, the embedder or the file fails.
@@ -79,7 +79,7 @@ class Labeller:
                     return Screen(_shown(task, memory), agenda.progress(labels, task), labels.last_answer is not None)
 
     async def grade(self, task_id: str, grade: int) -> bool:
-        """Store a grade, 0 to 3. Return whether it was stored, which it is not if another task is shown."""
+        """Store a grade, 0 to 3. Return True, or False without storing it if another task is shown by now."""
         if grade not in GRADES:
             raise InvalidInput(f"There is no grade {grade}.", "Give a grade from 0 to 3.")
 
@@ -109,7 +109,7 @@ class Labeller:
         return await self._answer(task_id, asked)
 
     async def leave_out(self, task_id: str) -> bool:
-        """Write no question for the memory, or leave the question out. Return whether this was stored."""
+        """Record that a question is not written or is left out. Return whether this was stored."""
 
         def left_out(task: Write | Judge) -> Event:
             if isinstance(task, Write):
@@ -119,7 +119,7 @@ class Labeller:
         return await self._answer(task_id, left_out)
 
     async def pool_all(self, *, progress: Callable[[], None]) -> int:
-        """Add to the pool of every question what is found now. Return how many memories were added.
+        """Search for every question again, and add what is found to its pool. Return how many memories were added.
 
         Raises:
             MemoryIndexError: the database, the embedder or the file fails.
@@ -150,7 +150,8 @@ class Labeller:
     async def _pool(self, question: Asked) -> int:
         """Pool one question, together with the memory for which it was written. Return how many memories are new.
 
-        Pooling sends the question to the embedder, so it is removed instead if its memory must not be shown any more.
+        Pooling sends the question to the embedder. So if the memory for which it was written must not be shown any
+        more, the question is removed instead.
         """
         if await self._withdraw_if_hidden(question):
             return 0

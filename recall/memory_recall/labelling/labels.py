@@ -27,7 +27,8 @@ class _Event(BaseModel):
 class Drawn(_Event):
     """Memories were drawn, for each of which the person writes a question or declines to.
 
-    `conv` is the user whose memories were drawn from, or None if everybody's were. `stratum` is that of the questions.
+    `conv` is the user whose memories were drawn, or None if they were drawn from everybody's. `stratum` is the kind of
+    question to write.
     """
 
     kind: Literal["draw"] = "draw"
@@ -39,7 +40,8 @@ class Drawn(_Event):
 class Asked(_Event):
     """A question was written or imported. `about` is the drawn memory for which it was written, if there is one.
 
-    `known` holds the ids that an import says answer it. They are judged like any other memory of the pool.
+    `known` holds the ids of memories that answer the question according to the imported file. They are judged like any
+    other memory of the pool.
     """
 
     kind: Literal["ask"] = "ask"
@@ -52,7 +54,7 @@ class Asked(_Event):
 
     @classmethod
     def named(cls, text: str, *, stratum: str, conv: str | None, about: int | None = None) -> "Asked":
-        """Make a question without an id of its own. The id is a hash of its text and user, so it has no duplicates."""
+        """Make a question whose id is a hash of its text and user, so that the same question always has the same id."""
         digest = hashlib.sha256(f"{conv or ''}\0{text}".encode()).hexdigest()
         return cls(query_id=digest[:12], text=text, stratum=stratum, conv=conv, about=about)
 
@@ -118,7 +120,8 @@ class Labels(BaseModel):
     def withdraw(self, memory_id: int) -> "Labels":
         """Return the state after a memory turned out to be sensitive or deleted.
 
-        A question that was written for the memory says what the memory says, so it is removed with its answers.
+        A question that was written for the memory may repeat its content, so the question is removed with its
+        judgements.
         """
         written = {event.query_id for event in self.events if isinstance(event, Asked) and event.about == memory_id}
         kept = [
@@ -135,7 +138,7 @@ class Labels(BaseModel):
 
     @cached_property
     def unwritten(self) -> list[tuple[int, Drawn]]:
-        """The drawn memories for which the person has still to write a question, with their draws, in drawn order."""
+        """The drawn memories that still need a question, each with the event of its draw, in the order of drawing."""
         answered = {event.about for event in self.events if isinstance(event, Asked)}
         answered |= {event.memory_id for event in self.events if isinstance(event, Declined)}
         drawn = ((one, event) for event in self.events if isinstance(event, Drawn) for one in event.memory_ids)
@@ -148,7 +151,7 @@ class Labels(BaseModel):
 
     @cached_property
     def query_ids(self) -> frozenset[str]:
-        """The ids of all questions, those left out included."""
+        """The ids of all questions, including those that were left out."""
         return frozenset(event.query_id for event in self.events if isinstance(event, Asked))
 
     @cached_property
@@ -160,7 +163,7 @@ class Labels(BaseModel):
 
     @cached_property
     def pools(self) -> dict[str, list[int]]:
-        """The ids of the memories to judge for each question that has a pool, without those withdrawn."""
+        """For each question that has a pool, the ids of the memories to judge, without the withdrawn memories."""
         found: dict[str, dict[int, None]] = {}
         for event in self.events:
             if isinstance(event, Pooled):
@@ -169,7 +172,7 @@ class Labels(BaseModel):
 
     @cached_property
     def grades(self) -> dict[tuple[str, Round], dict[int, int]]:
-        """For each question and round, the grades of the judged memories by the ids of the memories."""
+        """The grades by question id and round; each value maps the ids of the judged memories to their grades."""
         found: dict[tuple[str, Round], dict[int, int]] = {}
         for event in self.events:
             if isinstance(event, Graded):
@@ -177,7 +180,7 @@ class Labels(BaseModel):
         return found
 
     def ungraded(self, query_id: str, judged: Round = 1) -> list[int]:
-        """Return the ids of the pool of a question that have no grade of this round."""
+        """Return the ids of those memories in a question's pool that have no grade in the round `judged`."""
         graded = self.grades.get((query_id, judged), {})
         return [one for one in self.pools.get(query_id, []) if one not in graded]
 
@@ -193,7 +196,7 @@ class Labels(BaseModel):
     def undone(self) -> "Labels":
         """Return the state without the last answer of the person, or the same state if there is none.
 
-        The pool of a question that is undone goes as well.
+        If the last answer was a written question, the question's pool is removed, too.
         """
         if self.last_answer is None:
             return self

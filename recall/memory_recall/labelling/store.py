@@ -47,7 +47,8 @@ class Store(Protocol):
 class PostgresStore:
     """The memories of one table in Postgres.
 
-    `legs` are recalls that differ in their lexical leg. `embedder` may be None as long as no pool is asked for.
+    `legs` are `HybridRecall`s that differ in their lexical leg. `embedder` is needed only for pools, else it may be
+    None.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Labels questions in a terminal, one line of input an answer."""
+"""Labels questions in a terminal, where each answer is one line of input."""
 
 import signal
 import threading

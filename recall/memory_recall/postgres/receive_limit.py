@@ -19,7 +19,7 @@ from memory_recall.postgres.server_messages import MalformedMessageError, Server
 
 
 class _Allowance:
-    """The bytes that all connections of one event loop may receive; `violation` says what a server did against it."""
+    """The bytes that all connections of one event loop may receive; `violation` says how a server broke a limit."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -34,7 +34,7 @@ class _Allowance:
 
 
 class _LimitedProtocol(asyncio.Protocol):
-    """Passes allowed bytes on to asyncpg's protocol, and closes the connection if others arrive."""
+    """Passes allowed bytes on to asyncpg's protocol, and closes the connection if forbidden bytes arrive."""
 
     def __init__(self, protocol: asyncio.Protocol, allowance: _Allowance) -> None:
         self.protocol = protocol
@@ -49,7 +49,7 @@ class _LimitedProtocol(asyncio.Protocol):
         self.protocol.connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
-        """Pass on the messages that are complete, if they and all that came before are allowed."""
+        """Pass on the complete messages, unless a limit has been broken."""
         self._allowance.take(len(data))
         allowed = data
         if self._messages and not self._allowance.violation:
@@ -80,7 +80,7 @@ class _LimitedProtocol(asyncio.Protocol):
 
 
 class _LimitedTransport:
-    """A transport that also limits a protocol which is set later, as asyncpg's is where TLS may be negotiated."""
+    """A transport that also limits a protocol that is set later, as asyncpg does after it has negotiated TLS."""
 
     def __init__(self, transport: asyncio.Transport, allowance: _Allowance) -> None:
         self.transport = transport
@@ -127,10 +127,10 @@ class _LimitedLoop:
 def receiving_at_most(limit: int) -> Iterator[asyncio.AbstractEventLoop]:
     """Yield an event loop for `connect`, whose connections are closed once they have received `limit` bytes together.
 
-    They are also closed at a message that is malformed.
+    A connection is also closed if it receives a malformed message.
 
     Raises:
-        ProtocolViolation: the block failed after a connection was closed for this.
+        ProtocolViolation: the block failed after a connection was closed for one of these reasons.
     """
     allowance = _Allowance(limit)
     try:

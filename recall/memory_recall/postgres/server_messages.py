@@ -109,7 +109,7 @@ class _Body:
 
     @property
     def left(self) -> int:
-        """Bytes that have not been read."""
+        """The number of bytes that have not been read."""
         return len(self._content) - self._at
 
     def skip(self, count: int) -> None:
@@ -119,7 +119,7 @@ class _Body:
         self._at += count
 
     def skip_all(self, layout: Sequence[int | None]) -> None:
-        """Read as many bytes as each number says, and a text for each None."""
+        """Read the parts of `layout` without returning them: a number means that many bytes, and None a text."""
         for size in layout:
             if size is None:
                 self.skip_text()

@@ -59,7 +59,7 @@ class RecordedModel:
         self.require_file(served.digest)
 
     def require_file(self, digest: str | None) -> None:
-        """Refuse a model file of another digest than the recorded one; a digest that is not known is not compared.
+        """Refuse a model file whose digest differs from the recorded digest; nothing is compared if either is unknown.
 
         Raises:
             ModelMismatch: the digests differ.

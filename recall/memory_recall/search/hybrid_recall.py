@@ -135,10 +135,10 @@ class HybridRecall:
     async def recall_rows(self, query: RecallQuery) -> Rows:
         """Recall memories as rows of the caller's table, best first, for an API that ranks further by itself.
 
-        A row maps the table's columns, but for vectors and search vectors, to their values. It also has the final score
-        (`rank`) and the fields of `Evidence`, which replace columns of these names. In the row of a sensitive memory,
-        `content` is masked, and of the others only category, tags, `user_id`, numbers, booleans, UUIDs and times are
-        not None. Errors are those of `recall`.
+        A row maps the names of the table's columns, except vectors and search vectors, to their values. It also has the
+        final score (`rank`) and the fields of `Evidence`, which replace columns of the same names. In the row of a
+        sensitive memory `content` is masked, and the values of all columns but category, tags, `user_id`, numbers,
+        booleans, UUIDs and times are None. Errors are those of `recall`.
         """
         return (await self._within_budget(query, own_columns=True))[1]
 

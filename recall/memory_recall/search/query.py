@@ -48,8 +48,8 @@ class RecallQuery:
     `text` is the query; NUL, lone surrogates and everything after 50,000 characters are removed. `user_id` is the user
     whose memories are searched. `EVERYONE` searches the memories of all users; if a user asks, give
     `Everyone(reader=...)` instead. The result is a page of at most `limit` memories (1 to 10,000) after the first
-    `offset` (0 or more). A limit is a bound and no promise: each leg returns 50 rows, or as many as the page needs, at
-    most 1,000, so an order by both legs ends after 2,000 memories. A `sensitive` query is never sent to a hosted
+    `offset` (0 or more). A page may hold fewer memories: each leg returns 50 rows, or as many as the page needs but at
+    most 1,000, so both legs together find at most 2,000 memories. A `sensitive` query is never sent to a hosted
     embedder; if there is no other embedder, only the lexical leg answers the query. Expressions such as "last week" are
     relative to `now`; None stands for the present. `vector` is the query's embedding if the caller has computed it
     already. `fusion` replaces the fusion of the `HybridRecall`. With `explain` True, the time of each leg is measured.

@@ -1,4 +1,4 @@
-"""Opens the embedders of both models of a swap, of which each is one of our own or the hosted provider's."""
+"""Opens the embedders of both models of a swap; each is an embedder of our own or the hosted provider."""
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -19,7 +19,7 @@ Client = EmbedderClient | HostedEmbedder
 
 @dataclass(frozen=True)
 class NextEmbedder:
-    """Where a model is served: at `url` by an embedder of our own, or by the hosted provider if `url` is None.
+    """Where the next model is served: at `url` by an embedder of our own, or by the hosted provider if `url` is None.
 
     A hosted provider's model has vectors of several lengths, so `dimensions` then says which are wanted.
     """

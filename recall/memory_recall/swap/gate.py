@@ -33,7 +33,7 @@ _MOST_QUESTIONS = 100_000  # nobody labels as many, so the message does not ask 
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """recall@10, 0 to 1, of hybrid recall and of the dense leg alone: of one question, or the mean over all."""
+    """The recall@10 (0 to 1) of hybrid recall and of the dense leg alone, for one question or as a mean."""
 
     hybrid: float
     dense: float
@@ -41,7 +41,7 @@ class Scores:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """How much recall@10 drops from the active model to the next one, with its one-sided 95 % bounds, -1 to 1.
+    """The drop of recall@10 from the active model to the next one, and its one-sided 95 % bounds; all from -1 to 1.
 
     `deviation` is the standard deviation of a question's drop. `equal` says whether both models answered every question
     equally well.
@@ -79,11 +79,12 @@ class Verdict:
 
 
 def judge(active: Sequence[Scores], following: Sequence[Scores], *, max_drop: float) -> Verdict:
-    """Compare both models' scores of the same questions, at least one, in the same order.
+    """Compare both models' scores of the same questions in the same order; there is at least one question.
 
-    Refused is a model whose drop of hybrid recall or of the dense leg is above `max_drop` (0 to 1) by its lower bound.
-    Passed is a model whose drop of hybrid recall is at most `max_drop` by its upper bound, or whose hybrid answers are
-    all as good as the active model's, however few they are. Any other model is undecided.
+    The next model is refused if the lower bound of the drop of hybrid recall or of the dense leg is above `max_drop` (0
+    to 1). It passes if the upper bound of the drop of hybrid recall is at most `max_drop`, or if it answers every
+    question as well as the active model in hybrid recall, however few questions there are. Otherwise the gate is
+    undecided.
     """
     before, after = _mean(active), _mean(following)
     hybrid = _drop([one.hybrid for one in active], [one.hybrid for one in following])

@@ -88,7 +88,7 @@ async def start(settings: Settings, following: NextEmbedder, *, gate: Gate | Non
     Raises:
         SwapRefused: the next model was measured and refused, or its embedder refused too many rows.
         SwapUndecided: the questions are too few to tell whether the next model is worse than tolerated.
-        ModelMismatch: one of both embedders serves another file than the vectors of its column were made with.
+        ModelMismatch: an embedder serves another model file than the one that made the vectors of its column.
     """
     questions = gate.questions() if gate else None
     async with following.connect(settings) as client:

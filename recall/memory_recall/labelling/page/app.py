@@ -1,7 +1,7 @@
 """The routes of the page.
 
-Every route that changes something answers with the next screen. An error is answered with its message and remedy, which
-never quote a text; of an unexpected error only the class is told.
+Every route that changes something answers with the next screen. The answer to an error contains its message and remedy,
+which never quote a text. The answer to an unexpected error contains only its class.
 """
 
 import asyncio

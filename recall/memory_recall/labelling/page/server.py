@@ -21,8 +21,8 @@ _GRACE_SECONDS = 2
 async def serve_page(labeller: Labeller, output: Path, *, port: int, announce: Callable[[str], None]) -> None:
     """Serve the page until the person ends it there or interrupts the process.
 
-    `port` 0 takes any free port. `announce` is called with the page's address, which holds a random token, once the
-    port is open.
+    If `port` is 0, any free port is used. `announce` is called with the page's address, which holds a random token,
+    once the port is open.
 
     Raises:
         InvalidInput: the port is taken.

@@ -13,7 +13,7 @@ _BLEND_BY_IMPORTANCE = (0.4, 0.6)
 def memory_columns(columns: Container[str], *, sensitive: str, owner: str, score: str) -> str:
     """Return the select list of `MEMORY_FIELDS` for the row `m`; the content of a sensitive row is masked.
 
-    A field is NULL where `columns`, those of the table, lack it.
+    `columns` are the columns of the table; a field that is missing in them is selected as NULL.
     """
     computed = {
         "content": f"CASE WHEN {sensitive} THEN {_MASK} ELSE m.content END",
@@ -25,7 +25,7 @@ def memory_columns(columns: Container[str], *, sensitive: str, owner: str, score
 
 
 def optional(columns: Container[str], name: str) -> str:
-    """Return SQL for a column of the row `m`, or NULL where `columns`, those of the table, lack it."""
+    """Return SQL for a column of the row `m`, or NULL if the table's `columns` do not contain it."""
     return f"m.{name}" if name in columns else "NULL"
 
 

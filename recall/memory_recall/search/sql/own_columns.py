@@ -22,9 +22,9 @@ _SHOWN = frozenset({"is_sensitive", "user_id"})  # columns of a sensitive memory
 
 
 def own_select_list(table: MemoryTable) -> str:
-    """Return the select list of the row `m`'s columns that are no fields of a memory, each beginning with a comma.
+    """Return a select list of those columns of the row `m` that are not in `MEMORY_FIELDS`, each after a comma.
 
-    Of a sensitive row, a column whose type can hold text is NULL, whatever it is called: it may repeat the content.
+    In a sensitive row, every column whose type can hold text is selected as NULL, because it may repeat the content.
     """
     return "".join(f", {_shown(table, name)} AS {alias}" for name, alias in _aliases(table).items())
 
@@ -37,7 +37,7 @@ def own_row(table: MemoryTable, found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _aliases(table: MemoryTable) -> dict[str, str]:
-    """Return the columns that are no fields of a memory, but for vectors and search vectors, with their aliases."""
+    """Return the alias of each column that is neither in `MEMORY_FIELDS` nor a vector or search vector."""
     fields = {*MEMORY_FIELDS} - {*_COMPUTED}
     derived = {ACTIVE.name, STANDBY.name, *(name for name, kind in table.columns.items() if kind == "tsvector")}
     others = [name for name in table.columns if name not in fields | derived]

@@ -134,9 +134,9 @@ dense AS MATERIALIZED (
 
 
 def _given_lexical(plan: RecallPlan, arguments: Arguments, found: LexicalRows) -> str:
-    """Return the CTEs of the lexical leg for the rows that it has found and scored.
+    """Return the lexical leg's CTEs, made from the rows and scores that its own statement has returned.
 
-    The CTEs score only those rows that the dense leg alone found.
+    Only the rows that the dense leg alone found still have to be scored.
     """
     assert plan.statistics is not None  # noqa: S101  (see is_worth_splitting)
     rows = arguments.add(float(plan.statistics.rows), "float8")
