@@ -47,7 +47,7 @@ _log = structlog.get_logger(__name__)
 
 
 class KopfDidNotEndError(RuntimeError):
-    """The watches have ended and kopf does not return: some of its tasks wait for each other."""
+    """The watches have ended, but kopf does not return, because some of its tasks wait for each other."""
 
     def __init__(self) -> None:
         super().__init__("kopf has ended its watches and does not return; the process ends, to be started again")

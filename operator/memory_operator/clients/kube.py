@@ -86,7 +86,7 @@ class NameTakenError(KubeError):
 
     @property
     def text(self) -> str:
-        """The message for a condition whose object needs the taken name."""
+        """The message for a condition whose object needs a name that another object has."""
         return self.message
 
 

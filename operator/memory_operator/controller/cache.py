@@ -7,7 +7,7 @@ watches. This module adds what an index lacks:
   contains this version of the object or a newer one.
 - An index misses a deletion if its watch is interrupted for so long that Kubernetes no longer reports the deletion.
   Therefore the objects of an index are regularly compared with a list from the API server.
-- An index does not tell an object that does not exist from an object that is not watched. Where either is possible, the
+- An index does not show whether a missing object does not exist or is not watched. Where both are possible, the
   answer is None, and the caller requests the object.
 
 An object is cached as JSON without the fields that nobody reads, which takes a tenth of the memory of dictionaries.
@@ -73,7 +73,7 @@ Index = Mapping[Owner, Iterable[Entry]]
 
 @dataclass
 class _Scope:
-    """The indexes by kind, for one namespace or for all. `deleted` has, by kind, the uids to be ignored."""
+    """The indexes by kind, for one namespace or for all. `deleted` maps a kind to the uids of objects to ignore."""
 
     indexes: Mapping[str, Index]
     deleted: dict[str, frozenset[str]] = field(default_factory=dict)
@@ -149,7 +149,7 @@ class ObjectCache:
                 del self._written[key]
 
     def _unseen(self, kind: str, owner: Owner, found: Mapping[str, Entry]) -> dict[str, Entry]:
-        """Return the written objects that the index does not contain yet, and forget all other writes of this owner."""
+        """Return the operator's own writes that the index does not contain yet; forget this owner's other writes."""
         written = self._written.get((kind, owner), {})
         for name, (entry, at) in list(written.items()):
             seen = found.get(name)

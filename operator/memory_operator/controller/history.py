@@ -1,6 +1,6 @@
-"""Keep what the operator remembers about an object between reconciles.
+"""Keep measurements and failures of each object between reconciles, in the memory of the process.
 
-A restart loses this memory, after which rates and retry delays are less accurate for a while.
+A restart loses them; rates and retry delays are then less accurate for a while.
 """
 
 from collections import deque
@@ -52,7 +52,7 @@ class IdleTracker:
         self._since: datetime | None = None
 
     def observe(self, at: datetime, rows: RowCounts) -> datetime | None:
-        """Add an observation of the rows, and return when the present time without progress began.
+        """Add an observation of the rows, and return the time since which there has been no progress.
 
         Progress means that a row was embedded, or that fewer rows are pending. The answer is None if no row is pending.
         """
@@ -88,7 +88,7 @@ class Backoff:
 
 @dataclass
 class ObjectHistory:
-    """Everything that the operator remembers about one MemoryIndex."""
+    """The measurements and failures of one MemoryIndex that are kept between reconciles."""
 
     rate: RateTracker = field(default_factory=RateTracker)
     idle: IdleTracker = field(default_factory=IdleTracker)
@@ -115,7 +115,7 @@ class ObjectHistory:
     def record_recommendation(self, recommendation: Recommendation, *, keep_seconds: float) -> None:
         """Add a recommended number of replicas, and forget recommendations that are older than `keep_seconds`.
 
-        The latest of the older ones is kept, because it was still in force when the last `keep_seconds` began.
+        The latest of the older recommendations is kept, because it still applied at the beginning of this period.
         """
         self.recommendations.append(recommendation)
         since = recommendation.at - timedelta(seconds=keep_seconds)

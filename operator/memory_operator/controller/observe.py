@@ -94,7 +94,7 @@ class Observer:
         )
 
     async def observe_deletion(self, index: MemoryIndex) -> DeletionFacts:
-        """Return the facts about what has to be undone before the finalizer may be removed."""
+        """Return the facts from which a deletion decides what to undo before the finalizer is removed."""
         terminating = False
         if index.spec.deletion_policy == "Delete":
             terminating = await self._kube.is_terminating(index.namespace)
@@ -173,8 +173,8 @@ class Observer:
     ) -> ServedModel | Problem | None:
         """Return the model that an external embedder serves, or a problem with the embedder or its API key.
 
-        The API key of any other embedder is checked too, and during a swap those of both models' embedders. The answer
-        is then the problem with a key, or None.
+        For any other embedder, only its API key is checked (during a swap, the keys of both models' embedders). The
+        result is then a problem with a key, or None.
         """
         key = await self._embedder_key(index, index.embedder_key, index.embedder_key_field)
         other = None

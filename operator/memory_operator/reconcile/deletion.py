@@ -1,4 +1,4 @@
-"""Decide what is undone when a MemoryIndex is deleted: what Kubernetes does not collect, but no data of the user.
+"""Decide what the operator deletes with a MemoryIndex: all that Kubernetes does not collect, but no user data.
 
 Kubernetes collects the children in the object's own namespace. A CloudNativePG Database object in another namespace is
 deleted by the operator, and its reclaim policy keeps the database. With `deletionPolicy: Delete` the operator first

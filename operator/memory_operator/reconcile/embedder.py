@@ -4,10 +4,10 @@ The service is started as soon as the database has answered, without waiting for
 takes longest.
 
 The number of pods follows the queued work. The work is measured as queued tokens divided by the tokens that one pod
-embeds in a second. The number rises at once to as many pods as finish the queued work within the target time. It falls
-to the highest number that was needed within the scale-down delay, so that no model is loaded again after a short pause.
-While no pod has measured its rate, queued texts keep the number as it is. A recall that finds no embedder records this
-in the database, which is the only sign of queries while no pod runs.
+embeds in a second. If more pods are needed to finish the queued work within the target time, the number rises at once.
+It falls only to the highest number that was needed within the scale-down delay, so that no model is loaded again after
+a short pause. If texts are queued and no pod has measured its rate, the number stays the same. A recall that finds no
+embedder records this in the database, which is the only sign of queries while no pod runs.
 """
 
 import math
@@ -121,7 +121,7 @@ def plan_embedder(
 ) -> Step:
     """Return the verdict on EmbedderReady, and the writes that bring the embedder's objects to the specification.
 
-    While the model file is fetched, no pod starts, and existing pods go on with what they have.
+    While a model file is being fetched, no new pod starts, and existing pods keep serving their present model.
     """
     unneeded = delete_unneeded(index, observed)
     if not index.runs_embedder:
@@ -170,8 +170,8 @@ def _delete_existing(
 def mismatch(index: MemoryIndex, observed: Observed) -> Verdict | None:
     """Return a failing verdict if an embedder serves another file or pooling than the stored vectors were made with.
 
-    The result is None while no embedder is known to differ. During a swap the pods still serve the active model, but
-    what the external embedder was asked for is the next one.
+    The result is None while no embedder is known to differ. During a swap the operator's pods still serve the active
+    model, but an external embedder is expected to serve the next model.
     """
     active = observed.database_facts.active_model if observed.database_facts else None
     if active is None:

@@ -49,7 +49,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def _unrecoverable(index: MemoryIndex, facts: DatabaseFacts, minimum: str) -> Verdict | None:
-    """Return a failing verdict if no Database object could install a new enough pgvector; None if one could."""
+    """Return a failing verdict if CloudNativePG cannot install a new enough pgvector; None if it can."""
     database, available = index.spec.database.name, facts.extension_available
     if index.spec.database.extension.management == "Observe":
         return _missing(index, facts, minimum)
@@ -114,7 +114,7 @@ def _create(index: MemoryIndex, cluster: ClusterFacts, facts: DatabaseFacts, pin
 
 
 def _cnpg_progress(found: cnpg.DatabaseObject) -> Verdict:
-    """Return a failing verdict on how far CloudNativePG is with a Database object that requests pgvector."""
+    """Return a failing verdict that says how far CloudNativePG has applied a Database object that requests pgvector."""
     if found.applied is False:
         message = f"CloudNativePG could not carry out {found}: {found.message}"
         return Verdict.no(Reason.DATABASE_OBJECT_FAILED, message)

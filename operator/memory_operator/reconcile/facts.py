@@ -43,7 +43,7 @@ class ApplicationDatabase:
 
 @dataclass(frozen=True)
 class ClusterFacts:
-    """What is known of a CloudNativePG Cluster.
+    """The known facts about a CloudNativePG Cluster.
 
     Attributes:
         system_id: the system identifier that its instances report; empty while no instance reports one.
@@ -109,7 +109,7 @@ class PodFacts:
 
 @dataclass(frozen=True)
 class ServedModel:
-    """The model that an embedder serves; `location` is its pod or its address. None in a field means unknown."""
+    """The model that an embedder serves; `location` is the embedder's pod or address. An unknown field is None."""
 
     location: str
     digest: str | None = None
@@ -150,7 +150,7 @@ class DeploymentFacts:
     def updated_and_ready(self) -> int:
         """The number of pods of the latest template that are ready for certain.
 
-        It is the number of ready pods minus the number of all pods of older templates, since those may all be ready.
+        It is the number of ready pods minus the number of pods of older templates, all of which may be ready.
         """
         return max(0, self.ready - (self.total - self.updated))
 

@@ -1,4 +1,4 @@
-"""Decide ModelActive: replace the active model where `spec.embedding` names another one.
+"""Decide ModelActive: replace the active model if `spec.embedding` names another model.
 
 While the swap lasts, the active model's embedder and the sync worker stay exactly as they are, because the
 specification no longer describes them. The next model gets a second embedder. A Job fills a second vector column,

@@ -28,7 +28,7 @@ API_VERSION = "postgresql.cnpg.io/v1"
 
 @dataclass(frozen=True)
 class DatabaseObject:
-    """What is known of an existing CloudNativePG Database object."""
+    """The known facts about an existing CloudNativePG Database object."""
 
     namespace: str
     name: str

@@ -5,8 +5,8 @@ waits for the model. In a roll-out with GPUs, an old pod is stopped before a new
 two models. If only one GPU pod is allowed, the new pod is not created until the old pod has ended. On CPUs, the new pod
 starts first.
 
-If other pods serve during a roll-out, no request is interrupted: a new pod must have been ready for a while before an
-old pod is stopped, and the stopped pod serves until no more requests are directed to it.
+If other pods serve during a roll-out, no request is interrupted. An old pod is stopped only after a new pod has been
+ready for a while, and the stopped pod serves until no more requests are directed to it.
 """
 
 from memory_operator.api.spec import Manifest, MemoryIndex

@@ -28,7 +28,7 @@ _ASKING = frozenset({"backfill", "sync", "swap"})  # the components that send te
 
 @dataclass(frozen=True)
 class Asked:
-    """Which embedders a worker sends texts to, with the API keys: one of our own, the hosted provider, or both.
+    """The embedders that a worker sends texts to, with their API keys: our own, the hosted provider, or both.
 
     A swap sends texts to the embedders of both models, of which one may be hosted.
     """
@@ -90,7 +90,7 @@ def pod_template(
 def asked_by(index: MemoryIndex, component: str) -> Asked:
     """Return the embedders that the component sends texts to.
 
-    A component that sends none holds no API key, and does not wait for a Secret that is not there.
+    A component that sends no texts mounts no API key, so its pods start even if the Secret does not exist.
     """
     local = component in _ASKING and (component == "swap" or not index.hosted)
     hosted = component in _ASKING and (index.hosted or (component == "swap" and index.hosted_key is not None))

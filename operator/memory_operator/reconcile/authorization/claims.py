@@ -64,7 +64,7 @@ def _taken(index: MemoryIndex, owner: str, remedy: str | None) -> Verdict:
 
 
 def _release(claim: TableClaim, peers: Peers) -> str | None:
-    """Return the remedy for a claim whose MemoryIndex the operator does not see; None if the operator sees it."""
+    """Return the remedy for a claim of a MemoryIndex that the operator cannot see; None if it can see it."""
     if any(peer.uid == claim.uid for peer in peers.objects):
         return None
     return (

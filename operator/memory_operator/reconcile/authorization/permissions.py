@@ -104,7 +104,7 @@ def _pod_template_choices(template: PodTemplate, permitted: Permitted) -> Iterat
 
 
 def _has_prefix(image: str, prefixes: tuple[str, ...]) -> bool:
-    """Return whether the image begins with one of the prefixes, and the prefix ends where a part of the name ends.
+    """Return whether the image begins with one of the prefixes, which must not end within a part of the name.
 
     For example `host/team` is a prefix of `host/team/image`, but not of `host/teams/image`.
     """

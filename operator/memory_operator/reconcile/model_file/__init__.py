@@ -1,1 +1,1 @@
-"""The files of models: which one has to be fetched, and what a former fetch leaves to be deleted."""
+"""Decides which model file has to be fetched, and which objects of former fetches have to be deleted."""

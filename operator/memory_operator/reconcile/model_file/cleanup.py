@@ -1,6 +1,6 @@
-"""Decide which claims, Jobs and NetworkPolicies of model files nothing needs any more.
+"""Decide which volume claims, Jobs and NetworkPolicies of model files are no longer needed.
 
-A former claim stays while a Deployment mounts it or a pod of an older template is left.
+The claim of a former model file stays while a Deployment mounts it or a pod of an older template exists.
 """
 
 from memory_operator.api.spec import MemoryIndex
@@ -32,7 +32,7 @@ def delete_unneeded(index: MemoryIndex, observed: Observed) -> tuple[Action, ...
 
 
 def _former_jobs(index: MemoryIndex, observed: Observed) -> list[str]:
-    """Return the names of the Jobs that have ended and fetched another file than the wanted one.
+    """Return the names of the Jobs that have ended and that fetched another file than the one that is needed now.
 
     Kubernetes does not delete a claim as long as a pod names it, even a pod that has ended, and a Job keeps its pods.
     """

@@ -1,4 +1,4 @@
-"""Decide whether the model file of a URL is on its volume, and fetch it there before a pod mounts the volume.
+"""Decide whether the file of a model URL is on its volume, and fetch it before a pod mounts the volume.
 
 The claim of the volume records that its file is complete. Therefore a Job that was deleted is not run again, and a
 claim that was deleted is made and filled again.
