@@ -1,7 +1,7 @@
 """Compares the vectors of a model file with reference vectors.
 
 A quantised or converted file is worth serving only if its vectors are nearly the same as those of the original model.
-The measure is the least cosine between both vectors of a text, over a set of texts.
+For each text of a set the cosine between its two vectors is computed; the least cosine decides.
 """
 
 from __future__ import annotations

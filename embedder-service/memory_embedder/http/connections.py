@@ -118,7 +118,7 @@ class BoundedConfig(uvicorn.Config):
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """One connection. It records what it waits for, and since when."""
+    """One connection. It records what the server waits for on it, and since when."""
 
     def __init__(
         self,
@@ -235,7 +235,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def _wait(self, *, again: bool = False) -> None:
         """Record what the connection waits for now.
 
-        With `again` True, the connection moves to the end of its queue even if it waits for the same as before.
+        With `again` True, the connection moves to the end of its queue even if the server waits for the same as before.
         """
         if self.transport.is_closing():
             return

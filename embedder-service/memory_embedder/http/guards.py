@@ -1,4 +1,4 @@
-"""Checks the API key, and gives each request an id, one log line and one count in the metrics.
+"""Checks the API key of each request, gives the request an id, logs it, and counts it in the metrics.
 
 `RequestGuard` is plain ASGI middleware, because FastAPI's own error middleware raises an unexpected exception again,
 and the server would log the exception's message. Metrics and logs name the route from the route table and never the

@@ -1,10 +1,9 @@
 """A cache of recent query vectors, so that a caller's repeated query is not computed again.
 
-An answer from the cache is faster, and the metrics count it. A shared cache would therefore reveal to a caller whether
-another caller has sent the same text. Therefore a caller gets only vectors of its own earlier queries: an entry belongs
-to the API key that the query was sent with, and nothing is cached if no key is required. An entry is found by a keyed
-hash of its text, so that the cache holds no text. The secret key of the hashes is drawn at random when the process
-starts.
+An answer from the cache is faster than a computed one, so a common cache would reveal to a caller whether another
+caller has sent the same text. Therefore a caller gets only vectors of its own earlier queries: an entry belongs to the
+API key that the query was sent with, and nothing is cached if no key is required. An entry is found by a keyed hash of
+its text, so that the cache holds no text. The secret key of the hashes is drawn at random when the process starts.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ _TEXTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 @dataclass(frozen=True, slots=True)
 class QueueReading:
-    """At one moment: the tokens that wait and that are computed, by lane, and the tokens per second of all contexts."""
+    """The state of the queues at one moment: waiting and computing tokens by lane, and tokens per second in all."""
 
     queued: Mapping[str, int]
     inflight: Mapping[str, int]
