@@ -2,8 +2,8 @@
 
 Results have two parts: summaries, reports and charts, and beside them a folder `raw` with the results of single
 questions and single measurements. By default both are written to `build/benchmarks`, which git ignores, so that no run
-changes a tracked file. `--keep` writes to `benchmarks/results`, where the repository keeps the first part. What tells
-something about single texts is readable by its owner only.
+changes a tracked file. `--keep` writes to `benchmarks/results`, where the repository keeps the first part. Files with
+results of single texts are readable only by their owner.
 """
 
 import json
@@ -78,7 +78,7 @@ def write_json(path: Path, value: object) -> None:
 
 
 def write_private_json(path: Path, value: object) -> None:
-    """Do the same as `write_json`; only the file's owner may read it."""
+    """Write a value to a JSON file that only its owner may read, and create missing parent directories."""
     with create_private(path) as file:
         file.write(_json(value).encode())
 

@@ -1,1 +1,1 @@
-"""The first user's memory API with our library in it: built, used and disturbed on a cluster, its own tests run."""
+"""Proves on a cluster that the first user's memory API works with our library, even while pods are killed."""

@@ -1,4 +1,4 @@
-"""The change to the memory API: a patch that is counted, checked and applied to a copy of the API's sources."""
+"""The patch that makes the memory API use our library: counts its lines, checks it, and applies it to a copy."""
 
 import re
 import shutil
@@ -31,7 +31,7 @@ def read_change(text: str) -> Change:
     """Parse a patch as `git diff` writes it.
 
     Raises:
-        ValueError: a hunk has other numbers of lines than its head says, so that the patch could not be applied.
+        ValueError: a hunk has more or fewer lines than its head says, so the patch could not be applied.
     """
     files: list[str] = []
     added: list[str] = []

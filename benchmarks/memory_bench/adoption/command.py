@@ -1,4 +1,4 @@
-"""The command `python -m memory_bench adoption CLIENT`: the whole proof, which ends with one line of JSON."""
+"""The command `adoption`: proves that the memory API works with our library; the last line of output is JSON."""
 
 import itertools
 import json
@@ -38,7 +38,7 @@ def adoption(
     client: Annotated[Path, typer.Argument(help="A checkout of claude-memory-mcp; it is not changed")],
     tests: Annotated[bool, typer.Option(help="Run the API's own test-suite as well")] = True,
 ) -> None:
-    """Change the first user's memory API as the example does, and prove it on a cluster of its own."""
+    """Patch the first user's memory API as the example does, and prove on a new cluster that it works."""
     settings, reporter = Settings(), ConsoleReporter()
     with tempfile.TemporaryDirectory(prefix="adoption-") as scratch:
         own_tests = OwnTests(frozenset(), frozenset())
@@ -55,7 +55,7 @@ def adoption(
 
 
 def _report(observed: Observed) -> bool:
-    """Print the figures and keep the requests; return whether everything is as it should be."""
+    """Print the figures and write the requests to a file; return whether all figures are as required."""
     _REQUESTS.parent.mkdir(parents=True, exist_ok=True)
     _REQUESTS.write_bytes(b"".join(orjson.dumps(request) + b"\n" for request in observed.requests))
     figures = summarize(observed)
@@ -68,7 +68,7 @@ def _report(observed: Observed) -> bool:
 
 @contextmanager
 def _running_api(archive: Path, reporter: ConsoleReporter) -> Iterator[ApiOnCluster]:
-    """Run the API, our operator, and a Postgres of two instances in a cluster that ends with the block."""
+    """Run the API, our operator and Postgres with two instances in a new cluster until the block ends."""
     with devcluster.start(f"adoption-{datetime.now(UTC):%H%M%S}") as cluster:
         devcluster.install_cnpg(cluster)
         images = devcluster.load_images(cluster)
@@ -109,7 +109,8 @@ def _disturb(
 ) -> tuple[list[Span], Span, int]:
     """Kill the embedder, the operator and the primary while the API is asked; return the calm spans and the failover.
 
-    The third value counts what of sensitive memories is in logs, read before each kill, or in vectors.
+    The third value counts words of sensitive memories in logs, which are read before each kill, and vectors of
+    sensitive rows.
     """
     calm, elsewhere = [], 0
     with api.recalled(stored, output) as asking:

@@ -1,4 +1,4 @@
-"""Uses the memory API as people do, and checks its answers: by meaning, redirected, masked, by route and by tool."""
+"""Asks the memory API questions, and checks the answers: found memories, replaced memories, and masked texts."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -24,7 +24,7 @@ class Stored:
 
 @dataclass(frozen=True)
 class Findings:
-    """What a round of questions found."""
+    """The result of a round of questions; `found` is the number of questions whose right memory was returned."""
 
     found: int
     asked: int
@@ -33,7 +33,7 @@ class Findings:
 
 
 async def store_all(url: str, others: list[str]) -> Stored:
-    """Store the memories, among `others`, over REST; link the superseded one; store sensitive ones of two users."""
+    """Store `others` and our memories over REST; two are linked as superseded and successor, and two are sensitive."""
     api, other = MemoryApi(url), MemoryApi(url, memories.OTHER_USER)
     try:
         for content in others:
@@ -49,7 +49,7 @@ async def store_all(url: str, others: list[str]) -> Stored:
 
 
 async def converse(url: str, stored: Stored) -> Findings:
-    """Ask every question by the route and by the tool; look at links and at what of sensitive memories is shown."""
+    """Ask every question by the route and by the tool; check links, and count shown words of sensitive memories."""
     api, other = MemoryApi(url), MemoryApi(url, memories.OTHER_USER)
     try:
         found, kept, seen = 0, True, 0
@@ -68,7 +68,7 @@ async def converse(url: str, stored: Stored) -> Findings:
 
 
 async def _redirects(recall: Recall, stored: Stored) -> bool:
-    """Return whether the successor stands in the superseded memory's place, and says so, with the link on it."""
+    """Return whether an answer holds the successor, with its link `supersedes`, in place of the superseded memory."""
     answer = await recall(memories.ASKS_FOR_SUPERSEDED)
     heads = [memory for memory in answer if memory["id"] == stored.successor]
     link = {"type": "supersedes", "dir": "out", "id": stored.superseded}

@@ -1,4 +1,4 @@
-"""The figures of the proof, from the requests that were made while things were killed, and what they must be."""
+"""Computes the figures of the proof from requests made while pods were killed, and checks them against limits."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Observed:
-    """Everything that was observed.
+    """All observations from which the figures are computed.
 
     `calm` are the spans in which nothing was killed or recovering; `failover` lasts from the kill of the primary until
     a new primary is named. `elsewhere` counts words of sensitive memories in logs, and vectors of sensitive rows.
@@ -44,7 +44,7 @@ class Observed:
 
 
 def summarize(observed: Observed) -> dict[str, float | int | bool]:
-    """Return the figures."""
+    """Return the figures; durations in `_s` are in seconds, `semantic_answers` is a share from 0 to 1."""
     refused = [request for request in observed.requests if not request.answered]
     in_failover = [request for request in refused if observed.failover.holds(request)]
     calm = [request for request in observed.requests if any(span.holds(request) for span in observed.calm)]
@@ -65,7 +65,7 @@ def summarize(observed: Observed) -> dict[str, float | int | bool]:
 
 
 def shortcomings(figures: dict[str, float | int | bool], own_tests: OwnTests) -> list[str]:
-    """Return what the figures should be and are not."""
+    """Return the requirements that the figures do not meet, as texts."""
     wanted = {
         f"a patch of at most {MOST_LINES} lines": figures["patch_lines"] <= MOST_LINES,
         f"the API's own tests as green as before: {', '.join(sorted(own_tests.lost))}": not own_tests.lost,

@@ -1,8 +1,8 @@
-"""What runs inside the cluster's network, as `python -m memory_bench.adoption.inside WHAT URL [STORED]`.
+"""The program that runs inside the cluster's network: `python -m memory_bench.adoption.inside WHAT URL JSON`.
 
-`store` stores the memories and prints which they are. `converse` asks every question and prints what was found. `load`
-recalls through the route and the tool all the while and prints one line for each request, until it is told to end
-(SIGTERM). Everything that is read or printed is JSON.
+`store` stores the memories, with those in JSON, and prints ids. `converse` asks every question and prints what was
+found. `load` recalls through the route and the tool without end, and prints one line for each request, until SIGTERM
+ends it. Everything that is read or printed is JSON.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ PAUSE = 0.1  # seconds between two requests of one caller; a prompt comes far le
 
 @dataclass(frozen=True)
 class Request:
-    """One recall: when it began (Unix time), how long it took, whether it was answered, and by meaning."""
+    """One recall: its begin (Unix time), its duration, and whether it was answered and found the right memory."""
 
     began: float
     seconds: float
@@ -33,7 +33,7 @@ class Request:
 
 
 async def ask(recall: Recall, question: str, answer: int) -> Request:
-    """Recall once."""
+    """Recall `question`, which the memory with the id `answer` answers, and return how the request went."""
     began, clock = time.time(), time.perf_counter()
     try:
         found = await recall(question)
@@ -51,7 +51,7 @@ async def _ask_on(recall: Recall, answers: tuple[int, ...], first: int) -> None:
 
 
 async def _load(url: str, stored: Stored) -> None:
-    """Ask by the route and by the tool at the same time, each its own way through the questions."""
+    """Ask by the route and by the tool at the same time, each beginning with another question."""
     api = MemoryApi(url)
     try:
         async with asyncio.TaskGroup() as callers:

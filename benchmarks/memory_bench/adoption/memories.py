@@ -1,4 +1,4 @@
-"""What is stored in the memory API and asked of it. No question shares a word with the memory that answers it."""
+"""The stored memories and the questions about them. No question shares a word with the memory that answers it."""
 
 USER, OTHER_USER = "ana", "bo"
 KEYS = {USER: "key-of-ana", OTHER_USER: "key-of-bo"}

@@ -1,4 +1,4 @@
-"""Runs the memory API's own test-suite, on its sources as they are and as the patch changes them."""
+"""Runs the memory API's own test suite, once on its unchanged sources and once on the patched sources."""
 
 import subprocess
 import sys
@@ -24,7 +24,7 @@ class OwnTests:
 
     @property
     def lost(self) -> frozenset[str]:
-        """The tests that the change broke."""
+        """The tests that passed before the change but not after it."""
         return self.before - self.after
 
 
@@ -59,7 +59,7 @@ def _environment(settings: Settings) -> Path:
 
 
 def _run(python: Path, sources: Path, report: Path) -> frozenset[str]:
-    """Run pytest; tests that fail, or cannot be collected where files were not published, are the caller's to judge."""
+    """Run pytest and return the names of the tests that passed; failed tests raise no error here."""
     # The profile `ci` of hypothesis has no deadlines and no random seed, so that two runs can be compared.
     arguments = ("-q", "--continue-on-collection-errors", "--hypothesis-profile=ci", "-p", "no:cacheprovider")
     environment = {

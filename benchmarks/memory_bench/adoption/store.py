@@ -44,7 +44,7 @@ class ApiOnCluster:
         return self.postgres.cluster
 
     def start(self) -> None:
-        """Install pgvector as the administrator does, then start the API, which makes its own tables at its start."""
+        """Install pgvector as an administrator does, then start the API, which creates its tables when it starts."""
         self.cluster.apply(database_object(self.postgres, NAMES.database))
         until("pgvector is there", lambda: self.postgres.psql(_HAS_VECTOR, NAMES.database) == "1", seconds=120)
         self.postgres.allow(NAMES.namespace)
@@ -79,7 +79,7 @@ class ApiOnCluster:
 
     @contextmanager
     def recalled(self, stored: Stored, output: IO[bytes]) -> Iterator["subprocess.Popen[bytes]"]:
-        """Recall all the while in the block; each request becomes a line of `output`."""
+        """Recall without end until the block ends; each request becomes a line of `output`."""
         command = _command("load", _json(stored))
         with self.cluster.popen_in_network(command, stdout=output, env=_environment()) as process:
             try:
@@ -88,7 +88,7 @@ class ApiOnCluster:
                 process.terminate()
 
     def new_primary(self, before: str) -> bool:
-        """Return whether a new primary is named: by the Cluster, and by the Service that leads to the primary."""
+        """Return whether the Cluster and its read-write Service both name the same primary, which is not `before`."""
         primary = self.postgres.primary()
         where = ("-n", self.postgres.namespace, "get", "endpoints", f"{self.postgres.name}-rw")
         subsets = self.cluster.kubectl_json(*where).get("subsets") or [{}]
@@ -105,7 +105,7 @@ class ApiOnCluster:
         return seen
 
     def kill(self, namespace: str, *selection: str) -> None:
-        """Delete pods without a grace period, as when a node fails."""
+        """Delete pods without a grace period, so that they end as in a failure of their node."""
         command = ("delete", "pod", "--grace-period=0", "--force", "--wait=false", *selection)
         output = self.cluster.kubectl("-n", namespace, *command)
         if "force deleted" not in output:

@@ -71,8 +71,9 @@ class Dataset:
 def load_dataset(directory: Path, *, judgements: str = "qrels.jsonl", version: int | None = None) -> Dataset:
     """Read and check `corpus.jsonl`, `queries.jsonl` and the file of relevance judgements.
 
-    A set may grow in versions, so that numbers of an earlier one stay comparable. With a `version`, the questions that
-    a later version added are left out, and a judgement's field `relevant_ids_<version>` takes the place of its others.
+    A set may grow in versions, so that numbers of an earlier one stay comparable. With a `version`, questions that a
+    later version added are left out, and the field `relevant_ids_<version>` of a judgement, if there is one, is used
+    instead of its other fields.
 
     Raises:
         DatasetError: a file is missing or malformed, or the three files contradict each other.

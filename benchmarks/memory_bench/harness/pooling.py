@@ -27,8 +27,8 @@ def pool_questions(
 ) -> Mapping[str, Sequence[int]]:
     """Return, by question id, the ids of the memories to judge, in an order that depends on the seed alone.
 
-    These are the first `depth` memories of each result, and those that are judged relevant already. The questions are
-    shuffled, too.
+    A pool consists of the first `depth` memories of each result and of those that are judged relevant already. The
+    questions are shuffled, too.
     """
     pooled = {query.query_id: set(query.relevant) for query in dataset.queries}
     for result in results:

@@ -40,7 +40,7 @@ class EmbeddedSet:
 
 @dataclass(frozen=True, slots=True)
 class _Shards:
-    """The files of one model in the cache; `model` tells the model's file from others of its name."""
+    """The cached files of one model; `model` identifies the model's file, since several files may have one name."""
 
     directory: Path
     model: str

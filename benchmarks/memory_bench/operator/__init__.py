@@ -1,1 +1,1 @@
-"""The operator on a real cluster: what it refuses, what it says, what faults it survives, and how it scales."""
+"""Measures the operator on a real cluster: refusals, reported states, survived faults, and many objects."""

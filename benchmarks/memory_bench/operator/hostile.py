@@ -174,7 +174,7 @@ def operator_restarts(cluster: Cluster) -> str:
 
 
 def serve_others(victim: Tenant) -> None:
-    """Check that the operator still acts on the victim's MemoryIndex."""
+    """Check that the operator still reconciles the victim's MemoryIndex."""
     victim.apply_index(suspend=True)
     victim.wait_condition("Ready", "Suspended", status="True", seconds=30)
     victim.apply_index(suspend=False)

@@ -1,1 +1,1 @@
-"""A day of load against the operator's own decision on the number of embedder pods, with a model of their queue."""
+"""Simulates a day of load on embedder pods, whose number follows from the operator's own scaling decision."""

@@ -1,4 +1,4 @@
-"""The command `scaling`: simulates a day of load against the operator's scaling, and draws it."""
+"""The command `scaling`: simulates a day of load with the operator's own scaling decision, and draws a chart."""
 
 import json
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ def figures(day: Sequence[Moment]) -> dict[str, Any]:
 
 
 def longest(day: Sequence[Moment], holds: Any) -> int:  # noqa: ANN401  (a predicate over a moment)
-    """Return the longest time without interruption for which a predicate held, in seconds."""
+    """Return the longest uninterrupted time for which the predicate `holds` was true, in seconds."""
     most = present = 0
     for moment in day:
         present = present + STEP_SECONDS if holds(moment) else 0
@@ -34,7 +34,7 @@ def longest(day: Sequence[Moment], holds: Any) -> int:  # noqa: ANN401  (a predi
 
 
 def scaling(output: OutputOption = None, keep: KeepOption = False) -> None:
-    """Simulate a day of load against the operator's own scaling decision, and draw it; takes seconds.
+    """Simulate a day of load with the operator's own scaling decision, and draw a chart; this takes seconds.
 
     Example: python -m memory_bench scaling
     """

@@ -1,6 +1,6 @@
-"""A day of a team: quiet nights, prompts in working hours, an import by HTTP clients, and a table to be filled.
+"""Generates the load of one day: prompts in working hours, an import by HTTP clients, and a table to be filled.
 
-No recorded day of a real store is public, so the day is made by rule; it is the same in every run.
+No recorded day of a real store is public, so the day is invented; it is the same in every run.
 """
 
 import random
@@ -45,7 +45,7 @@ _BURST_SECONDS, _BURST_FACTOR = 20, 60  # a meeting begins: everybody asks at on
 
 @dataclass(frozen=True)
 class Arrivals:
-    """What arrives within one step."""
+    """The queries, the new rows and the tokens of HTTP clients that arrive within one step."""
 
     queries: int
     rows: int
@@ -72,7 +72,7 @@ def _step(dice: random.Random, second: int) -> Arrivals:
 
 
 def _poisson(dice: random.Random, mean: float) -> int:
-    """Draw how many of many independent callers call."""
+    """Draw a number from the Poisson distribution with this mean."""
     count, left = 0, dice.expovariate(1.0)
     while left < mean:
         count += 1

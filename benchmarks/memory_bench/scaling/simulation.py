@@ -1,8 +1,8 @@
-"""Embedder pods, their queue, the sync worker and the backfill Job, as the operator observes and scales them.
+"""Simulates embedder pods, their queue, the sync worker and the backfill Job, as the operator observes them.
 
 The number of pods comes from `plan_replicas`, the operator's own decision, at the operator's own intervals. The rest is
-a simple model: a new pod serves once its model is loaded; tokens that are queued are served at a constant rate a pod;
-workers keep a bounded number of rows in flight; a recall that finds no pod leaves its mark in the database.
+a simple model: a new pod serves once its model is loaded; each pod embeds queued tokens at a constant rate; workers
+send a bounded number of rows at a time; and a recall that finds no pod is recorded in the database.
 """
 
 from collections.abc import Sequence
@@ -44,7 +44,7 @@ class Moment:
 
     @property
     def queue_seconds(self) -> float:
-        """How long the ready pods need for what is queued; 0 where none is ready."""
+        """The seconds that the ready pods need for the queued tokens; 0 if no pod is ready."""
         return self.queued_tokens / (self.ready * POD_TOKENS_PER_SECOND) if self.ready else 0.0
 
 
@@ -67,7 +67,7 @@ def _index() -> MemoryIndex:
 
 @dataclass
 class Simulation:
-    """A day that is under way."""
+    """The state of the simulated pods, queue, workers and database."""
 
     index: MemoryIndex = field(default_factory=_index)
     history: ObjectHistory = field(default_factory=ObjectHistory)
@@ -82,11 +82,11 @@ class Simulation:
     reconcile_at: float = 0.0
 
     def run(self, day: Sequence[Arrivals]) -> list[Moment]:
-        """Live through the day."""
+        """Simulate the steps of a day, and return the state after each step."""
         return [self.step(arrived) for arrived in day]
 
     def step(self, arrived: Arrivals) -> Moment:
-        """Let one step pass."""
+        """Simulate one step, and return the state at its end."""
         missed = self._arrive(arrived)
         self._submit_rows()
         self._serve()
@@ -97,7 +97,7 @@ class Simulation:
         return moment
 
     def _arrive(self, arrived: Arrivals) -> int:
-        """Queue what arrives; return the queries that find no pod."""
+        """Queue what arrives in one step; return the number of queries that find no ready pod."""
         if arrived.rows and not self.pending_rows:
             self.reconcile_at = min(self.reconcile_at, self.second + self.intervals.stalled)
         self.pending_rows += arrived.rows
@@ -110,7 +110,7 @@ class Simulation:
         return arrived.queries
 
     def _submit_rows(self) -> None:
-        """Let the workers send rows to the embedder, as many as they keep in flight."""
+        """Let the workers send pending rows to the embedder, up to their limit of rows in flight."""
         if not self._ready():
             return
         workers = PARALLELISM if self.bulk else 1

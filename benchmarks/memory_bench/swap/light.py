@@ -1,4 +1,4 @@
-"""The light models as a setting of the swap benchmark: many rows, invented texts, vectors that bear a mark."""
+"""A setting of the swap benchmark with light models: many rows with invented texts; vectors identify their model."""
 
 import random
 import sys
@@ -19,18 +19,18 @@ class LightDetector:
     """Recognises by a negative cosine that vectors of different models were compared."""
 
     async def prepare(self, recalls: Sequence[Recalled]) -> None:
-        """Nothing has to be prepared: the marks of the vectors say everything."""
+        """Do nothing: the sign of a cosine suffices to recognise a comparison across models."""
 
     def crossings(self, recalled: Recalled) -> int:
         """Return how many memories have a negative cosine."""
         return sum(1 for _, score in recalled.scores if score < 0)
 
     async def wrong_rows(self, dsn: str) -> Mapping[str, int]:
-        """Count the vectors whose mark is that of another model than the column's, and those of private rows."""
+        """Count the vectors that another model than the column's has made, and the vectors of private rows."""
         return await forbidden_vectors(dsn, active_sign=MODELS["second"].sign)
 
     async def query_of_former_model(self, text: str) -> list[float]:
-        """Return the first model's vector."""
+        """Return the text's vector by the first model, which the swap replaces."""
         vector: list[float] = MODELS["first"].vector(text).tolist()
         return vector
 
@@ -56,14 +56,14 @@ class LightSetting:
 
     @contextmanager
     def serve(self, name: str, log: Path) -> Iterator[str]:
-        """Run the small server of a light model."""
+        """Run an embedding server for a light model; yield its URL once it is ready."""
         with running_server(
             name, lambda port: [sys.executable, "-m", "memory_bench.swap.embedder", name, str(port)], "/v1/models", log
         ) as url:
             yield url
 
     def ask(self, generator: random.Random) -> str:
-        """Return five words of a memory."""
+        """Return five words of a random memory."""
         return question(generator.choice(self.memories.texts), generator)
 
     def detector(self, urls: Mapping[str, str]) -> LightDetector:  # noqa: ARG002  (other detectors embed)

@@ -88,9 +88,9 @@ class Load:
         self.record = Record()
 
     async def run(self, *, recalls: float, writes: float, stop: asyncio.Event) -> None:
-        """Start recalls and writes at the given rates per second until `stop` is set, then wait until all have ended.
+        """Start recalls and writes at fixed rates until `stop` is set, then wait until all have ended.
 
-        The rates are `recalls` and `writes`.
+        `recalls` and `writes` are numbers per second.
         """
         await asyncio.gather(self._pace(self._recall_one, recalls, stop), self._pace(self._write, writes, stop))
         await asyncio.gather(*self._running)

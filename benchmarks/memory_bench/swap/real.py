@@ -1,8 +1,9 @@
-"""Two real models of one dimension as a setting of the swap benchmark: examples/homelab, its questions, real embedders.
+"""A setting of the swap benchmark with two real models of equal dimensions, over the memories of examples/homelab.
 
 bge-small-en-v1.5 is active at first and all-MiniLM-L6-v2 is to take its place; the bad model is bge-small-en-v1.5 with
-the first two of its twelve layers. No vector bears a mark here. A comparison of vectors is recognised by its result:
-the cosine that Postgres returned must be that of the question and the memory by one of the two models.
+the first two of its twelve layers. Here a vector does not show which model made it. A comparison across models is
+recognised by its cosine, which differs from the cosines that either of the two models yields for the question and the
+memory.
 """
 
 import random
@@ -47,7 +48,7 @@ def questions(homelab: Path) -> list[dict[str, object]]:
 
 
 class RealDetector:
-    """Recognises a comparison across models by a cosine that neither of the two models yields."""
+    """Recognises a comparison of vectors of different models by a cosine that neither of the two models yields."""
 
     def __init__(self, former: EmbedderClient, good: EmbedderClient) -> None:
         self._clients = (former, good)
@@ -79,7 +80,7 @@ class RealDetector:
         )
 
     async def wrong_rows(self, dsn: str) -> Mapping[str, int]:
-        """Embed all rows that have a vector with both models, and count the vectors that are not theirs."""
+        """Embed all rows that have a vector by both models; count the vectors that the wrong model made."""
         connection = await asyncpg.connect(dsn)
         try:
             await register_vector(connection)
@@ -107,7 +108,7 @@ class RealDetector:
 
 
 class RealSetting:
-    """Three real model files over examples/homelab and `invented` further texts, which alone are written to."""
+    """Three real model files over examples/homelab and `invented` further memories, which alone are changed."""
 
     former = PROFILES[_FORMER]
     good = _GOOD

@@ -66,7 +66,7 @@ def headline(results: Mapping[str, Any]) -> dict[str, Any]:
     """Return the benchmark's four main figures.
 
     Comparisons across models are counted only where the good model became active. If it did not, `cross_space` is None,
-    that counts as an error, and `not_flipped` is what the swap's command said.
+    one error is counted, and `not_flipped` holds the output of the swap's command.
     """
     bad, good = results["swaps"]["bad"], results["swaps"]["good"]
     measured = results["flipped"] and results["instrument_sees_crossing"]

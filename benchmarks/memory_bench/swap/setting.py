@@ -1,4 +1,4 @@
-"""What the swap benchmark needs to know of the models and memories with which it is run."""
+"""The interfaces by which the swap benchmark gets its models and memories."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -27,10 +27,10 @@ class Memories:
 
 
 class Detector(Protocol):
-    """Tells which vectors were compared, and which vectors the table should not hold."""
+    """Detects comparisons of vectors of different models, and vectors that the table should not hold."""
 
     async def prepare(self, recalls: Sequence[Recalled]) -> None:
-        """Do what the other methods need, once, after the load has ended."""
+        """Prepare for the other methods; called once, after the load has ended."""
         ...
 
     def crossings(self, recalled: Recalled) -> int:
@@ -47,7 +47,7 @@ class Detector(Protocol):
         ...
 
     async def query_of_former_model(self, text: str) -> list[float]:
-        """Return the vector of a question by the former model, with which a crossing is made on purpose."""
+        """Return a question's vector by the former model, to compare vectors of different models on purpose."""
         ...
 
 
@@ -68,5 +68,5 @@ class Setting(Protocol):
         ...
 
     def detector(self, urls: Mapping[str, str]) -> Detector:
-        """Return the detector of crossings; `urls` holds the URL of each model's embedder."""
+        """Return the detector; `urls` holds the URL of each model's embedder."""
         ...

@@ -1,7 +1,7 @@
 """Makes a worse model of a real one: the first layers of a BERT, as a model file of its own.
 
-The file is valid and every vector has the right length and a length of one. Only the meaning is poor, as it is with a
-model that was converted or trained badly. Nothing but the quality gate can notice that.
+The file is valid, and every vector has the right dimensions and a length of one. Only the quality is poor, like that of
+a model that was converted or trained badly. Nothing but the gate of a swap can notice that.
 """
 
 from pathlib import Path

@@ -18,9 +18,9 @@ _POLL_SECONDS = 0.5
 class Life:
     """The outcome of one life of a MemoryIndex, from its creation to its deletion.
 
-    `hit` says whether the call that was to fail was made. `ready_s` and `gone_s` are the seconds until the MemoryIndex
-    was Ready and, after that, until it was gone. `problem` says what did not happen in time or was left over; it is
-    empty if nothing went wrong.
+    `hit` says whether the operator made the call that was to fail. `ready_s` is the time in seconds from the creation
+    until Ready, and `gone_s` that from the deletion until the MemoryIndex is gone. `problem` says what did not happen
+    in time or was left over; it is empty if nothing went wrong.
     """
 
     point: Point
@@ -61,7 +61,7 @@ async def live(slot: Slot, point: Point) -> Life:
 
 
 async def _within(seconds: float, holds: Callable[[], Awaitable[str]], otherwise: str) -> str:
-    """Wait until `holds` returns an empty text, and return an empty text.
+    """Wait until `holds` returns an empty text, which means success, and return an empty text.
 
     If this takes longer than `seconds`, return `otherwise` with the last text of `holds`.
     """

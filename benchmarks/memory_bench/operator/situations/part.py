@@ -218,7 +218,7 @@ def _manifest(place: Place, situation: Situation, **more: Any) -> Object:  # noq
 
 
 async def _unsettled(api: Api, namespaces: Mapping[str, str]) -> dict[str, str]:
-    """Wait until the objects are Ready; return by situation an error for each object that is not Ready in time."""
+    """Wait until the objects are Ready; return, by situation, an error for each object that is not Ready in time."""
     deadline = time.monotonic() + _READY_SECONDS
     while True:
         items = await _items(api)
