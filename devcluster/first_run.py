@@ -1,7 +1,7 @@
-"""The record of a first run: the minutes from `make demo` on a machine where nothing is built to the demo's last line.
+"""Measures a first run: the minutes that `make demo` takes on a machine on which nothing has been built.
 
 `devcluster build` begins the record if nothing has been built or compiled before, and the demo of the same `make`
-completes it. The record stays in the cache directory, so that it can be read when everything has long been built.
+completes it. The record stays in the cache directory, so that it can still be read long after the run.
 """
 
 import json
@@ -28,7 +28,7 @@ class FirstRun:
 
 
 def begin(settings: Settings) -> None:
-    """Begin the record if `make` said when it began, and neither this project nor Go has built anything here before."""
+    """Begin the record if `make` passed its start time, and neither this project nor Go has built anything before."""
     if settings.began is None or _anything_built(settings) or _go_has_built():
         return
     free = available_memory(Path("/proc/meminfo").read_text(encoding="ascii"))
@@ -60,7 +60,7 @@ def _entries(directory: Path) -> list[Path]:
 
 
 def _go_has_built() -> bool:
-    """Return whether Go's cache of compiled packages has entries, which would spare a part of the first run."""
+    """Return whether Go's cache of compiled packages has entries, which would shorten the first run."""
     return processes.exists("go") and any(_entries(Path(processes.run(["go", "env", "GOCACHE"]).strip())))
 
 

@@ -33,7 +33,7 @@ def choose_driver(settings: Settings | None = None) -> Choice:
 
 
 def build(settings: Settings) -> None:
-    """Build llama.cpp and what a first start lacks, side by side; what needs all of it is left to `prepare`."""
+    """Build what is missing of llama.cpp, programs and base images, at the same time; `prepare` builds the rest."""
     driver, binaries = choose_driver(settings).driver, Binaries(settings)
     programs = [title for tool in binaries.missing() for title in tool.steps]
 

@@ -1,8 +1,8 @@
 """Looks up known vulnerabilities of everything that the locked requirements name, with pip-audit.
 
-pip-audit asks a service about one package after the other. Where that service cannot be reached, or knows none of the
-packages, nothing has been audited; this is said and is no success. One small lock is audited first, so that a machine
-without the service learns that within seconds.
+pip-audit asks a service about one package after the other. If that service cannot be reached or knows none of the
+packages, nothing has been audited; the audit then reports this, and not success. One small lock is audited first, so
+that a machine without the service learns that within seconds.
 """
 
 import json
@@ -28,7 +28,7 @@ NO_DATA = "no vulnerability data can be reached from here: nothing was audited"
 
 @dataclass(frozen=True)
 class Audit:
-    """What is known about packages: how many were looked up, which the service does not know, and what was found."""
+    """The result of an audit: the number of packages that the service knows, the unknown packages, and the findings."""
 
     audited: int
     unknown: tuple[str, ...] = ()
@@ -41,7 +41,7 @@ class Audit:
 
 
 def audit_locks(locks: Sequence[Path]) -> str:
-    """Audit locked requirements, and return one line about it.
+    """Audit locked requirements, and return the result as one line of text.
 
     Raises:
         DevclusterError: a vulnerability is known, only a part of the packages could be audited, or pip-audit failed.
@@ -69,7 +69,7 @@ def audit_locks(locks: Sequence[Path]) -> str:
 
 
 def read_audit(document: str) -> Audit:
-    """Read what pip-audit writes as JSON; a package of several locks counts once."""
+    """Parse the JSON that pip-audit writes; a package that is in several lock files counts once."""
     packages: dict[tuple[str, str], dict[str, Any]] = {
         (entry["name"], entry.get("version", "")): entry for entry in json.loads(document)["dependencies"]
     }

@@ -1,8 +1,8 @@
-"""Builds the wheel of llama-cpp-python with the CUDA backend, and keeps it in the cache beside the one for processors.
+"""Builds the wheel of llama-cpp-python with the CUDA backend, and keeps it in the cache beside the CPU wheel.
 
-The recipe is the script embedder-service/add-cuda-backend, which extends the wheel for processors. Compiling takes an
-hour and more on two processors, so that sources and objects are kept until the wheel is there: after an interruption
-the same command goes on where it was.
+The recipe is the script embedder-service/add-cuda-backend, which extends the CPU wheel. Compiling takes more than an
+hour on two processors. Therefore sources and objects are kept until the wheel is built, and after an interruption the
+same command continues the build.
 """
 
 import shutil
@@ -28,7 +28,7 @@ _REMEDY = "apt-get install --yes --no-install-recommends g++ binutils python3-ve
 
 
 def cuda_wheel_key(settings: Settings) -> str:
-    """Compute the digest of the recipe, of what it reads, and of the architectures that are compiled for."""
+    """Compute the digest of the recipe, the files that it reads, and the GPU architectures of the build."""
     return digest_of_files(REPOSITORY, _INPUTS, {"wheel": wheel_key(), "architectures": settings.cuda_architectures})
 
 

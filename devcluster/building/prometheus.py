@@ -1,4 +1,4 @@
-"""Prometheus, which no cluster needs: a test of delivery runs the queries of the dashboard and of the alerts on it."""
+"""Builds Prometheus, on which a test runs the queries of the dashboard and the alerts; no cluster needs it."""
 
 from devcluster.building.binaries import Tool
 

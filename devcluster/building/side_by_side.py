@@ -1,7 +1,7 @@
 """Builds what a first run needs side by side: llama.cpp, the cluster's programs, and the base images.
 
-Each of the three leaves a processor idle for a part of its time: it downloads, links, or configures. Side by side they
-fill those gaps. On a machine with little memory they are built one after another.
+Each of the three builds leaves a processor idle while it downloads, links or configures; building them at the same time
+uses this time. On a machine with little memory they are built one after another.
 """
 
 import threading
@@ -35,7 +35,7 @@ _OTHER_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Lane:
-    """Steps that `build` does one after another, shown on the reporter that it is given; `steps` has the titles."""
+    """Steps that the function `build` runs one after another and shows on its reporter; `steps` holds their titles."""
 
     build: Callable[[Reporter], object]
     steps: tuple[str, ...]
@@ -144,7 +144,7 @@ def left(expected: AbstractSet[str], running: Mapping[str, float], finished: Abs
         expected: the titles of all steps.
         running: the seconds since the start of each step that runs, by title.
         finished: the titles of the steps that have ended.
-        seconds: the seconds since the first step began. The machine's speed so far is taken to last.
+        seconds: the seconds since the first step began, by which the machine's speed is estimated.
     """
     steps = {title: _SECONDS.get(title, _OTHER_SECONDS) for title in {*expected, *running, *finished}}
     done = sum(steps[title] for title in finished)

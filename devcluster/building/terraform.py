@@ -1,8 +1,8 @@
-"""Builds Terraform and its providers, with which the tests of delivery apply the modules in `terraform/`.
+"""Builds Terraform and its providers, with which tests apply the modules in `terraform/`.
 
-Only `make e2e-local` builds them, since it takes minutes. Nothing of it is shipped. Terraform 1.5.7 is the last release
-under the MPL-2.0, which is also the licence of both providers; External Secrets is under the Apache License 2.0. The
-helm provider is the latest release that can be had as a Go module.
+Only `make e2e-local` builds them, because this takes minutes. None of them is shipped. Terraform 1.5.7 is the last
+release under the MPL-2.0, which is also the licence of both providers; External Secrets is under the Apache License
+2.0. The helm provider is the latest release that is available as a Go module.
 """
 
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ def terraform_tools() -> tuple[Tool, ...]:
 
 @dataclass(frozen=True)
 class Terraform:
-    """Terraform as built.
+    """The built Terraform and its providers.
 
     `definition` is the manifest of the custom resource definition ExternalSecret. `providers` maps the address of each
     provider, with its version, to the directory that holds its program.
@@ -41,7 +41,7 @@ class Terraform:
     definition: Path
 
     def write_mirror(self, directory: Path) -> Path:
-        """Lay the providers out as a filesystem mirror; return a CLI configuration that knows nothing but the mirror.
+        """Write the providers as a filesystem mirror; return the path of a CLI configuration that uses only it.
 
         Terraform with this configuration in TF_CLI_CONFIG_FILE asks no registry and does not report its use.
         """

@@ -70,7 +70,7 @@ class NodeCluster(Cluster):
         return self.layout.logs
 
     def read(self, path: str) -> Any:  # noqa: ANN401 - a Kubernetes object
-        """Return what the API server has at this path, without the twentieth of a second that kubectl computes."""
+        """Return the object or list at this path without kubectl, whose start would take a twentieth of a second."""
         connection = HTTPSConnection(self._client[0], context=self._client[1], timeout=_READ_SECONDS)
         try:
             connection.request("GET", path)

@@ -25,7 +25,7 @@ class ImageConfig:
 
 
 def write_archive(target: Path, name: str, layer: Path, config: ImageConfig) -> None:
-    """Write an archive of one image with one layer; it appears under its name only when it is complete."""
+    """Write an archive of one image with one layer; the file gets its name only when it is complete."""
     digest = sha256_of(layer)
     document = json.dumps(_document(config, digest), sort_keys=True).encode()
     config_name = f"{hashlib.sha256(document).hexdigest()}.json"

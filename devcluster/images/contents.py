@@ -1,4 +1,4 @@
-"""Reads image archives as `docker save` writes them: layers, settings, and those files that say what is installed.
+"""Reads image archives in the format of `docker save`: layers, settings, and files that list installed software.
 
 Nothing is unpacked. A file that a later layer replaces or removes is not part of the image, so only the last state of
 each path counts.
@@ -26,11 +26,11 @@ _DIGESTED = ("models/*.gguf", "*/libggml-cuda.so")
 
 @dataclass(frozen=True)
 class Contents:
-    """What an image archive contains.
+    """The contents of an image archive.
 
-    `layers` has the size of each layer in bytes, uncompressed. `texts` has the text of each file that says what is
-    installed, `digests` the sha256 of each model file and of the CUDA backend, both by path without a leading slash.
-    `environment` and `labels` are settings of the image.
+    `layers` has the size of each layer in bytes, uncompressed. `texts` maps the path of each file that lists installed
+    software to its text, and `digests` maps the path of each model file and of the CUDA backend to its sha256; paths
+    have no leading slash. `environment` and `labels` are settings of the image.
     """
 
     name: str
@@ -72,7 +72,7 @@ def read_contents(archive: Path) -> Contents:
 
 
 def _apply(layer: tarfile.TarFile, texts: dict[str, str], digests: dict[str, str]) -> None:
-    """Change the known files as one more layer does."""
+    """Update `texts` and `digests` with the files that a layer adds, replaces or removes."""
     added_texts: dict[str, str] = {}
     added_digests: dict[str, str] = {}
     for member in layer:

@@ -1,6 +1,6 @@
 """Lists what is installed in an image: Debian packages, Python distributions, llama.cpp and model files.
 
-The list is made from what the image itself says, not from what was meant to be installed.
+The list is read from the image itself, not from lists of what should have been installed.
 """
 
 import re
@@ -20,7 +20,7 @@ _PYTHON_LICENCE = "PSF-2.0"
 
 
 class Kind(StrEnum):
-    """What sort of thing is installed; the first three are also types of package URLs."""
+    """The kind of an installed item; the first three values are also types of package URLs."""
 
     DEBIAN = "deb"
     PYTHON = "pypi"
@@ -30,7 +30,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, order=True)
 class Item:
-    """One installed thing. `licence` is as the thing states it, empty if it does not; `sha256` is that of its file."""
+    """One installed item. `licence` is the licence that it states, or empty; `sha256` is the digest of its file."""
 
     kind: Kind
     name: str
@@ -42,7 +42,7 @@ class Item:
 
 
 def installed_items(contents: Contents) -> list[Item]:
-    """Return everything that is installed in an image, in a fixed order and each thing once."""
+    """Return everything that is installed in an image, in a fixed order and without duplicates."""
     items = {*_debian_packages(contents), *_python_distributions(contents), *_programs(contents), *_models(contents)}
     return sorted(items)
 
@@ -82,8 +82,8 @@ def _python_distributions(contents: Contents) -> list[Item]:
 def licence_of(expression: str | None, classifiers: list[str], text: str) -> str:
     """Return the licence that a Python distribution states.
 
-    An SPDX expression is best, then a short text, then the classifiers; some distributions put the whole licence where
-    its name belongs.
+    An SPDX expression is preferred, then a short text, then the classifiers. A long text is the whole licence, which
+    some distributions give instead of its name.
     """
     lines = text.strip().splitlines()
     if expression:

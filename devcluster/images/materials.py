@@ -25,7 +25,7 @@ _TYPES = {Kind.MODEL: ComponentType.MACHINE_LEARNING_MODEL}
 
 
 def write_materials(contents: Contents, items: Iterable[Item], digest: str) -> str:
-    """Return the document for an image with these items; `digest` is the sha256 of the image's archive."""
+    """Return the bill of materials of an image with these items; `digest` is the sha256 of the image's archive."""
     name, _, tag = contents.name.rpartition("/")[2].partition(":")
     image = Component(
         name=name,

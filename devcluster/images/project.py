@@ -77,7 +77,7 @@ CUDA_EMBEDDER = ProjectImage(
 
 @dataclass(frozen=True)
 class Base:
-    """The image that another one stands on: its name, and its digest as `sha256:...`, empty if that is not known."""
+    """The base image of another image: its name, and its digest as `sha256:...`, or empty if it is not known."""
 
     name: str
     digest: str = ""
@@ -138,9 +138,9 @@ def load_images(
 
 
 def given_files(image: ProjectImage, settings: Settings) -> dict[str, Path]:
-    """Return the files that exist and spare a step of the build, by the name of the build context that has them.
+    """Return existing files that make a step of the image build unnecessary, by the name of their build context.
 
-    These are the wheel of llama-cpp-python and the converted model. Only the embedder's images take any.
+    They are the wheel of llama-cpp-python and the converted model; only the embedder's images use them.
     """
     if image.dockerfile != EMBEDDER.dockerfile:
         return {}
@@ -194,7 +194,7 @@ def _ensure(
 def _remove_oldest(directory: Path, image: ProjectImage) -> None:
     """Remove all archives of an image but the newest four.
 
-    More than one is kept, because another process may be about to load an older one.
+    Several are kept, because another process may be about to load an older archive.
     """
     archives = sorted(directory.glob(f"{image.key}-*.tar"), key=lambda path: path.stat().st_mtime, reverse=True)
     for old in archives[_KEPT_ARCHIVES:]:
@@ -202,7 +202,7 @@ def _remove_oldest(directory: Path, image: ProjectImage) -> None:
 
 
 def base_name(builder: Builder, settings: Settings) -> str:
-    """Return the base image: the configured one, else the public one if it can be pulled, else the one made here."""
+    """Return the base image: the configured one, else the public one if it can be pulled, else devcluster's own."""
     if settings.base_image:
         return settings.base_image
     if builder.can_pull and builder.has_image(versions.PUBLIC_PYTHON_IMAGE):
@@ -211,9 +211,9 @@ def base_name(builder: Builder, settings: Settings) -> str:
 
 
 def provide_base(name: str, builder: Builder, settings: Settings, reporter: Reporter) -> Base:
-    """Bring the base image into the builder's storage, and return it with its digest.
+    """Put the base image into the builder's storage, and return it with its digest.
 
-    A base that is made here is imported each time, so that its name means the archive whose digest is returned.
+    A base image made by devcluster is imported each time, so that its name refers to the returned digest.
 
     Raises:
         DevclusterError: the builder neither has the image nor can pull it.

@@ -1,4 +1,4 @@
-"""Says of each built image how large it is and what it contains, and writes its bill of materials."""
+"""Reports the size and contents of each built image, and writes its bill of materials."""
 
 from dataclasses import dataclass
 from pathlib import Path

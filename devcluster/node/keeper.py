@@ -1,10 +1,10 @@
 """The keeper, the outer process of a node: it starts the namespaces and ends them, and has the node's files removed.
 
 Three things end a node: a signal to the keeper, the end of the process that asked for an attached node, and the end of
-the init process. The keeper sees the end of that process as the end of a pipe, so that even `kill -9` counts. If the
-keeper itself is killed, the kernel kills the init process. When the keeper has ended, the janitor removes the node's
-files. The janitor is a process in a session of its own. Keeper and janitor hold the cluster's lock, so the lock is free
-only when nothing of the node is left.
+the init process. The keeper notices the end of the asking process by the end of a pipe, so that even `kill -9` is
+noticed. If the keeper itself is killed, the kernel kills the init process. When the keeper has ended, the janitor
+removes the node's files. The janitor is a process in a session of its own. Keeper and janitor hold the cluster's lock,
+so the lock is free only when nothing of the node is left.
 
 Only the standard library is imported, so that the process is small and starts at once.
 """
