@@ -1,4 +1,4 @@
-"""What MkDocs calls while it builds the site: adds pages and files from outside `docs/`, and adapts every page."""
+"""The hooks that MkDocs calls while it builds the site; they add files from outside `docs/` and adapt every page."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Markdown as the reference pages use it: tables, wrapped paragraphs, and text that is shown as it is."""
+"""Writes the Markdown of the reference pages: tables, wrapped paragraphs, and escaped text."""
 
 import re
 import textwrap
@@ -11,12 +11,12 @@ _ENTITIES = {"<": "&lt;", ">": "&gt;"}
 
 
 def code(text: object) -> str:
-    """Return the text as code, or nothing where there is none."""
+    """Return the text as inline code, or an empty text if it is empty."""
     return f"`{text}`" if str(text) else ""
 
 
 def plain(text: str) -> str:
-    """Return a text in which no character outside code has a meaning for Markdown or HTML."""
+    """Return the text with all characters escaped that Markdown or HTML would interpret, except in code."""
     parts = _CODE.split(" ".join(text.split()))
     return "".join(part if index % 2 else _ACTIVE.sub(_escaped, part) for index, part in enumerate(parts))
 

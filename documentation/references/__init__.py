@@ -1,4 +1,4 @@
-"""The reference pages: what the code itself says about fields, values, commands, HTTP, metrics, settings and reasons.
+"""Makes the reference pages from the code: fields, values, commands, HTTP, metrics, settings and reasons.
 
 Each module returns the text of one page. No page holds a fact that is also written by hand elsewhere.
 """
@@ -23,7 +23,7 @@ PAGES: dict[str, Callable[[], str]] = {
 
 
 def write_pages() -> Iterator[str]:
-    """Write every page whose text differs from the code's, and yield the names of these."""
+    """Write every page that is missing or differs from what the code yields, and yield the names of these pages."""
     FOLDER.mkdir(exist_ok=True)
     for name, page in PAGES.items():
         path, text = FOLDER / name, page()

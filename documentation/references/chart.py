@@ -31,9 +31,9 @@ def page() -> str:
 
 
 def comments(text: str) -> dict[str, str]:
-    """Return the comment above each key of a YAML text by the key's dotted name; that of an object is its fields', too.
+    """Return the comment above each key of a YAML text, by the key's dotted name.
 
-    A comment ends at an empty line. It belongs to the key below it, and to the keys within that without one.
+    A comment belongs to the key directly below it. Keys without a comment are left out.
     """
     found: dict[str, str] = {}
     path: list[tuple[int, str]] = []
@@ -53,7 +53,7 @@ def comments(text: str) -> dict[str, str]:
 
 
 def leaves(values: Mapping[str, Any], schema: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Yield dotted name, default and schema of the values, as deep as the schema names them."""
+    """Yield the dotted name, default and schema of each value; an object without schema of its fields is one value."""
     for name, value in values.items():
         rule = schema["properties"][name]
         if rule.get("properties"):

@@ -25,7 +25,7 @@ _TYPES: dict[type, str] = {int: "N", float: "NUMBER", Path: "PATH"}
 
 
 def programs() -> dict[str, typer.Typer]:
-    """Return the command lines by what is typed to start them."""
+    """Return the command lines of all programs, by the text that a user types to start the program."""
     demo_app = typer.Typer()
     demo_app.command()(demo)
     return {
@@ -44,7 +44,7 @@ def page() -> str:
 
 
 def command(parsed: Any, name: str, level: int) -> Iterator[str]:  # noqa: ANN401 -- typer's copy of click has no types
-    """Yield the blocks about a command and about the commands below it."""
+    """Yield the page's blocks about a command and its sub-commands."""
     yield f"{'#' * level} `{name}`"
     yield from helped(parsed.help or "")
     rows = [_row(parameter) for parameter in parsed.params if not parameter.hidden]
@@ -55,7 +55,7 @@ def command(parsed: Any, name: str, level: int) -> Iterator[str]:  # noqa: ANN40
 
 
 def helped(text: str) -> Iterator[str]:
-    """Yield the paragraphs of a help text; examples become a block of code."""
+    """Yield a help text as paragraphs of Markdown; its examples become a block of code."""
     described, *examples = _EXAMPLES.split(text, maxsplit=1)
     for part in described.split("\n\n"):
         if part.strip():

@@ -1,6 +1,6 @@
 """The page of the embedder's HTTP interface, from the OpenAPI description that the embedder itself serves.
 
-Only what causes each error is written here.
+The causes of errors are not in the description, so they are written in this module.
 """
 
 from collections.abc import Iterator, Mapping
@@ -55,7 +55,7 @@ CAUSES: dict[ErrorKind, str] = {
 
 
 def page() -> str:
-    """Return the page of both ports."""
+    """Return the page about the HTTP interfaces of both ports."""
     service = EmbeddingService(EmbedderSettings(model_file=Path("model.gguf")), _no_engine, Metrics(Lane))
     callers, probes = build_app(service).openapi(), build_probe_app(service).openapi()
     service.close()
@@ -81,7 +81,7 @@ def _no_engine(_plan: object) -> Any:  # noqa: ANN401 -- it never returns
 
 
 def operations(description: Schema) -> Iterator[str]:
-    """Yield the blocks about each request of an OpenAPI description."""
+    """Yield the page's blocks about each operation of an OpenAPI description."""
     for path, methods in description["paths"].items():
         for method, operation in methods.items():
             yield f"### `{method.upper()} {path}`"
@@ -100,7 +100,7 @@ def _answers(responses: Mapping[str, Schema]) -> Iterator[tuple[str, str, str]]:
 
 
 def body(name: str, schema: Schema) -> Iterator[str]:
-    """Yield the blocks about one body."""
+    """Yield the page's blocks about one request or response body."""
     yield f"### {name}"
     yield paragraph(plain(schema.get("description", "")))
     yield from fields(schema)

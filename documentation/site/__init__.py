@@ -1,1 +1,1 @@
-"""What MkDocs needs beside the pages of `docs/`: pages from elsewhere in the repository, and links that lead there."""
+"""Adapts the documentation to MkDocs: pages from elsewhere in the repository, links, lists and navigation."""

@@ -1,6 +1,6 @@
-"""Indents what belongs to an item of a list by four spaces, as Python-Markdown demands it.
+"""Indents the contents of list items by four spaces, as Python-Markdown demands.
 
-Documents indent by the width of the item's mark, two or three spaces, as CommonMark and those who read the source do.
+The documents themselves indent by the width of the item's marker, two or three spaces, as CommonMark does.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""The navigation and the first page of each section: its pages by their own headings and first sentences."""
+"""Makes the navigation, and an overview page for each section that lists its pages with their first sentences."""
 
 import posixpath
 import re
@@ -23,7 +23,7 @@ _HEADING = re.compile(r"^# (.+)$", re.MULTILINE)
 
 
 def expanded(entries: Sequence[Entry], documents: Path) -> list[Entry]:
-    """Return the entries of a navigation, in which each FOLDER/* has become the other pages of that folder.
+    """Return the entries of a navigation; each FOLDER/* is replaced by the pages of the folder that have no entry.
 
     A section whose folders are empty is left out.
     """
@@ -87,7 +87,7 @@ def heading(text: str) -> str:
 
 
 def first_sentence(text: str) -> str:
-    """Return the first sentence of a page's first paragraph without its links, or nothing where it begins otherwise."""
+    """Return the first sentence of a page without links; empty if the page does not begin with a paragraph."""
     blocks = _HEADING.sub("", text, count=1).strip().split("\n\n")
     paragraph = " ".join(blocks[0].split())
     if not paragraph[:1].isalpha() and paragraph[:1] != "`":

@@ -1,4 +1,4 @@
-"""Where a file of the repository is on the site.
+"""Converts between the paths of files in the repository and their places on the site.
 
 Documents link to one another by their paths in the repository, so that the links work wherever the repository is
 shown. On the site, `docs/` is the root; some documents lie outside of it and become pages as well.
@@ -34,7 +34,7 @@ _FENCE = re.compile(r"^( *```.*?^ *```)", re.MULTILINE | re.DOTALL)
 
 
 def source(page: str) -> str:
-    """Return the repository's path of a page of the site."""
+    """Return the path in the repository of a page of the site."""
     return _SOURCES.get(page, f"docs/{page}")
 
 
@@ -54,7 +54,7 @@ def place(path: str) -> str | None:
 
 
 def linked_files(page: str, text: str) -> Iterator[str]:
-    """Yield the files outside of `docs/`, but no pages, that a page links to, by their paths in the repository."""
+    """Yield the repository paths of the files outside `docs/` that a page links to, without those that are pages."""
     for part in _FENCE.split(text)[::2]:
         for link in _LINK.finditer(part):
             path = _path(page, link["target"])
@@ -63,14 +63,14 @@ def linked_files(page: str, text: str) -> Iterator[str]:
 
 
 def with_links_of_the_site(page: str, text: str) -> str:
-    """Return a page's text with links to places of the site; of a link to a folder that is no page, the text stays."""
+    """Return a page's text with links to places on the site; a link to a folder without a page becomes plain text."""
     parts = _FENCE.split(text)
     parts[::2] = [_LINK.sub(lambda link: _rewritten(page, link), part) for part in parts[::2]]
     return "".join(parts)
 
 
 def _path(page: str, target: str) -> str | None:
-    """Return the repository's path that a link leads to, without its anchor; None for an address or an anchor alone."""
+    """Return the repository path that a link leads to, without its anchor; None for a URL or an anchor alone."""
     bare = target.partition("#")[0]
     if not bare or re.match(r"[a-z]+:", bare):
         return None
