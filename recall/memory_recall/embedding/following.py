@@ -65,12 +65,12 @@ class FollowingEmbedder:
         return vector
 
     def follow(self, model: str, url: str | None, used: object, *, failed: bool) -> bool:
-        """Change to an embedder of the active model that is not `used`; return whether there is such an embedder.
+        """Change to another embedder of the active model; return whether one was found that differs from `used`.
 
         `model` is the active model's name, and `url` the recorded address of the active model's embedder. `used` is the
         embedder that the query was sent to. `failed` is True if that embedder returned no vector, and False if its
-        vector came from another model or from another file of the same model. In the latter case nothing is changed if
-        `used` is already the embedder at the recorded address.
+        vector came from another model or from another file of the same model. If `failed` is False and `used` is
+        already the embedder at the recorded address, nothing is changed.
         """
         choices = self._choices(model, url)
         if self.current is not used and self.current in choices:

@@ -4,8 +4,8 @@ Two paired tests are used, because a question that is hard for one retriever is 
 bootstrap gives an interval for the difference of the means. The randomisation test gives the probability of a
 difference this large if it did not matter which retriever gave which answer. The same seed gives the same result.
 
-`bound_drop` answers another question, that of non-inferiority: by how much the second retriever may be worse, and by
-how much it is worse at least.
+`bound_drop` serves tests of non-inferiority: it bounds from above and from below how much worse the second retriever
+is.
 """
 
 from collections.abc import Sequence

@@ -83,7 +83,7 @@ async def prepare_build(
 
 
 async def use_least(connection: Connection) -> None:
-    """Reset `maintenance_work_mem` to the server's default and turn off parallel workers, after memory ran short."""
+    """After a build ran out of memory, reset `maintenance_work_mem` and turn off parallel workers."""
     with translated("setting the memory of the index build"):
         await connection.execute("RESET maintenance_work_mem")
         await connection.execute("SELECT set_config('max_parallel_maintenance_workers', '0', false)")

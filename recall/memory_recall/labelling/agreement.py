@@ -24,10 +24,10 @@ class Agreement:
 def cohens_kappa(pairs: Sequence[tuple[int, int]]) -> float | None:
     """Return the agreement of two raters beyond chance: (observed - expected) / (1 - expected).
 
-    `observed` is the share of equal pairs, and `expected` that of two raters who give each category as often as these
-    two do, but independently. Source: J. Cohen, "A coefficient of agreement for nominal scales", Educational and
-    Psychological Measurement 20 (1960), 37-46. Without pairs, or if both raters give one and the same category only,
-    kappa is undefined, and the result is None.
+    `observed` is the share of pairs with equal categories. `expected` is this share for raters who choose categories
+    independently, each as often as in `pairs`. Source: J. Cohen, "A coefficient of agreement for nominal scales",
+    Educational and Psychological Measurement 20 (1960), 37-46. Without pairs, or if both raters give one and the same
+    category only, kappa is undefined, and the result is None.
     """
     if not pairs:
         return None

@@ -1,4 +1,4 @@
-"""The state of one MemoryIndex as frozen types, by the stages of its work, from the database to the active model.
+"""The state of one MemoryIndex as frozen types: a pipeline of stages, from the database to the active model.
 
 The operator writes a condition for each stage, in the order in which the work happens. The message of the condition
 names the cause and the remedy. All functions of this module are pure, and take objects as the API server returns them.
@@ -76,7 +76,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """The state of a MemoryIndex at one moment.
+    """The stages of a MemoryIndex, its rows, its embedder and its Events, at one moment.
 
     `observed` says whether the operator has seen the present spec, `ready` whether the condition Ready is True for it,
     and `stalled` whether a person must act. `events` is None if the user may not list Events.
@@ -100,7 +100,7 @@ class Pipeline:
 
 
 def pipeline(resource: Object, events: Sequence[Object] | None) -> Pipeline:
-    """Return the state of a MemoryIndex from the object and its Events; any part of its status may be missing.
+    """Parse the object and its Events into a `Pipeline`; any part of the object's status may be missing.
 
     `events` is None if the user may not list Events.
     """

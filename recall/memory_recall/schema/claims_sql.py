@@ -64,7 +64,7 @@ async def require_claimable(
 ) -> None:
     """Refuse a table that another MemoryIndex has claimed on this server.
 
-    `claim` is the caller's own claim; with None, no table is refused. `replaces` is the uid of a MemoryIndex whose
+    `claim` is the caller's own claim; if it is None, nothing is checked. `replaces` is the uid of a MemoryIndex whose
     claim the caller replaces.
 
     Raises:

@@ -108,7 +108,7 @@ class SwapFacts:
 
 
 def decide(facts: SwapFacts) -> Action:
-    """Return the next action. Each action changes a fact, so a sequence of decisions comes to an end."""
+    """Return the next action of a swap. Each action changes a fact, so a sequence of decisions comes to an end."""
     rules = (
         (facts.stage not in OPEN_STAGES or facts.stage is Stage.REFUSED, Action.REST),
         (not facts.has_column, Action.ADD_COLUMN),

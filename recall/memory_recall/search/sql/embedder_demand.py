@@ -19,7 +19,7 @@ SELECT NOT pg_is_in_recovery() AND current_setting('transaction_read_only') = 'o
 
 
 async def record_demand(connection: AnyConnection, table: MemoryTable) -> None:
-    """Set the column `wanted_at` to now, unless it was set a moment ago or this session may not write it.
+    """Set the column `wanted_at` to the present time, unless it was set a moment ago or this session may not write.
 
     Raises:
         DatabaseUnreachable: the connection failed.

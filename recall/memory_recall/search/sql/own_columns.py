@@ -30,7 +30,7 @@ def own_select_list(table: MemoryTable) -> str:
 
 
 def own_row(table: MemoryTable, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row of the statement under the names of the table's columns, with `rank` and `EVIDENCE_FIELDS`."""
+    """Return a result row under the table's column names instead of aliases, with `rank` and `EVIDENCE_FIELDS`."""
     fields = {name: found[name] for name in MEMORY_FIELDS if name in table.columns}
     others = {name: found[alias] for name, alias in _aliases(table).items()}
     return {**fields, **others, **{name: found[name] for name in ("rank", *EVIDENCE_FIELDS)}}
