@@ -35,7 +35,7 @@ _OTHER_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Lane:
-    """Steps that the function `build` runs one after another and shows on its reporter; `steps` holds their titles."""
+    """A sequence of build steps, which the function `build` runs in order; `steps` holds the titles of the steps."""
 
     build: Callable[[Reporter], object]
     steps: tuple[str, ...]

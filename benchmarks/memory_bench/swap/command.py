@@ -33,7 +33,7 @@ _SEEN = 0.9  # of their results, in which a comparison must be recognised
 
 
 class Models(StrEnum):
-    """Which models are swapped."""
+    """The kind of models that the benchmark swaps."""
 
     LIGHT = "light"
     REAL = "real"

@@ -80,7 +80,7 @@ class RealDetector:
         )
 
     async def wrong_rows(self, dsn: str) -> Mapping[str, int]:
-        """Embed all rows that have a vector by both models; count the vectors that the wrong model made."""
+        """Count vectors that differ from what the column's model computes for the text, and vectors of private rows."""
         connection = await asyncpg.connect(dsn)
         try:
             await register_vector(connection)

@@ -49,7 +49,7 @@ def faults(answers: Sequence[Answer]) -> list[str]:
 
 
 class RecallLoop:
-    """A process that recalls until the block ends; `which` names its recall library, "former" or "present"."""
+    """A context manager that runs a recalling process; `which` selects its recall library, "former" or "present"."""
 
     def __init__(self, which: str, spawn: Callable[[], Awaitable[Process]], questions: Sequence[str]) -> None:
         self.which = which

@@ -1,4 +1,4 @@
-"""A slot: a namespace, a Postgres cluster, an operator process for this namespace, and its proxy to the API server.
+"""Defines a slot: a namespace, a Postgres cluster, an operator process for it, and a proxy to the API server.
 
 A MemoryIndex is created and deleted in a slot many times, never twice at the same time. Slots work side by side, but
 each has its own proxy. Therefore each call that passes a proxy belongs to one creation and deletion.

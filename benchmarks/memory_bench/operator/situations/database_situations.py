@@ -1,4 +1,4 @@
-"""Situations that the Secret, the Cluster, the database, pgvector or the schema cause."""
+"""Situations that are caused by the Secret, the Cluster, the database, pgvector or the schema."""
 
 import json
 

@@ -18,7 +18,7 @@ _LATE_SECONDS = (125.0, 240.0)  # from when and until when a late expectation mu
 
 @dataclass
 class Observation:
-    """An expectation, whether it has been met and, as long as it has not, what was seen last.
+    """An expectation about an object, whether it has been met and, until it is met, the object's last difference.
 
     `impossible` says that the situation could not be made.
     """
@@ -43,13 +43,13 @@ class Observation:
 
     @property
     def due(self) -> bool:
-        """Whether the expectation has not been met yet and may be met now."""
+        """Whether the expectation is still unmet and would count as met at this time."""
         age = time.monotonic() - self.began
         return not self.met and (_LATE_SECONDS[0] <= age if self.expected.late else age <= _SOON_SECONDS)
 
     @property
     def open(self) -> bool:
-        """Whether the expectation has not been met yet and may be met now or later."""
+        """Whether the expectation is still unmet and the time in which it may be met has not ended."""
         age = time.monotonic() - self.began
         return (
             not self.met and not self.impossible and age <= (_LATE_SECONDS[1] if self.expected.late else _SOON_SECONDS)
@@ -79,7 +79,7 @@ def differing(item: Object, expected: Expected) -> str:
 
 
 async def observe(api: Api, observed: Sequence[Observation], made: asyncio.Event, say: Callable[[str], None]) -> None:
-    """Compare each change of a MemoryIndex with what its situation expects; some situations last for a second only.
+    """Compare each MemoryIndex at every change with what its situation expects; some situations last only a second.
 
     This ends once `made` is set, after which `observed` no longer grows, and each expectation has been met or its time
     is over.

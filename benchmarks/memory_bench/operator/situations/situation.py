@@ -1,4 +1,4 @@
-"""What a situation is, and the namespace and table in which it is made."""
+"""Defines a situation, what is expected in it, and the namespace and table in which it is created."""
 
 import json
 import time
@@ -25,9 +25,9 @@ WRITTEN_CLUSTERS = "written"  # the namespace of Clusters that CloudNativePG doe
 class Expected:
     """What the status of a MemoryIndex must say in a situation.
 
-    The status must say this soon after the situation is made or, if `late` is set, once more than 120 seconds have
-    passed. `reasons` are the permitted reasons of the condition Ready. `serves` says whether dense search works and new
-    rows get vectors, whatever the operator reports. If `serves` is false, Ready must not be True.
+    The status must say this soon after the situation is created or, if `late` is set, after more than 120 seconds.
+    `reasons` are the permitted reasons of the condition Ready. `serves` says whether dense search works and new rows
+    get vectors, whatever the operator reports. If `serves` is false, Ready must not be True.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Expected:
 
 @dataclass(frozen=True)
 class Stage:
-    """What all situations share: the platform, a connection string to one database, and a second Postgres cluster."""
+    """The resources that all situations share: the platform, a database, and a second Postgres cluster."""
 
     platform: Platform
     dsn: str
@@ -112,7 +112,7 @@ Change = Callable[[Place], None]
 
 @dataclass(frozen=True)
 class Situation:
-    """How a situation is made, and what is expected of it.
+    """The steps that create a situation, and the expectations about the status of the MemoryIndex in it.
 
     `spec` holds changes of the MemoryIndex's spec; its keys are paths with two underscores for each dot. `prepare` runs
     before the MemoryIndex is created. If `filled` is set, the table and its embedded rows exist before the operator

@@ -62,7 +62,8 @@ def _pending_rows(place: Place) -> None:
 def _locked(place: Place) -> None:
     """Lock a table so that rows can be counted but no column can be added, for 400 seconds.
 
-    The database is the situation's own: in a common one, building an index waits for every open transaction.
+    This situation has a database of its own, because an index build in a shared database would wait for the transaction
+    that holds the lock.
     """
     place.sql(f"CREATE EXTENSION vector; CREATE TABLE memories {COLUMNS}", place.table)
     place.sql(f"ALTER TABLE memories OWNER TO {place.table}", place.table)
