@@ -101,7 +101,7 @@ def _remove(known: dict[str, str], gone: str) -> None:
 
 
 def _named(archive: tarfile.TarFile, name: str) -> BufferedReader:
-    """Open a member by its name; a layer may be a link to the member that has its bytes."""
+    """Open a member of an image archive by its name; if the member is a link, open its target."""
     try:
         return _file(archive, archive.getmember(name))
     except KeyError:

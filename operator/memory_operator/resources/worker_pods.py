@@ -27,7 +27,7 @@ _ASKING = frozenset({"backfill", "sync", "swap"})  # the components that send te
 
 
 @dataclass(frozen=True)
-class Asked:
+class UsedEmbedders:
     """The embedders that a worker sends texts to, with their API keys: our own, the hosted provider, or both.
 
     A swap sends texts to the embedders of both models, of which one may be hosted.
@@ -53,8 +53,8 @@ def pod_template(
 
     With `metrics_port` 0, the worker serves no metrics.
     """
-    asked = asked_by(index, component)
-    files = _secret_files(index, asked)
+    used = used_embedders(index, component)
+    files = _secret_files(index, used)
     template: Manifest = {
         "metadata": {"labels": labels(index, component)},
         "spec": {
@@ -69,7 +69,7 @@ def pod_template(
                     "image": images.operator,
                     "imagePullPolicy": images.pull_policy,
                     "command": command,
-                    "env": settings(index, metrics_port, asked),
+                    "env": settings(index, metrics_port, used),
                     "resources": resources,
                     "securityContext": container_security(),
                     "volumeMounts": [
@@ -87,17 +87,17 @@ def pod_template(
     return completed(template, index, component)
 
 
-def asked_by(index: MemoryIndex, component: str) -> Asked:
+def used_embedders(index: MemoryIndex, component: str) -> UsedEmbedders:
     """Return the embedders that the component sends texts to.
 
     A component that sends no texts mounts no API key, so its pods start even if the Secret does not exist.
     """
     local = component in _ASKING and (component == "swap" or not index.hosted)
     hosted = component in _ASKING and (index.hosted or (component == "swap" and index.hosted_key is not None))
-    return Asked(local, hosted, index.local_key if local else None, index.hosted_key if hosted else None)
+    return UsedEmbedders(local, hosted, index.local_key if local else None, index.hosted_key if hosted else None)
 
 
-def _secret_files(index: MemoryIndex, asked: Asked) -> dict[str, tuple[str, Manifest]]:
+def _secret_files(index: MemoryIndex, used: UsedEmbedders) -> dict[str, tuple[str, Manifest]]:
     """Return, by volume name, the mount path and the source of each volume that holds one key of a Secret as a file."""
     dsn = secret_file(index.secret_name, index.spec.database.credentials.key, "dsn")
     return {
@@ -105,15 +105,15 @@ def _secret_files(index: MemoryIndex, asked: Asked) -> dict[str, tuple[str, Mani
         **{
             name: (path, secret_file(key.secret_name, key.key, "key"))
             for name, path, key in (
-                ("key", KEY_DIRECTORY, asked.local_key),
-                ("hosted-key", HOSTED_KEY_DIRECTORY, asked.hosted_key),
+                ("key", KEY_DIRECTORY, used.local_key),
+                ("hosted-key", HOSTED_KEY_DIRECTORY, used.hosted_key),
             )
             if key
         },
     }
 
 
-def settings(index: MemoryIndex, metrics_port: int, asked: Asked) -> list[Manifest]:
+def settings(index: MemoryIndex, metrics_port: int, used: UsedEmbedders) -> list[Manifest]:
     """Return the environment variables of a worker. With `metrics_port` 0, the worker serves no metrics."""
     spec = index.spec
     values = {
@@ -122,11 +122,11 @@ def settings(index: MemoryIndex, metrics_port: int, asked: Asked) -> list[Manife
         "MEMORY_TABLE": spec.database.table,
         "MEMORY_MODEL": spec.embedding.model,
         "MEMORY_DIMENSIONS": str(spec.embedding.dimensions),
-        "MEMORY_EMBEDDER_URL": "" if index.hosted and not asked.local else local_url(index),
-        "MEMORY_EMBEDDER_API_KEY_FILE": f"{KEY_DIRECTORY}/key" if asked.local_key else "",
-        "MEMORY_HOSTED_API_KEY_FILE": f"{HOSTED_KEY_DIRECTORY}/key" if asked.hosted_key else "",
+        "MEMORY_EMBEDDER_URL": "" if index.hosted and not used.local else local_url(index),
+        "MEMORY_EMBEDDER_API_KEY_FILE": f"{KEY_DIRECTORY}/key" if used.local_key else "",
+        "MEMORY_HOSTED_API_KEY_FILE": f"{HOSTED_KEY_DIRECTORY}/key" if used.hosted_key else "",
         "MEMORY_PROVIDER": spec.embedding.provider.lower() if index.hosted else "",
-        "MEMORY_QUERY_EGRESS": spec.embedding.query_egress.lower() if asked.hosted else "",
+        "MEMORY_QUERY_EGRESS": spec.embedding.query_egress.lower() if used.hosted else "",
         "MEMORY_INDEX_M": str(spec.index.m),
         "MEMORY_INDEX_EF_CONSTRUCTION": str(spec.index.ef_construction),
         "MEMORY_LOG_FORMAT": "json",

@@ -5,7 +5,7 @@ from memory_operator.api.spec import ConfigMapKey, Gate, Manifest, MemoryIndex
 from memory_operator.resources.common import Images, env, fingerprint, metadata, selector, with_fingerprint
 from memory_operator.resources.embedder import NEXT_COMPONENT, embedder_url
 from memory_operator.resources.jobs import LONG_JOB_SECONDS, SHORT_JOB_SECONDS, job_manifest
-from memory_operator.resources.worker_pods import asked_by, pod_template
+from memory_operator.resources.worker_pods import pod_template, used_embedders
 from memory_recall.embedding.served_model import is_hosted_model
 from memory_recall.schema.claims_sql import TableClaim
 
@@ -52,8 +52,8 @@ def config_fingerprint(index: MemoryIndex, images: Images, component: str) -> st
 
 
 def _pods_fingerprint(index: MemoryIndex, images: Images, component: str) -> str:
-    asked = asked_by(index, component)
-    keys = [key for key in (asked.local_key, asked.hosted_key) if key]
+    used = used_embedders(index, component)
+    keys = [key for key in (used.local_key, used.hosted_key) if key]
     secrets = [index.spec.database.credentials.key, *(part for key in keys for part in (key.secret_name, key.key))]
     given = [section.model_dump(mode="json") for section in (index.spec.backfill, index.spec.embedder.pod_template)]
     return fingerprint([images.operator, images.pull_policy, secrets, given])

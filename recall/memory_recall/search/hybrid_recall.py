@@ -65,8 +65,8 @@ class HybridRecall:
     """Recalls memories by a lexical and a dense leg. It is safe for concurrent use and must be closed at the end.
 
     `pool` (of asyncpg) and the embedder are closed by the caller. `lexical` is "bm25", or "ts_rank" to rank as the
-    memory server itself does. With `fusion` None, it is the default of the model that embedded a query. `time_budget`
-    (seconds) covers all of a recall, `embedding_budget` (seconds) the embedding of its query. With `require_index`
+    memory server itself does. With `fusion` None, the default fusion of the query's model is used. `time_budget`
+    (seconds) limits a whole recall, and `embedding_budget` (seconds) the embedding of its query. With `require_index`
     False, the dense leg also searches a table without an HNSW index. `observe` is called with every result. `temporal`
     finds the time that a query names. With `parallel_legs` False, every recall uses only one connection.
 

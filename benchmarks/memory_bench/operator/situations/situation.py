@@ -26,8 +26,8 @@ class Expected:
     """What the status of a MemoryIndex must say in a situation.
 
     The status must say this soon after the situation is created or, if `late` is set, after more than 120 seconds.
-    `reasons` are the permitted reasons of the condition Ready. `serves` says whether dense search works and new rows
-    get vectors, whatever the operator reports. If `serves` is false, Ready must not be True.
+    `reasons` are the permitted reasons of the condition Ready. `serves` says whether dense search really works and new
+    rows get vectors. If `serves` is false, Ready must not be True.
     """
 
     name: str
