@@ -92,6 +92,8 @@ def write_cross_encoder(
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.BERT, layers)
     for name, data in weights.items():
         target = _CLASSIFIER.get(name) or names.get_name(name, try_suffixes=(".weight", ".bias"))
+        if target is None:
+            raise ValueError(f"{name} is no tensor of a BERT")
         matrix = data.ndim == 2 and not name.startswith(("embeddings.position", "embeddings.token_type"))
         writer.add_tensor(target, data if matrix else data.astype(np.float32))
     writer.write_header_to_file()

@@ -13,6 +13,7 @@ import pytest
 from memory_embedder.engine.llama import EngineOptions, LlamaEngine
 from memory_embedder.errors import EmbedderError
 from memory_embedder.models.profiles import ModelProfile, Pooling
+from memory_recall.embedding.client import EmbedderClient
 from tests.integration.memory_embedder.cross_encoder import WIDTH, WINDOW, CrossEncoder, make_cross_encoder
 
 PROFILE = ModelProfile("tiny-reranker", dimensions=1, max_tokens=WINDOW, pooling=Pooling.RANK)
@@ -91,3 +92,12 @@ def test_a_served_reranker_orders_texts_by_the_reference(server: Any, cross_enco
     assert [scores[index] for index in range(len(texts))] == pytest.approx(expected, abs=2e-3)
     assert list(scores) == sorted(scores, key=lambda index: -expected[index])
     assert answer["usage"]["truncated_inputs"] == 1
+
+
+async def test_the_librarys_client_gets_the_references_scores_in_the_order_of_the_texts(
+    server: Any, cross_encoder: CrossEncoder
+) -> None:
+    texts = list(TEXTS.values())
+    async with EmbedderClient(server.url) as client:
+        scores = await client.rerank(QUERY, texts)
+    assert scores == pytest.approx([cross_encoder.score(QUERY, text) for text in texts], abs=2e-3)
