@@ -191,4 +191,4 @@ def test_an_unknown_reranker_needs_its_window_and_a_known_one_has_it() -> None:
 
 def test_rank_pooling_is_refused_for_the_embedding_model_with_the_remedy() -> None:
     with pytest.raises(EmbedderError, match="--reranker-file"):
-        EmbedderSettings(pooling="rank").profile()  # type: ignore[arg-type]  # as the environment gives it
+        EmbedderSettings(pooling="rank").profile()
