@@ -3,6 +3,7 @@
 The causes of errors are not in the description, so they are written in this module.
 """
 
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ CAUSES: dict[ErrorKind, str] = {
     ErrorKind.EMPTY_INPUT: "An empty list, or a text of nothing but white space.",
     ErrorKind.UNAUTHORIZED: "`--api-key-file` is set, and the key is missing or wrong.",
     ErrorKind.UNKNOWN_MODEL: "Another model than the one that is served.",
+    ErrorKind.NO_RERANKER: "Scores were asked for where no reranker is served.",
     ErrorKind.UNKNOWN_PATH: "No such path.",
     ErrorKind.METHOD: "The path does not take this method.",
     ErrorKind.TIMEOUT: "The body took longer than 30 s.",
@@ -124,7 +126,7 @@ def kind(schema: Schema) -> str:
     if "anyOf" in schema:
         return " or ".join(kind(each) for each in schema["anyOf"])
     if "const" in schema:
-        return code(f'"{schema["const"]}"')
+        return code(json.dumps(schema["const"]))
     if "enum" in schema:
         return " or ".join(code(f'"{value}"') for value in schema["enum"])
     if schema.get("type") == "array":

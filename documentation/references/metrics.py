@@ -23,7 +23,7 @@ NOTES = {
         "renewals of the Lease are no writes, so that `memory_operator_api_writes_total` stays as it is while all "
         "objects are settled."
     ),
-    "Embedder": "On the port of the probes (9090). `lane` is `query` or `document`.",
+    "Embedder": "On the port of the probes (9090). `lane` is `query`, `document` or `rerank`.",
     "Sync worker and backfill": "On the port that `MEMORY_METRICS_PORT` names; the operator sets 9090.",
     "Recall library": "In your API's own registry, where `RecallMetrics` is passed to `HybridRecall`.",
 }

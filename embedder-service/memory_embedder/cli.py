@@ -12,7 +12,7 @@ import typer
 from pydantic import ValidationError
 
 from memory_embedder.errors import EmbedderError
-from memory_embedder.models.profiles import PROFILES, Pooling, find_profile
+from memory_embedder.models.profiles import PROFILES, RERANKERS, Pooling, find_profile
 from memory_embedder.settings import EmbedderSettings
 from memory_embedder.telemetry.logs import configure_logging
 from memory_embedder.telemetry.termination import write_termination_message
@@ -58,6 +58,10 @@ def serve(  # noqa: PLR0917 -- options, all named
     max_tokens: Annotated[int | None, _setting("max_tokens")] = None,
     query_prefix: Annotated[str | None, _setting("query_prefix")] = None,
     document_prefix: Annotated[str | None, _setting("document_prefix")] = None,
+    reranker: Annotated[str | None, _setting("reranker")] = None,
+    reranker_file: Annotated[Path | None, _setting("reranker_file")] = None,
+    reranker_digest: Annotated[str | None, _setting("reranker_digest")] = None,
+    reranker_max_tokens: Annotated[int | None, _setting("reranker_max_tokens")] = None,
     gpu_layers: Annotated[int | None, _setting("gpu_layers")] = None,
     allow_cpu: Annotated[bool | None, _setting("allow_cpu", "--allow-cpu")] = None,
     gpu_memory_limit: Annotated[int | None, _setting("gpu_memory_limit")] = None,
@@ -70,7 +74,7 @@ def serve(  # noqa: PLR0917 -- options, all named
     api_key_file: Annotated[Path | None, _setting("api_key_file")] = None,
     otlp_endpoint: Annotated[str | None, _setting("otlp_endpoint")] = None,
 ) -> None:
-    """Serve embeddings over HTTP.
+    """Serve embeddings over HTTP, and the scores of a reranker if one is named.
 
     Example: memory-embedder serve --model-file all-MiniLM-L6-v2.gguf --host 127.0.0.1 --port 8080
     """
@@ -217,7 +221,7 @@ def models() -> None:
 
     Example: memory-embedder models
     """
-    for profile in PROFILES.values():
+    for profile in (*PROFILES.values(), *RERANKERS.values()):
         typer.echo(
             f"{profile.name}\t{profile.dimensions} dimensions\t{profile.max_tokens} tokens\t"
             f"{profile.pooling} pooling\t{profile.licence}\t{profile.file_digest or '-'}"

@@ -17,6 +17,7 @@ class ErrorKind(Enum):
     EMPTY_INPUT = (400, "invalid_request_error", "empty_input")
     UNAUTHORIZED = (401, "authentication_error", "invalid_api_key")
     UNKNOWN_MODEL = (404, "invalid_request_error", "model_not_found")
+    NO_RERANKER = (404, "invalid_request_error", "no_reranker")
     UNKNOWN_PATH = (404, "invalid_request_error", "not_found")
     METHOD = (405, "invalid_request_error", "method_not_allowed")
     TIMEOUT = (408, "invalid_request_error", "body_timeout")

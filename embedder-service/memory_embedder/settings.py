@@ -12,7 +12,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from memory_embedder.errors import EmbedderError, ErrorKind
-from memory_embedder.models.profiles import PROFILES, ModelProfile, Pooling, find_profile
+from memory_embedder.models.profiles import PROFILES, RERANKERS, ModelProfile, Pooling, find_profile
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +22,8 @@ class Limits:
     queued_query_tokens: int = 32_768
     query_request_tokens: int = 8_192  # of one request, so that none fills the lane of the others' queries
     queued_document_tokens: int = 262_144
+    queued_rerank_tokens: int = 65_536
+    rerank_request_tokens: int = 32_768  # of one request, pairs of the query and each text
     cached_queries: int = 4096  # of callers with an API key
     query_streak: int = 8  # query batches in a row after which a waiting document batch is computed
     body_bytes: int = 8 << 20  # of one request
@@ -57,6 +59,22 @@ class EmbedderSettings(BaseModel):
     query_prefix: str | None = Field(default=None, description="Text put before queries; default: the known model's.")
     document_prefix: str | None = Field(
         default=None, description="Text put before documents; default: the known model's."
+    )
+
+    reranker: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Serve a reranker beside the model: a known one (`memory-embedder models`), or any other name "
+        "together with --reranker-max-tokens. Clients use this name. Default: none.",
+    )
+    reranker_file: Path | None = Field(
+        default=None, description="The reranker's GGUF file; default: /models/<reranker>.gguf."
+    )
+    reranker_digest: Annotated[str, StringConstraints(pattern=r"^(sha256:)?[0-9a-f]{64}$")] | None = Field(
+        default=None, description="sha256:<hex> that the reranker's file must have."
+    )
+    reranker_max_tokens: int | None = Field(
+        default=None, ge=16, description="The longest pair of query and text in tokens; default: the known reranker's."
     )
 
     gpu_layers: int = Field(
@@ -95,10 +113,16 @@ class EmbedderSettings(BaseModel):
         of the settings alone.
 
         Raises:
-            EmbedderError: the model is unknown and the settings lack a fact, or `dimensions` differs from those of the
-                known model.
+            EmbedderError: the model is unknown and the settings lack a fact, `dimensions` differs from those of the
+                known model, or `pooling` is that of a reranker.
         """
         known = self._known_profile()
+        if self.pooling is Pooling.RANK:
+            raise EmbedderError(
+                ErrorKind.CONFIGURATION,
+                "--pooling rank is that of a reranker, which yields no vectors; name its file by --reranker-file, "
+                "beside a model that embeds.",
+            )
         if self.dimensions is not None and self.dimensions != known.dimensions:
             raise EmbedderError(
                 ErrorKind.CONFIGURATION,
@@ -116,6 +140,25 @@ class EmbedderSettings(BaseModel):
     def file(self) -> Path:
         """Return the path of the model file."""
         return self.model_file or Path("/models") / f"{self.model}.gguf"
+
+    def reranker_profile(self) -> ModelProfile | None:
+        """Return the profile of the configured reranker, or None if none is configured.
+
+        Raises:
+            EmbedderError: the reranker is unknown and the settings do not say how long a pair may be.
+        """
+        if self.reranker is None:
+            return None
+        known = RERANKERS.get(self.reranker)
+        if known is not None:
+            return replace(known, max_tokens=self.reranker_max_tokens or known.max_tokens)
+        if self.reranker_max_tokens is None:
+            raise EmbedderError(
+                ErrorKind.CONFIGURATION,
+                f"No profile is known for the reranker '{self.reranker}'. Known: {', '.join(sorted(RERANKERS))}. "
+                "Any other one is served with --reranker-file and --reranker-max-tokens.",
+            )
+        return ModelProfile(self.reranker, 1, self.reranker_max_tokens, Pooling.RANK)
 
     def _known_profile(self) -> ModelProfile:
         if self.model in PROFILES or not (self.dimensions and self.pooling and self.max_tokens and self.model_file):

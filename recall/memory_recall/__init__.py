@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from memory_recall.search.period import Period, PeriodFinder
     from memory_recall.search.query import EmbeddedQuery, Lexical, Mode, RecallQuery
     from memory_recall.search.query_embedding import QueryEmbedder
-    from memory_recall.search.result import Degraded, Evidence, RecalledMemory, RecallResult, Timings
+    from memory_recall.search.result import Degraded, Evidence, RecalledMemory, RecallResult, Reranking, Timings
+    from memory_recall.search.second_stage import Reranker, SecondStage
     from memory_recall.search.sql.filters import Filters
     from memory_recall.search.sql.visibility import EVERYONE, Everyone
 
@@ -68,7 +69,10 @@ __all__ = [
     "RecallQuery",
     "RecallResult",
     "RecalledMemory",
+    "Reranker",
+    "Reranking",
     "SchemaUnsupported",
+    "SecondStage",
     "SortBy",
     "SqliteRecall",
     "Timings",
@@ -106,7 +110,10 @@ _MODULES = {
     "RecallQuery": "memory_recall.search.query",
     "RecallResult": "memory_recall.search.result",
     "RecalledMemory": "memory_recall.search.result",
+    "Reranker": "memory_recall.search.second_stage",
+    "Reranking": "memory_recall.search.result",
     "SchemaUnsupported": "memory_recall.errors",
+    "SecondStage": "memory_recall.search.second_stage",
     "SortBy": "memory_recall.search.fusion",
     "SqliteRecall": "memory_recall.integrations.sqlite",
     "Timings": "memory_recall.search.result",

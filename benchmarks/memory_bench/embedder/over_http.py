@@ -21,7 +21,8 @@ import numpy as np
 from memory_bench.embedder.subject import DocumentLoad, Vectors, timed
 from memory_bench.servers import Server
 
-_PATH = "/v1/embeddings"
+_EMBEDDINGS = "/v1/embeddings"
+_RERANK = "/v1/rerank"
 
 
 class HttpSubject:
@@ -55,17 +56,24 @@ class HttpSubject:
 
     def run_documents(self, load: DocumentLoad) -> float:
         """Send all requests from concurrent threads; return the seconds from the first request to the last response."""
-        bodies = [self.body(texts, "document") for texts in load.requests]
-        connections = [self.connect() for _ in range(load.concurrency)]
+        return self._send([self.body(texts, "document") for texts in load.requests], _EMBEDDINGS, load.concurrency)
+
+    def run_reranking(self, query: str, load: DocumentLoad) -> float:
+        """Have the texts of each request scored by the query, as `run_documents` sends documents."""
+        bodies = [json.dumps({"query": query, "documents": texts}).encode() for texts in load.requests]
+        return self._send(bodies, _RERANK, load.concurrency)
+
+    def _send(self, bodies: Sequence[bytes], path: str, concurrency: int) -> float:
+        connections = [self.connect() for _ in range(concurrency)]
         numbers = itertools.count()
-        start = threading.Barrier(load.concurrency + 1)
+        start = threading.Barrier(concurrency + 1)
 
         def work(connection: http.client.HTTPConnection) -> None:
             start.wait()
             while (number := next(numbers)) < len(bodies):
-                post(connection, bodies[number])
+                post(connection, bodies[number], path)
 
-        with ThreadPoolExecutor(load.concurrency) as pool:
+        with ThreadPoolExecutor(concurrency) as pool:
             running = [pool.submit(work, connection) for connection in connections]
 
             def wait() -> None:
@@ -99,13 +107,13 @@ def _closed_by_server(connection: http.client.HTTPConnection) -> bool:
     return connection.sock is None or bool(select.select([connection.sock], [], [], 0)[0])
 
 
-def post(connection: http.client.HTTPConnection, body: bytes) -> bytes:
-    """Send an embedding request and return the body of the response.
+def post(connection: http.client.HTTPConnection, body: bytes, path: str = _EMBEDDINGS) -> bytes:
+    """Send a request for embeddings, or to another path, and return the body of the response.
 
     Raises:
         RuntimeError: the status of the response is not 200.
     """
-    connection.request("POST", _PATH, body, {"content-type": "application/json"})
+    connection.request("POST", path, body, {"content-type": "application/json"})
     answer = connection.getresponse()
     data = answer.read()
     if answer.status != 200:

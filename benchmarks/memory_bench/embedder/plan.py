@@ -46,6 +46,18 @@ class MixedPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class RerankPlan:
+    """The plan for measuring queries while clients have the results of recalls reranked without pause."""
+
+    rounds: int
+    requests: int = 8
+    texts_per_request: int = 30
+    clients: int = 2
+    idle_queries: int = 20
+    query_pause_seconds: float = 0.1
+
+
+@dataclass(frozen=True, slots=True)
 class ModelPlan:
     """The plan for measuring one model.
 
@@ -58,6 +70,7 @@ class ModelPlan:
     query_rounds: int
     queries_a_round: int
     mixed: MixedPlan | None
+    reranking: RerankPlan | None
     calibrate: bool
 
     @property
@@ -77,6 +90,7 @@ class ModelPlan:
             + documents
             + 4 * self.query_rounds * len(self.query_tokens)
             + (3 * self.mixed.rounds if self.mixed else 0)
+            + (self.reranking.rounds if self.reranking else 0)
         )
 
 
@@ -94,6 +108,7 @@ def plan(extent: Extent) -> tuple[ModelPlan, ...]:
         query_rounds=5 if extent is Extent.DEFAULT else 9,
         queries_a_round=20,
         mixed=MixedPlan(rounds=7 if extent is Extent.DEFAULT else 15),
+        reranking=RerankPlan(rounds=5 if extent is Extent.DEFAULT else 15),
         calibrate=True,
     )
     return (minilm, _large(extent))
@@ -135,6 +150,7 @@ def _large(extent: Extent) -> ModelPlan:
         query_rounds=5 if full else 3,
         queries_a_round=5,
         mixed=None,
+        reranking=None,
         calibrate=False,
     )
 
@@ -147,5 +163,6 @@ def _quick() -> ModelPlan:
         query_rounds=1,
         queries_a_round=3,
         mixed=MixedPlan(rounds=1, texts=32, texts_per_request=4, query_pause_seconds=0.02),
+        reranking=RerankPlan(rounds=1, requests=4, texts_per_request=8, idle_queries=3, query_pause_seconds=0.02),
         calibrate=False,
     )

@@ -54,6 +54,19 @@ class MixedRecord:
     queries: tuple[float, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class RerankRecord:
+    """The durations in seconds of our server's queries in one round, while nothing else runs and beside reranking.
+
+    `batch_seconds` is the mean duration of a batch of pairs while no query is sent.
+    """
+
+    round: int
+    idle: tuple[float, ...]
+    beside: tuple[float, ...]
+    batch_seconds: float
+
+
 @dataclass(slots=True)
 class Measurements:
     """All measurements of one model; `gemm_flops` is in operations per second, `text_flops` in operations per text."""
@@ -68,6 +81,7 @@ class Measurements:
     documents: list[DocumentRecord] = field(default_factory=list)
     queries: list[QueryRecord] = field(default_factory=list)
     mixed: list[MixedRecord] = field(default_factory=list)
+    reranking: list[RerankRecord] = field(default_factory=list)
     document_batch_seconds: float | None = None
 
     def as_dict(self) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from memory_bench import servers
 from memory_bench.embedder import machine, mixed
 from memory_bench.embedder.in_process import LlamaClass, OneThread, RawLoop
+from memory_bench.embedder.models import CROSS_ENCODER
 from memory_bench.embedder.over_http import HttpSubject
 from memory_bench.embedder.plan import (
     ACCEPTANCE_TOKENS,
@@ -17,6 +18,7 @@ from memory_bench.embedder.plan import (
     DocumentPoint,
     MixedPlan,
     ModelPlan,
+    RerankPlan,
 )
 from memory_bench.embedder.records import (
     LLAMA_CLASS,
@@ -71,6 +73,7 @@ class ModelRun:
 
     plan: ModelPlan
     model: Path
+    reranker: Path
     program: Path | None
     scratch: Path
     cores: int
@@ -101,6 +104,9 @@ class ModelRun:
             self.keep(found)
             if self.plan.mixed:
                 self._mixed(found, subjects.ours, subjects.theirs, self.plan.mixed)
+                self.keep(found)
+            if self.plan.reranking:
+                self._reranking(found, self.plan.reranking)
                 self.keep(found)
             for point in self.plan.documents:
                 self._documents(found, point, subjects, facts.dimensions)
@@ -183,7 +189,7 @@ class ModelRun:
 
     def _mixed(self, found: Measurements, ours: HttpSubject, theirs: HttpSubject | None, plan: MixedPlan) -> None:
         queries = (self._texts(QUERY_TOKENS, 1)[0] for _ in count())
-        before = mixed.batch_seconds(ours.probe_port)
+        before = mixed.batch_seconds(ours.probe_port, "document")
 
         def load() -> DocumentLoad:
             texts = self._texts(ACCEPTANCE_TOKENS, plan.texts)
@@ -200,8 +206,19 @@ class ModelRun:
             for action in actions if number % 2 == 0 else reversed(actions):
                 found.mixed.append(action(number))
                 self.advance("documents with and without queries beside them")
-        seconds, batches = mixed.batch_seconds(ours.probe_port, before)
+        seconds, batches = mixed.batch_seconds(ours.probe_port, "document", before)
         found.document_batch_seconds = seconds / batches
+
+    def _reranking(self, found: Measurements, plan: RerankPlan) -> None:
+        reranker = ("--reranker", CROSS_ENCODER, "--reranker-file", str(self.reranker), "--reranker-max-tokens", "512")
+        queries = (self._texts(QUERY_TOKENS, 1)[0] for _ in count())
+        with self._ours(wide=False, more=reranker) as server:
+            subject = HttpSubject(OURS, server, lanes=True)
+            for number in range(plan.rounds):
+                texts = self._texts(ACCEPTANCE_TOKENS, plan.requests * plan.texts_per_request)
+                load = mixed.load_of(texts, ACCEPTANCE_TOKENS, plan.clients, plan.texts_per_request)
+                found.reranking.append(mixed.measure_reranking(subject, load, queries, plan, number))
+                self.advance("queries with and without reranking beside them")
 
     def _best_server(self, found: Measurements, program: Path) -> servers.LlamaServerSettings:
         candidates = servers.LLAMA_SERVER_CANDIDATES if self.plan.calibrate else servers.LLAMA_SERVER_CANDIDATES[:1]
@@ -219,11 +236,11 @@ class ModelRun:
         ]
         return max(rates, key=lambda one: rates[one])
 
-    def _ours(self, *, wide: bool) -> AbstractContextManager[servers.Server]:
+    def _ours(self, *, wide: bool, more: Sequence[str] = ()) -> AbstractContextManager[servers.Server]:
         return servers.memory_embedder(
             self.model,
             self._log(OURS),
-            [*self._profile_options(wide=wide), *self._gpu_options()],
+            [*self._profile_options(wide=wide), *self._gpu_options(), *more],
         )
 
     def _llama_server(

@@ -1,6 +1,6 @@
 """Computes the main figures of the embedder benchmark: ratios of two programs in each round, and their medians."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -20,9 +20,12 @@ from memory_bench.embedder.subject import median
 def summary(found: Measurements) -> dict[str, float | None]:
     """Return the main figures: our throughput and latency relative to those of other programs; above 1, ours is better.
 
-    The exception is `bulk_loss_to_lanes`, the share of our document throughput that is lost while queries are sent. A
-    figure without measurements is None.
+    The exceptions are `bulk_loss_to_lanes`, the share of our document throughput that is lost while queries are sent,
+    and the milliseconds of a query beside a reranker: the medians while nothing else runs and while pairs are reranked,
+    and the bound of the latter, which is the former and one batch of pairs. A figure without measurements is None.
     """
+    idle, beside = _median_of(one.idle for one in found.reranking), _median_of(one.beside for one in found.reranking)
+    batch = _median_of([one.batch_seconds] for one in found.reranking)
     under_bulk = _pooled(found.mixed, LLAMA_SERVER, 50), _pooled(found.mixed, OURS, 50)
     return {
         "docs_vs_llama_server": document_ratio(found, LLAMA_SERVER),
@@ -31,6 +34,9 @@ def summary(found: Measurements) -> dict[str, float | None]:
         "query_idle_vs_raw": query_ratio(found, RAW, ACCEPTANCE_TOKENS),
         "query_under_bulk_vs_llama_server": _ratio(*under_bulk),
         "bulk_loss_to_lanes": bulk_loss(found),
+        "query_idle_p50_ms": _milliseconds(idle),
+        "query_beside_reranking_p50_ms": _milliseconds(beside),
+        "query_beside_reranking_bound_ms": None if idle is None or batch is None else _milliseconds(idle + batch),
     }
 
 
@@ -127,6 +133,12 @@ def _idle(found: Measurements, subject: str, tokens: int) -> float | None:
 def _pooled(records: Iterable[MixedRecord], subject: str, percentile: int) -> float | None:
     values = queries_under_bulk(records, subject)
     return float(np.percentile(values, percentile)) if values else None
+
+
+def _median_of(rounds: Iterable[Sequence[float]]) -> float | None:
+    """Return the median of the values of all rounds, or None if there is none."""
+    values = [value for one in rounds for value in one]
+    return median(values) if values else None
 
 
 def _ratio(over: float | None, under: float | None) -> float | None:

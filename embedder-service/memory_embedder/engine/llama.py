@@ -22,6 +22,7 @@ from memory_embedder.engine.backends import Backends, load_backends
 from memory_embedder.engine.memory_estimate import MemoryNeed, check_gpu_memory, estimate_memory
 from memory_embedder.engine.native_batch import NativeBatch
 from memory_embedder.engine.native_log import NativeLog, native_log
+from memory_embedder.engine.profile_check import check_profile
 from memory_embedder.engine.protocol import EncodedText, EngineFacts, TokenIds, Vectors
 from memory_embedder.engine.tokenizer import Tokenizer
 from memory_embedder.errors import EmbedderError, ErrorKind
@@ -33,6 +34,7 @@ _POOLINGS = {
     Pooling.MEAN: native.LLAMA_POOLING_TYPE_MEAN,
     Pooling.CLS: native.LLAMA_POOLING_TYPE_CLS,
     Pooling.LAST: native.LLAMA_POOLING_TYPE_LAST,
+    Pooling.RANK: native.LLAMA_POOLING_TYPE_RANK,
 }
 _FLASH_ATTENTION = 1
 _SEQUENCES = 64  # must divide the batch: llama.cpp aborts while it reserves a mean-pooling graph otherwise
@@ -102,6 +104,10 @@ class LlamaEngine:
         """Tokenise a text; a text longer than the model's window loses its end but keeps the final separator token."""
         return self._tokenizer.encode(text)
 
+    def encode_pairs(self, query: str, texts: Sequence[str]) -> list[EncodedText]:
+        """Tokenise the pairs of a query and each text for a reranker."""
+        return self._tokenizer.encode_pairs(query, texts)
+
     def computer(self, threads: int) -> LlamaComputer:
         """Make a llama.cpp context of the model that computes with `threads` threads."""
         return LlamaComputer(self._model, self._facts, threads)
@@ -135,6 +141,8 @@ class LlamaComputer:
     def embed(self, sequences: Sequence[TokenIds]) -> Vectors:
         """Compute one unit vector per sequence of token ids, as an array of shape (sequences, dimensions).
 
+        The vector of a reranker has one element, the score of the pair, and is not scaled.
+
         Raises:
             EmbedderError: llama.cpp failed on the batch or on one of its sequences.
         """
@@ -148,7 +156,8 @@ class LlamaComputer:
             raise EmbedderError(
                 ErrorKind.ENGINE, f"llama.cpp failed on a batch (status {status}); send the request again."
             )
-        return unit_vectors(self._read(len(sequences)))
+        rows = self._read(len(sequences))
+        return finite_scores(rows) if self._facts.pooling is Pooling.RANK else unit_vectors(rows)
 
     def use_threads(self, threads: int) -> None:
         """Set the number of threads for the next batches."""
@@ -186,35 +195,20 @@ def unit_vectors(vectors: Vectors) -> Vectors:
     return scaled
 
 
+def finite_scores(scores: Vectors) -> Vectors:
+    """Return the scores of a reranker.
+
+    Raises:
+        EmbedderError: a score is not finite.
+    """
+    if not np.isfinite(scores).all():
+        raise EmbedderError(ErrorKind.ENGINE, "The reranker produced a score that is not finite.")
+    return scores
+
+
 def round_up(number: int, step: int) -> int:
     """Return the least multiple of `step` that is not less than `number`."""
     return -(-number // step) * step
-
-
-def check_profile(header: GgufFacts, profile: ModelProfile, path: Path) -> None:
-    """Check that a model file agrees with its profile, because a wrong pooling would yield plausible but wrong vectors.
-
-    Raises:
-        EmbedderError: dimensions or pooling differ, or the profile's window is longer than the model was trained for.
-    """
-    if header.dimensions != profile.dimensions:
-        raise EmbedderError(
-            ErrorKind.CONFIGURATION,
-            f"{path} yields {header.dimensions} dimensions but {profile.name} is declared with {profile.dimensions}; "
-            "serve the right file or correct --dimensions.",
-        )
-    if header.pooling is not None and header.pooling is not profile.pooling:
-        raise EmbedderError(
-            ErrorKind.CONFIGURATION,
-            f"{path} was made for {header.pooling} pooling but {profile.name} uses {profile.pooling}; "
-            "serve the right file or correct --pooling.",
-        )
-    if header.context_length < profile.max_tokens:
-        raise EmbedderError(
-            ErrorKind.CONFIGURATION,
-            f"{path} was trained for {header.context_length} tokens, fewer than the {profile.max_tokens} of "
-            f"{profile.name}; serve the right file or lower --max-tokens.",
-        )
 
 
 def _may_use_amx(options: EngineOptions, file: ModelFile) -> bool:

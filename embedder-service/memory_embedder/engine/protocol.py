@@ -47,6 +47,8 @@ class Computer(Protocol):
     def embed(self, sequences: Sequence[TokenIds]) -> Vectors:
         """Compute one unit vector per sequence of token ids, as an array of shape (sequences, dimensions).
 
+        The vector of a reranker has one element, the score of the pair, and is not scaled.
+
         Raises:
             EmbedderError: the engine failed; the context must then be closed and replaced.
         """
@@ -73,6 +75,13 @@ class Engine(Protocol):
         """Tokenise a text; a text longer than the model's window loses its end but keeps the final separator token.
 
         The method is thread-safe.
+        """
+        ...
+
+    def encode_pairs(self, query: str, texts: Sequence[str]) -> list[EncodedText]:
+        """Tokenise the pairs of a query and each text for a reranker; the method is thread-safe.
+
+        Of a pair that is longer than the model's window, the query keeps half of the window and the text gets the rest.
         """
         ...
 

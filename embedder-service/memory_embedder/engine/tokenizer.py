@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import unicodedata
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -24,14 +25,35 @@ class Tokenizer:
         self._vocabulary = vocabulary
         self._max_tokens = max_tokens
         self._decomposes = decomposes
+        self._doubles_separator = native.llama_vocab_get_add_eos(vocabulary) and native.llama_vocab_get_add_sep(
+            vocabulary
+        )
 
     def encode(self, text: str) -> EncodedText:
-        """Tokenise a text; a text longer than the model's window loses its end but keeps the final separator token.
+        """Tokenise a text; a text longer than the model's window loses its end but keeps the final separator token."""
+        return self._encode(text, self._max_tokens)
 
-        At most 384 characters per token of the window are read. Only a text of white space or combining marks has fewer
+    def encode_pairs(self, query: str, texts: Sequence[str]) -> list[EncodedText]:
+        """Tokenise the pairs of a query and each text, as cross-encoders of the BERT family are trained on them.
+
+        These are `[CLS] query [SEP] text [SEP]`, and `<s> query </s></s> text </s>` for RoBERTa. The query may take
+        half of the window; the text gets the rest.
+        """
+        first = self._encode(query, self._max_tokens // 2)
+        between = first.tokens[-1:] if self._doubles_separator else first.tokens[:0]
+        start = np.concatenate([first.tokens, between])
+        seconds = [self._encode(text, self._max_tokens - len(start) + 1) for text in texts]
+        return [
+            EncodedText(np.concatenate([start, second.tokens[1:]]), truncated=first.truncated or second.truncated)
+            for second in seconds
+        ]
+
+    def _encode(self, text: str, limit: int) -> EncodedText:
+        """Tokenise a text to at most `limit` tokens.
+
+        At most 384 characters per token of the limit are read. Only a text of white space or combining marks has fewer
         tokens for its length, and tokenising all of such a text would take seconds.
         """
-        limit = self._max_tokens
         length = limit * _CHARACTERS_PER_TOKEN
         tokens = self._tokenize(text[:length])
         if length < len(text) and len(tokens) <= limit + limit // 8:  # else a word that the cut split lies well beyond

@@ -18,7 +18,7 @@ from memory_embedder.http.guards import RequestGuard
 from memory_embedder.http.routes import build_probes, build_router
 from memory_embedder.scheduling.service import EmbeddingService
 
-_DESCRIPTION = """Private embeddings on llama.cpp, compatible with OpenAI's `/v1/embeddings`.
+_DESCRIPTION = """Private embeddings on llama.cpp, compatible with OpenAI's `/v1/embeddings`, and reranking.
 
 Queries never wait behind bulk documents: say `input_type`. No request text is ever logged, stored or sent anywhere."""
 

@@ -6,24 +6,28 @@ and a caller that takes all connections of its port does not keep the kubelet fr
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from contextlib import ExitStack
-from typing import Any
 
 from fastapi import APIRouter, Request, Response
-from fastapi.routing import APIRoute
 
 from memory_embedder.errors import EmbedderError, ErrorKind
 from memory_embedder.http.answers import EmbeddingAnswer
-from memory_embedder.http.bodies import SMALL_BYTES, MemoryBudget, check_structure, read_body
 from memory_embedder.http.guards import ApiKey
+from memory_embedder.http.intake import (
+    ERRORS,
+    DirectRoute,
+    Intake,
+    check_model,
+    check_text,
+    disconnection,
+    request_body,
+)
+from memory_embedder.http.reranking import add_rerank
 from memory_embedder.http.schemas import (
     EmbeddingRequest,
     EmbeddingResponse,
-    ErrorEnvelope,
     ModelCard,
     ModelList,
     parse_request,
@@ -33,85 +37,42 @@ from memory_embedder.scheduling.service import EmbeddingService, ServedModel, lo
 
 _VALUE_BYTES = 4  # of a vector in memory
 
-_DESCRIPTIONS = {
-    400: "There is no text to embed.",
-    401: "The API key is missing or wrong.",
-    404: "Another model than the served one was asked for.",
-    408: "The body did not arrive in time.",
-    413: "The request is larger than one request may be.",
-    422: "The request is malformed, or too long with truncate=false.",
-    429: "The queue is full; Retry-After tells when there will be room.",
-    503: "Loading, shutting down, or the engine failed.",
-}
-_ERRORS: dict[int | str, dict[str, Any]] = {
-    status: {"model": ErrorEnvelope, "description": text} for status, text in _DESCRIPTIONS.items()
-}
-_REQUEST_BODY = {
-    "requestBody": {
-        "required": True,
-        "content": {"application/json": {"schema": EmbeddingRequest.model_json_schema()}},
-    }
-}
-
-
-class _DirectRoute(APIRoute):
-    """A route whose endpoint takes the request and makes the response, without FastAPI's injection and validation.
-
-    Injection and validation would add 70 microseconds to each query, because the computation of embeddings empties the
-    CPU's instruction caches.
-    """
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return the endpoint itself."""
-        return self.endpoint
-
 
 def build_router(service: EmbeddingService, parser: Executor) -> APIRouter:
     """Build the routes that require the API key. Large bodies are parsed on the executor `parser`, one at a time."""
     router = APIRouter()
     api_key = ApiKey(service.settings.api_key_file)
-    direct = APIRouter(route_class=_DirectRoute)
-    _add_embeddings(direct, service, api_key, parser)
+    direct = APIRouter(route_class=DirectRoute)
+    intake = Intake(service, api_key, parser)
+    _add_embeddings(direct, service, intake)
+    add_rerank(direct, service, intake)
     router.include_router(direct)
     _add_models(router, service, api_key)
     return router
 
 
-def _add_embeddings(router: APIRouter, service: EmbeddingService, api_key: ApiKey, parser: Executor) -> None:
-    limits = service.limits
-    budget = MemoryBudget(limits.large_bytes)
+def _add_embeddings(router: APIRouter, service: EmbeddingService, intake: Intake) -> None:
     vector_bytes = service.profile.dimensions * _VALUE_BYTES
-
-    async def parse(body: bytes) -> tuple[EmbeddingRequest, list[str]]:
-        if len(body) <= SMALL_BYTES:
-            return parse_and_check(body, service)
-        return await asyncio.get_running_loop().run_in_executor(parser, parse_and_check, body, service)
 
     @router.post(
         "/v1/embeddings",
         response_model=EmbeddingResponse,
-        responses=_ERRORS,
-        openapi_extra=_REQUEST_BODY,
+        responses=ERRORS,
+        openapi_extra=request_body(EmbeddingRequest),
         summary="Embed texts",
         operation_id="createEmbeddings",
     )
     async def embeddings(request: Request) -> Response:
         started = time.monotonic()
-        caller = api_key.check(request.headers.get("authorization"))
-        service.require_serving()
-
-        async def client_disconnected() -> None:
-            while (await request.receive())["type"] != "http.disconnect":
-                pass
-
+        caller = intake.admit(request)
         with ExitStack() as held:
-            share = held.enter_context(budget.share())
-            parsed, texts = await parse(await read_body(request, share, limits.body_bytes, limits.body_seconds))
+            share = held.enter_context(intake.budget.share())
+            parsed, texts = await intake.read(request, share, lambda body: parse_and_check(body, service))
             share.add(len(texts) * vector_bytes)
             lane = Lane.QUERY if parsed.input_type == "query" else Lane.DOCUMENT
             truncate = parsed.truncate is not False
             result = await service.embed(
-                lane, texts, truncate=truncate, client_disconnected=client_disconnected, caller=caller
+                lane, texts, truncate=truncate, client_disconnected=disconnection(request), caller=caller
             )
             as_base64 = parsed.encoding_format == "base64"
             served = _served(service)
@@ -122,32 +83,36 @@ def _add_embeddings(router: APIRouter, service: EmbeddingService, api_key: ApiKe
 
 
 def _add_models(router: APIRouter, service: EmbeddingService, api_key: ApiKey) -> None:
-    @router.get("/v1/models", responses={401: _ERRORS[401], 503: _ERRORS[503]}, summary="List the served model")
+    @router.get("/v1/models", responses={401: ERRORS[401], 503: ERRORS[503]}, summary="List the served models")
     async def models(request: Request) -> ModelList:
         api_key.check(request.headers.get("authorization"))
-        return ModelList(data=[_card(service)])
+        reranker = [_card(service.reranker)] if service.reranker else []
+        return ModelList(data=[_card(_served(service)), *reranker])
 
     @router.get(
         "/v1/models/{model}",
-        responses={status: _ERRORS[status] for status in (401, 404, 422, 503)},
-        summary="Describe the served model",
+        responses={status: ERRORS[status] for status in (401, 404, 422, 503)},
+        summary="Describe a served model",
     )
     async def model(request: Request, model: str) -> ModelCard:
         api_key.check(request.headers.get("authorization"))
-        _check_model(model, service)
-        return _card(service)
+        served, reranker = _served(service), service.reranker
+        if reranker is not None and model == reranker.name:
+            return _card(reranker)
+        check_model(model, served.name)
+        return _card(served)
 
 
 def build_probes(service: EmbeddingService) -> APIRouter:
     """Build the routes for the kubelet and Prometheus, which send no API key: health, readiness and metrics."""
     router = APIRouter()
 
-    @router.get("/healthz", responses={503: _ERRORS[503]}, summary="Whether the process works at all")
+    @router.get("/healthz", responses={503: ERRORS[503]}, summary="Whether the process works at all")
     async def healthz() -> dict[str, str]:
         service.require_alive()
         return {"status": "ok"}
 
-    @router.get("/readyz", responses={503: _ERRORS[503]}, summary="Whether requests are served")
+    @router.get("/readyz", responses={503: ERRORS[503]}, summary="Whether requests are served")
     async def readyz() -> dict[str, str]:
         service.require_ready()
         return {"status": "ready"}
@@ -163,10 +128,9 @@ def parse_and_check(body: bytes, service: EmbeddingService) -> tuple[EmbeddingRe
     """Parse a body, check the request against the served model, and return the request and its texts.
 
     Raises:
-        EmbedderError: the body is malformed or has too many values, or the served model cannot embed its texts.
+        EmbedderError: the body is malformed, or the served model cannot embed its texts.
     """
-    check_structure(body)
-    request = parse_request(body)
+    request = parse_request(body, EmbeddingRequest)
     return request, check_request(request, service)
 
 
@@ -177,8 +141,7 @@ def check_request(request: EmbeddingRequest, service: EmbeddingService) -> list[
         EmbedderError: the request names another model or another number of dimensions, has no texts, or has a text that
             is empty or malformed.
     """
-    if request.model is not None:
-        _check_model(request.model, service)
+    check_model(request.model, service.profile.name)
     expected = service.profile.dimensions
     if request.dimensions is not None and request.dimensions != expected:
         raise EmbedderError(
@@ -190,28 +153,8 @@ def check_request(request: EmbeddingRequest, service: EmbeddingService) -> list[
     if not texts:
         raise EmbedderError(ErrorKind.EMPTY_INPUT, "'input' is an empty list; send at least one text.", param="input")
     for index, text in enumerate(texts):
-        _check_text(index, text)
+        check_text(f"Input {index}", text, "input")
     return texts
-
-
-def _check_text(index: int, text: str) -> None:
-    if not text.strip():
-        raise EmbedderError(ErrorKind.EMPTY_INPUT, f"Input {index} is empty; there is nothing to embed.", param="input")
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise EmbedderError(
-            ErrorKind.MALFORMED, f"Input {index} holds unpaired surrogates, which are no text.", param="input"
-        ) from None
-
-
-def _check_model(name: str, service: EmbeddingService) -> None:
-    if name != service.profile.name:
-        raise EmbedderError(
-            ErrorKind.UNKNOWN_MODEL,
-            f"That model is not served here; this service serves '{service.profile.name}'.",
-            param="model",
-        )
 
 
 def _served(service: EmbeddingService) -> ServedModel:
@@ -222,8 +165,7 @@ def _served(service: EmbeddingService) -> ServedModel:
     return served
 
 
-def _card(service: EmbeddingService) -> ModelCard:
-    served = _served(service)
+def _card(served: ServedModel) -> ModelCard:
     return ModelCard(
         id=served.name,
         created=served.created,

@@ -1,4 +1,6 @@
-"""Request and response bodies, compatible with OpenAI's embeddings API.
+"""Request and response bodies, compatible with OpenAI's embeddings API and with Cohere's and TEI's rerank APIs.
+
+TEI is Hugging Face's text-embeddings-inference.
 
 The messages for invalid requests are written here, because pydantic's messages quote the input, which is private.
 Validation ends at the first list item that is not a text: an error for each item would cost more than the request.
@@ -6,15 +8,18 @@ Validation ends at the first list item that is not a text: an error for each ite
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints, ValidationError
 
 from memory_embedder.errors import EmbedderError, ErrorKind
 
 MOST_TEXTS = 2048  # of one request
+MOST_RERANKED = 256
 Text = Annotated[str, StringConstraints(strict=True)]
 Texts = Annotated[list[Text], Field(max_length=MOST_TEXTS, fail_fast=True)]
+RerankedTexts = Annotated[list[Text], Field(max_length=MOST_RERANKED, fail_fast=True)]
+Request = TypeVar("Request", bound=BaseModel)
 
 _EXAMPLE_ONE: dict[str, JsonValue] = {
     "model": "all-MiniLM-L6-v2",
@@ -83,6 +88,76 @@ class EmbeddingResponse(BaseModel):
     usage: Usage
 
 
+_EXAMPLE_COHERE: dict[str, JsonValue] = {
+    "query": "Where is the backup of the NAS?",
+    "documents": ["The NAS is backed up every night.", "The router was replaced in May."],
+    "top_n": 1,
+}
+_EXAMPLE_TEI: dict[str, JsonValue] = {
+    "query": "Where is the backup of the NAS?",
+    "texts": ["The NAS is backed up every night.", "The router was replaced in May."],
+}
+
+
+class RerankRequest(BaseModel):
+    """A query and the texts to order by it, as `documents` or as `texts`; which decides the shape of the answer.
+
+    Unknown fields are ignored, since clients send some of their own.
+    """
+
+    model_config = ConfigDict(extra="ignore", json_schema_extra={"examples": [_EXAMPLE_COHERE, _EXAMPLE_TEI]})
+
+    query: Text = Field(description="The query that the texts are scored by.")
+    documents: RerankedTexts | None = Field(
+        default=None, description="Up to 256 texts, as Cohere's API calls them; the answer is an object."
+    )
+    texts: RerankedTexts | None = Field(
+        default=None, description="Up to 256 texts, as TEI calls them; the answer is a list. Give one of the two."
+    )
+    model: Text | None = Field(default=None, description="The reranker's name; may be left out.")
+    top_n: Annotated[int, Field(strict=True, ge=1)] | None = Field(
+        default=None, description="How many of the best to return; all by default."
+    )
+    raw_scores: Annotated[bool, Field(strict=True)] | None = Field(
+        default=None, description="true: the model's own scores. false (default): between 0 and 1, by a sigmoid."
+    )
+    truncate: Annotated[bool, Field(strict=True)] | None = Field(
+        default=None,
+        description="true (default): of a pair beyond the reranker's window, the query keeps half of the window and "
+        "the text what is left. false: it is refused. (TEI's own default is false.)",
+    )
+    truncation_direction: Literal["Right", "right"] | None = Field(
+        default=None, description="Only the end of a text can be cut."
+    )
+    return_documents: Literal[False] | None = Field(
+        default=None, description="Only false is taken: answers name texts by their index."
+    )
+    return_text: Literal[False] | None = Field(default=None, description="TEI's name of return_documents.")
+
+
+class RerankedDocument(BaseModel):
+    """The score of one document."""
+
+    index: int = Field(description="Position of the document in the request.")
+    relevance_score: float
+
+
+class RerankedText(BaseModel):
+    """The score of one text."""
+
+    index: int = Field(description="Position of the text in the request.")
+    score: float
+
+
+class RerankResponse(BaseModel):
+    """The scores of a request with `documents`, best first."""
+
+    results: list[RerankedDocument]
+    model: str
+    digest: str = Field(description="sha256:<hex> of the reranker's file.")
+    usage: Usage
+
+
 class ModelCard(BaseModel):
     """Facts about the served model."""
 
@@ -97,7 +172,7 @@ class ModelCard(BaseModel):
 
 
 class ModelList(BaseModel):
-    """The list of served models, which has one entry."""
+    """The list of served models: the embedding model, then the reranker if there is one."""
 
     object: Literal["list"] = "list"
     data: list[ModelCard]
@@ -118,17 +193,18 @@ class ErrorEnvelope(BaseModel):
     error: ErrorBody
 
 
-def parse_request(body: bytes) -> EmbeddingRequest:
-    """Parse a request body that `check_structure` has accepted.
+def parse_request(body: bytes, model: type[Request]) -> Request:
+    """Parse a request body that `check_structure` has accepted, as a request of the type `model`.
 
     Raises:
         EmbedderError: the body is malformed or has too many texts; the message names the field and what it must be, and
             quotes nothing of the body.
     """
     try:
-        return EmbeddingRequest.model_validate_json(body)
+        return model.model_validate_json(body)
     except ValidationError as error:
-        raise _refusal(error.errors(include_url=False, include_context=False)) from None  # the cause quotes the input
+        problems = error.errors(include_url=False, include_context=False)
+        raise _refusal(problems, next(iter(model.model_fields))) from None  # the cause quotes the input
 
 
 _EXPECTED = {
@@ -138,15 +214,24 @@ _EXPECTED = {
     "dimensions": "a whole number",
     "input_type": '"query", "document" or null',
     "truncate": "true or false",
+    "query": "a string",
+    "documents": "a list of strings",
+    "texts": "a list of strings",
+    "top_n": "a whole number of at least 1",
+    "raw_scores": "true or false",
+    "truncation_direction": '"Right"',
+    "return_documents": "false, since answers name texts by their index",
+    "return_text": "false, since answers name texts by their index",
 }
+_LISTS = {"input": MOST_TEXTS, "documents": MOST_RERANKED, "texts": MOST_RERANKED}
 
 
-def _refusal(problems: list[Any]) -> EmbedderError:
+def _refusal(problems: list[Any], required: str) -> EmbedderError:
     first = problems[0]
     field = first["loc"][0] if first["loc"] else None
     if field not in _EXPECTED:
         return EmbedderError(
-            ErrorKind.MALFORMED, "The body must be a JSON object in UTF-8 with at least the field 'input'."
+            ErrorKind.MALFORMED, f"The body must be a JSON object in UTF-8 with at least the field '{required}'."
         )
     if field == "input" and any(_is_token(problem["input"]) for problem in problems):
         return EmbedderError(
@@ -154,8 +239,10 @@ def _refusal(problems: list[Any]) -> EmbedderError:
             "Token ids are not taken; send text, each model tokenises differently.",
             param="input",
         )
-    if field == "input" and any(problem["type"] == "too_long" for problem in problems):
-        return EmbedderError(ErrorKind.TOO_LARGE, f"More than {MOST_TEXTS} texts; split the request.", param="input")
+    if field in _LISTS and any(problem["type"] == "too_long" for problem in problems):
+        return EmbedderError(
+            ErrorKind.TOO_LARGE, f"More than {_LISTS[field]} texts; split the request.", param=str(field)
+        )
     missing = first["type"] == "missing"
     verb = "is missing; it must be" if missing else "must be"
     return EmbedderError(ErrorKind.MALFORMED, f"'{field}' {verb} {_EXPECTED[str(field)]}.", param=str(field))

@@ -7,6 +7,7 @@ reading takes milliseconds; the reader of the `gguf` library takes seconds.
 
 from __future__ import annotations
 
+import math
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,9 +20,11 @@ from memory_embedder.models.profiles import Pooling
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING = 8
 _ARRAY = 9
-_POOLINGS = {1: Pooling.MEAN, 2: Pooling.CLS, 3: Pooling.LAST}
+_POOLINGS = {1: Pooling.MEAN, 2: Pooling.CLS, 3: Pooling.LAST, 4: Pooling.RANK}
+_CLASSIFIERS = ("cls.output.weight", "cls.weight")  # the first that a file has computes its output
 _UNQUANTISED = frozenset({0, 1, 32})  # F32, F16, BF16
 _LONGEST_STRING = 64 << 20
+_MOST_DIMENSIONS = 4  # of a tensor
 
 Scalar = int | float | bool | str
 
@@ -31,7 +34,9 @@ class GgufFacts:
     """Facts from the header of a model file.
 
     `decomposes` says whether the tokenizer decomposes characters to strip accents. `key_value_width` is the number of
-    floats that an attention cache holds for the keys of one token in one layer; the values take as many.
+    floats that an attention cache holds for the keys of one token in one layer; the values take as many. `token_types`
+    is the number of kinds of text that the model tells apart by an embedding of their tokens. `classifier_outputs` is
+    the number of outputs of the classifier, or 0 if the file has none.
     """
 
     architecture: str
@@ -44,6 +49,9 @@ class GgufFacts:
     pooling: Pooling | None
     quantised: bool
     decomposes: bool
+    causal: bool
+    token_types: int
+    classifier_outputs: int
     file_bytes: int
 
 
@@ -64,16 +72,18 @@ def read_header(file: ModelFile) -> GgufFacts:
         EmbedderError: the file is not a readable GGUF file, or not an embedding model.
     """
     try:
-        values = _read_values(file.from_start())
+        start = file.from_start()
+        tensors, values = _read_values(start)
+        classifier = _read_classifier(start, tensors)
     except (OSError, struct.error, UnicodeDecodeError, ValueError) as error:
         raise EmbedderError(
             ErrorKind.CONFIGURATION,
             f"{file.path} is not a readable GGUF model file; fetch it again and check its digest.",
         ) from error
-    return _facts(file.path, values, file.size)
+    return _facts(file.path, values, classifier, file.size)
 
 
-def _facts(path: Path, values: dict[str, Scalar], size: int) -> GgufFacts:
+def _facts(path: Path, values: dict[str, Scalar], classifier_elements: int, size: int) -> GgufFacts:
     architecture = str(values.get("general.architecture", ""))
 
     def number(key: str, default: int | None = None) -> int:
@@ -98,6 +108,9 @@ def _facts(path: Path, values: dict[str, Scalar], size: int) -> GgufFacts:
         pooling=_POOLINGS.get(number("pooling_type", 0)),
         decomposes=_decomposes(values),
         quantised=values.get("general.file_type", 0) not in _UNQUANTISED,
+        causal=values.get(f"{architecture}.attention.causal", True) is not False,
+        token_types=int(values.get("tokenizer.ggml.token_type_count", 1)),
+        classifier_outputs=classifier_elements // max(1, width),
         file_bytes=size,
     )
 
@@ -109,8 +122,9 @@ def _decomposes(values: dict[str, Scalar]) -> bool:
     return bool(values.get("tokenizer.ggml.normalizer.strip_accents", lowercase))
 
 
-def _read_values(file: BinaryIO) -> dict[str, Scalar]:
-    magic, version, _tensors, pairs = struct.unpack("<4sIQQ", file.read(24))
+def _read_values(file: BinaryIO) -> tuple[int, dict[str, Scalar]]:
+    """Return the number of tensors and the metadata; the tensors' descriptions follow in the file."""
+    magic, version, tensors, pairs = struct.unpack("<4sIQQ", file.read(24))
     if magic != b"GGUF" or version not in {2, 3}:
         raise ValueError
     values: dict[str, Scalar] = {}
@@ -121,7 +135,20 @@ def _read_values(file: BinaryIO) -> dict[str, Scalar]:
             _skip_array(file)
         else:
             values[key] = _read_string(file) if kind == _STRING else _read_scalar(file, kind)
-    return values
+    return tensors, values
+
+
+def _read_classifier(file: BinaryIO, tensors: int) -> int:
+    """Return the number of elements of the classifier's last matrix, or 0 if none of the tensors is one."""
+    found: dict[str, int] = {}
+    for _ in range(tensors):
+        name = _read_string(file)
+        (dimensions,) = struct.unpack("<I", file.read(4))
+        if dimensions > _MOST_DIMENSIONS:
+            raise ValueError
+        found[name] = math.prod(struct.unpack(f"<{dimensions}Q", file.read(8 * dimensions)))
+        file.seek(12, 1)  # the tensor's type and place
+    return next((found[name] for name in _CLASSIFIERS if name in found), 0)
 
 
 def _read_scalar(file: BinaryIO, kind: int) -> Scalar:

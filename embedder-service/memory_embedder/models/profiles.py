@@ -1,4 +1,4 @@
-"""Profiles of the known embedding models: facts that a model file lacks, and facts that a model file must match.
+"""Profiles of the known models: facts that a model file lacks, and facts that a model file must match.
 
 A model's prefixes are defined only in its profile. Callers say whether a text is a query or a document and never send a
 prefix, so that queries and documents of a model always get the prefixes that make their vectors comparable. The library
@@ -15,16 +15,17 @@ from memory_embedder.errors import EmbedderError, ErrorKind
 
 
 class Pooling(StrEnum):
-    """How the states of a text's tokens are combined into one vector."""
+    """How the states of a text's tokens are combined into one vector, or with `RANK` into the score of a reranker."""
 
     MEAN = "mean"
     CLS = "cls"
     LAST = "last"
+    RANK = "rank"
 
 
 @dataclass(frozen=True, slots=True)
 class ModelProfile:
-    """The facts that the publisher of an embedding model states about it."""
+    """The facts that the publisher of a model states about it; the only dimension of a reranker is its score."""
 
     name: str
     dimensions: int
@@ -82,6 +83,21 @@ PROFILES: dict[str, ModelProfile] = {
             max_tokens=8192,  # trained to 32768; a longer window costs 115 KB of cache a token and context
             pooling=Pooling.LAST,
             query_prefix=_QWEN_QUERY,
+            licence="Apache-2.0",
+        ),
+    )
+}
+
+# Both are XLM-RoBERTa networks, so they need no token types, which llama.cpp does not compute (see `check_reranker`).
+RERANKERS: dict[str, ModelProfile] = {
+    profile.name: profile
+    for profile in (
+        ModelProfile("bge-reranker-base", dimensions=1, max_tokens=512, pooling=Pooling.RANK, licence="MIT"),
+        ModelProfile(
+            "bge-reranker-v2-m3",
+            dimensions=1,
+            max_tokens=512,  # trained to 8192, but the time of a pair grows with its length
+            pooling=Pooling.RANK,
             licence="Apache-2.0",
         ),
     )

@@ -24,7 +24,7 @@ from memory_embedder.errors import EmbedderError, ErrorKind
 from memory_embedder.scheduling.lanes import Batch, Item, Lane, Lanes, Role
 from memory_embedder.telemetry.metrics import Metrics, QueueReading
 
-_DOCUMENT_NICENESS = 5  # a query's thread and the HTTP loop go first where cores are contended
+_BULK_NICENESS = 5  # a query's thread and the HTTP loop go first where cores are contended
 _LONGEST_RETRY_DELAY = 10.0
 
 
@@ -58,11 +58,12 @@ class _Worker:
 
 @dataclass(frozen=True, slots=True)
 class WorkerPlan:
-    """The number of general contexts, the threads of each, and the threads of the express context for queries."""
+    """The general contexts, the threads of each, and those of the express context and the reranker's (0: none)."""
 
     general: int
     threads: int
     express_threads: int
+    rerank_threads: int = 0
 
 
 class Dispatcher:
@@ -72,7 +73,7 @@ class Dispatcher:
         self,
         lanes: Lanes,
         plan: WorkerPlan,
-        make_computer: Callable[[int], Computer],
+        make_computer: Callable[[Role, int], Computer],
         dimensions: int,
         metrics: Metrics,
     ) -> None:
@@ -89,6 +90,7 @@ class Dispatcher:
         self._stopping = False
         self._workers = [_Worker(Role.EXPRESS, plan.express_threads)]
         self._workers += [_Worker(Role.GENERAL, plan.threads) for _ in range(plan.general)]
+        self._workers += [_Worker(Role.RERANK, plan.rerank_threads)] if plan.rerank_threads else []
         self._logger = structlog.get_logger("memory_embedder.scheduling.dispatcher")
 
     def start(self, tokens_per_second: Callable[[], float]) -> None:
@@ -100,7 +102,7 @@ class Dispatcher:
             EmbedderError: a context cannot be made; then no thread is started.
         """
         for number, worker in enumerate(self._workers):
-            computer = self._make_computer(worker.threads)
+            computer = self._make_computer(worker.role, worker.threads)
             name = f"{worker.role}-{number}"
             worker.thread = threading.Thread(target=self._run, args=(worker, computer), name=name, daemon=True)
             self._metrics.contexts.labels(role=worker.role.value).inc()
@@ -119,7 +121,8 @@ class Dispatcher:
         loop = asyncio.get_running_loop()
         number = next(self._numbers)
         items = [Item(number, index, lane, len(tokens)) for index, tokens in enumerate(sequences)]
-        vectors = np.empty((len(items), self._dimensions), dtype=np.float32)
+        width = 1 if lane is Lane.RERANK else self._dimensions
+        vectors = np.empty((len(items), width), dtype=np.float32)
         ticket = Ticket(number, lane, sequences, vectors, loop.create_future(), loop, time.monotonic(), len(items))
         with self._lock:
             if self._stopping:
@@ -131,7 +134,8 @@ class Dispatcher:
             self._lanes.start(now=time.monotonic())
             # One is enough: a worker that takes a batch and leaves something behind wakes the next.
             express = lane is Lane.QUERY and self._express_free
-            self._work[Role.EXPRESS if express else Role.GENERAL].notify()
+            role = Role.RERANK if lane is Lane.RERANK else Role.EXPRESS if express else Role.GENERAL
+            self._work[role].notify()
         return ticket
 
     def abandon(self, ticket: Ticket) -> None:
@@ -171,9 +175,9 @@ class Dispatcher:
         return finished
 
     def _run(self, worker: _Worker, computer: Computer) -> None:
-        if worker.role is Role.GENERAL:
+        if worker.role is not Role.EXPRESS:
             with suppress(OSError):  # some sandboxes refuse; the lanes work without it
-                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _DOCUMENT_NICENESS)
+                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _BULK_NICENESS)
         while (batch := self._next_batch(worker)) is not None:
             if not self._compute(worker, computer, batch):
                 computer = self._replace(worker, computer)
@@ -215,7 +219,7 @@ class Dispatcher:
         vectors: Vectors | None = None
         try:
             if wanted:
-                if worker.role is Role.EXPRESS:
+                if worker.role is not Role.GENERAL:
                     computer.use_threads(worker.idle_threads)
                 vectors = computer.embed([ticket.sequences[item.index] for item, ticket in wanted])
         except EmbedderError as error:
@@ -282,7 +286,7 @@ class Dispatcher:
             on=EmbedderError, attempts=None, timeout=None, wait_max=_LONGEST_RETRY_DELAY
         ):
             with attempt:
-                computer = self._make_computer(worker.threads)
+                computer = self._make_computer(worker.role, worker.threads)
         worker.busy_since = None
         return computer
 

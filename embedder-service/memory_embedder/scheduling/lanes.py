@@ -1,4 +1,6 @@
-"""The scheduler of two lanes (queues), queries and documents: it chooses each next batch and refuses excess requests.
+"""The scheduler of the lanes (queues): it chooses each next batch and refuses excess requests.
+
+There are three lanes: queries and documents, which are embedded, and pairs of a query and a text, which are reranked.
 
 A worker is a thread that computes batches. The scheduler is pure: it holds no thread, no lock and no clock (times are
 passed in), so that its guarantees are tested in virtual time.
@@ -12,6 +14,8 @@ passed in), so that its guarantees are tested in virtual time.
 * No request holds up the queries of another request: requests in the query lane take turns, one text at a time, and a
   single request may fill only a part of the lane. Documents are computed in the order of their requests, so that the
   oldest request is finished first.
+* Pairs are computed by one worker of their own, which has the reranker, so no other lane ever waits for them. Requests
+  of pairs take turns as those of queries do.
 * A batch is filled up to a token budget: a batch that has begun cannot be interrupted, and attention over a whole batch
   costs more than attention over its texts one by one. A text longer than the budget is a batch of its own.
 * Each lane holds a limited number of tokens. A request that does not fit is refused, and the refusal says when there
@@ -34,13 +38,15 @@ class Lane(StrEnum):
 
     QUERY = "query"
     DOCUMENT = "document"
+    RERANK = "rerank"
 
 
 class Role(StrEnum):
-    """The kind of a worker: `EXPRESS` computes queries only, `GENERAL` computes queries and documents."""
+    """The kind of a worker: `EXPRESS` computes queries only, `GENERAL` queries and documents, `RERANK` pairs only."""
 
     EXPRESS = "express"
     GENERAL = "general"
+    RERANK = "rerank"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +94,7 @@ class _LaneState:
 
 
 class Lanes:
-    """The scheduler of the query lane and the document lane."""
+    """The scheduler of all lanes."""
 
     def __init__(self, limits: LaneLimits, *, tokens_per_second: float = 1000.0) -> None:
         self._limits = limits
@@ -156,6 +162,8 @@ class Lanes:
         queries, documents = self._lanes[Lane.QUERY], self._lanes[Lane.DOCUMENT]
         if role is Role.EXPRESS:
             return self._take(Lane.QUERY) if queries.waiting else None
+        if role is Role.RERANK:
+            return self._take(Lane.RERANK) if self._lanes[Lane.RERANK].waiting else None
         due = bool(documents.waiting) and self._streak >= self._limits.query_streak
         if queries.waiting and not due and not express_free:
             self._streak += 1
@@ -200,7 +208,7 @@ class Lanes:
             used += size
             if not texts:
                 del state.waiting[request]
-            elif lane is Lane.QUERY:
+            elif lane is not Lane.DOCUMENT:
                 state.waiting.move_to_end(request)
         state.queued -= used
         state.inflight += used

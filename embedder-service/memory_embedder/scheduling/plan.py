@@ -72,6 +72,24 @@ def plan_load(settings: EmbedderSettings, profile: ModelProfile, cores: int) -> 
     )
 
 
+def plan_reranker_load(
+    settings: EmbedderSettings, profile: ModelProfile, *, batch_tokens: int, embedder_bytes: int
+) -> LoadPlan:
+    """Plan how to load the reranker beside an embedding model that needs `embedder_bytes` bytes of memory.
+
+    The reranker has one context, and batches of at most `batch_tokens` tokens.
+    """
+    limit = settings.gpu_memory_limit
+    return LoadPlan(
+        path=settings.reranker_file or Path("/models") / f"{profile.name}.gguf",
+        digest=settings.reranker_digest,
+        profile=profile,
+        gpu_layers=settings.gpu_layers,
+        gpu_memory_limit=None if limit is None else max(0, (limit << 20) - embedder_bytes),
+        candidates=(ComputePlan(batch_tokens, WorkerPlan(general=0, threads=0, express_threads=0)),),
+    )
+
+
 def _choices(settings: EmbedderSettings, cores: int) -> list[tuple[int, int]]:
     """Return pairs of a number of contexts and a batch size in tokens; the default pair is first.
 
@@ -89,7 +107,12 @@ def _choices(settings: EmbedderSettings, cores: int) -> list[tuple[int, int]]:
 
 def _workers(cores: int, contexts: int) -> WorkerPlan:
     each = max(1, cores // contexts)
-    return WorkerPlan(general=contexts, threads=each, express_threads=min(cores, _MAX_QUERY_THREADS))
+    return WorkerPlan(general=contexts, threads=each, express_threads=most_query_threads(cores))
+
+
+def most_query_threads(cores: int) -> int:
+    """Return the most threads that are used for one query, or for the batches of the reranker."""
+    return min(cores, _MAX_QUERY_THREADS)
 
 
 def check_offload(settings: EmbedderSettings, facts: EngineFacts) -> None:

@@ -1,7 +1,8 @@
 """The embedding service behind the HTTP routes. It turns texts into vectors and reports whether it is ready.
 
-The service is ready after the digest of the model file is verified, the requested layers are on the GPU and every
-context is warm. It knows nothing of HTTP. Longer than 300 lines because loading, serving and draining share one state.
+Beside the embedding model it may serve a reranker, which scores pairs of a query and a text. The service is ready after
+the digests of the model files are verified, the requested layers are on the GPU and every context is warm. It knows
+nothing of HTTP. Longer than 300 lines because loading, serving and draining share one state.
 """
 
 from __future__ import annotations
@@ -9,29 +10,34 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
 import structlog
 
 from memory_embedder.engine.hardware import available_threads
-from memory_embedder.engine.protocol import EncodedText, Engine, EngineFacts, Vectors
+from memory_embedder.engine.protocol import Computer, EncodedText, Engine, EngineFacts, Vectors
 from memory_embedder.errors import EmbedderError, ErrorKind
+from memory_embedder.models.profiles import ModelProfile
 from memory_embedder.scheduling.dispatcher import Dispatcher, Ticket
-from memory_embedder.scheduling.lanes import Lane, LaneLimits, Lanes
-from memory_embedder.scheduling.plan import ComputePlan, LoadPlan, check_offload, plan_load
+from memory_embedder.scheduling.lanes import Lane, LaneLimits, Lanes, Role
+from memory_embedder.scheduling.plan import (
+    ComputePlan,
+    LoadPlan,
+    check_offload,
+    most_query_threads,
+    plan_load,
+    plan_reranker_load,
+)
 from memory_embedder.scheduling.query_cache import QueryCache
+from memory_embedder.scheduling.tokenizing import TokenizingThreads, are_few
 from memory_embedder.scheduling.tuning import WarmComputers, tune, tune_query_threads
 from memory_embedder.settings import EmbedderSettings, Limits
 from memory_embedder.telemetry.metrics import Metrics, QueueReading
 from memory_embedder.telemetry.tracing import NoTracing, Tracing
 
-_INLINE_TEXTS = 64  # tokenised on the event loop: cheaper than a change of threads
-_INLINE_CHARACTERS = 4096  # of these texts together
-_TOKENIZED_CHARACTERS = 16_384  # at a time, so that requests take turns on the tokenizer's threads
 _WATCH_DELAY_SECONDS = 0.05  # most queries are answered by then, without a task that waits for a disconnect
 
 Disconnected = Callable[[], Awaitable[None]]
@@ -61,7 +67,10 @@ class ServedModel:
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """The result of one request: one unit vector per text, the number of tokens, and the number of truncated texts."""
+    """The result of one request: one unit vector per text, the number of tokens, and the number of truncated texts.
+
+    The vector of a reranked text has one element, its score.
+    """
 
     vectors: Vectors
     tokens: int
@@ -69,7 +78,7 @@ class Embedded:
 
 
 class EmbeddingService:
-    """One served model with its lanes, its query cache and its state."""
+    """One served model, perhaps with a reranker beside it, with their lanes, query cache and state."""
 
     def __init__(
         self,
@@ -82,14 +91,17 @@ class EmbeddingService:
         self.settings = settings
         self.limits = limits or Limits()
         self.profile = settings.profile()
+        self.reranker_profile = settings.reranker_profile()
         self.metrics = metrics
         self.tracing: Tracing = tracing or NoTracing()
         self.model: ServedModel | None = None
+        self.reranker: ServedModel | None = None
         self._make_engine = make_engine
         self._engine: Engine | None = None
+        self._reranking_engine: Engine | None = None
         self._dispatcher: Dispatcher | None = None
         self._cache = QueryCache(self.limits.cached_queries)
-        self._tokenizers = ThreadPoolExecutor(max_workers=2, thread_name_prefix="tokenizer")
+        self._tokenizers = TokenizingThreads()
         self._state = State.LOADING
         self._refusal: EmbedderError | None = None
         self._state_lock = threading.Lock()
@@ -110,29 +122,21 @@ class EmbeddingService:
                 service does not become ready.
         """
         started = time.monotonic()
-        plan = plan_load(self.settings, self.profile, available_threads())
+        cores = available_threads()
+        plan = plan_load(self.settings, self.profile, cores)
         engine = self._engine = self._make_engine(plan)
         facts = engine.facts
         self._publish(facts)
-        self.model = ServedModel(
-            self.profile.name, facts.dimensions, facts.max_tokens, facts.pooling.value, facts.digest, int(time.time())
-        )
+        self.model = _served(plan, facts)
         self.metrics.model_info.labels(model=self.model.name, digest=facts.digest, pooling=self.model.pooling).set(1)
-        self._logger.info(
-            "Model loaded",
-            file=plan.path.name,
-            digest=facts.digest,
-            device=facts.device,
-            kernels=facts.kernels,
-            layers_offloaded=facts.layers_offloaded,
-            layers_total=facts.layers_total,
-            memory_estimate_mib=facts.memory_estimate_bytes >> 20,
-            seconds=_since(started),
-        )
+        self._log_loaded(plan, facts, started)
         check_offload(self.settings, facts)
         compute = tune(engine, plan.candidates, self.limits.tuning_seconds)
         compute = tune_query_threads(engine, compute, self.limits.tuning_seconds)
         self.metrics.batch_limit.set(compute.batch_tokens)
+        if self.reranker_profile is not None:
+            self._load_reranker(self.reranker_profile, compute.batch_tokens, facts.memory_estimate_bytes)
+            compute = replace(compute, workers=replace(compute.workers, rerank_threads=most_query_threads(cores)))
         self._start_lanes(compute, engine)
         self._become(State.READY)
         self._logger.info(
@@ -211,12 +215,7 @@ class EmbeddingService:
         cut = [i for i, text in zip(missing, encoded, strict=True) if text.truncated]
         cut += [i for i, entry in enumerate(found) if entry is not None and entry[2]]
         if cut and not truncate:
-            raise EmbedderError(
-                ErrorKind.TOO_LONG,
-                f"Input {min(cut)} is longer than the model's {self.profile.max_tokens} tokens; "
-                "shorten it or send truncate=true.",
-                param="input",
-            )
+            raise _too_long(min(cut), self.profile.max_tokens)
         vectors = np.empty((len(texts), self.profile.dimensions), dtype=np.float32)
         if missing:
             with self.tracing.step("wait and compute"):
@@ -226,18 +225,37 @@ class EmbeddingService:
                 vectors[index] = entry[0]
         if keys:
             self._remember(keys, missing, encoded, vectors)
-        self.metrics.truncated.inc(len(cut))
         tokens = sum(len(text.tokens) for text in encoded) + sum(entry[1] for entry in found if entry is not None)
-        self.tracing.describe(
-            {
-                "lane": lane.value,
-                "texts": len(texts),
-                "tokens": tokens,
-                "truncated": len(cut),
-                "cached": len(texts) - len(missing),
-            }
-        )
-        return Embedded(vectors, tokens, len(cut))
+        return self._counted(lane, Embedded(vectors, tokens, len(cut)), cached=len(texts) - len(missing))
+
+    async def rerank(
+        self, query: str, texts: Sequence[str], *, truncate: bool, client_disconnected: Disconnected
+    ) -> Embedded:
+        """Score the pairs of a query and each text with the reranker; the scores have the order of the texts.
+
+        With `truncate` False, pairs longer than the reranker's window are refused. `client_disconnected` is that of
+        `embed`. No score is cached.
+
+        Raises:
+            EmbedderError: the service is not ready or has no reranker, a pair is too long, the lane is full, the engine
+                failed, or the caller disconnected.
+        """
+        self.require_serving()
+        engine = self._reranking_engine
+        if engine is None:
+            raise no_reranker()
+
+        def encode(part: list[str]) -> list[EncodedText]:
+            return engine.encode_pairs(query, part)
+
+        with self.tracing.step("tokenise"):
+            encoded = await self._tokenizers.encode(list(texts), encode, query=query)
+        cut = [index for index, pair in enumerate(encoded) if pair.truncated]
+        if cut and not truncate:
+            raise _too_long(cut[0], engine.facts.max_tokens)
+        with self.tracing.step("wait and compute"):
+            scores = await self._compute(Lane.RERANK, encoded, client_disconnected)
+        return self._counted(Lane.RERANK, Embedded(scores, sum(len(pair.tokens) for pair in encoded), len(cut)))
 
     def reading(self) -> QueueReading:
         """Return the present state of the lanes. All its numbers are zero before the model is loaded."""
@@ -263,13 +281,14 @@ class EmbeddingService:
     def close(self) -> bool:
         """Answer the admitted requests within a time limit, and return whether all of them were answered.
 
-        The engine is freed only if all of them were answered.
+        The engines are freed only if all of them were answered.
         """
         self.begin_drain()
         finished = self._dispatcher.drain(self.limits.drain_seconds) if self._dispatcher else True
-        self._tokenizers.shutdown(wait=True)
-        if finished and self._engine is not None:
-            self._engine.close()
+        self._tokenizers.close()
+        for engine in (self._engine, self._reranking_engine):
+            if finished and engine is not None:
+                engine.close()
         self.tracing.close()
         return finished
 
@@ -281,6 +300,29 @@ class EmbeddingService:
         self.metrics.layers.set(facts.layers_total)
         self.metrics.memory_estimate.set(facts.memory_estimate_bytes)
 
+    def _log_loaded(self, plan: LoadPlan, facts: EngineFacts, started: float) -> None:
+        self._logger.info(
+            "Model loaded",
+            file=plan.path.name,
+            digest=facts.digest,
+            device=facts.device,
+            kernels=facts.kernels,
+            layers_offloaded=facts.layers_offloaded,
+            layers_total=facts.layers_total,
+            memory_estimate_mib=facts.memory_estimate_bytes >> 20,
+            seconds=_since(started),
+        )
+
+    def _load_reranker(self, profile: ModelProfile, batch_tokens: int, embedder_bytes: int) -> None:
+        started = time.monotonic()
+        plan = plan_reranker_load(self.settings, profile, batch_tokens=batch_tokens, embedder_bytes=embedder_bytes)
+        engine = self._reranking_engine = self._make_engine(plan)
+        self.reranker = _served(plan, engine.facts)
+        self.metrics.reranker_info.labels(model=profile.name, digest=engine.facts.digest).set(1)
+        self.metrics.memory_estimate.inc(engine.facts.memory_estimate_bytes)
+        self._log_loaded(plan, engine.facts, started)
+        check_offload(self.settings, engine.facts)
+
     def _start_lanes(self, plan: ComputePlan, engine: Engine) -> None:
         limits = LaneLimits(
             batch_tokens=plan.batch_tokens,
@@ -288,20 +330,27 @@ class EmbeddingService:
             queued_tokens={
                 Lane.QUERY: self.limits.queued_query_tokens,
                 Lane.DOCUMENT: self.limits.queued_document_tokens,
+                Lane.RERANK: self.limits.queued_rerank_tokens,
             },
             request_tokens={
                 Lane.QUERY: self.limits.query_request_tokens,
                 Lane.DOCUMENT: self.limits.queued_document_tokens,
+                Lane.RERANK: self.limits.rerank_request_tokens,
             },
             query_streak=self.limits.query_streak,
         )
         warm = WarmComputers(engine, plan.batch_tokens)
-        dispatcher = Dispatcher(Lanes(limits), plan.workers, warm, self.profile.dimensions, self.metrics)
+        reranking = self._reranking_engine and WarmComputers(self._reranking_engine, plan.batch_tokens)
+
+        def make_computer(role: Role, threads: int) -> Computer:
+            return reranking(threads) if reranking and role is Role.RERANK else warm(threads)
+
+        dispatcher = Dispatcher(Lanes(limits), plan.workers, make_computer, self.profile.dimensions, self.metrics)
         dispatcher.start(warm.tokens_per_second)
         self._dispatcher = dispatcher
 
     def _cache_keys(self, caller: bytes | None, texts: Sequence[str]) -> list[bytes]:
-        if caller is None or not _few(texts):
+        if caller is None or not are_few(texts):
             return []
         return [self._cache.key(caller, text) for text in texts]
 
@@ -314,13 +363,7 @@ class EmbeddingService:
         def encode(part: list[str]) -> list[EncodedText]:
             return [engine.encode(prefix + text) for text in part]
 
-        if _few(texts):
-            return encode(texts)
-        loop = asyncio.get_running_loop()
-        encoded: list[EncodedText] = []
-        for part in _parts(texts):
-            encoded += await loop.run_in_executor(self._tokenizers, encode, part)
-        return encoded
+        return await self._tokenizers.encode(texts, encode)
 
     async def _compute(self, lane: Lane, encoded: list[EncodedText], client_disconnected: Disconnected) -> Vectors:
         dispatcher = self._dispatcher
@@ -332,6 +375,19 @@ class EmbeddingService:
         except BaseException:
             dispatcher.abandon(ticket)
             raise
+
+    def _counted(self, lane: Lane, result: Embedded, *, cached: int = 0) -> Embedded:
+        self.metrics.truncated.inc(result.truncated)
+        self.tracing.describe(
+            {
+                "lane": lane.value,
+                "texts": len(result.vectors),
+                "tokens": result.tokens,
+                "truncated": result.truncated,
+                "cached": cached,
+            }
+        )
+        return result
 
     def _remember(self, keys: list[bytes], missing: list[int], encoded: list[EncodedText], vectors: Vectors) -> None:
         self.metrics.cache_hits.inc(len(keys) - len(missing))
@@ -347,22 +403,25 @@ class EmbeddingService:
         self.metrics.ready.set(1 if state is State.READY else 0)
 
 
-def _few(texts: Sequence[str]) -> bool:
-    return len(texts) <= _INLINE_TEXTS and sum(map(len, texts)) <= _INLINE_CHARACTERS
+def _served(plan: LoadPlan, facts: EngineFacts) -> ServedModel:
+    return ServedModel(
+        plan.profile.name, facts.dimensions, facts.max_tokens, facts.pooling.value, facts.digest, int(time.time())
+    )
 
 
-def _parts(texts: list[str]) -> Iterator[list[str]]:
-    """Divide the texts of a request into groups; tokenising one group takes milliseconds."""
-    part: list[str] = []
-    characters = 0
-    for text in texts:
-        part.append(text)
-        characters += len(text)
-        if characters >= _TOKENIZED_CHARACTERS:
-            yield part
-            part, characters = [], 0
-    if part:
-        yield part
+def _too_long(index: int, limit: int) -> EmbedderError:
+    return EmbedderError(
+        ErrorKind.TOO_LONG,
+        f"Input {index} is longer than the model's {limit} tokens; shorten it or send truncate=true.",
+        param="input",
+    )
+
+
+def no_reranker() -> EmbedderError:
+    """Return the error that callers get who ask for scores where no reranker is served."""
+    return EmbedderError(
+        ErrorKind.NO_RERANKER, "This service has no reranker; start it with --reranker and --reranker-file."
+    )
 
 
 def loading() -> EmbedderError:

@@ -64,7 +64,7 @@ class Metrics:
     def __init__(self, lanes: Iterable[str]) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
-        self.documents = self._counter("documents_total", "Texts embedded.", "lane")
+        self.documents = self._counter("documents_total", "Texts computed.", "lane")
         self.tokens = self._counter("tokens_total", "Tokens computed.", "lane")
         self.truncated = self._counter("truncated_total", "Texts cut to the model's window.")
         self.busy_seconds = self._counter("busy_seconds_total", "Seconds that contexts spent computing, summed.")
@@ -82,11 +82,12 @@ class Metrics:
         self.ready = self._gauge("ready", "1 when requests are served.")
         self.device_info = self._gauge("device_info", "1, by where the model runs.", "device", "description", "kernels")
         self.model_info = self._gauge("model_info", "1, by the model and its file.", "model", "digest", "pooling")
+        self.reranker_info = self._gauge("reranker_info", "1, by the reranker and its file.", "model", "digest")
         self.layers_offloaded = self._gauge("gpu_layers_offloaded", "Layers on the GPU, as llama.cpp reports them.")
         self.layers = self._gauge("model_layers", "Layers of the model that can be offloaded.")
         self.memory_estimate = self._gauge("memory_estimate_bytes", "Memory that the model was expected to need.")
         self.batch_limit = self._gauge("batch_limit_tokens", "Tokens that a batch may hold, set or measured at start.")
-        self.contexts = self._gauge("contexts", "Contexts that compute; express ones take queries alone.", "role")
+        self.contexts = self._gauge("contexts", "Contexts that compute; an express one takes queries alone.", "role")
         # Made at once: a series that is absent until its first use breaks rates and alerts.
         self.lanes = {str(lane): LaneSeries(self, str(lane)) for lane in lanes}
 

@@ -21,7 +21,7 @@ import httpx
 from memory_recall.background import BackgroundTasks
 from memory_recall.embedding.api_key import ApiKey, BearerKey
 from memory_recall.embedding.served_model import ServedModel
-from memory_recall.embedding.wire import EMBEDDINGS_PATH, MODELS_PATH, EmbeddedBatch, Vectors, WireFormat
+from memory_recall.embedding.wire import EMBEDDINGS_PATH, MODELS_PATH, RERANK_PATH, EmbeddedBatch, Vectors, WireFormat
 from memory_recall.errors import EmbedderUnavailable, Resend
 from memory_recall.retrying import Backoff, retry
 
@@ -74,7 +74,7 @@ class AsyncEmbedder(ABC):
 
 
 class EmbedderClient(AsyncEmbedder):
-    """Asynchronous client of `POST /v1/embeddings` and `GET /v1/models`; safe for concurrent use.
+    """Asynchronous client of `POST /v1/embeddings`, `POST /v1/rerank` and `GET /v1/models`; safe for concurrent use.
 
     With `model` None, the service may serve any model. `api_key` is the key or the path of a file that holds it. Every
     answer is checked once, here: it has one vector for each text, of `dimensions` numbers, all finite in half
@@ -111,6 +111,17 @@ class EmbedderClient(AsyncEmbedder):
     async def embed_query_batch(self, text: str) -> EmbeddedBatch:
         """Embed one query; return a batch of its vector, with the digest of the model file that made it."""
         return await self._embed([text], "query", limit=self._query_timeout)
+
+    async def rerank(self, query: str, texts: Sequence[str]) -> list[float]:
+        """Return the reranker's score of each text, in the order of the texts; a higher score is better.
+
+        Sensitive texts must not be given to a hosted service. The reranker is the one that is served beside the model.
+        """
+        if not texts:
+            return []
+        body = self._wire.rerank_body(query, texts)
+        payload = await self._request("POST", RERANK_PATH, json=body, timeout=self._query_timeout)
+        return self._wire.scores(payload, len(texts))
 
     async def model_info(self) -> ServedModel:
         """Ask the service for its model. If `dimensions` was None, later vectors must have this model's dimensions."""

@@ -33,6 +33,7 @@ Vectors = npt.NDArray[np.float32]
 
 EMBEDDINGS_PATH = "/v1/embeddings"
 MODELS_PATH = "/v1/models"
+RERANK_PATH = "/v1/rerank"
 _DEFAULT_RETRY_AFTER = 1.0
 _RETRYABLE = frozenset({408, 425, 500, 502, 503, 504})
 _CODE_LENGTH = 60
@@ -81,6 +82,10 @@ class WireFormat:
             body["model"] = self.model
         return body
 
+    def rerank_body(self, query: str, texts: Sequence[str]) -> dict[str, Any]:
+        """Return the body of a rerank request. Raw scores differ even where a sigmoid of them rounds to one number."""
+        return {"query": query, "documents": list(texts), "raw_scores": True}
+
     def empty_batch(self) -> EmbeddedBatch:
         """Return the result for an empty list of texts, for which no request is sent."""
         return EmbeddedBatch(np.empty((0, self.dimensions or 0), dtype=np.float32), 0, 0)
@@ -128,6 +133,22 @@ class WireFormat:
             int(usage.get("truncated_inputs", 0)),
             digest if isinstance(digest, str) else None,
         )
+
+    def scores(self, payload: dict[str, Any], expected: int) -> list[float]:
+        """Return the scores in the JSON object of a rerank answer in the order of the texts, of which `expected` is the
+        number.
+
+        Raises:
+            EmbedderBroken: the answer does not have one finite score for each text.
+        """
+        try:
+            found = {int(entry["index"]): float(entry["relevance_score"]) for entry in payload["results"]}
+            scores = [found[index] for index in range(expected)]
+        except (KeyError, TypeError, ValueError):
+            raise self._malformed("its scores cannot be read") from None
+        if len(payload["results"]) != expected or not np.isfinite(scores).all():
+            raise self._malformed(f"it does not have one finite score for each of {expected} texts")
+        return scores
 
     def model_info(self, payload: dict[str, Any]) -> ServedModel:
         """Return the first model in the JSON object of a model list.

@@ -5,7 +5,7 @@ Labels hold only modes and reasons, which are few and fixed. This module needs t
 """
 
 from memory_recall.errors import importing_extra
-from memory_recall.search.result import RecallResult
+from memory_recall.search.result import RecallResult, Reranking
 
 with importing_extra("metrics", "RecallMetrics"):
     from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
@@ -26,8 +26,12 @@ class RecallMetrics:
             "memory_recalls", "Recalls by mode, and by why meaning took no part although it was asked for.",
             ["mode", "degraded"], registry=registry,
         )  # fmt: skip
+        self._second_stage = Counter(
+            "memory_recall_second_stage", "Recalls with a second stage, by whether it reranked them or why not.",
+            ["outcome"], registry=registry,
+        )  # fmt: skip
         self._seconds = Histogram(
-            "memory_recall_seconds", "Time of a recall's parts: the query's embedding, the database, everything.",
+            "memory_recall_seconds", "Time of a recall's parts: embedding, database, reranking, everything.",
             ["part"], buckets=_SECONDS, registry=registry,
         )  # fmt: skip
 
@@ -36,5 +40,8 @@ class RecallMetrics:
         self._recalls.labels(result.mode, result.reason or NOT_DEGRADED).inc()
         timings = result.timings
         parts = {"embedding": timings.embedding, "database": timings.database, "total": timings.total}
+        if result.reranking is not Reranking.OFF:
+            self._second_stage.labels(result.reranking).inc()
+            parts["reranking"] = timings.reranking
         for part, milliseconds in parts.items():
             self._seconds.labels(part).observe(milliseconds / 1e3)

@@ -7,15 +7,20 @@ running. If the answer of the database says that another model has become active
 embedder and tries once more. If the dense leg cannot take part (no embedder, no extension, another model), the result
 has the lexical order and states the reason. Only an invalid query or a database that cannot be searched fails it.
 
+Where the recall has a second stage, a reranker may order the first results anew, within a budget of its own. It gets no
+text of a sensitive memory, and no connection is held meanwhile.
+
 One time budget covers the whole recall, including the wait for a connection of the pool. A recall that exceeds the
 budget fails at once. The work of the recall is cancelled and cleaned up in the background, since Postgres may no longer
 answer. If no embedder answered a recall, a background task records this in the database, so that the operator starts an
 embedder that it has scaled to zero.
+
+Longer than 300 lines because the attempts, time budget and connections of a recall share one state.
 """
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -31,7 +36,8 @@ from memory_recall.search.fusion import Fusion, default_fusion
 from memory_recall.search.period import Period, PeriodFinder
 from memory_recall.search.query import EmbeddedQuery, Lexical, RecallQuery, require_query
 from memory_recall.search.query_embedding import EMBEDDING_SECONDS, BudgetedQueryEmbedder, QueryEmbedder
-from memory_recall.search.result import Degraded, RecallResult, Timings, memory_from
+from memory_recall.search.result import Degraded, RecallResult, Reranking, Timings, memory_from
+from memory_recall.search.second_stage import SecondStage
 from memory_recall.search.sql.bm25 import CollectionStatistics
 from memory_recall.search.sql.collection_statistics import measure_collection
 from memory_recall.search.sql.embedder_demand import DEMAND_SECONDS, record_demand
@@ -68,10 +74,11 @@ class HybridRecall:
     memory server itself does. With `fusion` None, the default fusion of the query's model is used. `time_budget`
     (seconds) limits a whole recall, and `embedding_budget` (seconds) the embedding of its query. With `require_index`
     False, the dense leg also searches a table without an HNSW index. `observe` is called with every result. `temporal`
-    finds the time that a query names. With `parallel_legs` False, every recall uses only one connection.
+    finds the time that a query names. With `parallel_legs` False, every recall uses only one connection. `second_stage`
+    reranks the first results.
 
     Raises:
-        InvalidInput: `lexical` is unknown, or `embedding_budget` is not below `time_budget`.
+        InvalidInput: `lexical` is unknown, or the budgets of embedding and reranking are not below `time_budget`.
     """
 
     def __init__(
@@ -89,11 +96,13 @@ class HybridRecall:
         observe: Callable[[RecallResult], None] | None = None,
         temporal: PeriodFinder | None = None,
         parallel_legs: bool = True,
+        second_stage: SecondStage | None = None,
     ) -> None:
-        if not 0 < embedding_budget < time_budget:
+        parts = embedding_budget + (second_stage.budget if second_stage else 0.0)
+        if embedding_budget <= 0 or parts >= time_budget:
             raise InvalidInput(
-                f"An embedding's budget of {embedding_budget:g} s does not fit into the recall's of {time_budget:g} s.",
-                "Give a `time_budget` larger than the `embedding_budget`, both above zero.",
+                f"The {parts:g} s of embedding and second stage do not fit into the recall's {time_budget:g} s.",
+                "Give a `time_budget` larger than the `embedding_budget` and the second stage's `budget` together.",
             )
         if lexical not in get_args(Lexical):
             raise InvalidInput(f"There is no lexical leg {lexical!r}.", f"Use one of: {', '.join(get_args(Lexical))}.")
@@ -105,6 +114,7 @@ class HybridRecall:
         self._observe = observe
         self._temporal = temporal
         self._parallel_legs = parallel_legs
+        self._second_stage = second_stage
         self._executing = 0
         self._embedder = BudgetedQueryEmbedder(embedder, budget=embedding_budget)
         self._tasks = BackgroundTasks()
@@ -136,8 +146,8 @@ class HybridRecall:
         """Recall memories as rows of the caller's table, best first, for an API that ranks further by itself.
 
         A row maps the names of the table's columns, except vectors and search vectors, to their values. It also has the
-        final score (`rank`) and the fields of `Evidence`, which replace columns of the same names. In the row of a
-        sensitive memory `content` is masked, and the values of all columns but category, tags, `user_id`, numbers,
+        score of the fusion (`rank`) and the fields of `Evidence`, which replace columns of the same names. In the row
+        of a sensitive memory `content` is masked, and the values of all columns but category, tags, `user_id`, numbers,
         booleans, UUIDs and times are None. Errors are those of `recall`.
         """
         return (await self._within_budget(query, own_columns=True))[1]
@@ -162,19 +172,26 @@ class HybridRecall:
     async def _answer(self, query: RecallQuery, *, own_columns: bool) -> tuple[RecallResult, Rows]:
         began = time.perf_counter()
         period = self._temporal(query.text, query.now or datetime.now(UTC)) if self._temporal else None
-        attempt = await self._attempt(query, period, own_columns=own_columns)
+        asked = self._second_stage.widened(query) if self._second_stage else query
+        attempt = await self._attempt(asked, period, own_columns=own_columns)
         embedding_seconds = attempt.embedding_seconds
         if self._follow(attempt):
-            attempt = await self._attempt(query, period, own_columns=own_columns)
+            attempt = await self._attempt(asked, period, own_columns=own_columns)
             embedding_seconds += attempt.embedding_seconds
+        answered = time.perf_counter() - began
+        found: list[Mapping[str, Any]] = [row for row in attempt.answer.rows if row["id"] is not None]
+        reranking = Reranking.OFF
+        if self._second_stage is not None:
+            found, reranking = await self._second_stage.rerank(query, found, self._budget - answered)
         total = time.perf_counter() - began
-        timings = Timings(total * 1e3, embedding_seconds * 1e3, (total - embedding_seconds) * 1e3)
+        timings = Timings(
+            total * 1e3, embedding_seconds * 1e3, (answered - embedding_seconds) * 1e3, (total - answered) * 1e3
+        )
         if query.explain:
             timings = replace(timings, legs=await self._explain(attempt))
-        found = [row for row in attempt.answer.rows if row["id"] is not None]
         rows = [own_row(attempt.plan.table, row) for row in found] if own_columns else []
         memories = tuple(memory_from(row) for row in found)
-        return RecallResult(memories, query.mode, attempt.answer.reason, timings), rows
+        return RecallResult(memories, query.mode, attempt.answer.reason, timings, reranking), rows
 
     async def _attempt(self, query: RecallQuery, period: Period | None, *, own_columns: bool) -> _Attempt:
         """Read from the catalog which legs can search, embed the query, and plan and execute the statement."""

@@ -27,6 +27,22 @@ class Degraded(StrEnum):
     DENSE_FAILED = "DenseLegFailed"
 
 
+class Reranking(StrEnum):
+    """Whether the second stage reranked a result, or the reason why it did not."""
+
+    DONE = "Reranked"
+    OFF = "NoSecondStage"
+    OTHER_ORDER = "NotByRelevance"
+    BEYOND_DEPTH = "PageBeyondDepth"
+    NOTHING_TO_RERANK = "FewerThanTwoTexts"
+    SENSITIVE_QUERY = "SensitiveQuery"
+    PAUSED = "PausedAfterFailure"
+    TIMEOUT = "RerankerTimeout"
+    FAILED = "RerankerFailed"
+    UNAUTHORIZED = "RerankerUnauthorized"
+    REFUSED = "RerankerRefused"
+
+
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """A memory's rank (from 1) and score in each leg.
@@ -42,7 +58,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class RecalledMemory:
-    """A recalled memory. The content of a sensitive memory is masked. `rank` is the final score."""
+    """A recalled memory. The content of a sensitive memory is masked. `rank` is the score of the fusion."""
 
     id: int
     content: str
@@ -74,22 +90,32 @@ class Timings:
     total: float
     embedding: float = 0.0
     database: float = 0.0
+    reranking: float = 0.0
     legs: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class RecallResult:
-    """The page of memories, best first. `reason` says why a requested dense leg took no part; else it is None."""
+    """The page of memories, best first. `reason` says why a requested dense leg took no part; else it is None.
+
+    `reranking` says whether a second stage ordered the memories, or why not.
+    """
 
     memories: tuple[RecalledMemory, ...]
     mode: Mode
     reason: Degraded | None
     timings: Timings
+    reranking: Reranking = Reranking.OFF
 
     @property
     def degraded(self) -> bool:
         """Whether the lexical leg alone answered although the dense leg was requested."""
         return self.reason is not None
+
+    @property
+    def reranked(self) -> bool:
+        """Whether the second stage ordered the memories."""
+        return self.reranking is Reranking.DONE
 
     @property
     def ids(self) -> list[int]:

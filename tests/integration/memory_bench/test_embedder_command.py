@@ -39,6 +39,9 @@ def test_a_run_writes_results_and_a_chart_and_ends_with_one_line_of_json(tmp_pat
         "query_idle_vs_raw",
         "query_under_bulk_vs_llama_server",
         "bulk_loss_to_lanes",
+        "query_idle_p50_ms",
+        "query_beside_reranking_p50_ms",
+        "query_beside_reranking_bound_ms",
     }
     kept = json.loads((tmp_path / "results" / "all-MiniLM-L6-v2.json").read_text())
     assert kept["summary"] == last

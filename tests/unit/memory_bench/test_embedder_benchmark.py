@@ -19,6 +19,7 @@ from memory_bench.embedder.records import (
     Measurements,
     MixedRecord,
     QueryRecord,
+    RerankRecord,
 )
 from memory_bench.embedder.subject import paired_rounds
 from memory_bench.embedder.summary import details, summary
@@ -38,6 +39,7 @@ def measured() -> Measurements:
         found.mixed.append(MixedRecord(OURS, number, 64, 2.0 * slow, with_queries=False, queries=()))
         found.mixed.append(MixedRecord(OURS, number, 64, 2.1 * slow, with_queries=True, queries=(0.01, 0.02)))
         found.mixed.append(MixedRecord(LLAMA_SERVER, number, 64, 3.0 * slow, with_queries=True, queries=(1.0, 2.0)))
+        found.reranking.append(RerankRecord(number, (0.004,), (0.006 * slow, 0.007 * slow), 0.02 * slow))
     found.document_batch_seconds = 0.05
     return found
 
@@ -50,6 +52,9 @@ def test_ratios_are_computed_within_a_round_so_that_a_slow_round_cancels_out() -
         "query_idle_vs_raw": 0.75,
         "query_under_bulk_vs_llama_server": 100.0,
         "bulk_loss_to_lanes": 0.048,
+        "query_idle_p50_ms": 4.0,
+        "query_beside_reranking_p50_ms": 7.0,
+        "query_beside_reranking_bound_ms": 24.0,
     }
 
 

@@ -74,6 +74,9 @@ class FakeEngine:
         tokens = np.array([CLS, *words[: limit - 2], SEP], dtype=np.int32)
         return EncodedText(tokens, truncated=len(words) > limit - 2)
 
+    def encode_pairs(self, query: str, texts: Sequence[str]) -> list[EncodedText]:
+        return [self.encode(f"{query} {text}") for text in texts]
+
     def computer(self, threads: int) -> FakeComputer:
         if self.refused_contexts:
             self.refused_contexts -= 1
@@ -105,6 +108,8 @@ class FakeComputer:
             self.engine.seen.append([len(sequence) for sequence in sequences])
             self.engine.threads_used.append(self.threads)
         out = np.empty((len(sequences), self.engine.facts.dimensions), dtype=np.float32)
+        if self.engine.facts.pooling is Pooling.RANK:
+            return np.array([[len(sequence) - 10.0] for sequence in sequences], dtype=np.float32)
         for row, sequence in enumerate(sequences):
             noise = np.random.default_rng(list(sequence)).standard_normal(out.shape[1])
             out[row] = noise / np.linalg.norm(noise)
@@ -120,6 +125,12 @@ class FakeComputer:
 @pytest.fixture
 def engine() -> FakeEngine:
     return FakeEngine()
+
+
+@pytest.fixture
+def reranking_engine() -> FakeEngine:
+    """A reranker whose score of a pair is its number of tokens, less ten."""
+    return FakeEngine(facts=replace(FACTS, dimensions=1, pooling=Pooling.RANK, digest="sha256:" + "6" * 64))
 
 
 @pytest.fixture
@@ -141,15 +152,18 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 @pytest.fixture
-def make_service(engine: FakeEngine, model_file: Path, monkeypatch: pytest.MonkeyPatch) -> MakeService:
+def make_service(
+    engine: FakeEngine, reranking_engine: FakeEngine, model_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> MakeService:
+    def load(plan: LoadPlan) -> FakeEngine:
+        return reranking_engine if plan.profile.pooling is Pooling.RANK else engine
+
     def make(*, cores: int = 1, limits: Limits | None = None, **settings: object) -> EmbeddingService:
         monkeypatch.setattr(service_module, "available_threads", lambda: cores)
         chosen = EmbedderSettings(**{"model_file": model_file, **settings})  # type: ignore[arg-type]
         if chosen.batch_tokens:
             engine.facts = replace(engine.facts, batch_capacity=max(chosen.batch_tokens, engine.facts.max_tokens))
-        return EmbeddingService(
-            chosen, lambda _plan: engine, Metrics(Lane), limits=replace(limits or Limits(), tuning_seconds=0)
-        )
+        return EmbeddingService(chosen, load, Metrics(Lane), limits=replace(limits or Limits(), tuning_seconds=0))
 
     return make
 

@@ -23,8 +23,8 @@ def make_lanes(
     limits = LaneLimits(
         BATCH_TOKENS,
         BATCH_SEQUENCES,
-        queued_tokens={Lane.QUERY: query_limit, Lane.DOCUMENT: document_limit},
-        request_tokens={Lane.QUERY: query_request, Lane.DOCUMENT: document_limit},
+        queued_tokens={Lane.QUERY: query_limit, Lane.DOCUMENT: document_limit, Lane.RERANK: document_limit},
+        request_tokens={Lane.QUERY: query_request, Lane.DOCUMENT: document_limit, Lane.RERANK: query_request},
         query_streak=streak,
     )
     return Lanes(limits, tokens_per_second=1000)
@@ -85,6 +85,7 @@ CREWS = st.sampled_from(
         [Role.GENERAL, Role.EXPRESS],
         [Role.EXPRESS, Role.GENERAL, Role.GENERAL],
         [Role.GENERAL, Role.GENERAL, Role.EXPRESS],
+        [Role.EXPRESS, Role.GENERAL, Role.RERANK],
     ]
 )
 
@@ -94,7 +95,7 @@ CREWS = st.sampled_from(
 def test_everything_admitted_is_computed_exactly_once_and_the_counts_return_to_zero(
     arrivals: list[tuple[int, Lane, list[int]]], crew: list[Role], streak: int
 ) -> None:
-    simulation = Simulation(make_lanes(streak=streak), crew)
+    simulation = Simulation(make_lanes(streak=streak), [*crew, *({Role.RERANK} - set(crew))])
     expected = set()
     for number, (time, lane, sizes) in enumerate(sorted(arrivals, key=lambda arrival: arrival[0])):
         simulation.run_until(time)
@@ -125,6 +126,29 @@ def test_with_an_express_worker_a_lone_query_does_not_wait_at_all() -> None:
     simulation.lanes.admit(Lane.QUERY, items(2, Lane.QUERY, [12]))
     simulation.run_until(10**9)
     assert simulation.begun[2, 0] == 1234
+
+
+@given(st.integers(0, 5000), CREWS)
+@settings(max_examples=40, deadline=None)
+def test_no_query_and_no_document_waits_for_pairs_that_are_reranked(time: int, crew: list[Role]) -> None:
+    simulation = Simulation(make_lanes(), [Role.RERANK, *crew])
+    simulation.lanes.admit(Lane.RERANK, items(1, Lane.RERANK, [100] * 400))
+    simulation.run_until(time)
+    simulation.lanes.admit(Lane.QUERY, items(2, Lane.QUERY, [12]))
+    simulation.run_until(time)
+    simulation.lanes.admit(Lane.DOCUMENT, items(3, Lane.DOCUMENT, [12]))
+    simulation.run_until(10**9)
+    assert simulation.begun[2, 0] == time
+    assert simulation.begun[3, 0] <= time + 12
+
+
+def test_requests_of_pairs_take_turns_so_that_a_small_one_does_not_wait_for_a_large_one() -> None:
+    simulation = Simulation(make_lanes(), [Role.RERANK])
+    simulation.lanes.admit(Lane.RERANK, items(1, Lane.RERANK, [100] * 300))
+    simulation.run_until(1000)
+    simulation.lanes.admit(Lane.RERANK, items(2, Lane.RERANK, [100]))
+    simulation.run_until(10**9)
+    assert simulation.begun[2, 0] - 1000 <= BATCH_TOKENS
 
 
 def test_a_query_is_left_to_the_express_worker_unless_that_is_computing() -> None:

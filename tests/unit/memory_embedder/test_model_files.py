@@ -77,6 +77,9 @@ def test_a_converted_header_says_what_the_configuration_said(hf_directory: Path,
         pooling=Pooling.CLS,
         quantised=True,
         decomposes=True,
+        causal=False,
+        token_types=2,
+        classifier_outputs=0,
         file_bytes=0,
     )
     assert not list(tmp_path.glob("*.partial"))
@@ -159,6 +162,9 @@ def test_memory_is_estimated_before_loading_and_refused_with_the_numbers() -> No
         pooling=Pooling.LAST,
         quantised=False,
         decomposes=False,
+        causal=True,
+        token_types=1,
+        classifier_outputs=0,
         file_bytes=600 << 20,
     )
     need = estimate_memory(header, capacity=8192, contexts=2, gpu=True)

@@ -1,0 +1,128 @@
+"""Takes in the requests for computing: who may send them, how their bodies are read, and what is wrong with texts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import Executor
+from typing import Any, TypeVar
+
+from fastapi import Request, Response
+from fastapi.routing import APIRoute
+from pydantic import BaseModel
+
+from memory_embedder.errors import EmbedderError, ErrorKind
+from memory_embedder.http.bodies import SMALL_BYTES, MemoryBudget, MemoryShare, check_structure, read_body
+from memory_embedder.http.guards import ApiKey
+from memory_embedder.http.schemas import ErrorEnvelope
+from memory_embedder.scheduling.service import EmbeddingService
+
+Parsed = TypeVar("Parsed")
+
+_DESCRIPTIONS = {
+    400: "There is no text to compute.",
+    401: "The API key is missing or wrong.",
+    404: "Another model than the served one was asked for, or no reranker is served.",
+    408: "The body did not arrive in time.",
+    413: "The request is larger than one request may be.",
+    422: "The request is malformed, or too long with truncate=false.",
+    429: "The queue is full; Retry-After tells when there will be room.",
+    503: "Loading, shutting down, or the engine failed.",
+}
+ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"model": ErrorEnvelope, "description": text} for status, text in _DESCRIPTIONS.items()
+}
+
+
+class DirectRoute(APIRoute):
+    """A route whose endpoint takes the request and makes the response, without FastAPI's injection and validation.
+
+    Injection and validation would add 70 microseconds to each query, because the computation of embeddings empties the
+    CPU's instruction caches.
+    """
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return the endpoint itself."""
+        return self.endpoint
+
+
+class Intake:
+    """Takes in the requests of all routes that compute; large bodies are parsed on `parser`, one at a time."""
+
+    def __init__(self, service: EmbeddingService, api_key: ApiKey, parser: Executor) -> None:
+        self._service = service
+        self._api_key = api_key
+        self._parser = parser
+        self.budget = MemoryBudget(service.limits.large_bytes)
+
+    def admit(self, request: Request) -> bytes | None:
+        """Check the API key and that requests are served; return the digest of the key, or None if none is required.
+
+        Raises:
+            EmbedderError: the key is missing or wrong, or requests are not served.
+        """
+        caller = self._api_key.check(request.headers.get("authorization"))
+        self._service.require_serving()
+        return caller
+
+    async def read(self, request: Request, share: MemoryShare, parse: Callable[[bytes], Parsed]) -> Parsed:
+        """Read a body and return what `parse` makes of it.
+
+        Raises:
+            EmbedderError: the body is too large, late or malformed, or has too many values.
+        """
+        limits = self._service.limits
+        body = await read_body(request, share, limits.body_bytes, limits.body_seconds)
+
+        def check_and_parse() -> Parsed:
+            check_structure(body)
+            return parse(body)
+
+        if len(body) <= SMALL_BYTES:
+            return check_and_parse()
+        return await asyncio.get_running_loop().run_in_executor(self._parser, check_and_parse)
+
+
+def disconnection(request: Request) -> Callable[[], Awaitable[None]]:
+    """Return a function that waits until the caller has disconnected."""
+
+    async def client_disconnected() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    return client_disconnected
+
+
+def request_body(model: type[BaseModel]) -> dict[str, Any]:
+    """Return the OpenAPI description of a body that a `DirectRoute` parses by itself."""
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": model.model_json_schema()}}}}
+
+
+def check_text(name: str, text: str, param: str) -> None:
+    """Check that a text can be tokenised; `name` is what messages call it.
+
+    Raises:
+        EmbedderError: the text is empty or malformed.
+    """
+    if not text.strip():
+        raise EmbedderError(ErrorKind.EMPTY_INPUT, f"{name} is empty; there is nothing to compute.", param=param)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise EmbedderError(
+            ErrorKind.MALFORMED, f"{name} holds unpaired surrogates, which are no text.", param=param
+        ) from None
+
+
+def check_model(given: str | None, served: str) -> None:
+    """Check that a request names the served model, or none.
+
+    Raises:
+        EmbedderError: the request names another model.
+    """
+    if given is not None and given != served:
+        raise EmbedderError(
+            ErrorKind.UNKNOWN_MODEL,
+            f"That model is not served here; this service serves '{served}'.",
+            param="model",
+        )
