@@ -20,8 +20,7 @@ except MissingExtra as missing:
 # The commands of each part.
 PARTS = {
     "schema": ("migrate", "index"),
-    "importing": ("import",),
-    "exporting": ("export",),
+    "transfer": ("import", "export"),
     "workers": ("backfill", "sync"),
     "recall": ("recall",),
     "evaluate": ("evaluate",),
