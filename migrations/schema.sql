@@ -172,6 +172,30 @@ CREATE TABLE public.memory_standby_failures (
     CONSTRAINT memory_embedding_failures_attempts_check CHECK ((attempts > 0))
 );
 
+CREATE TABLE public.memory_supersessions (
+    step bigint NOT NULL,
+    run bigint NOT NULL,
+    action text NOT NULL,
+    id bigint NOT NULL,
+    superseded_by bigint NOT NULL,
+    text_hash text NOT NULL,
+    successor_hash text NOT NULL,
+    link_id bigint,
+    applied_at timestamp with time zone DEFAULT now() NOT NULL,
+    undone_at timestamp with time zone,
+    CONSTRAINT memory_supersessions_action_check CHECK ((action = ANY (ARRAY['UPDATE'::text, 'SUPERSEDE'::text]))),
+    CONSTRAINT memory_supersessions_check CHECK ((superseded_by <> id))
+);
+
+ALTER TABLE public.memory_supersessions ALTER COLUMN step ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME public.memory_supersessions_step_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
 ALTER TABLE ONLY public.memories ALTER COLUMN id SET DEFAULT nextval('public.memories_id_seq'::regclass);
 
 ALTER TABLE ONLY public.memories
@@ -198,6 +222,9 @@ ALTER TABLE ONLY public.memory_index_swaps
 ALTER TABLE ONLY public.memory_standby_failures
     ADD CONSTRAINT memory_standby_failures_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY public.memory_supersessions
+    ADD CONSTRAINT memory_supersessions_pkey PRIMARY KEY (step);
+
 CREATE INDEX idx_memories_embedding ON public.memories USING hnsw (embedding public.halfvec_cosine_ops) WITH (m='24', ef_construction='128');
 
 CREATE INDEX idx_memories_embedding_pending ON public.memories USING btree (id) WHERE ((embedding IS NULL) AND ((NOT (is_sensitive IS NOT FALSE)) AND (deleted_at IS NULL)));
@@ -211,6 +238,8 @@ CREATE INDEX idx_memories_updated ON public.memories USING btree (updated_at);
 CREATE INDEX idx_memories_user ON public.memories USING btree (user_id);
 
 CREATE UNIQUE INDEX memory_index_swaps_one_open ON public.memory_index_swaps USING btree ((true)) WHERE (stage = ANY (ARRAY['planned'::text, 'filling'::text, 'indexing'::text, 'gating'::text, 'ready'::text, 'refused'::text]));
+
+CREATE UNIQUE INDEX memory_supersessions_current ON public.memory_supersessions USING btree (id) WHERE (undone_at IS NULL);
 
 CREATE TRIGGER zz_memory_index_delete AFTER DELETE ON public.memories REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION public.memory_index_forget();
 

@@ -28,6 +28,7 @@ PARTS = {
     "questions": ("questions",),
     "status": ("status",),
     "quarantine": ("quarantine",),
+    "curate": ("curate",),
     "roles": ("roles",),
     "swap": ("swap",),
 }

@@ -166,10 +166,13 @@ def _search_scope(user: str | None, *, everyone: bool) -> str | Everyone:
 def as_dictionary(result: RecallResult, *, explain: bool) -> dict[str, Any]:
     """Return a recall's result as a dictionary for JSON. Times are in milliseconds.
 
-    `reason` says why the recall was degraded, and is None if it was not. What each leg found is left out unless
-    `explain` is set.
+    `reason` says why the recall was degraded, and is None if it was not. Only a superseded memory has
+    `superseded_by`. What each leg found is left out unless `explain` is set.
     """
     memories = [dataclasses.asdict(memory) for memory in result.memories]
+    for memory in memories:
+        if memory["superseded_by"] is None:
+            del memory["superseded_by"]
     milliseconds = dataclasses.asdict(result.timings)
     if not explain:
         del milliseconds["legs"]
@@ -193,7 +196,10 @@ def _show(result: RecallResult, *, explain: bool) -> None:
         evidence = memory.evidence
         ranks = [str(rank or "-") for rank in (evidence.lexical_rank, evidence.dense_rank)] if explain else []
         # As text, since what stands in brackets would be taken for markup.
-        table.add_row(str(memory.id), f"{memory.rank:.3f}", *ranks, Text(memory.category or ""), Text(memory.content))
+        content = Text(memory.content)
+        if memory.superseded_by is not None:
+            content = Text.assemble((f"superseded by {memory.superseded_by}: ", "yellow"), content)
+        table.add_row(str(memory.id), f"{memory.rank:.3f}", *ranks, Text(memory.category or ""), content)
     console = Console()
     console.print(table if result.memories else "Nothing was recalled.")
     notes = Console(stderr=True, highlight=False)

@@ -73,9 +73,13 @@ class RecallRequest(_FilterFields):  # type: ignore[misc]  # the filters of `Fil
 
 
 class RecalledEntry(_MemoryFields):  # type: ignore[misc]  # the fields of `RecalledMemory` are listed there alone
-    """One memory in the response. `shared_by` is the owner, or None if the caller is the owner."""
+    """One memory in the response. `shared_by` is the owner, or None if the caller is the owner.
+
+    Only the entry of a superseded memory has `superseded_by`.
+    """
 
     shared_by: str | None
+    superseded_by: int | None = None
 
     @field_serializer("created_at", "updated_at")
     def _as_text(self, moment: datetime | None) -> str | None:
@@ -104,7 +108,7 @@ def create_recall_router(
     """
     router = APIRouter(route_class=_QuietRoute)
 
-    @router.post(path, summary="Recall memories by words and by meaning")
+    @router.post(path, summary="Recall memories by words and by meaning", response_model_exclude_unset=True)
     async def recall_memories(body: RecallRequest, identity: object = Depends(current_user)) -> RecallResponse:
         user = _authenticated(identity)
         try:
@@ -160,4 +164,6 @@ def _refusal(error: Exception) -> HTTPException:
 
 def _entry(memory: RecalledMemory, user: str) -> RecalledEntry:
     fields = {name: getattr(memory, name) for name in MEMORY_FIELDS}
+    if memory.superseded_by is not None:
+        fields["superseded_by"] = memory.superseded_by
     return RecalledEntry(**fields, shared_by=None if memory.owner == user else memory.owner)

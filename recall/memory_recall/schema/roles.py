@@ -13,7 +13,7 @@ otherwise show the parameters of statements and the rows that a constraint refus
 from memory_recall.errors import InvalidInput
 from memory_recall.schema.ddl import literal
 from memory_recall.schema.revisions import VERSION_TABLE, version_table
-from memory_recall.schema.rules import COLUMN_MODEL, TEXT_HASH
+from memory_recall.schema.rules import COLUMN_MODEL, SUPERSESSIONS, TEXT_HASH
 from memory_recall.schema.table import ACTIVE, STANDBY, MemoryTable, quoted
 
 _LONGEST_NAME = 63
@@ -68,8 +68,8 @@ def _role(table: MemoryTable, role: str) -> list[str]:
 
 
 def _own_relations(table: MemoryTable) -> list[str]:
-    names = ["memory_index_state", "memory_index_models", "memory_index_swaps", ACTIVE.failures, STANDBY.failures]
-    return [*map(table.own, names), *_version_tables(table)]
+    names = ["memory_index_state", "memory_index_models", "memory_index_swaps", SUPERSESSIONS]
+    return [*map(table.own, [*names, ACTIVE.failures, STANDBY.failures]), *_version_tables(table)]
 
 
 def _version_tables(table: MemoryTable) -> list[str]:
@@ -96,7 +96,7 @@ def _reader_rights(table: MemoryTable, role: str) -> list[str]:
     state, models = table.own("memory_index_state"), table.own("memory_index_models")
     return [
         "",
-        f"GRANT SELECT ON {table.qualified}, {state}, {models} TO {role};",
+        f"GRANT SELECT ON {table.qualified}, {state}, {models}, {table.own(SUPERSESSIONS)} TO {role};",
         f"GRANT UPDATE (wanted_at) ON {state} TO {role};",
-        f"GRANT EXECUTE ON FUNCTION {table.own(COLUMN_MODEL)}() TO {role};",
+        f"GRANT EXECUTE ON FUNCTION {table.own(COLUMN_MODEL)}(), {table.own(TEXT_HASH)}(text) TO {role};",
     ]

@@ -32,6 +32,7 @@ from memory_recall.schema.table import (
 
 TEXT_HASH = "memory_index_text_hash"
 COLUMN_MODEL = "memory_index_column_model"
+SUPERSESSIONS = "memory_supersessions"
 _GUARD = "memory_index_guard"
 _STANDBY_GUARD = "memory_index_guard_standby"
 _FORGET = "memory_index_forget"
@@ -303,6 +304,8 @@ async def has_own_tables(connection: AnyConnection, table: MemoryTable, revision
     names = ["memory_index_state", "memory_index_models", ACTIVE.failures]
     if revision >= "0004":
         names += ["memory_index_swaps", STANDBY.failures]
+    if revision >= "0008":
+        names.append(SUPERSESSIONS)
     with translated("looking up our own tables"):
         found: bool = await connection.fetchval(
             "SELECT bool_and(to_regclass(name) IS NOT NULL) FROM jsonb_array_elements_text($1::jsonb) name",

@@ -146,9 +146,10 @@ class HybridRecall:
         """Recall memories as rows of the caller's table, best first, for an API that ranks further by itself.
 
         A row maps the names of the table's columns, except vectors and search vectors, to their values. It also has the
-        score of the fusion (`rank`) and the fields of `Evidence`, which replace columns of the same names. In the row
-        of a sensitive memory `content` is masked, and the values of all columns but category, tags, `user_id`, numbers,
-        booleans, UUIDs and times are None. Errors are those of `recall`.
+        score of the fusion (`rank`), the fields of `Evidence` and, if the memory is superseded, `superseded_by`, which
+        replace columns of the same names. In the row of a sensitive memory `content` is masked, and the values of all
+        columns but category, tags, `user_id`, numbers, booleans, UUIDs and times are None. Errors are those of
+        `recall`.
         """
         return (await self._within_budget(query, own_columns=True))[1]
 
@@ -210,6 +211,7 @@ class HybridRecall:
             dense=readiness.dense_leg(embedded) if isinstance(embedded, EmbeddedQuery) else None,
             refusal=embedded if isinstance(embedded, Degraded) else None,
             has_state=readiness.has_state,
+            superseding=readiness.superseding,
             compiles=readiness.compiles,
             statistics=statistics,
             own_columns=own_columns,

@@ -58,7 +58,10 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class RecalledMemory:
-    """A recalled memory. The content of a sensitive memory is masked. `rank` is the score of the fusion."""
+    """A recalled memory. The content of a sensitive memory is masked. `rank` is the score of the fusion.
+
+    `superseded_by` is the id of the newest memory that supersedes this one according to `memory curate`, or None.
+    """
 
     id: int
     content: str
@@ -71,16 +74,18 @@ class RecalledMemory:
     created_at: datetime | None
     updated_at: datetime | None
     evidence: Evidence
+    superseded_by: int | None = None
 
 
 EVIDENCE_FIELDS = tuple(one.name for one in fields(Evidence))
-MEMORY_FIELDS = tuple(one.name for one in fields(RecalledMemory) if one.name != "evidence")
+MEMORY_FIELDS = tuple(one.name for one in fields(RecalledMemory) if one.name not in {"evidence", "superseded_by"})
 
 
 def memory_from(row: Mapping[str, Any]) -> RecalledMemory:
-    """Make a memory from a row whose columns are `MEMORY_FIELDS` and `EVIDENCE_FIELDS`."""
+    """Make a memory from a row whose columns are `MEMORY_FIELDS`, `EVIDENCE_FIELDS` and possibly `superseded_by`."""
     evidence = Evidence(**{name: row[name] for name in EVIDENCE_FIELDS})
-    return RecalledMemory(**{name: row[name] for name in MEMORY_FIELDS}, evidence=evidence)
+    memory = {name: row[name] for name in MEMORY_FIELDS}
+    return RecalledMemory(**memory, evidence=evidence, superseded_by=row.get("superseded_by"))
 
 
 @dataclass(frozen=True, slots=True)

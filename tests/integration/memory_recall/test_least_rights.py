@@ -59,9 +59,14 @@ async def test_a_worker_s_role_is_enough_for_backfill_and_sync(bench: Workbench,
 
 
 async def test_a_recall_s_role_is_enough_for_both_legs(bench: Workbench, roles: LeastRights) -> None:
-    """And for Postgres's statistics, which the lexical leg of a large table reads, and for waking an embedder."""
+    """And for the statistics that the lexical leg of a large table reads, the journal, and waking an embedder."""
     await bench.insert("scrub the zfs pool", "the kettle")
     await bench.backfill()
+    await bench.execute(
+        "INSERT INTO memory_supersessions (run, action, id, superseded_by, text_hash, successor_hash) SELECT 1,"
+        " 'UPDATE', o.id, n.id, memory_index_text_hash(o.content), memory_index_text_hash(n.content)"
+        " FROM memories o JOIN memories n ON n.id = o.id + 1"
+    )
     await bench.execute("ANALYZE memories")
     pool = await create_pool(DsnText(roles.reader.dsn))
     async with (
@@ -78,7 +83,9 @@ async def test_a_recall_s_role_is_enough_for_both_legs(bench: Workbench, roles: 
         await dead.close()
     assert await bench.value("SELECT wanted_at FROM memory_index_state") is not None
     assert result.reason is None
-    assert (result.memories[0].evidence.lexical_rank, result.memories[0].evidence.dense_rank) == (1, 1)
+    kettle, scrub = result.memories
+    assert (scrub.evidence.lexical_rank, scrub.evidence.dense_rank) == (1, 1)
+    assert (scrub.superseded_by, kettle.superseded_by) == (kettle.id, None)
     assert known == 1
 
 
@@ -110,6 +117,8 @@ OF_RECALLS = [
     "UPDATE memories SET embedding = NULL",
     "SELECT * FROM memory_embedding_failures",
     "UPDATE memory_index_models SET embedder_url = 'http://evil'",
+    "UPDATE memory_supersessions SET undone_at = now()",
+    "INSERT INTO memory_supersessions DEFAULT VALUES",
 ]
 
 

@@ -53,7 +53,10 @@ async def _objects(database: Database) -> str:
 
 async def test_an_empty_database_reaches_head_and_stays_there(database: Database, request_for: Requests) -> None:
     result = await migrate(DsnText(database.dsn), request_for())
-    assert (result.revision, result.applied) == ("0007", ["0001", "0002", "0003", "0004", "0005", "0006", "0007"])
+    assert (result.revision, result.applied) == (
+        "0008",
+        ["0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008"],
+    )
     before = await _objects(database)
     again = await migrate(DsnText(database.dsn), request_for())
     assert again.applied == []
@@ -111,7 +114,7 @@ async def test_without_the_extension_only_the_first_revision_is_applied(
         assert await connection.fetchval("SELECT version_num FROM memory_index_alembic_version__memories") == "0001"
         await connection.execute("INSERT INTO memories (content) VALUES ('works without vectors')")
     await bare_database.create_extension()
-    assert (await migrate(source, request_for())).applied == ["0002", "0003", "0004", "0005", "0006", "0007"]
+    assert (await migrate(source, request_for())).applied == ["0002", "0003", "0004", "0005", "0006", "0007", "0008"]
 
 
 async def test_a_database_whose_extension_was_dropped_is_migrated_again(
@@ -127,7 +130,7 @@ async def test_a_database_whose_extension_was_dropped_is_migrated_again(
         await migrate(source, request_for())
     await database.create_extension()
     result = await migrate(source, request_for())
-    assert result.revision == "0007"
+    assert result.revision == "0008"
     assert sorted(await _objects(database)) == sorted(before)
 
 

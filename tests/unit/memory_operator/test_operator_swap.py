@@ -102,7 +102,7 @@ def test_an_operator_upgrade_migrates_the_schema_during_a_swap(swap: Cluster) ->
     assert container["command"][:2] == ["memory", "migrate"]
     assert (values["MEMORY_MODEL"], values["MEMORY_DIMENSIONS"]) == ("all-MiniLM-L6-v2", "384")
     swap.finish("migrate")
-    swap.change(schema_revision="0007")
+    swap.change(schema_revision="0008")
     swap.reconcile()
     swap.reconcile()
     assert swap.running() == ["swap"]

@@ -12,6 +12,7 @@ test compares both. Therefore sums are written here in the order in which the re
 from memory_recall.search.fusion import CLOSENESS_SHARE, IMPORTANCE_BASE, IMPORTANCE_SHARE, Fusion, SortBy
 from memory_recall.search.period import FADE, Period
 from memory_recall.search.sql.filters import Arguments
+from memory_recall.search.supersession_sql import NEWEST_FIRST, newest_first
 
 _TIMELINESS = f"(1::float8 + {CLOSENESS_SHARE}::float8 * closeness)"
 _PRIOR = f"({IMPORTANCE_BASE}::float8 + {IMPORTANCE_SHARE}::float8 * importance)"
@@ -50,11 +51,20 @@ def closeness(period: Period, arguments: Arguments, moment: str) -> str:
     return f"CASE WHEN {moment} IS NULL THEN 0::float8 ELSE {near} END"  # greatest() passes over NULL
 
 
-def fused(fusion: Fusion, arguments: Arguments, *, sort_by: SortBy, lexical_is_final: bool, timed: bool) -> str:
+def fused(
+    fusion: Fusion,
+    arguments: Arguments,
+    *,
+    sort_by: SortBy,
+    lexical_is_final: bool,
+    timed: bool,
+    superseding: bool = False,
+) -> str:
     """Return the CTE `ordered(id, score, place)`, computed from the CTEs `pool` and `reach`; `place` counts from one.
 
     With `lexical_is_final` True, the lexical ranks decide the order if the dense leg found nothing. With `timed` True,
-    the pool has a column `closeness`, by which scores are multiplied.
+    the pool has a column `closeness`, by which scores are multiplied. With `superseding` True, it has the columns of
+    the CTE `successors`, and no superseded memory stands before one that supersedes it.
     """
     base = _reciprocal(fusion, arguments) if fusion.method == "rrf" else _convex(fusion, arguments)
     prior = _PRIOR if fusion.importance and sort_by is SortBy.RELEVANCE else "1::float8"
@@ -62,6 +72,11 @@ def fused(fusion: Fusion, arguments: Arguments, *, sort_by: SortBy, lexical_is_f
         prior = f"({prior} * {_TIMELINESS})"
     lexical_only = "-lexical_rank::float8" if lexical_is_final else f"coalesce(lexical_score, 0::float8) * {prior}"
     tie = "importance DESC, id" if fusion.importance and sort_by is SortBy.IMPORTANCE else "id"
+    score = "own_score" if superseding else "score"
+    scored = f"""(SELECT *, CASE WHEN dense_rows = 0 THEN {lexical_only} ELSE ({base}) * {prior} END AS {score}
+            FROM bounded) scored"""
+    if superseding:
+        scored, tie = newest_first(scored), f"{NEWEST_FIRST}, {tie}"
     return f"""
 bounded AS (
   SELECT pool.*, (SELECT max_lexical_score FROM reach) AS max_lexical_score,
@@ -71,6 +86,5 @@ bounded AS (
 ),
 ordered AS (
   SELECT *, row_number() OVER (ORDER BY score DESC, {tie}) AS place
-    FROM (SELECT *, CASE WHEN dense_rows = 0 THEN {lexical_only} ELSE ({base}) * {prior} END AS score
-            FROM bounded) scored
+    FROM {scored}
 )"""

@@ -30,10 +30,15 @@ def own_select_list(table: MemoryTable) -> str:
 
 
 def own_row(table: MemoryTable, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a result row under the table's column names instead of aliases, with `rank` and `EVIDENCE_FIELDS`."""
+    """Return a result row under the table's column names instead of aliases, with `rank` and `EVIDENCE_FIELDS`.
+
+    A memory that is superseded also has `superseded_by`.
+    """
     fields = {name: found[name] for name in MEMORY_FIELDS if name in table.columns}
     others = {name: found[alias] for name, alias in _aliases(table).items()}
-    return {**fields, **others, **{name: found[name] for name in ("rank", *EVIDENCE_FIELDS)}}
+    successor = found.get("superseded_by")
+    superseded = {} if successor is None else {"superseded_by": successor}
+    return {**fields, **others, **{name: found[name] for name in ("rank", *EVIDENCE_FIELDS)}, **superseded}
 
 
 def _aliases(table: MemoryTable) -> dict[str, str]:

@@ -35,9 +35,9 @@ class RecallPlan:
     """Everything that decides how a recall statement is written.
 
     `refusal` is the reason why a requested dense leg takes no part. `has_state` says whether the state table, which
-    names the active model, exists. `compiles` says whether Postgres might compile the statement (JIT). With
-    `statistics` None the lexical leg ranks by `ts_rank`. With `own_columns` True, the memories come with all columns
-    of the table.
+    names the active model, exists. `superseding` says whether any memory is recorded as superseded. `compiles` says
+    whether Postgres might compile the statement (JIT). With `statistics` None the lexical leg ranks by `ts_rank`.
+    With `own_columns` True, the memories come with all columns of the table.
     """
 
     query: RecallQuery
@@ -48,6 +48,7 @@ class RecallPlan:
     dense: DenseLeg | None = None
     refusal: Degraded | None = None
     has_state: bool = False
+    superseding: bool = False
     compiles: bool = False
     statistics: CollectionStatistics | None = None
     rows_per_term: int = MAX_ROWS_PER_TERM

@@ -17,6 +17,7 @@ from memory_recall.schema.table import ACTIVE, MemoryTable, VectorColumn, descri
 from memory_recall.search.query import EmbeddedQuery
 from memory_recall.search.result import Degraded
 from memory_recall.search.sql.plan import DenseLeg
+from memory_recall.search.supersession_sql import any_superseded
 
 _ITERATIVE_SCAN_SINCE = (0, 8)
 
@@ -33,6 +34,7 @@ class Readiness:
     column: VectorColumn = ACTIVE
     graph: SearchedGraph = UNKNOWN_GRAPH
     compiles: bool = False
+    superseding: bool = False
 
     @property
     def dimensions(self) -> int | None:
@@ -69,6 +71,8 @@ class Readiness:
 async def read_readiness(connection: AnyConnection, name: str, column: VectorColumn = ACTIVE) -> Readiness:
     """Read from the catalog the table's columns, its vector index, the tables of models, and pgvector's version.
 
+    It also reads whether any memory is recorded as superseded.
+
     Raises:
         DatabaseUnreachable: the connection failed.
         SchemaUnsupported: the table lacks a column that every recall needs.
@@ -98,4 +102,5 @@ async def read_readiness(connection: AnyConnection, name: str, column: VectorCol
         column=column,
         graph=SearchedGraph(row["rows"] or 0.0, row["m"] or 0, row["ef_construction"] or 0),
         compiles=row["compiles"],
+        superseding=await any_superseded(connection, table),
     )

@@ -21,6 +21,7 @@ from memory_recall.search.sql.own_columns import own_select_list
 from memory_recall.search.sql.plan import DenseLeg, RecallPlan
 from memory_recall.search.sql.ts_rank import ts_rank_leg
 from memory_recall.search.sql.visibility import SearchedRows, postgres_rows
+from memory_recall.search.supersession_sql import successors
 
 Statement = tuple[str, list[object]]
 """SQL text and its arguments."""
@@ -170,6 +171,10 @@ def pool(
     """
     created, importance = (optional(plan.table.columns, name) for name in ("created_at", "importance"))
     timed = f", {closeness(plan.period, arguments, f'{created}::timestamptz')} AS closeness" if plan.period else ""
+    successor, join, chains = "", "", ""
+    if plan.superseding:
+        chains, successor = f",{successors(plan.table)}", ", s.successor, s.hops"
+        join = " LEFT JOIN successors s ON s.id = f.id"
     return f"""
 joined AS MATERIALIZED (
   SELECT id, max(lexical_rank) AS lexical_rank, max(lexical_score) AS lexical_score, max(dense_rank) AS dense_rank,
@@ -178,11 +183,11 @@ joined AS MATERIALIZED (
           UNION ALL
           SELECT id, NULL, NULL, dense_rank, dense_score FROM dense{extra_scores_sql}) legs
    GROUP BY id HAVING max(lexical_rank) IS NOT NULL OR max(dense_rank) IS NOT NULL
-),
+){chains},
 pool AS MATERIALIZED (
   SELECT f.id, coalesce({importance}, 0)::float8 AS importance, f.lexical_rank, f.lexical_score, f.dense_rank,
-         {dense_score} AS dense_score{timed}
-    FROM joined f, LATERAL (SELECT m.* FROM {plan.table.qualified} m WHERE m.id = f.id AND {row_filter} LIMIT 1) m
+         {dense_score} AS dense_score{timed}{successor}
+    FROM joined f{join}, LATERAL (SELECT m.* FROM {plan.table.qualified} m WHERE m.id = f.id AND {row_filter} LIMIT 1) m
 )"""
 
 
@@ -194,6 +199,7 @@ def ordered(plan: RecallPlan, arguments: Arguments) -> str:
         sort_by=plan.query.sort_by,
         lexical_is_final=plan.lexical_is_final,
         timed=plan.period is not None,
+        superseding=plan.superseding,
     )
 
 
@@ -209,6 +215,8 @@ def page(plan: RecallPlan) -> str:
     if plan.own_columns:
         columns += own_select_list(table)
     evidence = ", ".join(f"o.{name}" for name in EVIDENCE_FIELDS)
+    if plan.superseding:
+        evidence += ", o.successor AS superseded_by"
     return f"""
 SELECT gate.active, gate.open, p.*
   FROM gate LEFT JOIN (

@@ -41,6 +41,21 @@ async def test_the_answer_has_the_form_of_the_api(memories: Any, embedder: Any) 
     assert embedder.calls == ["zigbee dongle usb"]
 
 
+async def test_a_superseded_memory_alone_has_a_further_field(memories: Any, embedder: Any) -> None:
+    """It follows the memory whose id the field names."""
+    older, newer = [await memories.add(f"zigbee dongle {number}", user_id="ana") for number in (1, 2)]
+    await memories.pool.execute(
+        "INSERT INTO memory_supersessions (run, action, id, superseded_by, text_hash, successor_hash) SELECT 1,"
+        " 'UPDATE', o.id, n.id, memory_index_text_hash(o.content), memory_index_text_hash(n.content)"
+        " FROM memories o JOIN memories n ON n.id = o.id + 1"
+    )
+    async with client(memories.recalling(embedder)) as http:
+        answer = (await http.post("/api/memories/recall", json={"context": "zigbee"})).json()
+    first, second = answer["memories"]
+    assert (first["id"], set(first)) == (newer, FIELDS)
+    assert (second["id"], set(second), second["superseded_by"]) == (older, FIELDS | {"superseded_by"}, newer)
+
+
 async def test_the_route_returns_only_the_callers_own_memories_unless_the_api_shares_all(
     memories: Any, embedder: Any
 ) -> None:

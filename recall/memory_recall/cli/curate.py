@@ -1,0 +1,165 @@
+"""`memory curate`: memories that newer ones say again or replace, proposed, applied on consent, and undone."""
+
+import dataclasses
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from memory_recall.cli.output import JsonOption, emit, execute, show
+from memory_recall.settings import Settings
+
+if TYPE_CHECKING:
+    from memory_recall.postgres.connection import Connection
+    from memory_recall.schema.table import MemoryTable
+
+curate_app = typer.Typer(
+    no_args_is_help=True,
+    help="Find memories that newer ones say again or replace, and let recalls put the newer ones first.",
+)
+FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="The file of proposals.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add `memory curate` to the command line."""
+    curate_app.command("find")(find_command)
+    curate_app.command("apply")(apply_command)
+    curate_app.command("undo")(undo_command)
+    curate_app.command("log")(log_command)
+    app.add_typer(curate_app, name="curate")
+
+
+def find_command(
+    file: FileArgument,
+    user: Annotated[str | None, typer.Option(help="Read this user's memories.")] = None,
+    everyone: Annotated[
+        bool, typer.Option("--everyone", help="Read everybody's memories, and compare each with its owner's.")
+    ] = False,
+    since: Annotated[
+        datetime | None, typer.Option(formats=["%Y-%m-%d"], help="Judge only memories since this day (UTC).")
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Write proposals to a new FILE that you alone may read. Nothing in the database is changed.
+
+    Sensitive, deleted and superseded memories are not read. Read the file, and remove the lines that you refuse.
+
+    Examples:
+        memory curate find proposals.jsonl --user ana
+        memory curate find proposals.jsonl --everyone --since 2026-01-01
+    """
+    if (user is None) != everyone:
+        raise typer.BadParameter("Say with --user or --everyone, but not both, whose memories are read.")
+
+    async def action(settings: Settings) -> dict[str, Any]:
+        from memory_recall.curation.decisions import Action
+        from memory_recall.curation.finding import find_proposals
+        from memory_recall.curation.proposal_file import write_proposals
+
+        async with _opened_table(settings) as (connection, table):
+            proposals = await find_proposals(
+                connection, table, user=user, since=None if since is None else since.replace(tzinfo=UTC)
+            )
+        write_proposals(file, proposals)
+        counts = Counter(one.action for one in proposals)
+        return {one.value: counts[one] for one in Action} | {"file": str(file)}
+
+    emit(execute(action, as_json=json), as_json=json, title="Proposals")
+
+
+def apply_command(
+    file: FileArgument,
+    consent: Annotated[
+        bool, typer.Option("--consent", help="Apply them; without this, they are only counted.")
+    ] = False,
+    json: JsonOption = False,
+) -> None:
+    """Mark the older memories of the proposals UPDATE and SUPERSEDE in FILE as superseded, if you say --consent.
+
+    A memory is never changed or deleted. The run is recorded, and `memory curate undo` undoes it.
+
+    Examples:
+        memory curate apply proposals.jsonl
+        memory curate apply proposals.jsonl --consent
+    """
+
+    async def action(settings: Settings) -> dict[str, Any]:
+        from memory_recall.curation.decisions import APPLIED
+        from memory_recall.curation.journal_sql import apply_proposals
+        from memory_recall.curation.proposal_file import read_proposals
+
+        proposals = read_proposals(file)
+        if not consent:
+            return {"to_apply": sum(one.action in APPLIED for one in proposals), "applied": 0}
+        async with _opened_table(settings) as (connection, table):
+            return dataclasses.asdict(await apply_proposals(connection, table, proposals))
+
+    result = execute(action, as_json=json)
+    emit(result, as_json=json, title="Curation")
+    if not consent and not json:
+        show(["Nothing was changed. Say --consent to apply them."])
+
+
+def undo_command(
+    run: Annotated[int | None, typer.Option(min=1, help="Undo this run instead of the last one.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Undo every run.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Undo the last run that was applied: its memories stand as before.
+
+    Examples:
+        memory curate undo
+        memory curate undo --all
+    """
+    if run is not None and everything:
+        raise typer.BadParameter("Say --run or --all, but not both.")
+
+    async def action(settings: Settings) -> dict[str, Any]:
+        from memory_recall.curation.journal_sql import undo
+
+        async with _opened_table(settings) as (connection, table):
+            return {"undone": await undo(connection, table, run=run, everything=everything)}
+
+    emit(execute(action, as_json=json), as_json=json, title="Curation")
+
+
+def log_command(json: JsonOption = False) -> None:
+    """List what was applied and undone, newest first: ids and times, no texts.
+
+    Examples:
+        memory curate log
+    """
+
+    async def action(settings: Settings) -> list[dict[str, Any]]:
+        from memory_recall.curation.journal_sql import steps
+
+        async with _opened_table(settings) as (connection, table):
+            return [dataclasses.asdict(one) for one in await steps(connection, table)]
+
+    found = execute(action, as_json=json)
+    if json:
+        emit({"steps": found}, as_json=True)
+        return
+    show(_line(one) for one in found)
+
+
+def _line(step: dict[str, Any]) -> str:
+    undone = f", undone {step['undone_at']:%Y-%m-%d %H:%M}" if step["undone_at"] else ""
+    return (
+        f"run {step['run']}: {step['action']}, {step['id']} is superseded by {step['superseded_by']},"
+        f" {step['applied_at']:%Y-%m-%d %H:%M}{undone}"
+    )
+
+
+@asynccontextmanager
+async def _opened_table(settings: Settings) -> AsyncIterator[tuple["Connection", "MemoryTable"]]:
+    """Open a connection, and describe the table, whose migrations must all have run."""
+    from memory_recall.postgres.connection import opened
+    from memory_recall.schema.revisions import require_schema
+
+    async with opened(settings.dsn(), "memory-curate") as connection:
+        yield connection, await require_schema(connection, settings.table)

@@ -1,0 +1,166 @@
+"""Reads from the database which memories may belong together, and how rare their words and tags are.
+
+Rows that are sensitive, deleted or already superseded are never read, neither as a newer nor as an older memory.
+"""
+# ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
+
+from datetime import datetime
+
+from memory_recall.curation.features import Frequencies, Memory, Pair
+from memory_recall.errors import InvalidInput, SchemaUnsupported
+from memory_recall.postgres.connection import AnyConnection
+from memory_recall.postgres.driver_errors import translated
+from memory_recall.schema.rules import SUPERSESSIONS, TEXT_HASH
+from memory_recall.schema.table import ACTIVE, MemoryTable, quoted
+
+MAX_NEWER_ROWS = 50_000
+NEIGHBOURS = 15  # older memories that each memory is compared with
+LEAST_COSINE = 0.2
+_WIDE_SCAN = (
+    "SELECT set_config('hnsw.ef_search', '100', true), set_config('hnsw.iterative_scan', 'relaxed_order', true)"
+)
+_NEEDED = ("created_at", "search_vector", ACTIVE.name)
+_LINK_COLUMNS = {"id", "user_id", "src_id", "dst_id", "link_type"}
+LINKS = "memory_links"
+"""The memory API's table of links between memories, which some tables of memories have beside them."""
+
+
+async def has_links(connection: AnyConnection, table: MemoryTable) -> bool:
+    """Return whether the memory API's table of links lies beside the table of memories and refers to it."""
+    with translated("looking for the table of links"):
+        columns = await connection.fetchval(
+            "SELECT array_agg(a.attname::text) FROM pg_attribute a WHERE a.attrelid = to_regclass($1) AND a.attnum > 0"
+            " AND EXISTS (SELECT FROM pg_constraint WHERE contype = 'f' AND conrelid = a.attrelid"
+            " AND confrelid = to_regclass($2))",
+            table.in_schema(LINKS),
+            table.qualified,
+        )
+    return set(columns or ()) >= _LINK_COLUMNS
+
+
+def require_curatable(table: MemoryTable) -> None:
+    """Refuse a table without dates, vectors or search vectors.
+
+    Raises:
+        SchemaUnsupported: a column is missing.
+    """
+    table.require_searchable()
+    missing = [name for name in _NEEDED if name not in table.columns]
+    if missing:
+        raise SchemaUnsupported(
+            f"Table {table.schema}.{table.name} has no column {', '.join(missing)}, by which memories are compared.",
+            "Run memory migrate and memory backfill, or curate another table.",
+        )
+
+
+def current(table: MemoryTable, row: str, *, links: bool) -> str:
+    """Return the SQL condition for a row that is neither sensitive nor deleted nor superseded."""
+    linked = (
+        f" AND NOT EXISTS (SELECT FROM {table.in_schema(LINKS)} l WHERE l.dst_id = {row}.id"
+        " AND l.link_type = 'supersedes')"
+        if links
+        else ""
+    )
+    return (
+        f"{table.shareable(row)} AND NOT EXISTS (SELECT FROM {table.own(SUPERSESSIONS)} s WHERE s.id = {row}.id"
+        f" AND s.undone_at IS NULL){linked}"
+    )
+
+
+def _searched(table: MemoryTable, row: str, *, links: bool) -> str:
+    """Return the condition of `current` for a row that also has a vector and a date, of the owner $1 if it is given."""
+    owned = f" AND ($1::text IS NULL OR {row}.user_id::text = $1)" if "user_id" in table.columns else ""
+    return (
+        f"{current(table, row, links=links)} AND {row}.{ACTIVE.name} IS NOT NULL"
+        f" AND {row}.created_at IS NOT NULL{owned}"
+    )
+
+
+async def read_pairs(
+    connection: AnyConnection, table: MemoryTable, *, user: str | None, since: datetime | None, links: bool
+) -> list[Pair]:
+    """Return each current memory since `since` with the older ones of its owner that are nearest to it.
+
+    With `user` None, the memories of all owners are read.
+
+    Raises:
+        InvalidInput: there are too many memories for one run, or the table does not say whose a memory is.
+    """
+    if user is not None and "user_id" not in table.columns:
+        raise InvalidInput(f"The table {table.name} has no column user_id.", "Say --everyone.")
+    newer = f"{_searched(table, 'n', links=links)} AND ($2::timestamptz IS NULL OR n.created_at >= $2)"
+    # The settings of the index scan end with the transaction, because a pooler may give the session to somebody else.
+    with translated("looking for memories that belong together"):
+        async with connection.transaction(readonly=True):
+            rows = await connection.fetchval(f"SELECT count(*) FROM {table.qualified} n WHERE {newer}", user, since)
+            if rows > MAX_NEWER_ROWS:
+                raise InvalidInput(
+                    f"{rows:,} memories are to be compared, and at most {MAX_NEWER_ROWS:,} can be in one run.",
+                    "Name a part of them: --since, or --user.",
+                )
+            await connection.execute(_WIDE_SCAN)
+            found = await connection.fetch(
+                f"SELECT n.id AS newer, o.id AS older, o.cosine FROM {table.qualified} n,"
+                f" LATERAL ({_nearest_older(table, links=links)}) o WHERE {newer} AND o.cosine >= $3",
+                user,
+                since,
+                LEAST_COSINE,
+            )
+            memories = await _read_memories(
+                connection, table, sorted({row[name] for row in found for name in ("newer", "older")})
+            )
+    return [Pair(memories[row["older"]], memories[row["newer"]], row["cosine"]) for row in found]
+
+
+def _nearest_older(table: MemoryTable, *, links: bool) -> str:
+    """Return the SELECT of the memories that are nearest to the row `n` among the older ones of its owner."""
+    operator = f"OPERATOR({quoted(table.vector_schema or 'public')}.<=>)"
+    distance = f"m.{ACTIVE.name} {operator} n.{ACTIVE.name}"
+    owner = " AND m.user_id = n.user_id" if "user_id" in table.columns else ""
+    return (
+        f"SELECT m.id, (1 - ({distance}))::float8 AS cosine FROM {table.qualified} m"
+        f" WHERE {_searched(table, 'm', links=links)}{owner} AND (m.created_at, m.id) < (n.created_at, n.id)"
+        f" ORDER BY {distance} LIMIT {NEIGHBOURS}"
+    )
+
+
+async def _read_memories(connection: AnyConnection, table: MemoryTable, ids: list[int]) -> dict[int, Memory]:
+    rows = await connection.fetch(
+        f"SELECT m.id, m.content, {_tags(table)} AS tags, tsvector_to_array(m.search_vector) AS terms, m.created_at,"
+        f" {table.own(TEXT_HASH)}(m.content) AS text_hash FROM {table.qualified} m WHERE m.id = ANY($1::bigint[])",
+        ids,
+    )
+    return {
+        row["id"]: Memory(
+            row["id"],
+            row["content"],
+            frozenset(tag.strip().lower() for tag in row["tags"].split(",") if tag.strip()),
+            frozenset(row["terms"] or ()),
+            row["created_at"],
+            row["text_hash"],
+        )
+        for row in rows
+    }
+
+
+async def read_frequencies(
+    connection: AnyConnection, table: MemoryTable, *, user: str | None, links: bool
+) -> Frequencies:
+    """Return how many of the current memories have each term and each tag that more than one of them has."""
+    rows = f"{table.qualified} m WHERE {_searched(table, 'm', links=links)}"
+    terms = f"SELECT unnest(tsvector_to_array(m.search_vector)) AS name FROM {rows}"
+    tags = f"SELECT lower(btrim(unnest(string_to_array({_tags(table)}, ',')))) AS name FROM {rows}"
+    with translated("counting words and tags"):
+        count = await connection.fetchval(f"SELECT count(*) FROM {rows}", user)
+        counted = [
+            await connection.fetch(
+                f"SELECT name, count(*) AS rows FROM ({names}) each GROUP BY name HAVING count(*) > 1", user
+            )
+            for names in (terms, tags)
+        ]
+    of_terms, of_tags = ({row["name"]: row["rows"] for row in found} for found in counted)
+    return Frequencies(count, of_terms, of_tags)
+
+
+def _tags(table: MemoryTable) -> str:
+    return "coalesce(m.tags, '')" if "tags" in table.columns else "''"

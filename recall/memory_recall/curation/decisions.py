@@ -1,0 +1,97 @@
+"""Decides which pairs are restatements, and proposes what to do with the older memory of each.
+
+A pair's score is a logistic function of its features. The weights were fitted to the restatements of the example set
+`examples/homelab`; `make bench-curation` fits them on one half of it, judges them on the other half, and compares the
+result with these constants.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from memory_recall.curation.features import CHANGE, NOVELTY, REPETITION, Features, Frequencies, Pair, compute_features
+
+BIAS = -11.52
+WEIGHTS: Mapping[str, float] = {
+    "cosine": 4.16,
+    "term_overlap": 5.97,
+    "tag_overlap": 2.22,
+    "shared_tags": 0.88,
+    "rarest_term": 2.8,
+    "lead_over_older": 0.91,
+    "lead_over_newer": 0.28,
+    "cue": 1.91,
+    "replaced_tag": 2.21,
+    "newer_words": -3.28,
+}
+THRESHOLD = 0.42
+_WORTH_SHOWING = 0.25  # below it, a pair is not even shown as one that stays as it is
+_NOTHING_NEW = 0.8  # share of the newer memory's words, by their weights, that the older one has
+
+
+class Action(StrEnum):
+    """What a newer memory is to an older one.
+
+    ADD: another memory, and both stay. UPDATE: it says the older one again, with more. SUPERSEDE: the older one is no
+    longer true. NOOP: it says the older one again, with nothing more, and both stay.
+    """
+
+    ADD = "ADD"
+    UPDATE = "UPDATE"
+    SUPERSEDE = "SUPERSEDE"
+    NOOP = "NOOP"
+
+
+APPLIED = (Action.UPDATE, Action.SUPERSEDE)
+"""The actions by which the newer memory supersedes the older one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """A pair with its score (0 to 1) and what is proposed for it."""
+
+    pair: Pair
+    score: float
+    action: Action
+
+
+def score(features: Features) -> float:
+    """Return how likely a pair with these features is a restatement, from 0 to 1."""
+    logit = BIAS + sum(weight * getattr(features, name) for name, weight in WEIGHTS.items())
+    return 1 / (1 + math.exp(-logit))
+
+
+def judge(pairs: Sequence[Pair], frequencies: Frequencies, *, threshold: float = THRESHOLD) -> list[Judgement]:
+    """Return what is proposed for the pairs that are worth showing, best first.
+
+    Of the pairs of one older memory that reach the threshold, the best one is proposed: a memory has one successor.
+    """
+    scores = [score(features) for features in compute_features(pairs, frequencies)]
+    return choose(pairs, scores, frequencies, threshold=threshold)
+
+
+def choose(
+    pairs: Sequence[Pair], scores: Sequence[float], frequencies: Frequencies, *, threshold: float
+) -> list[Judgement]:
+    """Return what is proposed for pairs with these scores, as `judge` does."""
+    ordered = sorted(zip(scores, pairs, strict=True), key=lambda one: (-one[0], one[1].newer.id, one[1].older.id))
+    judged: list[Judgement] = []
+    succeeded: set[int] = set()
+    for value, pair in ordered:
+        if value >= threshold and pair.older.id not in succeeded:
+            succeeded.add(pair.older.id)
+            judged.append(Judgement(pair, value, kind(pair, frequencies)))
+        elif threshold > value >= threshold * _WORTH_SHOWING:
+            judged.append(Judgement(pair, value, Action.ADD))
+    return judged
+
+
+def kind(pair: Pair, frequencies: Frequencies) -> Action:
+    """Return which of UPDATE, SUPERSEDE and NOOP fits a pair that is a restatement, by the words of the newer text."""
+    newer = pair.newer.content
+    if not REPETITION.search(newer) and (CHANGE.search(newer) or NOVELTY.search(newer)):
+        return Action.SUPERSEDE
+    weights = {term: frequencies.term_weight(term) for term in pair.newer.terms}
+    known = sum(weight for term, weight in weights.items() if term in pair.older.terms)
+    return Action.NOOP if known >= _NOTHING_NEW * sum(weights.values()) else Action.UPDATE
