@@ -81,6 +81,10 @@ MODEL_FILE ?=
 bench-recall: setup  ## Every table of the recall report from the sets in SETS=dir (MODEL=names, MODEL_FILE=paths); one line of JSON
 	$(BENCH) recall $(KEPT) $(SETS) $(MODEL:%=--model %) $(MODEL_FILE:%=--model-file %)
 
+.PHONY: bench-curation
+bench-curation: setup  ## What memory curate finds of examples/homelab's restatements, and what recalls make of it; one line of JSON
+	$(BENCH) curation $(KEPT)
+
 .PHONY: bench-latency
 bench-latency: setup  ## Recall beside the plain design at 5k, 100k and 1M rows (12 GB of disk); one line of JSON
 	$(BENCH) latency $(KEPT)

@@ -79,7 +79,7 @@ class Dataset:
     qrels: dict[str, list[int]]
     first_qrels: dict[str, list[int]]
     grades: dict[str, dict[int, int]]
-    restatements: list[dict[str, int]]
+    restatements: list[dict[str, Any]]
 
 
 def read(name: str) -> list[dict[str, Any]]:
@@ -170,6 +170,7 @@ def test_at_least_30_memories_restate_or_supersede_an_earlier_one(dataset: Datas
     for pair in dataset.restatements:
         earlier, later = dataset.memories[pair["restates"]], dataset.memories[pair["id"]]
         assert earlier["created_at"] < later["created_at"], pair
+        assert pair["kind"] in {"says_again", "replaces"}, pair
 
 
 def test_there_are_enough_questions_of_each_stratum(dataset: Dataset) -> None:

@@ -1,0 +1,127 @@
+"""Fits the weights and the threshold of `memory curate` on some pairs, so that they can be judged on others.
+
+The weights are those of a logistic regression with a quadratic penalty, found by Newton's method. The threshold is
+chosen by scores that were computed without the chain that they judge, since the scores of the pairs that the weights
+were fitted to are too good.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+import numpy.typing as npt
+
+from memory_bench.curation.truth import PairOfIds, Truth
+from memory_recall.curation.decisions import Action, Judgement, choose
+from memory_recall.curation.features import Features, Frequencies, Pair
+
+Array = npt.NDArray[np.float64]
+Chosen = npt.NDArray[np.bool_]
+"""One boolean for each pair."""
+
+NAMES = tuple(one.name for one in fields(Features))
+_PENALTY = 3.0
+_STEPS = 30
+_FOLDS = 5
+_LEAST_THRESHOLD = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """A bias, one weight for each of `NAMES`, and the threshold of the score (0 to 1)."""
+
+    bias: float
+    weights: Array
+    threshold: float
+
+    def scores(self, features: Array) -> Array:
+        """Return the scores (0 to 1) of pairs, given an array of shape (pairs, features)."""
+        return logistic(self.bias + features @ self.weights)
+
+
+@dataclass(frozen=True, slots=True)
+class Material:
+    """All pairs that were read, their features in an array of shape (pairs, features), and what is true of them."""
+
+    pairs: Sequence[Pair]
+    features: Array
+    frequencies: Frequencies
+    truth: Truth
+
+    @property
+    def ids(self) -> list[PairOfIds]:
+        """The ids of the pairs."""
+        return [(pair.older.id, pair.newer.id) for pair in self.pairs]
+
+    @property
+    def labels(self) -> Array:
+        """One for each pair of the closure, and zero for all others."""
+        return np.array([pair in self.truth.closure for pair in self.ids], dtype=np.float64)
+
+
+def logistic(value: Array) -> Array:
+    """Return the logistic function of each element."""
+    result: Array = 1 / (1 + np.exp(-value))
+    return result
+
+
+def as_array(features: Sequence[Features]) -> Array:
+    """Return features as an array of shape (pairs, features), in the order of `NAMES`."""
+    return np.array([[getattr(one, name) for name in NAMES] for one in features], dtype=np.float64)
+
+
+def regress(features: Array, labels: Array) -> tuple[float, Array]:
+    """Return the bias and the weights of a logistic regression. The penalty applies to standardised features."""
+    mean, deviation = features.mean(axis=0), features.std(axis=0) + 1e-9
+    rows = np.column_stack([np.ones(len(features)), (features - mean) / deviation])
+    penalty = np.diag([0.0, *[_PENALTY] * features.shape[1]])
+    weights = np.zeros(rows.shape[1])
+    for _ in range(_STEPS):
+        likely = logistic(rows @ weights)
+        gradient = rows.T @ (labels - likely) - penalty @ weights
+        curvature = (rows.T * (likely * (1 - likely))) @ rows + penalty
+        weights = weights + np.linalg.solve(curvature, gradient)
+    slopes = weights[1:] / deviation
+    return float(weights[0] - slopes @ mean), slopes
+
+
+def fit(material: Material, chosen: Chosen) -> Fit:
+    """Fit the weights and the threshold on the chosen pairs.
+
+    The threshold is the one with which the number of found pairs exceeds that of wrong pairs by most.
+    """
+    folds = np.array([material.truth.chains.get(newer, newer) // 2 % _FOLDS for _, newer in material.ids])
+    scores = np.zeros(len(material.pairs))
+    for fold in range(_FOLDS):
+        judged, learnt = chosen & (folds == fold), chosen & (folds != fold)
+        bias, weights = regress(material.features[learnt], material.labels[learnt])
+        scores[judged] = logistic(bias + material.features[judged] @ weights)
+    threshold = _best_threshold(material, scores, chosen)
+    bias, weights = regress(material.features[chosen], material.labels[chosen])
+    return Fit(bias, weights, threshold)
+
+
+def _best_threshold(material: Material, scores: Array, chosen: Chosen) -> float:
+    candidates = sorted({float(one) for one in scores[chosen] if one >= _LEAST_THRESHOLD})
+    tallied = [(tally(material, proposals(material, scores, chosen, one)), one) for one in candidates]
+    return max((found - wrong, one) for (found, wrong), one in tallied)[1]
+
+
+def proposals(material: Material, scores: Array, chosen: Chosen, threshold: float) -> list[Judgement]:
+    """Return what is proposed for the chosen pairs with these scores, without the pairs that stay as they are."""
+    numbers = [int(one) for one in np.flatnonzero(chosen)]
+    judged = choose(
+        [material.pairs[one] for one in numbers],
+        [float(scores[one]) for one in numbers],
+        material.frequencies,
+        threshold=threshold,
+    )
+    return [one for one in judged if one.action is not Action.ADD]
+
+
+def tally(material: Material, proposed: Sequence[Judgement]) -> tuple[int, int]:
+    """Return how many proposed pairs are found, and how many are wrong; pairs judged to belong together are neither."""
+    ids = [(one.pair.older.id, one.pair.newer.id) for one in proposed]
+    truth = material.truth
+    found = sum(pair in truth.closure for pair in ids)
+    return found, sum(pair not in truth.closure | truth.judged for pair in ids)
