@@ -81,6 +81,10 @@ MODEL_FILE ?=
 bench-recall: setup  ## Every table of the recall report from the sets in SETS=dir (MODEL=names, MODEL_FILE=paths); one line of JSON
 	$(BENCH) recall $(KEPT) $(SETS) $(MODEL:%=--model %) $(MODEL_FILE:%=--model-file %)
 
+.PHONY: bench-graph
+bench-graph: setup  ## The concept graph as a third leg on the sets in SETS=dir, and the verdict; one line of JSON
+	$(BENCH) graph $(KEPT) $(SETS)
+
 .PHONY: bench-latency
 bench-latency: setup  ## Recall beside the plain design at 5k, 100k and 1M rows (12 GB of disk); one line of JSON
 	$(BENCH) latency $(KEPT)

@@ -1,0 +1,116 @@
+"""The command `graph`: measures the concept graph as a third leg and says what the rules of ADR 26 make of it."""
+
+import asyncio
+import json
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from memory_bench.graph.ablation import ablate
+from memory_bench.graph.choice import nested
+from memory_bench.graph.nearness import THRESHOLDS, same_concepts, shared_concepts
+from memory_bench.graph.sets import LabelledSet, SetScores, score_set
+from memory_bench.graph.settings import Setting, all_settings
+from memory_bench.graph.tables import write
+from memory_bench.graph.verdict import chosen_by_public_sets, judge
+from memory_bench.harness.dataset import Dataset, DatasetError, Memory, load_dataset
+from memory_bench.harness.vectors import embed_dataset
+from memory_bench.postgres import BenchmarkDatabase
+from memory_bench.recall.evidence import gather, read_lexemes
+from memory_bench.recall.prompts import in_prompts
+from memory_bench.report import REPOSITORY, KeepOption, OutputOption, console, results_directory
+from memory_bench.servers import CACHE, DEFAULT_MODEL, ServerDidNotStartError, memory_embedder
+from memory_recall import MemoryIndexError
+from memory_recall.search.fusion import default_fusion
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """One set, the same questions inside prompts, and the scores of the set in all settings."""
+
+    plain: LabelledSet
+    prompts: LabelledSet
+    scores: SetScores
+
+
+def graph(  # noqa: PLR0917  (typer makes options of them; nobody calls this by position)
+    datasets: Annotated[Path, typer.Argument(help="A directory of labelled sets (docs/recall.md).")],
+    output: OutputOption = None,
+    keep: KeepOption = False,
+    model: Annotated[str, typer.Option(help="A profile's name.")] = DEFAULT_MODEL,
+    model_file: Annotated[
+        Path | None, typer.Option(help="The model's GGUF file; default: <cache>/models/<model>.gguf.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="The seed of the resampling.")] = 0,
+) -> None:
+    """Measure a concept graph as a third leg of recall, on every labelled set below a directory and examples/homelab.
+
+    It takes about ten minutes on two processors if the cache has the vectors. The last line of output is JSON: the
+    gains on multi-hop questions out of fold, the set that fares worst, and the verdict.
+
+    Example: python -m memory_bench graph ../shared/datasets
+    """
+    directory = results_directory("graph", output, keep=keep)
+    found = sorted(one.parent for one in datasets.glob("*/corpus.jsonl"))
+    try:
+        sets = [load_dataset(one) for one in (*found, REPOSITORY / "examples" / "homelab")]
+        with (
+            tempfile.TemporaryDirectory(prefix="memory-bench-graph-") as scratch,
+            memory_embedder(
+                model_file or CACHE / "models" / f"{model}.gguf", Path(scratch, "embedder.log"), ["--model", model]
+            ) as server,
+        ):
+            measured = [_measure(one, server.url, seed) for one in sets]
+            scores = [one.scores for one in measured]
+            place = chosen_by_public_sets(scores)
+            shipped = None if place is None else scores[0].settings[place]
+            near = [] if shipped is None else _with_near_concepts(measured, shipped, server.url)
+    except (DatasetError, MemoryIndexError, ServerDidNotStartError) as error:
+        console.print(str(error), markup=False)
+        raise typer.Exit(1) from None
+    outcome = judge(scores, seed=seed, also=near)
+    folds = zip(measured, nested(scores), strict=True)
+    ablation = {
+        one.scores.name: ablate(one.plain, None if each.setting is None else scores[0].settings[each.setting])
+        for one, each in folds
+    }
+    prompts = [] if shipped is None else [score_set(one.prompts, [shipped]) for one in measured]
+    write(scores, outcome, directory, near=near, ablation=ablation, prompts=prompts, model=model, seed=seed)
+    print(json.dumps({"graph": outcome.figures()}))
+
+
+def _measure(dataset: Dataset, url: str, seed: int) -> _Measured:
+    console.print(f"[bold]{dataset.name}[/]")
+    database = BenchmarkDatabase()
+    try:
+        plain = _labelled(dataset, database, url)
+        prompts = _labelled(in_prompts(dataset, seed=seed), database, url)
+    finally:
+        database.close()
+    return _Measured(plain, prompts, score_set(plain, all_settings()))
+
+
+def _labelled(dataset: Dataset, database: BenchmarkDatabase, url: str) -> LabelledSet:
+    embedded = database.wait(embed_dataset(dataset, url))
+    database.fill(dataset.memories, embedded)
+    database.pool("plain")
+    evidence = gather(dataset, read_lexemes(dataset, database), embedded)
+    return LabelledSet(dataset, evidence, embedded, default_fusion(embedded.model))
+
+
+def _with_near_concepts(measured: Sequence[_Measured], setting: Setting, url: str) -> list[list[SetScores]]:
+    """Score the sets in one setting for each threshold of nearness, from which on concepts are made one."""
+    found: list[list[SetScores]] = [[] for _ in THRESHOLDS]
+    for one in measured:
+        dataset = one.plain.dataset
+        concepts = shared_concepts(dataset.memories, setting[0].source)
+        named = replace(dataset, memories=tuple(Memory(place, name) for place, name in enumerate(concepts)))
+        vectors = asyncio.run(embed_dataset(named, url)).memories
+        for scored, threshold in zip(found, THRESHOLDS, strict=True):
+            same = same_concepts(concepts, vectors, threshold)
+            scored.append(score_set(replace(one.plain, same=same), [setting]))
+    return found

@@ -1,0 +1,198 @@
+"""Writes the report of the concept graph: the verdict, what each set chose, the sweep and the ablation."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from memory_bench.graph.ablation import CONFIGURATIONS, Scores, select
+from memory_bench.graph.choice import (
+    RECALL,
+    admissible,
+    corrected_p,
+    gains_of,
+    greatest_by_chance,
+    multihop,
+    nested,
+    pooled_gains,
+)
+from memory_bench.graph.nearness import THRESHOLDS
+from memory_bench.graph.sets import MEASURES, SetScores
+from memory_bench.graph.settings import legs
+from memory_bench.graph.verdict import OWN_SET, Gains, Outcome, chosen_by_public_sets
+from memory_bench.harness import scoring
+from memory_bench.report import markdown_table, write_json
+from memory_recall.evaluation.significance import Comparison, compare
+
+Rows = Iterator[Sequence[str]]
+_PAIRS = (("A", "B"), ("B", "C"), ("B", "D"), ("A", "D"))
+
+
+def write(
+    sets: Sequence[SetScores],
+    outcome: Outcome,
+    directory: Path,
+    *,
+    near: Sequence[Sequence[SetScores]],
+    ablation: Mapping[str, Scores],
+    prompts: Sequence[SetScores],
+    model: str,
+    seed: int,
+) -> None:
+    """Write `report.md` and `summary.json`.
+
+    `near` holds the sets' scores with concepts merged at each threshold of nearness, and `prompts` those of questions
+    inside prompts, both in the one setting that the public sets chose.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    settings, shipped = sets[0].settings, chosen_by_public_sets(sets)
+    sections = {
+        "Each set by what the others choose (out of fold)": _folds(sets, outcome),
+        f"{OWN_SET} by what the public sets choose": _own(outcome),
+        "Relevant memories that neither the lexical nor the dense leg has among its fifty": _beyond(sets),
+        "The best of each leg, chosen and judged on all sets": _swept(sets, [str(leg) for leg, _ in settings], seed),
+        "The best of each weighting, chosen and judged on all sets": _swept(
+            sets, [str(one) for _, one in settings], seed
+        ),
+        "Near concepts made one, in the setting that the public sets choose": _near(sets, shipped, near, seed),
+        "Questions inside prompts, in the setting that the public sets choose": _prompts(prompts, seed=seed),
+        "Ablation": _ablation(sets, ablation, seed=seed),
+    }
+    heading = (
+        f"# The concept graph as a third leg: {outcome.verdict}\n\n{model}; {len(sets[0].settings)} settings against "
+        "the default fusion without the graph leg, with the sets' importance. Rules and terms: ADR 26; p without "
+        "further word is of a paired randomisation test, corrected p of the greatest gain of all settings.\n\n"
+        f"Over {outcome.questions} multi-hop questions of all sets, out of fold: recall@10 "
+        f"{_interval(outcome.multihop['recall@10'])}, corrected p = {outcome.p:.4f}; nDCG@10 "
+        f"{_interval(outcome.multihop['ndcg@10'])}. The graph leg reaches {outcome.beyond} of {outcome.missing} "
+        "relevant memories that neither other leg has.\n"
+    )
+    parts = [heading, *(f"## {title}\n\n{markdown_table(rows)}" for title, rows in sections.items())]
+    (directory / "report.md").write_text("\n".join(parts), encoding="utf-8")
+    chosen = {each.judged: _name(one, each.setting) for one, each in zip(sets, nested(sets), strict=True)}
+    write_json(directory / "summary.json", {"model": model, "graph": outcome.figures(), "chosen": chosen})
+
+
+def _name(one: SetScores, setting: int | None) -> str:
+    return "none" if setting is None else " | ".join(map(str, one.settings[setting]))
+
+
+def _interval(one: Comparison) -> str:
+    return f"{one.difference:+.4f} ({one.low:+.4f} to {one.high:+.4f}), p = {one.p_value:.4f}"
+
+
+def _cells(gains: Gains) -> list[str]:
+    return [_interval(gains[measure]) for measure in MEASURES]
+
+
+def _gains(one: SetScores, setting: int | None, chosen: "np.typing.NDArray[np.bool_]", seed: int) -> list[str]:
+    found = gains_of(one, setting)[chosen]
+    if not len(found):
+        return ["" for _ in MEASURES]
+    return [
+        _interval(compare([0.0] * len(found), found[:, place].tolist(), seed=seed)) for place in range(len(MEASURES))
+    ]
+
+
+def _folds(sets: Sequence[SetScores], outcome: Outcome) -> Rows:
+    yield [
+        "judged",
+        "admissible",
+        "chosen on the others",
+        "questions",
+        "recall@10, all questions",
+        "nDCG@10",
+        "multi-hop questions",
+        "recall@10, multi-hop",
+        "nDCG@10, multi-hop",
+    ]
+    for one, each in zip(sets, nested(sets), strict=True):
+        hops = multihop(one)
+        name = [one.name, str(each.admissible), _name(one, each.setting), str(len(one.strata))]
+        yield [*name, *_cells(outcome.sets[one.name]), str(int(hops.sum())), *_gains(one, each.setting, hops, 0)]
+
+
+def _own(outcome: Outcome) -> Rows:
+    yield ["stratum", "recall@10", "nDCG@10"]
+    for stratum, gains in outcome.own.items():
+        yield [stratum or "all", *_cells(gains)]
+
+
+def _beyond(sets: Sequence[SetScores]) -> Rows:
+    yield ["leg", *(one.name for one in sets), "all"]
+    yield [
+        "to be found",
+        *(str(int(one.missing.sum())) for one in sets),
+        str(sum(int(one.missing.sum()) for one in sets)),
+    ]
+    for leg in legs():
+        place = next(place for place, (each, _) in enumerate(sets[0].settings) if each == leg)
+        found = [int(one.beyond[place].sum()) for one in sets]
+        yield [str(leg), *map(str, found), str(sum(found))]
+
+
+def _swept(sets: Sequence[SetScores], of: Sequence[str], seed: int) -> Rows:
+    """Yield, for each name in `of`, which names the settings, the admissible one that gains most in sight of all."""
+    heading = ["recall@10, multi-hop", "nDCG@10, multi-hop", "corrected p", *(f"{one.name}, all" for one in sets)]
+    yield ["", "best setting", *heading]
+    gains, allowed = pooled_gains(sets), admissible(sets)
+    by_chance, means = greatest_by_chance(gains[:, :, RECALL], seed=seed), gains.mean(axis=1)
+    for name in dict.fromkeys(of):
+        places = [place for place, each in enumerate(of) if each == name and allowed[place]]
+        if not places:
+            yield [name, "none is admissible", *("" for _ in heading)]
+            continue
+        best = max(places, key=lambda place: float(means[place, RECALL]))
+        recall, ndcg = (float(value) for value in means[best])
+        cells = [_name(sets[0], best), f"{recall:+.4f}", f"{ndcg:+.4f}", f"{corrected_p(by_chance, recall):.4f}"]
+        yield [name, *cells, *_by_set(sets, best)]
+
+
+def _by_set(sets: Sequence[SetScores], setting: int) -> list[str]:
+    return ["/".join(f"{value:+.3f}" for value in one.gains[setting].mean(axis=0)) for one in sets]
+
+
+def _near(sets: Sequence[SetScores], setting: int | None, near: Sequence[Sequence[SetScores]], seed: int) -> Rows:
+    heading = ("recall@10, multi-hop", "nDCG@10, multi-hop", "against equal names alone, recall@10")
+    yield ["cosine at least", *heading, *(f"{one.name}, all" for one in sets)]
+    if setting is None:
+        return
+    plain = pooled_gains(sets)[setting]
+    tried = [("equal names", sets, setting), *((str(at), one, 0) for at, one in zip(THRESHOLDS, near, strict=True))]
+    for name, scored, place in tried:
+        merged = pooled_gains(scored)[place]
+        change = compare(plain[:, RECALL].tolist(), merged[:, RECALL].tolist(), seed=seed)
+        means = [f"{value:+.4f}" for value in merged.mean(axis=0)]
+        yield [name, *means, _interval(change), *_by_set(scored, place)]
+
+
+def _prompts(prompts: Sequence[SetScores], *, seed: int) -> Rows:
+    yield [
+        "set",
+        *(f"{measure} without the graph" for measure in MEASURES),
+        *(f"{measure}, change" for measure in MEASURES),
+    ]
+    for one in prompts:
+        plain = [f"{value:.3f}" for value in one.plain.mean(axis=0)]
+        yield [one.name, *plain, *_gains(one, 0, np.ones(len(one.strata), dtype=bool), seed)]
+
+
+def _ablation(sets: Sequence[SetScores], ablation: Mapping[str, Scores], *, seed: int) -> Rows:
+    yield [
+        "set",
+        "stratum",
+        "questions",
+        "measure",
+        *(f"{name}: {legs}" for name, legs in CONFIGURATIONS.items()),
+        *(f"{first} - {second} (p)" for first, second in _PAIRS),
+    ]
+    for one in sets:
+        strata = np.array(one.strata)
+        for stratum in ("all", *sorted(set(one.strata))):
+            chosen = np.ones(len(strata), dtype=bool) if stratum == "all" else strata == stratum
+            for measure in scoring.MEASURES:
+                scores = {name: select(ablation[one.name], name, measure, chosen) for name in CONFIGURATIONS}
+                gains = [compare(scores[second], scores[first], seed=seed) for first, second in _PAIRS]
+                means = [f"{np.mean(found):.3f}" for found in scores.values()]
+                cells = [f"{gain.difference:+.3f} ({gain.p_value:.4f})" for gain in gains]
+                yield [one.name, stratum, str(int(chosen.sum())), measure, *means, *cells]
