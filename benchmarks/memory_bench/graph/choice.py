@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from memory_bench.graph.sets import MEASURES, SetScores
+from memory_bench.graph.sets import MEASURES, GraphScores
 from memory_recall.evaluation.significance import RESAMPLES
 
 MULTIHOP = "multihop"
@@ -38,17 +38,22 @@ class Fold:
     admissible: int
 
 
-def multihop(one: SetScores) -> NDArray[np.bool_]:
+def multihop(one: GraphScores) -> NDArray[np.bool_]:
     """Return which of a set's questions are multi-hop questions."""
     return np.array([stratum == MULTIHOP for stratum in one.strata])
 
 
-def pooled_gains(sets: Sequence[SetScores]) -> NDArray[np.float32]:
+def has_multihop(sets: Sequence[GraphScores]) -> bool:
+    """Return whether any of the sets has a multi-hop question."""
+    return any(multihop(one).any() for one in sets)
+
+
+def pooled_gains(sets: Sequence[GraphScores]) -> NDArray[np.float32]:
     """Return the gains on the multi-hop questions of all sets, shape (settings, questions, measures)."""
     return np.concatenate([one.gains[:, multihop(one)] for one in sets], axis=1)
 
 
-def admissible(sets: Sequence[SetScores]) -> NDArray[np.bool_]:
+def admissible(sets: Sequence[GraphScores]) -> NDArray[np.bool_]:
     """Return which settings make no set worse than allowed, and keep nDCG@10 on multi-hop questions."""
     allowed: NDArray[np.bool_] = pooled_gains(sets)[:, :, NDCG].mean(axis=1) >= -_ROUNDING
     for one in sets:
@@ -58,9 +63,9 @@ def admissible(sets: Sequence[SetScores]) -> NDArray[np.bool_]:
     return allowed
 
 
-def choose(sets: Sequence[SetScores]) -> tuple[int | None, int]:
+def choose(sets: Sequence[GraphScores]) -> tuple[int | None, int]:
     """Return the place of the chosen setting, or None, and the number of admissible settings."""
-    allowed = admissible(sets)
+    allowed = admissible(sets) if has_multihop(sets) else np.zeros(0, dtype=bool)
     if not allowed.any():
         return None, 0
     gains = pooled_gains(sets)[:, :, RECALL].mean(axis=1)
@@ -73,12 +78,12 @@ def choose(sets: Sequence[SetScores]) -> tuple[int | None, int]:
     return best, int(allowed.sum())
 
 
-def nested(sets: Sequence[SetScores]) -> list[Fold]:
+def nested(sets: Sequence[GraphScores]) -> list[Fold]:
     """Return one fold for each set, which all others choose for."""
     return [Fold(one.name, *choose([other for other in sets if other is not one])) for one in sets]
 
 
-def gains_of(one: SetScores, setting: int | None) -> NDArray[np.float64]:
+def gains_of(one: GraphScores, setting: int | None) -> NDArray[np.float64]:
     """Return the gains of one setting on a set, shape (questions, measures); zeros for None."""
     if setting is None:
         return np.zeros_like(one.plain)

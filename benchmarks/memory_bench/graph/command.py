@@ -11,9 +11,9 @@ from typing import Annotated
 import typer
 
 from memory_bench.graph.ablation import ablate
-from memory_bench.graph.choice import nested
+from memory_bench.graph.choice import MULTIHOP, has_multihop, nested
 from memory_bench.graph.nearness import THRESHOLDS, same_concepts, shared_concepts
-from memory_bench.graph.sets import LabelledSet, SetScores, score_set
+from memory_bench.graph.sets import GraphScores, LabelledSet, score_graph
 from memory_bench.graph.settings import Setting, all_settings
 from memory_bench.graph.tables import write
 from memory_bench.graph.verdict import chosen_by_public_sets, judge
@@ -34,7 +34,7 @@ class _Measured:
 
     plain: LabelledSet
     prompts: LabelledSet
-    scores: SetScores
+    scores: GraphScores
 
 
 def graph(  # noqa: PLR0917  (typer makes options of them; nobody calls this by position)
@@ -72,13 +72,16 @@ def graph(  # noqa: PLR0917  (typer makes options of them; nobody calls this by 
     except (DatasetError, MemoryIndexError, ServerDidNotStartError) as error:
         console.print(str(error), markup=False)
         raise typer.Exit(1) from None
+    if not has_multihop(scores):
+        console.print(f"No set in {datasets} has questions of the stratum {MULTIHOP}.", markup=False)
+        raise typer.Exit(1)
     outcome = judge(scores, seed=seed, also=near)
     folds = zip(measured, nested(scores), strict=True)
     ablation = {
         one.scores.name: ablate(one.plain, None if each.setting is None else scores[0].settings[each.setting])
         for one, each in folds
     }
-    prompts = [] if shipped is None else [score_set(one.prompts, [shipped]) for one in measured]
+    prompts = [] if shipped is None else [score_graph(one.prompts, [shipped]) for one in measured]
     write(scores, outcome, directory, near=near, ablation=ablation, prompts=prompts, model=model, seed=seed)
     print(json.dumps({"graph": outcome.figures()}))
 
@@ -91,7 +94,7 @@ def _measure(dataset: Dataset, url: str, seed: int) -> _Measured:
         prompts = _labelled(in_prompts(dataset, seed=seed), database, url)
     finally:
         database.close()
-    return _Measured(plain, prompts, score_set(plain, all_settings()))
+    return _Measured(plain, prompts, score_graph(plain, all_settings()))
 
 
 def _labelled(dataset: Dataset, database: BenchmarkDatabase, url: str) -> LabelledSet:
@@ -102,9 +105,9 @@ def _labelled(dataset: Dataset, database: BenchmarkDatabase, url: str) -> Labell
     return LabelledSet(dataset, evidence, embedded, default_fusion(embedded.model))
 
 
-def _with_near_concepts(measured: Sequence[_Measured], setting: Setting, url: str) -> list[list[SetScores]]:
+def _with_near_concepts(measured: Sequence[_Measured], setting: Setting, url: str) -> list[list[GraphScores]]:
     """Score the sets in one setting for each threshold of nearness, from which on concepts are made one."""
-    found: list[list[SetScores]] = [[] for _ in THRESHOLDS]
+    found: list[list[GraphScores]] = [[] for _ in THRESHOLDS]
     for one in measured:
         dataset = one.plain.dataset
         concepts = shared_concepts(dataset.memories, setting[0].source)
@@ -112,5 +115,5 @@ def _with_near_concepts(measured: Sequence[_Measured], setting: Setting, url: st
         vectors = asyncio.run(embed_dataset(named, url)).memories
         for scored, threshold in zip(found, THRESHOLDS, strict=True):
             same = same_concepts(concepts, vectors, threshold)
-            scored.append(score_set(replace(one.plain, same=same), [setting]))
+            scored.append(score_graph(replace(one.plain, same=same), [setting]))
     return found

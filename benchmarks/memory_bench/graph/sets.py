@@ -29,7 +29,7 @@ _LEAST = 1e-12  # in place of a divisor of zero
 
 
 @dataclass(frozen=True, slots=True)
-class SetScores:
+class GraphScores:
     """The scores of one set: `plain` without the graph leg, and `scores` with it in each of `settings`.
 
     The shapes are (questions, measures) and (settings, questions, measures). `beyond` has the shape (settings,
@@ -90,7 +90,7 @@ class LabelledSet:
     same: Mapping[str, str] = field(default_factory=dict)
 
 
-def score_set(labelled: LabelledSet, settings: Sequence[Setting]) -> SetScores:
+def score_graph(labelled: LabelledSet, settings: Sequence[Setting]) -> GraphScores:
     """Rank and score all questions of a set in each of the settings."""
     queries = labelled.dataset.queries
     plain, missing = np.zeros((len(queries), len(MEASURES))), np.zeros(len(queries), dtype=np.int64)
@@ -106,7 +106,7 @@ def score_set(labelled: LabelledSet, settings: Sequence[Setting]) -> SetScores:
                 scores[chosen, number] = one.scored(places)
                 beyond[chosen, number] = reached
     strata = tuple(query.stratum for query in queries)
-    return SetScores(labelled.dataset.name, strata, tuple(settings), plain, scores, beyond, missing)
+    return GraphScores(labelled.dataset.name, strata, tuple(settings), plain, scores, beyond, missing)
 
 
 def rankings(labelled: LabelledSet, setting: Setting) -> list[list[int]]:

@@ -17,7 +17,7 @@ from memory_bench.graph.choice import (
     pooled_gains,
 )
 from memory_bench.graph.nearness import THRESHOLDS
-from memory_bench.graph.sets import MEASURES, SetScores
+from memory_bench.graph.sets import MEASURES, GraphScores
 from memory_bench.graph.settings import legs
 from memory_bench.graph.verdict import OWN_SET, Gains, Outcome, chosen_by_public_sets
 from memory_bench.harness import scoring
@@ -29,13 +29,13 @@ _PAIRS = (("A", "B"), ("B", "C"), ("B", "D"), ("A", "D"))
 
 
 def write(
-    sets: Sequence[SetScores],
+    sets: Sequence[GraphScores],
     outcome: Outcome,
     directory: Path,
     *,
-    near: Sequence[Sequence[SetScores]],
+    near: Sequence[Sequence[GraphScores]],
     ablation: Mapping[str, Scores],
-    prompts: Sequence[SetScores],
+    prompts: Sequence[GraphScores],
     model: str,
     seed: int,
 ) -> None:
@@ -73,7 +73,7 @@ def write(
     write_json(directory / "summary.json", {"model": model, "graph": outcome.figures(), "chosen": chosen})
 
 
-def _name(one: SetScores, setting: int | None) -> str:
+def _name(one: GraphScores, setting: int | None) -> str:
     return "none" if setting is None else " | ".join(map(str, one.settings[setting]))
 
 
@@ -85,7 +85,7 @@ def _cells(gains: Gains) -> list[str]:
     return [_interval(gains[measure]) for measure in MEASURES]
 
 
-def _gains(one: SetScores, setting: int | None, chosen: "np.typing.NDArray[np.bool_]", seed: int) -> list[str]:
+def _gains(one: GraphScores, setting: int | None, chosen: "np.typing.NDArray[np.bool_]", seed: int) -> list[str]:
     found = gains_of(one, setting)[chosen]
     if not len(found):
         return ["" for _ in MEASURES]
@@ -94,7 +94,7 @@ def _gains(one: SetScores, setting: int | None, chosen: "np.typing.NDArray[np.bo
     ]
 
 
-def _folds(sets: Sequence[SetScores], outcome: Outcome) -> Rows:
+def _folds(sets: Sequence[GraphScores], outcome: Outcome) -> Rows:
     yield [
         "judged",
         "admissible",
@@ -118,7 +118,7 @@ def _own(outcome: Outcome) -> Rows:
         yield [stratum or "all", *_cells(gains)]
 
 
-def _beyond(sets: Sequence[SetScores]) -> Rows:
+def _beyond(sets: Sequence[GraphScores]) -> Rows:
     yield ["leg", *(one.name for one in sets), "all"]
     yield [
         "to be found",
@@ -131,7 +131,7 @@ def _beyond(sets: Sequence[SetScores]) -> Rows:
         yield [str(leg), *map(str, found), str(sum(found))]
 
 
-def _swept(sets: Sequence[SetScores], of: Sequence[str], seed: int) -> Rows:
+def _swept(sets: Sequence[GraphScores], of: Sequence[str], seed: int) -> Rows:
     """Yield, for each name in `of`, which names the settings, the admissible one that gains most in sight of all."""
     heading = ["recall@10, multi-hop", "nDCG@10, multi-hop", "corrected p", *(f"{one.name}, all" for one in sets)]
     yield ["", "best setting", *heading]
@@ -148,11 +148,11 @@ def _swept(sets: Sequence[SetScores], of: Sequence[str], seed: int) -> Rows:
         yield [name, *cells, *_by_set(sets, best)]
 
 
-def _by_set(sets: Sequence[SetScores], setting: int) -> list[str]:
+def _by_set(sets: Sequence[GraphScores], setting: int) -> list[str]:
     return ["/".join(f"{value:+.3f}" for value in one.gains[setting].mean(axis=0)) for one in sets]
 
 
-def _near(sets: Sequence[SetScores], setting: int | None, near: Sequence[Sequence[SetScores]], seed: int) -> Rows:
+def _near(sets: Sequence[GraphScores], setting: int | None, near: Sequence[Sequence[GraphScores]], seed: int) -> Rows:
     heading = ("recall@10, multi-hop", "nDCG@10, multi-hop", "against equal names alone, recall@10")
     yield ["cosine at least", *heading, *(f"{one.name}, all" for one in sets)]
     if setting is None:
@@ -166,7 +166,7 @@ def _near(sets: Sequence[SetScores], setting: int | None, near: Sequence[Sequenc
         yield [name, *means, _interval(change), *_by_set(scored, place)]
 
 
-def _prompts(prompts: Sequence[SetScores], *, seed: int) -> Rows:
+def _prompts(prompts: Sequence[GraphScores], *, seed: int) -> Rows:
     yield [
         "set",
         *(f"{measure} without the graph" for measure in MEASURES),
@@ -177,7 +177,7 @@ def _prompts(prompts: Sequence[SetScores], *, seed: int) -> Rows:
         yield [one.name, *plain, *_gains(one, 0, np.ones(len(one.strata), dtype=bool), seed)]
 
 
-def _ablation(sets: Sequence[SetScores], ablation: Mapping[str, Scores], *, seed: int) -> Rows:
+def _ablation(sets: Sequence[GraphScores], ablation: Mapping[str, Scores], *, seed: int) -> Rows:
     yield [
         "set",
         "stratum",

@@ -8,16 +8,18 @@ import numpy as np
 
 from memory_bench.graph.choice import (
     LARGEST_LOSS,
+    MULTIHOP,
     RECALL,
     choose,
     corrected_p,
     gains_of,
     greatest_by_chance,
+    has_multihop,
     multihop,
     nested,
     pooled_gains,
 )
-from memory_bench.graph.sets import MEASURES, SetScores
+from memory_bench.graph.sets import MEASURES, GraphScores
 from memory_recall.evaluation.significance import Comparison, compare
 
 Verdict = Literal["adopted", "opt-in", "rejected"]
@@ -82,11 +84,16 @@ class Outcome:
         }
 
 
-def judge(sets: Sequence[SetScores], *, seed: int, also: Sequence[Sequence[SetScores]] = ()) -> Outcome:
+def judge(sets: Sequence[GraphScores], *, seed: int, also: Sequence[Sequence[GraphScores]] = ()) -> Outcome:
     """Judge each set by what the others choose, and our own set by what the public ones choose.
 
     `also` holds scores of the same sets in further settings that were tried, for which p is corrected as well.
+
+    Raises:
+        ValueError: no set has a multi-hop question.
     """
+    if not has_multihop(sets):
+        raise ValueError(f"no question of these sets has the stratum {MULTIHOP!r}")
     folds = nested(sets)
     together = np.concatenate(
         [gains_of(one, each.setting)[multihop(one)] for one, each in zip(sets, folds, strict=True)]
@@ -110,12 +117,12 @@ def judge(sets: Sequence[SetScores], *, seed: int, also: Sequence[Sequence[SetSc
     )
 
 
-def chosen_by_public_sets(sets: Sequence[SetScores]) -> int | None:
+def chosen_by_public_sets(sets: Sequence[GraphScores]) -> int | None:
     """Return the place of the setting that all sets but our own choose, which is what would be shipped."""
     return choose([one for one in sets if one.name != OWN_SET])[0]
 
 
-def _own(sets: Sequence[SetScores], *, seed: int) -> dict[str, Gains]:
+def _own(sets: Sequence[GraphScores], *, seed: int) -> dict[str, Gains]:
     """Return the gains on our own set under "", and those on each of its strata under its name."""
     own = next((one for one in sets if one.name == OWN_SET), None)
     if own is None or len(sets) == 1:

@@ -8,18 +8,17 @@ from typing import Annotated
 
 import typer
 
+from memory_bench.graph.sets import LabelledSet, score_graph
+from memory_bench.graph.settings import all_settings
 from memory_bench.harness.dataset import Dataset, DatasetError, load_dataset
 from memory_bench.harness.manifest import manifest
 from memory_bench.harness.retrievers import make_retriever
 from memory_bench.harness.runner import RunResult, run
-from memory_bench.harness.scoring import Scorer
 from memory_bench.harness.set_report import write_results
 from memory_bench.harness.vectors import EmbeddedSet, embed_dataset
 from memory_bench.postgres import BenchmarkDatabase
-from memory_bench.recall.ablation import rankings
 from memory_bench.recall.costs import Costs, measure_costs
-from memory_bench.recall.crossvalidation import SetScores, cross_validate, score_rankings, score_set
-from memory_bench.recall.entities import EntityLeg, extractor
+from memory_bench.recall.crossvalidation import cross_validate, score_set
 from memory_bench.recall.evidence import Evidence, gather, read_lexemes
 from memory_bench.recall.lexical_check import check
 from memory_bench.recall.model_table import model_by_model
@@ -170,28 +169,17 @@ def _measure_fusions(  # noqa: PLR0917  (each is another measurement of the one 
     seed: int,
 ) -> SetMeasurements:
     evidence = gather(dataset, read_lexemes(dataset, database), embedded)
+    labelled = LabelledSet(dataset, evidence, embedded, default_fusion(embedded.model))
     by_name = {result.retriever: result for result in results}
-    kind, extract = extractor()
-    entities = EntityLeg(dataset.memories, extract)
-    scorer = Scorer(dataset.queries)
-    ablation: dict[str, SetScores] = {}
-    for importance in (False, True):
-        found = rankings(evidence, entities, replace(default_fusion(embedded.model), importance=importance))
-        scores = {name: score_rankings(one, scorer) for name, one in found.items()}
-        legs = {name: scores[name] for name in ("C", "D")}
-        ablation["with prior" if importance else "without"] = SetScores(
-            dataset.name, tuple(one.query.stratum for one in evidence), scores, legs
-        )
     return SetMeasurements(
         name=dataset.name,
         results=by_name,
         lexical=check(evidence, by_name["pg-bm25-no-prior"], by_name["pg-ts-rank"]),
         without_prior=score_set(dataset.name, evidence, settings()),
         with_prior=score_set(dataset.name, evidence, settings(importance=True)),
-        ablation=ablation,
-        entities=kind,
         times=compare_boost(dataset.memories, evidence, seed=seed),
         prompts=compare_settings(dataset.name, evidence, prompt_evidence),
         overlaps={one.query_id: one.overlap for one in dataset.queries if one.overlap},
         costs=costs,
+        graph=score_graph(labelled, all_settings()),
     )

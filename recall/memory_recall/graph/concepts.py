@@ -12,13 +12,13 @@ Source = Literal["names", "words"]
 
 _SHORTEST = 2
 _SHORTEST_WORD = 3
-_EDGES = ".,;:!?()[]{}<>\"'`*_~"
+_EDGES = " .,;:!?()[]{}<>\"'`*_~"
 _PATTERNS = (
     re.compile(r"https?://[^\s<>\"')\]]+"),
     re.compile(r"(?<![\w@])@\w[\w.-]*"),
     re.compile(r"`([^`\n]{2,60})`"),
     re.compile(r"(?<![\w/])~?(?:/[\w.-]+)+"),
-    re.compile(r"\b\w+(?:[-_./:]\w+)+\b"),
+    re.compile(r"(?<![\w/])\w+(?:[-_./:]\w+)+\b"),
     re.compile(r"\b(?=\w*\d)(?=\w*[A-Za-z])\w+\b"),
 )
 _CAPITALISED = re.compile(r"\b[A-Z][\w'\u2019-]*(?:[ \t]+[A-Z][\w'\u2019-]*)*")
@@ -68,8 +68,8 @@ def normal_form(text: str) -> str:
 
     The singular is that of regular English nouns; a word of fewer than four letters stays as it is.
     """
-    words = text.lower().replace("\u2019", "'").split()
-    joined = " ".join(words).strip(_EDGES).removesuffix("'s").removesuffix("'")
+    words = " ".join(text.lower().replace("\u2019", "'").split())
+    joined = words.strip(_EDGES).removesuffix("'s").strip(_EDGES)
     start, space, last = joined.rpartition(" ")
     return start + space + _singular(last)
 
