@@ -53,19 +53,22 @@ def pooled_gains(sets: Sequence[GraphScores]) -> NDArray[np.float32]:
     return np.concatenate([one.gains[:, multihop(one)] for one in sets], axis=1)
 
 
-def admissible(sets: Sequence[GraphScores]) -> NDArray[np.bool_]:
-    """Return which settings make no set worse than allowed, and keep nDCG@10 on multi-hop questions."""
+def admissible(sets: Sequence[GraphScores], prompts: Sequence[GraphScores] = ()) -> NDArray[np.bool_]:
+    """Return which settings make no set worse than allowed, and keep nDCG@10 on multi-hop questions.
+
+    `prompts` holds the scores of questions inside prompts, which may not become worse either.
+    """
     allowed: NDArray[np.bool_] = pooled_gains(sets)[:, :, NDCG].mean(axis=1) >= -_ROUNDING
-    for one in sets:
+    for one in (*sets, *prompts):
         means = one.gains.mean(axis=1)
         for place, measure in enumerate(MEASURES):
             allowed &= means[:, place] >= -LARGEST_LOSS[measure] - _ROUNDING
     return allowed
 
 
-def choose(sets: Sequence[GraphScores]) -> tuple[int | None, int]:
+def choose(sets: Sequence[GraphScores], prompts: Sequence[GraphScores] = ()) -> tuple[int | None, int]:
     """Return the place of the chosen setting, or None, and the number of admissible settings."""
-    allowed = admissible(sets) if has_multihop(sets) else np.zeros(0, dtype=bool)
+    allowed = admissible(sets, prompts) if has_multihop(sets) else np.zeros(0, dtype=bool)
     if not allowed.any():
         return None, 0
     gains = pooled_gains(sets)[:, :, RECALL].mean(axis=1)
@@ -78,9 +81,14 @@ def choose(sets: Sequence[GraphScores]) -> tuple[int | None, int]:
     return best, int(allowed.sum())
 
 
-def nested(sets: Sequence[GraphScores]) -> list[Fold]:
-    """Return one fold for each set, which all others choose for."""
-    return [Fold(one.name, *choose([other for other in sets if other is not one])) for one in sets]
+def nested(sets: Sequence[GraphScores], prompts: Sequence[GraphScores] = ()) -> list[Fold]:
+    """Return one fold for each set, which all others choose for; `prompts` are of the same sets."""
+    return [Fold(one.name, *choose(without(sets, one.name), without(prompts, one.name))) for one in sets]
+
+
+def without(sets: Sequence[GraphScores], name: str) -> list[GraphScores]:
+    """Return all sets but the one of this name."""
+    return [one for one in sets if one.name != name]
 
 
 def gains_of(one: GraphScores, setting: int | None) -> NDArray[np.float64]:

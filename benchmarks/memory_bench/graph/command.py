@@ -13,8 +13,8 @@ import typer
 from memory_bench.graph.ablation import ablate
 from memory_bench.graph.choice import MULTIHOP, has_multihop, nested
 from memory_bench.graph.nearness import THRESHOLDS, same_concepts, shared_concepts
-from memory_bench.graph.sets import GraphScores, LabelledSet, score_graph
-from memory_bench.graph.settings import Setting, all_settings
+from memory_bench.graph.sets import GraphMeasurements, GraphScores, LabelledSet, measure_graph, score_graph
+from memory_bench.graph.settings import Setting
 from memory_bench.graph.tables import write
 from memory_bench.graph.verdict import chosen_by_public_sets, judge
 from memory_bench.harness.dataset import Dataset, DatasetError, Memory, load_dataset
@@ -30,11 +30,10 @@ from memory_recall.search.fusion import default_fusion
 
 @dataclass(frozen=True, slots=True)
 class _Measured:
-    """One set, the same questions inside prompts, and the scores of the set in all settings."""
+    """One set and its scores in all settings."""
 
     plain: LabelledSet
-    prompts: LabelledSet
-    scores: GraphScores
+    scores: GraphMeasurements
 
 
 def graph(  # noqa: PLR0917  (typer makes options of them; nobody calls this by position)
@@ -57,32 +56,31 @@ def graph(  # noqa: PLR0917  (typer makes options of them; nobody calls this by 
     directory = results_directory("graph", output, keep=keep)
     found = sorted(one.parent for one in datasets.glob("*/corpus.jsonl"))
     try:
-        sets = [load_dataset(one) for one in (*found, REPOSITORY / "examples" / "homelab")]
+        loaded = [load_dataset(one) for one in (*found, REPOSITORY / "examples" / "homelab")]
         with (
             tempfile.TemporaryDirectory(prefix="memory-bench-graph-") as scratch,
             memory_embedder(
                 model_file or CACHE / "models" / f"{model}.gguf", Path(scratch, "embedder.log"), ["--model", model]
             ) as server,
         ):
-            measured = [_measure(one, server.url, seed) for one in sets]
+            measured = [_measure(one, server.url, seed) for one in loaded]
             scores = [one.scores for one in measured]
-            place = chosen_by_public_sets(scores)
-            shipped = None if place is None else scores[0].settings[place]
+            sets, prompts = [one.second for one in scores], [one.prompts for one in scores]
+            place = chosen_by_public_sets(sets, prompts) if has_multihop(sets) else None
+            shipped = None if place is None else sets[0].settings[place]
             near = [] if shipped is None else _with_near_concepts(measured, shipped, server.url)
     except (DatasetError, MemoryIndexError, ServerDidNotStartError) as error:
         console.print(str(error), markup=False)
         raise typer.Exit(1) from None
-    if not has_multihop(scores):
+    if not has_multihop(sets):
         console.print(f"No set in {datasets} has questions of the stratum {MULTIHOP}.", markup=False)
         raise typer.Exit(1)
-    outcome = judge(scores, seed=seed, also=near)
-    folds = zip(measured, nested(scores), strict=True)
+    outcome = judge(scores, seed=seed, near=near)
     ablation = {
-        one.scores.name: ablate(one.plain, None if each.setting is None else scores[0].settings[each.setting])
-        for one, each in folds
+        each.judged: ablate(one.plain, None if each.setting is None else sets[0].settings[each.setting])
+        for one, each in zip(measured, nested(sets, prompts), strict=True)
     }
-    prompts = [] if shipped is None else [score_graph(one.prompts, [shipped]) for one in measured]
-    write(scores, outcome, directory, near=near, ablation=ablation, prompts=prompts, model=model, seed=seed)
+    write(scores, outcome, directory, near=near, ablation=ablation, model=model, seed=seed)
     print(json.dumps({"graph": outcome.figures()}))
 
 
@@ -94,7 +92,7 @@ def _measure(dataset: Dataset, url: str, seed: int) -> _Measured:
         prompts = _labelled(in_prompts(dataset, seed=seed), database, url)
     finally:
         database.close()
-    return _Measured(plain, prompts, score_graph(plain, all_settings()))
+    return _Measured(plain, measure_graph(plain, prompts))
 
 
 def _labelled(dataset: Dataset, database: BenchmarkDatabase, url: str) -> LabelledSet:

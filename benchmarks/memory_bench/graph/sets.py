@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memory_bench.graph.concept_graph import ConceptGraph, Numbers
-from memory_bench.graph.settings import Leg, Question, Setting, Weighting
+from memory_bench.graph.settings import Leg, Question, Setting, Weighting, first_family, second_family
 from memory_bench.harness.dataset import Dataset, Query
 from memory_bench.harness.vectors import EmbeddedSet
 from memory_bench.recall.evidence import Evidence
@@ -62,6 +62,7 @@ class _Asked:
     candidates: NDArray[np.bool_]
     relevant: NDArray[np.bool_]
     grades: Numbers
+    brief: float
 
     def first(self, count: int) -> NDArray[np.intp]:
         """Return the places of the first memories of the fused list."""
@@ -88,6 +89,23 @@ class LabelledSet:
     embedded: EmbeddedSet
     fusion: Fusion
     same: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class GraphMeasurements:
+    """The scores of one set in both families of settings, and those of its questions inside prompts in the second."""
+
+    first: GraphScores
+    second: GraphScores
+    prompts: GraphScores
+
+
+def measure_graph(labelled: LabelledSet, prompts: LabelledSet) -> GraphMeasurements:
+    """Score a set, and the same questions inside prompts."""
+    second = second_family()
+    return GraphMeasurements(
+        score_graph(labelled, first_family()), score_graph(labelled, second), score_graph(prompts, second)
+    )
 
 
 def score_graph(labelled: LabelledSet, settings: Sequence[Setting]) -> GraphScores:
@@ -166,7 +184,8 @@ class _Scope:
             candidates = _filled(row, {each.id: 1 for each in one.candidates}) > 0
             fused = _convex(labelled.fusion, cosine, _filled(row, one.lexical_scores), candidates, one) * prior
             relevant = _filled(row, dict.fromkeys(one.query.relevant, 1)) > 0
-            asked.append(_Asked(one.query, fused, prior, candidates, relevant, _filled(row, judged)))
+            brief = min(1.0, (one.max_lexical_score or 1.0) / (one.whole_query_score or 1.0))
+            asked.append(_Asked(one.query, fused, prior, candidates, relevant, _filled(row, judged), brief))
         return asked
 
 
@@ -219,6 +238,7 @@ def _ranked(
             doubt=float(np.clip(one.fused[first[-1]] / max(one.fused[first[0]], _LEAST), 0, 1)),
             agreement=graph.agreement(one.first(leg.starts).tolist()),
             named=graph.named(_merged(concepts_of(one.query.text, source=leg.source), labelled.same)),
+            brief=one.brief,
         )
         weights = np.array([each.of(question) for each in weightings])
         totals = one.fused[pool] + weights[:, None] * (scores * one.prior)[pool]

@@ -12,6 +12,7 @@ COMMON = (0.02, 0.1)
 STARTS = (5, 10)
 WEIGHTS = (0.025, 0.05, 0.1, 0.2)
 KEPT = (0, 5)
+_HALF = 0.5
 _MANY = 2  # concepts in a question from which on the factor `named` is one
 
 
@@ -20,15 +21,18 @@ class Question:
     """What the weight of a question is computed from; all shares are from 0 to 1.
 
     `doubt` is the tenth fused score over the first. `agreement` is the share of the first memories that share a concept
-    with another one of them. `named` is the number of the graph's concepts that the question names.
+    with another one of them. `named` is the number of the graph's concepts that the question names. `brief` is the
+    lexical score by which fusion divides, over that of a memory with every word of the question: it is well below one
+    for a question inside a prompt.
     """
 
     doubt: float
     agreement: float
     named: int
+    brief: float
 
 
-FACTORS: Mapping[str, Callable[[Question], float]] = {
+_FIRST_FACTORS: Mapping[str, Callable[[Question], float]] = {
     "plain": lambda _: 1.0,
     "doubt": lambda one: one.doubt,
     "agreement": lambda one: one.agreement,
@@ -36,6 +40,17 @@ FACTORS: Mapping[str, Callable[[Question], float]] = {
     "agreement, named": lambda one: one.agreement * min(1.0, one.named / _MANY),
     "all three": lambda one: one.doubt * one.agreement * min(1.0, one.named / _MANY),
 }
+_SECOND_FACTORS: Mapping[str, Callable[[Question], float]] = {
+    "brief": lambda one: one.brief,
+    "brief squared": lambda one: one.brief**2,
+    "brief above .5": lambda one: float(one.brief > _HALF),
+    "brief of 1": lambda one: float(one.brief >= 1),
+    "brief, agreement": lambda one: one.brief * one.agreement,
+    "brief squared, agreement": lambda one: one.brief**2 * one.agreement,
+    "brief above .5, agreement": lambda one: float(one.brief > _HALF) * one.agreement,
+    "brief of 1, agreement": lambda one: float(one.brief >= 1) * one.agreement,
+}
+FACTORS = {**_FIRST_FACTORS, **_SECOND_FACTORS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +92,12 @@ def legs() -> Sequence[Leg]:
     return [Leg(*one) for one in product(SOURCES, COMMON, STARTS, WALKS)]
 
 
-def all_settings() -> Sequence[Setting]:
-    """Return all settings that are compared: every leg with every weighting."""
-    return list(product(legs(), (Weighting(*one) for one in product(WEIGHTS, FACTORS, KEPT))))
+def first_family() -> Sequence[Setting]:
+    """Return the first family of settings: every leg with every weighting that does not look at `brief`."""
+    return list(product(legs(), (Weighting(*one) for one in product(WEIGHTS, _FIRST_FACTORS, KEPT))))
+
+
+def second_family() -> Sequence[Setting]:
+    """Return the second family: the legs that the first one chose, with the weightings that look at `brief`."""
+    chosen = [Leg("words", 0.1, starts, "1 hop") for starts in STARTS]
+    return list(product(chosen, (Weighting(*one) for one in product(WEIGHTS, _SECOND_FACTORS, KEPT))))

@@ -8,6 +8,7 @@ import numpy as np
 from memory_bench.graph.ablation import CONFIGURATIONS, Scores, select
 from memory_bench.graph.choice import (
     RECALL,
+    Fold,
     admissible,
     corrected_p,
     gains_of,
@@ -17,9 +18,9 @@ from memory_bench.graph.choice import (
     pooled_gains,
 )
 from memory_bench.graph.nearness import THRESHOLDS
-from memory_bench.graph.sets import MEASURES, GraphScores
-from memory_bench.graph.settings import legs
-from memory_bench.graph.verdict import OWN_SET, Gains, Outcome, chosen_by_public_sets
+from memory_bench.graph.sets import MEASURES, GraphMeasurements, GraphScores
+from memory_bench.graph.settings import legs as all_legs
+from memory_bench.graph.verdict import OWN_SET, Gains, Outcome, chosen_by_public_sets, judge_family
 from memory_bench.harness import scoring
 from memory_bench.report import markdown_table, write_json
 from memory_recall.evaluation.significance import Comparison, compare
@@ -29,52 +30,58 @@ _PAIRS = (("A", "B"), ("B", "C"), ("B", "D"), ("A", "D"))
 
 
 def write(
-    sets: Sequence[GraphScores],
+    measured: Sequence[GraphMeasurements],
     outcome: Outcome,
     directory: Path,
     *,
     near: Sequence[Sequence[GraphScores]],
     ablation: Mapping[str, Scores],
-    prompts: Sequence[GraphScores],
     model: str,
     seed: int,
 ) -> None:
     """Write `report.md` and `summary.json`.
 
-    `near` holds the sets' scores with concepts merged at each threshold of nearness, and `prompts` those of questions
-    inside prompts, both in the one setting that the public sets chose.
+    `near` holds the sets' scores with concepts merged at each threshold of nearness, in the one setting that the public
+    sets chose.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    settings, shipped = sets[0].settings, chosen_by_public_sets(sets)
+    sets, prompts, first = ([getattr(one, name) for one in measured] for name in ("second", "prompts", "first"))
+    shipped, first_outcome = chosen_by_public_sets(sets, prompts), judge_family(first, seed=seed)
+    legs, weightings = zip(*first[0].settings, strict=True)
     sections = {
-        "Each set by what the others choose (out of fold)": _folds(sets, outcome),
+        "Each set by what the others choose (out of fold)": _folds(sets, nested(sets, prompts), outcome),
+        "The same questions inside prompts": _prompts(prompts, outcome),
         f"{OWN_SET} by what the public sets choose": _own(outcome),
-        "Relevant memories that neither the lexical nor the dense leg has among its fifty": _beyond(sets),
-        "The best of each leg, chosen and judged on all sets": _swept(sets, [str(leg) for leg, _ in settings], seed),
-        "The best of each weighting, chosen and judged on all sets": _swept(
-            sets, [str(one) for _, one in settings], seed
+        "First family: each set by what the others choose": _folds(first, nested(first), first_outcome),
+        "First family: the best of each leg, chosen and judged on all sets": _swept(first, legs, seed),
+        "First family: the best of each weighting, chosen and judged on all sets": _swept(first, weightings, seed),
+        "Second family: all weightings, chosen and judged on all sets": _swept(
+            sets, [weighting for _, weighting in sets[0].settings], seed, prompts
         ),
         "Near concepts made one, in the setting that the public sets choose": _near(sets, shipped, near, seed),
-        "Questions inside prompts, in the setting that the public sets choose": _prompts(prompts, seed=seed),
+        "Relevant memories that neither the lexical nor the dense leg has among its fifty": _beyond(first),
         "Ablation": _ablation(sets, ablation, seed=seed),
     }
+    count = len(first[0].settings) + len(sets[0].settings) + len(near)
     heading = (
-        f"# The concept graph as a third leg: {outcome.verdict}\n\n{model}; {len(sets[0].settings)} settings against "
-        "the default fusion without the graph leg, with the sets' importance. Rules and terms: ADR 26; p without "
-        "further word is of a paired randomisation test, corrected p of the greatest gain of all settings.\n\n"
+        f"# The concept graph as a third leg: {outcome.verdict}\n\n{model}; {count} settings against the default "
+        "fusion without the graph leg, with the sets' importance. Rules and terms: ADR 26; p without further word is "
+        "of a paired randomisation test, corrected p of the greatest gain of all settings.\n\n"
         f"Over {outcome.questions} multi-hop questions of all sets, out of fold: recall@10 "
         f"{_interval(outcome.multihop['recall@10'])}, corrected p = {outcome.p:.4f}; nDCG@10 "
         f"{_interval(outcome.multihop['ndcg@10'])}. The graph leg reaches {outcome.beyond} of {outcome.missing} "
-        "relevant memories that neither other leg has.\n"
+        "relevant memories that neither other leg has. The first family gains "
+        f"{_interval(first_outcome.multihop['recall@10'])}.\n"
     )
     parts = [heading, *(f"## {title}\n\n{markdown_table(rows)}" for title, rows in sections.items())]
     (directory / "report.md").write_text("\n".join(parts), encoding="utf-8")
-    chosen = {each.judged: _name(one, each.setting) for one, each in zip(sets, nested(sets), strict=True)}
-    write_json(directory / "summary.json", {"model": model, "graph": outcome.figures(), "chosen": chosen})
+    chosen = {each.judged: _name(sets[0], each.setting) for each in nested(sets, prompts)}
+    data = {"model": model, "graph": outcome.figures(), "chosen": chosen, "shipped": _name(sets[0], shipped)}
+    write_json(directory / "summary.json", data)
 
 
 def _name(one: GraphScores, setting: int | None) -> str:
-    return "none" if setting is None else " | ".join(map(str, one.settings[setting]))
+    return "none" if setting is None else "; ".join(map(str, one.settings[setting]))
 
 
 def _interval(one: Comparison) -> str:
@@ -85,31 +92,30 @@ def _cells(gains: Gains) -> list[str]:
     return [_interval(gains[measure]) for measure in MEASURES]
 
 
-def _gains(one: GraphScores, setting: int | None, chosen: "np.typing.NDArray[np.bool_]", seed: int) -> list[str]:
+def _gains(one: GraphScores, setting: int | None, chosen: "np.typing.NDArray[np.bool_]") -> list[str]:
     found = gains_of(one, setting)[chosen]
     if not len(found):
         return ["" for _ in MEASURES]
-    return [
-        _interval(compare([0.0] * len(found), found[:, place].tolist(), seed=seed)) for place in range(len(MEASURES))
-    ]
+    return [_interval(compare([0.0] * len(found), found[:, place].tolist())) for place in range(len(MEASURES))]
 
 
-def _folds(sets: Sequence[GraphScores], outcome: Outcome) -> Rows:
-    yield [
-        "judged",
-        "admissible",
-        "chosen on the others",
-        "questions",
-        "recall@10, all questions",
-        "nDCG@10",
-        "multi-hop questions",
-        "recall@10, multi-hop",
-        "nDCG@10, multi-hop",
-    ]
-    for one, each in zip(sets, nested(sets), strict=True):
+def _folds(sets: Sequence[GraphScores], folds: Sequence[Fold], outcome: Outcome) -> Rows:
+    heading = ("questions", *MEASURES, "multi-hop questions", *(f"{measure}, multi-hop" for measure in MEASURES))
+    yield ["judged", "admissible", "chosen on the others", *heading]
+    for one, each in zip(sets, folds, strict=True):
         hops = multihop(one)
         name = [one.name, str(each.admissible), _name(one, each.setting), str(len(one.strata))]
-        yield [*name, *_cells(outcome.sets[one.name]), str(int(hops.sum())), *_gains(one, each.setting, hops, 0)]
+        yield [*name, *_cells(outcome.sets[one.name]), str(int(hops.sum())), *_gains(one, each.setting, hops)]
+
+
+def _prompts(prompts: Sequence[GraphScores], outcome: Outcome) -> Rows:
+    yield [
+        "set",
+        *(f"{measure} without the graph" for measure in MEASURES),
+        *(f"{measure}, change" for measure in MEASURES),
+    ]
+    for one in prompts:
+        yield [one.name, *(f"{value:.3f}" for value in one.plain.mean(axis=0)), *_cells(outcome.prompts[one.name])]
 
 
 def _own(outcome: Outcome) -> Rows:
@@ -125,27 +131,28 @@ def _beyond(sets: Sequence[GraphScores]) -> Rows:
         *(str(int(one.missing.sum())) for one in sets),
         str(sum(int(one.missing.sum()) for one in sets)),
     ]
-    for leg in legs():
+    for leg in all_legs():
         place = next(place for place, (each, _) in enumerate(sets[0].settings) if each == leg)
         found = [int(one.beyond[place].sum()) for one in sets]
         yield [str(leg), *map(str, found), str(sum(found))]
 
 
-def _swept(sets: Sequence[GraphScores], of: Sequence[str], seed: int) -> Rows:
+def _swept(sets: Sequence[GraphScores], of: Sequence[object], seed: int, prompts: Sequence[GraphScores] = ()) -> Rows:
     """Yield, for each name in `of`, which names the settings, the admissible one that gains most in sight of all."""
     heading = ["recall@10, multi-hop", "nDCG@10, multi-hop", "corrected p", *(f"{one.name}, all" for one in sets)]
+    heading += [f"{one.name}, prompts" for one in prompts]
     yield ["", "best setting", *heading]
-    gains, allowed = pooled_gains(sets), admissible(sets)
+    gains, allowed = pooled_gains(sets), admissible(sets, prompts)
     by_chance, means = greatest_by_chance(gains[:, :, RECALL], seed=seed), gains.mean(axis=1)
-    for name in dict.fromkeys(of):
-        places = [place for place, each in enumerate(of) if each == name and allowed[place]]
+    for name in dict.fromkeys(map(str, of)):
+        places = [place for place, each in enumerate(of) if str(each) == name and allowed[place]]
         if not places:
             yield [name, "none is admissible", *("" for _ in heading)]
             continue
         best = max(places, key=lambda place: float(means[place, RECALL]))
         recall, ndcg = (float(value) for value in means[best])
         cells = [_name(sets[0], best), f"{recall:+.4f}", f"{ndcg:+.4f}", f"{corrected_p(by_chance, recall):.4f}"]
-        yield [name, *cells, *_by_set(sets, best)]
+        yield [name, *cells, *_by_set([*sets, *prompts], best)]
 
 
 def _by_set(sets: Sequence[GraphScores], setting: int) -> list[str]:
@@ -164,17 +171,6 @@ def _near(sets: Sequence[GraphScores], setting: int | None, near: Sequence[Seque
         change = compare(plain[:, RECALL].tolist(), merged[:, RECALL].tolist(), seed=seed)
         means = [f"{value:+.4f}" for value in merged.mean(axis=0)]
         yield [name, *means, _interval(change), *_by_set(scored, place)]
-
-
-def _prompts(prompts: Sequence[GraphScores], *, seed: int) -> Rows:
-    yield [
-        "set",
-        *(f"{measure} without the graph" for measure in MEASURES),
-        *(f"{measure}, change" for measure in MEASURES),
-    ]
-    for one in prompts:
-        plain = [f"{value:.3f}" for value in one.plain.mean(axis=0)]
-        yield [one.name, *plain, *_gains(one, 0, np.ones(len(one.strata), dtype=bool), seed)]
 
 
 def _ablation(sets: Sequence[GraphScores], ablation: Mapping[str, Scores], *, seed: int) -> Rows:

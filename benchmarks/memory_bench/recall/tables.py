@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from memory_bench.graph.choice import has_multihop
-from memory_bench.graph.sets import GraphScores
+from memory_bench.graph.sets import GraphMeasurements
 from memory_bench.graph.verdict import judge
 from memory_bench.harness import scoring
 from memory_bench.harness.runner import RunResult
@@ -42,7 +42,7 @@ class SetMeasurements:
     prompts: PromptScores
     overlaps: Mapping[str, str]
     costs: Costs
-    graph: GraphScores
+    graph: GraphMeasurements
     reworded_recall: Mapping[str, float] = field(default_factory=dict)
 
     def better_leg(self, measure: str, stratum: str | None = None) -> str:
@@ -90,7 +90,7 @@ def figures(measured: Sequence[SetMeasurements], *, seed: int) -> dict[str, dict
             "vs_production": production.against_production(one.results, seed=seed),
         }
     graphs = [one.graph for one in measured]
-    if len(graphs) > 1 and has_multihop(graphs):
+    if len(graphs) > 1 and has_multihop([one.second for one in graphs]):
         found["graph"] = judge(graphs, seed=seed).figures()
     return found
 

@@ -1,7 +1,9 @@
 """The concept graph's benchmark on invented data that is small enough to check by hand."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,9 +13,10 @@ from memory_bench.graph.ablation import ablate
 from memory_bench.graph.choice import choose, corrected_p, greatest_by_chance, nested
 from memory_bench.graph.concept_graph import WALKS, ConceptGraph
 from memory_bench.graph.nearness import same_concepts, shared_concepts
-from memory_bench.graph.sets import GraphScores, LabelledSet, rankings, score_graph
-from memory_bench.graph.settings import FACTORS, Leg, Question, Setting, Weighting, all_settings
-from memory_bench.graph.verdict import Outcome, judge
+from memory_bench.graph.sets import GraphMeasurements, GraphScores, LabelledSet, measure_graph, rankings, score_graph
+from memory_bench.graph.settings import FACTORS, Leg, Question, Setting, Weighting, first_family, second_family
+from memory_bench.graph.tables import write
+from memory_bench.graph.verdict import Outcome, judge, judge_family
 from memory_bench.harness.dataset import Dataset, Memory, Query
 from memory_bench.harness.scoring import Scorer
 from memory_bench.harness.vectors import EmbeddedSet
@@ -71,9 +74,16 @@ def test_agreement_is_the_share_of_first_memories_that_share_a_concept() -> None
 
 def test_the_factors_of_a_weight_are_shares() -> None:
     """A question that doubts nothing, agrees in nothing and names nothing has no weight but the plain one."""
-    none, all_of_it = Question(0.0, 0.0, 0), Question(1.0, 1.0, 7)
+    none, all_of_it = Question(0.0, 0.0, 0, 0.0), Question(1.0, 1.0, 7, 1.0)
     assert [name for name, factor in FACTORS.items() if factor(none)] == ["plain"]
     assert {factor(all_of_it) for factor in FACTORS.values()} == {1.0}
+
+
+def test_a_question_inside_a_prompt_has_no_weight_where_brief_ones_alone_have_one() -> None:
+    """The limit is one half; above it the weight is whole, and a squared share falls faster than the share."""
+    prompt, question = Question(1.0, 1.0, 2, 0.5), Question(1.0, 1.0, 2, 0.6)
+    assert [FACTORS["brief above .5"](one) for one in (prompt, question)] == [0.0, 1.0]
+    assert [FACTORS["brief squared"](one) for one in (prompt, question)] == pytest.approx([0.25, 0.36])
 
 
 def labelled(*, scope: str | None = None) -> LabelledSet:
@@ -158,7 +168,7 @@ def test_a_set_is_judged_by_what_the_others_choose() -> None:
     """Set a alone would forbid the stronger setting, which is therefore chosen for it, and loses there."""
     sets = [gained("a", 0.03, -0.1), gained("b", 0.03, 0.2), gained("c", 0.03, 0.2)]
     assert [(fold.judged, fold.setting) for fold in nested(sets)] == [("a", 1), ("b", 0), ("c", 0)]
-    found = judge([gained("a", 0.03, -0.1, count=60), gained("homelab", 0.03, 0.2, count=60)], seed=0)
+    found = judge_family([gained("a", 0.03, -0.1, count=60), gained("homelab", 0.03, 0.2, count=60)], seed=0)
     assert found.sets["a"]["recall@10"].difference == pytest.approx(-0.1)
     assert (found.questions, found.beyond, set(found.own)) == (120, 120, {"", "multihop"})
 
@@ -177,7 +187,8 @@ FOUND: dict[str, Any] = {"beyond": 3, "missing": 5}
 def outcome(multihop: dict[str, Comparison], *, p: float = 0.001, count: int = 600, **others: Any) -> Outcome:
     """Return an outcome in which no set changes unless `others` says so."""
     nothing = {"a": change(0), "homelab": change(0)}
-    return Outcome(**{"questions": count, "multihop": multihop, "p": p, "sets": nothing, "own": {}, **others}, **FOUND)
+    fields = {"questions": count, "multihop": multihop, "p": p, "sets": nothing, "prompts": {}, "own": {}, **others}
+    return Outcome(**fields, **FOUND)
 
 
 @pytest.mark.parametrize(
@@ -196,6 +207,9 @@ def outcome(multihop: dict[str, Comparison], *, p: float = 0.001, count: int = 6
         (outcome(change(0.03), own={"": change(0), "exact": change(-0.1, p=0.05)}), "adopted"),
         (outcome(change(0.03), own={"": change(0), "exact": change(-0.1, p=0.04)}), "opt-in"),
         (outcome(change(0.03), own={"": change(-0.1, p=0.04)}), "rejected"),
+        (outcome(change(0.03), prompts={"a": change(-0.002, -0.003)}), "adopted"),
+        (outcome(change(0.03), prompts={"a": change(-0.0021, p=0.05)}), "opt-in"),
+        (outcome(change(0.03), prompts={"a": change(-0.0021)}), "rejected"),
     ],
 )
 def test_the_verdict_is_that_of_the_rules(found: Outcome, verdict: str) -> None:
@@ -222,8 +236,38 @@ def test_a_p_value_rises_with_the_number_of_settings_that_were_tried() -> None:
 
 
 def test_all_settings_of_the_decision_record_are_compared() -> None:
-    """There are two sources, two bounds, two numbers of starts, four walks and 48 weightings, each once."""
-    assert len(set(all_settings())) == len(all_settings()) == 1_536
+    """The first family has 32 legs and 48 weightings, the second two of these legs and 64 weightings, each once."""
+    assert len(set(first_family())) == len(first_family()) == 1_536
+    assert len(set(second_family())) == len(second_family()) == 128
+    assert not set(first_family()) & set(second_family())
+
+
+def test_both_families_are_measured_and_the_second_one_is_judged() -> None:
+    """The first family gains nothing and the second does; p is corrected for both, and prompts are judged as well."""
+    nothing, gain = gained("a", 0.0, 0.0, count=60), gained("a", 0.03, 0.03, count=60)
+    found = [
+        GraphMeasurements(replace(nothing, name=name), replace(gain, name=name), replace(gain, name=name))
+        for name in "ab"
+    ]
+    verdict = judge(found, seed=0)
+    assert verdict.multihop["recall@10"].difference == pytest.approx(0.03)
+    assert set(verdict.prompts) == {"a", "b"}
+    wild = [replace(one, first=gained(one.first.name, 0.3, 0.3, count=60)) for one in found]
+    assert judge(wild, seed=0).p > verdict.p
+
+
+def test_a_setting_that_makes_prompts_worse_is_not_chosen() -> None:
+    """The stronger setting gains more on questions, and loses in prompts."""
+    assert choose([gained("a", 0.03, 0.2)], [gained("a", 0.0, -0.01)]) == (0, 1)
+
+
+def test_a_question_is_brief_unless_it_says_more_than_a_memory_can_match() -> None:
+    """The real measurement of a set has the same questions in both families and in prompts."""
+    one = labelled()
+    found = measure_graph(one, replace(one, evidence=[replace(each, whole_query_score=1e6) for each in one.evidence]))
+    place = second_family().index((STRONG[0], Weighting(0.2, "brief above .5", 5)))
+    assert (found.second.gains[place, 0, 0], found.prompts.gains[place, 0, 0]) == (0.5, 0.0)
+    assert found.first.gains[first_family().index(STRONG), 0, 0] == 0.5
 
 
 def test_near_concepts_count_as_the_one_that_more_memories_have() -> None:
@@ -236,3 +280,19 @@ def test_near_concepts_count_as_the_one_that_more_memories_have() -> None:
     vectors = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
     assert same_concepts(concepts, vectors, 0.9) == {"harbour": "database"}
     assert same_concepts(concepts, vectors, 0.7) == {"harbour": "database", "dbm": "database"}
+
+
+def test_the_report_opens_with_the_verdict_and_has_a_table_of_every_kind(tmp_path: Path) -> None:
+    """Two sets with one question each are too few to adopt anything; what was chosen is kept beside the report."""
+    one = labelled()
+    measured = [measure_graph(replace(one, dataset=replace(one.dataset, name=name)), one) for name in ("a", "b")]
+    measured = [replace(found, prompts=replace(found.prompts, name=found.second.name)) for found in measured]
+    near = [[score_graph(replace(one, dataset=replace(one.dataset, name=name)), [STRONG]) for name in "ab"]] * 4
+    ablation = {name: ablate(one, STRONG) for name in "ab"}
+    write(measured, judge(measured, seed=0), tmp_path, near=near, ablation=ablation, model="m", seed=0)
+    report = (tmp_path / "report.md").read_text()
+    assert report.startswith("# The concept graph as a third leg: rejected\n")
+    assert "| a | multihop | 1 | recall@10 | 1.000 | 0.500 | 0.500 | 0.500 | +0.500 (1.0000) |" in report
+    assert "| to be found | 1 | 1 | 2 |" in report
+    assert report.count("\n## ") == 10
+    assert json.loads((tmp_path / "summary.json").read_text())["graph"]["verdict"] == "rejected"
