@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from textwrap import fill
 
 import numpy as np
 
@@ -24,6 +25,8 @@ from memory_bench.graph.verdict import OWN_SET, Gains, Outcome, chosen_by_public
 from memory_bench.harness import scoring
 from memory_bench.report import markdown_table, write_json
 from memory_recall.evaluation.significance import Comparison, compare
+
+_WIDTH = 120
 
 Rows = Iterator[Sequence[str]]
 _PAIRS = (("A", "B"), ("B", "C"), ("B", "D"), ("A", "D"))
@@ -63,17 +66,23 @@ def write(
         "Ablation": _ablation(sets, ablation, seed=seed),
     }
     count = len(first[0].settings) + len(sets[0].settings) + len(near)
-    heading = (
-        f"# The concept graph as a third leg: {outcome.verdict}\n\n{model}; {count} settings against the default "
-        "fusion without the graph leg, with the sets' importance. Rules and terms: ADR 26; p without further word is "
-        "of a paired randomisation test, corrected p of the greatest gain of all settings.\n\n"
-        f"Over {outcome.questions} multi-hop questions of all sets, out of fold: recall@10 "
-        f"{_interval(outcome.multihop['recall@10'])}, corrected p = {outcome.p:.4f}; nDCG@10 "
-        f"{_interval(outcome.multihop['ndcg@10'])}. The graph leg reaches {outcome.beyond} of {outcome.missing} "
-        "relevant memories that neither other leg has. The first family gains "
-        f"{_interval(first_outcome.multihop['recall@10'])}.\n"
-    )
-    parts = [heading, *(f"## {title}\n\n{markdown_table(rows)}" for title, rows in sections.items())]
+    opening = [
+        f"# The concept graph as a third leg: {outcome.verdict}",
+        (
+            f"{model}; {count} settings against the default fusion without the graph leg, with the sets' importance. "
+            "Rules and terms: ADR 26; p without further word is of a paired randomisation test, corrected p of the "
+            "greatest gain of all settings."
+        ),
+        (
+            f"Over {outcome.questions} multi-hop questions of all sets, out of fold: recall@10 "
+            f"{_interval(outcome.multihop['recall@10'])}, corrected p = {outcome.p:.4f}; nDCG@10 "
+            f"{_interval(outcome.multihop['ndcg@10'])}. The graph leg reaches {outcome.beyond} of {outcome.missing} "
+            "relevant memories that neither other leg has. The first family gains "
+            f"{_interval(first_outcome.multihop['recall@10'])}."
+        ),
+    ]
+    parts = [fill(one, _WIDTH) + "\n" for one in opening]
+    parts += [f"## {title}\n\n{markdown_table(rows)}" for title, rows in sections.items()]
     (directory / "report.md").write_text("\n".join(parts), encoding="utf-8")
     chosen = {each.judged: _name(sets[0], each.setting) for each in nested(sets, prompts)}
     data = {"model": model, "graph": outcome.figures(), "chosen": chosen, "shipped": _name(sets[0], shipped)}
