@@ -85,6 +85,10 @@ bench-recall: setup  ## Every table of the recall report from the sets in SETS=d
 bench-curation: setup  ## What memory curate finds of examples/homelab's restatements, and what recalls make of it; one line of JSON
 	$(BENCH) curation $(KEPT)
 
+.PHONY: bench-graph
+bench-graph: setup  ## The concept graph as a third leg on the sets in SETS=dir, and the verdict; one line of JSON
+	$(BENCH) graph $(KEPT) $(SETS)
+
 .PHONY: bench-latency
 bench-latency: setup  ## Recall beside the plain design at 5k, 100k and 1M rows (12 GB of disk); one line of JSON
 	$(BENCH) latency $(KEPT)

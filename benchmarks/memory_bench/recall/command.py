@@ -8,19 +8,17 @@ from typing import Annotated
 
 import typer
 
+from memory_bench.graph.sets import LabelledSet, measure_graph
 from memory_bench.harness.dataset import Dataset, DatasetError, load_dataset
 from memory_bench.harness.manifest import manifest
 from memory_bench.harness.retrievers import make_retriever
 from memory_bench.harness.runner import RunResult, run
-from memory_bench.harness.scoring import Scorer
 from memory_bench.harness.set_report import write_results
-from memory_bench.harness.vectors import EmbeddedSet, embed_dataset
+from memory_bench.harness.vectors import embed_dataset
 from memory_bench.postgres import BenchmarkDatabase
-from memory_bench.recall.ablation import rankings
 from memory_bench.recall.costs import Costs, measure_costs
-from memory_bench.recall.crossvalidation import SetScores, cross_validate, score_rankings, score_set
-from memory_bench.recall.entities import EntityLeg, extractor
-from memory_bench.recall.evidence import Evidence, gather, read_lexemes
+from memory_bench.recall.crossvalidation import cross_validate, score_set
+from memory_bench.recall.evidence import gather, read_lexemes
 from memory_bench.recall.lexical_check import check
 from memory_bench.recall.model_table import model_by_model
 from memory_bench.recall.named_times import compare_boost
@@ -151,47 +149,34 @@ def _measure(dataset: Dataset, url: str, output: Path, seed: int) -> SetMeasurem
         )
         costs = measure_costs(dataset, database, url, seed=seed)
         prompts = in_prompts(dataset, seed=seed)
-        prompt_evidence = gather(prompts, read_lexemes(prompts, database), database.wait(embed_dataset(prompts, url)))
+        embedded_prompts = database.wait(embed_dataset(prompts, url))
+        fusion = default_fusion(embedded.model)
+        labelled = LabelledSet(dataset, gather(dataset, read_lexemes(dataset, database), embedded), embedded, fusion)
+        in_prompt = LabelledSet(
+            prompts, gather(prompts, read_lexemes(prompts, database), embedded_prompts), embedded_prompts, fusion
+        )
         return replace(
-            _measure_fusions(dataset, database, embedded, results, prompt_evidence, costs, seed),
+            _measure_fusions(labelled, in_prompt, results, costs, seed),
             reworded_recall=reworded_recall,
         )
     finally:
         database.close()
 
 
-def _measure_fusions(  # noqa: PLR0917  (each is another measurement of the one set)
-    dataset: Dataset,
-    database: BenchmarkDatabase,
-    embedded: EmbeddedSet,
-    results: list[RunResult],
-    prompt_evidence: list[Evidence],
-    costs: Costs,
-    seed: int,
+def _measure_fusions(
+    labelled: LabelledSet, prompts: LabelledSet, results: list[RunResult], costs: Costs, seed: int
 ) -> SetMeasurements:
-    evidence = gather(dataset, read_lexemes(dataset, database), embedded)
+    dataset, evidence = labelled.dataset, labelled.evidence
     by_name = {result.retriever: result for result in results}
-    kind, extract = extractor()
-    entities = EntityLeg(dataset.memories, extract)
-    scorer = Scorer(dataset.queries)
-    ablation: dict[str, SetScores] = {}
-    for importance in (False, True):
-        found = rankings(evidence, entities, replace(default_fusion(embedded.model), importance=importance))
-        scores = {name: score_rankings(one, scorer) for name, one in found.items()}
-        legs = {name: scores[name] for name in ("C", "D")}
-        ablation["with prior" if importance else "without"] = SetScores(
-            dataset.name, tuple(one.query.stratum for one in evidence), scores, legs
-        )
     return SetMeasurements(
         name=dataset.name,
         results=by_name,
         lexical=check(evidence, by_name["pg-bm25-no-prior"], by_name["pg-ts-rank"]),
         without_prior=score_set(dataset.name, evidence, settings()),
         with_prior=score_set(dataset.name, evidence, settings(importance=True)),
-        ablation=ablation,
-        entities=kind,
         times=compare_boost(dataset.memories, evidence, seed=seed),
-        prompts=compare_settings(dataset.name, evidence, prompt_evidence),
+        prompts=compare_settings(dataset.name, evidence, prompts.evidence),
         overlaps={one.query_id: one.overlap for one in dataset.queries if one.overlap},
         costs=costs,
+        graph=measure_graph(labelled, prompts),
     )

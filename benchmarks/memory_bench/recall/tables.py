@@ -6,11 +6,13 @@ from pathlib import Path
 
 import numpy as np
 
+from memory_bench.graph.choice import has_multihop
+from memory_bench.graph.sets import GraphMeasurements
+from memory_bench.graph.verdict import judge
 from memory_bench.harness import scoring
 from memory_bench.harness.runner import RunResult
 from memory_bench.harness.set_report import compare_runs
 from memory_bench.recall import costs, production
-from memory_bench.recall.ablation import CONFIGURATIONS
 from memory_bench.recall.costs import Costs
 from memory_bench.recall.crossvalidation import MEASURES, Fold, SetScores
 from memory_bench.recall.lexical_check import LexicalCheck
@@ -36,12 +38,11 @@ class SetMeasurements:
     lexical: LexicalCheck
     without_prior: SetScores
     with_prior: SetScores
-    ablation: Mapping[str, SetScores]
-    entities: str
     times: TimedQuestions | None
     prompts: PromptScores
     overlaps: Mapping[str, str]
     costs: Costs
+    graph: GraphMeasurements
     reworded_recall: Mapping[str, float] = field(default_factory=dict)
 
     def better_leg(self, measure: str, stratum: str | None = None) -> str:
@@ -74,7 +75,8 @@ class SetMeasurements:
 def figures(measured: Sequence[SetMeasurements], *, seed: int) -> dict[str, dict[str, object]]:
     """Return, for each set, recall@10 of both legs and of hybrid recall, a p value, and the gains over production.
 
-    The p value is that of the difference between hybrid recall and the better leg.
+    The p value is that of the difference between hybrid recall and the better leg. If there are several sets with
+    multi-hop questions, "graph" has the gains of the graph leg on multi-hop questions (ADR 26).
     """
     found: dict[str, dict[str, object]] = {}
     for one in measured:
@@ -87,6 +89,9 @@ def figures(measured: Sequence[SetMeasurements], *, seed: int) -> dict[str, dict
             "p_value": round(p_value, 4),
             "vs_production": production.against_production(one.results, seed=seed),
         }
+    graphs = [one.graph for one in measured]
+    if len(graphs) > 1 and has_multihop([one.second for one in graphs]):
+        found["graph"] = judge(graphs, seed=seed).figures()
     return found
 
 
@@ -113,7 +118,6 @@ def write(
         *(_section(title, rows) for title, rows in costs.sections(spent).items()),
         _section("By stratum", _strata(measured, seed)),
         _section("By how many words question and answer share", _overlaps(measured, seed)),
-        _section("Ablation", _ablation(measured)),
         _section("Questions that name a time, without the boost and with it", _times(measured)),
         _section("Fusion, without importance (difference to the better leg)", _fusion(measured, prior=False)),
         _section("Fusion, with the sets' importance", _fusion(measured, prior=True)),
@@ -131,7 +135,6 @@ def write(
         "model": model,
         "figures": figures(measured, seed=seed),
         "lexical": {one.name: asdict(one.lexical) for one in measured},
-        "ablation": {one.name: {prior: _means(found) for prior, found in one.ablation.items()} for one in measured},
         "fusion": {
             one.name: {"without": _means(one.without_prior), "with": _means(one.with_prior)} for one in measured
         },
@@ -207,13 +210,6 @@ def _prompts(measured: Sequence[SetMeasurements]) -> Iterator[Sequence[str]]:
     for kind, sets in kinds.items():
         gains = [np.mean([one.advantage(name) for one in sets]) for name in names]
         yield ["mean", kind, *("" for _ in sets[0].legs), *(f"({gain:+.3f})" for gain in gains)]
-
-
-def _ablation(measured: Sequence[SetMeasurements]) -> Iterator[Sequence[str]]:
-    yield ["set", "importance", *(f"{name}: {legs}" for name, legs in CONFIGURATIONS.items())]
-    for one in measured:
-        for prior, found in one.ablation.items():
-            yield [one.name, prior, *(_pair(found.settings[name]) for name in CONFIGURATIONS)]
 
 
 def _times(measured: Sequence[SetMeasurements]) -> Iterator[Sequence[str]]:

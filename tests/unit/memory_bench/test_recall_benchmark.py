@@ -13,7 +13,6 @@ from memory_bench.harness.vectors import EmbeddedSet
 from memory_bench.latency.measure import EMBEDDER_STOPPED, LEXICAL_ONLY, Measured
 from memory_bench.latency.results import SizeResult, figures, plot
 from memory_bench.recall.crossvalidation import SetScores, choose, cross_validate
-from memory_bench.recall.entities import EntityLeg, by_pattern
 from memory_bench.recall.evidence import Evidence, Lexemes, gather
 from memory_bench.recall.named_times import compare_boost
 from memory_bench.recall.prompts import WORDS_BEFORE, in_prompts
@@ -96,22 +95,6 @@ def test_a_prompt_begins_with_a_memory_that_does_not_answer_the_question() -> No
     assert first.text == "other " * (WORDS_BEFORE - 1) + "other. where?"
     assert second.text == "answer " * (WORDS_BEFORE - 1) + "answer. who?"
     assert (first.relevant, first.scope) == (frozenset({1}), "a")
-
-
-def test_entities_are_names_and_code_but_not_the_first_word_of_a_sentence() -> None:
-    """The first word of a sentence has a capital in any case."""
-    assert by_pattern("Yesterday Ana restarted `pg_ctl` on nas-01, see /etc/fstab. Nothing else.") == {
-        "ana", "pg_ctl", "nas-01", "/etc/fstab",
-    }  # fmt: skip
-
-
-def test_the_entity_leg_reaches_rows_one_step_away_with_half_the_weight() -> None:
-    """The answer shares no entity with the question, only with a row that does."""
-    memories = [Memory(1, "then Ana met Bert"), Memory(2, "today Bert bought bikes"), Memory(3, "nothing")]
-    memories += [Memory(number, "filler") for number in range(4, 40)]
-    found = EntityLeg(memories, by_pattern).scores(Query("q", "where is Ana", "all", None, frozenset({2})))
-    assert set(found) == {1, 2}
-    assert 0 < found[2] < found[1]
 
 
 def test_the_gain_of_the_boost_is_measured_on_questions_that_name_a_time() -> None:

@@ -33,12 +33,11 @@ def measured(*results: RunResult) -> SetMeasurements:
         lexical=LexicalCheck(0, 0, 0, 0),
         without_prior=SCORES,
         with_prior=SCORES,
-        ablation={},
-        entities="",
         times=unused,
         prompts=PromptScores(SCORES, SCORES),
         overlaps={},
         costs=unused,
+        graph=unused,
     )
 
 

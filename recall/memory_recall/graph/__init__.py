@@ -1,0 +1,1 @@
+"""The concept graph: which concepts a memory has (ADR 26)."""
