@@ -1,1 +1,0 @@
-"""The concept graph: which concepts a memory has (ADR 26)."""
