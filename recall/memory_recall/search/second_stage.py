@@ -11,6 +11,7 @@ delay every recall for nothing.
 import asyncio
 import math
 import time
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
@@ -113,15 +114,32 @@ def sendable(rows: Sequence[Mapping[str, Any]]) -> list[int]:
 def reordered(rows: Rows, places: Sequence[int], scores: Sequence[float]) -> Rows:
     """Return the rows with those at `places` ordered by their scores, best first; the others keep their places.
 
-    Of equal scores, the row that was first stays first.
+    Of equal scores, the row that was first stays first. So does the newest of memories that supersede one another.
 
     Raises:
         ValueError: there is not one finite score for each place.
     """
     if not all(map(math.isfinite, scores)):
         raise ValueError("a score is not finite")
-    best = sorted(zip(scores, places, strict=True), key=lambda scored: -scored[0])
+    newest_first = _best_to_the_newest([rows[place] for place in places], scores)
+    best = sorted(zip(newest_first, places, strict=True), key=lambda scored: -scored[0])
     result = list(rows)
     for place, (_, source) in zip(places, best, strict=True):
         result[place] = rows[source]
+    return result
+
+
+def _best_to_the_newest(rows: Rows, scores: Sequence[float]) -> list[float]:
+    """Return the scores, after the best ones of superseded memories and their successor were given to the newest ones.
+
+    The rows are in the order of the fusion, in which newer ones of such memories stand before older ones.
+    """
+    families: dict[int, list[int]] = defaultdict(list)
+    for place, (row, _) in enumerate(zip(rows, scores, strict=True)):
+        successor = row.get("superseded_by")
+        families[row["id"] if successor is None else successor].append(place)
+    result = list(scores)
+    for family in families.values():
+        for place, score in zip(family, sorted((scores[one] for one in family), reverse=True), strict=True):
+            result[place] = score
     return result

@@ -143,6 +143,15 @@ def test_equal_scores_keep_the_order_of_the_fusion() -> None:
     assert [row["id"] for row in reordered(rows("a", "b", "c"), [0, 1, 2], [1.0, 1.0, 2.0])] == [2, 0, 1]
 
 
+def test_a_superseded_memory_never_moves_before_the_one_that_supersedes_it() -> None:
+    """The newest takes the best score of a chain, wherever the reranker likes an older one better."""
+    chain = rows("newest", "other", "newer", "old")
+    for older in (2, 3):
+        chain[older]["superseded_by"] = 0
+    assert [row["id"] for row in reordered(chain, [0, 1, 2, 3], [0.1, 0.8, 0.5, 0.9])] == [0, 1, 2, 3]
+    assert [row["id"] for row in reordered(chain, [0, 1, 2, 3], [0.1, 0.2, 0.5, 0.4])] == [0, 2, 1, 3]
+
+
 @pytest.mark.parametrize("options", [{"depth": 1}, {"depth": 101}, {"budget": 0.0}])
 def test_a_depth_or_a_budget_out_of_range_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput, match="out of range"):
