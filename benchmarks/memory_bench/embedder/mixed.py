@@ -5,6 +5,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 
 from memory_bench.embedder.over_http import HttpSubject
 from memory_bench.embedder.plan import MixedPlan, RerankPlan
@@ -36,7 +37,7 @@ def measure_reranking(
     """Measure queries while nothing else runs, the batches of pairs alone, and queries beside pairs without pause."""
     idle = tuple(subject.run_query(next(queries)) for _ in range(plan.idle_queries))
     before = batch_seconds(subject.probe_port, "rerank")
-    subject.run_reranking(next(queries), load)
+    subject.run_reranking(next(queries), replace(load, requests=load.requests[: load.concurrency]))
     seconds, batches = batch_seconds(subject.probe_port, "rerank", before)
     query = next(queries)
     _, beside = _beside(lambda: subject.run_reranking(query, load), subject, queries, plan.query_pause_seconds)

@@ -163,6 +163,6 @@ def _quick() -> ModelPlan:
         query_rounds=1,
         queries_a_round=3,
         mixed=MixedPlan(rounds=1, texts=32, texts_per_request=4, query_pause_seconds=0.02),
-        reranking=RerankPlan(rounds=1, requests=4, texts_per_request=8, idle_queries=3, query_pause_seconds=0.02),
+        reranking=RerankPlan(rounds=1, requests=4, texts_per_request=6, idle_queries=3, query_pause_seconds=0.02),
         calibrate=False,
     )

@@ -211,8 +211,9 @@ class ModelRun:
 
     def _reranking(self, found: Measurements, plan: RerankPlan) -> None:
         reranker = ("--reranker", CROSS_ENCODER, "--reranker-file", str(self.reranker), "--reranker-max-tokens", "512")
+        layout = ("--contexts", str(self.cores), "--batch-tokens", "128")  # a CPU's default, without trials at start
         queries = (self._texts(QUERY_TOKENS, 1)[0] for _ in count())
-        with self._ours(wide=False, more=reranker) as server:
+        with self._ours(wide=False, more=(*reranker, *layout)) as server:
             subject = HttpSubject(OURS, server, lanes=True)
             for number in range(plan.rounds):
                 texts = self._texts(ACCEPTANCE_TOKENS, plan.requests * plan.texts_per_request)

@@ -10,7 +10,7 @@ import schemathesis
 from hypothesis import HealthCheck, given, seed, settings
 from schemathesis import GenerationMode
 
-EXAMPLES = 40
+EXAMPLES = 30
 
 
 def test_no_generated_request_gets_an_undocumented_status_or_a_server_error(server: Any) -> None:

@@ -129,7 +129,7 @@ def test_with_an_express_worker_a_lone_query_does_not_wait_at_all() -> None:
 
 
 @given(st.integers(0, 5000), CREWS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_no_query_and_no_document_waits_for_pairs_that_are_reranked(time: int, crew: list[Role]) -> None:
     simulation = Simulation(make_lanes(), [Role.RERANK, *crew])
     simulation.lanes.admit(Lane.RERANK, items(1, Lane.RERANK, [100] * 400))
