@@ -58,12 +58,12 @@ class _Worker:
 
 @dataclass(frozen=True, slots=True)
 class WorkerPlan:
-    """The general contexts, the threads of each, and those of the express context and the reranker's (0: none)."""
+    """The general contexts and those of the reranker, the threads of each, and those of the express context."""
 
     general: int
     threads: int
     express_threads: int
-    rerank_threads: int = 0
+    rerank: int = 0
 
 
 class Dispatcher:
@@ -90,7 +90,7 @@ class Dispatcher:
         self._stopping = False
         self._workers = [_Worker(Role.EXPRESS, plan.express_threads)]
         self._workers += [_Worker(Role.GENERAL, plan.threads) for _ in range(plan.general)]
-        self._workers += [_Worker(Role.RERANK, plan.rerank_threads)] if plan.rerank_threads else []
+        self._workers += [_Worker(Role.RERANK, plan.threads) for _ in range(plan.rerank)]
         self._logger = structlog.get_logger("memory_embedder.scheduling.dispatcher")
 
     def start(self, tokens_per_second: Callable[[], float]) -> None:
@@ -193,7 +193,7 @@ class Dispatcher:
                     worker.idle_threads = self._idle_threads(worker)
                     worker.busy_since = time.monotonic()
                     if self._lanes.waiting:
-                        self._work[Role.GENERAL].notify()
+                        self._work[Role.RERANK if batch.lane is Lane.RERANK else Role.GENERAL].notify()
                     return batch
                 if self._stopping and not self._tickets:
                     return None
@@ -219,7 +219,7 @@ class Dispatcher:
         vectors: Vectors | None = None
         try:
             if wanted:
-                if worker.role is not Role.GENERAL:
+                if worker.role is Role.EXPRESS:
                     computer.use_threads(worker.idle_threads)
                 vectors = computer.embed([ticket.sequences[item.index] for item, ticket in wanted])
         except EmbedderError as error:

@@ -14,8 +14,8 @@ passed in), so that its guarantees are tested in virtual time.
 * No request holds up the queries of another request: requests in the query lane take turns, one text at a time, and a
   single request may fill only a part of the lane. Documents are computed in the order of their requests, so that the
   oldest request is finished first.
-* Pairs are computed by one worker of their own, which has the reranker, so no other lane ever waits for them. Requests
-  of pairs take turns as those of queries do.
+* Pairs are computed by workers of their own, which have the reranker, so no other lane ever waits for them. Requests of
+  pairs take turns as those of queries do.
 * A batch is filled up to a token budget: a batch that has begun cannot be interrupted, and attention over a whole batch
   costs more than attention over its texts one by one. A text longer than the budget is a batch of its own.
 * Each lane holds a limited number of tokens. A request that does not fit is refused, and the refusal says when there

@@ -73,11 +73,11 @@ def plan_load(settings: EmbedderSettings, profile: ModelProfile, cores: int) -> 
 
 
 def plan_reranker_load(
-    settings: EmbedderSettings, profile: ModelProfile, *, batch_tokens: int, embedder_bytes: int
+    settings: EmbedderSettings, profile: ModelProfile, compute: ComputePlan, embedder_bytes: int
 ) -> LoadPlan:
     """Plan how to load the reranker beside an embedding model that needs `embedder_bytes` bytes of memory.
 
-    The reranker has one context, and batches of at most `batch_tokens` tokens.
+    It is computed as documents are: with as many contexts, threads and tokens in a batch, which `compute` gives.
     """
     limit = settings.gpu_memory_limit
     return LoadPlan(
@@ -86,7 +86,7 @@ def plan_reranker_load(
         profile=profile,
         gpu_layers=settings.gpu_layers,
         gpu_memory_limit=None if limit is None else max(0, (limit << 20) - embedder_bytes),
-        candidates=(ComputePlan(batch_tokens, WorkerPlan(general=0, threads=0, express_threads=0)),),
+        candidates=(compute,),
     )
 
 
@@ -107,12 +107,7 @@ def _choices(settings: EmbedderSettings, cores: int) -> list[tuple[int, int]]:
 
 def _workers(cores: int, contexts: int) -> WorkerPlan:
     each = max(1, cores // contexts)
-    return WorkerPlan(general=contexts, threads=each, express_threads=most_query_threads(cores))
-
-
-def most_query_threads(cores: int) -> int:
-    """Return the most threads that are used for one query, or for the batches of the reranker."""
-    return min(cores, _MAX_QUERY_THREADS)
+    return WorkerPlan(general=contexts, threads=each, express_threads=min(cores, _MAX_QUERY_THREADS))
 
 
 def check_offload(settings: EmbedderSettings, facts: EngineFacts) -> None:

@@ -27,7 +27,6 @@ from memory_embedder.scheduling.plan import (
     ComputePlan,
     LoadPlan,
     check_offload,
-    most_query_threads,
     plan_load,
     plan_reranker_load,
 )
@@ -122,8 +121,7 @@ class EmbeddingService:
                 service does not become ready.
         """
         started = time.monotonic()
-        cores = available_threads()
-        plan = plan_load(self.settings, self.profile, cores)
+        plan = plan_load(self.settings, self.profile, available_threads())
         engine = self._engine = self._make_engine(plan)
         facts = engine.facts
         self._publish(facts)
@@ -135,8 +133,8 @@ class EmbeddingService:
         compute = tune_query_threads(engine, compute, self.limits.tuning_seconds)
         self.metrics.batch_limit.set(compute.batch_tokens)
         if self.reranker_profile is not None:
-            self._load_reranker(self.reranker_profile, compute.batch_tokens, facts.memory_estimate_bytes)
-            compute = replace(compute, workers=replace(compute.workers, rerank_threads=most_query_threads(cores)))
+            self._load_reranker(self.reranker_profile, compute, facts.memory_estimate_bytes)
+            compute = replace(compute, workers=replace(compute.workers, rerank=compute.workers.general))
         self._start_lanes(compute, engine)
         self._become(State.READY)
         self._logger.info(
@@ -313,9 +311,9 @@ class EmbeddingService:
             seconds=_since(started),
         )
 
-    def _load_reranker(self, profile: ModelProfile, batch_tokens: int, embedder_bytes: int) -> None:
+    def _load_reranker(self, profile: ModelProfile, compute: ComputePlan, embedder_bytes: int) -> None:
         started = time.monotonic()
-        plan = plan_reranker_load(self.settings, profile, batch_tokens=batch_tokens, embedder_bytes=embedder_bytes)
+        plan = plan_reranker_load(self.settings, profile, compute, embedder_bytes)
         engine = self._reranking_engine = self._make_engine(plan)
         self.reranker = _served(plan, engine.facts)
         self.metrics.reranker_info.labels(model=profile.name, digest=engine.facts.digest).set(1)

@@ -128,6 +128,19 @@ async def test_a_query_is_embedded_while_the_reranker_computes_and_a_full_lane_o
     assert sorted(task.result().status_code for task in [pairs, *full]) == [200, 200, 429]
 
 
+async def test_one_request_of_many_pairs_wakes_every_context_of_the_reranker(
+    make_service: MakeService, connect: Connect, reranking_engine: Any
+) -> None:
+    service = make_service(cores=3, **SETTINGS)
+    service.load()
+    reranking_engine.gate.clear()
+    async with connect(service) as http, asyncio.TaskGroup() as asked:
+        asked.create_task(rerank(http, texts=["w " * 97] * 5))
+        await until(lambda: service.reading().inflight[Lane.RERANK] == 300)
+        reranking_engine.gate.set()
+    assert await asyncio.to_thread(service.close)
+
+
 async def test_the_reranker_is_listed_counted_and_described_beside_the_model(
     both: EmbeddingService, http: httpx.AsyncClient
 ) -> None:
