@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from memory_embedder.engine import amx
 from memory_embedder.engine.backends import Backends
@@ -29,14 +30,14 @@ def test_a_program_that_is_not_there_does_not_survive() -> None:
 
 
 def test_a_model_that_kills_the_trial_is_kept_from_amx_and_the_log_says_so(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(amx, "amx_possible", lambda: True)
     path = tmp_path / "that-is-none.gguf"
     path.write_bytes(b"no model")
-    with ModelFile(path) as file:
+    with ModelFile(path) as file, capture_logs() as logged:
         assert not amx.amx_works(file)
-    assert "that-is-none.gguf" in "".join(capsys.readouterr())
+    assert [entry["file"] for entry in logged] == ["that-is-none.gguf"]
 
 
 def test_nothing_is_tried_where_no_kernel_has_amx(monkeypatch: pytest.MonkeyPatch, model_file: Path) -> None:
