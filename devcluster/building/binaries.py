@@ -111,7 +111,7 @@ def tools() -> tuple[Tool, ...]:
 
 
 class Binaries:
-    """A cache of the programs that were built from the pinned Go modules: by default those of a cluster."""
+    """A cache of programs that are built from pinned Go modules. By default these are the programs of a cluster."""
 
     def __init__(self, settings: Settings, group: Sequence[Tool] | None = None) -> None:
         self._root = settings.cache_dir / "bin"

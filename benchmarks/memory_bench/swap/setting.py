@@ -64,7 +64,7 @@ class Setting(Protocol):
         ...
 
     def ask(self, generator: Random) -> str:
-        """Return the text of one recall of the load."""
+        """Return the query text of the next recall."""
         ...
 
     def detector(self, urls: Mapping[str, str]) -> Detector:
