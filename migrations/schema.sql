@@ -8,7 +8,7 @@ CREATE FUNCTION public.memory_index_column_model() RETURNS integer
 CREATE FUNCTION public.memory_index_forget() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog'
-    AS $$BEGIN IF to_regclass('"public"."memory_embedding_failures"') IS NOT NULL THEN DELETE FROM "public"."memory_embedding_failures" WHERE id IN (SELECT f.id FROM "public"."memory_embedding_failures" f JOIN gone g ON g.id = f.id FOR UPDATE OF f SKIP LOCKED); END IF; IF to_regclass('"public"."memory_standby_failures"') IS NOT NULL THEN DELETE FROM "public"."memory_standby_failures" WHERE id IN (SELECT f.id FROM "public"."memory_standby_failures" f JOIN gone g ON g.id = f.id FOR UPDATE OF f SKIP LOCKED); END IF; RETURN NULL; END$$;
+    AS $$BEGIN IF to_regclass('"public"."memory_embedding_failures"') IS NOT NULL THEN DELETE FROM "public"."memory_embedding_failures" WHERE id IN (SELECT f.id FROM "public"."memory_embedding_failures" f JOIN gone g ON g.id = f.id FOR UPDATE OF f SKIP LOCKED); END IF; IF to_regclass('"public"."memory_standby_failures"') IS NOT NULL THEN DELETE FROM "public"."memory_standby_failures" WHERE id IN (SELECT f.id FROM "public"."memory_standby_failures" f JOIN gone g ON g.id = f.id FOR UPDATE OF f SKIP LOCKED); END IF; IF to_regclass('"public"."memory_supersessions"') IS NOT NULL THEN UPDATE "public"."memory_supersessions" SET text_hash = '', successor_hash = '' WHERE step IN (SELECT s.step FROM "public"."memory_supersessions" s WHERE s.undone_at IS NULL AND (s.id IN (SELECT id FROM gone) OR s.superseded_by IN (SELECT id FROM gone)) FOR UPDATE SKIP LOCKED) AND text_hash <> ''; END IF; RETURN NULL; END$$;
 
 CREATE FUNCTION public.memory_index_guard() RETURNS trigger
     LANGUAGE plpgsql SECURITY DEFINER
@@ -24,7 +24,7 @@ CREATE FUNCTION public.memory_index_guard() RETURNS trigger
                 PERFORM pg_catalog.pg_notify('memory_index_pending', TG_TABLE_NAME);
             END IF;
             IF TG_OP = 'UPDATE' AND (NEW.content IS DISTINCT FROM OLD.content OR NOT ((NOT (NEW.is_sensitive IS NOT FALSE)) AND (NEW.deleted_at IS NULL))) THEN
-                DELETE FROM "public"."memory_embedding_failures" WHERE id IN (SELECT id FROM "public"."memory_embedding_failures" WHERE id = OLD.id FOR UPDATE SKIP LOCKED); DELETE FROM "public"."memory_standby_failures" WHERE id IN (SELECT id FROM "public"."memory_standby_failures" WHERE id = OLD.id FOR UPDATE SKIP LOCKED);
+                DELETE FROM "public"."memory_embedding_failures" WHERE id IN (SELECT id FROM "public"."memory_embedding_failures" WHERE id = OLD.id FOR UPDATE SKIP LOCKED); DELETE FROM "public"."memory_standby_failures" WHERE id IN (SELECT id FROM "public"."memory_standby_failures" WHERE id = OLD.id FOR UPDATE SKIP LOCKED); IF to_regclass('"public"."memory_supersessions"') IS NOT NULL THEN UPDATE "public"."memory_supersessions" SET text_hash = '', successor_hash = '' WHERE step IN (SELECT s.step FROM "public"."memory_supersessions" s WHERE s.undone_at IS NULL AND (s.id = OLD.id OR s.superseded_by = OLD.id) FOR UPDATE SKIP LOCKED) AND text_hash <> ''; END IF;
             END IF;
             RETURN NEW;
         END
@@ -240,6 +240,8 @@ CREATE INDEX idx_memories_user ON public.memories USING btree (user_id);
 CREATE UNIQUE INDEX memory_index_swaps_one_open ON public.memory_index_swaps USING btree ((true)) WHERE (stage = ANY (ARRAY['planned'::text, 'filling'::text, 'indexing'::text, 'gating'::text, 'ready'::text, 'refused'::text]));
 
 CREATE UNIQUE INDEX memory_supersessions_current ON public.memory_supersessions USING btree (id) WHERE (undone_at IS NULL);
+
+CREATE INDEX memory_supersessions_successor ON public.memory_supersessions USING btree (superseded_by) WHERE (undone_at IS NULL);
 
 CREATE TRIGGER zz_memory_index_delete AFTER DELETE ON public.memories REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION public.memory_index_forget();
 

@@ -1,6 +1,7 @@
 """Adds the journal of `memory curate`: which memory supersedes which, since when, and until when.
 
-The journal holds ids and keyed hashes of texts, but no text. A recall reads only entries that are not undone, whose
+The journal holds ids and keyed hashes of texts, but no text. The triggers of the table of memories delete the hashes
+when a text changes or its row becomes sensitive or deleted. A recall reads only entries that are not undone, whose
 texts have not changed since, and whose newer memory is neither sensitive nor deleted.
 """
 
@@ -34,6 +35,10 @@ def upgrade() -> None:
         steps.run(
             'CREATE UNIQUE INDEX IF NOT EXISTS "memory_supersessions_current{suffix}" '
             'ON {schema}."memory_supersessions{suffix}" (id) WHERE undone_at IS NULL'
+        )
+        steps.run(
+            'CREATE INDEX IF NOT EXISTS "memory_supersessions_successor{suffix}" '
+            'ON {schema}."memory_supersessions{suffix}" (superseded_by) WHERE undone_at IS NULL'
         )
 
 

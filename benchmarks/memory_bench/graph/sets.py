@@ -140,7 +140,7 @@ def rankings(labelled: LabelledSet, setting: Setting) -> list[list[int]]:
 def _by_leg(
     labelled: LabelledSet, scope: "_Scope", asked: Sequence[_Asked], settings: Sequence[Setting]
 ) -> Iterator[tuple[list[int], Iterator[tuple[NDArray[np.intp], int]]]]:
-    """Yield, for each leg, the numbers of its settings and what `_ranked` returns for them."""
+    """Group the settings by leg; yield the indices of each group, and the rankings of all questions with them."""
     by_leg: dict[Leg, list[int]] = {}
     for place, (leg, _) in enumerate(settings):
         by_leg.setdefault(leg, []).append(place)

@@ -213,7 +213,7 @@ class EmbeddingService:
         cut = [i for i, text in zip(missing, encoded, strict=True) if text.truncated]
         cut += [i for i, entry in enumerate(found) if entry is not None and entry[2]]
         if cut and not truncate:
-            raise _too_long(min(cut), self.profile.max_tokens)
+            raise _too_long(f"Input {min(cut)}", self.profile.max_tokens, "input")
         vectors = np.empty((len(texts), self.profile.dimensions), dtype=np.float32)
         if missing:
             with self.tracing.step("wait and compute"):
@@ -250,7 +250,7 @@ class EmbeddingService:
             encoded = await self._tokenizers.encode(list(texts), encode, query=query)
         cut = [index for index, pair in enumerate(encoded) if pair.truncated]
         if cut and not truncate:
-            raise _too_long(cut[0], engine.facts.max_tokens)
+            raise _too_long(f"The query with text {cut[0]}", engine.facts.max_tokens, "query")
         with self.tracing.step("wait and compute"):
             scores = await self._compute(Lane.RERANK, encoded, client_disconnected)
         return self._counted(Lane.RERANK, Embedded(scores, sum(len(pair.tokens) for pair in encoded), len(cut)))
@@ -407,11 +407,11 @@ def _served(plan: LoadPlan, facts: EngineFacts) -> ServedModel:
     )
 
 
-def _too_long(index: int, limit: int) -> EmbedderError:
+def _too_long(name: str, limit: int, field: str) -> EmbedderError:
     return EmbedderError(
         ErrorKind.TOO_LONG,
-        f"Input {index} is longer than the model's {limit} tokens; shorten it or send truncate=true.",
-        param="input",
+        f"{name} is longer than the model's {limit} tokens; shorten it or send truncate=true.",
+        param=field,
     )
 
 

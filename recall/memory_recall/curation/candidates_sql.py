@@ -106,10 +106,13 @@ async def read_pairs(
                 since,
                 LEAST_COSINE,
             )
-            memories = await _read_memories(
-                connection, table, sorted({row[name] for row in found for name in ("newer", "older")})
-            )
-    return [Pair(memories[row["older"]], memories[row["newer"]], row["cosine"]) for row in found]
+            ids = sorted({row[name] for row in found for name in ("newer", "older")})
+            memories = await _read_memories(connection, table, ids, links=links)
+    return [
+        Pair(memories[row["older"]], memories[row["newer"]], row["cosine"])
+        for row in found
+        if row["older"] in memories and row["newer"] in memories
+    ]
 
 
 def _nearest_older(table: MemoryTable, *, links: bool) -> str:
@@ -124,10 +127,14 @@ def _nearest_older(table: MemoryTable, *, links: bool) -> str:
     )
 
 
-async def _read_memories(connection: AnyConnection, table: MemoryTable, ids: list[int]) -> dict[int, Memory]:
+async def _read_memories(
+    connection: AnyConnection, table: MemoryTable, ids: list[int], *, links: bool
+) -> dict[int, Memory]:
+    """Return those of the memories that are current still; some may have become sensitive since they were found."""
     rows = await connection.fetch(
         f"SELECT m.id, m.content, {_tags(table)} AS tags, tsvector_to_array(m.search_vector) AS terms, m.created_at,"
-        f" {table.own(TEXT_HASH)}(m.content) AS text_hash FROM {table.qualified} m WHERE m.id = ANY($1::bigint[])",
+        f" {table.own(TEXT_HASH)}(m.content) AS text_hash FROM {table.qualified} m"
+        f" WHERE m.id = ANY($1::bigint[]) AND {current(table, 'm', links=links)}",
         ids,
     )
     return {

@@ -28,8 +28,9 @@ _LISTED = 1_000
 class Applied:
     """The number of a run, how many memories it marked as superseded, and how many proposals it skipped.
 
-    A proposal is skipped if one of its memories has changed, is gone, or has become sensitive, deleted or superseded.
-    `links` counts the links that were added for the memory API. `run` is None if nothing was applied.
+    A proposal is skipped if one of its memories has changed or is being changed, is gone, or has become sensitive,
+    deleted or superseded. `links` counts the links that were added for the memory API. `run` is None if nothing was
+    applied.
     """
 
     run: int | None
@@ -78,7 +79,11 @@ async def apply_proposals(connection: AnyConnection, table: MemoryTable, proposa
 
 
 def _insert(table: MemoryTable, *, links: bool) -> str:
-    """Return the statement that inserts the proposals which are still true of the rows, and returns their run."""
+    """Return the statement that inserts the proposals which are still true of the rows, and returns their run.
+
+    It locks the rows until the end of the transaction, so that the triggers see the entry when a text changes then. A
+    row that somebody is changing now is skipped.
+    """
     journal, hashed = table.own(SUPERSESSIONS), table.own(TEXT_HASH)
     owner = " AND o.user_id = n.user_id" if "user_id" in table.columns else ""
     return f"""
@@ -91,6 +96,7 @@ SELECT (SELECT coalesce(max(run), 0) + 1 FROM {journal}), p.id, p.successor, p.a
                           AND {hashed}(n.content) = p.successor_hash
  WHERE (o.created_at, o.id) < (n.created_at, n.id){owner}
  ORDER BY p.id
+   FOR SHARE OF o, n SKIP LOCKED
     ON CONFLICT (id) WHERE undone_at IS NULL DO NOTHING
 RETURNING run"""
 
@@ -124,8 +130,11 @@ async def undo(connection: AnyConnection, table: MemoryTable, *, run: int | None
     with translated("undoing what was applied"):
         async with connection.transaction():
             await _lock(connection, journal)
-            statement = f"UPDATE {journal} SET undone_at = now() WHERE undone_at IS NULL AND {of_run} RETURNING link_id"
-            undone = await connection.fetch(statement, *(() if everything else (run,)))
+            undone = await connection.fetch(
+                f"UPDATE {journal} SET undone_at = now(), text_hash = '', successor_hash = ''"
+                f" WHERE undone_at IS NULL AND {of_run} RETURNING link_id",
+                *(() if everything else (run,)),
+            )
             if links:
                 await connection.execute(
                     f"DELETE FROM {table.in_schema(LINKS)} WHERE id = ANY($1::bigint[]) AND link_type = 'supersedes'",
@@ -147,6 +156,6 @@ async def steps(connection: AnyConnection, table: MemoryTable) -> list[Step]:
 
 
 async def _lock(connection: AnyConnection, journal: str) -> None:
-    """Wait for the only writer's lock on the journal, which no recall waits for."""
+    """Wait for the lock of whoever applies or undoes proposals, which no recall and no edit waits for."""
     await connection.execute(f"SET LOCAL lock_timeout = '{_LOCK_SECONDS}s'")
-    await connection.execute(f"LOCK TABLE {journal} IN SHARE ROW EXCLUSIVE MODE")
+    await connection.execute("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", journal)

@@ -7,6 +7,7 @@ pair of which a text has changed since.
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -17,6 +18,8 @@ from memory_recall.private_file import write_private_file
 
 MAX_PROPOSALS = 10_000
 _MAX_BYTES = 256 * 1024 * 1024
+MemoryId = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+Hash = Annotated[str, Field(pattern="^[0-9a-f]{32}$")]
 
 
 class Proposal(BaseModel):
@@ -28,13 +31,13 @@ class Proposal(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     action: Action
-    id: int
-    superseded_by: int
+    id: MemoryId
+    superseded_by: MemoryId
     score: float = Field(ge=0, le=1)
     older: str = Field(repr=False)
     newer: str = Field(repr=False)
-    text_hash: str
-    successor_hash: str
+    text_hash: Hash
+    successor_hash: Hash
 
 
 def proposal_from(judgement: Judgement) -> Proposal:

@@ -22,7 +22,7 @@ async def current_revision(connection: AnyConnection, table: MemoryTable) -> str
 
 
 async def own_revision(connection: AnyConnection, table: MemoryTable) -> str | None:
-    """Return the revision in the table's own version table, or None if there is none."""
+    """Return the schema revision that the table's own version table holds, or None if that table does not exist."""
     return await _read(connection, table.in_schema(version_table(table)))
 
 

@@ -139,15 +139,16 @@ def _guard(table: MemoryTable) -> Function:
     """Return the trigger function that enforces the rules of the active column.
 
     The function runs with the rights of its owner, because a role that edits memories may have no rights on our tables.
-    It deletes a row's recorded failures when the text changes or the row becomes sensitive or deleted. It skips a
-    record that a worker has locked, so that no edit waits for a worker. The worker's next pass deletes the skipped
-    record.
+    It deletes a row's recorded failures when the text changes or the row becomes sensitive or deleted, and the hashes
+    of its text in the journal of `memory curate`. It skips a record that a worker has locked, so that no edit waits for
+    a worker. The worker's next pass deletes the skipped record.
     """
     forget = " ".join(
         f"DELETE FROM {table.own(column.failures)} WHERE id IN "
         f"(SELECT id FROM {table.own(column.failures)} WHERE id = OLD.id FOR UPDATE SKIP LOCKED);"
         for column in (ACTIVE, STANDBY)
     )
+    forget += f" {_forget_hashes(table, 's.id = OLD.id OR s.superseded_by = OLD.id')}"
     body = f"""
         BEGIN
             IF TG_OP = 'UPDATE' AND NEW.content IS DISTINCT FROM OLD.content THEN
@@ -168,7 +169,7 @@ def _guard(table: MemoryTable) -> Function:
 
 
 def _forget(table: MemoryTable) -> Function:
-    """Return the trigger function that deletes the recorded failures of deleted rows, once for each statement.
+    """Return the trigger function that deletes the records of deleted rows, once for each statement.
 
     It does nothing if the tables of failures are gone, because deletes of memories must not fail. Releases whose last
     schema revision is before 0006 may remove these tables and leave this function.
@@ -179,8 +180,17 @@ def _forget(table: MemoryTable) -> Function:
         "JOIN gone g ON g.id = f.id FOR UPDATE OF f SKIP LOCKED); END IF;"
         for column in (ACTIVE, STANDBY)
     )
-    body = f"BEGIN {deletes} RETURN NULL; END"
+    gone = "(SELECT id FROM gone)"
+    body = f"BEGIN {deletes} {_forget_hashes(table, f's.id IN {gone} OR s.superseded_by IN {gone}')} RETURN NULL; END"
     return _trigger_function(_FORGET, body, security_definer=True)
+
+
+def _forget_hashes(table: MemoryTable, chosen: str) -> str:
+    """Return PL/pgSQL that deletes the hashes of the chosen entries `s` of the journal, which then have no effect."""
+    journal = table.own(SUPERSESSIONS)
+    locked = f"SELECT s.step FROM {journal} s WHERE s.undone_at IS NULL AND ({chosen}) FOR UPDATE SKIP LOCKED"
+    update = f"UPDATE {journal} SET text_hash = '', successor_hash = '' WHERE step IN ({locked}) AND text_hash <> '';"
+    return f"IF to_regclass({literal(journal)}) IS NOT NULL THEN {update} END IF;"
 
 
 def standby_guard(table: MemoryTable) -> Function:

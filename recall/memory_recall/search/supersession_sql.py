@@ -4,8 +4,8 @@ Without an entry in the journal the recall statement stays as it is. With entrie
 the best of their scores and its own, and a superseded memory stands behind it. A superseded memory therefore keeps its
 score, and a question in the words of the older memory still finds the newer one.
 
-An entry counts only while it is true of the present rows: both texts are those that were compared, and neither memory
-is sensitive or deleted.
+An entry counts only while it is true of the present rows: both texts are those that were compared, both memories have
+one owner, and neither is sensitive or deleted.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
@@ -41,6 +41,7 @@ def successors(table: MemoryTable) -> str:
     `successor` is the newest memory of the chain, and `hops` is how many entries lead to it.
     """
     hashed = table.own(TEXT_HASH)
+    owner = "\n                              AND o.user_id = n.user_id" if "user_id" in table.columns else ""
     return f"""
 successors AS MATERIALIZED (
   WITH RECURSIVE chain AS (
@@ -51,7 +52,7 @@ successors AS MATERIALIZED (
       JOIN {table.own(SUPERSESSIONS)} s ON s.id = c.successor AND s.undone_at IS NULL
       JOIN {table.qualified} o ON o.id = s.id AND {table.shareable("o")} AND {hashed}(o.content) = s.text_hash
       JOIN {table.qualified} n ON n.id = s.superseded_by AND {table.shareable("n")}
-                              AND {hashed}(n.content) = s.successor_hash
+                              AND {hashed}(n.content) = s.successor_hash{owner}
      WHERE c.hops < {LONGEST_CHAIN}
   )
   SELECT DISTINCT ON (id) id, successor, hops FROM chain WHERE hops > 0 ORDER BY id, hops DESC

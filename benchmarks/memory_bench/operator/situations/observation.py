@@ -43,7 +43,7 @@ class Observation:
 
     @property
     def due(self) -> bool:
-        """Whether the expectation is still unmet and would count as met at this time."""
+        """Whether to look now: the expectation is not met yet, and it may be met at this time."""
         age = time.monotonic() - self.began
         return not self.met and (_LATE_SECONDS[0] <= age if self.expected.late else age <= _SOON_SECONDS)
 

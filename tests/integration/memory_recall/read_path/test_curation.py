@@ -14,6 +14,7 @@ import asyncpg
 import pytest
 
 from memory_recall import EVERYONE, Everyone, InvalidInput, RecallQuery, SortBy
+from memory_recall.curation import candidates_sql
 from memory_recall.curation.decisions import Action
 from memory_recall.curation.finding import find_proposals
 from memory_recall.curation.journal_sql import Applied, apply_proposals, steps, undo
@@ -178,6 +179,69 @@ async def test_a_memory_is_superseded_only_while_both_texts_stand(memories: Any,
     older, newer = await add(memories, OLD, 2024), await add(memories, NEW, 2025)
     await supersede(memories, older, newer)
     await memories.pool.execute(change.format(older=older, newer=newer))
+    assert (older, None) in await recalled(memories, embedder, replace(QUERY, user_id=Everyone()))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE memories SET content = 'a word' WHERE id = {}",
+        "UPDATE memories SET is_sensitive = true WHERE id = {}",
+        "UPDATE memories SET deleted_at = now() WHERE id = {}",
+        "DELETE FROM memories WHERE id = {}",
+    ],
+)
+@pytest.mark.parametrize("place", [0, 1])
+async def test_a_text_cannot_be_guessed_from_the_journal_once_it_is_gone(
+    memories: Any, change: str, place: int
+) -> None:
+    """The hashes, of which anybody may compute more, go with the text, whichever of the two memories it was."""
+    pair = await add(memories, OLD, 2024), await add(memories, NEW, 2025)
+    await supersede(memories, *pair)
+    assert all(await memories.pool.fetchrow("SELECT text_hash, successor_hash FROM memory_supersessions"))
+    await memories.pool.execute(change.format(pair[place]))
+    assert not any(await memories.pool.fetchrow("SELECT text_hash, successor_hash FROM memory_supersessions"))
+
+
+async def test_a_memory_that_becomes_sensitive_while_pairs_are_sought_is_not_read(
+    memories: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fill(memories)
+    older = await add(memories, OLD, 2024)
+    await add(memories, NEW, 2025)
+    read = candidates_sql._read_memories
+
+    async def late(*arguments: Any, **options: Any) -> Any:
+        await memories.pool.execute("UPDATE memories SET is_sensitive = true WHERE id = $1", older)
+        return await read(*arguments, **options)
+
+    assert [one.id for one in await found(memories)] == [older]
+    monkeypatch.setattr(candidates_sql, "_read_memories", late)
+    assert await found(memories) == []
+
+
+async def test_neither_an_edit_nor_a_deletion_waits_for_a_run_that_is_being_undone(memories: Any) -> None:
+    pair = await add(memories, OLD, 2024), await add(memories, NEW, 2025)
+    await supersede(memories, *pair)
+    async with memories.pool.acquire() as other, other.transaction():
+        await other.execute("SELECT FROM memory_supersessions FOR UPDATE")
+        async with asyncio.timeout(10):
+            await memories.pool.execute("UPDATE memories SET content = 'a word' WHERE id = $1", pair[0])
+            await memories.pool.execute("DELETE FROM memories WHERE id = $1", pair[1])
+
+
+async def test_a_memory_that_is_being_edited_is_skipped_and_not_waited_for(memories: Any) -> None:
+    older, newer = await add(memories, OLD, 2024), await add(memories, NEW, 2025)
+    async with memories.pool.acquire() as other, other.transaction():
+        await other.execute("UPDATE memories SET content = content || '!' WHERE id = $1", older)
+        async with asyncio.timeout(10):
+            assert (await supersede(memories, older, newer)).skipped == 1
+
+
+async def test_an_entry_about_another_owner_s_memory_has_no_effect(memories: Any, embedder: Any) -> None:
+    older, newer = await add(memories, OLD, 2024), await add(memories, NEW, 2025)
+    await supersede(memories, older, newer)
+    await memories.pool.execute("UPDATE memories SET user_id = 'ben' WHERE id = $1", newer)
     assert (older, None) in await recalled(memories, embedder, replace(QUERY, user_id=Everyone()))
 
 
