@@ -17,7 +17,7 @@ def memory(number: int, content: str, *tags: str) -> Memory:
     """A memory whose terms are its words."""
     terms = frozenset(content.lower().strip(".").split())
     created = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=number)
-    return Memory(number, content, frozenset(tags), terms, created, f"hash {number}")
+    return Memory(number, content, frozenset(tags), terms, created, f"{number:032x}")
 
 
 OLD = memory(1, "The resolver is pihole", "network", "pihole")
@@ -65,7 +65,7 @@ def test_every_feature_has_a_weight_and_no_other_does() -> None:
 def proposal(number: int, action: Action = Action.UPDATE) -> Proposal:
     return Proposal(
         action=action, id=number, superseded_by=99, score=0.5, older="my secret plan", newer="my newer plan",
-        text_hash="a", successor_hash="b",
+        text_hash="a" * 32, successor_hash="b" * 32,
     )  # fmt: skip
 
 
