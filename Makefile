@@ -36,8 +36,8 @@ help:  ## This list
 .PHONY: demo
 demo: $(VENV)/.installed  ## From nothing to answers by meaning on a real cluster (DATA=dir, KEEP=1, DRIVER=.., LOCAL=1)
 	$(if $(LOCAL),,-$(PREFLIGHT))
-	$(if $(LOCAL),,-$(PY) -m devcluster build $(if $(DRIVER),--driver $(DRIVER)))
-	$(MAKE) --no-print-directory $(if $(LOCAL),local,setup)
+	$(if $(LOCAL),,-$(PY) -m devcluster build --this-machine $(if $(DRIVER),--driver $(DRIVER)))
+	$(MAKE) --no-print-directory local
 	$(PY) -m devcluster.demo $(DEMO_FLAGS)
 
 .PHONY: test

@@ -54,7 +54,8 @@ def run_on_cluster(
 
 def _prepared(cluster: Cluster, console: DemoConsole, dataset: Dataset, settings: Settings) -> ClusterEnvironment:
     devcluster.install_cnpg(cluster, settings=settings, reporter=console)
-    images = devcluster.load_images(cluster, settings=settings, reporter=console)
+    this_machine = cluster.driver != DriverName.CURRENT
+    images = devcluster.load_images(cluster, settings=settings, reporter=console, this_machine=this_machine)
     database = Names().database
     postgres = devcluster.create_postgres(cluster, instances=INSTANCES, database=database, reporter=console)
     with console.step("helm install charts/memory-index") as step:
