@@ -30,9 +30,9 @@ _GO_REMEDY = "install Go 1.24 or newer (https://go.dev/dl), and check that the G
 class Tool:
     """Programs that are built together, from a Go module below `tools/`.
 
-    `programs` maps the name of each program to its Go package; several programs must be named as their packages. `files`
-    maps the name of each file that is kept beside the programs to its path within the sources of the module. `tags` are
-    Go's build tags, separated by commas, by which the module's authors leave parts of a program out.
+    `programs` maps the name of each program to its Go package; several programs must be named as their packages.
+    `files` maps the name of each file that is kept beside the programs to its path within the sources of the module.
+    `tags` are Go's build tags, separated by commas, by which the module's authors leave parts of a program out.
     """
 
     name: str
