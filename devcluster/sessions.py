@@ -33,7 +33,7 @@ def choose_driver(settings: Settings | None = None) -> Choice:
 
 
 def build(settings: Settings, *, this_machine: bool = False) -> None:
-    """Build what is missing of llama.cpp, programs and base images, at the same time; `prepare` builds the rest.
+    """Build what is missing of llama.cpp, programs and images, at the same time; `prepare` builds the rest.
 
     With `this_machine`, a cluster on this machine is enough, and llama.cpp is built for its processor alone.
     """
@@ -49,15 +49,20 @@ def build(settings: Settings, *, this_machine: bool = False) -> None:
 
     lanes = []
     if present(settings) is None:
-        lanes.append(Lane(lambda reporter: build_wheel(settings, reporter), (wheel_title,)))
+
+        def build_embedder(reporter: Reporter) -> None:
+            build_wheel(settings, reporter)
+            build_images(settings, reporter, this_machine=own)
+
+        lanes.append(Lane(build_embedder, (wheel_title,)))
     if driver.name == DriverName.NODE:
         bases = BaseImages(settings, binaries)
 
-        def build_images(reporter: Reporter) -> None:
+        def build_operator(reporter: Reporter) -> None:
             bases.ensure(_DEBIAN_IMAGES, reporter)
             build_operator_image(settings, reporter)
 
-        lanes.append(Lane(build_images, tuple(map(step_title, bases.missing(_DEBIAN_IMAGES)))))
+        lanes.append(Lane(build_operator, tuple(map(step_title, bases.missing(_DEBIAN_IMAGES)))))
     lanes.append(Lane(build_programs, tuple(programs)))
     build_side_by_side(lanes, memory=available_memory(Path("/proc/meminfo").read_text(encoding="ascii")))
 
