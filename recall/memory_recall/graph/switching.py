@@ -14,7 +14,7 @@ from memory_recall.graph.definition import (
     memory_triggers,
     tables,
 )
-from memory_recall.graph.grants import grants
+from memory_recall.graph.grants import grant, revoke
 from memory_recall.postgres.connection import Connection
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.schema.ddl import TableChanges, literal
@@ -47,9 +47,9 @@ async def enable(
         not await differences(connection, table)
         and await changes.value(f"SELECT extraction FROM {graph}") == EXTRACTION
     ):
-        await changes.run_together(grants(table))
+        await changes.run_together(grant(table))
         return False
-    await changes.run_together([*tables(table), *grants(table), f"DELETE FROM {graph}", f"TRUNCATE {queue}"])
+    await changes.run_together([*tables(table), *grant(table), f"DELETE FROM {graph}", f"TRUNCATE {queue}"])
     rules = [one.create(table) for one in functions(table)]
     for trigger in memory_triggers(table):
         rules += trigger.create(table)
@@ -107,5 +107,5 @@ async def disable(connection: Connection, table: MemoryTable, *, lock_seconds: f
     """
     changes = TableChanges(connection, table, lock_seconds)
     await changes.limit_waiting()
-    for statement in drop_graph(table):
+    for statement in (*revoke(table), *drop_graph(table)):
         await changes.run(statement)
