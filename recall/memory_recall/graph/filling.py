@@ -15,13 +15,20 @@ from memory_recall.graph.concepts import concepts_of
 from memory_recall.graph.definition import EXTRACTION, differences, owner
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
-from memory_recall.schema.graph_relations import CHANGES, CONCEPT, CONCEPTS, GRAPH, GRAPH_TABLES, text_columns
+from memory_recall.schema.graph_relations import (
+    CHANGES,
+    CONCEPT,
+    CONCEPTS,
+    GRAPH,
+    GRAPH_TABLES,
+    concept_texts,
+    text_columns,
+)
 from memory_recall.schema.rules import TEXT_HASH
 from memory_recall.schema.table import MemoryTable
 
 _STEPS = 250  # in one transaction
 _BATCHES = 200  # in one pass
-_LONGEST_TEXT = 100_000  # characters that are read of a text
 _MOST_CONCEPTS = 2_000  # of one memory
 
 
@@ -95,8 +102,8 @@ async def read_batch(connection: AnyConnection, table: MemoryTable, after: int) 
         after,
     )
     rows = await connection.fetch(
-        f"SELECT m.id, {_hash(table)} AS hash, {owner(table, 'm')} AS owner, {_texts(table)} FROM {table.qualified} m "
-        f"WHERE m.id = ANY($1::bigint[]) AND {table.shareable('m')}",
+        f"SELECT m.id, {_hash(table)} AS hash, {owner(table, 'm')} AS owner, {concept_texts(table)} "
+        f"FROM {table.qualified} m WHERE m.id = ANY($1::bigint[]) AND {table.shareable('m')}",
         list({row["memory_id"] for row in steps}),
     )
     texts = {row["id"]: (row["content"], row["tags"], row["expanded_keywords"]) for row in rows}
@@ -155,14 +162,6 @@ def _hash(table: MemoryTable) -> str:
     """Return an SQL expression for the keyed hash of all that the concepts of the row `m` depend on."""
     parts = [f"m.{name}" for name in text_columns(table)]
     return f"{table.own(TEXT_HASH)}(row({', '.join(parts)}, {owner(table, 'm')})::text)"
-
-
-def _texts(table: MemoryTable) -> str:
-    there = text_columns(table)
-    return ", ".join(
-        f"coalesce(left(m.{name}, {_LONGEST_TEXT}), '') AS {name}" if name in there else f"'' AS {name}"
-        for name in ("content", "tags", "expanded_keywords")
-    )
 
 
 def _concepts(texts: Mapping[int, tuple[str, str, str]]) -> dict[int, Sequence[str]]:

@@ -26,12 +26,25 @@ MEMORY_TRIGGERS = (
     "zz_memory_graph_truncate",
 )
 _TEXTS = ("content", "tags", "expanded_keywords")
+_LONGEST_TEXT = 100_000  # characters
 _TEXT_TYPES = ("text", "character varying")
 
 
 def text_columns(table: MemoryTable) -> list[str]:
     """Return the columns from whose texts concepts are read: `content`, and what there is of tags and keywords."""
     return [name for name in _TEXTS if table.columns.get(name) in _TEXT_TYPES]
+
+
+def concept_texts(table: MemoryTable) -> str:
+    """Return the SELECT list of what concepts of the row `m` are read from: content, tags and keywords, '' if missing.
+
+    At most 100,000 characters of each are read.
+    """
+    there = text_columns(table)
+    return ", ".join(
+        f"coalesce(left(m.{name}, {_LONGEST_TEXT}), '') AS {name}" if name in there else f"'' AS {name}"
+        for name in _TEXTS
+    )
 
 
 def worker_rights(table: MemoryTable, role: str) -> list[str]:
