@@ -1,6 +1,7 @@
 """Enables the concept graph of a table of memories, pauses it, and disables it.
 
-Whoever calls these holds the lock for changing the schema (`locked_session`). Each may be called again at any time.
+Whoever calls `enable`, `pause` or `disable` holds the lock for changing the schema (`locked_session`). Each may be
+called again at any time.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
@@ -15,11 +16,13 @@ from memory_recall.graph.definition import (
     tables,
 )
 from memory_recall.graph.grants import grant, revoke
-from memory_recall.postgres.connection import Connection
+from memory_recall.graph.state import graph_state
+from memory_recall.postgres.connection import Connection, DsnSource
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.schema.ddl import TableChanges, literal
 from memory_recall.schema.graph_relations import CHANGES, CONCEPTS, GRAPH, drop_graph
-from memory_recall.schema.table import NOTIFY_CHANNEL, MemoryTable
+from memory_recall.schema.table import NOTIFY_CHANNEL, MemoryTable, describe
+from memory_recall.schema.table_locks import locked_session
 
 _BATCH = 20_000  # memories that are queued in one statement
 
@@ -60,6 +63,18 @@ async def enable(
     await changes.run(f"INSERT INTO {graph} (extraction) VALUES ({EXTRACTION})")
     await changes.value(f"SELECT pg_notify({literal(NOTIFY_CHANNEL)}, {literal(table.name)})")
     return True
+
+
+async def restore_graph(source: DsnSource, name: str, *, lock_seconds: float = 600) -> None:
+    """Enable the graph of the table `name` again where it is enabled, so that nothing of it is missing or outdated.
+
+    Raises:
+        LockNotAvailable: another migration, or another session that locks a table, has gone on for `lock_seconds`.
+    """
+    async with locked_session(source, lock_seconds) as connection:
+        table = await describe(connection, name)
+        if (await graph_state(connection, table)).enabled:
+            await enable(connection, table, lock_seconds=lock_seconds)
 
 
 async def _queue_all(connection: Connection, table: MemoryTable, queued: Callable[[int], None] | None) -> None:
