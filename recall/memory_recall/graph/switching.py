@@ -50,7 +50,6 @@ async def enable(
         not await differences(connection, table)
         and await changes.value(f"SELECT extraction FROM {graph}") == EXTRACTION
     ):
-        await changes.run_together(grant(table))
         return False
     await changes.run_together([*tables(table), *grant(table), f"DELETE FROM {graph}", f"TRUNCATE {queue}"])
     rules = [one.create(table) for one in functions(table)]
