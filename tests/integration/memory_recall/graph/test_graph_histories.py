@@ -83,8 +83,8 @@ class GraphPlayer(Player):
                 await write_batch(c, self._table, self._changes[worker])
 
     async def _pass(self, c: Any) -> None:
-        await self._read_changes(c, True)
-        await self._write_links(c, True)
+        await self._read_changes(c, worker=True)
+        await self._write_links(c, worker=True)
 
     async def _begin_old(self, c: Any) -> None:
         if not c.is_in_transaction():
