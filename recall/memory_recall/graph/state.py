@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from memory_recall.graph.definition import EXTRACTION, differences
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
-from memory_recall.schema.ddl import literal
 from memory_recall.schema.graph_relations import CHANGES, CONCEPTS, GRAPH, GRAPH_TABLES
 from memory_recall.schema.table import MemoryTable
 
@@ -73,7 +72,7 @@ def _counts(table: MemoryTable) -> str:
         SELECT (SELECT steps FROM pending) AS pending,
                CASE WHEN (SELECT links FROM counted) < {_COUNTED} THEN (SELECT links FROM counted)
                     ELSE (SELECT greatest(reltuples, {_COUNTED})::bigint FROM pg_class
-                           WHERE oid = to_regclass({literal(concepts)})) END AS links,
+                           WHERE oid = to_regclass('{concepts.replace("'", "''")}')) END AS links,
                greatest(0, (SELECT count(*) FROM {table.qualified})
                          - (SELECT count(*) FROM {table.qualified} WHERE NOT {table.shareable()})
                          - (SELECT memories FROM pending)) AS memories
