@@ -20,8 +20,10 @@ the score that a memory with every word of the query would have.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
+from memory_recall.graph.definition import EXTRACTION, differences
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
+from memory_recall.schema.graph_relations import CONCEPTS, GRAPH
 from memory_recall.schema.table import MemoryTable
 from memory_recall.search.fusion import GRAPH_KEPT, GRAPH_STARTS, GRAPH_WEIGHT
 from memory_recall.search.sql.bm25_scoring import exact_scores
@@ -32,7 +34,6 @@ from memory_recall.search.sql.plan import RecallPlan
 from memory_recall.search.sql.visibility import SearchedRows
 from memory_recall.search.supersession_sql import NEWEST_FIRST, SUPERSEDED, successors
 
-GRAPH, CONCEPTS = "memory_graph", "memory_concepts"
 FEWEST, ALWAYS_ALLOWED, MOST = 2, 5, 100  # memories that have a concept
 COMMON_SHARE = 0.1  # of the rows, which a concept may have at most
 _BRIEF = 0.5
@@ -43,7 +44,7 @@ _CANDIDATE = "id, importance, lexical_rank, lexical_score, dense_rank, dense_sco
 
 
 async def graph_is_filled(connection: AnyConnection, table: MemoryTable) -> bool:
-    """Return whether the table has a concept graph that was filled once, and the role may read it."""
+    """Return whether the table's concept graph was filled once, follows its rules, and may be read by the role."""
     graph, concepts = table.own(GRAPH), table.own(CONCEPTS)
     with translated("looking for the concept graph"):
         readable = await connection.fetchval(
@@ -53,8 +54,10 @@ async def graph_is_filled(connection: AnyConnection, table: MemoryTable) -> bool
         )
         if not readable:
             return False
-        found: bool = await connection.fetchval(f"SELECT EXISTS (SELECT FROM {graph} WHERE filled_at IS NOT NULL)")
-    return found
+        filled = await connection.fetchval(
+            f"SELECT EXISTS (SELECT FROM {graph} WHERE filled_at IS NOT NULL AND extraction = $1)", EXTRACTION
+        )
+    return bool(filled) and not await differences(connection, table)
 
 
 def most_memories(rows: int) -> int:

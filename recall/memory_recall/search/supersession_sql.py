@@ -41,7 +41,8 @@ async def any_superseded(connection: AnyConnection, table: MemoryTable) -> bool:
 def successors(table: MemoryTable, *, name: str = "successors", rows: str = "joined") -> str:
     """Return the CTE `successors(id, successor, hops)` of the rows in the CTE `joined` that are superseded.
 
-    Either CTE may have another name. `successor` is the newest memory of the chain, and `hops` is how many entries lead to it.
+    Either CTE may have another name. `successor` is the newest memory of the chain, and `hops` is how many entries lead
+    to it.
     """
     hashed = table.own(TEXT_HASH)
     owner = "\n                              AND o.user_id = n.user_id" if "user_id" in table.columns else ""

@@ -67,9 +67,10 @@ def fused(
 ) -> str:
     """Return the CTE `ordered(id, score, place)`, computed from the CTEs `pool` and `reach`; `place` counts from one.
 
-    The CTE gets another name if `name` is given. With `lexical_is_final` True, the lexical ranks decide the order if the dense leg found nothing. With `timed` True,
-    the pool has a column `closeness`, by which scores are multiplied. With `superseding` True, it has the columns of
-    the CTE `successors`, and no superseded memory stands before one that supersedes it.
+    The CTE gets another name if `name` is given. With `lexical_is_final` True, the lexical ranks decide the order if
+    the dense leg found nothing. With `timed` True, the pool has a column `closeness`, by which scores are multiplied.
+    With `superseding` True, it has the columns of the CTE `successors`, and no superseded memory stands before one that
+    supersedes it.
     """
     base = _reciprocal(fusion, arguments) if fusion.method == "rrf" else convex(fusion, arguments)
     prior = prior_factor(fusion, sort_by, timed=timed)

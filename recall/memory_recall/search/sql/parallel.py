@@ -4,8 +4,8 @@ As one statement, both legs run one after the other in one Postgres process. In 
 running them at the same time saves more than a second connection and a second round trip cost. The lexical leg usually
 takes less time, so it also reads the vectors of the rows that it ranks and computes their cosines. The fusion reads
 every row again and leaves out those that meanwhile were deleted, stopped matching a filter or became invisible to the
-reader. It also checks again which model is active, and has the graph leg, which starts from the fused order. In everything else the three parts do what the one statement does,
-with the same result.
+reader. It also checks again which model is active, and has the graph leg, which starts from the fused order. In
+everything else the three parts do what the one statement does, with the same result.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 

@@ -14,8 +14,8 @@ from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.schema.rules import COLUMN_MODEL
 from memory_recall.schema.table import ACTIVE, MemoryTable, VectorColumn, describe
-from memory_recall.search.query import EmbeddedQuery
 from memory_recall.search.graph_sql import graph_is_filled
+from memory_recall.search.query import EmbeddedQuery
 from memory_recall.search.result import Degraded
 from memory_recall.search.sql.plan import DenseLeg
 from memory_recall.search.supersession_sql import any_superseded

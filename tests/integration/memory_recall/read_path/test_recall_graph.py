@@ -4,10 +4,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import asyncpg
+import httpx
 import pytest
+from fastapi import FastAPI
 
 from memory_recall import EVERYONE, Everyone, Filters, Fusion, RecallQuery, SortBy
 from memory_recall.graph import enable
+from memory_recall.integrations.fastapi import create_recall_router
 from memory_recall.postgres.connection import DsnText, create_pool
 from memory_recall.schema.table import describe
 from memory_recall.schema.table_locks import locked_session
@@ -269,3 +272,14 @@ async def test_rows_and_explained_recalls_tell_of_the_graph(graph: Any, embedder
     assert {row["id"]: row["graph_score"] for row in rows if "graph_score" in row} == {wanted: 1.0}
     legs = (await recall.recall(RecallQuery(TEXT, user_id="default", explain=True))).timings.legs
     assert 0 < legs["graph"] < legs["execution"]
+
+
+async def test_the_route_says_which_memories_the_graph_reached(graph: Any, embedder: Any, first: int) -> None:
+    """By a further field, which no other memory has."""
+    wanted = await graph.add("the bridge", vector=BEYOND)
+    await link(graph, {first: "bridge", wanted: "bridge"})
+    app = FastAPI()
+    app.include_router(create_recall_router(graph.recalling(embedder), current_user=lambda: "default"))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://api") as http:
+        answer = (await http.post("/api/memories/recall", json={"context": TEXT, "limit": 100})).json()
+    assert {one["id"]: one["graph_score"] for one in answer["memories"] if "graph_score" in one} == {wanted: 1.0}

@@ -65,9 +65,7 @@ def cases(draw: Any) -> Case:
     ids = draw(st.lists(st.integers(10_001, 20_000), unique=True, max_size=70))
     ids += [one for one in draw(st.lists(st.integers(1, 10_000), unique=True, max_size=5)) if one not in taken]
     others = [
-        Candidate(
-            one, draw(COARSE), lexical_score=draw(SCORES), dense_score=draw(st.one_of(st.none(), SIMILARITIES))
-        )
+        Candidate(one, draw(COARSE), lexical_score=draw(SCORES), dense_score=draw(st.one_of(st.none(), SIMILARITIES)))
         for one in ids
     ]
     few = st.sets(st.integers(1, 12), max_size=5)
