@@ -121,7 +121,7 @@ def test_the_graph_passes_scores_on_by_rarity_and_never_back_to_where_they_came_
 
 
 def test_what_the_graph_reaches_follows_the_first_five_whose_places_and_scores_stay() -> None:
-    """Its best counts as a fifth of importance's share; a query with more words than a memory can match has no graph."""
+    """A query with more words than a memory can match has no graph, nor has an answer of the lexical leg alone."""
     legs = [Candidate(number, dense_rank=number, dense_score=1 - number / 20) for number in range(1, 9)]
     others = [Candidate(20, dense_score=0.5), Candidate(21, dense_score=0.5)]
     graph = Graph({1: {1}, 20: {1}}, rows=100, most=10)
