@@ -17,7 +17,8 @@ import numpy as np
 
 from memory_bench.latency.synthetic import BLOCK, DIMENSIONS, Synthetic
 from memory_bench.postgres import MeasuredServer, bare_model, build_index, migrate_schema
-from memory_recall.graph import enable, fill_pass
+from memory_recall.graph import enable
+from memory_recall.graph.filling import fill_pass
 from memory_recall.postgres.connection import DsnText
 from memory_recall.schema.table import describe
 from memory_recall.schema.table_locks import locked_session

@@ -13,7 +13,8 @@ from memory_bench.harness.vectors import EmbeddedSet
 from memory_bench.postgres import BenchmarkDatabase
 from memory_bench.recall.evidence import gather, read_lexemes
 from memory_recall import EVERYONE, EmbeddedQuery, Fusion, HybridRecall, RecallQuery
-from memory_recall.graph import enable, fill_pass
+from memory_recall.graph import enable
+from memory_recall.graph.filling import fill_pass
 from memory_recall.postgres.connection import DsnText
 from memory_recall.schema.table import describe
 from memory_recall.schema.table_locks import locked_session
