@@ -103,7 +103,7 @@ shared AS MATERIALIZED (
             FROM (SELECT DISTINCT concept FROM held) h
            CROSS JOIN LATERAL (SELECT array_agg(memory_id) AS memories
                                  FROM (SELECT memory_id FROM {concepts} WHERE concept = h.concept
-                                        LIMIT {most + 1}) some) c) every
+                                        LIMIT {most + 1}) few) c) every
    WHERE times BETWEEN {FEWEST} AND {most}
 ),
 passed AS MATERIALIZED (

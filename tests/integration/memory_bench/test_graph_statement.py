@@ -58,6 +58,7 @@ def database(postgres: Any) -> Any:
     dataset, embedded = small_set()
     database.fill(dataset.memories, embedded)
     database.wait(fill_graph(database))
+    database.pool("plain")
     yield database
     database.close()
 

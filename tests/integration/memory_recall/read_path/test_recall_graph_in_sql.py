@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import asyncpg
@@ -14,6 +15,7 @@ from memory_bench.reference_fusion import Candidate, Fused, Graph, fuse_with_gra
 from memory_recall.schema.table import MemoryTable
 from memory_recall.search.fusion import Fusion, SortBy
 from memory_recall.search.graph_sql import graph_leg, most_memories
+from memory_recall.search.period import Period
 from memory_recall.search.query import EmbeddedQuery
 from memory_recall.search.sql.bm25 import CollectionStatistics
 from memory_recall.search.sql.filters import Arguments
@@ -25,19 +27,24 @@ from tests.integration.memory_recall.read_path.test_recall_fusion_in_sql import 
 
 SETUP = """
 CREATE TEMP TABLE memories (
-  id bigint PRIMARY KEY, importance float8, cosine float8, search_vector tsvector, inside boolean);
+  id bigint PRIMARY KEY, importance float8, cosine float8, created_at timestamptz, search_vector tsvector,
+  inside boolean);
 CREATE TEMP TABLE memory_concepts (memory_id bigint, concept bigint, PRIMARY KEY (memory_id, concept));
 CREATE INDEX ON memory_concepts (concept, memory_id)"""
 GIVEN = """
 WITH pool AS (
-  SELECT * FROM unnest({}::bigint[], {}::float8[], {}::bigint[], {}::float8[], {}::bigint[], {}::float8[])
-    AS p(id, importance, lexical_rank, lexical_score, dense_rank, dense_score)
+  SELECT * FROM unnest({}::bigint[], {}::float8[], {}::bigint[], {}::float8[], {}::bigint[], {}::float8[],
+                       {}::float8[])
+    AS p(id, importance, lexical_rank, lexical_score, dense_rank, dense_score, closeness)
 ), lexical AS (SELECT * FROM unnest({}::bigint[], {}::float8[]) AS l(id, lexical_score)),
 reach AS (SELECT {} AS max_lexical_score), weighted AS (SELECT ''::tsquery AS query, {} AS idf),
 anything AS (SELECT ''::tsquery AS query),{},{} SELECT id, score, graph_score FROM ordered ORDER BY place"""
 TABLE = MemoryTable(
-    "pg_temp", "memories", {"id": "bigint", "importance": "double precision", "search_vector": "tsvector"}, "public", 8
-)
+    "pg_temp", "memories",
+    {"id": "bigint", "importance": "double precision", "created_at": "timestamptz", "search_vector": "tsvector"},
+    "public", 8,
+)  # fmt: skip
+WEEK = Period(datetime(2026, 3, 2, tzinfo=UTC), datetime(2026, 3, 9, tzinfo=UTC))
 FUSIONS = st.builds(
     Fusion, method=st.just("convex"), alpha=COARSE, lexical_scale=st.sampled_from(["query", "linear", "list"]),
     dense_floor=st.sampled_from([-1.0, None]), importance=st.booleans(),
@@ -50,6 +57,7 @@ class Case:
 
     pool: list[Candidate]
     others: list[Candidate]
+    created: dict[int, datetime]
     outside: frozenset[int]
     concepts: dict[int, set[int]]
     rows: int
@@ -64,17 +72,20 @@ def cases(draw: Any) -> Case:
     taken = {one.id for one in pool}
     ids = draw(st.lists(st.integers(10_001, 20_000), unique=True, max_size=70))
     ids += [one for one in draw(st.lists(st.integers(1, 10_000), unique=True, max_size=5)) if one not in taken]
+    created = {one: WEEK.start + timedelta(days=draw(st.integers(-30, 30))) for one in ids}
     others = [
-        Candidate(one, draw(COARSE), lexical_score=draw(SCORES), dense_score=draw(st.one_of(st.none(), SIMILARITIES)))
+        Candidate(
+            one, draw(COARSE), lexical_score=draw(SCORES), dense_score=draw(st.one_of(st.none(), SIMILARITIES)),
+            closeness=WEEK.closeness(created[one]),
+        )
         for one in ids
-    ]
+    ]  # fmt: skip
     few = st.sets(st.integers(1, 12), max_size=5)
     concepts = {one.id: draw(few) for one in (*pool, *others)}
     rows = draw(st.one_of(st.integers(2, 100), st.integers(100, 3_000)))
-    return Case(
-        pool, others, frozenset(one for one in ids if draw(st.integers(0, 3)) == 0), concepts, rows, draw(FUSIONS),
-        draw(st.one_of(st.none(), SCORES)), draw(st.one_of(st.none(), SCORES)),
-    )  # fmt: skip
+    outside = frozenset(one for one in ids if draw(st.integers(0, 3)) == 0)
+    reach, whole = (draw(st.one_of(st.none(), SCORES)) for _ in range(2))
+    return Case(pool, others, created, outside, concepts, rows, draw(FUSIONS), reach, whole)
 
 
 @pytest.fixture
@@ -87,10 +98,13 @@ def runner(postgres: Any) -> Iterator[tuple[asyncio.Runner, Any]]:
 
 
 async def fill(connection: Any, case: Case) -> None:
-    rows = [(one.id, one.importance, one.dense_score, one.id not in case.outside) for one in (*case.pool, *case.others)]
+    rows = [
+        (one.id, one.importance, one.dense_score, case.created.get(one.id), one.id not in case.outside)
+        for one in (*case.pool, *case.others)
+    ]
     links = [(memory, concept) for memory, concepts in case.concepts.items() for concept in concepts]
     await connection.execute("TRUNCATE memories, memory_concepts")
-    columns = ["id", "importance", "cosine", "inside"]
+    columns = ["id", "importance", "cosine", "created_at", "inside"]
     await connection.copy_records_to_table("memories", schema_name="pg_temp", records=rows, columns=columns)
     await connection.copy_records_to_table("memory_concepts", schema_name="pg_temp", records=links)
 
@@ -101,18 +115,16 @@ def statement(case: Case) -> tuple[str, list[object]]:
     def given_column(rows: list[Candidate], name: str) -> str:
         return arguments.placeholder([getattr(one, name) for one in rows])
 
-    names = ("id", "importance", "lexical_rank", "lexical_score", "dense_rank", "dense_score")
+    names = ("id", "importance", "lexical_rank", "lexical_score", "dense_rank", "dense_score", "closeness")
     columns = [given_column(case.pool, name) for name in names]
     lexical = [given_column(case.others, name) for name in ("id", "lexical_score")]
     reach, idf = (arguments.add(one, "float8") for one in (case.max_lexical_score, case.whole_query_score))
     plan = RecallPlan(
         make_query("anything"), TABLE, fusion=case.fusion, dense=DenseLeg(EmbeddedQuery([1.0], None)),
-        concept_graph=True, statistics=CollectionStatistics(case.rows, 1.0, 1.0),
+        period=WEEK, concept_graph=True, statistics=CollectionStatistics(case.rows, 1.0, 1.0),
     )  # fmt: skip
     assert plan.has_graph_leg
-    two_legs = fused(
-        case.fusion, arguments, sort_by=SortBy.RELEVANCE, lexical_is_final=False, timed=False, name="fused"
-    )
+    two_legs = fused(case.fusion, arguments, sort_by=SortBy.RELEVANCE, lexical_is_final=False, timed=True, name="fused")
     leg = graph_leg(plan, arguments, SearchedRows("true", "m.inside"), "m.cosine")
     return GIVEN.format(*columns, *lexical, reach, idf, two_legs, leg), arguments.values
 
