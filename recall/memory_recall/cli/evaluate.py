@@ -14,6 +14,7 @@ from memory_recall.search.query import mode_named
 from memory_recall.settings import Settings
 
 _EMBEDDING_BUDGET = 30.0
+_EXPANSION_BUDGET = 30.0
 _HELP = """Measure recall@5, recall@10, nDCG@10 and MRR on labelled questions.
 
 Each line of the input is one JSON object: query_id, text, relevant_ids, and optionally stratum and conv (the user whose
@@ -27,6 +28,8 @@ Examples:
   memory evaluate --queries questions.jsonl --report report.html
 
   memory evaluate --queries - --modes lexical --json < questions.jsonl
+
+  memory evaluate --queries questions.jsonl --modes lexical,hybrid --expand
 """
 
 
@@ -38,6 +41,10 @@ def register(app: typer.Typer) -> None:
 def evaluate(
     queries: Annotated[str, typer.Option(help="File of labelled questions, or - for standard input.")] = "-",
     modes: Annotated[str, typer.Option(help="Comma-separated: lexical, dense, hybrid.")] = "lexical,dense,hybrid",
+    *,
+    expand: Annotated[
+        bool, typer.Option("--expand", help="Also search words that a language model names (MEMORY_EXPANSION_URL).")
+    ] = False,
     concurrency: Annotated[int, typer.Option(min=1, max=64, help="Questions asked at the same time.")] = 4,
     report: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write one HTML page with plots and intervals here.")
@@ -60,21 +67,34 @@ def evaluate(
                 "Set MEMORY_EMBEDDER_URL, or use --modes lexical.",
             )
         async with opened_recall(
-            settings, dense=dense, embedding_budget=_EMBEDDING_BUDGET, connections=concurrency
+            settings,
+            dense=dense,
+            embedding_budget=_EMBEDDING_BUDGET,
+            connections=concurrency,
+            expansion_budget=_EXPANSION_BUDGET if expand else None,
         ) as opened:
             recall, embedder = opened
             vectors = await embed_questions(questions, embedder) if embedder else {}
             with progress_bar() as bar:
                 task = bar.add_task("Recalling", total=len(questions) * len(chosen))
                 outcomes = await measure(
-                    recall, questions, chosen, vectors, concurrency=concurrency, progress=lambda: bar.advance(task)
+                    recall,
+                    questions,
+                    chosen,
+                    vectors,
+                    concurrency=concurrency,
+                    expand=expand,
+                    progress=lambda: bar.advance(task),
                 )
         if report is not None:
             from memory_recall.evaluation.report import report_page
             from memory_recall.private_file import write_private_file
 
             write_private_file(report, report_page(outcomes, chosen).encode())
-        return summarise(outcomes, chosen)
+        summary = summarise(outcomes, chosen)
+        if expand:
+            summary["expanded"] = len({one.question.query_id for one in outcomes if one.expanded})
+        return summary
 
     measured = execute(action, as_json=as_json)
     if as_json:
@@ -99,9 +119,12 @@ def question_lines(source: str) -> list[str]:
 
 
 def _show(report: dict[str, Any]) -> None:
-    measures = [name for name in report if name not in {"strata", "queries"}]
+    measures = [name for name in report if name not in {"strata", "queries", "expanded"}]
     modes = list(report[measures[0]])
-    table = Table("stratum", "measure", title=f"{report['queries']} questions", title_justify="left", box=None)
+    expanded = f", {report['expanded']} of them expanded" if "expanded" in report else ""
+    table = Table(
+        "stratum", "measure", title=f"{report['queries']} questions{expanded}", title_justify="left", box=None
+    )
     for mode in modes:
         table.add_column(mode, justify="right")
     for name, scores in {"all": report, **report["strata"]}.items():
