@@ -121,7 +121,7 @@ def question_lines(source: str) -> list[str]:
 def _show(report: dict[str, Any]) -> None:
     measures = [name for name in report if name not in {"strata", "queries", "expanded"}]
     modes = list(report[measures[0]])
-    expanded = f", {report['expanded']} of them expanded" if "expanded" in report else ""
+    expanded = f", {report['expanded']} expanded" if "expanded" in report else ""
     table = Table(
         "stratum", "measure", title=f"{report['queries']} questions{expanded}", title_justify="left", box=None
     )

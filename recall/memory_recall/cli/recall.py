@@ -88,7 +88,10 @@ def recall(
     sort_by: Annotated[SortBy, typer.Option(help="What comes first.")] = SortBy.RELEVANCE,
     mode: Annotated[str, typer.Option(help="hybrid, lexical or dense.")] = "hybrid",
     sensitive: Annotated[
-        bool, typer.Option("--sensitive", help="Never send this query to a hosted embedder; go lexical if need be.")
+        bool,
+        typer.Option(
+            "--sensitive", help="Send this query to no hosted embedder and no language model; go lexical if need be."
+        ),
     ] = False,
     expand: Annotated[
         bool, typer.Option("--expand", help="Also search words that a language model names (MEMORY_EXPANSION_URL).")

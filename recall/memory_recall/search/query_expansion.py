@@ -9,8 +9,8 @@ query is being embedded. Its answer is words to search for, whatever it says: it
 list of them, and nothing in it can widen what a recall may find. Whatever goes wrong, the recall is that without
 expansion, and its result says why.
 
-After a time-out, a refusal or a failure without an answer, no query is expanded for a few seconds. Otherwise a model that is too slow would delay
-every recall for nothing.
+After a time-out, a refusal or a failure without an answer, no query is expanded for a few seconds. Otherwise a model
+that is too slow would delay every recall for nothing.
 """
 
 import asyncio

@@ -233,7 +233,7 @@ def bm25_leg(
     rows = arguments.add(float(statistics.rows), "float8")
     mean = arguments.add(max(statistics.mean_length, 1.0), "float8")
     stored = arguments.add(max(statistics.mean_bytes, 1.0), "float8")
-    terms = _terms(arguments, query, further, known=not statistics.small)
+    terms, expanded = _terms(arguments, query, further, known=not statistics.small), further is not None
     if statistics.small:
         collected = f"{terms}{_postings_of_all(table, searched)}"
     else:
@@ -245,7 +245,7 @@ def bm25_leg(
             wanted=_SHORTLIST * depth,
             rows=rows,
             rare_rows=few,
-            expanded=further is not None,
+            expanded=expanded,
         )
         collected = f"{_known(table, arguments)}{terms}{rare}"
     rarity = idf(rows, "df")
