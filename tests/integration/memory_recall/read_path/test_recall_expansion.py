@@ -112,24 +112,51 @@ async def test_memories_without_further_words_keep_their_scores_and_places(
     assert judged(result) == judged(await recall.recall(make_query("zfs scrub", limit=50)))
 
 
-@pytest.mark.parametrize("query", ["zfs", "pool", "zfs pool", "zfs scrub tomatoes"])
+@pytest.mark.parametrize("query", ["backup", "pool", "backup pool", "backup scrub tomatoes"])
 async def test_in_a_large_table_many_memories_with_a_further_word_displace_none_of_the_query_s_own(
     filled: Any, chat: ChatServer, expanding: Expanding, monkeypatch: pytest.MonkeyPatch, query: str
 ) -> None:
-    """Rare words of the query stay rare, with counted frequencies, and common ones lead to rows of their own."""
+    """A rare word of the query, as "backup" is here, stays rare and is counted; a common one still leads to rows."""
     monkeypatch.setattr(bm25, "SMALL_TABLE", 0)
     monkeypatch.setattr(bm25, "_LEAST_RARE_ROWS", 1)
-    monkeypatch.setattr(bm25, "_RARE_ROWS_SCALE", 3)
     insert = "INSERT INTO memories (content) SELECT $1 FROM generate_series(1, $2)"
-    await filled.pool.execute(insert, "zfs that no ANALYZE has seen", 5)
+    await filled.pool.execute(insert, "backup that no ANALYZE has seen", 5)
     await filled.pool.execute(insert, "quokka", 1500)
     chat.answer = said("quokka")
     recall = filled.recalling(expansion=expanding(weight=0.01))
     plain, more = [await recall.recall(make_query(query, limit=500, expand=expand)) for expand in (False, True)]
     assert more.expansion is Expansion.DONE
-    assert len(plain.ids) > 20
+    assert len(plain.ids) > 10
     assert judged(more)[: len(plain.ids)] == judged(plain)
     assert len(more.ids) == 500
+
+
+async def test_in_a_large_table_common_further_words_lead_to_no_memory(
+    filled: Any, chat: ChatServer, expanding: Expanding, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They would be read by the thousand; in a memory that is found anyway they count."""
+    monkeypatch.setattr(bm25, "SMALL_TABLE", 0)
+    monkeypatch.setattr(bm25, "_LEAST_RARE_ROWS", 1)
+    both = await filled.add("backup of ripe tomatoes")
+    chat.answer = said("ripe, tomatoes")
+    recall = filled.recalling(expansion=expanding())
+    plain, more = [await recall.recall(make_query("backup", limit=500, expand=expand)) for expand in (False, True)]
+    assert more.expansion is Expansion.DONE
+    assert set(more.ids) == set(plain.ids)
+    scores = [next(one.rank for one in result.memories if one.id == both) for result in (plain, more)]
+    assert scores[1] > scores[0]
+
+
+@pytest.mark.usefixtures("frequencies")
+async def test_a_query_of_as_many_words_as_are_searched_leaves_no_place_for_further_ones(
+    memories: Any, chat: ChatServer, expanding: Expanding
+) -> None:
+    last = await memories.add(f"word{bm25.MAX_QUERY_TERMS - 1}")
+    await memories.add("a snapshot")
+    await memories.pool.execute("ANALYZE memories")
+    text = " ".join(f"word{number}" for number in range(bm25.MAX_QUERY_TERMS))
+    result = await memories.recalling(expansion=expanding()).recall(expanded(text))
+    assert (result.ids, result.expansion) == ([last], Expansion.DONE)
 
 
 @pytest.mark.parametrize("words", ["tomatoes, garden", "password", "the pool, note"])
