@@ -59,19 +59,6 @@ class HostedSettings(BaseModel):
     )
 
 
-class ExpansionSettings(BaseModel):
-    """The language model that names further search words, which is asked only where a command has `--expand`."""
-
-    url: str | None = Field(
-        default=None, description="OpenAI-compatible address of a language model, without /v1; one out of the cluster "
-        "needs https and MEMORY_QUERY_EGRESS=allowed.",
-    )  # fmt: skip
-    model: str = Field(default="default", description="Name of the language model, as its server knows it.")
-    api_key_file: Path | None = Field(
-        default=None, description="File that holds the API key of the language model, read anew for each request."
-    )
-
-
 class IndexSettings(BaseModel):
     """Parameters of the HNSW index."""
 
@@ -119,7 +106,6 @@ class Settings(BaseSettings):
     database: DatabaseSettings = DatabaseSettings()
     embedder: EmbedderSettings = EmbedderSettings()
     hosted: HostedSettings = HostedSettings()
-    expansion: ExpansionSettings = ExpansionSettings()
     index: IndexSettings = IndexSettings()
     backfill: BackfillSettings = BackfillSettings()
     log: LogSettings = LogSettings()

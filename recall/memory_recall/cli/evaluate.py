@@ -9,12 +9,12 @@ from rich.console import Console
 from rich.table import Table
 
 from memory_recall.cli.output import JsonOption, emit, execute, progress_bar
+from memory_recall.cli.recall import ExpandKeyOption, ExpandModelOption, ExpandOption
 from memory_recall.errors import EmbedderUnavailable, InvalidInput
 from memory_recall.search.query import mode_named
 from memory_recall.settings import Settings
 
 _EMBEDDING_BUDGET = 30.0
-_EXPANSION_BUDGET = 30.0
 _HELP = """Measure recall@5, recall@10, nDCG@10 and MRR on labelled questions.
 
 Each line of the input is one JSON object: query_id, text, relevant_ids, and optionally stratum and conv (the user whose
@@ -29,7 +29,7 @@ Examples:
 
   memory evaluate --queries - --modes lexical --json < questions.jsonl
 
-  memory evaluate --queries questions.jsonl --modes lexical,hybrid --expand
+  memory evaluate --queries questions.jsonl --modes lexical,hybrid --expand http://llm:8080
 """
 
 
@@ -42,9 +42,9 @@ def evaluate(
     queries: Annotated[str, typer.Option(help="File of labelled questions, or - for standard input.")] = "-",
     modes: Annotated[str, typer.Option(help="Comma-separated: lexical, dense, hybrid.")] = "lexical,dense,hybrid",
     *,
-    expand: Annotated[
-        bool, typer.Option("--expand", help="Also search words that a language model names (MEMORY_EXPANSION_URL).")
-    ] = False,
+    expand: ExpandOption = None,
+    expand_model: ExpandModelOption = "default",
+    expand_key_file: ExpandKeyOption = None,
     concurrency: Annotated[int, typer.Option(min=1, max=64, help="Questions asked at the same time.")] = 4,
     report: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write one HTML page with plots and intervals here.")
@@ -67,34 +67,23 @@ def evaluate(
                 "Set MEMORY_EMBEDDER_URL, or use --modes lexical.",
             )
         async with opened_recall(
-            settings,
-            dense=dense,
-            embedding_budget=_EMBEDDING_BUDGET,
-            connections=concurrency,
-            expansion_budget=_EXPANSION_BUDGET if expand else None,
-        ) as opened:
+            settings, dense=dense, embedding_budget=_EMBEDDING_BUDGET, connections=concurrency,
+            expand_url=expand, expand_model=expand_model, expand_key_file=expand_key_file,
+        ) as opened:  # fmt: skip
             recall, embedder = opened
             vectors = await embed_questions(questions, embedder) if embedder else {}
             with progress_bar() as bar:
                 task = bar.add_task("Recalling", total=len(questions) * len(chosen))
                 outcomes = await measure(
-                    recall,
-                    questions,
-                    chosen,
-                    vectors,
-                    concurrency=concurrency,
-                    expand=expand,
-                    progress=lambda: bar.advance(task),
-                )
+                    recall, questions, chosen, vectors,
+                    concurrency=concurrency, expand=expand is not None, progress=lambda: bar.advance(task),
+                )  # fmt: skip
         if report is not None:
             from memory_recall.evaluation.report import report_page
             from memory_recall.private_file import write_private_file
 
             write_private_file(report, report_page(outcomes, chosen).encode())
-        summary = summarise(outcomes, chosen)
-        if expand:
-            summary["expanded"] = len({one.question.query_id for one in outcomes if one.expanded})
-        return summary
+        return summarise(outcomes, chosen)
 
     measured = execute(action, as_json=as_json)
     if as_json:

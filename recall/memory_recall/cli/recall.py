@@ -24,8 +24,16 @@ from memory_recall.search.validation import parse_fields
 from memory_recall.settings import Settings
 
 _EMBEDDING_BUDGET = 5.0  # whoever types a query would rather wait for the dense leg than not get it
-_EXPANSION_BUDGET = 10.0
 _LONGEST_INPUT = 4 * MAX_QUERY_CHARACTERS  # bytes; a character has at most four in UTF-8
+
+ExpandOption = Annotated[
+    str | None,
+    typer.Option("--expand", metavar="URL", help="Also search words that the language model at this address names."),
+]
+ExpandModelOption = Annotated[str, typer.Option(help="Name of the language model, as its server knows it.")]
+ExpandKeyOption = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="File that holds the API key of the language model.")
+]
 
 _HELP = """Recall memories by words and by meaning.
 
@@ -93,9 +101,9 @@ def recall(
             "--sensitive", help="Send this query to no hosted embedder and no language model; go lexical if need be."
         ),
     ] = False,
-    expand: Annotated[
-        bool, typer.Option("--expand", help="Also search words that a language model names (MEMORY_EXPANSION_URL).")
-    ] = False,
+    expand: ExpandOption = None,
+    expand_model: ExpandModelOption = "default",
+    expand_key_file: ExpandKeyOption = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="Also show what each leg found and how long it took.")
     ] = False,
@@ -117,7 +125,7 @@ def recall(
             mode=mode_named(mode),
             sensitive=sensitive,
             explain=explain,
-            expand=expand,
+            expand=expand is not None,
         )
         if sqlite is not None:
             return _recall_sqlite(sqlite, request)
@@ -127,7 +135,9 @@ def recall(
             settings,
             dense=request.mode != "lexical",
             embedding_budget=_EMBEDDING_BUDGET,
-            expansion_budget=_EXPANSION_BUDGET if expand else None,
+            expand_url=expand,
+            expand_model=expand_model,
+            expand_key_file=expand_key_file,
         )
         async with opened as (hybrid, _):
             return await hybrid.recall(request)

@@ -71,12 +71,12 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The scores of one question in one mode, and whether further words were searched."""
+    """The scores of one question in one mode, and whether further words were searched (None: not asked for)."""
 
     question: Question
     mode: Mode
     scores: measures.Scores
-    expanded: bool = False
+    expanded: bool | None = None
 
 
 def parse_questions(lines: Iterable[str]) -> list[Question]:
@@ -129,13 +129,19 @@ def _question(line: str, number: int) -> Question:
 
 
 def summarise(outcomes: Sequence[Outcome], modes: Sequence[Mode]) -> dict[str, Any]:
-    """Return the mean of each measure by mode, over all questions and for each stratum (kind of question)."""
+    """Return the mean of each measure by mode, over all questions and for each stratum (kind of question).
+
+    If further words were asked for, `expanded` is the number of questions that got some.
+    """
     strata = sorted({one.question.stratum for one in outcomes})
     questions = len({one.question.query_id for one in outcomes})
+    asked = any(one.expanded is not None for one in outcomes)
+    expanded = len({one.question.query_id for one in outcomes if one.expanded})
     return {
         **_table(outcomes, modes),
         "strata": {name: _table([one for one in outcomes if one.question.stratum == name], modes) for name in strata},
         "queries": questions,
+        **({"expanded": expanded} if asked else {}),
     }
 
 
@@ -187,7 +193,7 @@ def require_answered(result: RecallResult) -> None:
     if result.expansion in _NOT_ANSWERED:
         raise ExpansionFailed(
             f"Expansion could not be measured: the language model gave no answer ({result.expansion}).",
-            "Check MEMORY_EXPANSION_URL, its model and its key, or evaluate without --expand.",
+            "Check the address, the model's name and the key, or evaluate without --expand.",
         )
 
 
@@ -234,7 +240,7 @@ async def evaluate(
         require_answered(result)
         progress()
         scores = measures.score(result.ids, question.relevant, question.grades)
-        return Outcome(question, mode, scores, expanded=result.expansion is Expansion.DONE)
+        return Outcome(question, mode, scores, (result.expansion is Expansion.DONE) if expand else None)
 
     try:
         async with asyncio.TaskGroup() as group:

@@ -8,10 +8,9 @@ are scored exactly. In a table smaller than the budget the result is nearly alwa
 Rows are joined one by one through LATERAL ... LIMIT 1, because the planner, which cannot know how few candidates there
 are, would otherwise read the whole table to hash it.
 
-Further words, which a language model gave for a query, are terms with a weight below one. They take nothing from the
-query's own terms: a row without further words keeps its score and what that is divided by, and the own terms lead to
-the same candidates as without. In a large table only the rare ones of the further words lead to rows of their own,
-within a second budget of the same size; the common ones merely count in the scores.
+Further words of a language model are terms with a weight below one. They take nothing from the query's own terms, which
+lead to the same candidates and scores as without them (ADR 28). In a large table only the rare ones of the further
+words lead to rows, within a second budget of the same size; the common ones merely count in the scores.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
@@ -85,10 +84,8 @@ def _terms(arguments: Arguments, query: str, further: FurtherWords | None, *, kn
     if further is not None:
         others = f"to_tsvector('english', {arguments.add(further.text, 'text')})"
         lexemes = f"""(
-      SELECT lexeme, positions, true AS own FROM {lexemes}
-      UNION ALL
-      SELECT lexeme, positions, false
-        FROM unnest(ts_delete({others}, tsvector_to_array(to_tsvector('english', {text}))))
+      SELECT lexeme, positions, true AS own FROM {lexemes} UNION ALL
+      SELECT lexeme, positions, false FROM unnest(ts_delete({others}, tsvector_to_array(to_tsvector('english', {text}))))
     )"""
         place, own = f"u.own DESC, {place}", ", u.own"
     share, join = ("k.share::float8", "LEFT JOIN known k ON k.lexeme = u.lexeme") if known else ("NULL::float8", "")
@@ -133,8 +130,7 @@ def _postings_of_rare(
     """
     both = f"{table.qualified} m WHERE {searched.visible} AND m.search_vector @@ s.query LIMIT {budget}"
     one = f"{table.qualified} m WHERE {searched.searched} AND m.search_vector @@ s.query LIMIT {min(budget, _FILLED)}"
-    and_own = f" AND {_IS_OWN}" if expanded else ""
-    if_own = f" WHERE {_IS_OWN}" if expanded else ""
+    and_own, if_own = (f" AND {_IS_OWN}", f" WHERE {_IS_OWN}") if expanded else ("", "")
     incomplete = f"vocabulary WHERE NOT complete{and_own}"
     return f"""{_rare(_matching(table, searched, "s.query", budget), rows, rare_rows, expanded=expanded)}
 common AS MATERIALIZED (SELECT * FROM terms WHERE n NOT IN (SELECT n FROM rare){and_own} ORDER BY share, n),
@@ -248,12 +244,11 @@ def bm25_leg(
             expanded=expanded,
         )
         collected = f"{_known(table, arguments)}{terms}{rare}"
-    rarity = idf(rows, "df")
-    weighted = f"SELECT n, query, complete, {rarity} AS idf FROM vocabulary"
+    weighted = f"SELECT n, query, complete, {idf(rows, 'df')} AS idf FROM vocabulary"
     if further is not None:
         weight = f"CASE WHEN t.own THEN 1::float8 ELSE {arguments.add(further.weight, 'float8')} END"
-        weighted = f"""SELECT v.n, v.query, v.complete, {weight} * {rarity} AS idf, t.own
-    FROM vocabulary v JOIN terms t ON t.n = v.n"""
+        columns = f"v.n, v.query, v.complete, {weight} * {idf(rows, 'v.df')} AS idf, t.own"
+        weighted = f"SELECT {columns} FROM vocabulary v JOIN terms t ON t.n = v.n"
     return f"""{collected}
 weighted AS MATERIALIZED (
   {weighted}
