@@ -84,8 +84,8 @@ def _terms(arguments: Arguments, query: str, further: FurtherWords | None, *, kn
     if further is not None:
         others = f"to_tsvector('english', {arguments.add(further.text, 'text')})"
         lexemes = f"""(
-      SELECT lexeme, positions, true AS own FROM {lexemes} UNION ALL
-      SELECT lexeme, positions, false FROM unnest(ts_delete({others}, tsvector_to_array(to_tsvector('english', {text}))))
+    SELECT lexeme, positions, true AS own FROM {lexemes} UNION ALL
+    SELECT lexeme, positions, false FROM unnest(ts_delete({others}, tsvector_to_array(to_tsvector('english', {text}))))
     )"""
         place, own = f"u.own DESC, {place}", ", u.own"
     share, join = ("k.share::float8", "LEFT JOIN known k ON k.lexeme = u.lexeme") if known else ("NULL::float8", "")
