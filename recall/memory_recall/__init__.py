@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from memory_recall.embedding.blocking_client import HttpEmbedder
+    from memory_recall.embedding.chat_client import ChatClient
     from memory_recall.embedding.client import EmbedderClient
     from memory_recall.embedding.following import FollowingEmbedder
     from memory_recall.embedding.voyage import VoyageClient
@@ -35,13 +36,23 @@ if TYPE_CHECKING:
     from memory_recall.search.period import Period, PeriodFinder
     from memory_recall.search.query import EmbeddedQuery, Lexical, Mode, RecallQuery
     from memory_recall.search.query_embedding import QueryEmbedder
-    from memory_recall.search.result import Degraded, Evidence, RecalledMemory, RecallResult, Reranking, Timings
+    from memory_recall.search.query_expansion import LanguageModel, QueryExpansion
+    from memory_recall.search.result import (
+        Degraded,
+        Evidence,
+        Expansion,
+        RecalledMemory,
+        RecallResult,
+        Reranking,
+        Timings,
+    )
     from memory_recall.search.second_stage import Reranker, SecondStage
     from memory_recall.search.sql.filters import Filters
     from memory_recall.search.sql.visibility import EVERYONE, Everyone
 
 __all__ = [
     "EVERYONE",
+    "ChatClient",
     "DatabaseRejected",
     "DatabaseUnreachable",
     "Degraded",
@@ -50,6 +61,7 @@ __all__ = [
     "EmbedderUnavailable",
     "Everyone",
     "Evidence",
+    "Expansion",
     "Filters",
     "FollowingEmbedder",
     "Fusion",
@@ -57,6 +69,7 @@ __all__ = [
     "HybridRecall",
     "InvalidConfiguration",
     "InvalidInput",
+    "LanguageModel",
     "Lexical",
     "LockNotAvailable",
     "MemoryIndexError",
@@ -65,6 +78,7 @@ __all__ = [
     "Period",
     "PeriodFinder",
     "QueryEmbedder",
+    "QueryExpansion",
     "RecallMetrics",
     "RecallQuery",
     "RecallResult",
@@ -82,6 +96,7 @@ __all__ = [
 ]
 
 _MODULES = {
+    "ChatClient": "memory_recall.embedding.chat_client",
     "DatabaseRejected": "memory_recall.errors",
     "DatabaseUnreachable": "memory_recall.errors",
     "Degraded": "memory_recall.search.result",
@@ -91,6 +106,7 @@ _MODULES = {
     "EmbedderUnavailable": "memory_recall.errors",
     "Everyone": "memory_recall.search.sql.visibility",
     "Evidence": "memory_recall.search.result",
+    "Expansion": "memory_recall.search.result",
     "Filters": "memory_recall.search.sql.filters",
     "FollowingEmbedder": "memory_recall.embedding.following",
     "Fusion": "memory_recall.search.fusion",
@@ -98,6 +114,7 @@ _MODULES = {
     "HybridRecall": "memory_recall.search.hybrid_recall",
     "InvalidConfiguration": "memory_recall.errors",
     "InvalidInput": "memory_recall.errors",
+    "LanguageModel": "memory_recall.search.query_expansion",
     "Lexical": "memory_recall.search.query",
     "LockNotAvailable": "memory_recall.errors",
     "MemoryIndexError": "memory_recall.errors",
@@ -106,6 +123,7 @@ _MODULES = {
     "Period": "memory_recall.search.period",
     "PeriodFinder": "memory_recall.search.period",
     "QueryEmbedder": "memory_recall.search.query_embedding",
+    "QueryExpansion": "memory_recall.search.query_expansion",
     "RecallMetrics": "memory_recall.integrations.prometheus",
     "RecallQuery": "memory_recall.search.query",
     "RecallResult": "memory_recall.search.result",

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from memory_recall.cli.output import JsonOption, emit, execute, progress_bar
+from memory_recall.cli.recall import ExpandKeyOption, ExpandModelOption, ExpandOption
 from memory_recall.errors import EmbedderUnavailable, InvalidInput
 from memory_recall.search.query import mode_named
 from memory_recall.settings import Settings
@@ -27,6 +28,8 @@ Examples:
   memory evaluate --queries questions.jsonl --report report.html
 
   memory evaluate --queries - --modes lexical --json < questions.jsonl
+
+  memory evaluate --queries questions.jsonl --modes lexical,hybrid --expand http://llm:8080
 """
 
 
@@ -38,6 +41,10 @@ def register(app: typer.Typer) -> None:
 def evaluate(
     queries: Annotated[str, typer.Option(help="File of labelled questions, or - for standard input.")] = "-",
     modes: Annotated[str, typer.Option(help="Comma-separated: lexical, dense, hybrid.")] = "lexical,dense,hybrid",
+    *,
+    expand: ExpandOption = None,
+    expand_model: ExpandModelOption = "default",
+    expand_key_file: ExpandKeyOption = None,
     concurrency: Annotated[int, typer.Option(min=1, max=64, help="Questions asked at the same time.")] = 4,
     report: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write one HTML page with plots and intervals here.")
@@ -60,15 +67,17 @@ def evaluate(
                 "Set MEMORY_EMBEDDER_URL, or use --modes lexical.",
             )
         async with opened_recall(
-            settings, dense=dense, embedding_budget=_EMBEDDING_BUDGET, connections=concurrency
-        ) as opened:
+            settings, dense=dense, embedding_budget=_EMBEDDING_BUDGET, connections=concurrency,
+            expand_url=expand, expand_model=expand_model, expand_key_file=expand_key_file,
+        ) as opened:  # fmt: skip
             recall, embedder = opened
             vectors = await embed_questions(questions, embedder) if embedder else {}
             with progress_bar() as bar:
                 task = bar.add_task("Recalling", total=len(questions) * len(chosen))
                 outcomes = await measure(
-                    recall, questions, chosen, vectors, concurrency=concurrency, progress=lambda: bar.advance(task)
-                )
+                    recall, questions, chosen, vectors,
+                    concurrency=concurrency, expand=expand is not None, progress=lambda: bar.advance(task),
+                )  # fmt: skip
         if report is not None:
             from memory_recall.evaluation.report import report_page
             from memory_recall.private_file import write_private_file
@@ -99,9 +108,12 @@ def question_lines(source: str) -> list[str]:
 
 
 def _show(report: dict[str, Any]) -> None:
-    measures = [name for name in report if name not in {"strata", "queries"}]
+    measures = [name for name in report if name not in {"strata", "queries", "expanded"}]
     modes = list(report[measures[0]])
-    table = Table("stratum", "measure", title=f"{report['queries']} questions", title_justify="left", box=None)
+    expanded = f", {report['expanded']} expanded" if "expanded" in report else ""
+    table = Table(
+        "stratum", "measure", title=f"{report['queries']} questions{expanded}", title_justify="left", box=None
+    )
     for mode in modes:
         table.add_column(mode, justify="right")
     for name, scores in {"all": report, **report["strata"]}.items():

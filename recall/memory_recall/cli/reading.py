@@ -2,25 +2,39 @@
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 
+from memory_recall.embedding.chat_client import ChatClient
 from memory_recall.embedding.client import EmbedderClient
 from memory_recall.embedding.voyage import VoyageClient
 from memory_recall.indexing.embedders import query_embedder
 from memory_recall.postgres.connection import create_pool
 from memory_recall.search.hybrid_recall import HybridRecall
+from memory_recall.search.query_expansion import QueryExpansion
 from memory_recall.settings import Settings
 
 _DATABASE_SECONDS = 30.0  # nobody's prompt waits for a command
+_EXPANSION_SECONDS = 30.0
 
 
 @asynccontextmanager
 async def opened_recall(
-    settings: Settings, *, dense: bool, embedding_budget: float, connections: int = 1
+    settings: Settings,
+    *,
+    dense: bool,
+    embedding_budget: float,
+    connections: int = 1,
+    expand_url: str | None = None,
+    expand_model: str = "",
+    expand_key_file: Path | None = None,
 ) -> AsyncIterator[tuple[HybridRecall, EmbedderClient | VoyageClient | None]]:
     """Open a HybridRecall and, if `dense` is set, the configured embedder; close both when the block ends.
 
     The block receives the HybridRecall and the embedder. The embedder is None if `dense` is not set or none is
-    configured.
+    configured. With an `expand_url`, queries can be expanded by the language model there.
+
+    Raises:
+        InvalidConfiguration: queries may not be sent to the language model.
     """
     async with AsyncExitStack() as opened:
         pool = await create_pool(settings.dsn(), min_size=1, max_size=connections, application_name="memory-cli")
@@ -28,12 +42,17 @@ async def opened_recall(
         embedder = query_embedder(settings) if dense else None
         if embedder is not None:
             opened.push_async_callback(embedder.close)
+        expansion = None
+        if expand_url is not None:
+            model = ChatClient(expand_url, expand_model, expand_key_file, query_egress=settings.query_egress)
+            expansion = QueryExpansion(await opened.enter_async_context(model), budget=_EXPANSION_SECONDS)
         hybrid = HybridRecall(
             pool,
             embedder,
             table=settings.table,
             embedding_budget=embedding_budget,
-            time_budget=embedding_budget + _DATABASE_SECONDS,
+            time_budget=max(embedding_budget, _EXPANSION_SECONDS) + _DATABASE_SECONDS,
+            expansion=expansion,
         )
         opened.push_async_callback(hybrid.close)
         yield hybrid, embedder

@@ -17,7 +17,7 @@ from memory_recall.cli.output import JsonOption, emit, execute
 from memory_recall.errors import InvalidInput
 from memory_recall.search.fusion import SortBy
 from memory_recall.search.query import MAX_QUERY_CHARACTERS, RecallQuery, mode_named
-from memory_recall.search.result import RecallResult
+from memory_recall.search.result import Expansion, RecallResult
 from memory_recall.search.sql.filters import FILTER_TYPES, Filters, filter_condition
 from memory_recall.search.sql.visibility import Everyone
 from memory_recall.search.validation import parse_fields
@@ -25,6 +25,15 @@ from memory_recall.settings import Settings
 
 _EMBEDDING_BUDGET = 5.0  # whoever types a query would rather wait for the dense leg than not get it
 _LONGEST_INPUT = 4 * MAX_QUERY_CHARACTERS  # bytes; a character has at most four in UTF-8
+
+ExpandOption = Annotated[
+    str | None,
+    typer.Option("--expand", metavar="URL", help="Also search words that the language model at this address names."),
+]
+ExpandModelOption = Annotated[str, typer.Option(help="Name of the language model, as its server knows it.")]
+ExpandKeyOption = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="File that holds the API key of the language model.")
+]
 
 _HELP = """Recall memories by words and by meaning.
 
@@ -87,8 +96,14 @@ def recall(
     sort_by: Annotated[SortBy, typer.Option(help="What comes first.")] = SortBy.RELEVANCE,
     mode: Annotated[str, typer.Option(help="hybrid, lexical or dense.")] = "hybrid",
     sensitive: Annotated[
-        bool, typer.Option("--sensitive", help="Never send this query to a hosted embedder; go lexical if need be.")
+        bool,
+        typer.Option(
+            "--sensitive", help="Send this query to no hosted embedder and no language model; go lexical if need be."
+        ),
     ] = False,
+    expand: ExpandOption = None,
+    expand_model: ExpandModelOption = "default",
+    expand_key_file: ExpandKeyOption = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="Also show what each leg found and how long it took.")
     ] = False,
@@ -110,12 +125,20 @@ def recall(
             mode=mode_named(mode),
             sensitive=sensitive,
             explain=explain,
+            expand=expand is not None,
         )
         if sqlite is not None:
             return _recall_sqlite(sqlite, request)
         from memory_recall.cli.reading import opened_recall
 
-        opened = opened_recall(settings, dense=request.mode != "lexical", embedding_budget=_EMBEDDING_BUDGET)
+        opened = opened_recall(
+            settings,
+            dense=request.mode != "lexical",
+            embedding_budget=_EMBEDDING_BUDGET,
+            expand_url=expand,
+            expand_model=expand_model,
+            expand_key_file=expand_key_file,
+        )
         async with opened as (hybrid, _):
             return await hybrid.recall(request)
 
@@ -130,12 +153,14 @@ def _recall_sqlite(file: Path, query: RecallQuery) -> RecallResult:
     """Recall from a SQLite file, whose only leg is lexical.
 
     Raises:
-        InvalidInput: the query asks for the dense leg alone, or the file cannot be searched.
+        InvalidInput: the query asks for the dense leg alone or for further words, or the file cannot be searched.
     """
     from memory_recall.integrations.sqlite import opened_sqlite
 
     if query.mode == "dense":
         raise InvalidInput("A SQLite file is searched by words alone.", "Leave out --mode dense.")
+    if query.expand:
+        raise InvalidInput("A SQLite file is searched by the query's own words alone.", "Leave out --expand.")
     with opened_sqlite(file) as recall:
         return recall.recall(query)
 
@@ -168,7 +193,8 @@ def as_dictionary(result: RecallResult, *, explain: bool) -> dict[str, Any]:
 
     `reason` says why the recall was degraded, and is None if it was not. Only a superseded memory has
     `superseded_by`. What each leg found is left out unless `explain` is set, and `graph_score` with it unless the
-    concept graph reached the memory.
+    concept graph reached the memory. `expansion` is there if it
+    was asked for.
     """
     memories = [dataclasses.asdict(memory) for memory in result.memories]
     for memory in memories:
@@ -181,11 +207,13 @@ def as_dictionary(result: RecallResult, *, explain: bool) -> dict[str, Any]:
         del milliseconds["legs"]
         for memory in memories:
             del memory["evidence"]
+    asked = result.expansion not in {Expansion.OFF, Expansion.NOT_ASKED}
     return {
         "memories": memories,
         "mode": result.mode,
         "degraded": result.degraded,
         "reason": result.reason,
+        **({"expansion": result.expansion} if asked else {}),
         "milliseconds": milliseconds,
     }
 
@@ -212,6 +240,8 @@ def _show(result: RecallResult, *, explain: bool) -> None:
     notes = Console(stderr=True, highlight=False)
     if result.degraded:
         notes.print(f"[yellow]Lexical only[/]: {result.reason}")
+    if result.expansion not in {Expansion.OFF, Expansion.NOT_ASKED, Expansion.DONE}:
+        notes.print(f"[yellow]Without further words[/]: {result.expansion}")
     if explain:
         timings = result.timings
         legs = ", ".join(f"{name} {value:.1f}" for name, value in timings.legs.items())

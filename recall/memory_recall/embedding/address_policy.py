@@ -8,14 +8,20 @@ as the configured one. A common parent domain proves nothing, since a name does 
 
 The API key is sent only to hosts that the configuration names. A Service that is trusted only because of its namespace
 gets no key. An address without TLS is never used in place of one with TLS, even on a trusted host.
+
+The address of a language model comes from the configuration alone. It needs the same consent as a hosted provider of
+embeddings, unless it belongs to this machine, to a private network or to a Service of the cluster.
 """
 
+import ipaddress
 import re
 from collections.abc import Iterable
 from urllib.parse import urlsplit
 
 _LOOPBACK = "localhost"
 _SERVICE = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")  # RFC 1035: no digit first, as in 2130706433, which is 127.0.0.1
+_NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?\.svc(\.cluster\.local)?")
+_PRIVATE = [ipaddress.ip_network(one) for one in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")]
 
 
 def is_trusted_embedder_url(configured: str, named: str, more_hosts: Iterable[str] = ()) -> bool:
@@ -40,6 +46,28 @@ def may_have_key(configured: str, named: str, more_hosts: Iterable[str] = ()) ->
     if ours is None or theirs is None or _drops_tls(ours, theirs):
         return False
     return theirs[1] == ours[1] or theirs[1] in more_hosts
+
+
+def may_receive_queries(url: str, *, egress: bool) -> bool:
+    """Return whether a configured address may get queries; `egress` says whether they may leave the cluster.
+
+    An address outside of the cluster must have TLS, too.
+    """
+    parts = _parts(url)
+    if parts is None:
+        return False
+    scheme, host = parts
+    return _is_near(host) or (egress and scheme == "https")
+
+
+def _is_near(host: str) -> bool:
+    """Return whether the host is this machine, an address of a private network, or a Service of the cluster."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        service, _, namespace = host.partition(".")
+        return bool(_SERVICE.fullmatch(service)) and (host == service or bool(_NAMESPACE.fullmatch(namespace)))
+    return address.is_loopback or any(address in network for network in _PRIVATE)
 
 
 def _drops_tls(ours: tuple[str, str] | None, theirs: tuple[str, str]) -> bool:

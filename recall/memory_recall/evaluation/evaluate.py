@@ -3,7 +3,8 @@
 Questions are first embedded in batches, because a service embeds sixty questions together far faster than one by one.
 Then they are recalled concurrently. If a question should measure the dense leg but the dense leg could not take part,
 the evaluation fails and says why. Otherwise it would report the result of the lexical leg under the name of another
-mode.
+mode. Likewise it fails if questions should be expanded but the language model gave no answer. An answer without usable
+words is a part of what expansion is worth, and counts as it is.
 """
 
 import asyncio
@@ -22,17 +23,24 @@ from memory_recall.retrying import retry
 from memory_recall.search.fusion import Fusion
 from memory_recall.search.hybrid_recall import HybridRecall
 from memory_recall.search.query import EmbeddedQuery, Mode, RecallQuery
-from memory_recall.search.result import RecallResult
+from memory_recall.search.result import Expansion, RecallResult
 from memory_recall.search.sql.visibility import EVERYONE, Everyone
 
 _ALL = "all"  # as a question's `conv`: not scoped to one user
 _EMBEDDING_BATCH = 64
 _EMBEDDING_SECONDS = 60.0  # how long a busy embedder is tried again
 _DEFAULT_CONCURRENCY = 4
+_NOT_ANSWERED = frozenset(
+    {Expansion.PAUSED, Expansion.TIMEOUT, Expansion.FAILED, Expansion.UNAUTHORIZED, Expansion.REFUSED}
+)
 
 
 class RecallDegraded(MemoryIndexError):  # noqa: N818  (the name is the reason that users read)
     """A question that should measure the dense leg was answered by the lexical leg alone."""
+
+
+class ExpansionFailed(MemoryIndexError):  # noqa: N818  (the name is the reason that users read)
+    """A question that should be measured with further words got no answer of the language model."""
 
 
 class BatchEmbedder(Protocol):
@@ -63,11 +71,12 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The scores of one question in one mode."""
+    """The scores of one question in one mode, and whether further words were searched (None: not asked for)."""
 
     question: Question
     mode: Mode
     scores: measures.Scores
+    expanded: bool | None = None
 
 
 def parse_questions(lines: Iterable[str]) -> list[Question]:
@@ -120,13 +129,19 @@ def _question(line: str, number: int) -> Question:
 
 
 def summarise(outcomes: Sequence[Outcome], modes: Sequence[Mode]) -> dict[str, Any]:
-    """Return the mean of each measure by mode, over all questions and for each stratum (kind of question)."""
+    """Return the mean of each measure by mode, over all questions and for each stratum (kind of question).
+
+    If further words were asked for, `expanded` is the number of questions that got some.
+    """
     strata = sorted({one.question.stratum for one in outcomes})
     questions = len({one.question.query_id for one in outcomes})
+    asked = any(one.expanded is not None for one in outcomes)
+    expanded = len({one.question.query_id for one in outcomes if one.expanded})
     return {
         **_table(outcomes, modes),
         "strata": {name: _table([one for one in outcomes if one.question.stratum == name], modes) for name in strata},
         "queries": questions,
+        **({"expanded": expanded} if asked else {}),
     }
 
 
@@ -169,6 +184,19 @@ def require_not_degraded(result: RecallResult, mode: Mode) -> None:
         )
 
 
+def require_answered(result: RecallResult) -> None:
+    """Refuse a result whose query should have been expanded, but got no answer of the language model.
+
+    Raises:
+        ExpansionFailed: the message has the reason.
+    """
+    if result.expansion in _NOT_ANSWERED:
+        raise ExpansionFailed(
+            f"Expansion could not be measured: the language model gave no answer ({result.expansion}).",
+            "Check the address, the model's name and the key, or evaluate without --expand.",
+        )
+
+
 async def evaluate(
     recall: HybridRecall,
     questions: Sequence[Question],
@@ -178,16 +206,19 @@ async def evaluate(
     fusion: Fusion | None = None,
     concurrency: int = _DEFAULT_CONCURRENCY,
     share: float = 1.0,
+    expand: bool = False,
     progress: Callable[[], None] = lambda: None,
 ) -> list[Outcome]:
     """Recall every question in every mode, and return the scores.
 
     If `fusion` is None, the fusion settings that `recall` was made with are used. At most `concurrency` questions are
     recalled at the same time. After each recall there is a pause, so that recalls take only a `share` (0 to 1) of the
-    time and leave room for the recalls of users.
+    time and leave room for the recalls of users. With `expand` True, `recall` asks its language model for further
+    words.
 
     Raises:
         RecallDegraded: the dense leg could not take part.
+        ExpansionFailed: the language model gave no answer.
     """
     turns = asyncio.Semaphore(concurrency)
 
@@ -201,12 +232,15 @@ async def evaluate(
                 mode=mode,
                 vector=vectors.get(question.text),
                 fusion=fusion,
+                expand=expand,
             )
             result = await recall.recall(query)
             await asyncio.sleep((time.monotonic() - began) * (1 / share - 1))
         require_not_degraded(result, mode)
+        require_answered(result)
         progress()
-        return Outcome(question, mode, measures.score(result.ids, question.relevant, question.grades))
+        scores = measures.score(result.ids, question.relevant, question.grades)
+        return Outcome(question, mode, scores, (result.expansion is Expansion.DONE) if expand else None)
 
     try:
         async with asyncio.TaskGroup() as group:

@@ -57,6 +57,7 @@ class RecallRequest(_FilterFields):  # type: ignore[misc]  # the filters of `Fil
     sort_by: SortBy = SortBy.RELEVANCE
     limit: int = Field(default=30, ge=1, le=MAX_LIMIT)
     is_sensitive: bool = False
+    expand: bool = False
 
     def query(self, user_id: str | Everyone) -> RecallQuery:
         """Return the query over the memories of one user or of everyone. A filter that is an empty text is ignored."""
@@ -69,6 +70,7 @@ class RecallRequest(_FilterFields):  # type: ignore[misc]  # the filters of `Fil
             limit=self.limit,
             sort_by=self.sort_by,
             sensitive=self.is_sensitive,
+            expand=self.expand,
         )
 
 

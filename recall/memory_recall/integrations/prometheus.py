@@ -5,7 +5,7 @@ Labels hold only modes and reasons, which are few and fixed. This module needs t
 """
 
 from memory_recall.errors import importing_extra
-from memory_recall.search.result import RecallResult, Reranking
+from memory_recall.search.result import Expansion, RecallResult, Reranking
 
 with importing_extra("metrics", "RecallMetrics"):
     from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
@@ -30,8 +30,12 @@ class RecallMetrics:
             "memory_recall_second_stage", "Recalls with a second stage, by whether it reranked them or why not.",
             ["outcome"], registry=registry,
         )  # fmt: skip
+        self._expansion = Counter(
+            "memory_recall_expansion", "Recalls that asked for further words, by whether they got them or why not.",
+            ["outcome"], registry=registry,
+        )  # fmt: skip
         self._seconds = Histogram(
-            "memory_recall_seconds", "Time of a recall's parts: embedding, database, reranking, everything.",
+            "memory_recall_seconds", "Time of a recall's parts: embedding, expansion, database, reranking, everything.",
             ["part"], buckets=_SECONDS, registry=registry,
         )  # fmt: skip
 
@@ -43,5 +47,8 @@ class RecallMetrics:
         if result.reranking is not Reranking.OFF:
             self._second_stage.labels(result.reranking).inc()
             parts["reranking"] = timings.reranking
+        if result.expansion not in {Expansion.OFF, Expansion.NOT_ASKED}:
+            self._expansion.labels(result.expansion).inc()
+            parts["expansion"] = timings.expansion
         for part, milliseconds in parts.items():
             self._seconds.labels(part).observe(milliseconds / 1e3)

@@ -26,6 +26,7 @@ from memory_recall.postgres.driver_errors import translated
 from memory_recall.schema.graph_relations import CONCEPTS, GRAPH
 from memory_recall.schema.table import MemoryTable
 from memory_recall.search.fusion import GRAPH_KEPT, GRAPH_STARTS, GRAPH_WEIGHT
+from memory_recall.search.sql.bm25 import own_words
 from memory_recall.search.sql.bm25_scoring import exact_scores
 from memory_recall.search.sql.expressions import optional
 from memory_recall.search.sql.filters import Arguments
@@ -84,13 +85,13 @@ def _reached(plan: RecallPlan, rows: SearchedRows, table_rows: str, most: int) -
 
     Sums are taken in a fixed order, so that a recall and the reference in Python break ties alike.
     """
-    concepts = plan.table.own(CONCEPTS)
+    concepts, words = plan.table.own(CONCEPTS), own_words(plan.further)
     of_memory = "PARTITION BY h.id ORDER BY h.concept ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING"
     return f"""
 starts AS MATERIALIZED (
   SELECT id, score FROM fused
    WHERE place <= {GRAPH_STARTS} AND score > 0 AND dense_rows > 0
-     AND coalesce((SELECT max_lexical_score FROM reach) > {_BRIEF} * (SELECT sum(idf) FROM weighted), true)
+     AND coalesce((SELECT max_lexical_score FROM reach) > {_BRIEF} * (SELECT sum(idf) FROM {words}), true)
 ),
 held AS MATERIALIZED (
   SELECT s.id, s.score, c.concept

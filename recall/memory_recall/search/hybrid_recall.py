@@ -10,6 +10,9 @@ has the lexical order and states the reason. Only an invalid query or a database
 Where the recall has a second stage, a reranker may order the first results anew, within a budget of its own. It gets no
 text of a sensitive memory, and no connection is held meanwhile.
 
+Where the recall has an expansion and the query asks for it, a language model is asked for further search words while
+the query is embedded. They join the lexical leg. Without them the statement is that of a recall without expansion.
+
 One time budget covers the whole recall, including the wait for a connection of the pool. A recall that exceeds the
 budget fails at once. The work of the recall is cancelled and cleaned up in the background, since Postgres may no longer
 answer. If no embedder answered a recall, a background task records this in the database, so that the operator starts an
@@ -34,9 +37,10 @@ from memory_recall.schema.table import ACTIVE, VectorColumn
 from memory_recall.search.cached_value import CachedValue
 from memory_recall.search.fusion import Fusion, default_fusion
 from memory_recall.search.period import Period, PeriodFinder
-from memory_recall.search.query import EmbeddedQuery, Lexical, RecallQuery, require_query
+from memory_recall.search.query import EmbeddedQuery, FurtherWords, Lexical, RecallQuery, require_query
 from memory_recall.search.query_embedding import EMBEDDING_SECONDS, BudgetedQueryEmbedder, QueryEmbedder
-from memory_recall.search.result import Degraded, RecallResult, Reranking, Timings, memory_from
+from memory_recall.search.query_expansion import QueryExpansion
+from memory_recall.search.result import Degraded, Expansion, RecallResult, Reranking, Timings, memory_from
 from memory_recall.search.second_stage import SecondStage
 from memory_recall.search.sql.bm25 import CollectionStatistics
 from memory_recall.search.sql.collection_statistics import measure_collection
@@ -65,6 +69,8 @@ class _Attempt:
     answer: Answer
     embedder: QueryEmbedder | None
     embedding_seconds: float
+    expansion: Expansion
+    expansion_seconds: float
 
 
 class HybridRecall:
@@ -76,10 +82,12 @@ class HybridRecall:
     False, the dense leg also searches a table without an HNSW index. `observe` is called with every result. `temporal`
     finds the time that a query names. With `parallel_legs` False, every recall uses only one connection. With
     `concept_graph` False, recalls leave out the graph leg of a table that has a concept graph. `second_stage` reranks
-    the first results.
+    the first results. `expansion` finds further words for queries that ask for it; it needs the lexical leg "bm25", and
+    runs beside the embedding.
 
     Raises:
-        InvalidInput: `lexical` is unknown, or the budgets of embedding and reranking are not below `time_budget`.
+        InvalidInput: `lexical` is unknown or has no expansion, or the budgets of embedding, expansion and reranking are
+            not below `time_budget`.
     """
 
     def __init__(
@@ -99,12 +107,18 @@ class HybridRecall:
         parallel_legs: bool = True,
         concept_graph: bool = True,
         second_stage: SecondStage | None = None,
+        expansion: QueryExpansion | None = None,
     ) -> None:
-        parts = embedding_budget + (second_stage.budget if second_stage else 0.0)
+        before = max(embedding_budget, expansion.budget if expansion else 0.0)
+        parts = before + (second_stage.budget if second_stage else 0.0)
         if embedding_budget <= 0 or parts >= time_budget:
             raise InvalidInput(
                 f"The {parts:g} s of embedding and second stage do not fit into the recall's {time_budget:g} s.",
                 "Give a `time_budget` larger than the `embedding_budget` and the second stage's `budget` together.",
+            )
+        if expansion is not None and lexical == "ts_rank":
+            raise InvalidInput(
+                "The lexical leg ts_rank searches no further words.", "Use bm25, or leave out `expansion`."
             )
         if lexical not in get_args(Lexical):
             raise InvalidInput(f"There is no lexical leg {lexical!r}.", f"Use one of: {', '.join(get_args(Lexical))}.")
@@ -118,6 +132,7 @@ class HybridRecall:
         self._parallel_legs = parallel_legs
         self._concept_graph = concept_graph
         self._second_stage = second_stage
+        self._expansion = expansion
         self._executing = 0
         self._embedder = BudgetedQueryEmbedder(embedder, budget=embedding_budget)
         self._tasks = BackgroundTasks()
@@ -177,10 +192,11 @@ class HybridRecall:
         began = time.perf_counter()
         period = self._temporal(query.text, query.now or datetime.now(UTC)) if self._temporal else None
         asked = self._second_stage.widened(query) if self._second_stage else query
-        attempt = await self._attempt(asked, period, own_columns=own_columns)
-        embedding_seconds = attempt.embedding_seconds
+        expanding = self._tasks.start(self._expansion.expand(query)) if self._expansion else None
+        attempt = await self._attempt(asked, period, expanding, own_columns=own_columns)
+        embedding_seconds, expansion_seconds = attempt.embedding_seconds, attempt.expansion_seconds
         if self._follow(attempt):
-            attempt = await self._attempt(asked, period, own_columns=own_columns)
+            attempt = await self._attempt(asked, period, expanding, own_columns=own_columns)
             embedding_seconds += attempt.embedding_seconds
         answered = time.perf_counter() - began
         found: list[Mapping[str, Any]] = [row for row in attempt.answer.rows if row["id"] is not None]
@@ -189,21 +205,37 @@ class HybridRecall:
             found, reranking = await self._second_stage.rerank(query, found, self._budget - answered)
         total = time.perf_counter() - began
         timings = Timings(
-            total * 1e3, embedding_seconds * 1e3, (answered - embedding_seconds) * 1e3, (total - answered) * 1e3
+            total * 1e3,
+            embedding_seconds * 1e3,
+            (answered - embedding_seconds - expansion_seconds) * 1e3,
+            (total - answered) * 1e3,
+            expansion=expansion_seconds * 1e3,
         )
         if query.explain:
             timings = replace(timings, legs=await self._explain(attempt))
         rows = [own_row(attempt.plan.table, row) for row in found] if own_columns else []
         memories = tuple(memory_from(row) for row in found)
-        return RecallResult(memories, query.mode, attempt.answer.reason, timings, reranking), rows
+        return RecallResult(memories, query.mode, attempt.answer.reason, timings, reranking, attempt.expansion), rows
 
-    async def _attempt(self, query: RecallQuery, period: Period | None, *, own_columns: bool) -> _Attempt:
-        """Read from the catalog which legs can search, embed the query, and plan and execute the statement."""
+    async def _attempt(
+        self,
+        query: RecallQuery,
+        period: Period | None,
+        expanding: asyncio.Task[FurtherWords | Expansion] | None,
+        *,
+        own_columns: bool,
+    ) -> _Attempt:
+        """Read from the catalog which legs can search, embed the query, and plan and execute the statement.
+
+        `expanding` is the search for further words, which began before and is waited for after the embedding.
+        """
         readiness = await self._readiness.get()
         statistics = await self._statistics.get() if self._lexical == "bm25" and query.ranked else None
         embedder, began = self._embedder.current, time.perf_counter()
         embedded = await self._embed(query, readiness)
         embedding_seconds = time.perf_counter() - began
+        expanded = await expanding if expanding else Expansion.OFF
+        expansion_seconds = time.perf_counter() - began - embedding_seconds
         model = embedded.model if isinstance(embedded, EmbeddedQuery) else None
         plan = RecallPlan(
             query=query,
@@ -219,8 +251,10 @@ class HybridRecall:
             compiles=readiness.compiles,
             statistics=statistics,
             own_columns=own_columns,
+            further=expanded if isinstance(expanded, FurtherWords) else None,
         )
-        return _Attempt(plan, await self._execute(plan), embedder, embedding_seconds)
+        outcome = expanded if isinstance(expanded, Expansion) else Expansion.DONE
+        return _Attempt(plan, await self._execute(plan), embedder, embedding_seconds, outcome, expansion_seconds)
 
     async def _embed(self, query: RecallQuery, readiness: Readiness) -> EmbeddedQuery | Degraded | None:
         """Return the query's vector, or the reason why there is none, or None if the dense leg was not requested."""

@@ -42,6 +42,17 @@ class EmbeddedQuery:
 
 
 @dataclass(frozen=True, slots=True)
+class FurtherWords:
+    """Words beside those of a query that the lexical leg also searches, each with `weight` (above 0, at most 1).
+
+    A word of the query itself has the weight one.
+    """
+
+    text: str
+    weight: float
+
+
+@dataclass(frozen=True, slots=True)
 class RecallQuery:
     """The query of a recall, with everything that decides how it is answered.
 
@@ -53,6 +64,8 @@ class RecallQuery:
     embedder; if there is no other embedder, only the lexical leg answers the query. Expressions such as "last week" are
     relative to `now`; None stands for the present. `vector` is the query's embedding if the caller has computed it
     already. `fusion` replaces the fusion of the `HybridRecall`. With `explain` True, the time of each leg is measured.
+    With `expand` True, a `HybridRecall` that has a query expansion asks its language model for further words, unless
+    the query is `sensitive`.
 
     Raises:
         InvalidInput: a field is of the wrong type or out of range, a time has no time zone, or `user_id` is empty.
@@ -71,6 +84,7 @@ class RecallQuery:
     vector: EmbeddedQuery | None = None
     fusion: Fusion | None = None
     explain: bool = False
+    expand: bool = False
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -43,6 +43,23 @@ class Reranking(StrEnum):
     REFUSED = "RerankerRefused"
 
 
+class Expansion(StrEnum):
+    """Whether a language model's further words were searched, or the reason why they were not."""
+
+    DONE = "Expanded"
+    OFF = "NoExpansion"
+    NOT_ASKED = "NotAskedFor"
+    NOT_BY_SCORE = "NotByScore"
+    ONLY_DENSE = "OnlyByMeaning"
+    SENSITIVE_QUERY = "SensitiveQuery"
+    PAUSED = "PausedAfterFailure"
+    TIMEOUT = "ExpansionTimeout"
+    FAILED = "ExpansionFailed"
+    UNAUTHORIZED = "ExpansionUnauthorized"
+    REFUSED = "ExpansionRefused"
+    UNUSABLE = "AnswerUnusable"
+
+
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """A memory's rank (from 1) and score in each leg.
@@ -97,20 +114,25 @@ def memory_from(row: Mapping[str, Any]) -> RecalledMemory:
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """Durations of a recall in milliseconds. `legs` is filled only for a query with `explain` True."""
+    """Durations of a recall in milliseconds. `legs` is filled only for a query with `explain` True.
+
+    `expansion` is how long the recall waited for further words after its query was embedded.
+    """
 
     total: float
     embedding: float = 0.0
     database: float = 0.0
     reranking: float = 0.0
     legs: Mapping[str, float] = field(default_factory=dict)
+    expansion: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class RecallResult:
     """The page of memories, best first. `reason` says why a requested dense leg took no part; else it is None.
 
-    `reranking` says whether a second stage ordered the memories, or why not.
+    `reranking` says whether a second stage ordered the memories, or why not, and `expansion` whether the words of a
+    language model were searched, too.
     """
 
     memories: tuple[RecalledMemory, ...]
@@ -118,6 +140,7 @@ class RecallResult:
     reason: Degraded | None
     timings: Timings
     reranking: Reranking = Reranking.OFF
+    expansion: Expansion = Expansion.OFF
 
     @property
     def degraded(self) -> bool:

@@ -1,10 +1,12 @@
 """The metrics of the recalls that a process has served."""
 
+from dataclasses import replace
+
 from prometheus_client import CollectorRegistry, generate_latest
 
 from memory_recall.integrations.prometheus import RecallMetrics
 from memory_recall.search.query import Mode
-from memory_recall.search.result import Degraded, Evidence, RecalledMemory, RecallResult, Timings
+from memory_recall.search.result import Degraded, Evidence, Expansion, RecalledMemory, RecallResult, Timings
 
 
 def result(mode: Mode, reason: Degraded | None, content: str = "") -> RecallResult:
@@ -37,6 +39,20 @@ def test_the_parts_of_a_recall_are_timed_in_seconds() -> None:
         for part in ("embedding", "database", "total")
     }
     assert sums == {"embedding": 0.02, "database": 0.01, "total": 0.03}
+
+
+def test_recalls_that_asked_for_further_words_are_counted_and_timed() -> None:
+    registry = CollectorRegistry()
+    observe = RecallMetrics(registry)
+    for outcome in (Expansion.DONE, Expansion.TIMEOUT, Expansion.TIMEOUT, Expansion.OFF, Expansion.NOT_ASKED):
+        timings = Timings(total=30.0, expansion=10.0)
+        observe(replace(result("hybrid", None), expansion=outcome, timings=timings))
+    counted = {
+        outcome: registry.get_sample_value("memory_recall_expansion_total", {"outcome": outcome})
+        for outcome in ("Expanded", "ExpansionTimeout", "NoExpansion", "NotAskedFor")
+    }
+    assert counted == {"Expanded": 1, "ExpansionTimeout": 2, "NoExpansion": None, "NotAskedFor": None}
+    assert registry.get_sample_value("memory_recall_seconds_count", {"part": "expansion"}) == 3
 
 
 def test_metrics_name_no_text_and_no_owner_and_have_our_prefix() -> None:

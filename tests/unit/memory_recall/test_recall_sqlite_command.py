@@ -65,3 +65,10 @@ def test_the_dense_leg_alone_is_refused(file: Path) -> None:
     """The lexical leg's answer would go under another mode's name."""
     done = recall("zigbee", "--everyone", "--sqlite", file, "--mode", "dense", "--json")
     assert "by words alone" in json.loads(done.stderr)["message"]
+
+
+def test_a_file_is_not_searched_by_further_words(file: Path) -> None:
+    """No language model is asked for it, so that the option is refused rather than ignored."""
+    done = recall("zigbee", "--everyone", "--sqlite", file, "--expand", "http://llm:8080", "--json")
+    assert (done.exit_code, json.loads(done.stderr)["reason"]) == (1, "InvalidInput")
+    assert "--expand" in json.loads(done.stderr)["message"]

@@ -7,6 +7,10 @@ are scored exactly. In a table smaller than the budget the result is nearly alwa
 
 Rows are joined one by one through LATERAL ... LIMIT 1, because the planner, which cannot know how few candidates there
 are, would otherwise read the whole table to hash it.
+
+Further words of a language model are terms with a weight below one. They take nothing from the query's own terms, which
+lead to the same candidates and scores as without them (ADR 28). In a large table only the rare ones of the further
+words lead to rows, within a second budget of the same size; the common ones merely count in the scores.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
@@ -14,6 +18,7 @@ import math
 from dataclasses import dataclass
 
 from memory_recall.schema.table import MemoryTable
+from memory_recall.search.query import FurtherWords
 from memory_recall.search.sql.bm25_scoring import K1, damping, frequency, idf, ranked, scored
 from memory_recall.search.sql.filters import Arguments
 from memory_recall.search.sql.visibility import SearchedRows
@@ -27,6 +32,7 @@ _FILLED = 1_000  # rows of single common terms, where the others give fewer cand
 _PAIRED = 5  # of how many common terms, the rarest first, pairs are looked up
 _PAIRED_ROWS = 1_000  # expected of the rarest pairs, after which no more are looked up
 _SHORTLIST = 2  # how many times the leg's depth is scored exactly
+_IS_OWN = "n IN (SELECT n FROM terms WHERE own)"
 _BYTES = "pg_column_size(m.search_vector)::float8"  # an integer would make the arithmetic numeric, which is slow
 
 
@@ -68,15 +74,26 @@ known AS (
 ),"""
 
 
-def _terms(arguments: Arguments, query: str, *, known: bool) -> str:
-    """Return the CTE `terms(n, query, share)`: the query's distinct terms, with the share of rows if it is known."""
+def _terms(arguments: Arguments, query: str, further: FurtherWords | None, *, known: bool) -> str:
+    """Return the CTE `terms(n, query, share)`: the query's distinct terms, with the share of rows if it is known.
+
+    If there are further words, the CTE also has the column `own`, and the query's own terms come first.
+    """
     text = arguments.add(query, "text")
+    lexemes, place, own = f"unnest(to_tsvector('english', {text}))", "u.positions[1]", ""
+    if further is not None:
+        others = f"to_tsvector('english', {arguments.add(further.text, 'text')})"
+        lexemes = f"""(
+    SELECT lexeme, positions, true AS own FROM {lexemes} UNION ALL
+    SELECT lexeme, positions, false FROM unnest(ts_delete({others}, tsvector_to_array(to_tsvector('english', {text}))))
+    )"""
+        place, own = f"u.own DESC, {place}", ", u.own"
     share, join = ("k.share::float8", "LEFT JOIN known k ON k.lexeme = u.lexeme") if known else ("NULL::float8", "")
     return f"""
 terms AS MATERIALIZED (
-  SELECT row_number() OVER (ORDER BY u.positions[1]) AS n, ({_quoted_lexeme("u.lexeme")})::tsquery AS query,
-         {share} AS share
-    FROM unnest(to_tsvector('english', {text})) u {join} ORDER BY 1 LIMIT {MAX_QUERY_TERMS}
+  SELECT row_number() OVER (ORDER BY {place}) AS n, ({_quoted_lexeme("u.lexeme")})::tsquery AS query,
+         {share} AS share{own}
+    FROM {lexemes} u {join} ORDER BY 1 LIMIT {MAX_QUERY_TERMS}
 ),"""
 
 
@@ -102,7 +119,7 @@ combined AS (SELECT NULL::bigint AS id, NULL::float8 AS bytes, NULL::bigint AS t
 
 
 def _postings_of_rare(
-    table: MemoryTable, searched: SearchedRows, *, budget: int, wanted: int, rows: str, rare_rows: str
+    table: MemoryTable, searched: SearchedRows, *, budget: int, wanted: int, rows: str, rare_rows: str, expanded: bool
 ) -> str:
     """Return the CTEs `postings`, `vocabulary` and `combined` for a large table: rows of rare and of combined terms.
 
@@ -113,9 +130,11 @@ def _postings_of_rare(
     """
     both = f"{table.qualified} m WHERE {searched.visible} AND m.search_vector @@ s.query LIMIT {budget}"
     one = f"{table.qualified} m WHERE {searched.searched} AND m.search_vector @@ s.query LIMIT {min(budget, _FILLED)}"
-    return f"""{_rare(_matching(table, searched, "s.query", budget), rows, rare_rows)}
-common AS MATERIALIZED (SELECT * FROM terms WHERE n NOT IN (SELECT n FROM rare) ORDER BY share, n),
-{_combinations(rows)},
+    and_own, if_own = (f" AND {_IS_OWN}", f" WHERE {_IS_OWN}") if expanded else ("", "")
+    incomplete = f"vocabulary WHERE NOT complete{and_own}"
+    return f"""{_rare(_matching(table, searched, "s.query", budget), rows, rare_rows, expanded=expanded)}
+common AS MATERIALIZED (SELECT * FROM terms WHERE n NOT IN (SELECT n FROM rare){and_own} ORDER BY share, n),
+{_combinations(rows, f"rare{if_own}")},
 counted AS MATERIALIZED (
   SELECT n, count(*) AS found, count(*) FILTER (WHERE inside) AS inside FROM postings GROUP BY n
 ),
@@ -130,29 +149,33 @@ paired AS MATERIALIZED (
    WHERE p.inside
 ),
 enough AS MATERIALIZED (
-  SELECT coalesce((SELECT sum(inside) FROM counted), 0) + (SELECT count(*) FROM paired) >= {wanted} AS enough
+  SELECT coalesce((SELECT sum(inside) FROM counted{if_own}), 0) + (SELECT count(*) FROM paired) >= {wanted} AS enough
 ),
 filler AS MATERIALIZED (
   SELECT p.*, s.terms
-    FROM (SELECT query, {_bit("n")} AS terms FROM vocabulary WHERE NOT complete ORDER BY share NULLS FIRST, n) s
+    FROM (SELECT query, {_bit("n")} AS terms FROM {incomplete} ORDER BY share NULLS FIRST, n) s
    CROSS JOIN LATERAL (SELECT m.id, {_BYTES} AS bytes FROM {one}) p
    LIMIT (SELECT CASE WHEN enough THEN 0 ELSE {_FILLED} END FROM enough)
 ),
 combined AS (SELECT * FROM paired UNION ALL SELECT * FROM filler),"""
 
 
-def _rare(found: str, rows: str, rare_rows: str) -> str:
+def _rare(found: str, rows: str, rare_rows: str, *, expanded: bool) -> str:
     """Return the CTEs `rare(n, query)` of rare terms, and `postings` of the rows that contain them.
 
     All terms that ANALYZE does not list as common are rare. Of the listed terms, the rarest are rare as long as their
-    expected rows, together with the rows found for the unlisted terms, do not exceed `rare_rows`.
+    expected rows, together with the rows found for the unlisted terms, do not exceed `rare_rows`. Terms of the query
+    and further words are counted apart.
     """
+    rarest_first, same = "(ORDER BY share, n)", ""
+    if expanded:
+        rarest_first, same = "(PARTITION BY own ORDER BY share, n)", " JOIN terms t USING (n) WHERE t.own = ordered.own"
     return f"""
 unlisted AS MATERIALIZED (SELECT s.n, p.* FROM terms s CROSS JOIN LATERAL ({found}) p WHERE s.share IS NULL),
 listed AS MATERIALIZED (
   SELECT n, query
-    FROM (SELECT *, sum(share * {rows}) OVER (ORDER BY share, n) AS expected FROM terms WHERE share IS NOT NULL) ordered
-   WHERE expected + (SELECT count(*) FROM unlisted) <= {rare_rows}
+    FROM (SELECT *, sum(share * {rows}) OVER {rarest_first} AS expected FROM terms WHERE share IS NOT NULL) ordered
+   WHERE expected + (SELECT count(*) FROM unlisted{same}) <= {rare_rows}
 ),
 rare AS MATERIALIZED (SELECT n, query FROM terms WHERE share IS NULL UNION ALL SELECT n, query FROM listed),
 postings AS MATERIALIZED (
@@ -160,8 +183,8 @@ postings AS MATERIALIZED (
 ),"""
 
 
-def _combinations(rows: str) -> str:
-    """Return the CTE `combinations(terms, query)`: each common term with any rare one, and pairs of common terms.
+def _combinations(rows: str, rare: str) -> str:
+    """Return the CTE `combinations(terms, query)`: each common term with any of `rare`, and pairs of common terms.
 
     The rarest pairs come first, until their expected rows reach a limit. A pair's expected rows are estimated from the
     product of both terms' shares. Terms that belong together have more rows in common than this, so rather too many
@@ -172,7 +195,7 @@ def _combinations(rows: str) -> str:
     return f"""
 combinations AS MATERIALIZED (
   SELECT {_bit("c.n")} AS terms, r.query && c.query AS query
-    FROM common c, (SELECT string_agg(query::text, ' | ')::tsquery AS query FROM rare) r
+    FROM common c, (SELECT string_agg(query::text, ' | ')::tsquery AS query FROM {rare}) r
    WHERE r.query IS NOT NULL
   UNION ALL
   SELECT terms, query
@@ -194,6 +217,7 @@ def bm25_leg(
     searched: SearchedRows,
     *,
     query: str,
+    further: FurtherWords | None = None,
     depth: int,
     rows_per_term: int,
     statistics: CollectionStatistics,
@@ -205,21 +229,37 @@ def bm25_leg(
     rows = arguments.add(float(statistics.rows), "float8")
     mean = arguments.add(max(statistics.mean_length, 1.0), "float8")
     stored = arguments.add(max(statistics.mean_bytes, 1.0), "float8")
-    terms = _terms(arguments, query, known=not statistics.small)
+    terms, expanded = _terms(arguments, query, further, known=not statistics.small), further is not None
     if statistics.small:
         collected = f"{terms}{_postings_of_all(table, searched)}"
     else:
         few = arguments.add(float(min(rows_per_term, statistics.rare_rows)), "float8")
         rare = _postings_of_rare(
-            table, searched, budget=rows_per_term, wanted=_SHORTLIST * depth, rows=rows, rare_rows=few
+            table,
+            searched,
+            budget=rows_per_term,
+            wanted=_SHORTLIST * depth,
+            rows=rows,
+            rare_rows=few,
+            expanded=expanded,
         )
         collected = f"{_known(table, arguments)}{terms}{rare}"
+    weighted = f"SELECT n, query, complete, {idf(rows, 'df')} AS idf FROM vocabulary"
+    if further is not None:
+        weight = f"CASE WHEN t.own THEN 1::float8 ELSE {arguments.add(further.weight, 'float8')} END"
+        columns = f"v.n, v.query, v.complete, {weight} * {idf(rows, 'v.df')} AS idf, t.own"
+        weighted = f"SELECT {columns} FROM vocabulary v JOIN terms t ON t.n = v.n"
     return f"""{collected}
 weighted AS MATERIALIZED (
-  SELECT n, query, complete, {idf(rows, "df")} AS idf FROM vocabulary
+  {weighted}
 ),
 {_chosen(stored, depth)},
-{_scored_and_ranked(table, mean, depth, rows)}"""
+{_scored_and_ranked(table, mean, depth, rows, own_words(further))}"""
+
+
+def own_words(further: FurtherWords | None) -> str:
+    """Return SQL for the rows of the CTE `weighted` that are terms of the query, to stand after FROM."""
+    return "weighted" if further is None else "weighted WHERE own"
 
 
 def _chosen(stored: str, depth: int) -> str:
@@ -245,11 +285,11 @@ candidates AS MATERIALIZED (
 )"""
 
 
-def _scored_and_ranked(table: MemoryTable, mean: str, depth: int, rows: str) -> str:
+def _scored_and_ranked(table: MemoryTable, mean: str, depth: int, rows: str, own: str) -> str:
     """Return CTEs with the exact scores and ranks of the candidates and of the rows that the dense leg found."""
     return f"""{scored(table, mean, "SELECT id FROM candidates UNION SELECT id FROM dense")}
 ),
-{ranked(depth, rows)}"""
+{ranked(depth, rows, own_words=own)}"""
 
 
 def _quoted_lexeme(lexeme: str) -> str:

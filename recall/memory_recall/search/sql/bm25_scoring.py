@@ -74,10 +74,11 @@ def idf(rows: str, df: str) -> str:
     return f"ln(1 + (greatest({rows}, {df}) - {df} + 0.5) / ({df} + 0.5))"
 
 
-def ranked(depth: int, rows: str) -> str:
+def ranked(depth: int, rows: str, *, own_words: str = "weighted") -> str:
     """Return the CTEs `lexical(id, lexical_score, lexical_rank)` and `reach(max_lexical_score)`, from `scored`.
 
-    `max_lexical_score` is the score that a row of mean length with every term of the query would have.
+    `max_lexical_score` is the score that a row of mean length with every term of the query would have. `own_words` says
+    which rows of the CTE `weighted` are terms of the query.
     """
     return f"""lexical AS MATERIALIZED (
   SELECT id, lexical_score, CASE WHEN lexical_score > 0 AND place <= {depth} THEN place END AS lexical_rank
@@ -85,5 +86,5 @@ def ranked(depth: int, rows: str) -> str:
 ),
 reach AS (
   SELECT least(sum(idf), {ENOUGH_RARE_TERMS} * {idf(rows, "0::float8")}) AS max_lexical_score
-    FROM weighted HAVING count(*) > 0
+    FROM {own_words} HAVING count(*) > 0
 )"""

@@ -9,9 +9,11 @@ everything else the three parts do what the one statement does, with the same re
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from memory_recall.search.result import Degraded
+from memory_recall.search.sql.bm25 import own_words
 from memory_recall.search.sql.bm25_scoring import ranked, scored
 from memory_recall.search.sql.filters import Arguments
 from memory_recall.search.sql.plan import DenseLeg, RecallPlan
@@ -49,6 +51,7 @@ class LexicalRows:
     """The rows that the lexical leg found, and the query's terms (each a tsquery) with their weights.
 
     `open` is False if another model is active. If it is True, each ranked row that has a vector also has a cosine.
+    `own` says which terms are the query's own; it is empty if there are no further words.
     """
 
     open: bool
@@ -57,6 +60,7 @@ class LexicalRows:
     cosines: list[float | None]
     terms: list[str]
     weights: list[float]
+    own: Sequence[bool] = ()
 
 
 def is_worth_splitting(plan: RecallPlan) -> bool:
@@ -84,6 +88,10 @@ def lexical_statement(plan: RecallPlan) -> Statement:
     arguments, table, dense = Arguments(), plan.table, _dense_of(plan)
     rows = searched_rows(plan, arguments)
     cosine = cosine_similarity(dense, table, query_vector(dense, arguments, table))
+    own = ""
+    if plan.further is not None:
+        own = """,
+       coalesce((SELECT array_agg(own ORDER BY n) FROM weighted), '{}') AS own"""
     near = f"SELECT {cosine} FROM {table.qualified} m WHERE m.id = l.id LIMIT 1"
     return (
         f"""WITH {gate(plan, arguments)},{NO_DENSE_LEG},{lexical_leg(plan, arguments, rows)},
@@ -94,7 +102,7 @@ lexical_with_cosine AS (
 SELECT (SELECT open FROM gate) AS open, coalesce(array_agg(id), '{{}}') AS ids,
        coalesce(array_agg(lexical_score), '{{}}') AS scores, coalesce(array_agg(cosine), '{{}}') AS cosines,
        coalesce((SELECT array_agg(query::text ORDER BY n) FROM weighted), '{{}}') AS terms,
-       coalesce((SELECT array_agg(idf ORDER BY n) FROM weighted), '{{}}') AS weights
+       coalesce((SELECT array_agg(idf ORDER BY n) FROM weighted), '{{}}') AS weights{own}
   FROM lexical_with_cosine""",
         arguments.values,
     )
@@ -145,12 +153,16 @@ def _given_lexical(plan: RecallPlan, arguments: Arguments, found: LexicalRows) -
     terms, weights = arguments.add(found.terms, "text[]"), arguments.add(found.weights, "float8[]")
     ids, scores = arguments.add(found.ids, "bigint[]"), arguments.add(found.scores, "float8[]")
     cosines = arguments.add(found.cosines, "float8[]")
+    lists, names = f"{terms}, {weights}", "query, idf"
+    if plan.further is not None:
+        lists, names = f"{lists}, {arguments.add(list(found.own), 'boolean[]')}", f"{names}, own"
+    columns = names.replace("query", "query::tsquery AS query")
     return f"""
-weighted AS MATERIALIZED (SELECT query::tsquery AS query, idf FROM unnest({terms}, {weights}) AS w(query, idf)),
+weighted AS MATERIALIZED (SELECT {columns} FROM unnest({lists}) AS w({names})),
 given AS MATERIALIZED (
   SELECT id, lexical_score, cosine FROM unnest({ids}, {scores}, {cosines}) AS g(id, lexical_score, cosine)
 ),
 {scored(plan.table, mean, "SELECT id FROM dense EXCEPT SELECT id FROM given")}
    UNION ALL SELECT id, lexical_score FROM given
 ),
-{ranked(plan.depth, rows)}"""
+{ranked(plan.depth, rows, own_words=own_words(plan.further))}"""

@@ -6,7 +6,7 @@ from memory_recall.hnsw.search_effort import DENSE_DEPTH, UNKNOWN_GRAPH, Searche
 from memory_recall.schema.table import ACTIVE, MemoryTable, VectorColumn
 from memory_recall.search.fusion import Fusion, SortBy
 from memory_recall.search.period import Period
-from memory_recall.search.query import EmbeddedQuery, Lexical, RecallQuery
+from memory_recall.search.query import EmbeddedQuery, FurtherWords, Lexical, RecallQuery
 from memory_recall.search.result import Degraded
 from memory_recall.search.sql.bm25 import MAX_ROWS_PER_TERM, CollectionStatistics
 
@@ -38,7 +38,8 @@ class RecallPlan:
     names the active model, exists. `superseding` says whether any memory is recorded as superseded. `concept_graph`
     says whether the table's concept graph is filled and may be read. `compiles` says
     whether Postgres might compile the statement (JIT). With `statistics` None the lexical leg ranks by `ts_rank`.
-    With `own_columns` True, the memories come with all columns of the table.
+    With `own_columns` True, the memories come with all columns of the table. `further` are words that the BM25 leg
+    searches beside the query's own.
     """
 
     query: RecallQuery
@@ -55,6 +56,7 @@ class RecallPlan:
     statistics: CollectionStatistics | None = None
     rows_per_term: int = MAX_ROWS_PER_TERM
     own_columns: bool = False
+    further: FurtherWords | None = None
 
     @property
     def depth(self) -> int:

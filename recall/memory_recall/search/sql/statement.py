@@ -147,6 +147,7 @@ def lexical_leg(plan: RecallPlan, arguments: Arguments, rows: SearchedRows) -> s
         arguments,
         rows,
         query=text,
+        further=plan.further,
         depth=depth,
         rows_per_term=plan.rows_per_term,
         statistics=plan.statistics,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from memory_recall.search.fusion import Fusion
+from tests.integration.memory_recall.chat_server import ChatServer, said
 from tests.integration.memory_recall.fake_embedder import vector_of
 
 MEMORY = Path(sys.executable).with_name("memory")
@@ -113,6 +114,62 @@ async def test_a_mode_that_does_not_exist_is_refused(bench: Any) -> None:
     code, _, err = await run(bench.environment(), "recall", "x", "--everyone", "--mode", "psychic")
     assert code == 1
     assert "hybrid, lexical, dense" in err
+
+
+async def test_recall_and_evaluate_search_further_words_on_request(bench: Any) -> None:
+    """A question in words that no memory has is answered by the model's; without the option nothing is sent."""
+    await fill(bench)
+    asked = questions(text="radio stick", relevant_ids=[1], conv="c1").splitlines()[0]
+    async with ChatServer(said("zigbee, dongle")) as chat:
+        environment, expand = bench.environment(), ("--expand", chat.url, "--expand-model", "tiny-chat")
+        evaluate = ("evaluate", "--modes", "lexical", "--json")
+        code, out, err = await run(environment, *evaluate, stdin=asked)
+        assert (code, json.loads(out)["recall@10"], chat.requests) == (0, {"lexical": 0.0}, 0), err
+        assert "expanded" not in json.loads(out)
+        code, out, err = await run(environment, *evaluate, *expand, stdin=asked)
+        assert code == 0, err
+        assert (json.loads(out)["recall@10"], json.loads(out)["expanded"]) == ({"lexical": 1.0}, 1)
+        code, out, err = await run(environment, *evaluate[:3], *expand, stdin=asked)
+        assert "1 questions, 1 expanded" in out, err
+        recall = ("recall", "radio stick", "--everyone", "--mode", "lexical", *expand)
+        code, out, err = await run(environment, *recall, "--json")
+        assert code == 0, err
+        assert (json.loads(out)["expansion"], json.loads(out)["memories"][0]["content"]) == ("Expanded", TEXTS[0])
+        assert {body["model"] for body in chat.bodies} == {"tiny-chat"}
+        heard = chat.requests
+        code, out, err = await run(environment, *recall, "--sensitive")
+        assert (code, chat.requests) == (0, heard)
+        assert "Without further words: SensitiveQuery" in err
+
+
+async def test_an_expansion_that_gets_no_answer_fails_the_evaluation_and_one_without_words_counts(bench: Any) -> None:
+    """What was measured would else be recall without expansion under its name."""
+    await fill(bench)
+    async with ChatServer((503, {}, b"")) as chat:
+        environment = bench.environment()
+        evaluate = ("evaluate", "--modes", "lexical", "--expand", chat.url, "--json")
+        code, out, err = await run(environment, *evaluate, stdin=questions())
+        assert (code, out) == (1, "")
+        assert json.loads(err.splitlines()[-1])["reason"] == "ExpansionFailed"
+        chat.answer = said("I am sorry, but I cannot help with that request.")
+        code, out, err = await run(environment, *evaluate, stdin=questions())
+        assert code == 0, err
+        assert (json.loads(out)["recall@10"], json.loads(out)["expanded"]) == ({"lexical": 1.0}, 0)
+
+
+async def test_without_consent_to_its_address_no_language_model_is_asked(bench: Any, tmp_path: Path) -> None:
+    """The consent is that which a hosted embedder needs."""
+    recall = ("recall", "x", "--everyone", "--json", "--expand", "https://llm.invalid")
+    code, _, err = await run(bench.environment(), *recall)
+    assert (code, json.loads(err.splitlines()[-1])["reason"]) == (2, "InvalidConfiguration")
+    assert "MEMORY_QUERY_EGRESS=allowed" in err
+    allowed = bench.environment(MEMORY_QUERY_EGRESS="allowed")
+    code, out, err = await run(allowed, *recall)
+    assert code == 0, err
+    assert json.loads(out)["expansion"] == "ExpansionFailed"
+    code, out, err = await run(allowed, *recall, "--expand-key-file", str(tmp_path / "none"))
+    assert code == 0, err
+    assert json.loads(out)["expansion"] == "ExpansionUnauthorized"
 
 
 def many(count: int) -> str:

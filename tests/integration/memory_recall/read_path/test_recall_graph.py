@@ -12,7 +12,8 @@ from memory_recall import EVERYONE, Everyone, Filters, Fusion, RecallQuery, Sort
 from memory_recall.integrations.fastapi import create_recall_router
 from memory_recall.postgres.connection import DsnText, create_pool
 from memory_recall.search.hybrid_recall import HybridRecall
-from memory_recall.search.result import RecallResult
+from memory_recall.search.query_expansion import QueryExpansion
+from memory_recall.search.result import Expansion, RecallResult
 from tests.integration.memory_recall.poolers import pgbouncer
 from tests.integration.memory_recall.read_path.conftest import PATIENT
 from tests.integration.memory_recall.read_path.links import enable_graph, link
@@ -97,6 +98,25 @@ async def test_both_forms_of_a_recall_give_the_same_answer_with_the_graph(
     by_words = await graph.recalling(embedder).recall(replace(QUERY, mode="lexical", limit=500))
     assert reached.lexical_rank is None
     assert [row.evidence.lexical_score for row in by_words.memories if row.id == wanted] == [reached.lexical_score]
+
+
+class _Talkative:
+    """A language model that names sixteen words which no memory has."""
+
+    async def complete(self, _instruction: str, _text: str, /, *, most_tokens: int) -> str:
+        assert most_tokens > 0
+        return ", ".join(f"unheard{number}" for number in range(16))
+
+
+@pytest.mark.usefixtures("_either_form")
+async def test_further_words_make_no_long_query_of_a_short_one(graph: Any, embedder: Any, first: int) -> None:
+    """A long query has no graph leg, and what a language model adds is not part of the query."""
+    wanted = await graph.add("the bridge", vector=BEYOND)
+    await link(graph.pool, {first: "bridge mast", wanted: "bridge"})
+    expansion = QueryExpansion(_Talkative(), phrases=16, weight=1.0, budget=PATIENT / 2)
+    found = await graph.recalling(embedder, expansion=expansion).recall(replace(QUERY, expand=True))
+    assert found.expansion is Expansion.DONE
+    assert wanted in found.ids
 
 
 @pytest.mark.usefixtures("_either_form")

@@ -6,8 +6,11 @@ import httpx
 import pytest
 from fastapi import FastAPI, Header
 
+from memory_recall import ChatClient, QueryExpansion
 from memory_recall.integrations.fastapi import create_recall_router
+from tests.integration.memory_recall.chat_server import ChatServer
 from tests.integration.memory_recall.queries import make_query
+from tests.integration.memory_recall.read_path.conftest import PATIENT
 
 FIELDS = {
     "id", "content", "category", "tags", "importance", "is_sensitive", "rank", "owner", "created_at",
@@ -39,6 +42,18 @@ async def test_the_answer_has_the_form_of_the_api(memories: Any, embedder: Any) 
     assert memory["created_at"].endswith("+00:00")
     assert isinstance(memory["rank"], float)
     assert embedder.calls == ["zigbee dongle usb"]
+
+
+async def test_a_query_is_expanded_if_the_request_asks_for_it_and_is_not_sensitive(memories: Any) -> None:
+    found = await memories.add("a snapshot", user_id="ana")
+    async with ChatServer() as chat, ChatClient(chat.url, "tiny-chat") as model:
+        recall = memories.recalling(expansion=QueryExpansion(model, budget=PATIENT / 2))
+        ids = []
+        async with client(recall) as http:
+            for more in ({}, {"expand": True, "is_sensitive": True}, {"expand": True}):
+                answer = await http.post("/api/memories/recall", json={"context": "backup", **more})
+                ids.append([one["id"] for one in answer.json()["memories"]])
+    assert (ids, chat.requests) == ([[], [], [found]], 1)
 
 
 async def test_a_superseded_memory_alone_has_a_further_field(memories: Any, embedder: Any) -> None:

@@ -1,0 +1,147 @@
+"""The HTTP client of a language model behind an OpenAI-compatible address: `POST /v1/chat/completions`.
+
+A request holds the model's name, an instruction and one text; nothing else. The address must belong to this machine, a
+private network or a Service of the cluster, or queries must be allowed to leave and the address must have TLS. A
+redirect is not followed, since it could lead elsewhere. An answer is read up to a fixed size and refused beyond.
+
+As in `embedding.client`, a request runs to its end even if its caller is cancelled. A failed request is not repeated,
+because a recall has no time for it.
+"""
+
+import asyncio
+import json
+from types import TracebackType
+from typing import Literal, Self
+
+import httpx
+
+from memory_recall.background import BackgroundTasks
+from memory_recall.embedding.address_policy import may_receive_queries
+from memory_recall.embedding.api_key import ApiKey, BearerKey
+from memory_recall.errors import (
+    EmbedderBroken,
+    EmbedderRejected,
+    EmbedderUnauthorized,
+    EmbedderUnavailable,
+    InvalidConfiguration,
+    MemoryIndexError,
+)
+
+_PATH = "/v1/chat/completions"
+_TIMEOUT = httpx.Timeout(30.0, connect=5.0)
+_REQUEST_SECONDS = 60.0  # of a request as a whole, whose bytes may come one by one
+_LIMITS = httpx.Limits(max_connections=32, max_keepalive_connections=8)
+_MOST_BYTES = 65_536  # of an answer
+_TRANSIENT = frozenset({408, 425, 429})
+
+
+class ChatClient:
+    """Asynchronous client of a language model; safe for concurrent use. It must be closed.
+
+    `base_url` is the address without `/v1`. `api_key` is the key or the path of a file that holds it, read anew for
+    each request. `query_egress` says whether queries may be sent out of the cluster, to an address with TLS.
+
+    Raises:
+        InvalidConfiguration: queries may not be sent to the address.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        model: str,
+        api_key: ApiKey | None = None,
+        *,
+        query_egress: Literal["denied", "allowed"] = "denied",
+    ) -> None:
+        if not may_receive_queries(base_url, egress=query_egress == "allowed"):
+            raise InvalidConfiguration(
+                "Queries may not be sent to the address of the language model: it is neither one of this machine, of a "
+                "private network or of a Service in the cluster, nor an https address to which they are allowed to go.",
+                "Use a model in the cluster; or an https address, and allow it by MEMORY_QUERY_EGRESS=allowed, which "
+                "is query_egress='allowed' in Python.",
+            )
+        self.model = model
+        auth = BearerKey(api_key) if api_key else None
+        self._http = httpx.AsyncClient(base_url=base_url.rstrip("/"), auth=auth, timeout=_TIMEOUT, limits=_LIMITS)
+        self._requests = BackgroundTasks()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End the requests and close the connections."""
+        await self._requests.close()
+        await self._http.aclose()
+
+    async def complete(self, instruction: str, text: str, *, most_tokens: int) -> str:
+        """Return the model's answer of at most `most_tokens` tokens to a text, under an instruction.
+
+        The caller makes sure that the text is not sensitive.
+
+        Raises:
+            EmbedderUnauthorized: the API key is refused, or its file is missing or empty.
+            EmbedderRejected: the request is refused, because of the model's name for instance.
+            EmbedderUnavailable: there is no answer, or a server error.
+            EmbedderBroken: the answer is too long, or has no text where the answer of a chat has it.
+        """
+        return await self._requests.run_shielded(self._complete(instruction, text, most_tokens))
+
+    async def _complete(self, instruction: str, text: str, most_tokens: int) -> str:
+        messages = [{"role": "system", "content": instruction}, {"role": "user", "content": text}]
+        body = {"model": self.model, "messages": messages, "max_tokens": most_tokens, "temperature": 0}
+        headers = {"accept-encoding": "identity"}  # what is compressed has no bound
+        try:
+            async with (
+                asyncio.timeout(_REQUEST_SECONDS),
+                self._http.stream("POST", _PATH, json=body, headers=headers) as response,
+            ):
+                if response.status_code != 200:
+                    raise _refusal(response.status_code)
+                return _content(await _bounded_body(response))
+        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError) as error:
+            raise EmbedderUnavailable(
+                f"The language model could not be reached ({type(error).__name__}).",
+                "Check its address, and that a NetworkPolicy lets this pod reach it.",
+            ) from None
+
+
+async def _bounded_body(response: httpx.Response) -> bytes:
+    if response.headers.get("content-encoding", "identity") != "identity":
+        raise _broken("it is compressed")
+    body = b""
+    async for part in response.aiter_raw():
+        body += part
+        if len(body) > _MOST_BYTES:
+            raise _broken(f"it has more than {_MOST_BYTES} bytes")
+    return body
+
+
+def _content(body: bytes) -> str:
+    try:
+        content = json.loads(body)["choices"][0]["message"]["content"]
+    except (ValueError, KeyError, IndexError, TypeError, RecursionError):
+        raise _broken("it is not that of a chat") from None
+    if not isinstance(content, str):
+        raise _broken("its content is no text")
+    return content
+
+
+def _broken(what: str) -> EmbedderBroken:
+    return EmbedderBroken(
+        f"The answer of the language model is unusable: {what}.",
+        "Check that its address is an OpenAI-compatible one, without /v1 at its end.",
+    )
+
+
+def _refusal(status: int) -> MemoryIndexError:
+    where = f"The language model's server answered {status}."
+    if status >= 500 or status in _TRANSIENT:
+        return EmbedderUnavailable(where, "Repeat the request later, and read the server's log if this lasts.")
+    if status in {401, 403}:
+        return EmbedderUnauthorized(where, "Give the API key of the language model.")
+    return EmbedderRejected(where, "Check the address, which is given without /v1, and the model's name.")

@@ -1,0 +1,38 @@
+"""A server with the interface of a language model's chat completions, which keeps every byte that it was sent."""
+
+import asyncio
+import json
+from typing import Any
+
+from tests.integration.memory_recall.fake_embedder import Answer, FakeEmbedder
+
+
+def said(content: object) -> Answer:
+    """What such a server answers where its model says this."""
+    return 200, {}, json.dumps({"choices": [{"message": {"role": "assistant", "content": content}}]}).encode()
+
+
+class ChatServer(FakeEmbedder):
+    """Answers every request with `answer`; `arrived` is set when one has come, and `heard` is all that came."""
+
+    def __init__(self, answer: Answer | None = None) -> None:
+        super().__init__()
+        self.answer = answer or said("copy, snapshot")
+        self.arrived = asyncio.Event()
+        self.heard = b""
+        self.bodies: list[dict[str, Any]] = []
+
+    async def left(self) -> None:
+        """Wait until every connection is closed, which the clients have to do."""
+        async with asyncio.timeout(30):
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _answer(self, head: bytes, body: bytes) -> Answer:
+        self.heard += head + body
+        self.requests += 1
+        if head.startswith(b"POST /v1/chat/completions "):
+            self.bodies.append(json.loads(body))
+        self.arrived.set()
+        if self._hold_after is not None and self.requests > self._hold_after:
+            await self._released.wait()
+        return self.answer
