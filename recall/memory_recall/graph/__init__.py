@@ -5,6 +5,6 @@ rules keep everything out of it that a sensitive or deleted memory had.
 """
 
 from memory_recall.graph.state import GraphState, graph_state
-from memory_recall.graph.switching import disable, enable, pause
+from memory_recall.graph.switching import disable, enable, pause, restore_graph
 
-__all__ = ["GraphState", "disable", "enable", "graph_state", "pause"]
+__all__ = ["GraphState", "disable", "enable", "graph_state", "pause", "restore_graph"]

@@ -27,19 +27,13 @@ from memory_recall.schema.graph_relations import (
     GRAPH,
     GRAPH_TABLES,
     MEMORY_TRIGGERS,
+    text_columns,
 )
 from memory_recall.schema.rules import TEXT_HASH
 from memory_recall.schema.table import NOTIFY_CHANNEL, MemoryTable, quoted
 
 EXTRACTION = 1  # raised with every change of the concepts that a text has; then all memories are read again
 BY_CONCEPT = "memory_concepts_by_concept"
-_TEXTS = ("content", "tags", "expanded_keywords")
-_TEXT_TYPES = ("text", "character varying")
-
-
-def text_columns(table: MemoryTable) -> list[str]:
-    """Return the columns from whose texts concepts are read: `content`, and what there is of tags and keywords."""
-    return [name for name in _TEXTS if table.columns.get(name) in _TEXT_TYPES]
 
 
 def owner(table: MemoryTable, row: str) -> str:

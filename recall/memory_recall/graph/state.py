@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from memory_recall.graph.definition import EXTRACTION, differences
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
-from memory_recall.schema.graph_relations import CHANGES, CONCEPTS, GRAPH
+from memory_recall.schema.graph_relations import CHANGES, CONCEPTS, GRAPH, GRAPH_TABLES
 from memory_recall.schema.table import MemoryTable
 
 _COUNTED = 200_000  # links up to which they are counted
@@ -20,11 +20,11 @@ _COUNTED = 200_000  # links up to which they are counted
 class GraphState:
     """What there is of a table's concept graph.
 
-    `enabled` says that its tables are there and it is neither disabled nor paused. `filled` says that every memory has
-    been read once since, so that recalls use it. `pending` counts the changes that are still to be read, `links` the
-    links (an estimate above 200,000), `memories` the memories whose links are up to date. `differences` names the rules
-    that are missing or differ, as `enable` restores them, and is "" if there are none; while there are some, nothing is
-    filled. It is "" for a graph that is not enabled.
+    `enabled` says that changes of memories are queued for it: it is neither disabled nor paused. `filled` says that
+    every memory has been read once since, so that recalls use it. `pending` counts the changes that are still to be
+    read, `links` the links (an estimate above 200,000), `memories` the memories whose links are up to date.
+    `differences` names the rules that are missing or differ, which `enable` restores, and is "" if there are none;
+    while there are some, nothing is filled. It is "" for a graph that is not enabled.
     """
 
     enabled: bool
@@ -38,14 +38,14 @@ class GraphState:
 async def graph_state(connection: AnyConnection, table: MemoryTable) -> GraphState:
     """Read the state of a table's concept graph."""
     with translated("looking at the concept graph"):
-        there = await connection.fetchval(
-            "SELECT to_regclass($1) IS NOT NULL AND to_regclass($2) IS NOT NULL",
-            table.own(GRAPH),
-            table.own(CHANGES),
-        )
-    if not there:
+        there = [
+            await connection.fetchval("SELECT to_regclass($1) IS NOT NULL", table.own(one)) for one in GRAPH_TABLES
+        ]
+    if not there[GRAPH_TABLES.index(CHANGES)]:
         return GraphState(enabled=False)
     found = await differences(connection, table)
+    if not all(there):
+        return GraphState(enabled=True, differences=found)
     with translated("looking at the concept graph"):
         row = await connection.fetchrow(f"SELECT extraction, filled_at FROM {table.own(GRAPH)}")
         counts = await connection.fetchrow(_counts(table))

@@ -1,6 +1,7 @@
 """Enables the concept graph of a table of memories, pauses it, and disables it.
 
-Whoever calls these holds the lock for changing the schema (`locked_session`). Each may be called again at any time.
+Whoever calls `enable`, `pause` or `disable` holds the lock for changing the schema (`locked_session`). Each may be
+called again at any time.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
@@ -14,12 +15,14 @@ from memory_recall.graph.definition import (
     memory_triggers,
     tables,
 )
-from memory_recall.graph.grants import grants
-from memory_recall.postgres.connection import Connection
+from memory_recall.graph.grants import grant, revoke
+from memory_recall.graph.state import graph_state
+from memory_recall.postgres.connection import Connection, DsnSource
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.schema.ddl import TableChanges, literal
 from memory_recall.schema.graph_relations import CHANGES, CONCEPTS, GRAPH, drop_graph
-from memory_recall.schema.table import NOTIFY_CHANNEL, MemoryTable
+from memory_recall.schema.table import NOTIFY_CHANNEL, MemoryTable, describe
+from memory_recall.schema.table_locks import locked_session
 
 _BATCH = 20_000  # memories that are queued in one statement
 
@@ -47,9 +50,8 @@ async def enable(
         not await differences(connection, table)
         and await changes.value(f"SELECT extraction FROM {graph}") == EXTRACTION
     ):
-        await changes.run_together(grants(table))
         return False
-    await changes.run_together([*tables(table), *grants(table), f"DELETE FROM {graph}", f"TRUNCATE {queue}"])
+    await changes.run_together([*tables(table), *grant(table), f"DELETE FROM {graph}", f"TRUNCATE {queue}"])
     rules = [one.create(table) for one in functions(table)]
     for trigger in memory_triggers(table):
         rules += trigger.create(table)
@@ -60,6 +62,18 @@ async def enable(
     await changes.run(f"INSERT INTO {graph} (extraction) VALUES ({EXTRACTION})")
     await changes.value(f"SELECT pg_notify({literal(NOTIFY_CHANNEL)}, {literal(table.name)})")
     return True
+
+
+async def restore_graph(source: DsnSource, name: str, *, lock_seconds: float = 600) -> None:
+    """Enable the graph of the table `name` again where it is enabled, so that nothing of it is missing or outdated.
+
+    Raises:
+        LockNotAvailable: another migration, or another session that locks a table, has gone on for `lock_seconds`.
+    """
+    async with locked_session(source, lock_seconds) as connection:
+        table = await describe(connection, name)
+        if (await graph_state(connection, table)).enabled:
+            await enable(connection, table, lock_seconds=lock_seconds)
 
 
 async def _queue_all(connection: Connection, table: MemoryTable, queued: Callable[[int], None] | None) -> None:
@@ -107,5 +121,5 @@ async def disable(connection: Connection, table: MemoryTable, *, lock_seconds: f
     """
     changes = TableChanges(connection, table, lock_seconds)
     await changes.limit_waiting()
-    for statement in drop_graph(table):
+    for statement in (*revoke(table), *drop_graph(table)):
         await changes.run(statement)

@@ -58,7 +58,8 @@ async def test_a_paused_graph_still_loses_the_links_of_what_becomes_sensitive(be
         ("DROP TRIGGER zz_memory_graph_added ON memory_concepts", "trigger zz_memory_graph_added"),
         ("DROP INDEX memory_concepts_by_concept", "index memory_concepts_by_concept"),
         ("DROP FUNCTION memory_index_concept", "function memory_index_concept"),
-        ("DROP TABLE memory_graph_changes", "table memory_graph_changes"),
+        ("DROP TABLE memory_graph", "table memory_graph"),
+        ("DELETE FROM memory_graph", "row of memory_graph"),
     ],
 )
 async def test_a_rule_that_was_lost_is_named_and_restored(bench: Workbench, change: str, difference: str) -> None:
@@ -71,10 +72,27 @@ async def test_a_rule_that_was_lost_is_named_and_restored(bench: Workbench, chan
         await bench.execute("DELETE FROM memory_graph_changes")
         await bench.execute(change)
         state = await graph_state(connection, table)
-        assert state.differences == difference or (not state.enabled and "changes" in change)
+        assert (state.enabled, state.filled, state.differences) == (True, False, difference)
         assert await enable(connection, table)
         state = await graph_state(connection, table)
         assert (state.differences, state.links, state.pending) == ("", 0, 1)
+
+
+@pytest.mark.parametrize("name", ["memory_concepts", "memory_graph_changes", "memory_graph"])
+async def test_no_edit_fails_where_a_table_was_dropped(bench: Workbench, name: str) -> None:
+    """The triggers do what they can, and enabling makes the table again."""
+    await bench.insert("Marit restarted nas-01.", "Kestrel Lane floods.")
+    async with bench.database.connection() as connection:
+        table = await describe(connection, "memories")
+        await enable(connection, table)
+        await bench.execute(f"DROP TABLE {name}")
+        await bench.execute("UPDATE memories SET content = 'Marit called.' WHERE id = 1")
+        await bench.execute("DELETE FROM memories WHERE id = 1")
+        await bench.execute("TRUNCATE memories")
+        await bench.insert("The boiler leaks.")
+        assert await enable(connection, table)
+        state = await graph_state(connection, table)
+        assert (state.differences, state.pending) == ("", 1)
 
 
 async def _objects(bench: Workbench) -> list[str]:
