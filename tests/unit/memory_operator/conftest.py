@@ -49,8 +49,8 @@ PASSWORD = "s3cret-pa55word"
 MODEL = RecordedModel(1, "all-MiniLM-L6-v2", None, 384)
 NEXT_MODEL = RecordedModel(2, "bge-small-en-v1.5", None, 384)
 VALID_INDEX = IndexFacts("idx_memories_embedding_hnsw", exists=True, valid=True, progress=None)
-ENABLED_GRAPH = GraphState(exists=True, enabled=True, memories=20, links=60, pending=80)
-FILLED_GRAPH = GraphState(exists=True, enabled=True, filled=True, memories=90, links=300)
+ENABLED_GRAPH = GraphState(exists=True, enabled=True, queued=True, memories=20, links=60, pending=80)
+FILLED_GRAPH = GraphState(exists=True, enabled=True, queued=True, filled=True, memories=90, links=300)
 KEPT_GRAPH = GraphState(exists=True, kept=True, memories=90, links=300)
 EMPTY = DatabaseFacts(
     server_version="18.0", in_recovery=False, database_owner="owner", extension_version=None,

@@ -25,14 +25,14 @@ from tests.unit.memory_operator.conftest import (
 WANTED: dict[str, Any] = {"graph": {"enabled": True}}
 DELETE: dict[str, Any] = {"deletionPolicy": "Delete"}
 ENABLE, DROP, KEEP = ["enable"], ["disable"], ["disable", "--keep"]
-HALF_MADE = GraphState(exists=True)
+HALF_MADE = GraphState(exists=True, enabled=True, differences="row of memory_graph")
 ALTERED = "function memory_graph_forget is not what it must be"
 
 
-def decide(world: World, graph: GraphState | None, *jobs: JobFacts, **spec: Any) -> Plan:
+def decide(world: World, found: GraphState | None, /, *jobs: JobFacts, **spec: Any) -> Plan:
     """The plan for an object that is settled but for its graph."""
     _, observed, _ = world.settled()
-    facts = {**vars(observed), "database": replace(FULL, graph=graph), "jobs": jobs}
+    facts = {**vars(observed), "database": replace(FULL, graph=found), "jobs": jobs}
     return world.decide(world.index(**spec), **facts)
 
 

@@ -28,6 +28,7 @@ graphs = st.none() | st.builds(
     exists=st.booleans(),
     enabled=st.booleans(),
     kept=st.booleans(),
+    queued=st.booleans(),
     filled=st.booleans(),
     pending=counts,
     differences=st.sampled_from(["", "a trigger is gone"]),

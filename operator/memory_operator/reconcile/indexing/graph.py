@@ -53,7 +53,7 @@ def _request(index: MemoryIndex, graph: GraphState, *, opposed: bool) -> JobRequ
     """
     reason, activity = Reason.RULES_MISSING, f"restores the rules of the graph: {graph.differences}"
     if index.spec.graph.enabled:
-        if opposed or not graph.enabled:
+        if opposed or not (graph.enabled and graph.queued):
             reason, activity = Reason.ENABLING, "enables the concept graph"
         elif not graph.differences:
             return None
