@@ -200,9 +200,11 @@ def _database(index: MemoryIndex, facts: DatabaseFacts | None) -> dict[str, Any]
 
 
 def _graph(state: GraphState | None) -> Manifest:
+    """Return the counts of the concept graph; of a kept graph nobody knows how many memories it is about."""
     if state is None or not state.exists:
         return {}
-    return {"memories": state.memories, "links": state.links, "pending": state.pending}
+    counts = {"links": state.links, "pending": state.pending}
+    return counts if state.kept else {"memories": state.memories, **counts}
 
 
 def _backfill(observed: Observed) -> Manifest:

@@ -57,9 +57,12 @@ class Rows:
 
 @dataclass(frozen=True)
 class Graph:
-    """Counts of the concept graph: linked memories, links and waiting changes; estimates where the graph is large."""
+    """Counts of the concept graph: memories whose links are up to date, links, and changes that wait for the worker.
 
-    memories: int
+    The number of links is an estimate where there are many. `memories` is None for a graph that is only kept.
+    """
+
+    memories: int | None
     links: int
     pending: int
 
@@ -163,8 +166,10 @@ def _rows(status: Object) -> Rows | None:
 
 
 def _graph(found: Object) -> Graph | None:
-    counts = {name: int(found.get(name) or 0) for name in ("memories", "links", "pending")}
-    return Graph(**counts) if found else None
+    if not found:
+        return None
+    memories = int(found["memories"]) if "memories" in found else None
+    return Graph(memories, links=int(found.get("links") or 0), pending=int(found.get("pending") or 0))
 
 
 def _embedder(found: Object) -> Embedder | None:

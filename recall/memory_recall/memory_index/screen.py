@@ -52,8 +52,9 @@ def _details(seen: Pipeline) -> dict[str, str]:
 
 
 def _linked(graph: Graph) -> str:
+    memories = "" if graph.memories is None else f" of {graph.memories:,} memories"
     waiting = f", {graph.pending:,} changes wait" if graph.pending else ""
-    return f"{graph.links:,} links of {graph.memories:,} memories{waiting}"
+    return f"{graph.links:,} links{memories}{waiting}"
 
 
 def _progress(rows: Rows) -> str:

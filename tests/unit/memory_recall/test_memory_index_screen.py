@@ -86,6 +86,8 @@ def test_only_an_object_with_a_graph_has_its_stage_and_its_counts() -> None:
     lines = screen(seen({"GraphReady": ("False", "Filling", "The sync worker fills it.")}, graph=counts))
     assert line(lines, "graph") == "graph waits Filling 9,600 links of 1,200 memories, 7,700 changes wait"
     assert "Not ready because" not in lines, "recalls work without the graph"
+    kept = screen(seen({"GraphReady": ("False", "Disabled", "Kept.")}, graph={"links": 9600, "pending": 0}))
+    assert line(kept, "graph") == "graph waits Disabled 9,600 links"
 
 
 def test_a_graph_that_needs_a_person_is_what_keeps_the_object_from_being_ready() -> None:
