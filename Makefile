@@ -91,8 +91,8 @@ bench-graph: setup  ## The concept graph as a third leg on the sets in SETS=dir,
 	$(BENCH) graph $(KEPT) $(SETS)
 
 .PHONY: bench-latency
-bench-latency: setup  ## Recall beside the plain design at 5k, 100k and 1M rows (12 GB of disk); one line of JSON
-	$(BENCH) latency $(KEPT)
+bench-latency: setup  ## Recall beside the plain design at 5k, 100k and 1M rows (12 GB of disk; GRAPH=1 with the graph leg); one line of JSON
+	$(BENCH) latency $(KEPT) $(if $(GRAPH),--graph)
 
 .PHONY: check
 check: $(VENV)/.installed  ## Format, lint, types, import contracts, the documentation site

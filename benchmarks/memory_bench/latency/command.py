@@ -10,7 +10,7 @@ import typer
 
 from memory_bench.latency.measure import index_recall, lexical_overlap, measure
 from memory_bench.latency.results import LARGE, SizeResult, figures, table, write
-from memory_bench.latency.store import BYTES_PER_ROW, SETTINGS, Built, build
+from memory_bench.latency.store import BYTES_PER_ROW, GRAPH_BYTES_PER_ROW, SETTINGS, Built, build
 from memory_bench.postgres import MeasuredServer
 from memory_bench.report import KeepOption, OutputOption, console, results_directory
 from memory_bench.servers import CACHE
@@ -28,8 +28,13 @@ def latency(  # noqa: PLR0917  (typer makes options of them; nobody calls this b
     keep: KeepOption = False,
     cache: Annotated[Path, typer.Option(help="Where the databases are kept between runs.")] = CACHE / "latency",
     build_only: Annotated[bool, typer.Option("--build-only", help="Only fill the databases.")] = False,
+    graph: Annotated[
+        bool, typer.Option("--graph", help="Also fill a concept graph, and measure recalls with the graph leg.")
+    ] = False,
 ) -> None:
     """Compare the latency of recall with that of a plain design (two queries, fusion in Python) at several table sizes.
+
+    With --graph, recalls with the graph leg take turns with the others, and `graph_added_p95_ms` says what it adds.
 
     By default three sizes are measured, which takes 12 GB of disk, and half an hour at the first run. The last line of
     output is JSON with the main figures.
@@ -37,11 +42,12 @@ def latency(  # noqa: PLR0917  (typer makes options of them; nobody calls this b
     Example: python -m memory_bench latency --rows 5000 --rows 100000
     """
     sizes = sorted(set(rows or _SIZES))
-    _require_space(cache, sizes)
+    _require_space(cache, sizes, BYTES_PER_ROW + (GRAPH_BYTES_PER_ROW if graph else 0))
     server = MeasuredServer(SETTINGS, cache)
     try:
         results = [
-            asyncio.run(_measure_size(server, size, questions, checked, build_only=build_only)) for size in sizes
+            asyncio.run(_measure_size(server, size, questions, checked, build_only=build_only, graph=graph))
+            for size in sizes
         ]
     finally:
         server.close()
@@ -52,8 +58,8 @@ def latency(  # noqa: PLR0917  (typer makes options of them; nobody calls this b
         print(json.dumps(figures(done)))
 
 
-def _require_space(cache: Path, sizes: list[int]) -> None:
-    needed = sum(sizes) * BYTES_PER_ROW
+def _require_space(cache: Path, sizes: list[int], bytes_per_row: int) -> None:
+    needed = sum(sizes) * bytes_per_row
     cache.mkdir(parents=True, exist_ok=True)
     kept = sum(file.stat().st_size for file in cache.rglob("*") if file.is_file())
     if shutil.disk_usage(cache).free < needed - kept:
@@ -62,16 +68,16 @@ def _require_space(cache: Path, sizes: list[int]) -> None:
 
 
 async def _measure_size(
-    server: MeasuredServer, size: int, questions: int, checked: int, *, build_only: bool
+    server: MeasuredServer, size: int, questions: int, checked: int, *, build_only: bool, graph: bool
 ) -> SizeResult | None:
     def say(what: str) -> None:
         console.print(f"{size:,} rows: {what}", highlight=False)
 
-    built: Built = await build(server, size, say)
+    built: Built = await build(server, size, say, graph=graph)
     if build_only:
         return None
     say("measuring")
-    arms = await measure(built, questions)
+    arms = await measure(built, questions, graph=graph)
     say("comparing with exact search")
     recall, overlap = await index_recall(built, checked), await lexical_overlap(built, checked)
     return SizeResult(size, tuple(arms), recall, overlap, built.seconds)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import asyncpg
 import numpy as np
@@ -37,6 +37,7 @@ _RECALL_DEPTH = 50
 _CLOSED_PORT = "http://127.0.0.1:9"  # the discard port
 LEXICAL_ONLY, DENSE_ONLY, EMBEDDER_STOPPED = "ours, lexical only", "ours, dense only", "ours, embedder stopped"
 ONE_CONNECTION = "ours, one connection"
+WITH_GRAPH, WITH_GRAPH_ALONE = "ours, with the graph", "ours, with the graph, one connection"
 _SEARCHED: dict[str, str | Everyone] = {"all": EVERYONE, "one user of ten": "user3"}
 
 
@@ -52,10 +53,14 @@ class Measured:
         return float(np.percentile(self.milliseconds, percent))
 
 
-async def measure(built: Built, count: int) -> list[Measured]:
+async def measure(built: Built, count: int, *, graph: bool = False) -> list[Measured]:
     """Measure the time of every configuration on `count` questions.
 
-    The questions are divided into blocks; every configuration answers a block before the next block begins.
+    The questions are divided into blocks; every configuration answers a block before the next block begins. With
+    `graph` True, recalls with the graph leg are measured beside those without it.
+
+    Raises:
+        RuntimeError: a recall was degraded, or no recall with the graph reached anything.
     """
     questions = Synthetic().questions(built.rows, count + _BLOCK)
     async with AsyncExitStack() as stack:
@@ -66,13 +71,21 @@ async def measure(built: Built, count: int) -> list[Measured]:
             asyncpg.create_pool(built.dsn, min_size=1, max_size=1, server_settings=settings)
         )
         nobody = await stack.enter_async_context(EmbedderClient(_CLOSED_PORT, MODEL))
-        recall = HybridRecall(pool, time_budget=_TIME_BUDGET)
-        stopped = HybridRecall(pool, nobody, time_budget=_TIME_BUDGET)
-        alone = HybridRecall(pool, parallel_legs=False, time_budget=_TIME_BUDGET)
-        for one in (recall, stopped, alone):
-            stack.push_async_callback(one.close)
-        arms = _arms(plain_pool, recall, stopped, alone, questions)
-        await _warm_up(recall, Synthetic().questions(built.rows, _WARM_UP, stream=2))
+        recall = _Recalls(
+            HybridRecall(pool, concept_graph=False, time_budget=_TIME_BUDGET),
+            HybridRecall(pool, nobody, concept_graph=False, time_budget=_TIME_BUDGET),
+            HybridRecall(pool, concept_graph=False, parallel_legs=False, time_budget=_TIME_BUDGET),
+            HybridRecall(pool, time_budget=_TIME_BUDGET) if graph else None,
+            HybridRecall(pool, parallel_legs=False, time_budget=_TIME_BUDGET) if graph else None,
+        )
+        for one in recall:
+            if one is not None:
+                stack.push_async_callback(one.close)
+        arms = _arms(plain_pool, recall, questions)
+        warm_up = Synthetic().questions(built.rows, _WARM_UP, stream=2)
+        await _warm_up(recall.plain, warm_up)
+        if recall.graph is not None and not await _warm_up(recall.graph, warm_up):
+            raise RuntimeError("the graph reached no memory; its time would not be its own")
         times: dict[str, list[float]] = {name: [] for name in arms}
         for block, first in enumerate(range(0, len(questions.texts), _BLOCK)):
             order = list(arms) if block % 2 else list(reversed(arms))
@@ -82,31 +95,45 @@ async def measure(built: Built, count: int) -> list[Measured]:
     return [Measured(name, tuple(taken[_BLOCK:])) for name, taken in times.items()]
 
 
+class _Recalls(NamedTuple):
+    """Recalls as usual, with an embedder that is down, and by one connection; then two with the graph, if any."""
+
+    plain: HybridRecall
+    stopped: HybridRecall
+    alone: HybridRecall
+    graph: HybridRecall | None
+    graph_alone: HybridRecall | None
+
+
 async def _timed(arm: Callable[[int], Awaitable[object]], number: int) -> float:
     started = time.perf_counter()
     await arm(number)
     return (time.perf_counter() - started) * 1e3
 
 
-async def _warm_up(recall: HybridRecall, questions: Questions) -> None:
-    """Recall questions without measuring, so that caches are filled for recall and for the plain design alike."""
+async def _warm_up(recall: HybridRecall, questions: Questions) -> int:
+    """Recall questions without measuring, so that caches are filled for recall and for the plain design alike.
+
+    Return how many memories the graph reached.
+    """
+    reached = 0
     for text, vector in zip(questions.texts, questions.vectors, strict=True):
-        await recall.recall(
+        result = await recall.recall(
             RecallQuery(text, user_id=EVERYONE, limit=_PAGE, vector=EmbeddedQuery(vector.tolist(), MODEL))
         )
+        reached += sum(memory.evidence.graph_score is not None for memory in result.memories)
+    return reached
 
 
 def _arms(
     plain_pool: Any,  # noqa: ANN401  (asyncpg's pool)
-    recall: HybridRecall,
-    stopped: HybridRecall,
-    alone: HybridRecall,
+    recall: _Recalls,
     questions: Questions,
 ) -> dict[str, Callable[[int], Awaitable[object]]]:
     vectors = [EmbeddedQuery(vector.tolist(), MODEL) for vector in questions.vectors]
 
     def ours(
-        mode: Mode, user: str | Everyone = EVERYONE, by: HybridRecall = recall
+        mode: Mode, user: str | Everyone = EVERYONE, by: HybridRecall = recall.plain
     ) -> Callable[[int], Awaitable[object]]:
         async def recall_one(number: int) -> object:
             result = await by.recall(
@@ -125,7 +152,7 @@ def _arms(
         return recall_one
 
     async def degraded(number: int) -> object:
-        result = await stopped.recall(RecallQuery(questions.texts[number], user_id=EVERYONE, limit=_PAGE))
+        result = await recall.stopped.recall(RecallQuery(questions.texts[number], user_id=EVERYONE, limit=_PAGE))
         if result.reason is None:
             raise RuntimeError(f"{_CLOSED_PORT} answered, though no server should listen there")
         return result
@@ -136,8 +163,10 @@ def _arms(
         LEXICAL_ONLY: ours("lexical"),
         EMBEDDER_STOPPED: degraded,
         DENSE_ONLY: ours("dense"),
-        ONE_CONNECTION: ours("hybrid", by=alone),
+        ONE_CONNECTION: ours("hybrid", by=recall.alone),
         "ours, one user of ten": ours("hybrid", "user3"),
+        **({} if recall.graph is None else {WITH_GRAPH: ours("hybrid", by=recall.graph)}),
+        **({} if recall.graph_alone is None else {WITH_GRAPH_ALONE: ours("hybrid", by=recall.graph_alone)}),
     }
 
 

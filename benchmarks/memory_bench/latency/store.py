@@ -17,10 +17,16 @@ import numpy as np
 
 from memory_bench.latency.synthetic import BLOCK, DIMENSIONS, Synthetic
 from memory_bench.postgres import MeasuredServer, bare_model, build_index, migrate_schema
+from memory_recall.graph import enable
+from memory_recall.graph.filling import fill_pass
+from memory_recall.postgres.connection import DsnText
+from memory_recall.schema.table import describe
+from memory_recall.schema.table_locks import locked_session
 
 MODEL = "synthetic"
 FORMAT = 3  # to be raised when rows or index change
 BYTES_PER_ROW = 9_000  # table, TOAST, indexes and temporary files of the builds
+GRAPH_BYTES_PER_ROW = 6_000  # links with both of their indexes, and the queue before it is vacuumed
 _MEMORY_MB = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
 SETTINGS = {
     "shared_buffers": f"{_MEMORY_MB // 4}MB",  # the recommendation of Postgres' manual for a dedicated server
@@ -32,6 +38,7 @@ SETTINGS = {
     "fsync": "off",  # the data can be made again
     "autovacuum": "off",  # nothing may run beside the measurements; the table is vacuumed and analysed once
 }
+_LOCK_SECONDS = 60.0
 _SIGNATURE = b"PGCOPY\n\xff\r\n\x00" + struct.pack(">ii", 0, 0)
 _COLUMNS = ["id", "content", "category", "importance", "user_id", "embedding"]
 
@@ -45,8 +52,10 @@ class Built:
     seconds: dict[str, float]
 
 
-async def build(server: MeasuredServer, rows: int, say: Callable[[str], None]) -> Built:
+async def build(server: MeasuredServer, rows: int, say: Callable[[str], None], *, graph: bool = False) -> Built:
     """Fill the database of `rows` rows, or continue where an earlier run was interrupted.
+
+    With `graph` True, it also gets a concept graph.
 
     Raises:
         ValueError: `rows` is not a multiple of the block size, 5,000.
@@ -63,6 +72,10 @@ async def build(server: MeasuredServer, rows: int, say: Callable[[str], None]) -
         await _once(owner, "gin", lambda: _gin(owner), say)
         await _once(owner, "hnsw", lambda: build_index(dsn), say)
         await _once(owner, "vacuum", lambda: owner.execute("VACUUM (ANALYZE) memories"), say)
+        if graph:
+            await _once(owner, "graph", lambda: _graph(dsn, owner), say)
+            vacuum = "VACUUM (ANALYZE) memories, memory_concepts, memory_graph_changes"
+            await _once(owner, "graph vacuum", lambda: owner.execute(vacuum), say)
         done = await owner.fetch("SELECT step, seconds FROM bench_steps")
     finally:
         await owner.close()
@@ -81,6 +94,14 @@ async def _once(owner: Any, step: str, work: Callable[[], Any], say: Callable[[s
 
 async def _gin(owner: Any) -> None:  # noqa: ANN401  (asyncpg's connection or pool)
     await owner.execute("CREATE INDEX idx_memories_search ON memories USING gin (search_vector)")
+
+
+async def _graph(dsn: str, owner: Any) -> None:  # noqa: ANN401  (asyncpg's connection)
+    async with locked_session(DsnText(dsn), _LOCK_SECONDS) as session:
+        table = await describe(session, "memories")
+        await enable(session, table)
+    while (await fill_pass(owner, table, asyncio.Event())).more:
+        pass
 
 
 async def _fill(owner: Any, rows: int, say: Callable[[str], None]) -> None:  # noqa: ANN401  (asyncpg's connection or pool)

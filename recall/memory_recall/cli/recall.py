@@ -167,12 +167,15 @@ def as_dictionary(result: RecallResult, *, explain: bool) -> dict[str, Any]:
     """Return a recall's result as a dictionary for JSON. Times are in milliseconds.
 
     `reason` says why the recall was degraded, and is None if it was not. Only a superseded memory has
-    `superseded_by`. What each leg found is left out unless `explain` is set.
+    `superseded_by`. What each leg found is left out unless `explain` is set, and `graph_score` with it unless the
+    concept graph reached the memory.
     """
     memories = [dataclasses.asdict(memory) for memory in result.memories]
     for memory in memories:
         if memory["superseded_by"] is None:
             del memory["superseded_by"]
+        if memory["evidence"]["graph_score"] is None:
+            del memory["evidence"]["graph_score"]
     milliseconds = dataclasses.asdict(result.timings)
     if not explain:
         del milliseconds["legs"]
@@ -189,12 +192,16 @@ def as_dictionary(result: RecallResult, *, explain: bool) -> dict[str, Any]:
 
 def _show(result: RecallResult, *, explain: bool) -> None:
     table = Table(box=None, pad_edge=False)
-    for heading in ("#", "score", *(("lexical", "dense") if explain else ()), "category"):
+    by_graph = explain and any(memory.evidence.graph_score is not None for memory in result.memories)
+    legs_shown = (*(("lexical", "dense") if explain else ()), *(("graph",) if by_graph else ()))
+    for heading in ("#", "score", *legs_shown, "category"):
         table.add_column(heading, justify="right" if heading != "category" else "left", no_wrap=True)
     table.add_column("memory", overflow="fold")
     for memory in result.memories:
         evidence = memory.evidence
         ranks = [str(rank or "-") for rank in (evidence.lexical_rank, evidence.dense_rank)] if explain else []
+        if by_graph:
+            ranks.append("-" if evidence.graph_score is None else f"{evidence.graph_score:.2f}")
         # As text, since what stands in brackets would be taken for markup.
         content = Text(memory.content)
         if memory.superseded_by is not None:

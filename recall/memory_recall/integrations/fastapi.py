@@ -75,10 +75,11 @@ class RecallRequest(_FilterFields):  # type: ignore[misc]  # the filters of `Fil
 class RecalledEntry(_MemoryFields):  # type: ignore[misc]  # the fields of `RecalledMemory` are listed there alone
     """One memory in the response. `shared_by` is the owner, or None if the caller is the owner.
 
-    Only the entry of a superseded memory has `superseded_by`.
+    Only an entry that the concept graph reached has `graph_score`, and only one of a superseded memory `superseded_by`.
     """
 
     shared_by: str | None
+    graph_score: float | None = None
     superseded_by: int | None = None
 
     @field_serializer("created_at", "updated_at")
@@ -164,6 +165,8 @@ def _refusal(error: Exception) -> HTTPException:
 
 def _entry(memory: RecalledMemory, user: str) -> RecalledEntry:
     fields = {name: getattr(memory, name) for name in MEMORY_FIELDS}
+    if memory.evidence.graph_score is not None:
+        fields["graph_score"] = memory.evidence.graph_score
     if memory.superseded_by is not None:
         fields["superseded_by"] = memory.superseded_by
     return RecalledEntry(**fields, shared_by=None if memory.owner == user else memory.owner)

@@ -14,6 +14,9 @@ Postgres computes the fusion inside the recall statement (`search.sql.fusion`).
 Importance is a prior, not a leg: the fused score is multiplied by it once. If the recall looks for a time in the query,
 the fused score is also multiplied by how close the memory is to this time. If only the lexical leg found anything,
 nothing is fused and the lexical order stays.
+
+Where a table has a concept graph, the graph leg (`search.graph_sql`) starts from the first memories of the fused order
+and adds to the scores of the others.
 """
 
 from collections.abc import Mapping
@@ -28,6 +31,9 @@ from memory_recall.search.validation import check_fields
 IMPORTANCE_BASE = 0.7
 IMPORTANCE_SHARE = 0.3
 CLOSENESS_SHARE = 0.5  # how much a memory gains that is of the time that the query names; ADR 0012
+GRAPH_WEIGHT = 0.2  # of the score in the concept graph, beside a fused score of at most one; ADR 0026
+GRAPH_STARTS = 5  # memories of the fused order from which the graph leg starts
+GRAPH_KEPT = 5  # first memories of the fused order that keep their places whatever the graph says
 
 
 class SortBy(StrEnum):

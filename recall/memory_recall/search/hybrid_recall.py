@@ -1,7 +1,7 @@
 """Recall over Postgres, for memory servers, the command line and the evaluation alike.
 
 A recall reads from the catalog whether a dense search is possible, and gets the vector of its query, during which it
-holds no database connection. Normally the recall then executes one SQL statement that runs both legs and their fusion.
+holds no database connection. Normally the recall then executes one SQL statement that runs its legs and their fusion.
 In a large table, the recall instead runs its legs at the same time on two connections, unless other recalls are
 running. If the answer of the database says that another model has become active, the recall changes to this model's
 embedder and tries once more. If the dense leg cannot take part (no embedder, no extension, another model), the result
@@ -74,8 +74,9 @@ class HybridRecall:
     memory server itself does. With `fusion` None, the default fusion of the query's model is used. `time_budget`
     (seconds) limits a whole recall, and `embedding_budget` (seconds) the embedding of its query. With `require_index`
     False, the dense leg also searches a table without an HNSW index. `observe` is called with every result. `temporal`
-    finds the time that a query names. With `parallel_legs` False, every recall uses only one connection. `second_stage`
-    reranks the first results.
+    finds the time that a query names. With `parallel_legs` False, every recall uses only one connection. With
+    `concept_graph` False, recalls leave out the graph leg of a table that has a concept graph. `second_stage` reranks
+    the first results.
 
     Raises:
         InvalidInput: `lexical` is unknown, or the budgets of embedding and reranking are not below `time_budget`.
@@ -96,6 +97,7 @@ class HybridRecall:
         observe: Callable[[RecallResult], None] | None = None,
         temporal: PeriodFinder | None = None,
         parallel_legs: bool = True,
+        concept_graph: bool = True,
         second_stage: SecondStage | None = None,
     ) -> None:
         parts = embedding_budget + (second_stage.budget if second_stage else 0.0)
@@ -114,6 +116,7 @@ class HybridRecall:
         self._observe = observe
         self._temporal = temporal
         self._parallel_legs = parallel_legs
+        self._concept_graph = concept_graph
         self._second_stage = second_stage
         self._executing = 0
         self._embedder = BudgetedQueryEmbedder(embedder, budget=embedding_budget)
@@ -212,6 +215,7 @@ class HybridRecall:
             refusal=embedded if isinstance(embedded, Degraded) else None,
             has_state=readiness.has_state,
             superseding=readiness.superseding,
+            concept_graph=self._concept_graph and readiness.concept_graph,
             compiles=readiness.compiles,
             statistics=statistics,
             own_columns=own_columns,
@@ -240,7 +244,7 @@ class HybridRecall:
                     answer = await execute_parallel((connection, second), plan)
             else:
                 answer = await execute(connection, plan)
-        if answer.reason is Degraded.DENSE_FAILED:
+        if answer.outdated:
             self._readiness.forget()  # what it knew of the schema has just proved wrong
         return answer
 

@@ -47,13 +47,16 @@ class Reranking(StrEnum):
 class Evidence:
     """A memory's rank (from 1) and score in each leg.
 
-    The rank is None if the leg did not find the memory; the score may still have been computed.
+    The rank is None if the leg did not find the memory; the score may still have been computed. `graph_score` (above 0
+    to 1) is the score in the concept graph, or None if the graph did not reach the memory or took no part. A memory
+    with a graph score and without ranks was found by the graph alone.
     """
 
     lexical_rank: int | None
     lexical_score: float | None
     dense_rank: int | None
     dense_score: float | None
+    graph_score: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +80,17 @@ class RecalledMemory:
     superseded_by: int | None = None
 
 
-EVIDENCE_FIELDS = tuple(one.name for one in fields(Evidence))
+EVIDENCE_FIELDS = tuple(one.name for one in fields(Evidence) if one.name != "graph_score")
+"""The evidence that every recall has; `graph_score` comes from a recall with the graph leg only."""
 MEMORY_FIELDS = tuple(one.name for one in fields(RecalledMemory) if one.name not in {"evidence", "superseded_by"})
 
 
 def memory_from(row: Mapping[str, Any]) -> RecalledMemory:
-    """Make a memory from a row whose columns are `MEMORY_FIELDS`, `EVIDENCE_FIELDS` and possibly `superseded_by`."""
-    evidence = Evidence(**{name: row[name] for name in EVIDENCE_FIELDS})
+    """Make a memory from a row with the columns `MEMORY_FIELDS` and `EVIDENCE_FIELDS`.
+
+    It may have the columns `graph_score` and `superseded_by`, too.
+    """
+    evidence = Evidence(**{name: row[name] for name in EVIDENCE_FIELDS}, graph_score=row.get("graph_score"))
     memory = {name: row[name] for name in MEMORY_FIELDS}
     return RecalledMemory(**memory, evidence=evidence, superseded_by=row.get("superseded_by"))
 

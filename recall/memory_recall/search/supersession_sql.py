@@ -17,6 +17,9 @@ from memory_recall.schema.table import MemoryTable
 LONGEST_CHAIN = 16  # memories that supersede one another, one after the other
 NEWEST_FIRST = "coalesce(successor, id), coalesce(hops, 0)"
 """The order among memories of one score."""
+SUPERSEDED = """PARTITION BY coalesce(successor, id) ORDER BY coalesce(hops, 0) DESC
+                     RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW EXCLUDE GROUP"""
+"""A window of the memories that the present one supersedes."""
 
 
 async def any_superseded(connection: AnyConnection, table: MemoryTable) -> bool:
@@ -35,17 +38,18 @@ async def any_superseded(connection: AnyConnection, table: MemoryTable) -> bool:
     return found
 
 
-def successors(table: MemoryTable) -> str:
+def successors(table: MemoryTable, *, name: str = "successors", rows: str = "joined") -> str:
     """Return the CTE `successors(id, successor, hops)` of the rows in the CTE `joined` that are superseded.
 
-    `successor` is the newest memory of the chain, and `hops` is how many entries lead to it.
+    Either CTE may have another name. `successor` is the newest memory of the chain, and `hops` is how many entries lead
+    to it.
     """
     hashed = table.own(TEXT_HASH)
     owner = "\n                              AND o.user_id = n.user_id" if "user_id" in table.columns else ""
     return f"""
-successors AS MATERIALIZED (
+{name} AS MATERIALIZED (
   WITH RECURSIVE chain AS (
-    SELECT id, id::bigint AS successor, 0 AS hops FROM joined
+    SELECT id, id::bigint AS successor, 0 AS hops FROM {rows}
      UNION ALL
     SELECT c.id, s.superseded_by, c.hops + 1
       FROM chain c
@@ -64,7 +68,5 @@ def newest_first(scored: str) -> str:
 
     `scored` is the FROM item of the rows that are called `scored`, with their own scores in `own_score`.
     """
-    family = "PARTITION BY coalesce(successor, id) ORDER BY coalesce(hops, 0) DESC"
-    return f"""(SELECT *, greatest(own_score, max(own_score) OVER ({family}
-                     RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW EXCLUDE GROUP)) AS score
+    return f"""(SELECT *, greatest(own_score, max(own_score) OVER ({SUPERSEDED})) AS score
             FROM {scored}) newest"""

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from memory_bench.__main__ import app
 from memory_bench.harness.dataset import Dataset, Memory, Query
 from memory_bench.harness.vectors import EmbeddedSet
-from memory_bench.latency.measure import EMBEDDER_STOPPED, LEXICAL_ONLY, Measured
+from memory_bench.latency.measure import EMBEDDER_STOPPED, LEXICAL_ONLY, WITH_GRAPH, Measured
 from memory_bench.latency.results import SizeResult, figures, plot
 from memory_bench.recall.crossvalidation import SetScores, choose, cross_validate
 from memory_bench.recall.evidence import Evidence, Lexemes, gather
@@ -165,6 +165,13 @@ def test_figures_compare_95th_percentiles_ours_over_theirs(tmp_path: Path) -> No
     assert figures(results) == {
         "p95_1m_vs_plain": 0.01, "p95_1m_vs_5k": 3.0, "p95_5k_vs_plain": 0.5,
         "embedder_stopped_adds_ms": 0.25, "or_overlap": 0.98, "ann_recall": 0.99,
+    }  # fmt: skip
+    graph = [
+        replace(one, arms=(*one.arms, Measured(WITH_GRAPH, (one.p("ours", 95) + added,) * 20)))
+        for one, added in zip(results, (1.5, 9.0), strict=True)
+    ]
+    assert figures(graph) == {
+        **figures(results), "graph_added_p95_1m_ms": 9.0, "graph_added_p95_ms": 1.5,
     }  # fmt: skip
     plot(results, tmp_path / "latency.svg")
     assert (tmp_path / "latency.svg").stat().st_size > 0

@@ -1,10 +1,11 @@
 """Fusion as a pure function: what each rule is for, in its smallest example."""
 
+import math
 from dataclasses import replace
 
 import pytest
 
-from memory_bench.reference_fusion import Candidate, fuse
+from memory_bench.reference_fusion import Candidate, Fused, Graph, fuse, fuse_with_graph
 from memory_recall.errors import InvalidInput
 from memory_recall.search.fusion import Fusion, SortBy
 
@@ -107,3 +108,28 @@ def test_parameters_out_of_range_are_refused(options: dict[str, float]) -> None:
     """At once, not at the first recall."""
     with pytest.raises(InvalidInput, match="cannot be used"):
         Fusion(**options)  # type: ignore[arg-type]
+
+
+def test_the_graph_passes_scores_on_by_rarity_and_never_back_to_where_they_came_from() -> None:
+    """The rarer concept passes more; one that a single memory has, or too many have, passes nothing."""
+    concepts = {1: {1, 2, 3, 4}, 2: {1}, 3: {2}, 4: {2}, **{number: {3} for number in range(10, 20)}}
+    received = Graph(concepts, rows=100, most=10).reach([Fused(1, 0.5)])
+    rare, common = math.log(100 / 2), math.log(100 / 3)
+    assert received == pytest.approx(
+        {2: 0.5 * rare / (rare + common) / 2, 3: 0.5 * common / (rare + common) / 3, 4: received[3]}
+    )
+
+
+def test_what_the_graph_reaches_follows_the_first_five_whose_places_and_scores_stay() -> None:
+    """A query with more words than a memory can match has no graph, nor has an answer of the lexical leg alone."""
+    legs = [Candidate(number, dense_rank=number, dense_score=1 - number / 20) for number in range(1, 9)]
+    others = [Candidate(20, dense_score=0.5), Candidate(21, dense_score=0.5)]
+    graph = Graph({1: {1}, 20: {1}}, rows=100, most=10)
+    plain = fuse(legs, PLAIN)
+    found = fuse_with_graph(legs, others, graph, PLAIN, max_lexical_score=6.0, whole_query_score=11.0)
+    assert found[:5] == plain[:5]
+    assert found[5] == Fused(20, plain[4].score)  # its sum would be greater than the score before it
+    assert found[6:] == plain[5:]
+    assert fuse_with_graph(legs, others, graph, PLAIN, max_lexical_score=6.0, whole_query_score=12.0) == plain
+    lexical = [replace(one, dense_rank=None, lexical_rank=one.id, lexical_score=1.0) for one in legs]
+    assert len(fuse_with_graph(lexical, others, graph, PLAIN, max_lexical_score=None, whole_query_score=None)) == 8

@@ -19,11 +19,11 @@ from memory_recall.search.sql.visibility import EVERYONE, Everyone
 class OneMemory:
     """A recall that finds one memory for any query."""
 
-    def __init__(self, content: str = "kettle", category: str = "facts") -> None:
+    def __init__(self, content: str = "kettle", category: str = "facts", *, graph_score: float | None = None) -> None:
         self.asked: list[RecallQuery] = []
         self._memory = RecalledMemory(
             id=1, content=content, category=category, tags=None, importance=0.5, is_sensitive=False, rank=0.5,
-            owner=None, created_at=None, updated_at=None, evidence=Evidence(1, None, None, None),
+            owner=None, created_at=None, updated_at=None, evidence=Evidence(1, None, None, None, graph_score),
         )  # fmt: skip
 
     async def recall(self, query: RecallQuery) -> RecallResult:
@@ -54,6 +54,20 @@ def test_brackets_in_memories_and_categories_are_shown_as_they_are(
     shown = CliRunner().invoke(create_app(), ["recall", "anything", "--everyone"])
     assert shown.exit_code == 0
     assert shown.stdout.count(text) == 2
+
+
+@pytest.mark.parametrize("graph_score", [None, 0.75])
+def test_only_where_the_graph_reached_a_memory_does_explain_show_its_score(
+    graph_score: float | None, recalls: Callable[[OneMemory], None]
+) -> None:
+    """As a column of the table and as a field of the JSON; without a graph nothing of it shows."""
+    recalls(OneMemory(graph_score=graph_score))
+    table = CliRunner().invoke(create_app(), ["recall", "x", "--everyone", "--explain"]).stdout
+    assert (graph_score is not None) is ("graph" in table) is ("0.75" in table)
+    printed = CliRunner().invoke(create_app(), ["recall", "x", "--everyone", "--explain", "--json"]).stdout
+    (memory,) = json.loads(printed)["memories"]
+    assert memory["evidence"].get("graph_score") == graph_score
+    assert ("graph_score" in memory["evidence"]) is (graph_score is not None)
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,15 @@ def scored(table: MemoryTable, mean: str, rows: str) -> str:
     """
     return f"""anything AS MATERIALIZED (SELECT string_agg(query::text, ' | ')::tsquery AS query FROM weighted),
 scored AS MATERIALIZED (
-  SELECT m.id, (SELECT coalesce(sum(w.idf * t.times * {K1 + 1} / (t.times + d.damping)), 0)
+{exact_scores(table, mean, rows)}"""
+
+
+def exact_scores(table: MemoryTable, mean: str, rows: str) -> str:
+    """Return a query for `id` and `lexical_score` of the rows whose ids the subquery `rows` returns.
+
+    It reads the CTE `weighted` and the CTE `anything`, which `scored` makes.
+    """
+    return f"""  SELECT m.id, (SELECT coalesce(sum(w.idf * t.times * {K1 + 1} / (t.times + d.damping)), 0)
                   FROM weighted w, LATERAL (SELECT {frequency("m.search_vector", "w.query")} AS times OFFSET 0) t
                ) AS lexical_score
     FROM ({rows}) s,

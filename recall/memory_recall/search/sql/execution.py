@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -22,11 +22,15 @@ _LEGS = ("dense", "lexical")
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The rows that a recall's statement returned, the statement, and why a requested dense leg took no part."""
+    """The rows that a recall's statement returned, the statement, and why a requested dense leg took no part.
+
+    `outdated` says that Postgres refused a statement, so that the catalog has changed since it was read.
+    """
 
     rows: Sequence[Any]
     reason: Degraded | None
     sent: Statement
+    outdated: bool = False
 
     @property
     def active(self) -> RecordedModel | None:
@@ -46,18 +50,14 @@ async def execute(connection: AnyConnection, plan: RecallPlan) -> Answer:
         DatabaseRejected: Postgres refused even the lexical statement.
     """
     if plan.dense is not None:
-        sent = statement(plan)
-        rows = await _accepted(connection, sent, plan)
-        if rows is None:
-            plan = plan.without_dense(Degraded.DENSE_FAILED)
-        elif rows[0]["open"]:
-            return Answer(rows, None, sent)
-        elif plan.query.mode == "hybrid":  # the statement has answered with the lexical order already
-            return Answer(rows, Degraded.MODEL_MISMATCH, sent)
-        else:
-            plan = plan.without_dense(Degraded.MODEL_MISMATCH)
+        answer = await _tried(connection, plan, statement)
+        # A hybrid statement has answered with the lexical order already.
+        if answer is not None and (answer.reason is None or plan.query.mode == "hybrid"):
+            return answer
+        plan = plan.without_dense(Degraded.DENSE_FAILED if answer is None else Degraded.MODEL_MISMATCH)
     sent = statement(plan)
-    return Answer(await _fetch(connection, sent, plan), plan.refusal, sent)
+    rows = await _fetch(connection, sent, plan)
+    return Answer(rows, plan.refusal, sent, outdated=plan.refusal is Degraded.DENSE_FAILED)
 
 
 async def execute_parallel(connections: tuple[AnyConnection, AnyConnection], plan: RecallPlan) -> Answer:
@@ -77,10 +77,10 @@ async def execute_parallel(connections: tuple[AnyConnection, AnyConnection], pla
         raise group.exceptions[0] from None
     dense, lexical = dense_task.result(), lexical_task.result()
     if dense is not None and lexical is not None:
-        sent = parallel.fusion_statement(plan, DenseRows(*dense[0]), LexicalRows(*lexical[0]))
-        rows = await _accepted(first, sent, plan)
-        if rows is not None:
-            return Answer(rows, None if rows[0]["open"] else Degraded.MODEL_MISMATCH, sent)
+        found = DenseRows(*dense[0]), LexicalRows(*lexical[0])
+        answer = await _tried(first, plan, lambda tried: parallel.fusion_statement(tried, *found))
+        if answer is not None:
+            return answer
     return await execute(first, plan.without_dense(Degraded.DENSE_FAILED))
 
 
@@ -95,12 +95,10 @@ async def measure_legs(connection: AnyConnection, sent: Statement, *, compiles: 
         async with _uncompiled(connection, compiles=compiles):
             report = await connection.fetchval(f"EXPLAIN (ANALYZE, FORMAT JSON) {sql}", *arguments)
     explained = json.loads(report)[0]
-    legs = {f"CTE {leg}": leg for leg in _LEGS}
-    times = {
-        legs[node["Subplan Name"]]: float(node["Actual Total Time"])
-        for node in _nodes(explained["Plan"])
-        if node.get("Subplan Name") in legs
-    }
+    parts = {node["Subplan Name"]: node for node in _nodes(explained["Plan"]) if "Subplan Name" in node}
+    times = {leg: float(parts[f"CTE {leg}"]["Actual Total Time"]) for leg in _LEGS if f"CTE {leg}" in parts}
+    if "CTE graph" in parts:  # Postgres computes the order that it starts from when the leg first reads it
+        times["graph"] = float(parts["CTE graph"]["Actual Total Time"] - parts["CTE starts"]["Actual Startup Time"])
     return {**times, "planning": explained["Planning Time"], "execution": explained["Execution Time"]}
 
 
@@ -108,6 +106,23 @@ def _nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield node
     for child in node.get("Plans", ()):
         yield from _nodes(child)
+
+
+async def _tried(
+    connection: AnyConnection, plan: RecallPlan, written: Callable[[RecallPlan], Statement]
+) -> Answer | None:
+    """Execute the statement that `written` makes of the plan, and return None if Postgres refuses it.
+
+    A refused statement with the graph leg is executed once more without it, since the graph's tables may just have been
+    dropped.
+    """
+    for tried in (plan, plan.without_graph()) if plan.has_graph_leg else (plan,):
+        sent = written(tried)
+        rows = await _accepted(connection, sent, tried)
+        if rows is not None:
+            reason = None if rows[0]["open"] else Degraded.MODEL_MISMATCH
+            return Answer(rows, reason, sent, outdated=tried is not plan)
+    return None
 
 
 async def _accepted(connection: AnyConnection, sent: Statement, plan: RecallPlan) -> Sequence[Any] | None:

@@ -27,7 +27,11 @@ def _reciprocal(fusion: Fusion, arguments: Arguments) -> str:
     )
 
 
-def _convex(fusion: Fusion, arguments: Arguments) -> str:
+def convex(fusion: Fusion, arguments: Arguments) -> str:
+    """Return SQL for the convex combination of a row's scores, without importance.
+
+    The row has the columns of the CTE `pool` and the bounds of the CTE `bounded`.
+    """
     alpha = arguments.add(fusion.alpha, "float8")
     floor = _floor(fusion, arguments)
     dense = f"(coalesce(dense_score, least_dense) - least_dense) / nullif(most_dense - {floor}, 0::float8)"
@@ -59,17 +63,17 @@ def fused(
     lexical_is_final: bool,
     timed: bool,
     superseding: bool = False,
+    name: str = "ordered",
 ) -> str:
     """Return the CTE `ordered(id, score, place)`, computed from the CTEs `pool` and `reach`; `place` counts from one.
 
-    With `lexical_is_final` True, the lexical ranks decide the order if the dense leg found nothing. With `timed` True,
-    the pool has a column `closeness`, by which scores are multiplied. With `superseding` True, it has the columns of
-    the CTE `successors`, and no superseded memory stands before one that supersedes it.
+    The CTE gets another name if `name` is given. With `lexical_is_final` True, the lexical ranks decide the order if
+    the dense leg found nothing. With `timed` True, the pool has a column `closeness`, by which scores are multiplied.
+    With `superseding` True, it has the columns of the CTE `successors`, and no superseded memory stands before one that
+    supersedes it.
     """
-    base = _reciprocal(fusion, arguments) if fusion.method == "rrf" else _convex(fusion, arguments)
-    prior = _PRIOR if fusion.importance and sort_by is SortBy.RELEVANCE else "1::float8"
-    if timed and sort_by is SortBy.RELEVANCE:
-        prior = f"({prior} * {_TIMELINESS})"
+    base = _reciprocal(fusion, arguments) if fusion.method == "rrf" else convex(fusion, arguments)
+    prior = prior_factor(fusion, sort_by, timed=timed)
     lexical_only = "-lexical_rank::float8" if lexical_is_final else f"coalesce(lexical_score, 0::float8) * {prior}"
     tie = "importance DESC, id" if fusion.importance and sort_by is SortBy.IMPORTANCE else "id"
     score = "own_score" if superseding else "score"
@@ -84,7 +88,13 @@ bounded AS (
          min(dense_score) OVER () AS least_dense, count(dense_rank) OVER () AS dense_rows
     FROM pool
 ),
-ordered AS (
+{name} AS (
   SELECT *, row_number() OVER (ORDER BY score DESC, {tie}) AS place
     FROM {scored}
 )"""
+
+
+def prior_factor(fusion: Fusion, sort_by: SortBy, *, timed: bool) -> str:
+    """Return SQL for the factor by which importance, and with `timed` True closeness, multiplies the row's score."""
+    prior = _PRIOR if fusion.importance and sort_by is SortBy.RELEVANCE else "1::float8"
+    return f"({prior} * {_TIMELINESS})" if timed and sort_by is SortBy.RELEVANCE else prior

@@ -32,13 +32,13 @@ def own_select_list(table: MemoryTable) -> str:
 def own_row(table: MemoryTable, found: Mapping[str, Any]) -> dict[str, Any]:
     """Return a result row under the table's column names instead of aliases, with `rank` and `EVIDENCE_FIELDS`.
 
-    A memory that is superseded also has `superseded_by`.
+    A memory that the concept graph reached also has `graph_score`, and one that is superseded `superseded_by`.
     """
     fields = {name: found[name] for name in MEMORY_FIELDS if name in table.columns}
     others = {name: found[alias] for name, alias in _aliases(table).items()}
-    successor = found.get("superseded_by")
-    superseded = {} if successor is None else {"superseded_by": successor}
-    return {**fields, **others, **{name: found[name] for name in ("rank", *EVIDENCE_FIELDS)}, **superseded}
+    if_known = {name: found.get(name) for name in ("graph_score", "superseded_by")}
+    known = {name: value for name, value in if_known.items() if value is not None}
+    return {**fields, **others, **{name: found[name] for name in ("rank", *EVIDENCE_FIELDS)}, **known}
 
 
 def _aliases(table: MemoryTable) -> dict[str, str]:

@@ -4,8 +4,8 @@ As one statement, both legs run one after the other in one Postgres process. In 
 running them at the same time saves more than a second connection and a second round trip cost. The lexical leg usually
 takes less time, so it also reads the vectors of the rows that it ranks and computes their cosines. The fusion reads
 every row again and leaves out those that meanwhile were deleted, stopped matching a filter or became invisible to the
-reader. It also checks again which model is active. In everything else the three parts do what the one statement does,
-with the same result.
+reader. It also checks again which model is active, and has the graph leg, which starts from the fused order. In
+everything else the three parts do what the one statement does, with the same result.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
@@ -108,13 +108,14 @@ def fusion_statement(plan: RecallPlan, dense: DenseRows, lexical: LexicalRows) -
     plan = plan if dense.open and lexical.open else plan.without_dense(Degraded.MODEL_MISMATCH)
     arguments = Arguments()
     rows = searched_rows(plan, arguments)
+    vector = query_vector(_dense_of(plan), arguments, plan.table) if plan.has_graph_leg else ""
     cosines = " UNION ALL SELECT id, NULL, NULL, NULL, cosine FROM given WHERE (SELECT open FROM gate)"
     parts = [
         gate(plan, arguments),
         _given_dense(dense, arguments),
         _given_lexical(plan, arguments, lexical),
         pool(plan, arguments, "f.dense_score", extra_scores_sql=cosines, row_filter=rows.searched),
-        ordered(plan, arguments),
+        ordered(plan, arguments, rows, vector),
     ]
     return f"WITH {','.join(parts)}{page(plan)}", arguments.values
 

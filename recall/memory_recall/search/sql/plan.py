@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from memory_recall.hnsw.search_effort import DENSE_DEPTH, UNKNOWN_GRAPH, SearchedGraph
 from memory_recall.schema.table import ACTIVE, MemoryTable, VectorColumn
-from memory_recall.search.fusion import Fusion
+from memory_recall.search.fusion import Fusion, SortBy
 from memory_recall.search.period import Period
 from memory_recall.search.query import EmbeddedQuery, Lexical, RecallQuery
 from memory_recall.search.result import Degraded
@@ -35,7 +35,8 @@ class RecallPlan:
     """Everything that decides how a recall statement is written.
 
     `refusal` is the reason why a requested dense leg takes no part. `has_state` says whether the state table, which
-    names the active model, exists. `superseding` says whether any memory is recorded as superseded. `compiles` says
+    names the active model, exists. `superseding` says whether any memory is recorded as superseded. `concept_graph`
+    says whether the table's concept graph is filled and may be read. `compiles` says
     whether Postgres might compile the statement (JIT). With `statistics` None the lexical leg ranks by `ts_rank`.
     With `own_columns` True, the memories come with all columns of the table.
     """
@@ -49,6 +50,7 @@ class RecallPlan:
     refusal: Degraded | None = None
     has_state: bool = False
     superseding: bool = False
+    concept_graph: bool = False
     compiles: bool = False
     statistics: CollectionStatistics | None = None
     rows_per_term: int = MAX_ROWS_PER_TERM
@@ -74,6 +76,22 @@ class RecallPlan:
         """
         return self.lexical == "ts_rank" or self.statistics is None or not self.query.ranked
 
+    @property
+    def has_graph_leg(self) -> bool:
+        """Whether the concept graph is a third leg of this recall, provided that the dense leg takes part.
+
+        It is one of hybrid recalls by relevance alone, since it starts from the fused order of the other two legs and
+        adds to their scores. Its weight was measured beside the convex combination, the scores of reciprocal rank
+        fusion being of another size, and it needs the statistics that BM25 has and `ts_rank` lacks.
+        """
+        known = self.statistics is not None and self.statistics.rows > 1 and not self.lexical_is_final
+        hybrid = self.dense is not None and self.query.mode == "hybrid" and self.query.sort_by is SortBy.RELEVANCE
+        return self.concept_graph and known and hybrid and self.fusion.method == "convex"
+
     def without_dense(self, refusal: Degraded) -> "RecallPlan":
         """Return the same plan with the lexical leg alone, for the reason `refusal`."""
         return replace(self, dense=None, refusal=refusal)
+
+    def without_graph(self) -> "RecallPlan":
+        """Return the same plan without the graph leg."""
+        return replace(self, concept_graph=False)

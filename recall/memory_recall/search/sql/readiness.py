@@ -14,6 +14,7 @@ from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.schema.rules import COLUMN_MODEL
 from memory_recall.schema.table import ACTIVE, MemoryTable, VectorColumn, describe
+from memory_recall.search.graph_sql import graph_is_filled
 from memory_recall.search.query import EmbeddedQuery
 from memory_recall.search.result import Degraded
 from memory_recall.search.sql.plan import DenseLeg
@@ -35,6 +36,7 @@ class Readiness:
     graph: SearchedGraph = UNKNOWN_GRAPH
     compiles: bool = False
     superseding: bool = False
+    concept_graph: bool = False
 
     @property
     def dimensions(self) -> int | None:
@@ -71,7 +73,7 @@ class Readiness:
 async def read_readiness(connection: AnyConnection, name: str, column: VectorColumn = ACTIVE) -> Readiness:
     """Read from the catalog the table's columns, its vector index, the tables of models, and pgvector's version.
 
-    It also reads whether any memory is recorded as superseded.
+    It also reads whether any memory is recorded as superseded, and whether the concept graph is filled.
 
     Raises:
         DatabaseUnreachable: the connection failed.
@@ -103,4 +105,5 @@ async def read_readiness(connection: AnyConnection, name: str, column: VectorCol
         graph=SearchedGraph(row["rows"] or 0.0, row["m"] or 0, row["ef_construction"] or 0),
         compiles=row["compiles"],
         superseding=await any_superseded(connection, table),
+        concept_graph=await graph_is_filled(connection, table),
     )

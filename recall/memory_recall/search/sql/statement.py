@@ -1,4 +1,4 @@
-"""The SQL statement of a recall: both legs, their fusion and the page of results in one round trip.
+"""The SQL statement of a recall: its legs, their fusion and the page of results in one round trip.
 
 The CTE `gate` decides inside the same statement whether the dense leg may take part: the table's vectors must come from
 the model that embedded the query, because vectors of two models cannot be compared. The CTE also sets the parameters of
@@ -12,6 +12,7 @@ from dataclasses import replace
 from memory_recall.schema.models_sql import RECORDED_COLUMNS
 from memory_recall.schema.rules import COLUMN_MODEL
 from memory_recall.schema.table import ACTIVE, MemoryTable, quoted
+from memory_recall.search.graph_sql import graph_leg
 from memory_recall.search.result import EVIDENCE_FIELDS
 from memory_recall.search.sql.bm25 import bm25_leg
 from memory_recall.search.sql.expressions import memory_columns, optional
@@ -53,7 +54,7 @@ def statement(plan: RecallPlan) -> Statement:
         dense_leg(plan, rows.searched, vector),
         lexical_leg(plan, arguments, rows),
         pool(plan, arguments, similarity),
-        ordered(plan, arguments),
+        ordered(plan, arguments, rows, vector),
     ]
     return f"WITH {','.join(parts)}{page(plan)}", arguments.values
 
@@ -191,16 +192,20 @@ pool AS MATERIALIZED (
 )"""
 
 
-def ordered(plan: RecallPlan, arguments: Arguments) -> str:
-    """Return the CTE `ordered(id, score, place)`, which the plan's fusion computes."""
-    return fused(
+def ordered(plan: RecallPlan, arguments: Arguments, rows: SearchedRows, vector: str) -> str:
+    """Return the CTEs that end in `ordered(id, score, place)`, which the plan's fusion and the graph leg compute."""
+    own_order = fused(
         plan.fusion,
         arguments,
         sort_by=plan.query.sort_by,
         lexical_is_final=plan.lexical_is_final,
         timed=plan.period is not None,
         superseding=plan.superseding,
+        name="fused" if plan.has_graph_leg else "ordered",
     )
+    if plan.dense is None or not plan.has_graph_leg:
+        return own_order
+    return f"{own_order},{graph_leg(plan, arguments, rows, cosine_similarity(plan.dense, plan.table, vector))}"
 
 
 def page(plan: RecallPlan) -> str:
@@ -215,6 +220,8 @@ def page(plan: RecallPlan) -> str:
     if plan.own_columns:
         columns += own_select_list(table)
     evidence = ", ".join(f"o.{name}" for name in EVIDENCE_FIELDS)
+    if plan.has_graph_leg:
+        evidence += ", o.graph_score"
     if plan.superseding:
         evidence += ", o.successor AS superseded_by"
     return f"""
