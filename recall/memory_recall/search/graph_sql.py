@@ -99,11 +99,10 @@ held AS MATERIALIZED (
 ),
 shared AS MATERIALIZED (
   SELECT concept, memories, times, ln(greatest({table_rows}, times) / times) AS rarity
-    FROM (SELECT h.concept, c.memories, cardinality(c.memories)::float8 AS times
-            FROM (SELECT DISTINCT concept FROM held) h
-           CROSS JOIN LATERAL (SELECT array_agg(memory_id) AS memories
-                                 FROM (SELECT memory_id FROM {concepts} WHERE concept = h.concept
-                                        LIMIT {most + 1}) few) c) every
+    FROM (SELECT concept, memories, cardinality(memories)::float8 AS times
+            FROM (SELECT h.concept, ARRAY(SELECT c.memory_id FROM {concepts} c WHERE c.concept = h.concept
+                                           LIMIT {most + 1}) AS memories
+                    FROM (SELECT DISTINCT concept FROM held) h OFFSET 0) read_once) every
    WHERE times BETWEEN {FEWEST} AND {most}
 ),
 passed AS MATERIALIZED (
@@ -111,10 +110,10 @@ passed AS MATERIALIZED (
          h.score * (s.rarity / nullif(sum(s.rarity) OVER ({of_memory}), 0::float8)) / s.times AS score
     FROM held h JOIN shared s ON s.concept = h.concept
 ),
-received AS MATERIALIZED (
-  SELECT r.id, sum(p.score ORDER BY p.id, p.concept) AS score
-    FROM passed p CROSS JOIN LATERAL unnest(p.memories) r(id)
-   WHERE r.id <> p.id GROUP BY r.id HAVING sum(p.score) > 0
+received AS (
+  SELECT id, sum(score ORDER BY source, concept) AS score
+    FROM (SELECT unnest(memories) AS id, id AS source, concept, score FROM passed) parts
+   WHERE id <> source GROUP BY id HAVING sum(score) > 0
 ),
 graph AS MATERIALIZED (
   SELECT id, score / max(score) OVER () AS graph_score
