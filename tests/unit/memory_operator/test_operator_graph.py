@@ -7,7 +7,7 @@ import pytest
 
 from memory_operator.api.spec import Manifest
 from memory_operator.controller.metrics import Metrics
-from memory_operator.reconcile.facts import DeploymentFacts, JobFacts, JobState
+from memory_operator.reconcile.facts import DeploymentFacts, JobFacts, JobState, PodFacts
 from memory_operator.reconcile.plan import Apply, Delete, Plan
 from memory_operator.resources import workers
 from memory_recall.graph import GraphState
@@ -30,9 +30,10 @@ ALTERED = "function memory_graph_forget is not what it must be"
 
 
 def decide(world: World, found: GraphState | None, /, *jobs: JobFacts, **spec: Any) -> Plan:
-    """The plan for an object that is settled but for its graph."""
+    """The plan for an object that is settled but for its graph, whose Jobs have pods that run."""
     _, observed, _ = world.settled()
-    facts = {**vars(observed), "database": replace(FULL, graph=found), "jobs": jobs}
+    pods = tuple(PodFacts(f"{job.name}-x", job.component, running=True) for job in jobs)
+    facts = {**vars(observed), "database": replace(FULL, graph=found), "jobs": jobs, "pods": pods}
     return world.decide(world.index(**spec), **facts)
 
 
