@@ -1,6 +1,6 @@
 """The graph leg finds what neither other leg has, and nothing that the reader may not find."""
 
-from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import asyncpg
@@ -9,15 +9,13 @@ import pytest
 from fastapi import FastAPI
 
 from memory_recall import EVERYONE, Everyone, Filters, Fusion, RecallQuery, SortBy
-from memory_recall.graph import enable
 from memory_recall.integrations.fastapi import create_recall_router
 from memory_recall.postgres.connection import DsnText, create_pool
-from memory_recall.schema.table import describe
-from memory_recall.schema.table_locks import locked_session
 from memory_recall.search.hybrid_recall import HybridRecall
 from memory_recall.search.result import RecallResult
 from tests.integration.memory_recall.poolers import pgbouncer
 from tests.integration.memory_recall.read_path.conftest import PATIENT
+from tests.integration.memory_recall.read_path.links import enable_graph, link
 from tests.integration.memory_recall.read_path.rows import fill
 from tests.integration.memory_recall.read_path.splitting import Fetched
 from tests.integration.memory_recall.read_path.test_curation import supersede
@@ -28,27 +26,11 @@ QUERY = RecallQuery(TEXT, user_id="default", limit=50)
 BEYOND = axis(1.0, 7.0)  # farther away than the fifty nearest of `fill`
 
 
-async def enable_graph(memories: Any, dsn: str) -> None:
-    """Enable the concept graph of the table, and call it filled."""
-    async with locked_session(DsnText(dsn), 20) as connection:
-        await enable(connection, await describe(connection, "memories"))
-    await memories.pool.execute("UPDATE memory_graph SET filled_at = now()")
-
-
-async def link(memories: Any, concepts: Mapping[int, str]) -> None:
-    """Give memories concepts, several ones separated by spaces."""
-    await memories.pool.executemany(
-        "INSERT INTO memory_concepts SELECT id, memory_index_concept(user_id, name)"
-        " FROM memories, unnest(string_to_array($2, ' ')) AS name WHERE id = $1",
-        list(concepts.items()),
-    )
-
-
 @pytest.fixture
 async def graph(memories: Any, database: Any) -> Any:
     """The sixty rows of `fill` with an empty concept graph."""
     await fill(memories)
-    await enable_graph(memories, database.dsn)
+    await enable_graph(database.dsn)
     async with memories.pool.acquire(), memories.pool.acquire():
         pass  # so that two connections are idle
     return memories
@@ -79,7 +61,7 @@ async def test_a_memory_that_only_the_graph_can_reach_is_found_and_says_so(
 ) -> None:
     """The first five keep places and scores, and no score exceeds the one before it."""
     wanted = await graph.add("the bridge", vector=BEYOND)
-    await link(graph, {first: "bridge mast", wanted: "bridge"})
+    await link(graph.pool, {first: "bridge mast", wanted: "bridge"})
     found, plain = await both_ways(graph, embedder)
     assert wanted not in plain.ids
     (memory,) = (one for one in found.memories if one.id == wanted)
@@ -97,20 +79,24 @@ async def test_a_memory_that_only_the_graph_can_reach_is_found_and_says_so(
 async def test_both_forms_of_a_recall_give_the_same_answer_with_the_graph(
     graph: Any, embedder: Any, first: int, fetched: Fetched
 ) -> None:
-    """Candidates of the other legs are lifted, too, and each reached memory has its score by words."""
-    others = [await graph.add(f"the bridge, zigbee or not {number}", vector=BEYOND) for number in range(3)]
-    plain = await graph.recalling(embedder, parallel_legs=False).recall(QUERY)
-    await link(graph, {first: "bridge mast", plain.ids[20]: "mast", **dict.fromkeys(others, "bridge")})
+    """Candidates of the other legs are lifted, too, and a reached memory has the score that its words have."""
+    await graph.pool.execute("INSERT INTO memories (content) SELECT 'zigbee zigbee' FROM generate_series(1, 120)")
+    wanted = await graph.add(f"the bridge and the zigbee {'and much else ' * 30}", vector=BEYOND)
+    plain = await graph.recalling(embedder, parallel_legs=False, concept_graph=False).recall(QUERY)
+    await link(graph.pool, {first: "bridge mast", plain.ids[20]: "mast", wanted: "bridge"})
+    fetched.sessions.clear()
     one = await graph.recalling(embedder, parallel_legs=False).recall(QUERY)
+    assert len(fetched.sessions) == 1
     fetched.sessions.clear()
     two = await graph.recalling(embedder).recall(QUERY)
     assert fetched.split
     assert [(row.id, row.evidence) for row in two.memories] == [(row.id, row.evidence) for row in one.memories]
     assert [row.rank for row in two.memories] == pytest.approx([row.rank for row in one.memories])
     assert one.ids.index(plain.ids[20]) < 20
-    assert {row.evidence.lexical_score for row in one.memories if row.id in others} > {0.0} or all(
-        row.evidence.lexical_score for row in one.memories if row.id in others
-    )
+    (reached,) = (row.evidence for row in one.memories if row.id == wanted)
+    by_words = await graph.recalling(embedder).recall(replace(QUERY, mode="lexical", limit=500))
+    assert reached.lexical_rank is None
+    assert [row.evidence.lexical_score for row in by_words.memories if row.id == wanted] == [reached.lexical_score]
 
 
 @pytest.mark.usefixtures("_either_form")
@@ -120,7 +106,7 @@ async def test_the_graph_leads_to_no_row_that_the_filters_or_the_reader_exclude(
     """Not even where a link of another user's row has the reader's own concept, which the worker never writes."""
     wanted = await graph.add("the bridge", vector=BEYOND, category="ops")
     foreign = await graph.add("the bridge", vector=BEYOND, user_id="ben")
-    await link(graph, {first: "bridge", wanted: "bridge", foreign: "bridge"})
+    await link(graph.pool, {first: "bridge", wanted: "bridge", foreign: "bridge"})
     assert foreign not in (await both_ways(graph, embedder, RecallQuery(TEXT, user_id=EVERYONE, limit=50)))[0].ids
     await graph.pool.execute(
         "INSERT INTO memory_concepts SELECT $1, concept FROM memory_concepts WHERE memory_id = $2", foreign, wanted
@@ -142,7 +128,7 @@ async def test_a_filter_is_applied_before_the_best_fifty_are_taken(graph: Any, e
     await graph.pool.execute("INSERT INTO memories (content) SELECT 'nothing of it' FROM generate_series(1, 900)")
     other = [await graph.add("the bridge", vector=BEYOND, category="ops") for _ in range(60)]
     wanted = await graph.add("the bridge", vector=BEYOND)
-    await link(graph, {first: "bridge mast", **dict.fromkeys(other, "bridge mast"), wanted: "bridge"})
+    await link(graph.pool, {first: "bridge mast", **dict.fromkeys(other, "bridge mast"), wanted: "bridge"})
     query = RecallQuery(TEXT, user_id="default", limit=50, filters=Filters(category="facts"))
     found = await graph.recalling(embedder).recall(query)
     assert [one.evidence.graph_score for one in found.memories if one.id == wanted] == [1.0]
@@ -155,12 +141,12 @@ async def test_a_filter_is_applied_before_the_best_fifty_are_taken(graph: Any, e
 async def test_a_row_that_becomes_sensitive_is_no_longer_reached(graph: Any, embedder: Any, first: int) -> None:
     """Not even by its owner, since a sensitive row has no concepts; and from such a row the graph leads nowhere."""
     wanted = await graph.add("the bridge", vector=BEYOND)
-    await link(graph, {first: "bridge", wanted: "bridge"})
+    await link(graph.pool, {first: "bridge", wanted: "bridge"})
     assert wanted in (await both_ways(graph, embedder))[0].ids
     await graph.pool.execute("UPDATE memories SET is_sensitive = true, embedding = NULL WHERE id = $1", wanted)
     assert wanted not in (await both_ways(graph, embedder))[0].ids
     with pytest.raises(asyncpg.CheckViolationError):
-        await link(graph, {wanted: "bridge"})
+        await link(graph.pool, {wanted: "bridge"})
 
 
 @pytest.mark.parametrize(
@@ -181,7 +167,7 @@ async def test_a_graph_that_is_unfilled_unreadable_or_broken_takes_no_part(
 ) -> None:
     """A recall then answers as without it."""
     wanted = await graph.add("the bridge", vector=BEYOND)
-    await link(graph, {first: "bridge", wanted: "bridge"})
+    await link(graph.pool, {first: "bridge", wanted: "bridge"})
     await graph.pool.execute(change)
     found, plain = await both_ways(graph, embedder)
     assert (found.reason, found.memories) == (None, plain.memories)
@@ -193,7 +179,7 @@ async def test_a_graph_that_is_dropped_meanwhile_costs_the_answer_nothing_else(
 ) -> None:
     """The recall that still knows of it has both other legs, and the next one knows that it is gone."""
     wanted = await graph.add("the bridge", vector=BEYOND)
-    await link(graph, {first: "bridge", wanted: "bridge"})
+    await link(graph.pool, {first: "bridge", wanted: "bridge"})
     recall = graph.recalling(embedder)
     assert wanted in (await recall.recall(QUERY)).ids
     await graph.pool.execute("DROP TABLE memory_concepts")
@@ -222,7 +208,7 @@ async def test_other_orders_and_modes_and_prompts_have_no_graph_leg(
     """Nor has a recall whose dense leg took no part, or whose query says more than a memory can match."""
     wanted = await graph.add("the bridge", vector=BEYOND)
     every = await graph.pool.fetch("SELECT id FROM memories WHERE id <> $1 ORDER BY id LIMIT 4", wanted)
-    await link(graph, {**{row["id"]: "bridge" for row in every}, first: "bridge", wanted: "bridge"})
+    await link(graph.pool, {**{row["id"]: "bridge" for row in every}, first: "bridge", wanted: "bridge"})
     assert wanted in (await both_ways(graph, embedder))[0].ids
     query = RecallQuery(**{"text": TEXT, "user_id": "default", "limit": 50, **options})
     result = await graph.recalling(**{"embedder": embedder, **recalling}).recall(query)
@@ -238,7 +224,7 @@ async def test_a_memory_that_the_graph_reached_stands_before_the_one_that_it_sup
 ) -> None:
     """Although the superseded one is among the five that keep their places."""
     newer = await graph.add("the bridge", vector=BEYOND, importance=0.0)
-    await link(graph, {first: "bridge", newer: "bridge"})
+    await link(graph.pool, {first: "bridge", newer: "bridge"})
     await supersede(graph, first, newer)
     found = await graph.recalling(embedder).recall(QUERY)
     assert [(one.id, one.superseded_by) for one in found.memories[:2]] == [(newer, None), (first, newer)]
@@ -251,7 +237,7 @@ async def test_a_read_only_session_and_a_transaction_pooler_serve_the_graph(
 ) -> None:
     """As on a replica: the statement writes nothing and needs no state of a session."""
     wanted = await graph.add("the bridge", vector=BEYOND)
-    await link(graph, {first: "bridge", wanted: "bridge"})
+    await link(graph.pool, {first: "bridge", wanted: "bridge"})
     async with pgbouncer(database, mode="transaction") as pooled:
         read_only = await asyncpg.create_pool(
             database.dsn, min_size=1, max_size=1, server_settings={"default_transaction_read_only": "on"}
@@ -267,7 +253,7 @@ async def test_a_read_only_session_and_a_transaction_pooler_serve_the_graph(
 async def test_rows_and_explained_recalls_tell_of_the_graph(graph: Any, embedder: Any, first: int) -> None:
     """Only a row that it reached has the score; its time is that of the leg alone."""
     wanted = await graph.add("the bridge", vector=BEYOND)
-    await link(graph, {first: "bridge", wanted: "bridge"})
+    await link(graph.pool, {first: "bridge", wanted: "bridge"})
     recall = graph.recalling(embedder)
     rows = await recall.recall_rows(QUERY)
     assert {row["id"]: row["graph_score"] for row in rows if "graph_score" in row} == {wanted: 1.0}
@@ -278,7 +264,7 @@ async def test_rows_and_explained_recalls_tell_of_the_graph(graph: Any, embedder
 async def test_the_route_says_which_memories_the_graph_reached(graph: Any, embedder: Any, first: int) -> None:
     """By a further field, which no other memory has."""
     wanted = await graph.add("the bridge", vector=BEYOND)
-    await link(graph, {first: "bridge", wanted: "bridge"})
+    await link(graph.pool, {first: "bridge", wanted: "bridge"})
     app = FastAPI()
     app.include_router(create_recall_router(graph.recalling(embedder), current_user=lambda: "default"))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://api") as http:

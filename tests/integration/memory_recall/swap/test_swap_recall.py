@@ -20,6 +20,7 @@ from memory_recall.search.hybrid_recall import HybridRecall
 from memory_recall.search.result import Degraded
 from memory_recall.swap.standby import maintain_standby
 from tests.integration.memory_recall.queries import make_query
+from tests.integration.memory_recall.read_path.links import enable_graph, link
 from tests.integration.memory_recall.swap.conftest import SwapBench
 
 BUDGET = 10.0
@@ -59,6 +60,21 @@ async def test_the_first_recall_after_the_flip_already_uses_the_next_model(swaps
         assert result.reason is None
         assert result.memories[0].content == "text 7"
         assert result.memories[0].evidence.dense_score == pytest.approx(1, abs=0.01)
+
+
+async def test_the_graph_leg_is_the_same_before_and_after_the_flip(swaps: SwapBench) -> None:
+    """Its links belong to texts, so that neither the standby column nor the exchange of columns touches them."""
+    await enable_graph(swaps.work.database.dsn)
+    async with swaps.work.database.connection() as connection:
+        ids = dict(await connection.fetch("SELECT content, id FROM memories"))
+        await link(connection, {ids["text 7"]: "seven", ids["text 8"]: "seven"})
+    async with recalling(swaps) as recall:
+        for flips in range(2):
+            if flips:
+                await swaps.swap()
+            result = await recall.recall(make_query("text 7", limit=100))
+            reached = {one.id: one.evidence.graph_score for one in result.memories if one.evidence.graph_score}
+            assert (result.reason, reached[ids["text 8"]]) == (None, 1.0)
 
 
 async def test_recalls_follow_to_a_model_of_other_dimensions_and_back(swaps: SwapBench) -> None:
