@@ -21,6 +21,10 @@ CONDITIONS: dict[ConditionType, str] = {
     ConditionType.BACKFILLED: "The sync worker runs, and no row is pending or so few that it embeds them.",
     ConditionType.INDEX_READY: ("Postgres reports the HNSW index as valid, and it has the parameters of `spec.index`."),
     ConditionType.MODEL_ACTIVE: "The model of `spec.embedding` is the active one, and nothing of a swap is left to do.",
+    ConditionType.GRAPH_READY: (
+        "Recalls use the concept graph. The condition is there only with `graph.enabled` or while the database holds a "
+        "graph, and `Ready` does without it unless a person must act."
+    ),
 }
 
 REASONS: dict[Reason, str] = {
@@ -48,6 +52,12 @@ REASONS: dict[Reason, str] = {
     Reason.BUILDING: "The Job that builds the HNSW index runs.",
     Reason.SWAPPING: "Another model is being prepared to replace the active one.",
     Reason.ACTIVE: "Recalls use the model of the specification.",
+    Reason.ENABLING: "The Job that makes the concept graph's tables and rules runs.",
+    Reason.RULES_MISSING: "A rule of the concept graph is missing or altered, so no recall uses it; a Job restores it.",
+    Reason.FILLING: "The sync worker links all memories to their concepts for the first time.",
+    Reason.FILLED: "The concept graph was filled, and is kept up.",
+    Reason.DISABLING: "The Job that drops the concept graph, or ends its use and keeps its tables, runs.",
+    Reason.DISABLED: "`graph.enabled` is false, and with `deletionPolicy: Retain` the graph's tables stayed.",
     Reason.DELETING: "What the object brought is being undone.",
     Reason.INVALID_SPEC: "A field has a value with which nothing can be done.",
     Reason.UNKNOWN_MODEL: "No profile has this name.",

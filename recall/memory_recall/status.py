@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from memory_recall.errors import DatabaseRejected, SchemaUnsupported
+from memory_recall.graph import GraphState, graph_state
 from memory_recall.hnsw.definition import IndexFacts, inspect_index
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.identity_sql import DatabaseIdentity, read_identity
@@ -34,7 +35,8 @@ class DatabaseFacts:
     `schema_differences` describes how the table differs from what the last revision requires; it is empty if nothing
     differs or if the table is at another revision. `identity` is None where the role may not read the server's system
     identifier. `seconds_since_wanted` is the time since a recall last needed an embedder that did not answer, by the
-    database's clock and exact to 30 seconds; it is None where no such time is recorded.
+    database's clock and exact to 30 seconds; it is None where no such time is recorded. `graph` is the state of the
+    concept graph, None before the first migration; its counts of a large graph are estimates.
     """
 
     server_version: str
@@ -56,6 +58,7 @@ class DatabaseFacts:
     table_schema: str = ""
     claim: TableClaim | None = None
     seconds_since_wanted: float | None = None
+    graph: GraphState | None = None
 
     @property
     def schema_current(self) -> bool:
@@ -109,6 +112,7 @@ async def inspect(connection: AnyConnection, table: str) -> DatabaseFacts:
         table_schema=memories.schema,
         claim=await read_claim(connection, memories) if has_state else None,
         seconds_since_wanted=await seconds_since_wanted(connection, memories) if has_state else None,
+        graph=await graph_state(connection, memories) if has_state else None,
     )
 
 

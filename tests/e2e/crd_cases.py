@@ -335,7 +335,6 @@ WORK = (
         'unknown field "spec.embedder.podTemplate.serviceAccountName"',
     ),
     Case("graph as text", {"spec.graph.enabled": "on"}, "spec.graph.enabled"),
-    Case("a graph that nobody keeps", {"spec.graph.enabled": True}, "leave graph.enabled at false"),
     Case("an unknown scaler", {"spec.embedder.scaling": "Keda"}, 'supported values: "Operator", "External"'),
     Case(
         "an external embedder that somebody scales",

@@ -15,7 +15,11 @@ from tests.e2e.conftest import open_tenant
 pytestmark = pytest.mark.cluster
 ORDINARY = rows(120)
 LONG = Row(1000, "once more unto the breach " * 400)
-MEMORIES = [*ORDINARY, LONG]
+# They share one concept, a name, and the second one shares no word with the question that the first one answers.
+KEEPER = Row(1001, "Zimmerlin looks after the spare anchor of the sailing boat")
+NUMBER = Row(1002, "Zimmerlin has the extension 4711")
+QUESTION = "who looks after the spare anchor of the sailing boat"
+MEMORIES = [*ORDINARY, LONG, KEEPER, NUMBER]
 QUIET = timedelta(seconds=60)
 
 
@@ -25,7 +29,7 @@ def ready(platform: Platform, request: pytest.FixtureRequest) -> Iterator[Tenant
     for tenant in open_tenant(platform, request, "lifecycle"):
         tenant.store(MEMORIES)
         tenant.start_toolbox()
-        tenant.apply_index()
+        tenant.apply_index(graph__enabled=True)
         tenant.wait_ready()
         yield tenant
 
@@ -89,6 +93,20 @@ def test_a_recall_answers_with_both_legs(ready: Tenant) -> None:
     assert not answer.get("degraded")
 
 
+def test_a_recall_finds_by_the_graph_what_words_and_meaning_do_not_find(ready: Tenant) -> None:
+    ready.wait_condition("GraphReady", "Filled", status="True")
+    assert NUMBER.id in found(ready), "without the graph it is not found: a later test asks again"
+
+
+def test_the_status_counts_the_graph_as_the_database_does(ready: Tenant) -> None:
+    links, memories = ready.sql("SELECT count(*), count(DISTINCT memory_id) FROM memory_concepts").split("|")
+    counted = {"links": int(links), "memories": int(memories), "pending": 0}
+    assert counted["memories"] == len(MEMORIES) - sensitive(MEMORIES)
+    eventually(
+        lambda: ready.index()["status"].get("graph"), lambda seen: seen == counted, what=f"{counted}", seconds=60
+    )
+
+
 def test_an_edited_and_a_new_row_get_their_vectors_and_a_row_turned_sensitive_loses_it(ready: Tenant) -> None:
     edited, turned, added = ORDINARY[1], ORDINARY[2], Row(2000, "a memory that came after the index")
     vector = f"SELECT embedding FROM memories WHERE id = {edited.id}"
@@ -102,6 +120,26 @@ def test_an_edited_and_a_new_row_get_their_vectors_and_a_row_turned_sensitive_lo
     eventually(lambda: ready.sql(without), lambda count: count == "0", what="the sync to embed both rows", seconds=30)
     assert ready.sql(vector) not in {"", before}
     assert ready.sql(f"SELECT embedding IS NULL FROM memories WHERE id = {turned.id}") == "t"
+
+
+def test_a_graph_that_is_disabled_is_kept_unused_or_dropped_as_the_deletion_policy_says(ready: Tenant) -> None:
+    ready.apply_index(graph__enabled=False)
+    ready.wait_condition("GraphReady", "Disabled")
+    assert int(ready.sql("SELECT count(*) FROM memory_concepts")) > 0
+    assert KEEPER.id in (without := found(ready))
+    assert NUMBER.id not in without
+    ready.apply_index(graph__enabled=False, deletionPolicy="Delete")
+    eventually(
+        lambda: ready.view().conditions,
+        lambda conditions: "GraphReady" not in conditions,
+        what="no condition GraphReady",
+        seconds=60,
+    )
+    assert ready.sql("SELECT count(*) FROM pg_class WHERE relname LIKE 'memory_concepts%'") == "0"
+    assert "graph" not in ready.index()["status"]
+    assert ready.embedded() > 0, "nothing else is dropped"
+    ready.apply_index(graph__enabled=False, deletionPolicy="Retain")
+    ready.wait_ready()
 
 
 def test_the_annotation_has_a_settled_object_reconciled_now(ready: Tenant) -> None:
@@ -188,6 +226,13 @@ def test_a_settled_object_causes_no_write_by_the_operator(ready: Tenant) -> None
     version = ready.index()["metadata"]["resourceVersion"]
     assert about_it() == seen
     assert ready.index()["metadata"]["resourceVersion"] == version
+
+
+def found(tenant: Tenant) -> list[int]:
+    """The ids of the ten memories that answer the question."""
+    answer = tenant.memory("recall", QUESTION, "--everyone", "--mode", "hybrid", "--limit", "10")
+    assert not answer.get("degraded")
+    return [row["id"] for row in answer["memories"]]
 
 
 def database_objects(tenant: Tenant, path: str, value: str) -> list[str]:

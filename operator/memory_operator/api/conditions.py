@@ -27,7 +27,7 @@ class ConditionStatus(StrEnum):
 
 
 class ConditionType(StrEnum):
-    """The condition types: three summaries, then one type for each stage of the work, in the order of the stages."""
+    """The condition types: three summaries, one for each stage of the work in its order, then the optional ones."""
 
     READY = "Ready"
     RECONCILING = "Reconciling"
@@ -39,6 +39,7 @@ class ConditionType(StrEnum):
     BACKFILLED = "Backfilled"
     INDEX_READY = "IndexReady"
     MODEL_ACTIVE = "ModelActive"
+    GRAPH_READY = "GraphReady"
 
 
 SUMMARY_CONDITIONS = (ConditionType.READY, ConditionType.RECONCILING, ConditionType.STALLED)
@@ -50,6 +51,8 @@ WORK_CONDITIONS = (
     ConditionType.BACKFILLED,
     ConditionType.INDEX_READY,
 )
+# The condition Ready does without these, unless only a person can make them hold. An object need not have them.
+OPTIONAL_CONDITIONS = frozenset({ConditionType.GRAPH_READY})
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,12 @@ class Reason(Enum):
     BUILDING = ("Building", "", False)
     SWAPPING = ("Swapping", "", False)
     ACTIVE = ("Active", "", False)
+    ENABLING = ("Enabling", "", False)
+    RULES_MISSING = ("RulesMissing", "", False)
+    FILLING = ("Filling", "", False)
+    FILLED = ("Filled", "", False)
+    DISABLING = ("Disabling", "", False)
+    DISABLED = ("Disabled", "Set spec.graph.enabled to true, or drop them with `memory graph disable`.", False)
     DELETING = ("Deleting", "", False)
 
     # The specification

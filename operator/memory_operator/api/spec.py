@@ -157,7 +157,7 @@ class Swap(Section):
 
 
 class Graph(Section):
-    """Settings of the concept graph, which is reserved for a later version."""
+    """Whether memories are linked to their concepts, and recalls use these links."""
 
     enabled: bool = False
 

@@ -2,6 +2,7 @@
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from memory_operator.api.conditions import OPTIONAL_CONDITIONS
 from memory_operator.api.spec import Manifest
 
 _TRUTH = {"True": 1, "False": 0, "Unknown": -1}
@@ -62,8 +63,11 @@ class Metrics:
 
     def report(self, namespace: str, name: str, status: Manifest) -> None:
         """Set the conditions and row counts of an object from its status."""
-        for condition in status.get("conditions") or ():
-            self._condition.labels(namespace, name, condition["type"]).set(_TRUTH[condition["status"]])
+        conditions = {condition["type"]: condition["status"] for condition in status.get("conditions") or ()}
+        for kind in OPTIONAL_CONDITIONS - conditions.keys():
+            self._condition.remove_by_labels({"namespace": namespace, "name": name, "type": kind.value})
+        for kind, truth in conditions.items():
+            self._condition.labels(namespace, name, kind).set(_TRUTH[truth])
         rows = status.get("rows") or {}
         for state in _ROWS:
             if state in rows:

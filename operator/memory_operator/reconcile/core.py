@@ -15,13 +15,14 @@ from memory_operator.reconcile import swap
 from memory_operator.reconcile.authorization.identity import identified
 from memory_operator.reconcile.authorization.permissions import Permitted
 from memory_operator.reconcile.authorization.refusal import refusal
-from memory_operator.reconcile.backfill import plan_backfill
 from memory_operator.reconcile.database import plan_database
 from memory_operator.reconcile.deletion import plan_deletion, plan_finalizer
 from memory_operator.reconcile.embedder import plan_embedder, plan_replicas
 from memory_operator.reconcile.extension import plan_extension
 from memory_operator.reconcile.facts import DeletionFacts, Observed
-from memory_operator.reconcile.hnsw import plan_index
+from memory_operator.reconcile.indexing.backfill import plan_backfill
+from memory_operator.reconcile.indexing.graph import plan_graph
+from memory_operator.reconcile.indexing.hnsw import plan_index
 from memory_operator.reconcile.plan import Plan, Step
 from memory_operator.reconcile.schema import plan_schema
 from memory_operator.reconcile.status import status_sections, summary, with_conditions
@@ -79,13 +80,16 @@ def reconcile(
     if paused and observed.embedder:
         replicas = observed.embedder.replicas
     steps = _steps(index, observed, images, now, database=database, replicas=replicas)
+    graph = plan_graph(index, observed, images, now, schema=steps[ConditionType.SCHEMA_READY].verdict)
+    if graph:
+        steps = {**steps, ConditionType.GRAPH_READY: graph}
     if paused:
         steps = {kind: _paused(step, paused) for kind, step in steps.items()}
     verdicts = {kind: step.verdict for kind, step in steps.items()}
     totals = summary(verdicts, blocked, suspended=index.spec.suspend, written=index.status, now=now)
     status = with_conditions(index, {**totals, **verdicts}, status_sections(index, observed, replicas=replicas), now)
     plan = Plan(
-        status, _requeue_after(totals, intervals, observed.query_seconds), steps,
+        status, _requeue_after({**totals, **verdicts}, intervals, observed.query_seconds), steps,
         recommendation=None if paused else recommendation,
     )  # fmt: skip
     return replace(plan, finalizer=plan_finalizer(index, observed, plan.actions))
@@ -131,15 +135,20 @@ def _paused(step: Step, paused: Verdict) -> Step:
     return Step(Verdict.no(Reason.WAITING, f"Not begun: {paused.message}"))
 
 
-def _requeue_after(totals: dict[ConditionType, Verdict], intervals: RequeueIntervals, query_seconds: float) -> float:
+def _requeue_after(verdicts: dict[ConditionType, Verdict], intervals: RequeueIntervals, query_seconds: float) -> float:
     """Return the seconds until the next reconcile, at most 60.
 
-    The state of the object decides. After slow queries the wait is longer, so that queries take only a small part of
-    the time.
+    The state of the object decides, and whether its concept graph is being filled. After slow queries the wait is
+    longer, so that queries take only a small part of the time.
     """
     wanted = intervals.settled
-    if totals[ConditionType.STALLED].holds or totals[ConditionType.READY].reason is Reason.SCALED_TO_ZERO:
+    if verdicts[ConditionType.STALLED].holds or verdicts[ConditionType.READY].reason is Reason.SCALED_TO_ZERO:
         wanted = min(intervals.stalled, wanted)  # neither a changed Secret nor a recall causes an event
-    elif totals[ConditionType.RECONCILING].holds:
+    elif verdicts[ConditionType.RECONCILING].holds or _is_filling(verdicts):
         wanted = min(intervals.progress, wanted)
     return min(LONGEST_REQUEUE_SECONDS, max(wanted, query_seconds / MAX_QUERY_DUTY_CYCLE))
+
+
+def _is_filling(verdicts: dict[ConditionType, Verdict]) -> bool:
+    graph = verdicts.get(ConditionType.GRAPH_READY)
+    return graph is not None and graph.reason is Reason.FILLING

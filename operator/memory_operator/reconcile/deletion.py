@@ -22,7 +22,7 @@ from memory_operator.reconcile.plan import Action, Apply, Delete, Step
 from memory_operator.resources import cnpg, workers
 from memory_operator.resources.common import Images
 
-WRITERS = {"backfill", "index", "migrate", "swap", "swap-abort", "sync"}
+WRITERS = {"backfill", "graph", "index", "migrate", "swap", "swap-abort", "sync"}
 GONE_FOR_GOOD = {Reason.SECRET_MISSING, Reason.CLUSTER_MISSING, Reason.CNPG_MISSING}
 # Others may deliver a Secret or a Cluster again: External Secrets refreshes, GitOps applies in any order.
 GONE_AFTER = timedelta(seconds=120)

@@ -22,7 +22,7 @@ from memory_operator.resources.common import LABEL_CONFIG, Images
 FIRST_DELAY_SECONDS = 15
 LONGEST_DELAY_SECONDS = 300
 # With other work to do, what these would still make is outdated or incomplete.
-INTERRUPTIBLE = {"migrate", "index", "fetch"}
+INTERRUPTIBLE = {"migrate", "index", "fetch", "graph"}
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,14 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from memory_operator.api.conditions import ConditionStatus, ConditionType, Verdict, overdue, render
+from memory_operator.api.conditions import (
+    OPTIONAL_CONDITIONS,
+    ConditionStatus,
+    ConditionType,
+    Verdict,
+    overdue,
+    render,
+)
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import Manifest, MemoryIndex
 from memory_operator.reconcile.facts import EmbedderLoad, Observed
@@ -18,9 +25,12 @@ from memory_operator.reconcile.jobs import active_job
 from memory_operator.reconcile.plan import Plan
 from memory_operator.resources.common import selector
 from memory_operator.resources.embedder import COMPONENT, embedder_url
+from memory_recall.graph import GraphState
 from memory_recall.status import DatabaseFacts, RowCounts
 
 REQUEST_LIMIT = 64  # characters of an annotation's value that are repeated in the status
+# An optional condition that does not hold for one of these reasons leaves the operator nothing to do.
+NOTHING_TO_DO = frozenset({Reason.DISABLED, Reason.FILLING, Reason.WAITING})
 NOT_STALLED = Verdict.no(Reason.NOT_STALLED, "Nobody needs to act.")
 
 
@@ -75,18 +85,22 @@ def summary(
     """Return the verdicts of Ready, Reconciling and Stalled, taken from the most important verdict that does not hold.
 
     A verdict that stalls the object comes first, and an embedder scaled to zero comes last. Grace periods are counted
-    from the transition times in the `written` status.
+    from the transition times in the `written` status. An optional condition counts only while it stalls the object.
     """
-    failing = {kind: verdict for kind, verdict in verdicts.items() if not verdict.holds}
+    previous = written.get("conditions") or ()
+    failing = {
+        kind: verdict
+        for kind, verdict in verdicts.items()
+        if not verdict.holds and (kind not in OPTIONAL_CONDITIONS or overdue(kind, verdict, previous, now))
+    }
     if suspended:
         return _suspended_summary(blocked or next(iter(failing.values()), None))
     if not failing and not blocked:
         return {
             ConditionType.READY: Verdict.yes(Reason.READY, "Every row is embedded and the index is valid."),
-            ConditionType.RECONCILING: Verdict.no(Reason.SETTLED, "Nothing is left to do."),
+            ConditionType.RECONCILING: _reconciling_while_ready(verdicts),
             ConditionType.STALLED: NOT_STALLED,
         }
-    previous = written.get("conditions") or ()
     stalling = blocked or next((v for kind, v in failing.items() if overdue(kind, v, previous, now)), None)
     first = stalling or min(failing.values(), key=lambda verdict: verdict.reason is Reason.SCALED_TO_ZERO)
     reconciling = Verdict.yes(Reason.PROGRESSING, first.text)
@@ -106,6 +120,14 @@ def stalled(verdict: Verdict) -> Verdict:
     return Verdict.yes(verdict.reason, verdict.text) if verdict.stalls else NOT_STALLED
 
 
+def _reconciling_while_ready(verdicts: Mapping[ConditionType, Verdict]) -> Verdict:
+    optional = (verdicts[kind] for kind in sorted(OPTIONAL_CONDITIONS & verdicts.keys()))
+    pursued = next((one for one in optional if not one.holds and one.reason not in NOTHING_TO_DO), None)
+    if pursued:
+        return Verdict.yes(Reason.PROGRESSING, pursued.text)
+    return Verdict.no(Reason.SETTLED, "Nothing is left to do.")
+
+
 def _suspended_summary(failing: Verdict | None) -> dict[ConditionType, Verdict]:
     status = ConditionStatus.FALSE if failing else ConditionStatus.TRUE
     cause = f" {failing.text}" if failing else ""
@@ -122,7 +144,7 @@ def _handled(requested_at: str) -> Manifest:
 
 
 def status_sections(index: MemoryIndex, observed: Observed, *, replicas: int) -> Manifest:
-    """Return the sections of the status: rows, model, database, backfill and embedder."""
+    """Return the sections of the status: rows, graph, model, database, backfill and embedder."""
     sections = {
         **_database(index, observed.database_facts),
         "backfill": _backfill(observed),
@@ -150,7 +172,7 @@ def round_to_two_digits(value: float) -> float:
 
 def _database(index: MemoryIndex, facts: DatabaseFacts | None) -> dict[str, Any]:
     if facts is None:
-        return {name: index.status.get(name) for name in ("rows", "model", "database")}
+        return {name: index.status.get(name) for name in ("rows", "graph", "model", "database")}
     rows = facts.rows
     return {
         "rows": {
@@ -161,6 +183,7 @@ def _database(index: MemoryIndex, facts: DatabaseFacts | None) -> dict[str, Any]
             "quarantined": rows.quarantined,
             "embeddedPercent": embedded_percent(rows),
         },
+        "graph": _graph(facts.graph),
         "model": _without_none(
             {"active": facts.active_name, "next": facts.next_model.name if facts.next_model else None}
         ),
@@ -174,6 +197,14 @@ def _database(index: MemoryIndex, facts: DatabaseFacts | None) -> dict[str, Any]
             }
         ),
     }
+
+
+def _graph(state: GraphState | None) -> Manifest:
+    """Return the counts of the concept graph; of a kept graph nobody knows how many memories it is about."""
+    if state is None or not state.exists:
+        return {}
+    counts = {"links": state.links, "pending": state.pending}
+    return counts if state.kept else {"memories": state.memories, **counts}
 
 
 def _backfill(observed: Observed) -> Manifest:

@@ -18,10 +18,10 @@ from functools import partial
 from memory_operator.api.conditions import ConditionType, Verdict
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import MemoryIndex
-from memory_operator.reconcile.backfill import sync_verdict
 from memory_operator.reconcile.embedder import delete_embedder, mismatch
 from memory_operator.reconcile.facts import JobState, Observed, Problem
-from memory_operator.reconcile.hnsw import VALID_INDEX
+from memory_operator.reconcile.indexing.backfill import sync_verdict
+from memory_operator.reconcile.indexing.hnsw import VALID_INDEX
 from memory_operator.reconcile.jobs import JobRequest, active_job, plan_job
 from memory_operator.reconcile.model_file.fetch import plan_fetch
 from memory_operator.reconcile.plan import Action, Apply, Delete, Step, apply_drifted, failed_step, waiting_for

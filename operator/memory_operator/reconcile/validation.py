@@ -21,9 +21,6 @@ def blocking_verdict(index: MemoryIndex, facts: DatabaseFacts | None) -> Verdict
 
 def _specification(index: MemoryIndex) -> Verdict | None:
     embedding = index.spec.embedding
-    if index.spec.graph.enabled:
-        message = "spec.graph.enabled is true, and this version keeps no concept graph."
-        return Verdict.no(Reason.INVALID_SPEC, message, "Set spec.graph.enabled to false.")
     if index.hosted:
         return _hosted(index)
     if embedding.model == "custom":

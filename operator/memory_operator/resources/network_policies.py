@@ -15,7 +15,7 @@ from memory_operator.resources.embedder import COMPONENT, NEXT_COMPONENT, PORT, 
 from memory_operator.resources.model_fetch import COMPONENT as FETCH_COMPONENT
 from memory_operator.resources.workers import METRICS_PORT
 
-WORKER_COMPONENTS = ("migrate", "backfill", "index", "swap", "swap-abort", "sync", "uninstall")
+WORKER_COMPONENTS = ("migrate", "backfill", "index", "swap", "swap-abort", "sync", "graph", "uninstall")
 DNS_PORT, HTTPS_PORT = 53, 443
 POSTGRES_PORT = 5432
 LABEL_NAMESPACE = "kubernetes.io/metadata.name"  # Kubernetes itself sets it on every namespace

@@ -1,4 +1,4 @@
-"""Build the workers: the Jobs for migration, backfill, index, swap and uninstall, and the sync Deployment."""
+"""Build the workers: the Jobs for migration, backfill, index, swap, graph and uninstall, and the sync Deployment."""
 
 from memory_operator.api.conditions import timestamp
 from memory_operator.api.spec import ConfigMapKey, Gate, Manifest, MemoryIndex
@@ -10,6 +10,7 @@ from memory_recall.embedding.served_model import is_hosted_model
 from memory_recall.schema.claims_sql import TableClaim
 
 METRICS_PORT = 9090
+GRAPH = "graph"  # the component of the Jobs that enable and disable the concept graph
 GATE_DIRECTORY = "/var/run/memory-index-gate"
 WORKER_RESOURCES = {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}}
 # It waits nearly all the time, and a node that is booked by processors holds many of them.
@@ -48,6 +49,8 @@ def config_fingerprint(index: MemoryIndex, images: Images, component: str) -> st
         parts |= {"url": embedder_url(index, NEXT_COMPONENT)}
     elif component == "index":
         parts |= {"m": spec.index.m, "ef": spec.index.ef_construction}
+    elif component == GRAPH:
+        parts["wanted"] = _graph_command(index)
     return f"{fingerprint(parts)}-{_pods_fingerprint(index, images, component)}"
 
 
@@ -98,6 +101,21 @@ def uninstall_job(index: MemoryIndex, images: Images, sequence: int) -> Manifest
     """Return the Job that drops what the migrations have added to the database."""
     command = ["memory", "migrate", "--to", "base", "--yes", *_claim(index), "--json"]
     return _job(index, images, "uninstall", command, sequence, resources=DATABASE_JOB_RESOURCES)
+
+
+def graph_job(index: MemoryIndex, images: Images, sequence: int) -> Manifest:
+    """Return the Job that enables or disables the concept graph, as the specification says: `memory graph`.
+
+    A graph that is disabled is dropped if the deletion policy is `Delete`; else its tables are kept.
+    """
+    command = ["memory", "graph", *_graph_command(index), "--json"]
+    return _job(index, images, GRAPH, command, sequence, resources=DATABASE_JOB_RESOURCES)
+
+
+def _graph_command(index: MemoryIndex) -> list[str]:
+    if index.spec.graph.enabled:
+        return ["enable"]
+    return ["disable"] if index.spec.deletion_policy == "Delete" else ["disable", "--keep"]
 
 
 def backfill_job(index: MemoryIndex, images: Images, sequence: int) -> Manifest:

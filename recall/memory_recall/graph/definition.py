@@ -174,9 +174,12 @@ SELECT (SELECT coalesce(json_agg(name), '[]')::text FROM jsonb_array_elements_te
 """
 
 
-async def differences(connection: AnyConnection, table: MemoryTable) -> str:
-    """Return the names of the tables and rules that are missing or differ from their definitions, or "" if none do."""
-    own = {table.own(name): name for name in GRAPH_TABLES}
+async def differences(connection: AnyConnection, table: MemoryTable, *, queue: bool = True) -> str:
+    """Return the names of the tables and rules that are missing or differ from their definitions, or "" if none do.
+
+    With `queue` False, the table of the queue may be missing, as in a graph whose tables are only kept.
+    """
+    own = {table.own(name): name for name in GRAPH_TABLES if queue or name != CHANGES}
     names = [one.name + table.suffix for one in functions(table)]
     with translated("comparing the rules of the concept graph"):
         row = await connection.fetchrow(_RELATIONS, json.dumps(list(own)), table.own(BY_CONCEPT), table.own(CONCEPTS))

@@ -52,16 +52,21 @@ async def enable(
     ):
         return False
     await changes.run_together([*tables(table), f"DELETE FROM {graph}", f"TRUNCATE {queue}"])
-    rules = [one.create(table) for one in functions(table)]
-    for trigger in memory_triggers(table):
-        rules += trigger.create(table)
-    for trigger in LINK_TRIGGERS:
-        rules += trigger.create(table, concepts)
-    await changes.run_together([*rules, *grant(table), f"TRUNCATE {concepts}"])
+    await changes.run_together([*_rules(table), *grant(table), f"TRUNCATE {concepts}"])
     await _queue_all(connection, table, queued)
     await changes.run(f"INSERT INTO {graph} (extraction) VALUES ({EXTRACTION})")
     await changes.value(f"SELECT pg_notify({literal(NOTIFY_CHANNEL)}, {literal(table.name)})")
     return True
+
+
+def _rules(table: MemoryTable) -> list[str]:
+    """Return statements that create the functions and triggers, each in place of what has its name."""
+    rules = [one.create(table) for one in functions(table)]
+    for trigger in memory_triggers(table):
+        rules += trigger.create(table)
+    for trigger in LINK_TRIGGERS:
+        rules += trigger.create(table, table.own(CONCEPTS))
+    return rules
 
 
 async def restore_graph(source: DsnSource, name: str, *, lock_seconds: float = 600) -> None:
@@ -102,15 +107,23 @@ async def _queue_all(connection: Connection, table: MemoryTable, queued: Callabl
 async def pause(connection: Connection, table: MemoryTable, *, lock_seconds: float = 600) -> None:
     """End the filling of the graph and its use by recalls, and keep its tables.
 
-    The rules that remove links stay, so that no link outlives its memory. `enable` fills the graph anew.
+    The rules that remove links stay, so that no link outlives its memory; if one is missing or differs, it is restored
+    and the links are dropped. `enable` fills the graph anew. What is left of a graph without its tables is dropped.
 
     Raises:
         LockNotAvailable: a table stayed locked by other sessions for `lock_seconds`.
     """
     changes = TableChanges(connection, table, lock_seconds)
     await changes.limit_waiting()
-    if await changes.value(f"SELECT to_regclass({literal(table.own(GRAPH))}) IS NOT NULL") is True:
-        await changes.run_together([f"DELETE FROM {table.own(GRAPH)}", f"DROP TABLE IF EXISTS {table.own(CHANGES)}"])
+    graph, concepts = table.own(GRAPH), table.own(CONCEPTS)
+    there = f"SELECT to_regclass({literal(graph)}) IS NOT NULL AND to_regclass({literal(concepts)}) IS NOT NULL"
+    if await changes.value(there) is not True:
+        await disable(connection, table, lock_seconds=lock_seconds)
+        return
+    if await differences(connection, table, queue=False):
+        await changes.run_together([*tables(table), *_rules(table), f"TRUNCATE {concepts}"])
+    ended = [f"DELETE FROM {graph}", f"DROP TABLE IF EXISTS {table.own(CHANGES)}"]
+    await changes.run_together([*revoke(table), *ended])
 
 
 async def disable(connection: Connection, table: MemoryTable, *, lock_seconds: float = 600) -> None:

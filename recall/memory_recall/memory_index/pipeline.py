@@ -20,6 +20,7 @@ STAGES = {
     "index": "IndexReady",
     "model active": "ModelActive",
 }
+OPTIONAL_STAGES = {"graph": "GraphReady"}  # only objects that have the condition have the stage
 WAITING = "Waiting"  # the reason of a stage that only waits for an earlier one
 LAST_EVENTS = 5
 
@@ -55,6 +56,18 @@ class Rows:
 
 
 @dataclass(frozen=True)
+class Graph:
+    """Counts of the concept graph: memories whose links are up to date, links, and changes that wait for the worker.
+
+    The number of links is an estimate where there are many. `memories` is None for a graph that is only kept.
+    """
+
+    memories: int | None
+    links: int
+    pending: int
+
+
+@dataclass(frozen=True)
 class Embedder:
     """The URL of the embedder, how many of its pods are ready, and the device that it computes on."""
 
@@ -76,10 +89,11 @@ class Event:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """The stages of a MemoryIndex, its rows, its embedder and its Events, at one moment.
+    """The stages of a MemoryIndex, its rows, its concept graph, its embedder and its Events, at one moment.
 
     `observed` says whether the operator has seen the present spec, `ready` whether the condition Ready is True for it,
-    and `stalled` whether a person must act. `events` is None if the user may not list Events.
+    and `stalled` whether a person must act. `graph` is None if the database holds no concept graph. `events` is None if
+    the user may not list Events.
     """
 
     namespace: str
@@ -91,6 +105,7 @@ class Pipeline:
     message: str
     stages: tuple[Stage, ...]
     rows: Rows | None
+    graph: Graph | None
     active_model: str
     next_model: str
     embedder: Embedder | None
@@ -117,8 +132,13 @@ def pipeline(resource: Object, events: Sequence[Object] | None) -> Pipeline:
         stalled=stalled.get("status") == "True",
         reason=_text(ready.get("reason")),
         message=_text(ready.get("message")),
-        stages=tuple(_stage(name, conditions.get(kind, {}), stalled) for name, kind in STAGES.items()),
+        stages=tuple(
+            _stage(name, conditions.get(kind, {}), stalled)
+            for name, kind in (STAGES | OPTIONAL_STAGES).items()
+            if name in STAGES or kind in conditions
+        ),
         rows=_rows(status),
+        graph=_graph(status.get("graph") or {}),
         active_model=_text(model.get("active")),
         next_model=_text(model.get("next")),
         embedder=_embedder(status.get("embedder") or {}),
@@ -143,6 +163,13 @@ def _rows(status: Object) -> Rows | None:
         return None
     counts = {name: int(rows.get(name) or 0) for name in ("total", "embedded", "pending", "sensitive", "quarantined")}
     return Rows(**counts, per_second=backfill.get("rowsPerSecond"), eta_seconds=backfill.get("etaSeconds"))
+
+
+def _graph(found: Object) -> Graph | None:
+    if not found:
+        return None
+    memories = int(found["memories"]) if "memories" in found else None
+    return Graph(memories, links=int(found.get("links") or 0), pending=int(found.get("pending") or 0))
 
 
 def _embedder(found: Object) -> Embedder | None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from memory_recall.memory_index.pipeline import WAITING, Pipeline, Rows, Stage
+from memory_recall.memory_index.pipeline import OPTIONAL_STAGES, WAITING, Graph, Pipeline, Rows, Stage
 
 
 def screen(seen: Pipeline) -> list[str]:
@@ -44,9 +44,17 @@ def _details(seen: Pipeline) -> dict[str, str]:
         found["embedder"] = f"{seen.embedder.ready_replicas} of {seen.embedder.replicas} pods ready{device}"
     if seen.rows:
         found["backfill"] = _progress(seen.rows)
+    if seen.graph:
+        found["graph"] = _linked(seen.graph)
     models = [seen.active_model or "none", *([f"next: {seen.next_model}"] if seen.next_model else [])]
     found["model active"] = ", ".join(models)
     return found
+
+
+def _linked(graph: Graph) -> str:
+    memories = "" if graph.memories is None else f" of {graph.memories:,} memories"
+    waiting = f", {graph.pending:,} changes wait" if graph.pending else ""
+    return f"{graph.links:,} links{memories}{waiting}"
 
 
 def _progress(rows: Rows) -> str:
@@ -62,9 +70,11 @@ def _progress(rows: Rows) -> str:
 def _blockers(seen: Pipeline) -> Iterator[str]:
     """Yield a line for each stage that is incomplete for a reason of its own; stages that need a person come first.
 
-    If Ready is False for a reason that none of these stages has, its line comes before all.
+    An optional stage that needs nobody keeps no object from being ready, and gets no line. If Ready is False for a
+    reason that none of these stages has, its line comes before all.
     """
-    failing = [stage for stage in seen.stages if stage.state != "ok" and stage.reason != WAITING and stage.message]
+    required = [stage for stage in seen.stages if stage.state == "blocked" or stage.name not in OPTIONAL_STAGES]
+    failing = [stage for stage in required if stage.state != "ok" and stage.reason != WAITING and stage.message]
     if not seen.ready and seen.message and seen.reason not in {stage.reason for stage in failing}:
         yield f"{seen.reason}: {seen.message}"
     for stage in sorted(failing, key=_only_waits):

@@ -18,6 +18,7 @@ CONCEPT = "memory_index_concept"
 CHANGED = "memory_index_graph_changed"
 EMPTIED = "memory_index_graph_emptied"
 ADDED = "memory_index_graph_added"
+GRAPH_FUNCTIONS = (CHANGED, EMPTIED, ADDED, CONCEPT)
 
 MEMORY_TRIGGERS = (
     "zz_memory_graph_insert",
@@ -81,7 +82,7 @@ def drop_graph(table: MemoryTable) -> list[str]:
     return [
         *(f"DROP TRIGGER IF EXISTS {name} ON {table.qualified}" for name in MEMORY_TRIGGERS),
         *(f"DROP TABLE IF EXISTS {table.own(name)}" for name in GRAPH_TABLES),
-        *(f"DROP FUNCTION IF EXISTS {table.own(name)}" for name in (CHANGED, EMPTIED, ADDED, CONCEPT)),
+        *(f"DROP FUNCTION IF EXISTS {table.own(name)}" for name in GRAPH_FUNCTIONS),
     ]
 
 

@@ -103,7 +103,7 @@ shared AS MATERIALIZED (
     FROM (SELECT concept, memories, cardinality(memories)::float8 AS times
             FROM (SELECT h.concept, ARRAY(SELECT c.memory_id FROM {concepts} c WHERE c.concept = h.concept
                                            LIMIT {most + 1}) AS memories
-                    FROM (SELECT DISTINCT concept FROM held) h OFFSET 0) read_once) every
+                    FROM (SELECT DISTINCT concept FROM held ORDER BY concept) h OFFSET 0) read_once) every
    WHERE times BETWEEN {FEWEST} AND {most}
 ),
 passed AS MATERIALIZED (

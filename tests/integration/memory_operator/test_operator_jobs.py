@@ -10,15 +10,18 @@ from typing import Any
 import orjson
 import pytest
 
-from memory_operator.api.spec import MemoryIndex
+from memory_operator.api.conditions import Verdict
+from memory_operator.api.reasons import Reason
+from memory_operator.api.spec import Graph, MemoryIndex
 from memory_operator.clients.database import DatabaseClient
 from memory_operator.reconcile.authorization.claims import is_claimed_by
 from memory_operator.reconcile.authorization.identity import identified
+from memory_operator.reconcile.indexing.graph import plan_graph
 from memory_operator.resources import workers
 from memory_operator.resources.common import Images
 from memory_recall.status import DatabaseFacts
 from tests.integration.conftest import Database
-from tests.unit.memory_operator.conftest import World
+from tests.unit.memory_operator.conftest import START, World
 
 NEEDS_PERSON = 4
 
@@ -90,13 +93,52 @@ async def test_the_migration_job_of_an_object_that_was_created_again_takes_over(
     assert is_claimed_by(present, await bench.facts())
 
 
-@pytest.mark.parametrize("component", ["migrate", "uninstall", "index", "backfill"])
+async def test_after_each_job_the_graph_is_in_the_specified_state(bench: Bench) -> None:
+    """Enabled twice, kept, enabled again, dropped; what a Job has done is nothing to be done for the next reconcile."""
+    created = await bench.index("first", "u-1")
+    await bench.run(workers.migrate_job(created, Images(), 0))
+    for enabled, policy, found in (
+        (True, "Retain", "enabled"),
+        (True, "Retain", "enabled"),
+        (False, "Retain", "kept"),
+        (True, "Delete", "enabled"),
+        (False, "Delete", "gone"),
+        (False, "Retain", "gone"),
+    ):
+        spec = created.spec.model_copy(update={"graph": Graph(enabled=enabled), "deletion_policy": policy})
+        index = created.model_copy(update={"spec": spec})
+        assert await bench.run(workers.graph_job(index, Images(), 0)) == Ended(0, "")
+        facts = await bench.facts()
+        graph = facts.graph
+        assert graph is not None
+        assert (graph.enabled, graph.kept, graph.exists) == (found == "enabled", found == "kept", found != "gone")
+        assert facts.schema_current, "the rules of the graph are no difference of the schema"
+        step = plan_graph(
+            index, World().observed(database=facts), Images(), START, schema=Verdict.yes(Reason.MIGRATED, "")
+        )
+        assert step is None if found == "gone" else step is not None
+        assert step is None or step.actions == ()
+
+
+async def test_the_uninstall_job_drops_the_graph(bench: Bench) -> None:
+    created = await bench.index("first", "u-1")
+    index = created.model_copy(update={"spec": created.spec.model_copy(update={"graph": Graph(enabled=True)})})
+    await bench.run(workers.migrate_job(index, Images(), 0))
+    await bench.run(workers.graph_job(index, Images(), 0))
+    assert await bench.run(workers.uninstall_job(index, Images(), 0)) == Ended(0, "")
+    async with bench.database.connection() as connection:
+        assert await connection.fetchval("SELECT count(*) FROM pg_class WHERE relname LIKE 'memory\\_%'") == 0
+        assert await connection.fetchval("SELECT count(*) FROM pg_proc WHERE proname LIKE 'memory\\_%'") == 0
+
+
+@pytest.mark.parametrize("component", ["migrate", "uninstall", "index", "backfill", "graph"])
 async def test_no_job_does_anything_on_another_server(bench: Bench, component: str) -> None:
     builders = {
         "migrate": workers.migrate_job,
         "uninstall": workers.uninstall_job,
         "index": workers.index_job,
         "backfill": workers.backfill_job,
+        "graph": workers.graph_job,
     }
     index = await bench.index("first", "u-1")
     await bench.run(workers.migrate_job(index, Images(), 0))

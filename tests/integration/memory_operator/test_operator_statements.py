@@ -12,6 +12,7 @@ import pytest
 from memory_operator.clients.database import DatabaseClient
 from memory_recall.embedding.profiles import ModelProfile
 from memory_recall.embedding.served_model import ServedModel
+from memory_recall.graph import enable
 from memory_recall.hnsw.repair import IndexParameters, build_index
 from memory_recall.postgres.connection import DsnText
 from memory_recall.schema.migrate import MigrationRequest, migrate
@@ -54,6 +55,12 @@ async def swapping(database: Database) -> None:
         await state_sql.add_column(connection, table, swap, give_up_after=10)
 
 
+async def with_graph(database: Database) -> None:
+    await migrated(database)
+    async with database.connection() as connection:
+        await enable(connection, await require_schema(connection, "memories"))
+
+
 @pytest.fixture
 async def observer(database: Database) -> AsyncIterator[Callable[[], Awaitable[Database]]]:
     """Makes a role that may read everything of the schema but texts; its statements are in the server's log."""
@@ -80,7 +87,7 @@ async def observer(database: Database) -> AsyncIterator[Callable[[], Awaitable[D
     await admin.close()
 
 
-@pytest.mark.parametrize("state", [migrated, indexed, swapping])
+@pytest.mark.parametrize("state", [migrated, indexed, swapping, with_graph])
 async def test_the_operator_observes_without_the_right_to_read_texts(
     database: Database, observer: Any, state: Callable[[Database], Awaitable[None]]
 ) -> None:

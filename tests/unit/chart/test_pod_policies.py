@@ -47,7 +47,7 @@ def containers(workload: Workload) -> Iterator[dict[str, Any]]:
 def test_the_goldens_hold_every_kind_of_pod() -> None:
     """A new worker cannot escape these tests."""
     components = {body["metadata"]["labels"]["app.kubernetes.io/component"] for body in GOLDEN_WORKLOADS}
-    assert components >= {"embedder", "migrate", "backfill", "index", "sync", "swap", "fetch", "uninstall"}
+    assert components >= {"embedder", "migrate", "backfill", "index", "sync", "swap", "graph", "fetch", "uninstall"}
 
 
 def test_no_process_runs_as_root_or_under_a_low_number(workload: Workload) -> None:

@@ -32,6 +32,7 @@ from memory_operator.reconcile.facts import (
 from memory_operator.reconcile.plan import Apply, Delete, Plan
 from memory_operator.resources.cnpg import DatabaseObject
 from memory_operator.resources.common import Images
+from memory_recall.graph import GraphState
 from memory_recall.hnsw.definition import IndexFacts
 from memory_recall.postgres.identity_sql import DatabaseIdentity
 from memory_recall.schema.claims_sql import TableClaim
@@ -48,6 +49,9 @@ PASSWORD = "s3cret-pa55word"
 MODEL = RecordedModel(1, "all-MiniLM-L6-v2", None, 384)
 NEXT_MODEL = RecordedModel(2, "bge-small-en-v1.5", None, 384)
 VALID_INDEX = IndexFacts("idx_memories_embedding_hnsw", exists=True, valid=True, progress=None)
+ENABLED_GRAPH = GraphState(exists=True, enabled=True, queued=True, memories=20, links=60, pending=80)
+FILLED_GRAPH = GraphState(exists=True, enabled=True, queued=True, filled=True, memories=90, links=300)
+KEPT_GRAPH = GraphState(exists=True, kept=True, links=300)
 EMPTY = DatabaseFacts(
     server_version="18.0", in_recovery=False, database_owner="owner", extension_version=None,
     extension_available="0.8.7", extension_schema=None, schema_revision=None, table_exists=False,

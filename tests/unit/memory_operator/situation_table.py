@@ -23,8 +23,11 @@ from memory_recall.status import NO_INDEX, RowCounts
 from tests.unit.memory_operator.conftest import (
     CLAIM,
     EMPTY,
+    ENABLED_GRAPH,
+    FILLED_GRAPH,
     FULL,
     IDENTITY,
+    KEPT_GRAPH,
     MODEL,
     NEXT_MODEL,
     START,
@@ -78,6 +81,7 @@ NOTHING: dict[str, Any] = {"recall": False, "embeds": False}
 NO_VECTOR: dict[str, Any] = {"embeds": False}
 REACHABLE, EXTENSION, SCHEMA = "DatabaseReachable", "ExtensionReady", "SchemaReady"
 EMBEDDER, BACKFILLED, INDEX, MODEL = "EmbedderReady", "Backfilled", "IndexReady", "ModelActive"
+GRAPH_READY, GRAPH = "GraphReady", {"graph": {"enabled": True}}
 
 # A situation takes few lines, so that the table can be read.
 # fmt: off
@@ -320,7 +324,6 @@ SWAPS_AND_SPECIFICATIONS = (
     Situation("an unknown model", "False", "UnknownModel", FAILED, edit={"embedding": {"model": "nobody-knows"}}),
     Situation("dimensions that the model does not yield", "False", "DimensionMismatch", FAILED,
               edit={"embedding": {"dimensions": 1024}}),
-    Situation("the concept graph", "False", "InvalidSpec", FAILED, edit={"graph": {"enabled": True}}),
     Situation("suspended when all was done", "True", "Suspended", CURRENT, edit={"suspend": True}),
     Situation("suspended before the pods went to zero", "True", "Suspended", CURRENT, {"embedder": SERVING}, ZERO,
               {"suspend": True}),
@@ -329,5 +332,34 @@ SWAPS_AND_SPECIFICATIONS = (
     Situation("suspended while the embedder is down", "False", "Suspended", IN_PROGRESS, {"embedder": LOADING},
               edit={"suspend": True}, **NOTHING),
 )
+GRAPHS = (
+    Situation("a graph that is being enabled", "True", "Ready", IN_PROGRESS, edit=GRAPH,
+              **no(GRAPH_READY, "Enabling")),
+    Situation("a graph that is being filled", "True", "Ready", CURRENT, db(graph=ENABLED_GRAPH), edit=GRAPH,
+              **no(GRAPH_READY, "Filling")),
+    Situation("a graph that waits for a backfill", "False", "Backfilling", IN_PROGRESS,
+              {"database": replace(FULL_QUEUE, graph=ENABLED_GRAPH), "sync": replace(SERVING, replicas=0, ready=0),
+               **job("backfill")}, edit=GRAPH, **no(GRAPH_READY, "Waiting") | NO_RECALL),
+    Situation("a graph that is filled", "True", "Ready", CURRENT, db(graph=FILLED_GRAPH), edit=GRAPH,
+              **yes(GRAPH_READY, "Filled")),
+    Situation("a graph whose rules somebody changed", "True", "Ready", IN_PROGRESS,
+              db(graph=replace(FILLED_GRAPH, differences="a trigger is gone")), edit=GRAPH,
+              **no(GRAPH_READY, "RulesMissing")),
+    Situation("a graph that the role may not make", "False", "DatabaseRejected", FAILED,
+              job("graph", JobState.FAILED, Reason.DATABASE_REJECTED, **GRAPH), edit=GRAPH,
+              **no(GRAPH_READY, "DatabaseRejected")),
+    Situation("a graph whose Job no node has room for yet", "True", "Ready", IN_PROGRESS,
+              {**job("graph", **GRAPH), **pods("graph", Reason.UNSCHEDULABLE)}, edit=GRAPH,
+              **no(GRAPH_READY, "Unschedulable")),
+    Situation("a graph whose Job no node has room for", "False", "Unschedulable", FAILED,
+              {**job("graph", **GRAPH), **pods("graph", Reason.UNSCHEDULABLE)}, edit=GRAPH, lasts=LATE,
+              **no(GRAPH_READY, "Unschedulable")),
+    Situation("a graph of a suspended object", "True", "Suspended", CURRENT, edit={**GRAPH, "suspend": True},
+              **no(GRAPH_READY, "Waiting")),
+    Situation("a graph that is being dropped", "True", "Ready", IN_PROGRESS, db(graph=FILLED_GRAPH),
+              edit={"deletionPolicy": "Delete"}, **no(GRAPH_READY, "Disabling")),
+    Situation("a graph whose tables are kept", "True", "Ready", CURRENT, db(graph=KEPT_GRAPH),
+              **no(GRAPH_READY, "Disabled")),
+)
 # fmt: on
-SITUATIONS = (*DATABASE, *EXTENSION_AND_SCHEMA, *EMBEDDERS, *ROWS, *SWAPS_AND_SPECIFICATIONS)
+SITUATIONS = (*DATABASE, *EXTENSION_AND_SCHEMA, *EMBEDDERS, *ROWS, *SWAPS_AND_SPECIFICATIONS, *GRAPHS)

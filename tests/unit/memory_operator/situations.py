@@ -93,10 +93,10 @@ def db(**changes: Any) -> Facts:
     return {"database": replace(FULL, **changes)}
 
 
-def job(component: str, state: JobState = JobState.ACTIVE, failure: Reason | None = None) -> Facts:
-    """A Job of the present configuration."""
+def job(component: str, state: JobState = JobState.ACTIVE, failure: Reason | None = None, **spec: Any) -> Facts:
+    """A Job of the present configuration, with this specification."""
     world = World()
-    config = config_fingerprint(world.index(), world.images, component)
+    config = config_fingerprint(world.index(**spec), world.images, component)
     problem = Problem(failure, "it said why.") if failure else None
     ended = None if state is JobState.ACTIVE else START + timedelta(days=1)
     return {"jobs": (JobFacts(f"mem-{component}-1", component, config, 0, state, ended, problem),)}

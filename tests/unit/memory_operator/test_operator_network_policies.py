@@ -187,7 +187,7 @@ def test_workers_call_the_port_of_the_connection_uri_beside_that_of_postgres(wor
 def test_every_worker_that_the_operator_starts_is_selected(world: World) -> None:
     built = [
         BUILDERS[name](world)
-        for name in ("migrate-job", "index-job", "backfill-job", "uninstall-job", "sync-deployment")
+        for name in ("migrate-job", "index-job", "backfill-job", "graph-job", "uninstall-job", "sync-deployment")
     ]
     built += [
         workers.swap_job(world.index(), world.images, 0, active="m", dimensions=384),

@@ -7,11 +7,12 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from memory_operator.api.conditions import ConditionType
+from memory_operator.api.conditions import OPTIONAL_CONDITIONS, ConditionType
 from memory_operator.api.reasons import Reason
 from memory_operator.clients import object_facts
 from memory_operator.reconcile.facts import Credentials, Problem
 from memory_operator.reconcile.plan import Apply
+from memory_recall.graph import GraphState
 from memory_recall.hnsw.definition import IndexProgress
 from memory_recall.schema.revisions import HEAD_REVISION
 from memory_recall.status import RowCounts
@@ -22,6 +23,16 @@ counts = st.integers(min_value=0, max_value=10_000)
 rows = st.builds(RowCounts, total=counts, embedded=counts, pending=counts, sensitive=counts, quarantined=counts)
 progress = st.builds(IndexProgress, phase=st.just("building index"), fraction=st.none() | st.floats(0, 1))
 indexes = st.builds(replace, st.just(VALID_INDEX), valid=st.booleans(), progress=st.none() | progress)
+graphs = st.none() | st.builds(
+    GraphState,
+    exists=st.booleans(),
+    enabled=st.booleans(),
+    kept=st.booleans(),
+    queued=st.booleans(),
+    filled=st.booleans(),
+    pending=counts,
+    differences=st.sampled_from(["", "a trigger is gone"]),
+)
 facts = st.builds(
     replace,
     st.just(EMPTY),
@@ -33,6 +44,7 @@ facts = st.builds(
     active_model=st.sampled_from([None, MODEL, NEXT_MODEL]),
     rows=rows,
     index=indexes,
+    graph=graphs,
 )
 problems = st.builds(Problem, reason=st.sampled_from(Reason), message=st.text(max_size=40), remedy=st.text(max_size=20))
 relaxed = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=150)
@@ -52,13 +64,14 @@ def test_settled_facts_yield_no_action(world: World, pending: int, suspend: bool
 
 
 @relaxed
-@given(database=st.none() | facts | problems, suspend=st.booleans())
-def test_every_plan_is_complete_and_stable(world: World, database: Any, suspend: bool) -> None:
-    index = world.index(suspend=suspend)
+@given(database=st.none() | facts | problems, suspend=st.booleans(), graph=st.booleans())
+def test_every_plan_is_complete_and_stable(world: World, database: Any, suspend: bool, graph: bool) -> None:
+    index = world.index(suspend=suspend, graph={"enabled": graph})
     plan = world.decide(index, database=database)
     assert plan.status is not None
     kinds = [condition["type"] for condition in plan.status["conditions"]]
-    assert kinds == [kind.value for kind in ConditionType]
+    shown = graph or ConditionType.GRAPH_READY in kinds
+    assert kinds == [kind.value for kind in ConditionType if shown or kind not in OPTIONAL_CONDITIONS]
     by_kind = {condition["type"]: condition for condition in plan.status["conditions"]}
     assert not (by_kind["Reconciling"]["status"] == "True" and by_kind["Stalled"]["status"] == "True")
     assert not (by_kind["Ready"]["status"] == "True" and by_kind["Stalled"]["status"] == "True")

@@ -49,6 +49,7 @@ BUILDERS: dict[str, Callable[[Any], Any]] = {
     "migrate-job": lambda w: workers.migrate_job(w.index(), w.images, 0),
     "index-job": lambda w: workers.index_job(w.index(), w.images, 1),
     "backfill-job": lambda w: workers.backfill_job(w.index(backfill={"parallelism": 3, "batchSize": 16}), w.images, 0),
+    "graph-job": lambda w: workers.graph_job(w.index(graph={"enabled": True}), w.images, 0),
     "uninstall-job": lambda w: workers.uninstall_job(w.index(), w.images, 0),
     "swap-job": lambda w: workers.swap_job(
         w.index(swap={"gate": {"configMap": {"name": "queries"}}}), w.images, 0, active="m", dimensions=384
@@ -201,6 +202,7 @@ def test_jobs_that_ask_no_embedder_hold_no_key_of_one_and_start_without_its_secr
         workers.index_job(index, world.images, 0),
         workers.uninstall_job(index, world.images, 0),
         workers.swap_abort_job(index, world.images, 0),
+        workers.graph_job(index, world.images, 0),
     ):
         pod = pod_spec(job)
         assert [volume["name"] for volume in pod["volumes"]] == ["dsn", "tmp"], job["metadata"]["name"]
@@ -274,7 +276,7 @@ def test_a_change_of_what_a_jobs_pods_are_made_from_is_another_configuration_of_
 
 def test_an_operator_upgrade_is_other_work_for_the_migration_alone(world: World) -> None:
     newer = world.images.model_copy(update={"operator": "op:2"})
-    for component in ("migrate", "index", "backfill", "swap", "uninstall"):
+    for component in ("migrate", "index", "backfill", "swap", "graph", "uninstall"):
         before = workers.config_fingerprint(world.index(), world.images, component)
         after = workers.config_fingerprint(world.index(), newer, component)
         assert before != after

@@ -80,6 +80,23 @@ def test_a_swap_shows_the_next_model() -> None:
     assert line(lines, "model active") == "model active ok Active small, next: large"
 
 
+def test_only_an_object_with_a_graph_has_its_stage_and_its_counts() -> None:
+    assert "graph" not in " ".join(screen(seen()))
+    counts = {"memories": 1200, "links": 9600, "pending": 7700}
+    lines = screen(seen({"GraphReady": ("False", "Filling", "The sync worker fills it.")}, graph=counts))
+    assert line(lines, "graph") == "graph waits Filling 9,600 links of 1,200 memories, 7,700 changes wait"
+    assert "Not ready because" not in lines, "recalls work without the graph"
+    kept = screen(seen({"GraphReady": ("False", "Disabled", "Kept.")}, graph={"links": 9600, "pending": 0}))
+    assert line(kept, "graph") == "graph waits Disabled 9,600 links"
+
+
+def test_a_graph_that_needs_a_person_is_what_keeps_the_object_from_being_ready() -> None:
+    cause = ("DatabaseRejected", "The role may not create tables.")
+    blocked = {"Ready": ("False", *cause), "Stalled": ("True", *cause), "GraphReady": ("False", *cause)}
+    lines = screen(seen(blocked))
+    assert lines[lines.index("Not ready because") + 1] == "  graph: The role may not create tables."
+
+
 def test_a_stalled_stage_is_blocked_and_its_remedy_comes_first() -> None:
     remedy = "Put the password into the Secret."
     lines = screen(

@@ -45,13 +45,23 @@ def enable_command(
     emit(result, as_json=json, title="Concept graph")
 
 
-def disable_command(json: JsonOption = False) -> None:
-    """Drop the concept graph's tables and rules. No memory changes, and enabling makes the graph anew.
+def disable_command(
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Keep the tables, and the rules that remove links from them.")
+    ] = False,
+    json: JsonOption = False,
+) -> None:
+    """Drop the concept graph's tables and rules, or with --keep only end its use.
+
+    No memory changes, and enabling makes the graph anew. In a graph that is kept no link outlives its memory, nothing
+    is added, and no recall uses it.
 
     Examples:
         memory graph disable
+        memory graph disable --keep
     """
-    emit(execute(_disable, as_json=json), as_json=json, title="Concept graph")
+    result = execute(lambda settings: _disable(settings, keep=keep), as_json=json)
+    emit(result, as_json=json, title="Concept graph")
 
 
 def status_command(json: JsonOption = False) -> None:
@@ -145,15 +155,15 @@ async def _fill(settings: Settings, table: "MemoryTable") -> None:
                 bar.update(filling, completed=done, total=max(done, pending))
 
 
-async def _disable(settings: Settings) -> dict[str, Any]:
-    from memory_recall.graph import disable
+async def _disable(settings: Settings, *, keep: bool) -> dict[str, Any]:
+    from memory_recall.graph import disable, pause
     from memory_recall.schema.table import describe
     from memory_recall.schema.table_locks import locked_session
 
     async with locked_session(settings.dsn(), LOCK_SECONDS) as connection:
         table = await describe(connection, settings.table)
         table.require_exists()
-        await disable(connection, table, lock_seconds=LOCK_SECONDS)
+        await (pause if keep else disable)(connection, table, lock_seconds=LOCK_SECONDS)
         return await _state(connection, table)
 
 

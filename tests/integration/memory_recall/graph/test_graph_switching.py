@@ -2,7 +2,8 @@
 
 import pytest
 
-from memory_recall.graph import disable, enable, graph_state, pause
+from memory_recall.graph import GraphState, disable, enable, graph_state, pause
+from memory_recall.schema.graph_relations import drop_graph
 from memory_recall.schema.table import describe
 from tests.integration.memory_recall.workbench import Workbench
 
@@ -48,6 +49,65 @@ async def test_a_paused_graph_still_loses_the_links_of_what_becomes_sensitive(be
         assert not (await graph_state(connection, table)).enabled
         assert await enable(connection, table)
         assert (await graph_state(connection, table)).pending == 1
+
+
+async def test_the_state_tells_a_graph_that_is_kept_from_one_that_is_gone(bench: Workbench) -> None:
+    await bench.insert("Marit restarted nas-01.", "Kestrel Lane floods.")
+    async with bench.database.connection() as connection:
+        table = await describe(connection, "memories")
+        assert await graph_state(connection, table) == GraphState()
+        await enable(connection, table)
+        await bench.execute("INSERT INTO memory_concepts VALUES (1, 7), (2, 7)")
+        state = await graph_state(connection, table)
+        assert (state.exists, state.enabled, state.kept, state.queued) == (True, True, False, True)
+        await pause(connection, table)
+        assert await graph_state(connection, table) == GraphState(exists=True, kept=True, links=2)
+        await pause(connection, table)
+        assert await graph_state(connection, table) == GraphState(exists=True, kept=True, links=2)
+        await disable(connection, table)
+        await pause(connection, table)
+        assert await graph_state(connection, table) == GraphState()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "ALTER TABLE memories DISABLE TRIGGER zz_memory_graph_update",
+        "DROP TRIGGER zz_memory_graph_added ON memory_concepts",
+        "DROP INDEX memory_concepts_by_concept",
+        "DROP FUNCTION memory_index_concept",
+    ],
+)
+async def test_a_kept_graph_that_lost_a_rule_is_emptied_when_it_is_kept_again(bench: Workbench, change: str) -> None:
+    """A link may be left that the rule would have removed."""
+    await bench.insert("Marit restarted nas-01.")
+    async with bench.database.connection() as connection:
+        table = await describe(connection, "memories")
+        await enable(connection, table)
+        await bench.execute("INSERT INTO memory_concepts VALUES (1, 7)")
+        await pause(connection, table)
+        await bench.execute(change)
+        state = await graph_state(connection, table)
+        assert (state.kept, state.differences != "") == (True, True)
+        await pause(connection, table)
+        assert await graph_state(connection, table) == GraphState(exists=True, kept=True)
+
+
+@pytest.mark.parametrize("interrupted", range(8))
+async def test_what_an_interrupted_command_left_is_seen_and_goes(bench: Workbench, interrupted: int) -> None:
+    """Dropping takes several transactions, and whatever is left after each of them is found and can be dropped."""
+    async with bench.database.connection() as connection:
+        table = await describe(connection, "memories")
+        before = await _objects(bench)
+        await enable(connection, table)
+        for statement in drop_graph(table)[: interrupted + 1]:
+            await bench.execute(statement)
+        assert (await graph_state(connection, table)).exists
+        await pause(connection, table)
+        state = await graph_state(connection, table)
+        assert state == GraphState(exists=state.kept, kept=state.kept)
+        await disable(connection, table)
+        assert await _objects(bench) == before
 
 
 @pytest.mark.parametrize(

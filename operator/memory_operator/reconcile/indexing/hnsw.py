@@ -9,8 +9,8 @@ from datetime import datetime
 from memory_operator.api.conditions import Verdict
 from memory_operator.api.reasons import Reason
 from memory_operator.api.spec import MemoryIndex
-from memory_operator.reconcile.backfill import needs_bulk
 from memory_operator.reconcile.facts import Observed
+from memory_operator.reconcile.indexing.backfill import needs_bulk
 from memory_operator.reconcile.jobs import JobRequest, plan_job
 from memory_operator.reconcile.plan import Step, waiting_for
 from memory_operator.resources import workers

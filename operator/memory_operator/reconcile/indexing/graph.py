@@ -1,0 +1,84 @@
+"""Decide GraphReady: a Job enables the concept graph, and the sync worker fills it.
+
+The graph is optional, and recalls work without it. Therefore an object without a graph has no such condition, and while
+the graph is being enabled or filled the object is Ready all the same; only what needs a person makes the object stall.
+
+Whether a Job is needed is read from the database: the graph is not enabled, or one of its rules is missing or altered.
+`graph.enabled: false` drops the graph where the deletion policy is `Delete`. With `Retain` its tables stay, and so do
+the triggers that remove links; nothing is added, and recalls leave the graph out.
+"""
+
+from datetime import datetime
+
+from memory_operator.api.conditions import ConditionType, Verdict, by_type
+from memory_operator.api.reasons import Reason
+from memory_operator.api.spec import MemoryIndex
+from memory_operator.reconcile.facts import Observed
+from memory_operator.reconcile.jobs import JobRequest, active_job, plan_job
+from memory_operator.reconcile.plan import Step, waiting_for
+from memory_operator.resources import workers
+from memory_operator.resources.common import Images
+from memory_recall.graph import GraphState
+
+NO_GRAPH = GraphState()
+KEPT = Verdict.no(
+    Reason.DISABLED, "spec.deletionPolicy is Retain, so the graph's tables stay; nothing is added, no recall uses them."
+)
+
+
+def plan_graph(
+    index: MemoryIndex, observed: Observed, images: Images, now: datetime, *, schema: Verdict
+) -> Step | None:
+    """Return the verdict on the concept graph, with the Job that enables or disables it.
+
+    The result is None if no graph is wanted and none is left in the database.
+    """
+    facts = observed.database_facts
+    if facts is None or not schema.holds:
+        shown = index.spec.graph.enabled or ConditionType.GRAPH_READY in by_type(index.status.get("conditions") or ())
+        return waiting_for("the database" if facts is None else "the schema") if shown else None
+    graph = facts.graph or NO_GRAPH
+    request = _request(index, graph, opposed=_is_opposed(index, observed, images))
+    if request:
+        return plan_job(index, observed, images, now, request)
+    if index.spec.graph.enabled:
+        return Step(_filling(index, observed, graph))
+    return Step(KEPT) if graph.exists else None
+
+
+def _request(index: MemoryIndex, graph: GraphState, *, opposed: bool) -> JobRequest | None:
+    """Return the Job that brings the graph into the specified state; None if the graph is in this state.
+
+    `opposed` says that a Job still runs that would take the graph out of this state.
+    """
+    reason, activity = Reason.RULES_MISSING, f"restores the rules of the graph: {graph.differences}"
+    if index.spec.graph.enabled:
+        if opposed or not (graph.enabled and graph.queued):
+            reason, activity = Reason.ENABLING, "enables the concept graph"
+        elif not graph.differences:
+            return None
+    elif not (opposed or graph.exists):
+        return None
+    elif index.spec.deletion_policy == "Delete":
+        reason, activity = Reason.DISABLING, "drops the concept graph"
+    elif opposed or not graph.kept:
+        reason, activity = Reason.DISABLING, "disables the concept graph and keeps its tables"
+    elif not graph.differences:
+        return None
+    return JobRequest(workers.GRAPH, workers.graph_job, reason, activity)
+
+
+def _is_opposed(index: MemoryIndex, observed: Observed, images: Images) -> bool:
+    running = active_job(observed.jobs_of(workers.GRAPH))
+    wanted = workers.work_of(workers.config_fingerprint(index, images, workers.GRAPH))
+    return running is not None and workers.work_of(running.config) != wanted
+
+
+def _filling(index: MemoryIndex, observed: Observed, graph: GraphState) -> Verdict:
+    if graph.filled:
+        rest = "; the sync worker links the memories that were added or changed lately" if graph.pending else ""
+        return Verdict.yes(Reason.FILLED, f"Recalls use the concept graph{rest}.")
+    if observed.sync is None or observed.sync.replicas == 0:
+        name = f"Deployment {index.namespace}/{index.name}-sync"
+        return Verdict.no(Reason.WAITING, f"{name} fills the graph, and has no pod now.")
+    return Verdict.no(Reason.FILLING, "The sync worker fills the graph; recalls do without it meanwhile.")
