@@ -47,10 +47,14 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """How many changes a pass has dealt with, and whether it ended before it had seen the whole queue."""
+    """How many changes a pass has dealt with and how many it has left because somebody was changing the memories.
 
-    handled: int
-    more: bool
+    `more` says that it ended before it had seen the whole queue.
+    """
+
+    handled: int = 0
+    left: int = 0
+    more: bool = False
 
 
 async def fill_pass(connection: AnyConnection, table: MemoryTable, stop: asyncio.Event) -> Pass:
@@ -63,20 +67,20 @@ async def fill_pass(connection: AnyConnection, table: MemoryTable, stop: asyncio
         DatabaseUnreachable, LockNotAvailable: the connection is lost, or a table is locked for a moment.
     """
     if not await _may_fill(connection, table):
-        return Pass(0, more=False)
-    handled, after = 0, 0
+        return Pass()
+    handled, taken, after = 0, 0, 0
     for _ in range(_BATCHES):
         if stop.is_set():
-            return Pass(handled, more=True)
+            break
         with translated("filling the concept graph"):
             async with connection.transaction(isolation="read_committed"):
                 read = await read_batch(connection, table, after)
                 handled += await write_batch(connection, table, read)
         if not read.steps:
             await _record_filled(connection, table)
-            return Pass(handled, more=False)
-        after = max(read.steps)
-    return Pass(handled, more=True)
+            return Pass(handled, taken - handled)
+        taken, after = taken + len(read.steps), max(read.steps)
+    return Pass(handled, taken - handled, more=True)
 
 
 async def _may_fill(connection: AnyConnection, table: MemoryTable) -> bool:

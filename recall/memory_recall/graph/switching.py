@@ -51,13 +51,13 @@ async def enable(
         and await changes.value(f"SELECT extraction FROM {graph}") == EXTRACTION
     ):
         return False
-    await changes.run_together([*tables(table), *grant(table), f"DELETE FROM {graph}", f"TRUNCATE {queue}"])
+    await changes.run_together([*tables(table), f"DELETE FROM {graph}", f"TRUNCATE {queue}"])
     rules = [one.create(table) for one in functions(table)]
     for trigger in memory_triggers(table):
         rules += trigger.create(table)
     for trigger in LINK_TRIGGERS:
         rules += trigger.create(table, concepts)
-    await changes.run_together([*rules, f"TRUNCATE {concepts}"])
+    await changes.run_together([*rules, *grant(table), f"TRUNCATE {concepts}"])
     await _queue_all(connection, table, queued)
     await changes.run(f"INSERT INTO {graph} (extraction) VALUES ({EXTRACTION})")
     await changes.value(f"SELECT pg_notify({literal(NOTIFY_CHANNEL)}, {literal(table.name)})")

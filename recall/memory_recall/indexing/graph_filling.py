@@ -7,7 +7,7 @@ looks at intervals, for changes that it had to leave and for notifications that 
 import asyncio
 
 from memory_recall.errors import MemoryIndexError
-from memory_recall.graph.filling import fill_pass
+from memory_recall.graph.filling import Pass, fill_pass
 from memory_recall.indexing.pipeline import sleep_unless
 from memory_recall.indexing.progress import Progress
 from memory_recall.indexing.sync import Wakeup
@@ -17,6 +17,7 @@ from memory_recall.postgres.session import Session
 from memory_recall.schema.table import describe
 
 _POLL_SECONDS = 5.0
+_LEFT_SECONDS = 1.0  # before what somebody was changing is looked at again
 _RETRY_SECONDS = 10.0
 _REST_SECONDS = 0.25  # after a pass, so that a flood of notifications causes four passes a second at most
 # A worker that stands still, such as one without CPU, holds its locks no longer than this.
@@ -59,11 +60,11 @@ async def fill_graph(source: DsnSource, plan: WorkerPlan, *, progress: Progress,
     async with session:
         while not stop.is_set():
             done = await session.run(lambda connection: _pass(connection, plan.table, stop))
-            if not done:
+            if not done.more:
                 await sleep_unless(stop, _REST_SECONDS)
-                await wakeup.wait(_POLL_SECONDS, stop)
+                await wakeup.wait(_LEFT_SECONDS if done.left else _POLL_SECONDS, stop)
 
 
-async def _pass(connection: Connection, name: str, stop: asyncio.Event) -> bool:
-    """Make one pass; return whether the next one should follow at once."""
-    return (await fill_pass(connection, await describe(connection, name), stop)).more
+async def _pass(connection: Connection, name: str, stop: asyncio.Event) -> Pass:
+    """Make one pass over the queue of the table as it is now."""
+    return await fill_pass(connection, await describe(connection, name), stop)

@@ -12,8 +12,8 @@ STATEMENT = re.compile(
     r"\s*(SELECT|INSERT INTO|UPDATE|DELETE FROM|WITH \w+ AS|ALTER|CREATE|DROP|LOCK TABLE|TRUNCATE|SET \w+|REINDEX|"
     r"VACUUM|DO LANGUAGE)\s"
 )
-# Rooms that are SQL as a whole: the schema's DDL, the index's DDL, and SQLite's own dialect.
-SQL_ROOMS = ("schema/", "hnsw/", "integrations/sqlite.py")
+# Rooms that are SQL as a whole: the schema's DDL, the indexes' DDL, the concept graph, and SQLite's own dialect.
+SQL_ROOMS = ("schema/", "hnsw/", "graph/", "integrations/sqlite.py")
 
 
 def statements(source: str) -> list[int]:

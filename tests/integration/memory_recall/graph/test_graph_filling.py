@@ -106,7 +106,7 @@ async def test_memory_sync_fills_the_graph_while_the_embedder_is_away(bench: Wor
             await bench.insert("Kestrel Lane floods.")
             await until_filled(bench)
         finally:
-            process.terminate()
+            process.kill()
             _, errors = await process.communicate()
         assert b"InsufficientPrivilege" not in errors
         async with bench.database.connection() as connection:

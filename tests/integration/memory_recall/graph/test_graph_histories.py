@@ -39,6 +39,7 @@ graph_steps = st.one_of(
     st.tuples(st.just("link"), who, ids),
     st.tuples(st.just("read_changes"), who, flags),
     st.tuples(st.just("write_links"), who, flags),
+    *(st.tuples(st.just("pass"), who) for _ in range(4)),  # often, since without links nothing can be wrong
 )
 histories = st.lists(st.one_of(steps, graph_steps), min_size=3, max_size=40)
 old_snapshots = st.lists(st.one_of(steps, graph_steps, st.tuples(st.just("begin_old"), who)), min_size=3, max_size=40)
@@ -81,6 +82,10 @@ class GraphPlayer(Player):
             async with c.transaction():
                 await write_batch(c, self._table, self._changes[worker])
 
+    async def _pass(self, c: Any) -> None:
+        await self._read_changes(c, worker=True)
+        await self._write_links(c, worker=True)
+
     async def _begin_old(self, c: Any) -> None:
         if not c.is_in_transaction():
             await c.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
@@ -108,11 +113,20 @@ async def _play(parts: Any, history: list[Step]) -> Any:
 
 @settings(max_examples=HISTORIES, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(history=histories)
+@example(history=[("insert", 0, 1, "alpha", False, False, False), ("pass", 0), ("hide", 1, 1, True)])
 @example(
     history=[
         ("insert", 0, 1, "alpha", False, False, False),
         ("read_changes", 0, True),
         ("hide", 1, 1, True),
+        ("write_links", 0, True),
+    ]
+)
+@example(
+    history=[
+        ("insert", 0, 1, "alpha", False, False, False),
+        ("read_changes", 0, True),
+        ("edit", 1, 1, "beta"),
         ("write_links", 0, True),
     ]
 )
