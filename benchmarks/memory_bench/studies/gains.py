@@ -98,6 +98,21 @@ def gains_of(one: SettingScores[object], setting: int | None) -> Numbers:
     return chosen
 
 
+def mean_over_sets(sets: Sequence[SettingScores[object]]) -> NDArray[np.float64]:
+    """Return the mean gains of each setting, shape (settings, measures); every set counts the same."""
+    found: NDArray[np.float64] = np.mean([one.gains.mean(axis=1, dtype=np.float64) for one in sets], axis=0)
+    return found
+
+
+def evenly(parts: Sequence[NDArray[np.floating]]) -> NDArray[np.float64]:
+    """Join gains of several sets, scaled so that the mean over all questions is the mean of the sets' means.
+
+    The questions are the last axis but one: (questions, measures) or (settings, questions, measures).
+    """
+    count = sum(one.shape[-2] for one in parts)
+    return np.concatenate([one * (count / len(parts) / one.shape[-2]) for one in parts], axis=-2)
+
+
 def compare_gains(gains: Numbers, *, seed: int) -> Gains:
     """Return the mean of each measure's gains with its interval and p value; the shape is (questions, measures)."""
     return {
