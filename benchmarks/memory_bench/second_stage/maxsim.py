@@ -33,7 +33,8 @@ def unit(states: TokenStates) -> TokenStates:
 
 def by_signs(states: TokenStates) -> TokenStates:
     """Return unit vectors that have nothing but the signs of the states; zero counts as positive."""
-    return np.where(states >= 0, np.float32(1), np.float32(-1)) / np.float32(np.sqrt(states.shape[1]))
+    signs: TokenStates = (np.where(states >= 0, 1, -1) / np.sqrt(states.shape[1])).astype(np.float32)
+    return signs
 
 
 def packed(states: TokenStates) -> bytes:

@@ -54,7 +54,8 @@ def test_maxsim_is_the_mean_over_query_tokens_of_the_greatest_cosine() -> None:
     for found, (tokens, states) in zip(maxsim.scores(query, memory), VARIANTS, strict=True):
         rows, columns = (query, memory) if tokens == "all" else (query[1:-1], memory[1:-1])
         if states == "signs":
-            columns = np.array([[1.0 if value >= 0 else -1.0 for value in row] for row in columns]) / 4
+            signs = [[1.0 if value >= 0 else -1.0 for value in row] for row in columns]
+            columns = np.array(signs, dtype=np.float32) / 4
         expected = sum(max(float(np.dot(row, column)) for column in columns) for row in rows) / len(rows)
         assert found == pytest.approx(expected, abs=1e-6)
 
@@ -203,7 +204,7 @@ def test_scores_are_those_of_the_harness() -> None:
 
 def test_mmr_makes_the_ten_less_alike_and_repeats_are_counted_by_fact() -> None:
     """The nearer two memories are, the nearer are their numbers; 1 to 10 state five facts, of which 1 is relevant."""
-    one, settings = labelled(), [MmrSetting(1.0, 0.0, 20), MmrSetting(0.5, 0.0, 50)]
+    one, settings = labelled(), [MmrSetting(1.0, 0.0, 20), MmrSetting(0.1, 0.0, 50)]
     scores = score_mmr(one, settings)
     assert scores.likeness[0, 0] == pytest.approx(scores.plain_likeness[0])
     assert scores.likeness[1, 0] < scores.plain_likeness[0] - 0.001

@@ -43,8 +43,9 @@ def less_alike(scores: SettingScores[Any], *drops: float) -> DiversityScores:
     """Return the same scores of a set in which each setting makes the ten less alike by its drop."""
     count = len(scores.strata)
     alike = np.tile(0.6 - np.array(drops, dtype=np.float32)[:, None], (1, count))
-    fields = [getattr(scores, name) for name in ("name", "strata", "settings", "plain", "scores")]
-    return DiversityScores(*fields, np.full(count, 0.6), alike)
+    return DiversityScores(
+        scores.name, scores.strata, scores.settings, scores.plain, scores.scores, np.full(count, 0.6), alike
+    )
 
 
 def test_what_gains_most_without_loss_is_chosen_and_of_equal_ones_the_cheapest() -> None:
@@ -83,9 +84,9 @@ def change(recall: float, ndcg: float | None = None, *, p: float = 0.001) -> dic
     }
 
 
-def changes(mean: dict[str, Comparison], own: dict[str, Comparison], **others: Any) -> Changes:
+def changes(mean: dict[str, Comparison], ours: dict[str, Comparison], **others: Any) -> Changes:
     """Return changes in which no set, no prompts and no stratum lose unless `others` says so."""
-    fields: dict[str, Any] = {"sets": {"a": change(0)}, "prompts": {"a": change(0)}, "own": {"": own}} | others
+    fields: dict[str, Any] = {"sets": {"a": change(0)}, "prompts": {"a": change(0)}, "own": {"": ours}} | others
     return Changes(mean=mean, **fields)
 
 
@@ -161,7 +162,7 @@ def test_a_set_is_judged_by_what_the_others_choose_and_p_counts_every_setting() 
     assert (outcome.states, set(outcome.changes.own)) == ("exact", {"", "natural"})
     calm = [gained(name, 0.03, 0.03, settings=few) for name in ("a", "homelab")]
     wild = [gained(name, 0.03, -0.3, settings=few) for name in ("a", "homelab")]
-    assert judge_maxsim(wild, [], COSTS, seed=0).p["ndcg@10"] > judge_maxsim(calm, [], COSTS, seed=0).p["ndcg@10"]
+    assert judge_maxsim(wild, wild, COSTS, seed=0).p["ndcg@10"] > judge_maxsim(calm, calm, COSTS, seed=0).p["ndcg@10"]
 
 
 def test_repeats_are_judged_on_our_own_set_by_what_the_others_choose() -> None:
@@ -172,8 +173,8 @@ def test_repeats_are_judged_on_our_own_set_by_what_the_others_choose() -> None:
         np.full(60, 2.0), np.array([[1.0] * 60, [2.0] * 60], dtype=np.float32),
         np.full(60, 0.5), np.full((2, 60), 0.6, dtype=np.float32),
     )  # fmt: skip
-    outcome = judge_mmr(sets, [], counted, seed=0)
+    outcome = judge_mmr(sets, sets, counted, seed=0)
     assert (outcome.plain_repeats, outcome.repeats.difference, outcome.verdict) == (2.0, -1.0, "adopted")
     assert outcome.facts.difference == pytest.approx(0.1)
     alike = [less_alike(gained(name, 0.0, 0.0, settings=settings), 0.0, 0.0) for name in ("a", "homelab")]
-    assert judge_mmr(alike, [], counted, seed=0).repeats.difference == 0.0
+    assert judge_mmr(alike, alike, counted, seed=0).repeats.difference == 0.0
