@@ -50,5 +50,6 @@ def measure_set(dataset: Dataset, url: str, *, seed: int) -> MeasuredSet:
 def _labelled(dataset: Dataset, database: BenchmarkDatabase, url: str) -> LabelledSet:
     embedded = database.wait(embed_dataset(dataset, url))
     database.fill(dataset.memories, embedded)
+    database.pool("plain")  # opened here: no coroutine can wait for it
     evidence = gather(dataset, read_lexemes(dataset, database), embedded)
     return LabelledSet(dataset, evidence, embedded, default_fusion(embedded.model))
