@@ -34,14 +34,14 @@ help:  ## This list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 22
 
 .PHONY: demo
-demo: $(VENV)/.installed  ## From nothing to answers by meaning on a real cluster (DATA=dir, KEEP=1, DRIVER=.., LOCAL=1)
+demo: $(VENV)/.installed $(DEFAULT_MODEL)  ## From nothing to answers by meaning on a real cluster (DATA=dir, KEEP=1, DRIVER=.., LOCAL=1)
 	$(if $(LOCAL),,-$(PREFLIGHT))
-	$(if $(LOCAL),,-$(PY) -m devcluster build $(if $(DRIVER),--driver $(DRIVER)))
-	$(MAKE) --no-print-directory $(if $(LOCAL),local,setup)
+	$(if $(LOCAL),,-$(PY) -m devcluster build --this-machine $(if $(DRIVER),--driver $(DRIVER)))
+	$(MAKE) --no-print-directory local
 	$(PY) -m devcluster.demo $(DEMO_FLAGS)
 
 .PHONY: test
-test: host  ## All unit, integration and cluster tests
+test: host $(DEFAULT_MODEL)  ## All unit, integration and cluster tests
 	$(PY) -m devcluster build
 	$(MAKE) --no-print-directory setup
 	$(PY) -m devcluster prepare

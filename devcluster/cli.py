@@ -132,11 +132,16 @@ def binaries() -> None:
 
 
 @app.command()
-def build(driver: DriverOption = None) -> None:
-    """Build what takes longest and is missing, side by side: llama.cpp, the cluster's programs and base images."""
+def build(
+    driver: DriverOption = None,
+    this_machine: Annotated[
+        bool, typer.Option("--this-machine", help="For a cluster on this machine, sooner; not for `current`")
+    ] = False,
+) -> None:
+    """Build what takes longest and is missing, side by side: llama.cpp, the cluster's programs and images."""
     settings = _settings(driver=driver)
     first_run.begin(settings)
-    sessions.build(settings)
+    sessions.build(settings, this_machine=this_machine)
 
 
 @app.command()

@@ -5,7 +5,7 @@ from pathlib import Path
 from devcluster.building.binaries import Binaries
 from devcluster.building.programs import Programs
 from devcluster.building.side_by_side import Lane, available_memory, build_side_by_side
-from devcluster.building.wheel import TITLE, build_llama_wheel, wheel_path
+from devcluster.building.wheel import OWN_TITLE, TITLE, build_llama_wheel, build_own_wheel, own_wheel_path, wheel_path
 from devcluster.cluster import Cluster
 from devcluster.drivers.base import Choice, Driver, choose
 from devcluster.drivers.current import CurrentDriver
@@ -32,26 +32,37 @@ def choose_driver(settings: Settings | None = None) -> Choice:
     return choose(drivers(settings), settings.driver)
 
 
-def build(settings: Settings) -> None:
-    """Build what is missing of llama.cpp, programs and base images, at the same time; `prepare` builds the rest."""
+def build(settings: Settings, *, this_machine: bool = False) -> None:
+    """Build what is missing of llama.cpp, programs and images, at the same time; `prepare` builds the rest.
+
+    With `this_machine`, a cluster on this machine is enough, and llama.cpp is built for its processor alone.
+    """
     driver, binaries = choose_driver(settings).driver, Binaries(settings)
-    programs = [title for tool in binaries.missing() for title in tool.steps]
+    own = this_machine and driver.name != DriverName.CURRENT
+    present, build_wheel = (own_wheel_path, build_own_wheel) if own else (wheel_path, build_llama_wheel)
+    wheel_title = OWN_TITLE if own else TITLE
+    programs = [tool.title for tool in binaries.missing()]
 
     def build_programs(reporter: Reporter) -> None:
         driver.prepare(reporter)
         binaries.ensure(reporter, ("cnpg",))
 
     lanes = []
-    if wheel_path(settings) is None:
-        lanes.append(Lane(lambda reporter: build_llama_wheel(settings, reporter), (TITLE,)))
+    if present(settings) is None:
+
+        def build_embedder(reporter: Reporter) -> None:
+            build_wheel(settings, reporter)
+            build_images(settings, reporter, this_machine=own)
+
+        lanes.append(Lane(build_embedder, (wheel_title,)))
     if driver.name == DriverName.NODE:
         bases = BaseImages(settings, binaries)
 
-        def build_images(reporter: Reporter) -> None:
+        def build_operator(reporter: Reporter) -> None:
             bases.ensure(_DEBIAN_IMAGES, reporter)
             build_operator_image(settings, reporter)
 
-        lanes.append(Lane(build_images, tuple(map(step_title, bases.missing(_DEBIAN_IMAGES)))))
+        lanes.append(Lane(build_operator, tuple(map(step_title, bases.missing(_DEBIAN_IMAGES)))))
     lanes.append(Lane(build_programs, tuple(programs)))
     build_side_by_side(lanes, memory=available_memory(Path("/proc/meminfo").read_text(encoding="ascii")))
 

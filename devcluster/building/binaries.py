@@ -1,6 +1,6 @@
-"""Builds the programs of a cluster from the Go modules pinned below `tools/`, as released; CoreDNS has fewer plugins.
+"""Builds the programs of a cluster from the Go modules pinned below `tools/`; CoreDNS has fewer plugins than released.
 
-The programs of one module are kept in one directory, which is named by the digest of go.mod, go.sum, tools.go and the
+The programs of one tool are kept in one directory, which is named by the digest of go.mod, go.sum, tools.go and the
 build flags. A directory appears under its final name only when it is complete. The programs are static and depend on no
 machine, so machines of one architecture may share the directory.
 """
@@ -14,25 +14,25 @@ from pathlib import Path
 
 from devcluster import processes
 from devcluster.building.digests import digest_of_files
-from devcluster.building.versions import tool_module, tool_version
+from devcluster.building.versions import tool_directory, tool_module, tool_version
 from devcluster.errors import DevclusterError
 from devcluster.locks import locked
 from devcluster.progress import Reporter
-from devcluster.settings import REPOSITORY, Settings
+from devcluster.settings import Settings
 
 # The linker would leave out the debug information that the compiler makes; not making it saves a sixth of the time.
 _FLAGS = ("-trimpath", "-buildvcs=false", "-mod=readonly", "-gcflags=all=-dwarf=false")
-_SOURCES = ("go.mod", "go.sum", "tools.go", "main.go")
+_SOURCES = ("go.mod", "go.sum", "tools.go", "main.go", "coredns/main.go")
 _GO_REMEDY = "install Go 1.24 or newer (https://go.dev/dl), and check that the Go module proxy can be reached"
 
 
 @dataclass(frozen=True)
 class Tool:
-    """A Go module below `tools/`.
+    """Programs that are built together, from a Go module below `tools/`.
 
-    `programs` maps the name of each program built from it to its Go package, and `files` the name of each file that is
-    kept beside the programs to its path within the sources of the module. `tags` are Go's build tags, separated by
-    commas, by which the module's authors leave parts of a program out.
+    `programs` maps the name of each program to its Go package; several programs must be named as their packages.
+    `files` maps the name of each file that is kept beside the programs to its path within the sources of the module.
+    `tags` are Go's build tags, separated by commas, by which the module's authors leave parts of a program out.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Tool:
     @property
     def directory(self) -> Path:
         """Directory of the module's go.mod."""
-        return REPOSITORY / "tools" / self.name
+        return tool_directory(self.name)
 
     @property
     def ldflags(self) -> str:
@@ -52,9 +52,9 @@ class Tool:
         return " ".join(["-s", "-w", *(f"-X {name}={value}" for name, value in self.variables.items())])
 
     @property
-    def steps(self) -> tuple[str, ...]:
-        """Titles of the steps that build the programs."""
-        return tuple(f"Build {program}" for program in self.programs)
+    def title(self) -> str:
+        """Title of the step that builds the programs."""
+        return f"Build {self.name}"
 
     @property
     def key(self) -> str:
@@ -95,7 +95,7 @@ def tools() -> tuple[Tool, ...]:
             {f"{version}.gitVersion": kubernetes, f"{version}.gitMajor": major, f"{version}.gitMinor": minor},
         ),
         Tool("etcd", {"etcd": tool_module("etcd")}),
-        Tool("coredns", {"coredns": "."}),
+        Tool("coredns", {"coredns": "./coredns"}),
         Tool(
             "helm",
             {"helm": "helm.sh/helm/v4/cmd/helm"},
@@ -152,13 +152,17 @@ class Binaries:
         partial = self._root / f".{tool.key}.partial"
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
-        for title, (program, package) in zip(tool.steps, tool.programs.items(), strict=True):
-            with reporter.step(title) as step:
-                flags = [*_FLAGS, "-tags", tool.tags, "-ldflags", tool.ldflags]
-                command = ["go", "build", *flags, "-o", partial / program, package]
-                processes.stream(command, step.note, env=_environment(), cwd=tool.directory, remedy=_GO_REMEDY)
+        with reporter.step(tool.title) as step:
+            flags = [*_FLAGS, "-tags", tool.tags, "-ldflags", tool.ldflags]
+            command = ["go", "build", *flags, "-o", _output(tool, partial), *tool.programs.values()]
+            processes.stream(command, step.note, env=_environment(), cwd=tool.directory, remedy=_GO_REMEDY)
         _copy_files(tool, partial)
         partial.rename(target)
+
+
+def _output(tool: Tool, directory: Path) -> str:
+    """Return where Go writes the programs. It names several programs by their packages, and links them side by side."""
+    return f"{directory}/" if len(tool.programs) > 1 else str(directory / next(iter(tool.programs)))
 
 
 def _environment() -> dict[str, str]:

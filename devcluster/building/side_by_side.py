@@ -24,11 +24,10 @@ _SAY_SECONDS = 60.0  # between two lines about what is left, where the output is
 # What a step takes alone on two processors, in seconds. Only the text about what is left depends on it.
 _SECONDS = {
     "Build llama-cpp-python": 420.0,
-    "Build kube-apiserver": 330.0,
-    "Build kube-controller-manager": 85.0,
-    "Build coredns": 60.0,
-    "Build helm": 150.0,
-    "Build cnpg-manager": 130.0,
+    "Build llama-cpp-python for this processor": 120.0,
+    "Build kubernetes": 360.0,
+    "Build helm": 45.0,
+    "Build cnpg": 45.0,
 }
 _OTHER_SECONDS = 30.0
 

@@ -6,6 +6,7 @@ there instead of being repeated here. All other versions are constants in this m
 
 import re
 from functools import cache
+from pathlib import Path
 
 from devcluster.errors import DevclusterError
 from devcluster.settings import REPOSITORY
@@ -37,6 +38,9 @@ _MODULES = {
     "external-secrets": "github.com/external-secrets/external-secrets",
 }
 
+# One go.mod pins these, so that the packages that they share, half of all, have one version and are compiled once.
+_IN_ONE_MODULE = ("kubernetes", "etcd", "coredns", "helm", "cnpg")
+
 
 def required_version(go_mod: str, module: str) -> str:
     """Return the version of `module` that the text of a go.mod file requires, with its leading v."""
@@ -49,7 +53,12 @@ def required_version(go_mod: str, module: str) -> str:
 @cache
 def tool_version(tool: str) -> str:
     """Return the pinned version of one of the tools below `tools/`, with its leading v."""
-    return required_version((REPOSITORY / "tools" / tool / "go.mod").read_text(encoding="utf-8"), _MODULES[tool])
+    return required_version((tool_directory(tool) / "go.mod").read_text(encoding="utf-8"), _MODULES[tool])
+
+
+def tool_directory(tool: str) -> Path:
+    """Return the directory of the go.mod file that pins one of the tools."""
+    return REPOSITORY / "tools" / ("cluster" if tool in _IN_ONE_MODULE else tool)
 
 
 def tool_module(tool: str) -> str:

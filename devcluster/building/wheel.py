@@ -27,6 +27,7 @@ _INPUTS = (
     "requirements/llama-build.txt",
 )
 TITLE = "Build llama-cpp-python"
+OWN_TITLE = "Build llama-cpp-python for this processor"
 _PROGRAMS = ("c++", "patch")
 _REMEDY = "apt-get install --yes --no-install-recommends g++ patch python3-venv"
 
@@ -62,17 +63,25 @@ def build_llama_wheel(settings: Settings, reporter: Reporter) -> Path:
     return built
 
 
-def build_own_wheel(settings: Settings, reporter: Reporter) -> Path:
-    """Return the path of a wheel that serves on this machine, in half the time that a portable one takes to build.
+def own_wheel_path(settings: Settings) -> Path | None:
+    """Return the path of a wheel that serves on this machine, or None: the portable one, else one for this machine."""
+    return wheel_path(settings) or next(_own_directory().glob("llama_cpp_python-*.whl"), None)
 
-    If the cache has no portable wheel, one for this machine's processor alone is built inside the checkout.
+
+def build_own_wheel(settings: Settings, reporter: Reporter) -> Path:
+    """Return the path of a wheel that serves on this machine; it takes a third of a portable one's time to build.
+
+    If the cache has no portable wheel, one for this machine's processor alone is built inside the checkout, where no
+    other machine finds it.
     """
-    built = wheel_path(settings)
-    directory = REPOSITORY / "build" / "wheels" / f"llama-{wheel_key()}"
-    if built is None and not directory.exists():
-        directory.parent.mkdir(parents=True, exist_ok=True)
-        _build(directory, reporter, "--this-processor")
-    return built or next(directory.glob("llama_cpp_python-*.whl"))
+    directory = _own_directory()
+    with locked(directory.parent / ".lock", lambda: reporter.say("Another session is building the wheel; waiting.")):
+        if own_wheel_path(settings) is None:
+            _build(directory, reporter, "--this-processor")
+        built = own_wheel_path(settings)
+    if built is None:
+        raise DevclusterError(f"{RECIPE} made no wheel", remedy=f"run {RECIPE} --this-processor /tmp/wheels")
+    return built
 
 
 def _build(directory: Path, reporter: Reporter, option: str = "--for-tests") -> None:
@@ -81,11 +90,15 @@ def _build(directory: Path, reporter: Reporter, option: str = "--for-tests") -> 
         raise DevclusterError(f"llama.cpp has to be compiled, which needs {' and '.join(missing)}", remedy=_REMEDY)
     with tempfile.TemporaryDirectory(prefix=".wheel-", dir=directory.parent) as scratch:
         target = Path(scratch, "out")
-        with reporter.step(TITLE) as step:
+        with reporter.step(OWN_TITLE if option == "--this-processor" else TITLE) as step:
             processes.stream([REPOSITORY / RECIPE, "--kernels", option, target], step.note, remedy=_REMEDY)
             step.note("")
         shutil.rmtree(directory, ignore_errors=True)
         target.rename(directory)
+
+
+def _own_directory() -> Path:
+    return REPOSITORY / "build" / "wheels" / f"llama-{wheel_key()}"
 
 
 def _directory(settings: Settings) -> Path:

@@ -1,6 +1,7 @@
 """Sets up and removes the two environments of the demo: local processes, and a cluster."""
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import devcluster
@@ -54,9 +55,12 @@ def run_on_cluster(
 
 def _prepared(cluster: Cluster, console: DemoConsole, dataset: Dataset, settings: Settings) -> ClusterEnvironment:
     devcluster.install_cnpg(cluster, settings=settings, reporter=console)
-    images = devcluster.load_images(cluster, settings=settings, reporter=console)
-    database = Names().database
-    postgres = devcluster.create_postgres(cluster, instances=INSTANCES, database=database, reporter=console)
+    this_machine = cluster.driver != DriverName.CURRENT
+    with ThreadPoolExecutor(1) as pool:  # Postgres needs none of our images, so it starts while they are loaded
+        creating = pool.submit(devcluster.create_postgres, cluster, instances=INSTANCES, database=Names().database)
+        images = devcluster.load_images(cluster, settings=settings, reporter=console, this_machine=this_machine)
+        with console.step(f"Wait for Postgres, {INSTANCES} instances"):
+            postgres = creating.result()
     with console.step("helm install charts/memory-index") as step:
         try:
             install_operator(cluster, operator_image=images.operator, embedder_image=images.embedder)

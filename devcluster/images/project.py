@@ -1,6 +1,7 @@
 """Builds this project's images from its two Dockerfiles, and caches them by the digest of everything they depend on."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -8,7 +9,7 @@ from devcluster.building import versions
 from devcluster.building.binaries import Binaries
 from devcluster.building.cuda_wheel import build_cuda_wheel, cuda_wheel_path
 from devcluster.building.digests import digest_of_files, sha256_of
-from devcluster.building.wheel import wheel_path
+from devcluster.building.wheel import own_wheel_path, wheel_path
 from devcluster.cluster import Cluster
 from devcluster.errors import DevclusterError
 from devcluster.images.bases import BaseImages
@@ -83,12 +84,22 @@ class Base:
     digest: str = ""
 
 
-def build_images(settings: Settings | None = None, reporter: Reporter | None = None) -> dict[str, Path]:
-    """Build this project's images unless they are cached, and return the path of each archive by image name."""
+def build_images(
+    settings: Settings | None = None, reporter: Reporter | None = None, *, this_machine: bool = False
+) -> dict[str, Path]:
+    """Build this project's images unless they are cached, and return the path of each archive by image name.
+
+    With `this_machine`, the embedder's image may hold a wheel of llama.cpp for this machine's processor alone. Such an
+    image is kept inside the checkout.
+    """
     settings, reporter = settings or Settings(), reporter or ConsoleReporter()
-    directory = settings.cache_dir / "images"
-    with locked(directory / ".build-lock", lambda: _say_waiting(reporter)):
-        return {image.name: _ensure(image, directory, settings, reporter) for image in (OPERATOR, EMBEDDER)}
+    own = this_machine and wheel_path(settings) is None
+    with _directory(settings, reporter) as directory:
+        embedders = REPOSITORY / "build" / "images" if own else directory
+        return {
+            OPERATOR.name: _ensure(OPERATOR, directory, settings, reporter),
+            EMBEDDER.name: _ensure(EMBEDDER, embedders, settings, reporter, this_machine=own),
+        }
 
 
 def build_cuda_image(settings: Settings, reporter: Reporter) -> Path:
@@ -97,15 +108,13 @@ def build_cuda_image(settings: Settings, reporter: Reporter) -> Path:
     The wheel comes first, outside the image build, because compiling it takes long and can then be interrupted.
     """
     build_cuda_wheel(settings, reporter)
-    directory = settings.cache_dir / "images"
-    with locked(directory / ".build-lock", lambda: _say_waiting(reporter)):
+    with _directory(settings, reporter) as directory:
         return _ensure(CUDA_EMBEDDER, directory, settings, reporter)
 
 
 def build_operator_image(settings: Settings, reporter: Reporter) -> None:
     """Build the operator's image unless it is cached; unlike the embedder's, it does not need llama.cpp."""
-    directory = settings.cache_dir / "images"
-    with locked(directory / ".build-lock", lambda: _say_waiting(reporter)):
+    with _directory(settings, reporter) as directory:
         _ensure(OPERATOR, directory, settings, reporter)
 
 
@@ -117,34 +126,42 @@ def build_former_images(
     The operator's image comes first.
     """
     settings, reporter = settings or Settings(), reporter or ConsoleReporter()
-    directory = settings.cache_dir / "images"
     former = [
         replace(image, key=f"former-{image.key}", name=f"{image.name.rpartition(':')[0]}:{version}")
         for image in (OPERATOR, EMBEDDER)
     ]
-    with locked(directory / ".build-lock", lambda: _say_waiting(reporter)):
-        return {image.name: _ensure(image, directory, settings, reporter, sources) for image in former}
+    with _directory(settings, reporter) as directory:
+        return {image.name: _ensure(image, directory, settings, reporter, sources=sources) for image in former}
 
 
 def load_images(
-    cluster: Cluster, *, settings: Settings | None = None, reporter: Reporter | None = None
+    cluster: Cluster,
+    *,
+    settings: Settings | None = None,
+    reporter: Reporter | None = None,
+    this_machine: bool = False,
 ) -> ProjectImages:
-    """Build this project's images unless they are cached, and import them into a cluster."""
+    """Build this project's images unless they are cached, and import them into a cluster.
+
+    With `this_machine`, the cluster runs on this machine, so that the images need not serve on others.
+    """
     reporter = reporter or ConsoleReporter()
-    for name, archive in build_images(settings, reporter).items():
+    for name, archive in build_images(settings, reporter, this_machine=this_machine).items():
         with reporter.step(f"Load image {name}"):
             cluster.load(archive)
     return ProjectImages(OPERATOR.name, EMBEDDER.name)
 
 
-def given_files(image: ProjectImage, settings: Settings) -> dict[str, Path]:
+def given_files(image: ProjectImage, settings: Settings, *, this_machine: bool = False) -> dict[str, Path]:
     """Return existing files that make a step of the image build unnecessary, by the name of their build context.
 
-    They are the wheel of llama-cpp-python and the converted model; only the embedder's images use them.
+    They are the wheel of llama-cpp-python and the converted model; only the embedder's images use them. The wheel may
+    be one for this machine's processor alone with `this_machine`.
     """
     if image.dockerfile != EMBEDDER.dockerfile:
         return {}
-    wheel = cuda_wheel_path(settings) if image.target == CUDA_EMBEDDER.target else wheel_path(settings)
+    find_wheel = own_wheel_path if this_machine else wheel_path
+    wheel = cuda_wheel_path(settings) if image.target == CUDA_EMBEDDER.target else find_wheel(settings)
     candidates = {"wheelhouse": wheel, "models": settings.cache_dir / "models" / _MODEL}
     return {name: path for name, path in candidates.items() if path is not None and path.exists()}
 
@@ -173,9 +190,15 @@ def base_named(name: str, digest: str = "") -> Base:
 
 
 def _ensure(
-    image: ProjectImage, directory: Path, settings: Settings, reporter: Reporter, sources: Path = REPOSITORY
+    image: ProjectImage,
+    directory: Path,
+    settings: Settings,
+    reporter: Reporter,
+    *,
+    sources: Path = REPOSITORY,
+    this_machine: bool = False,
 ) -> Path:
-    given = given_files(image, settings)
+    given = given_files(image, settings, this_machine=this_machine)
     builder = choose_builder(settings)
     name = base_name(builder, settings)
     archive = directory / f"{image.key}-{key_of(image, base=name, given=given, sources=sources)}.tar"
@@ -184,6 +207,7 @@ def _ensure(
     base = provide_base(name, builder, settings, reporter)
     contexts = {name: path.parent for name, path in given.items()}
     build = Build(image.name, image.dockerfile, image.target, arguments_of(base, given), contexts, sources)
+    directory.mkdir(parents=True, exist_ok=True)
     with reporter.step(f"Build image {image.name} with {builder.name}") as step:
         builder.build(build, archive, step)
         step.note("")
@@ -230,5 +254,9 @@ def provide_base(name: str, builder: Builder, settings: Settings, reporter: Repo
     return Base(name, f"sha256:{sha256_of(archive)}")
 
 
-def _say_waiting(reporter: Reporter) -> None:
-    reporter.say("Another session is building the images; waiting.")
+@contextmanager
+def _directory(settings: Settings, reporter: Reporter) -> Iterator[Path]:
+    """Lock the directory of the images' archives until the block ends, and pass its path to the block."""
+    directory = settings.cache_dir / "images"
+    with locked(directory / ".build-lock", lambda: reporter.say("Another session is building the images; waiting.")):
+        yield directory

@@ -116,6 +116,8 @@ def _kubelet(layout: Layout, cgroup: str) -> dict[str, object]:
         "cgroupRoot": f"/{cgroup}",
         "containerRuntimeEndpoint": f"unix://{CONTAINERD_SOCKET}",
         "failSwapOn": False,
+        # Many machines still have cgroups of version 1, which the kubelet refuses by default.
+        "failCgroupV1": False,
         "clusterDNS": [DNS_SERVICE_ADDRESS],
         "clusterDomain": "cluster.local",
         "podLogsDir": str(layout.logs / "pods"),

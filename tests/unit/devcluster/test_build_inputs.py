@@ -62,7 +62,7 @@ def test_versions_are_read_from_go_mod() -> None:
 
 
 def test_kubernetes_staging_modules_follow_its_version() -> None:
-    text = (REPOSITORY / "tools" / "kubernetes" / "go.mod").read_text(encoding="utf-8")
+    text = (REPOSITORY / "tools" / "cluster" / "go.mod").read_text(encoding="utf-8")
     staging = f"v0.{versions.tool_version('kubernetes').removeprefix('v1.')}"
     replacements = [line.split() for line in text.splitlines() if "=>" in line]
     assert replacements
