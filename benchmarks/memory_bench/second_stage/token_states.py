@@ -21,7 +21,7 @@ from memory_embedder.models.gguf_header import read_header
 from memory_embedder.models.model_file import ModelFile
 from memory_embedder.models.profiles import PROFILES
 
-_BATCH_TOKENS = 1_024  # attention takes more the wider a batch is
+_BATCH_TOKENS = 256  # at least the window; attention takes more the wider a batch is
 _SEQUENCES = 64
 _FLASH_ATTENTION = 1
 
