@@ -90,6 +90,10 @@ bench-curation: setup  ## What memory curate finds of examples/homelab's restate
 bench-graph: setup  ## The concept graph as a third leg on the sets in SETS=dir, and the verdict; one line of JSON
 	$(BENCH) graph $(KEPT) $(SETS)
 
+.PHONY: bench-second-stage
+bench-second-stage: setup  ## MaxSim and diversity over the first memories, on the sets in SETS=dir, and the verdicts; one line of JSON
+	$(BENCH) second-stage $(KEPT) $(SETS)
+
 .PHONY: bench-latency
 bench-latency: setup  ## Recall beside the plain design at 5k, 100k and 1M rows (12 GB of disk; GRAPH=1 with the graph leg); one line of JSON
 	$(BENCH) latency $(KEPT) $(if $(GRAPH),--graph)

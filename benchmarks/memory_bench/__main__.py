@@ -15,6 +15,7 @@ COMMANDS = {
     "recall": "memory_bench.recall.command:recall",
     "curation": "memory_bench.curation.command:curation",
     "graph": "memory_bench.graph.command:graph",
+    "second-stage": "memory_bench.second_stage.command:second_stage",
     "latency": "memory_bench.latency.command:latency",
     "backfill": "memory_bench.backfill.command:backfill",
     "swap": "memory_bench.swap.command:swap",

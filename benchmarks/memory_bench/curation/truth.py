@@ -45,7 +45,7 @@ def read_truth(restatements: Path, judgements: Path) -> Truth:
     lines = [json.loads(line) for line in restatements.read_text(encoding="utf-8").splitlines()]
     kinds: dict[PairOfIds, Kind] = {(line["restates"], line["id"]): line["kind"] for line in lines}
     judged = [json.loads(line) for line in judgements.read_text(encoding="utf-8").splitlines()]
-    chains = _chains(kinds)
+    chains = chains_of(kinds)
     members: dict[int, list[int]] = {}
     for memory, oldest in chains.items():
         members.setdefault(oldest, []).append(memory)
@@ -58,8 +58,8 @@ def read_truth(restatements: Path, judgements: Path) -> Truth:
     )
 
 
-def _chains(pairs: Iterable[PairOfIds]) -> dict[int, int]:
-    """Return the oldest memory of the chain of each memory. The pairs come in the order of their newer memories."""
+def chains_of(pairs: Iterable[PairOfIds]) -> dict[int, int]:
+    """Return the oldest memory of the chain of each memory that is in one of the pairs."""
     oldest: dict[int, int] = {}
     for older, newer in sorted(pairs, key=lambda pair: pair[1]):
         first = oldest.setdefault(older, older)

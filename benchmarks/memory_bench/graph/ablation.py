@@ -9,11 +9,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from memory_bench.graph.sets import LabelledSet, rankings
+from memory_bench.graph.sets import rankings
 from memory_bench.graph.settings import Setting
 from memory_bench.harness.scoring import Scorer
 from memory_bench.recall.evidence import Evidence
 from memory_bench.reference_fusion import Candidate, fuse
+from memory_bench.studies.questions import LabelledSet
 from memory_recall.evaluation.measures import DEPTH
 
 CONFIGURATIONS = {"A": "lexical, dense, graph", "B": "lexical, dense", "C": "dense", "D": "lexical"}

@@ -13,19 +13,17 @@ import typer
 from memory_bench.graph.ablation import ablate
 from memory_bench.graph.choice import MULTIHOP, has_multihop, nested
 from memory_bench.graph.nearness import THRESHOLDS, same_concepts, shared_concepts
-from memory_bench.graph.sets import GraphMeasurements, GraphScores, LabelledSet, measure_graph, score_graph
+from memory_bench.graph.sets import GraphMeasurements, GraphScores, measure_graph, score_graph
 from memory_bench.graph.settings import Setting
 from memory_bench.graph.tables import write
 from memory_bench.graph.verdict import chosen_by_public_sets, judge
-from memory_bench.harness.dataset import Dataset, DatasetError, Memory, load_dataset
+from memory_bench.harness.dataset import Dataset, DatasetError, Memory
 from memory_bench.harness.vectors import embed_dataset
-from memory_bench.postgres import BenchmarkDatabase
-from memory_bench.recall.evidence import gather, read_lexemes
-from memory_bench.recall.prompts import in_prompts
-from memory_bench.report import REPOSITORY, KeepOption, OutputOption, console, results_directory
+from memory_bench.report import KeepOption, OutputOption, console, results_directory
 from memory_bench.servers import CACHE, DEFAULT_MODEL, ServerDidNotStartError, memory_embedder
+from memory_bench.studies.measured_sets import load_sets, measure_set
+from memory_bench.studies.questions import LabelledSet
 from memory_recall import MemoryIndexError
-from memory_recall.search.fusion import default_fusion
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +52,8 @@ def graph(  # noqa: PLR0917  (typer makes options of them; nobody calls this by 
     Example: python -m memory_bench graph ../shared/datasets
     """
     directory = results_directory("graph", output, keep=keep)
-    found = sorted(one.parent for one in datasets.glob("*/corpus.jsonl"))
     try:
-        loaded = [load_dataset(one) for one in (*found, REPOSITORY / "examples" / "homelab")]
+        loaded = load_sets(datasets)
         with (
             tempfile.TemporaryDirectory(prefix="memory-bench-graph-") as scratch,
             memory_embedder(
@@ -85,22 +82,8 @@ def graph(  # noqa: PLR0917  (typer makes options of them; nobody calls this by 
 
 
 def _measure(dataset: Dataset, url: str, seed: int) -> _Measured:
-    console.print(f"[bold]{dataset.name}[/]")
-    database = BenchmarkDatabase()
-    try:
-        plain = _labelled(dataset, database, url)
-        prompts = _labelled(in_prompts(dataset, seed=seed), database, url)
-    finally:
-        database.close()
-    return _Measured(plain, measure_graph(plain, prompts))
-
-
-def _labelled(dataset: Dataset, database: BenchmarkDatabase, url: str) -> LabelledSet:
-    embedded = database.wait(embed_dataset(dataset, url))
-    database.fill(dataset.memories, embedded)
-    database.pool("plain")
-    evidence = gather(dataset, read_lexemes(dataset, database), embedded)
-    return LabelledSet(dataset, evidence, embedded, default_fusion(embedded.model))
+    found = measure_set(dataset, url, seed=seed)
+    return _Measured(found.plain, measure_graph(found.plain, found.prompts))
 
 
 def _with_near_concepts(measured: Sequence[_Measured], setting: Setting, url: str) -> list[list[GraphScores]]:
@@ -113,5 +96,5 @@ def _with_near_concepts(measured: Sequence[_Measured], setting: Setting, url: st
         vectors = asyncio.run(embed_dataset(named, url)).memories
         for scored, threshold in zip(found, THRESHOLDS, strict=True):
             same = same_concepts(concepts, vectors, threshold)
-            scored.append(score_graph(replace(one.plain, same=same), [setting]))
+            scored.append(score_graph(one.plain, [setting], same))
     return found

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 
-Numbers = NDArray[np.float64]
+from memory_bench.studies.questions import Numbers
+
 Walk = Literal["1 hop", "2 hops", "12 hops", "cosine"]
 WALKS: tuple[Walk, ...] = ("1 hop", "2 hops", "12 hops", "cosine")
 

@@ -1,34 +1,23 @@
 """Writes the report of the concept graph: the verdict, what each set chose, the sweep and the ablation."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from textwrap import fill
 
 import numpy as np
 
 from memory_bench.graph.ablation import CONFIGURATIONS, Scores, select
-from memory_bench.graph.choice import (
-    RECALL,
-    Fold,
-    admissible,
-    corrected_p,
-    gains_of,
-    greatest_by_chance,
-    multihop,
-    nested,
-    pooled_gains,
-)
+from memory_bench.graph.choice import admissible, multihop, nested, pooled_gains
 from memory_bench.graph.nearness import THRESHOLDS
-from memory_bench.graph.sets import MEASURES, GraphMeasurements, GraphScores
+from memory_bench.graph.sets import GraphMeasurements, GraphScores
 from memory_bench.graph.settings import legs as all_legs
-from memory_bench.graph.verdict import OWN_SET, Gains, Outcome, chosen_by_public_sets, judge_family
+from memory_bench.graph.verdict import Outcome, chosen_by_public_sets, judge_family
 from memory_bench.harness import scoring
-from memory_bench.report import markdown_table, write_json
-from memory_recall.evaluation.significance import Comparison, compare
+from memory_bench.report import write_json
+from memory_bench.studies.gains import OWN_SET, Fold, corrected_p, greatest_by_chance
+from memory_bench.studies.questions import MEASURES, RECALL
+from memory_bench.studies.tables import Rows, by_set, cells, gains_cells, interval, own_rows, prompts_rows, write_report
+from memory_recall.evaluation.significance import compare
 
-_WIDTH = 120
-
-Rows = Iterator[Sequence[str]]
 _PAIRS = (("A", "B"), ("B", "C"), ("B", "D"), ("A", "D"))
 
 
@@ -47,14 +36,13 @@ def write(
     `near` holds the sets' scores with concepts merged at each threshold of nearness, in the one setting that the public
     sets chose.
     """
-    directory.mkdir(parents=True, exist_ok=True)
     sets, prompts, first = ([getattr(one, name) for one in measured] for name in ("second", "prompts", "first"))
     shipped, first_outcome = chosen_by_public_sets(sets, prompts), judge_family(first, seed=seed)
     legs, weightings = zip(*first[0].settings, strict=True)
     sections = {
         "Each set by what the others choose (out of fold)": _folds(sets, nested(sets, prompts), outcome),
-        "The same questions inside prompts": _prompts(prompts, outcome),
-        f"{OWN_SET} by what the public sets choose": _own(outcome),
+        "The same questions inside prompts": prompts_rows(prompts, outcome.prompts, "the graph"),
+        f"{OWN_SET} by what the public sets choose": own_rows(outcome.own),
         "First family: each set by what the others choose": _folds(first, nested(first), first_outcome),
         "First family: the best of each leg, chosen and judged on all sets": _swept(first, legs, seed),
         "First family: the best of each weighting, chosen and judged on all sets": _swept(first, weightings, seed),
@@ -75,15 +63,13 @@ def write(
         ),
         (
             f"Over {outcome.questions} multi-hop questions of all sets, out of fold: recall@10 "
-            f"{_interval(outcome.multihop['recall@10'])}, corrected p = {outcome.p:.4f}; nDCG@10 "
-            f"{_interval(outcome.multihop['ndcg@10'])}. The graph leg reaches {outcome.beyond} of {outcome.missing} "
+            f"{interval(outcome.multihop['recall@10'])}, corrected p = {outcome.p:.4f}; nDCG@10 "
+            f"{interval(outcome.multihop['ndcg@10'])}. The graph leg reaches {outcome.beyond} of {outcome.missing} "
             "relevant memories that neither other leg has. The first family gains "
-            f"{_interval(first_outcome.multihop['recall@10'])}."
+            f"{interval(first_outcome.multihop['recall@10'])}."
         ),
     ]
-    parts = [fill(one, _WIDTH) + "\n" for one in opening]
-    parts += [f"## {title}\n\n{markdown_table(rows)}" for title, rows in sections.items()]
-    (directory / "report.md").write_text("\n".join(parts), encoding="utf-8")
+    write_report(directory / "report.md", opening, sections)
     chosen = {each.judged: _name(sets[0], each.setting) for each in nested(sets, prompts)}
     data = {"model": model, "graph": outcome.figures(), "chosen": chosen, "shipped": _name(sets[0], shipped)}
     write_json(directory / "summary.json", data)
@@ -93,44 +79,13 @@ def _name(one: GraphScores, setting: int | None) -> str:
     return "none" if setting is None else "; ".join(map(str, one.settings[setting]))
 
 
-def _interval(one: Comparison) -> str:
-    return f"{one.difference:+.4f} ({one.low:+.4f} to {one.high:+.4f}), p = {one.p_value:.4f}"
-
-
-def _cells(gains: Gains) -> list[str]:
-    return [_interval(gains[measure]) for measure in MEASURES]
-
-
-def _gains(one: GraphScores, setting: int | None, chosen: "np.typing.NDArray[np.bool_]") -> list[str]:
-    found = gains_of(one, setting)[chosen]
-    if not len(found):
-        return ["" for _ in MEASURES]
-    return [_interval(compare([0.0] * len(found), found[:, place].tolist())) for place in range(len(MEASURES))]
-
-
 def _folds(sets: Sequence[GraphScores], folds: Sequence[Fold], outcome: Outcome) -> Rows:
     heading = ("questions", *MEASURES, "multi-hop questions", *(f"{measure}, multi-hop" for measure in MEASURES))
     yield ["judged", "admissible", "chosen on the others", *heading]
     for one, each in zip(sets, folds, strict=True):
         hops = multihop(one)
         name = [one.name, str(each.admissible), _name(one, each.setting), str(len(one.strata))]
-        yield [*name, *_cells(outcome.sets[one.name]), str(int(hops.sum())), *_gains(one, each.setting, hops)]
-
-
-def _prompts(prompts: Sequence[GraphScores], outcome: Outcome) -> Rows:
-    yield [
-        "set",
-        *(f"{measure} without the graph" for measure in MEASURES),
-        *(f"{measure}, change" for measure in MEASURES),
-    ]
-    for one in prompts:
-        yield [one.name, *(f"{value:.3f}" for value in one.plain.mean(axis=0)), *_cells(outcome.prompts[one.name])]
-
-
-def _own(outcome: Outcome) -> Rows:
-    yield ["stratum", "recall@10", "nDCG@10"]
-    for stratum, gains in outcome.own.items():
-        yield [stratum or "all", *_cells(gains)]
+        yield [*name, *cells(outcome.sets[one.name]), str(int(hops.sum())), *gains_cells(one, each.setting, hops)]
 
 
 def _beyond(sets: Sequence[GraphScores]) -> Rows:
@@ -160,12 +115,8 @@ def _swept(sets: Sequence[GraphScores], of: Sequence[object], seed: int, prompts
             continue
         best = max(places, key=lambda place: float(means[place, RECALL]))
         recall, ndcg = (float(value) for value in means[best])
-        cells = [_name(sets[0], best), f"{recall:+.4f}", f"{ndcg:+.4f}", f"{corrected_p(by_chance, recall):.4f}"]
-        yield [name, *cells, *_by_set([*sets, *prompts], best)]
-
-
-def _by_set(sets: Sequence[GraphScores], setting: int) -> list[str]:
-    return ["/".join(f"{value:+.3f}" for value in one.gains[setting].mean(axis=0)) for one in sets]
+        figures = [_name(sets[0], best), f"{recall:+.4f}", f"{ndcg:+.4f}", f"{corrected_p(by_chance, recall):.4f}"]
+        yield [name, *figures, *by_set([*sets, *prompts], best)]
 
 
 def _near(sets: Sequence[GraphScores], setting: int | None, near: Sequence[Sequence[GraphScores]], seed: int) -> Rows:
@@ -179,7 +130,7 @@ def _near(sets: Sequence[GraphScores], setting: int | None, near: Sequence[Seque
         merged = pooled_gains(scored)[place]
         change = compare(plain[:, RECALL].tolist(), merged[:, RECALL].tolist(), seed=seed)
         means = [f"{value:+.4f}" for value in merged.mean(axis=0)]
-        yield [name, *means, _interval(change), *_by_set(scored, place)]
+        yield [name, *means, interval(change), *by_set(scored, place)]
 
 
 def _ablation(sets: Sequence[GraphScores], ablation: Mapping[str, Scores], *, seed: int) -> Rows:
@@ -199,5 +150,5 @@ def _ablation(sets: Sequence[GraphScores], ablation: Mapping[str, Scores], *, se
                 scores = {name: select(ablation[one.name], name, measure, chosen) for name in CONFIGURATIONS}
                 gains = [compare(scores[second], scores[first], seed=seed) for first, second in _PAIRS]
                 means = [f"{np.mean(found):.3f}" for found in scores.values()]
-                cells = [f"{gain.difference:+.3f} ({gain.p_value:.4f})" for gain in gains]
-                yield [one.name, stratum, str(int(chosen.sum())), measure, *means, *cells]
+                differences = [f"{gain.difference:+.3f} ({gain.p_value:.4f})" for gain in gains]
+                yield [one.name, stratum, str(int(chosen.sum())), measure, *means, *differences]

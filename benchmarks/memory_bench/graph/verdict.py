@@ -6,33 +6,28 @@ from typing import Literal
 
 import numpy as np
 
-from memory_bench.graph.choice import (
-    LARGEST_LOSS,
-    MULTIHOP,
-    RECALL,
-    choose,
+from memory_bench.graph.choice import MULTIHOP, choose, has_multihop, multihop, nested, pooled_gains
+from memory_bench.graph.sets import GraphMeasurements, GraphScores
+from memory_bench.studies.gains import (
+    OWN_SET,
+    ROUNDING,
+    Gains,
+    compare_gains,
     corrected_p,
     gains_of,
     greatest_by_chance,
-    has_multihop,
-    multihop,
-    nested,
-    pooled_gains,
+    is_bounded,
+    is_worse,
+    own_gains,
     without,
 )
-from memory_bench.graph.sets import MEASURES, GraphMeasurements, GraphScores
-from memory_recall.evaluation.significance import Comparison, compare
+from memory_bench.studies.questions import RECALL
 
 Verdict = Literal["adopted", "opt-in", "rejected"]
-Gains = Mapping[str, Comparison]
-"""How the scores change by measure."""
 
-OWN_SET = "homelab"
 LEAST_QUESTIONS = 600
 ADOPTED_GAIN, OPT_IN_GAIN = 0.02, 0.01
 LARGEST_P = 0.01
-_WORSE = 0.05
-_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +60,13 @@ class Outcome:
     @property
     def verdict(self) -> Verdict:
         """What the rules say."""
-        kept = self.multihop["ndcg@10"].difference >= -_ROUNDING and self.p < LARGEST_P
+        kept = self.multihop["ndcg@10"].difference >= -ROUNDING and self.p < LARGEST_P
         gain = self.multihop["recall@10"].difference
         strata = [gains for stratum, gains in self.own.items() if stratum]
-        bounded = all(map(_within, self._whole)) and not any(map(_worse, strata))
+        bounded = all(map(is_bounded, self._whole)) and not any(map(is_worse, strata))
         if kept and gain >= ADOPTED_GAIN and self.questions >= LEAST_QUESTIONS and bounded:
             return "adopted"
-        harmless = not any(map(_worse, self._whole))
+        harmless = not any(map(is_worse, self._whole))
         return "opt-in" if kept and gain >= OPT_IN_GAIN and harmless else "rejected"
 
     def figures(self) -> dict[str, object]:
@@ -115,18 +110,18 @@ def judge_family(
     folds = nested(sets, prompts)
     pairs = list(zip(sets, folds, strict=True))
     together = np.concatenate([gains_of(one, each.setting)[multihop(one)] for one, each in pairs])
-    gains = _compare(together, seed=seed)
+    gains = compare_gains(together, seed=seed)
     tried = np.concatenate([pooled_gains(one)[:, :, RECALL] for one in (sets, *also)])
     return Outcome(
         questions=len(together),
         multihop=gains,
         p=corrected_p(greatest_by_chance(tried, seed=seed), gains["recall@10"].difference),
-        sets={one.name: _compare(gains_of(one, each.setting), seed=seed) for one, each in pairs},
+        sets={one.name: compare_gains(gains_of(one, each.setting), seed=seed) for one, each in pairs},
         prompts={
-            one.name: _compare(gains_of(one, each.setting), seed=seed)
+            one.name: compare_gains(gains_of(one, each.setting), seed=seed)
             for one, each in zip(prompts, folds, strict=bool(prompts))
         },
-        own=_own(sets, prompts, seed=seed),
+        own=own_gains(sets, chosen_by_public_sets(sets, prompts), seed=seed),
         beyond=sum(int(one.beyond[each.setting].sum()) for one, each in pairs if each.setting is not None),
         missing=sum(int(one.missing.sum()) for one in sets),
     )
@@ -135,30 +130,3 @@ def judge_family(
 def chosen_by_public_sets(sets: Sequence[GraphScores], prompts: Sequence[GraphScores] = ()) -> int | None:
     """Return the place of the setting that all sets but our own choose, which is what would be shipped."""
     return choose(without(sets, OWN_SET), without(prompts, OWN_SET))[0]
-
-
-def _own(sets: Sequence[GraphScores], prompts: Sequence[GraphScores], *, seed: int) -> dict[str, Gains]:
-    """Return the gains on our own set under "", and those on each of its strata under its name."""
-    own = next((one for one in sets if one.name == OWN_SET), None)
-    if own is None or len(sets) == 1:
-        return {}
-    gains = gains_of(own, chosen_by_public_sets(sets, prompts))
-    strata = np.array(own.strata)
-    return {"": _compare(gains, seed=seed)} | {
-        stratum: _compare(gains[strata == stratum], seed=seed) for stratum in sorted(set(own.strata))
-    }
-
-
-def _compare(gains: "np.typing.NDArray[np.float64]", *, seed: int) -> Gains:
-    return {
-        measure: compare([0.0] * len(gains), gains[:, place].tolist(), seed=seed)
-        for place, measure in enumerate(MEASURES)
-    }
-
-
-def _within(gains: Gains) -> bool:
-    return all(gains[measure].difference >= -loss - _ROUNDING for measure, loss in LARGEST_LOSS.items())
-
-
-def _worse(gains: Gains) -> bool:
-    return any(one.difference < 0 and one.p_value < _WORSE for one in gains.values())

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from memory_bench.graph.sets import LabelledSet, measure_graph
-from memory_bench.harness.dataset import Dataset, DatasetError, load_dataset
+from memory_bench.graph.sets import measure_graph
+from memory_bench.harness.dataset import Dataset, DatasetError
 from memory_bench.harness.manifest import manifest
 from memory_bench.harness.retrievers import make_retriever
 from memory_bench.harness.runner import RunResult, run
@@ -27,8 +27,10 @@ from memory_bench.recall.prompts import compare_settings, in_prompts
 from memory_bench.recall.published import exact_recall_by_stratum, read_published, reword_as_published
 from memory_bench.recall.settings import settings
 from memory_bench.recall.tables import SetMeasurements, figures, write
-from memory_bench.report import REPOSITORY, KeepOption, OutputOption, console, results_directory
+from memory_bench.report import KeepOption, OutputOption, console, results_directory
 from memory_bench.servers import CACHE, DEFAULT_MODEL, ServerDidNotStartError, memory_embedder
+from memory_bench.studies.measured_sets import load_sets
+from memory_bench.studies.questions import LabelledSet
 from memory_recall import MemoryIndexError
 from memory_recall.search.fusion import default_fusion
 
@@ -123,9 +125,8 @@ def _measure_model(sets: list[Dataset], model: str, file: Path, output: Path, se
 
 
 def _load(directory: Path) -> list[Dataset]:
-    found = sorted(one.parent for one in directory.glob("*/corpus.jsonl"))
     try:
-        return [load_dataset(one) for one in (*found, REPOSITORY / "examples" / "homelab")]
+        return load_sets(directory)
     except DatasetError as error:
         console.print(str(error), markup=False)
         raise typer.Exit(1) from None

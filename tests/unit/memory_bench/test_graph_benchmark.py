@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from memory_bench.graph.ablation import ablate
-from memory_bench.graph.choice import choose, corrected_p, greatest_by_chance, nested
+from memory_bench.graph.choice import choose, nested
 from memory_bench.graph.concept_graph import WALKS, ConceptGraph
 from memory_bench.graph.nearness import same_concepts, shared_concepts
-from memory_bench.graph.sets import GraphMeasurements, GraphScores, LabelledSet, measure_graph, rankings, score_graph
+from memory_bench.graph.sets import GraphMeasurements, GraphScores, measure_graph, rankings, score_graph
 from memory_bench.graph.settings import FACTORS, Leg, Question, Setting, Weighting, first_family, second_family
 from memory_bench.graph.tables import write
 from memory_bench.graph.verdict import Outcome, judge, judge_family
@@ -21,6 +21,8 @@ from memory_bench.harness.dataset import Dataset, Memory, Query
 from memory_bench.harness.scoring import Scorer
 from memory_bench.harness.vectors import EmbeddedSet
 from memory_bench.recall.evidence import Lexemes, gather
+from memory_bench.studies.gains import corrected_p, greatest_by_chance
+from memory_bench.studies.questions import LabelledSet
 from memory_recall import Fusion
 from memory_recall.evaluation.significance import Comparison
 

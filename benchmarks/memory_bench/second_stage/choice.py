@@ -1,0 +1,61 @@
+"""Chooses settings of MaxSim and of MMR on some sets, to be judged on another, by the rules of ADR 27."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from memory_bench.second_stage.diversity import DiversityScores
+from memory_bench.second_stage.reranking import MaxSimScores
+from memory_bench.studies.gains import ROUNDING, bounded, mean_over_sets
+
+ALMOST = 0.001  # less of what is wanted is given up for a cheaper or a milder setting
+
+
+def choose_maxsim(sets: Sequence[MaxSimScores], prompts: Sequence[MaxSimScores]) -> tuple[int | None, int]:
+    """Return the place of the admissible setting that gains most in both measures together, and how many there are.
+
+    The place is None if no admissible setting gains.
+    """
+    settings = sets[0].settings
+
+    def cost(place: int) -> tuple[object, ...]:
+        one = settings[place]
+        return one.depth, one.states == "exact", one.mixing == "times", one.weight, place
+
+    allowed = bounded(sets, prompts)
+    wanted = mean_over_sets(sets).sum(axis=1)
+    return _best(allowed, wanted, cost)
+
+
+def choose_mmr(sets: Sequence[DiversityScores], prompts: Sequence[DiversityScores]) -> tuple[int | None, int]:
+    """Return the place of the admissible setting that makes the ten least alike, and how many are admissible.
+
+    The place is None if no admissible setting makes them less alike.
+    """
+    settings = sets[0].settings
+
+    def cost(place: int) -> tuple[object, ...]:
+        one = settings[place]
+        return -one.trade, -one.floor, one.depth, place
+
+    wanted = np.mean([drop_in_likeness(one) for one in sets], axis=0)
+    return _best(bounded(sets, prompts), wanted, cost)
+
+
+def drop_in_likeness(one: DiversityScores) -> "np.typing.NDArray[np.float64]":
+    """Return by how much less alike the ten are in each setting, mean over the set's questions."""
+    drop: np.typing.NDArray[np.float64] = (one.plain_likeness - one.likeness).mean(axis=1)
+    return drop
+
+
+def _best(
+    allowed: "np.typing.NDArray[np.bool_]",
+    wanted: "np.typing.NDArray[np.float64]",
+    cost: Callable[[int], tuple[object, ...]],
+) -> tuple[int | None, int]:
+    """Return the least costly of the allowed settings that have almost the most of what is wanted."""
+    count = int(allowed.sum())
+    if not count or wanted[allowed].max() <= 0:
+        return None, count
+    near = np.flatnonzero(allowed & (wanted >= wanted[allowed].max() - ALMOST - ROUNDING))
+    return min(map(int, near), key=cost), count
