@@ -98,7 +98,9 @@ async def test_an_unknown_error_of_a_model_of_any_make_is_a_reason_too() -> None
     assert await QueryExpansion(FakeModel(failure=KeyError("CANARY"))).expand(query()) is Expansion.FAILED
 
 
-@pytest.mark.parametrize("model", [FakeModel(failure=EmbedderBroken("no text", "")), FakeModel("<p>")], ids=str)
+@pytest.mark.parametrize(
+    "model", [FakeModel(failure=EmbedderBroken("no text", "")), FakeModel("<p>")], ids=["failed", "markup"]
+)
 async def test_after_an_unusable_answer_the_next_query_is_sent(model: FakeModel) -> None:
     """It cost no more time than a good one, and the next one may be good."""
     expansion = QueryExpansion(model)
