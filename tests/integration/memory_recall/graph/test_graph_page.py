@@ -17,7 +17,7 @@ from tests.integration.memory_recall.workbench import Workbench
 PAGE = (Path(__file__).parents[4] / "docs" / "graph.md").read_text()
 BLOCKS = re.findall(r"^```sh\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 COMMANDS = [shlex.split(line, comments=True) for block in BLOCKS for line in block.splitlines()]
-ENABLE, STATUS, FILL, DISABLE, SHOW = COMMANDS
+ENABLE, STATUS, FILL, DISABLE, SHOW, DRAW = COMMANDS
 SECRET = "Marit hides a key under the stone."
 
 
@@ -63,9 +63,10 @@ async def test_the_page_s_commands_enable_fill_show_and_disable_the_graph(bench:
         "memories": 2,
         "more": False,
         "newest": [
-            {"id": 2, "content": "Marit and Tobin moved nas-01."},
-            {"id": 1, "content": "Marit restarted nas-01."},
+            {"id": 2, "content": "Marit and Tobin moved nas-01.", "concepts": ["nas-01"]},
+            {"id": 1, "content": "Marit restarted nas-01.", "concepts": ["nas-01"]},
         ],
+        "sharing": 1,
         "shared": [{"concept": "nas-01", "memories": 2}],
     }
     assert not (await answer(bench, DISABLE))["enabled"]
