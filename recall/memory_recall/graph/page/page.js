@@ -138,12 +138,21 @@ async function look(concept) {
   return found !== null;
 }
 
+// As `look`, and lets `back` return.
 async function move(concept) {
   const before = shown?.nodes[0].name;
-  if (!await look(concept)) return;
+  if (!await look(concept)) return false;
   if (before !== undefined && before !== shown.nodes[0].name) trail.push(before);
   part("back").disabled = trail.length === 0;
   groups[0].focus({preventScroll: true});
+  return true;
+}
+
+// As `move`, but what cannot be found stays in the field, where the next letter replaces it.
+async function search(concept) {
+  if (await move(concept)) return;
+  part("concept").value = concept;
+  part("concept").select();
 }
 
 async function back() {
@@ -183,7 +192,7 @@ function begin(found) {
   part("whose").textContent = found.user === null ? "Everybody's memories" : `Memories of ${found.user}`;
   part("search").addEventListener("submit", (event) => {
     event.preventDefault();
-    move(part("concept").value);
+    search(part("concept").value);
   });
   part("back").addEventListener("click", back);
   document.addEventListener("keydown", (event) => {
@@ -192,7 +201,7 @@ function begin(found) {
     part("concept").select();
   });
   if (found.concept === null) part("concept").focus();
-  else move(found.concept);
+  else search(found.concept);
 }
 
 call("begin").then(begin);
