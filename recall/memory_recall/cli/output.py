@@ -67,6 +67,12 @@ def show(lines: Iterable[str]) -> None:
     Console(soft_wrap=True, highlight=False).print("\n".join(lines), markup=False)
 
 
+def announce_page(address: str) -> None:
+    """Print the address of a page that this command serves, and how the command is ended, to standard error."""
+    console = Console(stderr=True, soft_wrap=True, highlight=False)
+    console.print(f"Open {address}\nThe address is a key to your memories while this command runs. End it with Ctrl-C.")
+
+
 def _flat(result: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
     rows: list[tuple[str, Any]] = []
     for name, value in result.items():

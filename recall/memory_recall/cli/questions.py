@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from memory_recall.cli.output import JsonOption, emit, execute, progress_bar
+from memory_recall.cli.output import JsonOption, announce_page, emit, execute, progress_bar
 from memory_recall.errors import InvalidInput, importing_extra
 from memory_recall.labelling.label_file import LabelFile
 from memory_recall.settings import Settings
@@ -133,9 +133,12 @@ def judge_command(
                     labeller, read=sys.stdin.readline, show=lambda line: console.print(line, markup=False)
                 )
             else:
-                with importing_extra("label", "The page on which answers are judged"):
-                    from memory_recall.labelling.page.server import serve_page
-                await serve_page(labeller, chosen, port=port, announce=_announce)
+                with importing_extra("page", "The page on which answers are judged"):
+                    from memory_recall.labelling.page.app import page_app
+                    from memory_recall.local_page.server import serve_locally
+                await serve_locally(
+                    lambda stop: page_app(labeller, chosen, stop=stop), port=port, announce=announce_page
+                )
 
     execute(action, as_json=json)
     _summarise(file, as_json=json)
@@ -211,11 +214,6 @@ def _output(labels: Path, output: Path | None) -> Path:
     if chosen.resolve() == labels.resolve():
         raise InvalidInput(f"{chosen} holds the labels.", "Name another --output.")
     return chosen
-
-
-def _announce(address: str) -> None:
-    console = Console(stderr=True, soft_wrap=True, highlight=False)
-    console.print(f"Open {address}\nThe address is a key to your memories while this command runs. End it with Ctrl-C.")
 
 
 def _summarise(file: LabelFile, *, as_json: bool) -> None:

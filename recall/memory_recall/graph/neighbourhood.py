@@ -16,16 +16,15 @@ from memory_recall.schema.graph_relations import CONCEPT, CONCEPTS, concept_text
 from memory_recall.schema.table import MemoryTable
 
 _MOST = 100  # memories that are read, as recalls follow no concept that more memories have
-_SHOWN = 10
-_SHARED = 20
 
 
 @dataclass(frozen=True, slots=True)
 class ShownMemory:
-    """A memory that has the concept."""
+    """A memory that has the concept; `concepts` are those of the shown shared ones that it has, most shared first."""
 
     id: int
     content: str
+    concepts: list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,21 +39,76 @@ class SharedConcept:
 class Neighbourhood:
     """A concept in its normal form, with what lies around it.
 
-    `memories` counts the memories that have it, at most 100; `more` says that there are more. `newest` are the ten with
-    the highest ids. `shared` are the twenty concepts that most of the memories share, most shared first.
+    `memories` counts the memories that have it, at most 100; `more` says that there are more. `newest` are those with
+    the highest ids. `sharing` counts the other concepts that at least two of the memories have, and `shared` are those
+    that most of them have, most shared first.
     """
 
     concept: str
     memories: int
     more: bool
     newest: list[ShownMemory]
+    sharing: int
     shared: list[SharedConcept]
 
 
 async def read_neighbourhood(
-    connection: AnyConnection, table: MemoryTable, name: str, *, user: str | None
+    connection: AnyConnection, table: MemoryTable, name: str, *, user: str | None, newest: int = 10, shared: int = 20
 ) -> Neighbourhood:
     """Read the neighbourhood of the concept `name` among one user's memories, or among everybody's if `user` is None.
+
+    At most `newest` memories and `shared` concepts are in it.
+
+    Raises:
+        SchemaBehind: the graph is not enabled.
+        InvalidInput: a user is named and the table does not say whose a memory is.
+    """
+    await require_graph(connection, table, user)
+    concept = normal_form(name)
+    with translated("looking at the concept graph"):
+        rows = await connection.fetch(_having(table), concept, user)
+    concepts = [concepts_of(row["content"], row["tags"], row["expanded_keywords"]) - {concept} for row in rows[:_MOST]]
+    counts = Counter(one for found in concepts for one in found)
+    sharing = sorted((one for one, count in counts.items() if count > 1), key=lambda one: (-counts[one], one))
+    shown = sharing[:shared]
+    return Neighbourhood(
+        concept=concept,
+        memories=len(concepts),
+        more=len(rows) > _MOST,
+        newest=[
+            ShownMemory(row["id"], row["content"], [one for one in shown if one in found])
+            for row, found in zip(rows[:newest], concepts, strict=False)  # there are more concepts than are shown
+        ],
+        sharing=len(sharing),
+        shared=[SharedConcept(one, counts[one]) for one in shown],
+    )
+
+
+async def read_text(connection: AnyConnection, table: MemoryTable, memory_id: int, *, user: str | None) -> str:
+    """Return the first 100,000 characters of a memory of one user, or of anybody if `user` is None.
+
+    Raises:
+        SchemaBehind: the graph is not enabled.
+        InvalidInput: the memory is sensitive, deleted, gone or another user's; or a user is named and the table does
+            not say whose a memory is.
+    """
+    await require_graph(connection, table, user)
+    with translated("reading a memory"):
+        row = await connection.fetchrow(
+            f"SELECT {concept_texts(table)} FROM {table.qualified} m"
+            f" WHERE m.id = $1 AND {table.shareable('m')} AND ($2::text IS NULL OR {owner(table, 'm')} = $2)",
+            memory_id,
+            user,
+        )
+    if row is None:
+        raise InvalidInput(
+            f"Memory {memory_id} is not shown, because it is sensitive, deleted or not there.", "Look at another one."
+        )
+    return str(row["content"])
+
+
+async def require_graph(connection: AnyConnection, table: MemoryTable, user: str | None) -> None:
+    """Refuse to read where there is no graph, or nothing of one user's.
 
     Raises:
         SchemaBehind: the graph is not enabled.
@@ -62,29 +116,12 @@ async def read_neighbourhood(
     """
     if user is not None and "user_id" not in table.columns:
         raise InvalidInput(f"The table {table.name} has no column user_id.", "Say --everyone.")
-    concept = normal_form(name)
     with translated("looking at the concept graph"):
         if await connection.fetchval("SELECT to_regclass($1)", table.own(CONCEPTS)) is None:
             raise SchemaBehind(f"Table {table.schema}.{table.name} has no concept graph.", "Run memory graph enable.")
-        rows = await connection.fetch(_statement(table), concept, user)
-    found = rows[:_MOST]
-    shared = Counter(
-        one
-        for row in found
-        for one in concepts_of(row["content"], row["tags"], row["expanded_keywords"])
-        if one != concept
-    )
-    most = sorted(shared.items(), key=lambda item: (-item[1], item[0]))[:_SHARED]
-    return Neighbourhood(
-        concept=concept,
-        memories=len(found),
-        more=len(rows) > _MOST,
-        newest=[ShownMemory(row["id"], row["content"]) for row in found[:_SHOWN]],
-        shared=[SharedConcept(one, count) for one, count in most if count > 1],
-    )
 
 
-def _statement(table: MemoryTable) -> str:
+def _having(table: MemoryTable) -> str:
     """Return the SELECT of the memories of user $2, or of all users if it is NULL, that have the concept named $1."""
     owners = f"SELECT DISTINCT {owner(table, 'm')} AS owner FROM {table.qualified} m WHERE $2::text IS NULL"
     return f"""
@@ -93,4 +130,5 @@ def _statement(table: MemoryTable) -> str:
         SELECT m.id, {concept_texts(table)}
           FROM numbers n JOIN {table.own(CONCEPTS)} c ON c.concept = n.concept
           JOIN {table.qualified} m ON m.id = c.memory_id AND {table.shareable("m")}
+           AND ($2::text IS NULL OR {owner(table, "m")} = $2)
          ORDER BY m.id DESC LIMIT {_MOST + 1}"""

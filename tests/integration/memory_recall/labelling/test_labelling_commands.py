@@ -86,7 +86,7 @@ async def test_every_command_of_the_page_runs_and_no_sensitive_text_is_in_what_t
     await bench.execute(SENSITIVE % CANARY)
     write_sources()
     addresses: Queue[str] = Queue()
-    monkeypatch.setattr(questions, "_announce", addresses.put)
+    monkeypatch.setattr(questions, "announce_page", addresses.put)
     answers = "".join(f"what about {number}?\n" for number in range(4)) + "3\n" * 200
     results: dict[str, Result] = {}
     for words in documented():

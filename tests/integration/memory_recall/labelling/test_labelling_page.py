@@ -12,9 +12,10 @@ from memory_recall.evaluation.evaluate import parse_questions
 from memory_recall.labelling.label_file import LabelFile
 from memory_recall.labelling.labeller import Labeller
 from memory_recall.labelling.labels import Asked, Drawn
-from memory_recall.labelling.page.server import serve_page
+from memory_recall.labelling.page.app import page_app
 from memory_recall.labelling.store import ShownMemory
-from tests.integration.memory_recall.labelling.browser import Browser, browser
+from memory_recall.local_page.server import serve_locally
+from tests.integration.memory_recall.labelling.judging import Judging, judging
 from tests.unit.memory_recall.labelling.fake_store import FakeStore, state
 
 MARKUP = "<img src=x onerror=alert(1)> & <b>bold</b>"
@@ -36,7 +37,9 @@ async def served(path: Path) -> AsyncIterator[tuple[str, asyncio.Task[None]]]:
     addresses: asyncio.Queue[str] = asyncio.Queue()
     labeller = Labeller(LabelFile(path), WithMarkup())
     output = path.with_suffix(".questions.jsonl")
-    server = asyncio.create_task(serve_page(labeller, output, port=0, announce=addresses.put_nowait))
+    server = asyncio.create_task(
+        serve_locally(lambda stop: page_app(labeller, output, stop=stop), port=0, announce=addresses.put_nowait)
+    )
     try:
         yield await addresses.get(), server
     finally:
@@ -44,13 +47,13 @@ async def served(path: Path) -> AsyncIterator[tuple[str, asyncio.Task[None]]]:
         await asyncio.wait({server})
 
 
-def grade(page: Browser) -> str:
+def grade(page: Judging) -> str:
     """What a person would press who finds that memory 1 answers everything."""
     return "3" if page.content == "memory number 1" else "0"
 
 
 def write_and_judge_the_first_questions(address: str) -> None:
-    with browser(address) as page:
+    with judging(address) as page:
         assert page.text("progress") == "Memory 1 of 3"
         page.press("is it u, x, e or q?" + Keys.ENTER)
         page.press(Keys.ESCAPE)
@@ -66,7 +69,7 @@ def write_and_judge_the_first_questions(address: str) -> None:
 
 
 def judge_the_rest(address: str, output: Path) -> None:
-    with browser(address) as page:
+    with judging(address) as page:
         page.press("x")
         shown = []
         while page.task is not None:

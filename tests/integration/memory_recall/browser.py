@@ -12,8 +12,6 @@ from selenium.webdriver import ActionChains
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 
-# The id of the task and the text of the memory, once the server has answered; neither if everything is done.
-_SHOWN = "current !== null && !busy && [current.task?.id ?? null, document.getElementById('content').textContent]"
 _SECONDS = 60.0  # a machine on which others work starts a browser slowly
 
 
@@ -24,19 +22,14 @@ def _program(name: str) -> str:
 
 
 class Browser:
-    """A browser that shows the page. Only its keyboard is used."""
+    """A browser that shows a page whose script says by `busy` whether it waits for the server."""
 
     def __init__(self, driver: webdriver.Chrome, address: str) -> None:
         self.driver = driver
         driver.get(address)
-        self.task, self.content = self._wait(f"return {_SHOWN}")
-
-    def press(self, keys: str) -> None:
-        """Send keys to whatever has the focus, and wait until another task is shown."""
-        self.send(keys)
-        self.task, self.content = self._wait(f"return current.task?.id !== arguments[0] && {_SHOWN}", self.task)
 
     def send(self, keys: str) -> None:
+        """Send keys to whatever has the focus."""
         ActionChains(self.driver).send_keys(keys).perform()
 
     def text(self, part: str) -> str:
@@ -44,7 +37,7 @@ class Browser:
 
     def said(self) -> str:
         """What the page says, once it says something."""
-        return str(self._wait("return !busy && document.getElementById('said').textContent"))
+        return str(self.wait("return !busy && document.getElementById('said').textContent"))
 
     def loaded(self) -> list[str]:
         """The addresses of all that the page has loaded."""
@@ -54,7 +47,8 @@ class Browser:
     def run(self, script: str, *arguments: object) -> Any:
         return self.driver.execute_script(script, *arguments)
 
-    def _wait(self, script: str, *arguments: object) -> Any:
+    def wait(self, script: str, *arguments: object) -> Any:
+        """What the script returns, once that is true."""
         until = time.monotonic() + _SECONDS
         while time.monotonic() < until:
             found = self.run(script, *arguments)
@@ -65,8 +59,8 @@ class Browser:
 
 
 @contextmanager
-def browser(address: str, *, size: str = "900,720") -> Iterator[Browser]:
-    """Start a browser that shows this page, and end it when the block ends."""
+def driven(*, size: str = "900,720") -> Iterator[webdriver.Chrome]:
+    """Start a browser, and end it when the block ends."""
     options = webdriver.ChromeOptions()
     options.binary_location = _program("chromium")
     options.add_argument("--headless=new")
@@ -76,6 +70,6 @@ def browser(address: str, *, size: str = "900,720") -> Iterator[Browser]:
         options.add_argument("--no-sandbox")  # chromium refuses to run as root within its sandbox
     driver = webdriver.Chrome(options=options, service=Service(_program("chromedriver")))
     try:
-        yield Browser(driver, address)
+        yield driver
     finally:
         driver.quit()

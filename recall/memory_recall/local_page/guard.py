@@ -1,4 +1,4 @@
-"""Lets only the page that the command has opened send requests to the server, and lets it send requests nowhere else.
+"""Lets only the page that a command serves send requests to its server, and lets it send requests nowhere else.
 
 The server listens on 127.0.0.1, but every program of the machine, and every web site that a browser of the machine
 shows, can send requests there. Therefore:

@@ -1,25 +1,25 @@
-"""Serves the page on 127.0.0.1 until the person ends it."""
+"""Serves a page on 127.0.0.1 until it is ended."""
 
 import asyncio
 import secrets
 import socket
 from collections.abc import Callable
-from pathlib import Path
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from memory_recall.errors import InvalidInput
-from memory_recall.labelling.labeller import Labeller
-from memory_recall.labelling.page.app import page_app
-from memory_recall.labelling.page.guard import Guard
+from memory_recall.local_page.guard import Guard
 
 _HOST = "127.0.0.1"
 _MOST_CONNECTIONS = 32
 _GRACE_SECONDS = 2
 
 
-async def serve_page(labeller: Labeller, output: Path, *, port: int, announce: Callable[[str], None]) -> None:
-    """Serve the page until the person ends it there or interrupts the process.
+async def serve_locally(
+    page: Callable[[Callable[[], None]], ASGIApp], *, port: int, announce: Callable[[str], None]
+) -> None:
+    """Serve a page until it calls the function that `page` is given, or until the process is interrupted.
 
     If `port` is 0, any free port is used. `announce` is called with the page's address, which holds a random token,
     once the port is open.
@@ -40,7 +40,7 @@ async def serve_page(labeller: Labeller, output: Path, *, port: int, announce: C
             server.should_exit = True
 
         config = uvicorn.Config(
-            Guard(page_app(labeller, output, stop=stop), address=address, token=token),
+            Guard(page(stop), address=address, token=token),
             http="h11",
             ws="none",
             lifespan="off",
