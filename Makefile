@@ -60,10 +60,11 @@ test-fast: setup  ## Unit and integration tests only: no cluster
 HISTORIES ?= 2000
 
 .PHONY: test-histories
-test-histories: setup  ## 2,000 random histories against the rules about sensitive rows (HISTORIES=n)
+test-histories: setup  ## 2,000 random histories against the rules of vectors and of the graph (HISTORIES=n)
 	for seed in 1 2 3 4; do \
 	  MEMORY_TEST_HISTORIES=$$(( $(HISTORIES) / 4 )) $(PY) -m pytest -q -o timeout=0 --hypothesis-seed=$$seed \
-	    tests/integration/memory_recall/test_store_sensitivity.py -k no_history; \
+	    tests/integration/memory_recall/test_store_sensitivity.py \
+	    tests/integration/memory_recall/graph/test_graph_histories.py -k no_sequence; \
 	done
 
 # Benchmarks write to build/benchmarks; KEEP=1 writes over the figures that the repository keeps.

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from memory_bench.graph.concept_graph import LEAST_MEMORIES
-from memory_bench.graph.concepts import Source, concepts_of
 from memory_bench.harness.dataset import Memory
 from memory_recall.embedding.wire import Vectors
+from memory_recall.graph.concepts import Source, concepts_of
 
 THRESHOLDS = (0.8, 0.85, 0.9, 0.95)
 _CHUNK = 1_000  # rows of the matrix of cosines that are in memory at a time

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memory_bench.graph.concept_graph import ConceptGraph, Numbers
-from memory_bench.graph.concepts import Source, concepts_of
 from memory_bench.graph.settings import Leg, Question, Setting, Weighting, first_family, second_family
 from memory_bench.harness.dataset import Dataset, Query
 from memory_bench.harness.vectors import EmbeddedSet
@@ -19,6 +18,7 @@ from memory_bench.recall.evidence import Evidence
 from memory_recall import Fusion
 from memory_recall.evaluation.judgements import RELEVANT_FROM
 from memory_recall.evaluation.measures import DEPTH
+from memory_recall.graph.concepts import Source, concepts_of
 from memory_recall.search.fusion import IMPORTANCE_BASE, IMPORTANCE_SHARE
 
 MEASURES = ("recall@10", "ndcg@10")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from memory_bench.graph.concept_graph import WALKS, Walk
-from memory_bench.graph.concepts import Source
+from memory_recall.graph.concepts import Source
 
 SOURCES: tuple[Source, ...] = ("names", "words")
 COMMON = (0.02, 0.1)

@@ -28,7 +28,8 @@ PARTS = {
     "questions": ("questions",),
     "status": ("status",),
     "quarantine": ("quarantine",),
-    "curate": ("curate",),
+    "relations.curate": ("curate",),
+    "relations.graph": ("graph",),
     "roles": ("roles",),
     "swap": ("swap",),
 }

@@ -56,9 +56,10 @@ def migrate_command(  # noqa: PLR0917  (typer passes options by name)
 ) -> None:
     """Migrate the table of memories to the last revision, and restore its triggers and constraints where needed.
 
-    The command may be run at any time, any number of times, and by several processes at once. If the extension pgvector
-    does not exist, only the migrations that do not need it are run, and the command ends with status 3; run it again
-    once the extension exists. The vector index is not built here, but by memory index build.
+    Where the concept graph is enabled, its rules are restored too. The command may be run at any time, any number of
+    times, and by several processes at once. If the extension pgvector does not exist, only the migrations that do not
+    need it are run, and the command ends with status 3; run it again once the extension exists. The vector index is not
+    built here, but by memory index build.
 
     Examples:
         memory migrate
@@ -139,12 +140,15 @@ async def _migrate(
     claim: str | None,
     replaces: str | None,
 ) -> dict[str, Any]:
+    from memory_recall.graph import restore_graph
     from memory_recall.schema.migrate import migrate, remove
 
     request = _request(settings, existing_vectors, claim, replaces)
     if to == "base":
         return dataclasses.asdict(await remove(settings.dsn(), request))
-    return dataclasses.asdict(await migrate(settings.dsn(), request))
+    result = await migrate(settings.dsn(), request)
+    await restore_graph(settings.dsn(), settings.table, lock_seconds=LOCK_SECONDS)
+    return dataclasses.asdict(result)
 
 
 def _parameters(settings: Settings) -> IndexParameters:

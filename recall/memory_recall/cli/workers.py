@@ -14,6 +14,7 @@ from memory_recall.hnsw.repair import IndexParameters
 from memory_recall.indexing.backfill import BackfillResult, backfill
 from memory_recall.indexing.dry_run import dry_run
 from memory_recall.indexing.embedders import directory_of, document_embedder
+from memory_recall.indexing.graph_filling import maintain_graph
 from memory_recall.indexing.index_check import IndexChecker
 from memory_recall.indexing.progress import BarProgress, LogProgress, Tally, WorkerMetrics
 from memory_recall.indexing.sync import sync
@@ -119,7 +120,10 @@ async def _sync(settings: Settings) -> dict[str, Any]:
                     poll_seconds=_POLL_SECONDS,
                     progress=progress,
                     stop=stop,
-                    companions=(partial(maintain_standby, source, directory, plan, progress),),
+                    companions=(
+                        partial(maintain_standby, source, directory, plan, progress),
+                        partial(maintain_graph, source, plan, progress),
+                    ),
                 )
             finally:
                 index_checks.cancel()

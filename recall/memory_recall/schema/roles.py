@@ -12,6 +12,7 @@ otherwise show the parameters of statements and the rows that a constraint refus
 
 from memory_recall.errors import InvalidInput
 from memory_recall.schema.ddl import literal
+from memory_recall.schema.graph_relations import GRAPH_TABLES, reader_rights, worker_rights
 from memory_recall.schema.revisions import VERSION_TABLE, version_table
 from memory_recall.schema.rules import COLUMN_MODEL, SUPERSESSIONS, TEXT_HASH
 from memory_recall.schema.table import ACTIVE, STANDBY, MemoryTable, quoted
@@ -36,6 +37,7 @@ def role_script(table: MemoryTable, *, worker: str, reader: str) -> str:
         *_role(table, reader),
         *_worker_rights(table, quoted(worker)),
         *_reader_rights(table, quoted(reader)),
+        *_graph_rights(table, quoted(worker), quoted(reader)),
     ]
     return "\n".join(parts) + "\n"
 
@@ -100,3 +102,16 @@ def _reader_rights(table: MemoryTable, role: str) -> list[str]:
         f"GRANT UPDATE (wanted_at) ON {state} TO {role};",
         f"GRANT EXECUTE ON FUNCTION {table.own(COLUMN_MODEL)}(), {table.own(TEXT_HASH)}(text) TO {role};",
     ]
+
+
+def _graph_rights(table: MemoryTable, worker: str, reader: str) -> list[str]:
+    """Return a statement that grants the rights on the concept graph if it is enabled when the script is run."""
+    names = [table.own(name) for name in GRAPH_TABLES]
+    changes = [
+        f"REVOKE ALL ON {', '.join(names)} FROM {worker}, {reader}",
+        *worker_rights(table, worker),
+        *reader_rights(table, reader),
+    ]
+    enabled = " AND ".join(f"to_regclass({literal(name)}) IS NOT NULL" for name in names)
+    body = f"BEGIN IF {enabled} THEN {'; '.join(changes)}; END IF; END"
+    return ["", f"DO LANGUAGE plpgsql {literal(body)};"]

@@ -2,10 +2,9 @@
 
 A sensitive or deleted row has no vector, a vector belongs to the present text, and the failures of a text are forgotten
 when it changes. Functions, triggers, constraints and partial indexes enforce this. They are compared by definition and
-not by name, because a constraint still applies to a column that was renamed, a function's body can be replaced, and a
-restored dump can leave triggers that no longer fire for every session. The SQL that creates them is written as Postgres
-prints it, so that the same text creates and compares them. Longer than 300 lines because definitions, comparison and
-repair must change together.
+not by name, because a constraint still applies to a column that was renamed. The SQL that creates them is written as
+Postgres prints it, so that the same text creates and compares them. Longer than 300 lines because definitions,
+comparison and repair must change together.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
@@ -18,6 +17,8 @@ from typing import Any
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.schema.ddl import TableChanges, literal
+from memory_recall.schema.definitions import Function, Trigger, fires, is_there, look_up, trigger_function
+from memory_recall.schema.graph_relations import drop_graph, forget_graph
 from memory_recall.schema.table import (
     ACTIVE,
     GUARDED,
@@ -27,7 +28,6 @@ from memory_recall.schema.table import (
     MemoryTable,
     VectorColumn,
     describe,
-    quoted,
 )
 
 TEXT_HASH = "memory_index_text_hash"
@@ -37,73 +37,7 @@ _GUARD = "memory_index_guard"
 _STANDBY_GUARD = "memory_index_guard_standby"
 _FORGET = "memory_index_forget"
 _FUNCTIONS = (TEXT_HASH, COLUMN_MODEL, _GUARD, _STANDBY_GUARD, _FORGET)
-_NAME_IN_PATH = re.compile(r'"((?:[^"]|"")+)"|([^",\s]+)')
 _BATCH = 2000  # rows that lose their vector in one statement
-
-
-@dataclass(frozen=True)
-class Function:
-    """The definition of one of our functions. `search_path` is empty if the body names every object with its schema."""
-
-    name: str
-    arguments: str
-    returns: str
-    language: str
-    volatility: str
-    body: str
-    security_definer: bool = False
-    search_path: tuple[str, ...] = ()
-
-    def create(self, table: MemoryTable) -> str:
-        """Return the statement that creates or replaces the function."""
-        definer = "SECURITY DEFINER" if self.security_definer else ""
-        path = f"SET search_path = {', '.join(map(quoted, self.search_path))}" if self.search_path else ""
-        strict = "STRICT PARALLEL SAFE" if self.volatility == "IMMUTABLE" else ""
-        return (
-            f"CREATE OR REPLACE FUNCTION {table.own(self.name)}({self.arguments}) RETURNS {self.returns} "
-            f"LANGUAGE {self.language} {self.volatility} {strict} {definer} {path} AS {literal(self.body)}"
-        )
-
-    def matches(self, found: dict[str, Any]) -> bool:
-        """Return whether the function in the catalog has exactly this definition."""
-        path = _NAME_IN_PATH.findall("".join(found["settings"] or ()).removeprefix("search_path="))
-        return (
-            tuple(in_quotes.replace('""', '"') or plain for in_quotes, plain in path) == self.search_path
-            and found["body"] == self.body
-            and found["language"] == self.language
-            and found["definer"] == self.security_definer
-            and found["volatility"] == self.volatility[0].lower()
-        )
-
-
-@dataclass(frozen=True)
-class Trigger:
-    """A trigger's definition: in its SQL, `firing` stands before the table's name and `each` after it."""
-
-    name: str
-    firing: str
-    each: str
-    function: str
-
-    def create(self, table: MemoryTable) -> list[str]:
-        """Return SQL statements that create or replace the trigger and make it fire for replicated rows, too."""
-        return [
-            (
-                f"CREATE OR REPLACE TRIGGER {self.name} {self.firing} ON {table.qualified} {self.each} "
-                f"EXECUTE FUNCTION {table.own(self.function)}()"
-            ),
-            f"ALTER TABLE {table.qualified} ENABLE ALWAYS TRIGGER {self.name}",
-        ]
-
-    def matches(self, definition: str | None, enabled: str) -> bool:
-        """Return whether the trigger in the catalog has this definition and fires always.
-
-        The table's name is not compared. `definition` is None if the trigger was dropped after the statement that looks
-        it up had begun: the statement still sees the trigger, but Postgres no longer knows its definition.
-        """
-        before, _, _ = (definition or "").rpartition(" EXECUTE FUNCTION ")
-        begins = before.startswith(f"CREATE TRIGGER {self.name} {self.firing} ON ")
-        return begins and before.endswith(f" {self.each}") and enabled == "A"
 
 
 def column_model(model_id: int) -> Function:
@@ -128,11 +62,6 @@ def _text_hash(key: str) -> Function:
 
 
 _KEYED = re.compile(r"SELECT pg_catalog\.md5\('([0-9a-f]{64})' ")
-
-
-def _trigger_function(name: str, body: str, *more_path: str, security_definer: bool = False) -> Function:
-    path = ("pg_catalog", *more_path)
-    return Function(name, "", "trigger", "plpgsql", "VOLATILE", body, security_definer, path)
 
 
 def _guard(table: MemoryTable) -> Function:
@@ -165,7 +94,7 @@ def _guard(table: MemoryTable) -> Function:
             RETURN NEW;
         END
         """
-    return _trigger_function(_GUARD, body, security_definer=True)
+    return trigger_function(_GUARD, body, security_definer=True)
 
 
 def _forget(table: MemoryTable) -> Function:
@@ -182,7 +111,7 @@ def _forget(table: MemoryTable) -> Function:
     )
     gone = "(SELECT id FROM gone)"
     body = f"BEGIN {deletes} {_forget_hashes(table, f's.id IN {gone} OR s.superseded_by IN {gone}')} RETURN NULL; END"
-    return _trigger_function(_FORGET, body, security_definer=True)
+    return trigger_function(_FORGET, body, security_definer=True)
 
 
 def _forget_hashes(table: MemoryTable, chosen: str) -> str:
@@ -221,7 +150,7 @@ def standby_guard(table: MemoryTable) -> Function:
             RETURN NEW;
         END
         """
-    return _trigger_function(_STANDBY_GUARD, body, table.vector_schema or "public")
+    return trigger_function(_STANDBY_GUARD, body, table.vector_schema or "public")
 
 
 def update_trigger(table: MemoryTable) -> Trigger:
@@ -265,25 +194,6 @@ def _indexes(table: MemoryTable) -> dict[str, str]:
         ACTIVE.pending_index(table.name): table.pending(),
         f"idx_{table.name}_{ACTIVE.name}_withheld": f"(NOT {table.shareable()})",
     }
-
-
-_FOUND = """
-SELECT (SELECT coalesce(json_object_agg(conname, pg_get_constraintdef(oid)), '{}')::text
-          FROM pg_constraint WHERE conrelid = to_regclass($1)) AS constraints,
-       (SELECT coalesce(json_object_agg(tgname, json_build_object('definition', pg_get_triggerdef(t.oid),
-                   'enabled', tgenabled, 'function', p.proname)), '{}')::text
-          FROM pg_trigger t JOIN pg_proc p ON p.oid = tgfoid
-         WHERE tgrelid = to_regclass($1)
-           AND pronamespace = (SELECT oid FROM pg_namespace WHERE nspname = $2)) AS triggers,
-       (SELECT coalesce(json_object_agg(proname, json_build_object('body', prosrc, 'language', lanname, 'definer',
-                   prosecdef, 'volatility', provolatile, 'settings', proconfig)), '{}')::text
-          FROM pg_proc p JOIN pg_language l ON l.oid = prolang
-         WHERE pronamespace = (SELECT oid FROM pg_namespace WHERE nspname = $2)
-           AND proname IN (SELECT jsonb_array_elements_text($3::jsonb))) AS functions,
-       (SELECT coalesce(json_object_agg(c.relname, pg_get_expr(indpred, indrelid)), '{}')::text
-          FROM pg_index i JOIN pg_class c ON c.oid = indexrelid
-         WHERE indrelid = to_regclass($1) AND indisvalid AND indisready AND indpred IS NOT NULL) AS indexes
-"""
 
 
 @dataclass(frozen=True)
@@ -336,15 +246,13 @@ async def differences(connection: AnyConnection, table: MemoryTable) -> Differen
             f"SELECT active_model, table_oid = to_regclass($1) AS same FROM {table.own('memory_index_state')}",
             table.qualified,
         )
-        row = await connection.fetchrow(_FOUND, table.qualified, table.schema, json.dumps(names))
-    assert row is not None  # noqa: S101  (a SELECT without FROM yields one row)
+    found = await look_up(connection, table.schema, table.qualified, names)
     if state is None:
         return Differences(another_table=True)
-    found = {kind: json.loads(text) for kind, text in row.items()}
     functions = _functions(table, state["active_model"], found["functions"])
     return Differences(
-        tuple(one for one in functions if not _is_there(one, table, found["functions"])),
-        tuple(one for one in _triggers(table) if not _fires(one, table, found["triggers"])),
+        tuple(one for one in functions if not is_there(one, table, found["functions"])),
+        tuple(one for one in _triggers(table) if not fires(one, table, found["triggers"])),
         tuple(one for one in _columns(table) if not _holds(one, table, found["constraints"])),
         tuple(name for name, rows in _indexes(table).items() if found["indexes"].get(name) != rows),
         another_table=state["same"] is not True,
@@ -359,18 +267,6 @@ def _functions(table: MemoryTable, active_model: int, found: dict[str, Any]) -> 
 
 def _columns(table: MemoryTable) -> list[VectorColumn]:
     return [ACTIVE] if table.standby_dimensions is None else [ACTIVE, STANDBY]
-
-
-def _is_there(function: Function, table: MemoryTable, found: dict[str, Any]) -> bool:
-    entry = found.get(function.name + table.suffix)
-    return entry is not None and function.matches(entry)
-
-
-def _fires(trigger: Trigger, table: MemoryTable, found: dict[str, Any]) -> bool:
-    entry = found.get(trigger.name)
-    if entry is None or entry["function"] != trigger.function + table.suffix:
-        return False
-    return trigger.matches(entry["definition"], entry["enabled"])
 
 
 def _holds(column: VectorColumn, table: MemoryTable, found: dict[str, Any]) -> bool:
@@ -421,7 +317,8 @@ def _replace(table: MemoryTable, function: Function) -> list[str]:
     """Return the statements that create or replace a function.
 
     If the function is the hash of texts, the recorded failures are changed, too. A failure that has the plain md5 of
-    the row's present text gets the new hash. A failure whose hash fits neither way is deleted.
+    the row's present text gets the new hash. A failure whose hash fits neither way is deleted. The concept graph is
+    emptied, since the numbers of its concepts come from this function.
     """
     if function.name != TEXT_HASH:
         return [function.create(table)]
@@ -437,12 +334,14 @@ def _replace(table: MemoryTable, function: Function) -> list[str]:
         f"WHERE m.id = f.id AND f.text_hash = {keyed})"
         for entry in entries
     )
-    return [*rehash, *forget, function.create(table)]
+    return [*rehash, *forget, forget_graph(table), function.create(table)]
 
 
 async def remove(changes: TableChanges) -> None:
     """Drop the triggers and functions; the revisions drop the columns and tables afterwards."""
     table = changes.table
+    for statement in drop_graph(table):
+        await changes.run(statement)
     for trigger in (*_triggers(table), *STANDBY_TRIGGERS):
         await changes.run(f"DROP TRIGGER IF EXISTS {trigger.name} ON {table.qualified}")
     for name in _FUNCTIONS:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memory_bench.graph.concepts import concepts_of, normal_form
+from memory_recall.graph.concepts import concepts_of, normal_form
 
 
 @pytest.mark.parametrize(

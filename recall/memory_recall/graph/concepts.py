@@ -49,7 +49,7 @@ whose why will with within without would yes yet you your yours yourself
 _STOP_WORDS = frozenset(_ENGLISH.split())
 
 
-def concepts_of(content: str, tags: str = "", keywords: str = "", *, source: Source) -> frozenset[str]:
+def concepts_of(content: str, tags: str = "", keywords: str = "", *, source: Source = "words") -> frozenset[str]:
     """Return the normal forms of a memory's concepts.
 
     `tags` are separated by commas, `keywords` by spaces. With the source "names", the content contributes patterns,

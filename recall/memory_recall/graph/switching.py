@@ -1,0 +1,125 @@
+"""Enables the concept graph of a table of memories, pauses it, and disables it.
+
+Whoever calls `enable`, `pause` or `disable` holds the lock for changing the schema (`locked_session`). Each may be
+called again at any time.
+"""
+# ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
+
+from collections.abc import Callable
+
+from memory_recall.graph.definition import (
+    EXTRACTION,
+    LINK_TRIGGERS,
+    differences,
+    functions,
+    memory_triggers,
+    tables,
+)
+from memory_recall.graph.grants import grant, revoke
+from memory_recall.graph.state import graph_state
+from memory_recall.postgres.connection import Connection, DsnSource
+from memory_recall.postgres.driver_errors import translated
+from memory_recall.schema.ddl import TableChanges, literal
+from memory_recall.schema.graph_relations import CHANGES, CONCEPTS, GRAPH, drop_graph
+from memory_recall.schema.table import NOTIFY_CHANNEL, MemoryTable, describe
+from memory_recall.schema.table_locks import locked_session
+
+_BATCH = 20_000  # memories that are queued in one statement
+
+
+async def enable(
+    connection: Connection,
+    table: MemoryTable,
+    *,
+    lock_seconds: float = 600,
+    queued: Callable[[int], None] | None = None,
+) -> bool:
+    """Create what is missing of the graph, and queue all memories if anything was; a worker fills the graph then.
+
+    If a rule differs, links may have been left that it would have removed, so the graph is emptied and filled again. So
+    it is if the extraction of concepts has changed. Return whether anything was changed. `queued` is called with the
+    number of memories that have been queued so far.
+
+    Raises:
+        LockNotAvailable: a table stayed locked by other sessions for `lock_seconds`.
+    """
+    changes = TableChanges(connection, table, lock_seconds)
+    await changes.limit_waiting()
+    graph, concepts, queue = (table.own(name) for name in (GRAPH, CONCEPTS, CHANGES))
+    if (
+        not await differences(connection, table)
+        and await changes.value(f"SELECT extraction FROM {graph}") == EXTRACTION
+    ):
+        return False
+    await changes.run_together([*tables(table), f"DELETE FROM {graph}", f"TRUNCATE {queue}"])
+    rules = [one.create(table) for one in functions(table)]
+    for trigger in memory_triggers(table):
+        rules += trigger.create(table)
+    for trigger in LINK_TRIGGERS:
+        rules += trigger.create(table, concepts)
+    await changes.run_together([*rules, *grant(table), f"TRUNCATE {concepts}"])
+    await _queue_all(connection, table, queued)
+    await changes.run(f"INSERT INTO {graph} (extraction) VALUES ({EXTRACTION})")
+    await changes.value(f"SELECT pg_notify({literal(NOTIFY_CHANNEL)}, {literal(table.name)})")
+    return True
+
+
+async def restore_graph(source: DsnSource, name: str, *, lock_seconds: float = 600) -> None:
+    """Enable the graph of the table `name` again where it is enabled, so that nothing of it is missing or outdated.
+
+    Raises:
+        LockNotAvailable: another migration, or another session that locks a table, has gone on for `lock_seconds`.
+    """
+    async with locked_session(source, lock_seconds) as connection:
+        table = await describe(connection, name)
+        if (await graph_state(connection, table)).enabled:
+            await enable(connection, table, lock_seconds=lock_seconds)
+
+
+async def _queue_all(connection: Connection, table: MemoryTable, queued: Callable[[int], None] | None) -> None:
+    """Append the ids of all memories that are neither sensitive nor deleted to the queue, in batches."""
+    chosen = (
+        f"SELECT id FROM {table.qualified} WHERE ($1::bigint IS NULL OR id > $1) AND {table.shareable()} "
+        f"ORDER BY id LIMIT {_BATCH}"
+    )
+    statement = (
+        f"WITH added AS (INSERT INTO {table.own(CHANGES)} (memory_id) {chosen} RETURNING memory_id) "
+        "SELECT max(memory_id) AS last, count(*) AS rows FROM added"
+    )
+    last, total = None, 0
+    while True:
+        with translated("queueing memories for the concept graph"):
+            row = await connection.fetchrow(statement, last)
+        assert row is not None  # noqa: S101  (an aggregate yields one row)
+        total += row["rows"]
+        if queued is not None:
+            queued(total)
+        if row["rows"] < _BATCH:
+            return
+        last = row["last"]
+
+
+async def pause(connection: Connection, table: MemoryTable, *, lock_seconds: float = 600) -> None:
+    """End the filling of the graph and its use by recalls, and keep its tables.
+
+    The rules that remove links stay, so that no link outlives its memory. `enable` fills the graph anew.
+
+    Raises:
+        LockNotAvailable: a table stayed locked by other sessions for `lock_seconds`.
+    """
+    changes = TableChanges(connection, table, lock_seconds)
+    await changes.limit_waiting()
+    if await changes.value(f"SELECT to_regclass({literal(table.own(GRAPH))}) IS NOT NULL") is True:
+        await changes.run_together([f"DELETE FROM {table.own(GRAPH)}", f"DROP TABLE IF EXISTS {table.own(CHANGES)}"])
+
+
+async def disable(connection: Connection, table: MemoryTable, *, lock_seconds: float = 600) -> None:
+    """Drop the graph's tables and rules; nothing of it is left.
+
+    Raises:
+        LockNotAvailable: a table stayed locked by other sessions for `lock_seconds`.
+    """
+    changes = TableChanges(connection, table, lock_seconds)
+    await changes.limit_waiting()
+    for statement in (*revoke(table), *drop_graph(table)):
+        await changes.run(statement)

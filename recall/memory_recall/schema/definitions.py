@@ -1,0 +1,141 @@
+"""The form of a function and of a trigger of ours: the SQL that creates it, and whether the catalog has it like that.
+
+They are compared by definition and not by name, because a function's body can be replaced, and a restored dump can
+leave triggers that no longer fire for every session. The SQL is written as Postgres prints it, so that the same text
+creates and compares them.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from memory_recall.postgres.connection import AnyConnection
+from memory_recall.postgres.driver_errors import translated
+from memory_recall.schema.ddl import literal
+from memory_recall.schema.table import MemoryTable, quoted
+
+_NAME_IN_PATH = re.compile(r'"((?:[^"]|"")+)"|([^",\s]+)')
+
+
+@dataclass(frozen=True)
+class Function:
+    """The definition of one of our functions. `search_path` is empty if the body names every object with its schema."""
+
+    name: str
+    arguments: str
+    returns: str
+    language: str
+    volatility: str
+    body: str
+    security_definer: bool = False
+    search_path: tuple[str, ...] = ()
+
+    def create(self, table: MemoryTable) -> str:
+        """Return the statement that creates or replaces the function."""
+        definer = "SECURITY DEFINER" if self.security_definer else ""
+        path = f"SET search_path = {', '.join(map(quoted, self.search_path))}" if self.search_path else ""
+        strict = "STRICT PARALLEL SAFE" if self.volatility == "IMMUTABLE" else ""
+        return (
+            f"CREATE OR REPLACE FUNCTION {table.own(self.name)}({self.arguments}) RETURNS {self.returns} "
+            f"LANGUAGE {self.language} {self.volatility} {strict} {definer} {path} AS {literal(self.body)}"
+        )
+
+    def matches(self, found: dict[str, Any]) -> bool:
+        """Return whether the function in the catalog has exactly this definition."""
+        path = _NAME_IN_PATH.findall("".join(found["settings"] or ()).removeprefix("search_path="))
+        return (
+            tuple(in_quotes.replace('""', '"') or plain for in_quotes, plain in path) == self.search_path
+            and found["body"] == self.body
+            and found["language"] == self.language
+            and found["definer"] == self.security_definer
+            and found["volatility"] == self.volatility[0].lower()
+        )
+
+
+@dataclass(frozen=True)
+class Trigger:
+    """A trigger's definition: in its SQL, `firing` stands before the table's name and `each` after it."""
+
+    name: str
+    firing: str
+    each: str
+    function: str
+
+    def create(self, table: MemoryTable, relation: str | None = None) -> list[str]:
+        """Return SQL statements that create or replace the trigger and make it fire for replicated rows, too.
+
+        The trigger is on the table of memories, or on `relation`, a full name quoted for SQL.
+        """
+        on = relation or table.qualified
+        return [
+            (
+                f"CREATE OR REPLACE TRIGGER {self.name} {self.firing} ON {on} {self.each} "
+                f"EXECUTE FUNCTION {table.own(self.function)}()"
+            ),
+            f"ALTER TABLE {on} ENABLE ALWAYS TRIGGER {self.name}",
+        ]
+
+    def matches(self, definition: str | None, enabled: str) -> bool:
+        """Return whether the trigger in the catalog has this definition and fires always.
+
+        The table's name is not compared. `definition` is None if the trigger was dropped after the statement that looks
+        it up had begun: the statement still sees the trigger, but Postgres no longer knows its definition.
+        """
+        before, _, _ = (definition or "").rpartition(" EXECUTE FUNCTION ")
+        begins = before.startswith(f"CREATE TRIGGER {self.name} {self.firing} ON ")
+        return begins and before.endswith(f" {self.each}") and enabled == "A"
+
+
+_FOUND = """
+SELECT (SELECT coalesce(json_object_agg(conname, pg_get_constraintdef(oid)), '{}')::text
+          FROM pg_constraint WHERE conrelid = to_regclass($1)) AS constraints,
+       (SELECT coalesce(json_object_agg(tgname, json_build_object('definition', pg_get_triggerdef(t.oid),
+                   'enabled', tgenabled, 'function', p.proname)), '{}')::text
+          FROM pg_trigger t JOIN pg_proc p ON p.oid = tgfoid
+         WHERE tgrelid = to_regclass($1)
+           AND pronamespace = (SELECT oid FROM pg_namespace WHERE nspname = $2)) AS triggers,
+       (SELECT coalesce(json_object_agg(proname, json_build_object('body', prosrc, 'language', lanname, 'definer',
+                   prosecdef, 'volatility', provolatile, 'settings', proconfig)), '{}')::text
+          FROM pg_proc p JOIN pg_language l ON l.oid = prolang
+         WHERE pronamespace = (SELECT oid FROM pg_namespace WHERE nspname = $2)
+           AND proname IN (SELECT jsonb_array_elements_text($3::jsonb))) AS functions,
+       (SELECT coalesce(json_object_agg(c.relname, pg_get_expr(indpred, indrelid)), '{}')::text
+          FROM pg_index i JOIN pg_class c ON c.oid = indexrelid
+         WHERE indrelid = to_regclass($1) AND indisvalid AND indisready AND indpred IS NOT NULL) AS indexes
+"""
+
+
+async def look_up(
+    connection: AnyConnection, schema: str, relation: str, functions: Sequence[str]
+) -> dict[str, dict[str, Any]]:
+    """Return what the catalog has: the functions of these names, and the relation's constraints, triggers and indexes.
+
+    Each of `constraints`, `triggers`, `functions` and `indexes` holds definitions by name. `relation` is a full name
+    quoted for SQL. Only triggers that call a function of the schema are read, and only partial indexes that are valid.
+    """
+    with translated("comparing the rules"):
+        row = await connection.fetchrow(_FOUND, relation, schema, json.dumps(list(functions)))
+    assert row is not None  # noqa: S101  (a SELECT without FROM yields one row)
+    return {kind: json.loads(text) for kind, text in row.items()}
+
+
+def trigger_function(name: str, body: str, *more_path: str, security_definer: bool = False) -> Function:
+    """Return the definition of a trigger function, whose search path is `pg_catalog` and what is named besides."""
+    path = ("pg_catalog", *more_path)
+    return Function(name, "", "trigger", "plpgsql", "VOLATILE", body, security_definer, path)
+
+
+def is_there(function: Function, table: MemoryTable, found: dict[str, Any]) -> bool:
+    """Return whether the function is among those found in the catalog, with its definition."""
+    entry = found.get(function.name + table.suffix)
+    return entry is not None and function.matches(entry)
+
+
+def fires(trigger: Trigger, table: MemoryTable, found: dict[str, Any]) -> bool:
+    """Return whether the trigger is among those found in the catalog, with its definition, and fires always."""
+    entry = found.get(trigger.name)
+    if entry is None or entry["function"] != trigger.function + table.suffix:
+        return False
+    return trigger.matches(entry["definition"], entry["enabled"])

@@ -1,0 +1,95 @@
+"""The names of what the concept graph adds to a table of memories, the rights on it, and how it is emptied and dropped.
+
+The graph's rules, and what creates them, are in `memory_recall.graph`. The schema must know this much of them, because
+the numbers of concepts come from the schema's hash of texts, because `memory migrate --to base` drops the graph, and
+because `memory roles` grants rights on it.
+"""
+# ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
+
+from memory_recall.schema.ddl import literal
+from memory_recall.schema.table import MemoryTable
+
+GRAPH = "memory_graph"
+CONCEPTS = "memory_concepts"
+CHANGES = "memory_graph_changes"
+GRAPH_TABLES = (GRAPH, CONCEPTS, CHANGES)
+
+CONCEPT = "memory_index_concept"
+CHANGED = "memory_index_graph_changed"
+EMPTIED = "memory_index_graph_emptied"
+ADDED = "memory_index_graph_added"
+
+MEMORY_TRIGGERS = (
+    "zz_memory_graph_insert",
+    "zz_memory_graph_update",
+    "zz_memory_graph_delete",
+    "zz_memory_graph_truncate",
+)
+_TEXTS = ("content", "tags", "expanded_keywords")
+_LONGEST_TEXT = 100_000  # characters
+_TEXT_TYPES = ("text", "character varying")
+
+
+def text_columns(table: MemoryTable) -> list[str]:
+    """Return the columns from whose texts concepts are read: `content`, and what there is of tags and keywords."""
+    return [name for name in _TEXTS if table.columns.get(name) in _TEXT_TYPES]
+
+
+def concept_texts(table: MemoryTable) -> str:
+    """Return the SELECT list of what concepts of the row `m` are read from: content, tags and keywords, '' if missing.
+
+    At most 100,000 characters of each are read.
+    """
+    there = text_columns(table)
+    return ", ".join(
+        f"coalesce(left(m.{name}, {_LONGEST_TEXT}), '') AS {name}" if name in there else f"'' AS {name}"
+        for name in _TEXTS
+    )
+
+
+def worker_rights(table: MemoryTable, role: str) -> list[str]:
+    """Return GRANT statements for a role, quoted for SQL, that fills the graph."""
+    return [
+        f"GRANT SELECT ({', '.join(_read_columns(table))}) ON {table.qualified} TO {role}",
+        f"GRANT SELECT, UPDATE (filled_at) ON {table.own(GRAPH)} TO {role}",
+        f"GRANT SELECT, INSERT, DELETE ON {table.own(CONCEPTS)} TO {role}",
+        f"GRANT SELECT, UPDATE, DELETE ON {table.own(CHANGES)} TO {role}",
+        f"GRANT EXECUTE ON FUNCTION {table.own(CONCEPT)}(text, text) TO {role}",
+    ]
+
+
+def reader_rights(table: MemoryTable, role: str) -> list[str]:
+    """Return GRANT statements for a role, quoted for SQL, that recalls."""
+    return [
+        f"GRANT SELECT ON {table.own(GRAPH)}, {table.own(CONCEPTS)} TO {role}",
+        f"GRANT EXECUTE ON FUNCTION {table.own(CONCEPT)}(text, text) TO {role}",
+    ]
+
+
+def ended_rights(table: MemoryTable, role: str) -> list[str]:
+    """Return REVOKE statements for a role that no longer fills the graph: the rights on columns of the memories."""
+    more = [name for name in _read_columns(table) if name != "content"]
+    return [f"REVOKE SELECT ({', '.join(more)}) ON {table.qualified} FROM {role}"] if more else []
+
+
+def _read_columns(table: MemoryTable) -> list[str]:
+    return [*text_columns(table), *(["user_id"] if "user_id" in table.columns else [])]
+
+
+def drop_graph(table: MemoryTable) -> list[str]:
+    """Return statements, each for a transaction of its own, that drop the graph's triggers, tables and functions."""
+    return [
+        *(f"DROP TRIGGER IF EXISTS {name} ON {table.qualified}" for name in MEMORY_TRIGGERS),
+        *(f"DROP TABLE IF EXISTS {table.own(name)}" for name in GRAPH_TABLES),
+        *(f"DROP FUNCTION IF EXISTS {table.own(name)}" for name in (CHANGED, EMPTIED, ADDED, CONCEPT)),
+    ]
+
+
+def forget_graph(table: MemoryTable) -> str:
+    """Return a statement that drops all links, and the record that the graph is filled, where there is a graph."""
+    graph, concepts = table.own(GRAPH), table.own(CONCEPTS)
+    body = (
+        f"BEGIN IF to_regclass({literal(graph)}) IS NOT NULL THEN DELETE FROM {graph}; END IF; "
+        f"IF to_regclass({literal(concepts)}) IS NOT NULL THEN TRUNCATE {concepts}; END IF; END"
+    )
+    return f"DO LANGUAGE plpgsql {literal(body)}"
