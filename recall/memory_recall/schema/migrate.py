@@ -148,7 +148,7 @@ class _Run:
     async def _described(self) -> MemoryTable:
         table = await describe(self._connection, self._request.table)
         if table.exists:
-            table.require_plain()
+            table.require_reachable()
         return table
 
     async def _described_claimable(self) -> MemoryTable:

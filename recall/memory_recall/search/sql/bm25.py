@@ -14,7 +14,7 @@ import math
 from dataclasses import dataclass
 
 from memory_recall.schema.table import MemoryTable
-from memory_recall.search.sql.bm25_scoring import K1, damping, frequency, idf, ranked, scored
+from memory_recall.search.sql.bm25_scoring import K1, counted_rows, damping, frequency, idf, ranked, scored
 from memory_recall.search.sql.filters import Arguments
 from memory_recall.search.sql.visibility import SearchedRows
 
@@ -202,7 +202,7 @@ def bm25_leg(
 
     The CTE `lexical` contains every row that was scored. Its rank is NULL for rows that are not among the best `depth`.
     """
-    rows = arguments.add(float(statistics.rows), "float8")
+    collection, rows = counted_rows(table, searched, arguments.add(float(statistics.rows), "float8"))
     mean = arguments.add(max(statistics.mean_length, 1.0), "float8")
     stored = arguments.add(max(statistics.mean_bytes, 1.0), "float8")
     terms = _terms(arguments, query, known=not statistics.small)
@@ -214,12 +214,12 @@ def bm25_leg(
             table, searched, budget=rows_per_term, wanted=_SHORTLIST * depth, rows=rows, rare_rows=few
         )
         collected = f"{_known(table, arguments)}{terms}{rare}"
-    return f"""{collected}
+    return f"""{collection}{collected}
 weighted AS MATERIALIZED (
   SELECT n, query, complete, {idf(rows, "df")} AS idf FROM vocabulary
 ),
 {_chosen(stored, depth)},
-{_scored_and_ranked(table, mean, depth, rows)}"""
+{_scored_and_ranked(table, searched, mean, depth, rows)}"""
 
 
 def _chosen(stored: str, depth: int) -> str:
@@ -245,9 +245,9 @@ candidates AS MATERIALIZED (
 )"""
 
 
-def _scored_and_ranked(table: MemoryTable, mean: str, depth: int, rows: str) -> str:
+def _scored_and_ranked(table: MemoryTable, searched: SearchedRows, mean: str, depth: int, rows: str) -> str:
     """Return CTEs with the exact scores and ranks of the candidates and of the rows that the dense leg found."""
-    return f"""{scored(table, mean, "SELECT id FROM candidates UNION SELECT id FROM dense")}
+    return f"""{scored(table, searched, mean, "SELECT id FROM candidates UNION SELECT id FROM dense")}
 ),
 {ranked(depth, rows)}"""
 

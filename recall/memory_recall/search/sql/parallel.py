@@ -12,7 +12,7 @@ with the same result.
 from dataclasses import dataclass
 
 from memory_recall.search.result import Degraded
-from memory_recall.search.sql.bm25_scoring import ranked, scored
+from memory_recall.search.sql.bm25_scoring import counted_rows, ranked, scored
 from memory_recall.search.sql.filters import Arguments
 from memory_recall.search.sql.plan import DenseLeg, RecallPlan
 from memory_recall.search.sql.statement import (
@@ -28,6 +28,7 @@ from memory_recall.search.sql.statement import (
     query_vector,
     searched_rows,
 )
+from memory_recall.search.sql.visibility import SearchedRows
 
 WORTH_SPLITTING = 100_000  # rows; with 5,000 the second round trip takes as long as the shorter leg
 
@@ -84,7 +85,7 @@ def lexical_statement(plan: RecallPlan) -> Statement:
     arguments, table, dense = Arguments(), plan.table, _dense_of(plan)
     rows = searched_rows(plan, arguments)
     cosine = cosine_similarity(dense, table, query_vector(dense, arguments, table))
-    near = f"SELECT {cosine} FROM {table.qualified} m WHERE m.id = l.id LIMIT 1"
+    near = f"SELECT {cosine} FROM {table.qualified} m WHERE m.id = l.id AND {rows.found(table)} LIMIT 1"
     return (
         f"""WITH {gate(plan, arguments)},{NO_DENSE_LEG},{lexical_leg(plan, arguments, rows)},
 lexical_with_cosine AS (
@@ -112,11 +113,11 @@ def fusion_statement(plan: RecallPlan, dense: DenseRows, lexical: LexicalRows) -
     parts = [
         gate(plan, arguments),
         _given_dense(dense, arguments),
-        _given_lexical(plan, arguments, lexical),
-        pool(plan, arguments, "f.dense_score", extra_scores_sql=cosines, row_filter=rows.searched),
+        _given_lexical(plan, arguments, rows, lexical),
+        pool(plan, arguments, rows, "f.dense_score", extra_scores_sql=cosines, row_filter=rows.searched),
         ordered(plan, arguments),
     ]
-    return f"WITH {','.join(parts)}{page(plan)}", arguments.values
+    return f"WITH {','.join(parts)}{page(plan, rows)}", arguments.values
 
 
 def _dense_of(plan: RecallPlan) -> DenseLeg:
@@ -133,23 +134,23 @@ dense AS MATERIALIZED (
 )"""
 
 
-def _given_lexical(plan: RecallPlan, arguments: Arguments, found: LexicalRows) -> str:
+def _given_lexical(plan: RecallPlan, arguments: Arguments, searched: SearchedRows, found: LexicalRows) -> str:
     """Return the lexical leg's CTEs, made from the rows and scores that its own statement has returned.
 
     Only the rows that the dense leg alone found still have to be scored.
     """
     assert plan.statistics is not None  # noqa: S101  (see is_worth_splitting)
-    rows = arguments.add(float(plan.statistics.rows), "float8")
+    collection, rows = counted_rows(plan.table, searched, arguments.add(float(plan.statistics.rows), "float8"))
     mean = arguments.add(max(plan.statistics.mean_length, 1.0), "float8")
     terms, weights = arguments.add(found.terms, "text[]"), arguments.add(found.weights, "float8[]")
     ids, scores = arguments.add(found.ids, "bigint[]"), arguments.add(found.scores, "float8[]")
     cosines = arguments.add(found.cosines, "float8[]")
-    return f"""
+    return f"""{collection}
 weighted AS MATERIALIZED (SELECT query::tsquery AS query, idf FROM unnest({terms}, {weights}) AS w(query, idf)),
 given AS MATERIALIZED (
   SELECT id, lexical_score, cosine FROM unnest({ids}, {scores}, {cosines}) AS g(id, lexical_score, cosine)
 ),
-{scored(plan.table, mean, "SELECT id FROM dense EXCEPT SELECT id FROM given")}
+{scored(plan.table, searched, mean, "SELECT id FROM dense EXCEPT SELECT id FROM given")}
    UNION ALL SELECT id, lexical_score FROM given
 ),
 {ranked(plan.depth, rows)}"""

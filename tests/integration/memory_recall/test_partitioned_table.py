@@ -1,0 +1,214 @@
+"""A partitioned table keeps the same rules in each of its partitions, and each partition has an index of its own."""
+
+from collections.abc import AsyncIterator, Callable
+
+import asyncpg
+import pytest
+
+from memory_recall.errors import SchemaBehind, SchemaUnsupported
+from memory_recall.graph import enable
+from memory_recall.hnsw.repair import IndexParameters, build_index, check_and_repair
+from memory_recall.postgres.connection import DsnText, connect
+from memory_recall.schema.migrate import MigrationRequest, migrate, remove
+from memory_recall.schema.revisions import require_schema
+from memory_recall.status import inspect
+from tests.integration.conftest import CopyOf
+from tests.integration.memory_recall.fake_embedder import FakeEmbedder
+from tests.integration.memory_recall.partitioned import USERS, create_partitioned, fill_partitions, parts_of
+from tests.integration.memory_recall.workbench import DIMENSIONS, INDEX, Workbench, until
+
+Requests = Callable[..., MigrationRequest]
+
+
+@pytest.fixture
+async def bench(copy_of: CopyOf, request_for: Requests) -> AsyncIterator[Workbench]:
+    """A migrated partitioned table of four users without rows."""
+    database = await copy_of("migrated partitions", lambda empty: create_partitioned(empty, request_for()))
+    async with FakeEmbedder(dimensions=DIMENSIONS) as embedder:
+        yield Workbench(database, embedder)
+
+
+async def test_every_partition_gets_the_rules_and_its_part_of_each_index(
+    bench: Workbench, request_for: Requests
+) -> None:
+    await fill_partitions(bench)
+    await bench.backfill()
+    assert await bench.problems() == []
+    await build_index(DsnText(bench.database.dsn), "memories", INDEX)
+    for index in ("idx_memories_embedding", "idx_memories_embedding_pending", "idx_memories_embedding_withheld"):
+        parts = await parts_of(bench, index)
+        assert [part["partition"] for part in parts] == [f"memories_{user}" for user in USERS]
+        assert all(part["valid"] for part in parts)
+    async with bench.database.connection() as connection:
+        facts = await inspect(connection, "memories")
+        assert (facts.schema_differences, facts.index.valid, facts.index.ours) == ("", True, True)
+        assert (facts.index.m, facts.index.ef_construction) == (INDEX.m, INDEX.ef_construction)
+        assert (facts.rows.total, facts.rows.embedded) == (40, 40)
+    await remove(DsnText(bench.database.dsn), request_for())
+    async with bench.database.connection() as connection:
+        assert await connection.fetchval("SELECT count(*) FROM pg_trigger WHERE tgname LIKE 'zz_memory%'") == 0
+        assert await connection.fetchval("SELECT count(*) FROM pg_class WHERE relname LIKE 'idx_%embedding%'") == 0
+
+
+async def test_rules_that_are_off_in_one_partition_are_noticed_and_restored(
+    bench: Workbench, request_for: Requests
+) -> None:
+    await bench.execute("ALTER TABLE memories_cleo DISABLE TRIGGER zz_memory_index_update")
+    async with bench.database.connection() as connection:
+        found = (await inspect(connection, "memories")).schema_differences
+    assert found == "trigger zz_memory_index_update, in partition memories_cleo"
+    with pytest.raises(SchemaBehind, match="memories_cleo"):
+        await bench.backfill()
+    await migrate(DsnText(bench.database.dsn), request_for())
+    async with bench.database.connection() as connection:
+        assert (await inspect(connection, "memories")).schema_differences == ""
+
+
+async def test_records_of_a_deleted_row_go_with_it_even_where_the_statement_names_the_partition(
+    bench: Workbench,
+) -> None:
+    """A trigger for statements would not run for such a statement."""
+    await fill_partitions(bench, 2)
+    await bench.execute(
+        "INSERT INTO memory_embedding_failures (id, text_hash, attempts, error_class, next_attempt) "
+        "SELECT id, memory_index_text_hash(content), 5, 'EmbedderRejected', 'infinity' FROM memories"
+    )
+    await bench.execute("DELETE FROM memories_ada")
+    assert await bench.value("SELECT count(*) FROM memory_embedding_failures") == 6
+    await bench.execute("DELETE FROM memories WHERE user_id = 'bob'")
+    assert await bench.value("SELECT count(*) FROM memory_embedding_failures") == 4
+
+
+async def test_writing_to_a_partition_wakes_the_worker_of_the_table(bench: Workbench) -> None:
+    heard: list[object] = []
+    async with bench.database.connection() as connection:
+        await connection.add_listener("memory_index_pending", lambda *arguments: heard.append(arguments[-1]))
+        await connection.execute("INSERT INTO memories_dan (content, user_id) VALUES ('new', 'dan')")
+        await until(lambda: heard)
+    assert heard == ["memories"]
+
+
+async def test_a_partition_that_is_added_later_has_the_rules_and_the_index(bench: Workbench) -> None:
+    await fill_partitions(bench)
+    await bench.backfill()
+    source = DsnText(bench.database.dsn)
+    await build_index(source, "memories", INDEX)
+    await bench.execute("CREATE TABLE memories_eve PARTITION OF memories FOR VALUES IN ('eve')")
+    await bench.execute("CREATE TABLE memories_fay (LIKE memories INCLUDING ALL)")
+    await bench.execute("INSERT INTO memories_fay (content, user_id) VALUES ('of fay', 'fay')")
+    await bench.execute("ALTER TABLE memories ATTACH PARTITION memories_fay FOR VALUES IN ('fay')")
+    await bench.execute("INSERT INTO memories (content, user_id, is_sensitive) VALUES ('of eve', 'eve', true)")
+    await bench.backfill()
+    assert await bench.problems() == []
+    assert len(await parts_of(bench, "idx_memories_embedding")) == 6
+    async with bench.database.connection() as connection:
+        facts = await inspect(connection, "memories")
+    assert (facts.schema_differences, facts.index.valid) == ("", True)
+
+
+async def test_an_interrupted_build_is_reported_and_goes_on_where_it_stopped(bench: Workbench) -> None:
+    """One part is attached, one was built and not attached, one is invalid: the first two are not built again."""
+    await fill_partitions(bench)
+    await bench.backfill()
+    how = f"USING hnsw (embedding halfvec_cosine_ops) WITH (m = {INDEX.m}, ef_construction = {INDEX.ef_construction})"
+    await bench.execute(f"CREATE INDEX idx_memories_embedding ON ONLY memories {how}")
+    for user in ("ada", "bob", "cleo"):
+        await bench.execute(f"CREATE INDEX idx_memories_{user}_embedding ON memories_{user} {how}")
+    await bench.execute("ALTER INDEX idx_memories_embedding ATTACH PARTITION idx_memories_ada_embedding")
+    admin = await asyncpg.connect(bench.database.superuser_dsn)
+    await admin.execute(
+        "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'idx_memories_cleo_embedding'::regclass"
+    )
+    await admin.close()
+    before = {user: await bench.value(f"SELECT 'idx_memories_{user}_embedding'::regclass::oid") for user in USERS[:3]}
+    async with bench.database.connection() as connection:
+        facts = await inspect(connection, "memories")
+    assert (facts.index.exists, facts.index.valid) == (True, False)
+    assert (await build_index(DsnText(bench.database.dsn), "memories", INDEX)).valid
+    after = {user: await bench.value(f"SELECT 'idx_memories_{user}_embedding'::regclass::oid") for user in USERS[:3]}
+    assert [after[user] == before[user] for user in USERS[:3]] == [True, True, False]
+
+
+@pytest.mark.parametrize("complete", [True, False])
+async def test_an_index_of_other_parameters_is_replaced_in_every_partition(bench: Workbench, complete: bool) -> None:
+    await fill_partitions(bench)
+    await bench.backfill()
+    source = DsnText(bench.database.dsn)
+    if complete:
+        await build_index(source, "memories", IndexParameters(8, 32))
+    else:
+        await bench.execute(
+            "CREATE INDEX idx_memories_embedding ON ONLY memories USING hnsw (embedding halfvec_cosine_ops) "
+            "WITH (m = 8, ef_construction = 32)"
+        )
+    for wanted in (IndexParameters(12, 48), IndexParameters(16, 64)):
+        facts = await build_index(source, "memories", wanted)
+        assert (facts.valid, facts.m, facts.ef_construction) == (True, wanted.m, wanted.ef_construction)
+        parts = await parts_of(bench, "idx_memories_embedding")
+        assert [part["name"] for part in parts] == [f"idx_memories_{user}_embedding" for user in USERS]
+        assert {option for part in parts for option in part["options"]} == {
+            f"m={wanted.m}",
+            f"ef_construction={wanted.ef_construction}",
+        }
+    assert await bench.value("SELECT count(*) FROM pg_class WHERE relname LIKE '%rebuilt%'") == 0
+
+
+async def test_the_recall_of_the_index_is_measured_and_repaired_over_all_partitions(bench: Workbench) -> None:
+    await fill_partitions(bench)
+    await bench.backfill()
+    await build_index(DsnText(bench.database.dsn), "memories", INDEX)
+    connection = await connect(DsnText(bench.database.dsn))
+    table = await require_schema(connection, "memories")
+    report = await check_and_repair(connection, table, INDEX, sample=8, repair_below=1.1)
+    connection.terminate()
+    assert (report.recall, report.recall_after_repair, report.facts.valid) == (1.0, 1.0, True)
+
+
+_REFUSED = {
+    "is partitioned itself": "CREATE TABLE deep PARTITION OF memories FOR VALUES IN ('x') PARTITION BY LIST (user_id)",
+    "no index that begins with id": "ALTER TABLE memories DROP CONSTRAINT memories_pkey",
+}
+
+
+@pytest.mark.parametrize("problem", _REFUSED)
+async def test_what_the_rules_or_indexes_would_not_reach_is_refused_with_the_remedy(
+    bench: Workbench, request_for: Requests, problem: str
+) -> None:
+    await bench.execute(_REFUSED[problem])
+    with pytest.raises(SchemaUnsupported, match=problem) as caught:
+        await migrate(DsnText(bench.database.dsn), request_for())
+    assert caught.value.remedy
+    async with bench.database.connection() as connection:
+        assert problem in (await inspect(connection, "memories")).schema_differences
+
+
+async def test_a_foreign_partition_is_refused_by_name(bench: Workbench, request_for: Requests) -> None:
+    admin = await asyncpg.connect(bench.database.superuser_dsn)
+    await admin.execute("CREATE FOREIGN DATA WRAPPER nothing; CREATE SERVER elsewhere FOREIGN DATA WRAPPER nothing")
+    await admin.execute("ALTER TABLE memories DROP CONSTRAINT memories_pkey")  # no unique key with foreign partitions
+    await admin.execute("CREATE FOREIGN TABLE afar PARTITION OF memories FOR VALUES IN ('x') SERVER elsewhere")
+    await admin.close()
+    with pytest.raises(SchemaUnsupported, match=r"afar of .* is a foreign table"):
+        await migrate(DsnText(bench.database.dsn), request_for())
+
+
+async def test_a_half_detached_partition_is_refused_until_it_is_detached(
+    bench: Workbench, request_for: Requests
+) -> None:
+    admin = await asyncpg.connect(bench.database.superuser_dsn)
+    await admin.execute("UPDATE pg_inherits SET inhdetachpending = true WHERE inhrelid = 'memories_dan'::regclass")
+    await admin.close()
+    with pytest.raises(SchemaUnsupported, match=r"memories_dan of .* is half detached") as caught:
+        await migrate(DsnText(bench.database.dsn), request_for())
+    assert "FINALIZE" in caught.value.remedy
+    await bench.execute("ALTER TABLE memories DETACH PARTITION memories_dan FINALIZE")
+    await migrate(DsnText(bench.database.dsn), request_for())
+
+
+async def test_a_concept_graph_of_a_partitioned_table_is_refused(bench: Workbench) -> None:
+    connection = await connect(DsnText(bench.database.dsn))
+    table = await require_schema(connection, "memories")
+    with pytest.raises(SchemaUnsupported, match="no concept graph of a partitioned table"):
+        await enable(connection, table)
+    assert await connection.fetchval("SELECT count(*) FROM pg_class WHERE relname LIKE 'memory_graph%'") == 0
+    connection.terminate()
