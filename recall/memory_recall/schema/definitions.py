@@ -17,6 +17,7 @@ from memory_recall.postgres.driver_errors import translated
 from memory_recall.schema.ddl import literal
 from memory_recall.schema.table import MemoryTable, quoted
 
+ADOPTED = "memory_index: this partition has been adopted"
 _NAME_IN_PATH = re.compile(r'"((?:[^"]|"")+)"|([^",\s]+)')
 
 
@@ -109,11 +110,14 @@ SELECT {_CONSTRAINTS.format(relation="to_regclass($1)")} AS constraints,
          WHERE indrelid = to_regclass($1) AND indisvalid AND indisready AND indpred IS NOT NULL) AS indexes
 """
 _IN_PARTITIONS = f"""
-SELECT c.relname AS partition, {_CONSTRAINTS.format(relation="c.oid")} AS constraints,
-       {_TRIGGERS.format(relation="c.oid")} AS triggers
-  FROM pg_inherits h JOIN pg_class c ON c.oid = h.inhrelid
+SELECT format('%I.%I', n.nspname, c.relname) AS partition, {_CONSTRAINTS.format(relation="c.oid")} AS constraints,
+       {_TRIGGERS.format(relation="c.oid")} AS triggers,
+       (NOT EXISTS (SELECT FROM pg_trigger t JOIN pg_description d ON d.objoid = t.oid
+                     WHERE t.tgrelid = c.oid AND d.classoid = 'pg_trigger'::regclass AND d.description = $3))::text
+           AS new
+  FROM pg_inherits h JOIN pg_class c ON c.oid = h.inhrelid JOIN pg_namespace n ON n.oid = c.relnamespace
  WHERE h.inhparent = (SELECT oid FROM pg_class WHERE oid = to_regclass($1) AND relkind = 'p')
- ORDER BY c.relname
+ ORDER BY n.nspname, c.relname
 """
 
 
@@ -131,13 +135,16 @@ async def look_up(
     return {kind: json.loads(text) for kind, text in row.items()}
 
 
-async def look_up_partitions(
-    connection: AnyConnection, schema: str, relation: str
-) -> dict[str, dict[str, dict[str, Any]]]:
-    """Return by partition what the catalog has of `constraints` and `triggers`; nothing for an ordinary table."""
+async def look_up_partitions(connection: AnyConnection, schema: str, relation: str) -> dict[str, dict[str, Any]]:
+    """Return by partition what the catalog has of `constraints` and `triggers`; nothing for an ordinary table.
+
+    `new` is True for a partition none of whose triggers has the comment `ADOPTED`. When a partition is detached,
+    Postgres drops its triggers and their comments, so a partition that comes back is new again.
+    """
     with translated("comparing the rules of partitions"):
-        rows = await connection.fetch(_IN_PARTITIONS, relation, schema)
-    return {row["partition"]: {kind: json.loads(row[kind]) for kind in ("constraints", "triggers")} for row in rows}
+        rows = await connection.fetch(_IN_PARTITIONS, relation, schema, ADOPTED)
+    kinds = ("constraints", "triggers", "new")
+    return {row["partition"]: {kind: json.loads(row[kind]) for kind in kinds} for row in rows}
 
 
 def trigger_function(name: str, body: str, *more_path: str, security_definer: bool = False) -> Function:

@@ -127,10 +127,27 @@ class _Run:
             changes = self._changes(table)
             await changes.limit_waiting()
             await rules.restore(changes, found)
+            for partition in found.new:
+                await self._adopt(changes, partition)
         if differing := await rules.describe_differences(self._connection, table):
             raise SchemaUnsupported(
                 f"The rules of table {table.schema}.{table.name} cannot be restored: {differing}.",
                 "Look for something that changes them, such as an event trigger.",
+            )
+
+    async def _adopt(self, changes: TableChanges, partition: str) -> None:
+        """Adopt a new partition; the request says whether vectors that it has are kept or discarded.
+
+        Raises:
+            ExistingVectors: it has vectors, and the request says neither.
+        """
+        if self._request.existing_vectors == "keep":
+            await rules.mark_adopted(changes, partition)
+        elif not await rules.adopt(changes, partition, discard=self._request.existing_vectors == "discard"):
+            raise ExistingVectors(
+                f"Partition {partition} is new and has vectors, and nobody knows which model made them.",
+                "Run with --existing-vectors discard to make them anew, or keep if the active model made every one of "
+                "them from the present text.",
             )
 
     async def down(self) -> MigrationResult:

@@ -18,6 +18,7 @@ from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.schema.ddl import TableChanges, literal
 from memory_recall.schema.definitions import (
+    ADOPTED,
     Function,
     Trigger,
     fires,
@@ -218,7 +219,8 @@ def _indexes(table: MemoryTable) -> dict[str, str]:
 class Differences:
     """The rules that are missing or differ from their definitions; all fields are empty if there are none.
 
-    `partitions` names the partitions in which a trigger or a constraint is missing or differs.
+    `partitions` names the partitions in which a trigger or a constraint is missing or differs. `new` names the
+    partitions that were added since the last migration; they may have been attached with vectors of unknown origin.
     """
 
     functions: tuple[Function, ...] = ()
@@ -226,11 +228,13 @@ class Differences:
     columns: tuple[VectorColumn, ...] = ()
     indexes: tuple[str, ...] = ()
     partitions: tuple[str, ...] = ()
+    new: tuple[str, ...] = ()
     another_table: bool = False
 
     def __bool__(self) -> bool:
         """Whether any rule is missing or differs."""
-        return bool(self.functions or self.triggers or self.columns or self.indexes or self.another_table)
+        rules = self.functions or self.triggers or self.columns or self.indexes
+        return bool(rules or self.new or self.another_table)
 
     def __str__(self) -> str:
         """Return the names of the rules that are missing or differ."""
@@ -239,6 +243,7 @@ class Differences:
         names += [f"constraint {column.constraint}" for column in self.columns]
         names += [f"index {name}" for name in self.indexes]
         names += [f"in partition {name}" for name in self.partitions]
+        names += [f"new partition {name}" for name in self.new]
         return ", ".join([*names, "the table's OID"] if self.another_table else names)
 
 
@@ -274,8 +279,9 @@ async def differences(connection: AnyConnection, table: MemoryTable) -> Differen
         return Differences(another_table=True)
     functions = _functions(table, state["active_model"], found["functions"])
     triggers, columns = _unmet(table, found)
+    inside = await look_up_partitions(connection, table.schema, table.qualified)
     partitions = []
-    for name, there in (await look_up_partitions(connection, table.schema, table.qualified)).items():
+    for name, there in inside.items():
         more_triggers, more_columns = _unmet(table, there)
         if more_triggers or more_columns:
             partitions.append(name)
@@ -287,6 +293,7 @@ async def differences(connection: AnyConnection, table: MemoryTable) -> Differen
         tuple(columns),
         tuple(name for name, rows in _indexes(table).items() if found["indexes"].get(name) != rows),
         tuple(partitions),
+        tuple(name for name, there in inside.items() if there["new"]),
         another_table=state["same"] is not True,
     )
 
@@ -324,6 +331,28 @@ async def describe_differences(connection: AnyConnection, table: MemoryTable) ->
     while (found := str(await differences(connection, table))) != before:
         before, table = found, await describe(connection, f"{table.schema}.{table.name}")
     return found
+
+
+async def adopt(changes: TableChanges, partition: str, *, discard: bool) -> bool:
+    """Adopt a new partition, a full name quoted for SQL, after discarding any vectors that it has.
+
+    Return False, and change nothing, if it has vectors and `discard` is False.
+    """
+    for column in _columns(changes.table):
+        some = f"SELECT EXISTS (SELECT FROM {partition} WHERE {column.name} IS NOT NULL)"
+        if await changes.value(some) is True:
+            if not discard:
+                return False
+            chosen = f"SELECT id FROM {partition} WHERE {column.name} IS NOT NULL ORDER BY id LIMIT {_BATCH}"
+            await changes.repeat_until_done(f"UPDATE {partition} SET {column.name} = NULL WHERE id IN ({chosen})")
+    await mark_adopted(changes, partition)
+    return True
+
+
+async def mark_adopted(changes: TableChanges, partition: str) -> None:
+    """Record that a partition and the vectors that it has belong to the table of memories."""
+    trigger = _triggers(changes.table)[0].name
+    await changes.run(f"COMMENT ON TRIGGER {trigger} ON {partition} IS {literal(ADOPTED)}")
 
 
 async def restore(changes: TableChanges, found: Differences) -> None:

@@ -1,17 +1,20 @@
 """A partitioned table keeps the same rules in each of its partitions, and each partition has an index of its own."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 
 import asyncpg
 import pytest
 
-from memory_recall.errors import SchemaBehind, SchemaUnsupported
+from memory_recall.errors import ExistingVectors, SchemaBehind, SchemaUnsupported
 from memory_recall.graph import enable
 from memory_recall.hnsw.repair import IndexParameters, build_index, check_and_repair
 from memory_recall.postgres.connection import DsnText, connect
 from memory_recall.schema.migrate import MigrationRequest, migrate, remove
 from memory_recall.schema.revisions import require_schema
+from memory_recall.schema.table import describe
 from memory_recall.status import inspect
+from memory_recall.transfer.import_jsonl import import_memories
 from tests.integration.conftest import CopyOf
 from tests.integration.memory_recall.fake_embedder import FakeEmbedder
 from tests.integration.memory_recall.partitioned import USERS, create_partitioned, fill_partitions, parts_of
@@ -56,7 +59,7 @@ async def test_rules_that_are_off_in_one_partition_are_noticed_and_restored(
     await bench.execute("ALTER TABLE memories_cleo DISABLE TRIGGER zz_memory_index_update")
     async with bench.database.connection() as connection:
         found = (await inspect(connection, "memories")).schema_differences
-    assert found == "trigger zz_memory_index_update, in partition memories_cleo"
+    assert found == "trigger zz_memory_index_update, in partition public.memories_cleo"
     with pytest.raises(SchemaBehind, match="memories_cleo"):
         await bench.backfill()
     await migrate(DsnText(bench.database.dsn), request_for())
@@ -88,7 +91,9 @@ async def test_writing_to_a_partition_wakes_the_worker_of_the_table(bench: Workb
     assert heard == ["memories"]
 
 
-async def test_a_partition_that_is_added_later_has_the_rules_and_the_index(bench: Workbench) -> None:
+async def test_a_partition_that_is_added_later_has_the_rules_and_the_index(
+    bench: Workbench, request_for: Requests
+) -> None:
     await fill_partitions(bench)
     await bench.backfill()
     source = DsnText(bench.database.dsn)
@@ -97,6 +102,9 @@ async def test_a_partition_that_is_added_later_has_the_rules_and_the_index(bench
     await bench.execute("CREATE TABLE memories_fay (LIKE memories INCLUDING ALL)")
     await bench.execute("INSERT INTO memories_fay (content, user_id) VALUES ('of fay', 'fay')")
     await bench.execute("ALTER TABLE memories ATTACH PARTITION memories_fay FOR VALUES IN ('fay')")
+    with pytest.raises(SchemaBehind, match=r"new partition public.memories_eve, new partition public.memories_fay"):
+        await bench.backfill()
+    await migrate(source, request_for())
     await bench.execute("INSERT INTO memories (content, user_id, is_sensitive) VALUES ('of eve', 'eve', true)")
     await bench.backfill()
     assert await bench.problems() == []
@@ -104,6 +112,45 @@ async def test_a_partition_that_is_added_later_has_the_rules_and_the_index(bench
     async with bench.database.connection() as connection:
         facts = await inspect(connection, "memories")
     assert (facts.schema_differences, facts.index.valid) == ("", True)
+
+
+@pytest.mark.parametrize("answer", ["keep", "discard"])
+async def test_a_partition_that_comes_back_needs_a_decision_about_its_vectors(
+    bench: Workbench, request_for: Requests, answer: str
+) -> None:
+    """While it was detached no rule applied, so its vectors may be of another model or of another text."""
+    await fill_partitions(bench)
+    await bench.backfill()
+    source = DsnText(bench.database.dsn)
+    await bench.execute("ALTER TABLE memories DETACH PARTITION memories_dan")
+    await bench.execute("UPDATE memories_dan SET content = 'edited' WHERE id = (SELECT min(id) FROM memories_dan)")
+    await bench.execute("ALTER TABLE memories ATTACH PARTITION memories_dan FOR VALUES IN ('dan')")
+    async with bench.database.connection() as connection:
+        found = (await inspect(connection, "memories")).schema_differences
+    assert found == "new partition public.memories_dan"
+    with pytest.raises(ExistingVectors, match="memories_dan"):
+        await migrate(source, request_for())
+    await migrate(source, request_for(existing_vectors=answer))
+    await migrate(source, request_for())
+    await bench.backfill()
+    assert [problem for _, problem in await bench.problems()] == (["stale"] if answer == "keep" else [])
+
+
+async def test_building_and_exchanging_indexes_makes_no_writer_wait(bench: Workbench) -> None:
+    """A writer that would have to wait for the build fails, since the build waits for another writer's end."""
+    await fill_partitions(bench)
+    await bench.backfill()
+    source = DsnText(bench.database.dsn)
+    for parameters in (INDEX, IndexParameters(8, 32)):
+        async with bench.database.connection() as slow, bench.database.connection() as writer:
+            await writer.execute("SET lock_timeout = '5s'")
+            await slow.execute("BEGIN; INSERT INTO memories (content, user_id) VALUES ('slow', 'ada')")
+            building = asyncio.create_task(build_index(source, "memories", parameters))
+            for _ in range(50):
+                await writer.execute("INSERT INTO memories (content, user_id) VALUES ('quick', 'bob')")
+                await writer.execute("INSERT INTO memories (content, user_id) VALUES ('quick', 'ada')")
+            await slow.execute("COMMIT")
+            assert (await building).valid
 
 
 async def test_an_interrupted_build_is_reported_and_goes_on_where_it_stopped(bench: Workbench) -> None:
@@ -212,3 +259,15 @@ async def test_a_concept_graph_of_a_partitioned_table_is_refused(bench: Workbenc
         await enable(connection, table)
     assert await connection.fetchval("SELECT count(*) FROM pg_class WHERE relname LIKE 'memory_graph%'") == 0
     connection.terminate()
+
+
+async def test_an_import_may_be_repeated_and_may_give_a_memory_to_another_user(bench: Workbench) -> None:
+    lines = [b'{"id": 1, "content": "one", "user_id": "ada"}', b'{"id": 2, "content": "two", "user_id": "bob"}']
+    moved = [lines[0], b'{"id": 2, "content": "two", "user_id": "cleo"}']
+    results = []
+    for file in (lines, lines, moved):
+        async with bench.database.connection() as connection:
+            result = await import_memories(connection, await describe(connection, "memories"), file)
+        results.append((result.inserted, result.updated, result.unchanged))
+    assert results == [(2, 0, 0), (0, 0, 2), (0, 1, 1)]
+    assert await bench.value("SELECT string_agg(id || user_id, ',' ORDER BY id) FROM memories") == "1ada,2cleo"

@@ -61,6 +61,7 @@ async def test_swaps_follow_one_another_and_take_new_partitions_along(
     await swaps.swap(flip=False)
     await swaps.work.execute("CREATE TABLE memories_eve PARTITION OF memories FOR VALUES IN ('eve')")
     await swaps.work.execute("INSERT INTO memories (content, user_id) VALUES ('of eve', 'eve')")
+    await migrate(swaps.source, request_for())
     await swaps.swap()
     await _require_sound(swaps, 5)
     await swaps.end("finished")
