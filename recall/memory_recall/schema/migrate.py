@@ -108,6 +108,7 @@ class _Run:
         table.require_supported()
         await self._require_extension(table)
         await self._check(table)
+        await self._require_unique_ids(table)
         table = await self._described()
         await self._begin_own_version_table(table)
         await self._begin_anew_where_tables_are_gone(table)
@@ -215,6 +216,23 @@ class _Run:
                 "vectors may be discarded.",
             )
         await self._check_existing_vectors(table)
+
+    async def _require_unique_ids(self, table: MemoryTable) -> None:
+        """Refuse a partitioned table in which several rows have one id, which its key need not forbid.
+
+        Failures, journal and recalls know a memory by its id alone.
+        """
+        if not table.is_partitioned:
+            return
+        with translated("looking for ids that occur twice"):
+            twice = await self._connection.fetchval(
+                f"SELECT id FROM {table.qualified} GROUP BY id HAVING count(*) > 1 LIMIT 1"
+            )
+        if twice is not None:
+            raise SchemaUnsupported(
+                f"Several rows of {table.schema}.{table.name} have the id {twice}.",
+                "Give each memory an id of its own, from one sequence for all partitions.",
+            )
 
     async def _may_be_replaced(self, table: MemoryTable) -> bool:
         """Return whether the embedding column may be replaced.

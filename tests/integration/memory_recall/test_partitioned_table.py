@@ -1,6 +1,7 @@
 """A partitioned table keeps the same rules in each of its partitions, and each partition has an index of its own."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable
 
 import asyncpg
@@ -15,12 +16,14 @@ from memory_recall.schema.revisions import require_schema
 from memory_recall.schema.table import describe
 from memory_recall.status import inspect
 from memory_recall.transfer.import_jsonl import import_memories
-from tests.integration.conftest import CopyOf
+from tests.integration.conftest import CopyOf, Database
+from tests.integration.memory_recall.conftest import REPOSITORY
 from tests.integration.memory_recall.fake_embedder import FakeEmbedder
 from tests.integration.memory_recall.partitioned import USERS, create_partitioned, fill_partitions, parts_of
 from tests.integration.memory_recall.workbench import DIMENSIONS, INDEX, Workbench, until
 
 Requests = Callable[..., MigrationRequest]
+DOCUMENT = REPOSITORY / "docs" / "database.md"
 
 
 @pytest.fixture
@@ -217,6 +220,13 @@ _REFUSED = {
 }
 
 
+async def test_an_id_that_two_partitions_have_is_refused(bench: Workbench, request_for: Requests) -> None:
+    for user in ("ada", "bob"):
+        await bench.execute(f"INSERT INTO memories (id, content, user_id) VALUES (7, 'seven', '{user}')")
+    with pytest.raises(SchemaUnsupported, match="have the id 7"):
+        await migrate(DsnText(bench.database.dsn), request_for())
+
+
 @pytest.mark.parametrize("problem", _REFUSED)
 async def test_what_the_rules_or_indexes_would_not_reach_is_refused_with_the_remedy(
     bench: Workbench, request_for: Requests, problem: str
@@ -271,3 +281,16 @@ async def test_an_import_may_be_repeated_and_may_give_a_memory_to_another_user(b
         results.append((result.inserted, result.updated, result.unchanged))
     assert results == [(2, 0, 0), (0, 0, 2), (0, 1, 1)]
     assert await bench.value("SELECT string_agg(id || user_id, ',' ORDER BY id) FROM memories") == "1ada,2cleo"
+
+
+async def test_the_documented_table_is_migrated_indexed_and_filled(database: Database, request_for: Requests) -> None:
+    (block,) = re.findall(r"^```sql\n(CREATE TABLE.*?)^```", DOCUMENT.read_text(), re.MULTILINE | re.DOTALL)
+    async with database.connection() as connection:
+        await connection.execute(block)
+    source = DsnText(database.dsn)
+    await migrate(source, request_for())
+    assert (await build_index(source, "memories", INDEX)).valid
+    async with database.connection() as connection:
+        await connection.execute("INSERT INTO memories (content, user_id) VALUES ('one', 'ada'), ('two', 'bob')")
+        facts = await inspect(connection, "memories")
+    assert (facts.schema_differences, facts.rows.pending) == ("", 2)
