@@ -147,6 +147,17 @@ async def look_up_partitions(connection: AnyConnection, schema: str, relation: s
     return {row["partition"]: {kind: json.loads(row[kind]) for kind in kinds} for row in rows}
 
 
+def in_adopted_partition(table: MemoryTable, row: str) -> str:
+    """Return an SQL condition for whether a row is in a partition that is not new; true in an ordinary table."""
+    if not table.is_partitioned:
+        return "true"
+    return (
+        f"{row}.tableoid = ANY (ARRAY(SELECT t.tgrelid FROM pg_inherits h JOIN pg_trigger t ON t.tgrelid = h.inhrelid "
+        "JOIN pg_description d ON d.objoid = t.oid AND d.classoid = 'pg_trigger'::regclass "
+        f"WHERE h.inhparent = to_regclass({literal(table.qualified)}) AND d.description = {literal(ADOPTED)}))"
+    )
+
+
 def trigger_function(name: str, body: str, *more_path: str, security_definer: bool = False) -> Function:
     """Return the definition of a trigger function, whose search path is `pg_catalog` and what is named besides."""
     path = ("pg_catalog", *more_path)

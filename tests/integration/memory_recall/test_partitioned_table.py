@@ -3,23 +3,31 @@
 import asyncio
 import re
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 
 import asyncpg
+import numpy as np
 import pytest
+from pgvector.asyncpg import register_vector
 
 from memory_recall.errors import ExistingVectors, SchemaBehind, SchemaUnsupported
 from memory_recall.graph import enable
 from memory_recall.hnsw.repair import IndexParameters, build_index, check_and_repair
-from memory_recall.postgres.connection import DsnText, connect
+from memory_recall.indexing.queue_sql import Partition, PendingQueue, PendingRow
+from memory_recall.postgres.connection import DsnText, connect, create_pool
 from memory_recall.schema.migrate import MigrationRequest, migrate, remove
+from memory_recall.schema.models_sql import active_model
 from memory_recall.schema.revisions import require_schema
 from memory_recall.schema.table import describe
+from memory_recall.search.hybrid_recall import HybridRecall
 from memory_recall.status import inspect
 from memory_recall.transfer.import_jsonl import import_memories
 from tests.integration.conftest import CopyOf, Database
 from tests.integration.memory_recall.conftest import REPOSITORY
-from tests.integration.memory_recall.fake_embedder import FakeEmbedder
+from tests.integration.memory_recall.fake_embedder import FakeEmbedder, vector_of
+from tests.integration.memory_recall.least_rights import least_rights
 from tests.integration.memory_recall.partitioned import USERS, create_partitioned, fill_partitions, parts_of
+from tests.integration.memory_recall.queries import make_query
 from tests.integration.memory_recall.workbench import DIMENSIONS, INDEX, Workbench, until
 
 Requests = Callable[..., MigrationRequest]
@@ -115,6 +123,29 @@ async def test_a_partition_that_is_added_later_has_the_rules_and_the_index(
     async with bench.database.connection() as connection:
         facts = await inspect(connection, "memories")
     assert (facts.schema_differences, facts.index.valid) == ("", True)
+
+
+@pytest.mark.parametrize("indexed", [True, False])
+async def test_a_worker_that_runs_already_stores_no_vector_in_a_new_partition(
+    bench: Workbench, request_for: Requests, indexed: bool
+) -> None:
+    """It would make vectors of unknown origin of its own, which the next migration would refuse."""
+    await fill_partitions(bench, 1)
+    connection = await connect(DsnText(bench.database.dsn))
+    await register_vector(connection)
+    table = await require_schema(connection, "memories")
+    queue = PendingQueue(table, (await active_model(connection, table)).id, indexed=indexed)
+    await bench.execute("CREATE TABLE memories_eve PARTITION OF memories FOR VALUES IN ('eve')")
+    await bench.execute("INSERT INTO memories (content, user_id) VALUES ('of eve', 'eve')")
+    assert len((await queue.page(connection, 0, Partition(), 100)).rows) == len(USERS)
+    new = await bench.value("SELECT id FROM memories_eve")
+    row = PendingRow(new, "of eve", await bench.value("SELECT memory_index_text_hash('of eve')"))
+    vectors = np.stack([vector_of("of eve", DIMENSIONS)])
+    assert await queue.write(connection, [row], vectors) == 0
+    await migrate(DsnText(bench.database.dsn), request_for())
+    assert len((await queue.page(connection, 0, Partition(), 100)).rows) == len(USERS) + 1
+    assert await queue.write(connection, [row], vectors) == 1
+    connection.terminate()
 
 
 @pytest.mark.parametrize("answer", ["keep", "discard"])
@@ -260,6 +291,20 @@ async def test_a_half_detached_partition_is_refused_until_it_is_detached(
     assert "FINALIZE" in caught.value.remedy
     await bench.execute("ALTER TABLE memories DETACH PARTITION memories_dan FINALIZE")
     await migrate(DsnText(bench.database.dsn), request_for())
+
+
+async def test_roles_with_few_rights_backfill_and_recall(bench: Workbench) -> None:
+    await fill_partitions(bench)
+    await build_index(DsnText(bench.database.dsn), "memories", INDEX)
+    async with least_rights(bench) as roles:
+        await replace(bench, database=roles.worker).backfill()
+        assert await bench.problems() == []
+        pool = await create_pool(DsnText(roles.reader.dsn), max_size=2)
+        recall = HybridRecall(pool, None)
+        found = await recall.recall(make_query("text", user_id="bob", mode="lexical"))
+        assert {memory.owner for memory in found.memories} == {"bob"}
+        await recall.close()
+        await pool.close()
 
 
 async def test_a_concept_graph_of_a_partitioned_table_is_refused(bench: Workbench) -> None:
