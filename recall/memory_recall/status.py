@@ -125,7 +125,7 @@ async def _identity(connection: AnyConnection) -> DatabaseIdentity | None:
 
 async def _differences(connection: AnyConnection, table: MemoryTable) -> str:
     try:
-        table.require_plain()
+        table.require_reachable()
     except SchemaUnsupported as error:
         return error.message
     if not await has_own_tables(connection, table, HEAD_REVISION):

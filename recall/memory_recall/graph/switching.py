@@ -7,6 +7,7 @@ called again at any time.
 
 from collections.abc import Callable
 
+from memory_recall.errors import SchemaUnsupported
 from memory_recall.graph.definition import (
     EXTRACTION,
     LINK_TRIGGERS,
@@ -41,8 +42,15 @@ async def enable(
     number of memories that have been queued so far.
 
     Raises:
+        SchemaUnsupported: the table is partitioned. If somebody truncates or detaches a partition, no rule of the
+            graph removes the links of its memories.
         LockNotAvailable: a table stayed locked by other sessions for `lock_seconds`.
     """
+    if table.is_partitioned:
+        raise SchemaUnsupported(
+            f"Table {table.schema}.{table.name} is partitioned; there is no concept graph of a partitioned table.",
+            "Keep the memories in an ordinary table to have one.",
+        )
     changes = TableChanges(connection, table, lock_seconds)
     await changes.limit_waiting()
     graph, concepts, queue = (table.own(name) for name in (GRAPH, CONCEPTS, CHANGES))

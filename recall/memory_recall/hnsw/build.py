@@ -101,6 +101,8 @@ async def vacuum_analyze(connection: Connection, table: MemoryTable) -> None:
 async def merge_pending_entries(connection: Connection, table: MemoryTable) -> int:
     """Merge the pending list of each GIN index of the table into that index; return the number of pages merged.
 
+    The GIN indexes of a partitioned table are those of its partitions.
+
     Every search reads the whole pending list. Each write adds entries to it, even a write that only stores a vector.
     Without this function the entries would stay in the list until the next vacuum.
     """
@@ -108,7 +110,8 @@ async def merge_pending_entries(connection: Connection, table: MemoryTable) -> i
         pages: int = await connection.fetchval(
             "SELECT coalesce(sum(gin_clean_pending_list(i.indexrelid::regclass)), 0) FROM pg_index i "
             "JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_am a ON a.oid = c.relam "
-            "WHERE i.indrelid = to_regclass($1) AND a.amname = 'gin' AND i.indisvalid",
+            "WHERE (i.indrelid = to_regclass($1) OR i.indrelid IN (SELECT inhrelid FROM pg_inherits "
+            "WHERE inhparent = to_regclass($1))) AND c.relkind = 'i' AND a.amname = 'gin' AND i.indisvalid",
             table.qualified,
         )
     return pages

@@ -27,8 +27,8 @@ async def measure_index(connection: Connection, table: MemoryTable, facts: Index
         ids = await connection.fetch(
             f"SELECT id FROM {table.qualified} WHERE {EMBEDDING_COLUMN} IS NOT NULL ORDER BY random() LIMIT $1", sample
         )
-        rows = await connection.fetchval("SELECT reltuples FROM pg_class WHERE oid = to_regclass($1)", table.qualified)
-        graph = SearchedGraph(max(rows, 0), facts.m or 0, facts.ef_construction or 0)
+        rows = await connection.fetchval(f"SELECT {table.estimated_rows(largest_partition=True)}")
+        graph = SearchedGraph(rows, facts.m or 0, facts.ef_construction or 0)
         effort = graph.ef_search(_DEPTH)
         keys = [row["id"] for row in ids]
         found = await _search(connection, nearest, keys, exact=False, effort=effort)

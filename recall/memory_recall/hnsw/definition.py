@@ -80,12 +80,17 @@ def _option(name: str, default: int) -> str:
 _PROGRESS = """
 SELECT phase, CASE WHEN tuples_total > 0 THEN tuples_done::float8 / tuples_total
                    WHEN blocks_total > 0 THEN blocks_done::float8 / blocks_total END AS fraction
-  FROM pg_stat_progress_create_index WHERE relid = to_regclass($1) ORDER BY pid LIMIT 1
+  FROM pg_stat_progress_create_index
+ WHERE relid = to_regclass($1) OR relid IN (SELECT inhrelid FROM pg_inherits WHERE inhparent = to_regclass($1))
+ ORDER BY pid LIMIT 1
 """
 
 
 async def inspect_index(connection: AnyConnection, table: MemoryTable, column: str = EMBEDDING_COLUMN) -> IndexFacts:
-    """Read from the catalog the HNSW index, whether it is valid, and the progress of a running build."""
+    """Read from the catalog the HNSW index, whether it is valid, and the progress of a running build.
+
+    The index of a partitioned table is valid once every partition has its part of it.
+    """
     with translated("looking at the vector index"):
         found = await connection.fetchrow(find_statement(table, valid_only=False, column=column))
         progress = await connection.fetchrow(_PROGRESS, table.qualified)
@@ -101,17 +106,26 @@ async def inspect_index(connection: AnyConnection, table: MemoryTable, column: s
 
 
 async def drop_invalid(connection: Connection, table: MemoryTable, column: str = EMBEDDING_COLUMN) -> list[str]:
-    """Drop the invalid indexes that interrupted builds and REINDEX left under our index's name; return their names."""
-    ours = hnsw_name(table, column)
+    """Drop the invalid indexes that interrupted builds and REINDEX left under our index's name; return their names.
+
+    The index of a partitioned table is not dropped while parts of it are missing, since the next build adds them. In
+    its partitions, only invalid parts are dropped that are not attached.
+    """
+    index = hnsw_name(table, column)
+    places = [(one.schema, one.name, one.index_name(table.name, index)) for one in table.partitions]
+    if not table.is_partitioned:
+        places = [(table.schema, table.name, index)]
+    names = []
     with translated("dropping invalid indexes"):
-        rows = await connection.fetch(
-            "SELECT c.relname FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid "
-            "WHERE i.indrelid = to_regclass($1) AND NOT i.indisvalid "
-            "AND c.relname ~ ('^' || $2 || '(_cc(new|old)[0-9]*)?$')",
-            table.qualified,
-            ours,
-        )
-        names = [row["relname"] for row in rows]
-        for name in names:
-            await connection.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {quoted(table.schema)}.{quoted(name)}")
+        for schema, relation, ours in places:
+            rows = await connection.fetch(
+                "SELECT c.relname FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid "
+                "WHERE i.indrelid = to_regclass($1) AND NOT i.indisvalid AND NOT c.relispartition "
+                "AND c.relname ~ ('^' || $2 || '(_cc(new|old)[0-9]*)?$')",
+                f"{quoted(schema)}.{quoted(relation)}",
+                ours,
+            )
+            for row in rows:
+                names.append(row["relname"])
+                await connection.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {quoted(schema)}.{quoted(names[-1])}")
     return names

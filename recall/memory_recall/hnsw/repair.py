@@ -22,8 +22,9 @@ from memory_recall.hnsw.definition import (
 from memory_recall.postgres.connection import Connection, DsnSource
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.retrying import TABLE_LOCK_BACKOFF, caused_by, retry
+from memory_recall.schema.ddl import TableChanges
 from memory_recall.schema.revisions import require_schema
-from memory_recall.schema.table import MemoryTable, quoted
+from memory_recall.schema.table import EMBEDDING_COLUMN, MemoryTable, quoted
 from memory_recall.schema.table_locks import locked_session
 
 _LOCK_KEY = 0x6D656D6F_72796963  # "memoryic"; one rebuild per database
@@ -78,15 +79,16 @@ async def build_index(
         memories = await require_schema(connection, table)
         await _run(connection, "SET lock_timeout = 0")  # what follows waits for others without making anybody wait
         await drop_invalid(connection, memories)
-        await _drop_replacement(connection, memories)
+        changes = TableChanges(connection, memories, lock_seconds)
+        await _drop_replacement(changes)
         facts = await inspect_index(connection, memories)
         if not facts.valid:
             await vacuum_analyze(connection, memories)
         await prepare_build(connection, memories, m=parameters.m, memory=parameters.memory, serving=facts.valid)
         if facts.differs(parameters.m, parameters.ef_construction):
-            await with_less_memory(connection, lambda: _rebuild(connection, memories, parameters))
+            await with_less_memory(connection, lambda: _rebuild(changes, parameters))
         elif not facts.valid:
-            await with_less_memory(connection, lambda: _create(connection, memories, hnsw_name(memories), parameters))
+            await with_less_memory(connection, lambda: create_index(changes, hnsw_name(memories), parameters))
         await merge_pending_entries(connection, memories)  # the lexical index is to be as quick to read as the new one
         return await inspect_index(connection, memories)
 
@@ -127,23 +129,47 @@ async def with_less_memory(connection: Connection, build: Callable[[], Awaitable
         await build()
 
 
-async def _create(connection: Connection, table: MemoryTable, name: str, parameters: IndexParameters) -> None:
-    """Create the index `name`, after dropping an invalid index that a failed attempt left under this name."""
-    await _run(connection, f"DROP INDEX CONCURRENTLY IF EXISTS {table.in_schema(name)}")
-    definition = hnsw_definition(table, parameters.m, parameters.ef_construction)
-    await _run(connection, f"CREATE INDEX CONCURRENTLY {quoted(name)} {definition}")
+async def create_index(
+    changes: TableChanges, name: str, parameters: IndexParameters, column: str = EMBEDDING_COLUMN
+) -> None:
+    """Create the index `name`, after dropping an invalid index that a failed attempt left under this name.
+
+    On a partitioned table, a build with the same parameters that was interrupted goes on. The session has no limit of
+    waiting for locks.
+
+    Raises:
+        LockNotAvailable: a partitioned table was in use by other sessions for longer than `changes` allows.
+    """
+    connection, table = changes.connection, changes.table
+    definition = hnsw_definition(table, parameters.m, parameters.ef_construction, column)
+    if not table.is_partitioned:
+        await _run(connection, f"DROP INDEX CONCURRENTLY IF EXISTS {table.in_schema(name)}")
+        await _run(connection, f"CREATE INDEX CONCURRENTLY {quoted(name)} {definition}")
+        return
+    found = await inspect_index(connection, table, column)
+    if found.name == name and (found.m, found.ef_construction) != (parameters.m, parameters.ef_construction):
+        await changes.drop_index(name)
+    await changes.build_index(name, definition)
 
 
-async def _rebuild(connection: Connection, table: MemoryTable, parameters: IndexParameters) -> None:
+async def _rebuild(changes: TableChanges, parameters: IndexParameters) -> None:
     """Build a new index beside the index that serves recalls, then replace the old index in one transaction."""
+    table = changes.table
     ours, replacement = hnsw_name(table), f"{hnsw_name(table)}{_REPLACEMENT_SUFFIX}"
-    await _create(connection, table, replacement, parameters)
+    await create_index(changes, replacement, parameters)
+    parts = (
+        f"ALTER INDEX IF EXISTS {quoted(one.schema)}.{quoted(one.index_name(table.name, replacement))} "
+        f"RENAME TO {quoted(one.index_name(table.name, ours))}"
+        for one in table.partitions
+    )
     exchange = (
-        f"SET LOCAL lock_timeout = {_EXCHANGE_LOCK_MS}; DROP INDEX {table.in_schema(ours)}; "
-        f"ALTER INDEX {table.in_schema(replacement)} RENAME TO {quoted(ours)}"
+        f"SET LOCAL lock_timeout = {_EXCHANGE_LOCK_MS}",
+        f"DROP INDEX {table.in_schema(ours)}",
+        f"ALTER INDEX {table.in_schema(replacement)} RENAME TO {quoted(ours)}",
+        *parts,
     )
     await retry(
-        lambda: _run(connection, exchange),  # statements sent together are one transaction
+        lambda: _run(changes.connection, "; ".join(exchange)),  # statements sent together are one transaction
         on=caused_by(LockNotAvailable),
         give_up_after=None,
         attempts=_EXCHANGE_TRIES,
@@ -151,10 +177,13 @@ async def _rebuild(connection: Connection, table: MemoryTable, parameters: Index
     )
 
 
-async def _drop_replacement(connection: Connection, table: MemoryTable) -> None:
+async def _drop_replacement(changes: TableChanges) -> None:
     """Drop the new index, finished or not, that an interrupted rebuild left beside the index that serves recalls."""
-    replacement = table.in_schema(hnsw_name(table) + _REPLACEMENT_SUFFIX)
-    await _run(connection, f"DROP INDEX CONCURRENTLY IF EXISTS {replacement}")
+    replacement = hnsw_name(changes.table) + _REPLACEMENT_SUFFIX
+    if changes.table.is_partitioned:
+        await changes.drop_index(replacement)
+        return
+    await _run(changes.connection, f"DROP INDEX CONCURRENTLY IF EXISTS {changes.table.in_schema(replacement)}")
 
 
 async def _run(connection: Connection, statement: str) -> None:

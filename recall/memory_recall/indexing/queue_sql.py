@@ -2,7 +2,7 @@
 
 There is no queue table: every row that may have a vector and has none is pending. One statement stores the vectors of a
 batch. It stores a vector only if the row's text still has the hash of the embedded text, the row is still neither
-sensitive nor deleted, and the column still belongs to the model.
+sensitive nor deleted, and the column still belongs to the model. Rows of a new partition wait until it is adopted.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
@@ -16,6 +16,7 @@ from pgvector import HalfVector
 from memory_recall.errors import LockNotAvailable
 from memory_recall.postgres.connection import Connection
 from memory_recall.postgres.driver_errors import translated
+from memory_recall.schema.definitions import in_adopted_partition
 from memory_recall.schema.table import ACTIVE, MemoryTable, VectorColumn
 
 # Quarantined or delayed. A longer delay than any that is ever set comes from a clock that was set back afterwards.
@@ -89,7 +90,7 @@ class PendingQueue:
         self._count = f"SELECT count(*) FROM {table.qualified} m WHERE {pending} AND {_SHARE}"
         still_wanted = (
             f"{text_hash}(m.content) = v.hash AND {table.shareable('m')} "
-            f"AND EXISTS (SELECT FROM {state} s WHERE s.{column.role} = $4)"
+            f"AND EXISTS (SELECT FROM {state} s WHERE s.{column.role} = $4) AND {in_adopted_partition(table, 'm')}"
         )
         values = f"unnest($1::bigint[], $2::text[], $3::{table.vector_type()}[]) AS v(id, hash, embedding)"
         self._write = (
@@ -156,7 +157,7 @@ def _due(table: MemoryTable, column: VectorColumn) -> str:
     # A flip between two statements exchanges the columns; the rows that this column lacks are another model's then.
     return (
         f"EXISTS (SELECT FROM {table.own('memory_index_state')} s WHERE s.{column.role} = $5::integer) "
-        f"AND {table.pending('m', column.name)} AND {_SHARE} "
+        f"AND {table.pending('m', column.name)} AND {_SHARE} AND {in_adopted_partition(table, 'm')} "
         f"AND NOT EXISTS (SELECT FROM {table.own(column.failures)} f WHERE f.id = m.id "
         f"AND f.text_hash = {table.own('memory_index_text_hash')}(m.content) AND {_NOT_YET})"
     )
@@ -171,9 +172,10 @@ def _page_statement(table: MemoryTable, column: VectorColumn) -> str:
 
 def _key_range_statement(table: MemoryTable, column: VectorColumn) -> str:
     # The due rows are picked from a fixed number of rows: a plan over all of them would sort the table for each page.
+    columns = "*, tableoid" if table.is_partitioned else "*"
     return (
         f"SELECT m.id, d.content, {table.own('memory_index_text_hash')}(d.content) AS hash "
-        f"FROM (SELECT * FROM {table.qualified} m WHERE {_FOLLOWING} ORDER BY m.id LIMIT $4::bigint) m "
+        f"FROM (SELECT {columns} FROM {table.qualified} m WHERE {_FOLLOWING} ORDER BY m.id LIMIT $4::bigint) m "
         f"LEFT JOIN LATERAL (SELECT m.content WHERE {_due(table, column)}) d ON true ORDER BY m.id"
     )
 

@@ -4,6 +4,7 @@ They are compared by definition and not by name, because a function's body can b
 leave triggers that no longer fire for every session. The SQL is written as Postgres prints it, so that the same text
 creates and compares them.
 """
+# ruff: noqa: S608  (statements are put together from our own expressions; values are bound)
 
 import json
 import re
@@ -16,6 +17,7 @@ from memory_recall.postgres.driver_errors import translated
 from memory_recall.schema.ddl import literal
 from memory_recall.schema.table import MemoryTable, quoted
 
+ADOPTED = "memory_index: this partition has been adopted"
 _NAME_IN_PATH = re.compile(r'"((?:[^"]|"")+)"|([^",\s]+)')
 
 
@@ -88,22 +90,34 @@ class Trigger:
         return begins and before.endswith(f" {self.each}") and enabled == "A"
 
 
-_FOUND = """
-SELECT (SELECT coalesce(json_object_agg(conname, pg_get_constraintdef(oid)), '{}')::text
-          FROM pg_constraint WHERE conrelid = to_regclass($1)) AS constraints,
-       (SELECT coalesce(json_object_agg(tgname, json_build_object('definition', pg_get_triggerdef(t.oid),
-                   'enabled', tgenabled, 'function', p.proname)), '{}')::text
+_CONSTRAINTS = """(SELECT coalesce(json_object_agg(conname, pg_get_constraintdef(oid)), '{{}}')::text
+          FROM pg_constraint WHERE conrelid = {relation})"""
+_TRIGGERS = """(SELECT coalesce(json_object_agg(tgname, json_build_object('definition', pg_get_triggerdef(t.oid),
+                   'enabled', tgenabled, 'function', p.proname)), '{{}}')::text
           FROM pg_trigger t JOIN pg_proc p ON p.oid = tgfoid
-         WHERE tgrelid = to_regclass($1)
-           AND pronamespace = (SELECT oid FROM pg_namespace WHERE nspname = $2)) AS triggers,
+         WHERE tgrelid = {relation}
+           AND pronamespace = (SELECT oid FROM pg_namespace WHERE nspname = $2))"""
+_FOUND = f"""
+SELECT {_CONSTRAINTS.format(relation="to_regclass($1)")} AS constraints,
+       {_TRIGGERS.format(relation="to_regclass($1)")} AS triggers,
        (SELECT coalesce(json_object_agg(proname, json_build_object('body', prosrc, 'language', lanname, 'definer',
-                   prosecdef, 'volatility', provolatile, 'settings', proconfig)), '{}')::text
+                   prosecdef, 'volatility', provolatile, 'settings', proconfig)), '{{}}')::text
           FROM pg_proc p JOIN pg_language l ON l.oid = prolang
          WHERE pronamespace = (SELECT oid FROM pg_namespace WHERE nspname = $2)
            AND proname IN (SELECT jsonb_array_elements_text($3::jsonb))) AS functions,
-       (SELECT coalesce(json_object_agg(c.relname, pg_get_expr(indpred, indrelid)), '{}')::text
+       (SELECT coalesce(json_object_agg(c.relname, pg_get_expr(indpred, indrelid)), '{{}}')::text
           FROM pg_index i JOIN pg_class c ON c.oid = indexrelid
          WHERE indrelid = to_regclass($1) AND indisvalid AND indisready AND indpred IS NOT NULL) AS indexes
+"""
+_IN_PARTITIONS = f"""
+SELECT format('%I.%I', n.nspname, c.relname) AS partition, {_CONSTRAINTS.format(relation="c.oid")} AS constraints,
+       {_TRIGGERS.format(relation="c.oid")} AS triggers,
+       (NOT EXISTS (SELECT FROM pg_trigger t JOIN pg_description d ON d.objoid = t.oid
+                     WHERE t.tgrelid = c.oid AND d.classoid = 'pg_trigger'::regclass AND d.description = $3))::text
+           AS new
+  FROM pg_inherits h JOIN pg_class c ON c.oid = h.inhrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+ WHERE h.inhparent = (SELECT oid FROM pg_class WHERE oid = to_regclass($1) AND relkind = 'p')
+ ORDER BY n.nspname, c.relname
 """
 
 
@@ -119,6 +133,29 @@ async def look_up(
         row = await connection.fetchrow(_FOUND, relation, schema, json.dumps(list(functions)))
     assert row is not None  # noqa: S101  (a SELECT without FROM yields one row)
     return {kind: json.loads(text) for kind, text in row.items()}
+
+
+async def look_up_partitions(connection: AnyConnection, schema: str, relation: str) -> dict[str, dict[str, Any]]:
+    """Return by partition what the catalog has of `constraints` and `triggers`; nothing for an ordinary table.
+
+    `new` is True for a partition none of whose triggers has the comment `ADOPTED`. When a partition is detached,
+    Postgres drops its triggers and their comments, so a partition that comes back is new again.
+    """
+    with translated("comparing the rules of partitions"):
+        rows = await connection.fetch(_IN_PARTITIONS, relation, schema, ADOPTED)
+    kinds = ("constraints", "triggers", "new")
+    return {row["partition"]: {kind: json.loads(row[kind]) for kind in kinds} for row in rows}
+
+
+def in_adopted_partition(table: MemoryTable, row: str) -> str:
+    """Return an SQL condition for whether a row is in a partition that is not new; true in an ordinary table."""
+    if not table.is_partitioned:
+        return "true"
+    return (
+        f"{row}.tableoid = ANY (ARRAY(SELECT t.tgrelid FROM pg_inherits h JOIN pg_trigger t ON t.tgrelid = h.inhrelid "
+        "JOIN pg_description d ON d.objoid = t.oid AND d.classoid = 'pg_trigger'::regclass "
+        f"WHERE h.inhparent = to_regclass({literal(table.qualified)}) AND d.description = {literal(ADOPTED)}))"
+    )
 
 
 def trigger_function(name: str, body: str, *more_path: str, security_definer: bool = False) -> Function:

@@ -108,6 +108,7 @@ class _Run:
         table.require_supported()
         await self._require_extension(table)
         await self._check(table)
+        await self._require_unique_ids(table)
         table = await self._described()
         await self._begin_own_version_table(table)
         await self._begin_anew_where_tables_are_gone(table)
@@ -127,10 +128,27 @@ class _Run:
             changes = self._changes(table)
             await changes.limit_waiting()
             await rules.restore(changes, found)
+            for partition in found.new:
+                await self._adopt(changes, partition)
         if differing := await rules.describe_differences(self._connection, table):
             raise SchemaUnsupported(
                 f"The rules of table {table.schema}.{table.name} cannot be restored: {differing}.",
                 "Look for something that changes them, such as an event trigger.",
+            )
+
+    async def _adopt(self, changes: TableChanges, partition: str) -> None:
+        """Adopt a new partition; the request says whether vectors that it has are kept or discarded.
+
+        Raises:
+            ExistingVectors: it has vectors, and the request says neither.
+        """
+        if self._request.existing_vectors == "keep":
+            await rules.mark_adopted(changes, partition)
+        elif not await rules.adopt(changes, partition, discard=self._request.existing_vectors == "discard"):
+            raise ExistingVectors(
+                f"Partition {partition} is new and has vectors, and nobody knows which model made them.",
+                "Run with --existing-vectors discard to make them anew, or keep if the active model made every one of "
+                "them from the present text.",
             )
 
     async def down(self) -> MigrationResult:
@@ -148,7 +166,7 @@ class _Run:
     async def _described(self) -> MemoryTable:
         table = await describe(self._connection, self._request.table)
         if table.exists:
-            table.require_plain()
+            table.require_reachable()
         return table
 
     async def _described_claimable(self) -> MemoryTable:
@@ -198,6 +216,23 @@ class _Run:
                 "vectors may be discarded.",
             )
         await self._check_existing_vectors(table)
+
+    async def _require_unique_ids(self, table: MemoryTable) -> None:
+        """Refuse a partitioned table in which several rows have one id, which its key need not forbid.
+
+        Failures, journal and recalls know a memory by its id alone.
+        """
+        if not table.is_partitioned:
+            return
+        with translated("looking for ids that occur twice"):
+            twice = await self._connection.fetchval(
+                f"SELECT id FROM {table.qualified} GROUP BY id HAVING count(*) > 1 LIMIT 1"
+            )
+        if twice is not None:
+            raise SchemaUnsupported(
+                f"Several rows of {table.schema}.{table.name} have the id {twice}.",
+                "Give each memory an id of its own, from one sequence for all partitions.",
+            )
 
     async def _may_be_replaced(self, table: MemoryTable) -> bool:
         """Return whether the embedding column may be replaced.

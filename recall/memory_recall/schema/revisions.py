@@ -51,10 +51,10 @@ async def require_schema(connection: AnyConnection, table: str) -> MemoryTable:
     Raises:
         SchemaBehind: migrations have not run, or tables or rules that they made are missing or changed; the message
             says which.
-        SchemaUnsupported: the relation is not an ordinary table.
+        SchemaUnsupported: triggers or indexes do not reach all rows of the relation.
     """
     memories = await describe(connection, table)
-    memories.require_plain()
+    memories.require_reachable()
     where, remedy = f"{memories.schema}.{memories.name}", "Run memory migrate."
     revision = await current_revision(connection, memories)
     if revision is None or revision < HEAD_REVISION:

@@ -81,11 +81,12 @@ def _version_tables(table: MemoryTable) -> list[str]:
 
 def _worker_rights(table: MemoryTable, role: str) -> list[str]:
     vectors = [column.name for column in (ACTIVE, STANDBY) if column.name in table.columns]
+    read = [*_READ_BY_WORKERS, *(["tableoid"] if table.is_partitioned else []), *vectors]
     failures = ", ".join(table.own(column.failures) for column in (ACTIVE, STANDBY))
     own = ", ".join([table.own("memory_index_state"), table.own("memory_index_models"), *_version_tables(table)])
     return [
         "",
-        f"GRANT SELECT ({', '.join([*_READ_BY_WORKERS, *vectors])}), UPDATE ({', '.join(vectors)})",
+        f"GRANT SELECT ({', '.join(read)}), UPDATE ({', '.join(vectors)})",
         f"    ON {table.qualified} TO {role};",
         f"GRANT SELECT ON {own} TO {role};",
         f"GRANT UPDATE (digest, embedder_url) ON {table.own('memory_index_models')} TO {role};",

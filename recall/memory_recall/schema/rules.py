@@ -17,7 +17,16 @@ from typing import Any
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.schema.ddl import TableChanges, literal
-from memory_recall.schema.definitions import Function, Trigger, fires, is_there, look_up, trigger_function
+from memory_recall.schema.definitions import (
+    ADOPTED,
+    Function,
+    Trigger,
+    fires,
+    is_there,
+    look_up,
+    look_up_partitions,
+    trigger_function,
+)
 from memory_recall.schema.graph_relations import drop_graph, forget_graph
 from memory_recall.schema.table import (
     ACTIVE,
@@ -86,7 +95,7 @@ def _guard(table: MemoryTable) -> Function:
             IF NOT {table.shareable("NEW")} THEN
                 NEW.embedding := NULL;
             ELSIF NEW.embedding IS NULL THEN
-                PERFORM pg_catalog.pg_notify('{NOTIFY_CHANNEL}', TG_TABLE_NAME);
+                PERFORM pg_catalog.pg_notify('{NOTIFY_CHANNEL}', {_named(table)});
             END IF;
             IF TG_OP = 'UPDATE' AND (NEW.content IS DISTINCT FROM OLD.content OR NOT {table.shareable("NEW")}) THEN
                 {forget}
@@ -97,20 +106,30 @@ def _guard(table: MemoryTable) -> Function:
     return trigger_function(_GUARD, body, security_definer=True)
 
 
+def _named(table: MemoryTable) -> str:
+    """Return an SQL expression for the table's name in a trigger function, which may run on one of its partitions."""
+    return literal(table.name) if table.is_partitioned else "TG_TABLE_NAME"
+
+
 def _forget(table: MemoryTable) -> Function:
     """Return the trigger function that deletes the records of deleted rows, once for each statement.
+
+    On a partitioned table it runs once for each row, because a trigger for statements does not run for a statement that
+    names a partition.
 
     It does nothing if the tables of failures are gone, because deletes of memories must not fail. Releases whose last
     schema revision is before 0006 may remove these tables and leave this function.
     """
+    gone = "OLD.id" if table.is_partitioned else "SELECT id FROM gone"
     deletes = " ".join(
         f"IF to_regclass({literal(table.own(column.failures))}) IS NOT NULL THEN "
         f"DELETE FROM {table.own(column.failures)} WHERE id IN (SELECT f.id FROM {table.own(column.failures)} f "
-        "JOIN gone g ON g.id = f.id FOR UPDATE OF f SKIP LOCKED); END IF;"
+        f"{'WHERE f.id = OLD.id' if table.is_partitioned else 'JOIN gone g ON g.id = f.id'} "
+        "FOR UPDATE OF f SKIP LOCKED); END IF;"
         for column in (ACTIVE, STANDBY)
     )
-    gone = "(SELECT id FROM gone)"
-    body = f"BEGIN {deletes} {_forget_hashes(table, f's.id IN {gone} OR s.superseded_by IN {gone}')} RETURN NULL; END"
+    hashes = _forget_hashes(table, f"s.id IN ({gone}) OR s.superseded_by IN ({gone})")
+    body = f"BEGIN {deletes} {hashes} RETURN NULL; END"
     return trigger_function(_FORGET, body, security_definer=True)
 
 
@@ -135,7 +154,7 @@ def standby_guard(table: MemoryTable) -> Function:
             IF current_setting('{GUARDED_WRITER}', true) IS DISTINCT FROM '{GUARDED}' THEN
                 IF NEW.{active} IS NOT NULL AND (TG_OP = 'INSERT' OR NEW.{active} IS DISTINCT FROM OLD.{active}) THEN
                     NEW.{active} := NULL;
-                    PERFORM pg_notify('{NOTIFY_CHANNEL}', TG_TABLE_NAME);
+                    PERFORM pg_notify('{NOTIFY_CHANNEL}', {_named(table)});
                 END IF;
                 IF NEW.{standby} IS NOT NULL AND (TG_OP = 'INSERT' OR NEW.{standby} IS DISTINCT FROM OLD.{standby}) THEN
                     NEW.{standby} := NULL;
@@ -174,7 +193,7 @@ STANDBY_TRIGGERS = (
 
 
 def _triggers(table: MemoryTable) -> list[Trigger]:
-    deleted = "REFERENCING OLD TABLE AS gone FOR EACH STATEMENT"
+    deleted = "FOR EACH ROW" if table.is_partitioned else "REFERENCING OLD TABLE AS gone FOR EACH STATEMENT"
     return [
         Trigger("zz_memory_index_insert", "BEFORE INSERT", "FOR EACH ROW", _GUARD),
         update_trigger(table),
@@ -198,17 +217,24 @@ def _indexes(table: MemoryTable) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Differences:
-    """The rules that are missing or differ from their definitions; all fields are empty if there are none."""
+    """The rules that are missing or differ from their definitions; all fields are empty if there are none.
+
+    `partitions` names the partitions in which a trigger or a constraint is missing or differs. `new` names the
+    partitions that were added since the last migration; they may have been attached with vectors of unknown origin.
+    """
 
     functions: tuple[Function, ...] = ()
     triggers: tuple[Trigger, ...] = ()
     columns: tuple[VectorColumn, ...] = ()
     indexes: tuple[str, ...] = ()
+    partitions: tuple[str, ...] = ()
+    new: tuple[str, ...] = ()
     another_table: bool = False
 
     def __bool__(self) -> bool:
         """Whether any rule is missing or differs."""
-        return bool(self.functions or self.triggers or self.columns or self.indexes or self.another_table)
+        rules = self.functions or self.triggers or self.columns or self.indexes
+        return bool(rules or self.new or self.another_table)
 
     def __str__(self) -> str:
         """Return the names of the rules that are missing or differ."""
@@ -216,6 +242,8 @@ class Differences:
         names += [f"trigger {trigger.name}" for trigger in self.triggers]
         names += [f"constraint {column.constraint}" for column in self.columns]
         names += [f"index {name}" for name in self.indexes]
+        names += [f"in partition {name}" for name in self.partitions]
+        names += [f"new partition {name}" for name in self.new]
         return ", ".join([*names, "the table's OID"] if self.another_table else names)
 
 
@@ -250,12 +278,31 @@ async def differences(connection: AnyConnection, table: MemoryTable) -> Differen
     if state is None:
         return Differences(another_table=True)
     functions = _functions(table, state["active_model"], found["functions"])
+    triggers, columns = _unmet(table, found)
+    inside = await look_up_partitions(connection, table.schema, table.qualified)
+    partitions = []
+    for name, there in inside.items():
+        more_triggers, more_columns = _unmet(table, there)
+        if more_triggers or more_columns:
+            partitions.append(name)
+        triggers += [one for one in more_triggers if one not in triggers]
+        columns += [one for one in more_columns if one not in columns]
     return Differences(
         tuple(one for one in functions if not is_there(one, table, found["functions"])),
-        tuple(one for one in _triggers(table) if not fires(one, table, found["triggers"])),
-        tuple(one for one in _columns(table) if not _holds(one, table, found["constraints"])),
+        tuple(triggers),
+        tuple(columns),
         tuple(name for name, rows in _indexes(table).items() if found["indexes"].get(name) != rows),
+        tuple(partitions),
+        tuple(name for name, there in inside.items() if there["new"]),
         another_table=state["same"] is not True,
+    )
+
+
+def _unmet(table: MemoryTable, found: dict[str, Any]) -> tuple[list[Trigger], list[VectorColumn]]:
+    """Return the triggers, and the columns with the constraints, that a relation lacks or has in another form."""
+    return (
+        [one for one in _triggers(table) if not fires(one, table, found["triggers"])],
+        [one for one in _columns(table) if not _holds(one, table, found["constraints"])],
     )
 
 
@@ -284,6 +331,28 @@ async def describe_differences(connection: AnyConnection, table: MemoryTable) ->
     while (found := str(await differences(connection, table))) != before:
         before, table = found, await describe(connection, f"{table.schema}.{table.name}")
     return found
+
+
+async def adopt(changes: TableChanges, partition: str, *, discard: bool) -> bool:
+    """Adopt a new partition, a full name quoted for SQL, after discarding any vectors that it has.
+
+    Return False, and change nothing, if it has vectors and `discard` is False.
+    """
+    for column in _columns(changes.table):
+        some = f"SELECT EXISTS (SELECT FROM {partition} WHERE {column.name} IS NOT NULL)"
+        if await changes.value(some) is True:
+            if not discard:
+                return False
+            chosen = f"SELECT id FROM {partition} WHERE {column.name} IS NOT NULL ORDER BY id LIMIT {_BATCH}"
+            await changes.repeat_until_done(f"UPDATE {partition} SET {column.name} = NULL WHERE id IN ({chosen})")
+    await mark_adopted(changes, partition)
+    return True
+
+
+async def mark_adopted(changes: TableChanges, partition: str) -> None:
+    """Record that a partition and the vectors that it has belong to the table of memories."""
+    trigger = _triggers(changes.table)[0].name
+    await changes.run(f"COMMENT ON TRIGGER {trigger} ON {partition} IS {literal(ADOPTED)}")
 
 
 async def restore(changes: TableChanges, found: Differences) -> None:

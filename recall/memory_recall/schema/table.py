@@ -10,6 +10,8 @@ model swap until the swap is finished or aborted: before the flip it holds the n
 the previous model's, for a rollback. The flip exchanges the names of the two columns and of their indexes and
 constraints, so that `embedding` is always the active model's column.
 
+The table may be partitioned. Our statements name the partitioned table, and Postgres carries them to its partitions.
+
 Our own tables and functions live in the schema of the memories. For the first table that is migrated in a schema, they
 have plain names, as releases whose last schema revision is before 0006 expect. For any other table, their names end in
 `__` and the table's name.
@@ -24,6 +26,7 @@ from typing import Literal
 from memory_recall.errors import DatabaseRejected, SchemaUnsupported
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
+from memory_recall.schema.partitions import READ_PARTITIONS, TablePartition, require_supported
 
 NOTIFY_CHANNEL = "memory_index_pending"
 GUARDED_WRITER = "memory_index.writer"  # a setting of our writers' sessions, which name the model of what they write
@@ -54,19 +57,23 @@ ACTIVE = VectorColumn("embedding", "active_model", "memory_embedding_failures", 
 STANDBY = VectorColumn("embedding_standby", "next_model", "memory_standby_failures", "memory_index_no_private_standby")
 EMBEDDING_COLUMN = ACTIVE.name
 
-_DESCRIBE = """
+_DESCRIBE = f"""
 SELECT wanted.schema, c.relkind::text AS kind,
        EXISTS (SELECT FROM pg_inherits WHERE inhparent = c.oid) AS has_children,
        (SELECT v.nspname FROM pg_extension e JOIN pg_namespace v ON v.oid = e.extnamespace WHERE e.extname = 'vector')
            AS vector_schema,
-       (SELECT coalesce(jsonb_object_agg(a.attname, format_type(a.atttypid, NULL)), '{}')::text
+       (SELECT coalesce(jsonb_object_agg(a.attname, format_type(a.atttypid, NULL)), '{{}}')::text
           FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped) AS columns,
        (SELECT a.atttypmod FROM pg_attribute a
          WHERE a.attrelid = c.oid AND a.attname = $2 AND NOT a.attisdropped) AS dimensions,
        (SELECT a.atttypmod FROM pg_attribute a
          WHERE a.attrelid = c.oid AND a.attname = $3 AND NOT a.attisdropped) AS standby_dimensions,
        to_regclass(format('%I.%I', wanted.schema, 'memory_index_state')) IS NOT NULL AS plain,
-       to_regclass(format('%I.%I', wanted.schema, 'memory_index_state' || $4::text)) IS NOT NULL AS suffixed
+       to_regclass(format('%I.%I', wanted.schema, 'memory_index_state' || $4::text)) IS NOT NULL AS suffixed,
+       EXISTS (SELECT FROM pg_index x JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'id'
+                WHERE x.indrelid = c.oid AND x.indkey[0] = a.attnum AND x.indpred IS NULL AND x.indisvalid)
+           AS id_indexed,
+       {READ_PARTITIONS}
   FROM (SELECT oid, coalesce($5, (SELECT n.nspname::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
                                    WHERE c.oid = found.oid), current_schema()::text) AS schema
           FROM (SELECT to_regclass($1)::oid AS oid) found) wanted
@@ -103,6 +110,9 @@ class MemoryTable:
     suffix: str = ""
     kind: str = "r"
     has_children: bool = False
+    partitions: tuple[TablePartition, ...] = ()
+    partition_key: tuple[str | None, ...] = ()
+    id_indexed: bool = True
 
     @property
     def exists(self) -> bool:
@@ -113,6 +123,31 @@ class MemoryTable:
     def qualified(self) -> str:
         """The name of the table with its schema, quoted for SQL."""
         return self.in_schema(self.name)
+
+    @property
+    def is_partitioned(self) -> bool:
+        """Whether the table is partitioned."""
+        return self.kind == "p"
+
+    @property
+    def partitioned_by_user(self) -> bool:
+        """Whether all memories of a user are in one partition, so that recalls of this user need no other."""
+        return self.partition_key == ("user_id",)
+
+    def estimated_rows(self, *, largest_partition: bool = False) -> str:
+        """Return an SQL expression for the number of rows by Postgres's last estimate; 0 if there is none yet.
+
+        The estimate of a partitioned table itself is not kept up to date, so those of its partitions are added, or the
+        largest of them is taken.
+        """
+        relation = self.qualified.replace("'", "''")
+        if not self.is_partitioned:
+            return f"(SELECT greatest(reltuples, 0)::float8 FROM pg_class WHERE oid = to_regclass('{relation}'))"
+        combined = "max" if largest_partition else "sum"
+        return (
+            f"(SELECT coalesce({combined}(greatest(p.reltuples, 0)), 0)::float8 FROM pg_inherits i "
+            f"JOIN pg_class p ON p.oid = i.inhrelid WHERE i.inhparent = to_regclass('{relation}'))"
+        )
 
     @property
     def sensitive_type(self) -> Literal["boolean", "integer"]:
@@ -198,17 +233,21 @@ class MemoryTable:
                 f" CREATE INDEX ON {self.qualified} USING gin (search_vector);",
             )
 
-    def require_plain(self) -> None:
-        """Refuse a relation that is not an ordinary table, since triggers would not reach all its rows.
+    def require_reachable(self) -> None:
+        """Refuse a relation that has rows which triggers or indexes would not reach.
 
         Raises:
-            SchemaUnsupported: the relation is partitioned, a view or a foreign table, or tables inherit from it.
+            SchemaUnsupported: the relation is a view or a foreign table, or tables inherit from it. Or it is
+                partitioned, and not every partition is an ordinary table, or no index begins with `id`.
         """
-        if self.kind == "p":
-            raise SchemaUnsupported(
-                f"Table {self.schema}.{self.name} is partitioned: Postgres cannot index it without blocking writers.",
-                "Keep the memories in an ordinary table.",
-            )
+        if self.is_partitioned:
+            require_supported(self.qualified, self.partitions)
+            if not self.id_indexed:
+                raise SchemaUnsupported(
+                    f"Table {self.schema}.{self.name} is partitioned and has no index that begins with id.",
+                    f"CREATE INDEX ON {self.qualified} (id), or begin the primary key with id.",
+                )
+            return
         if self.has_children:
             raise SchemaUnsupported(
                 f"Other tables inherit from {self.schema}.{self.name}; triggers do not reach their rows.",
@@ -247,4 +286,7 @@ async def describe(connection: AnyConnection, table: str) -> MemoryTable:
         suffix=own_suffix(name) if row["suffixed"] or owner not in {None, name} else "",
         kind=row["kind"] or "r",
         has_children=row["has_children"],
+        partitions=TablePartition.all_from_json(row["partitions"]),
+        partition_key=tuple(json.loads(row["partition_key"])),
+        id_indexed=row["id_indexed"],
     )

@@ -76,7 +76,7 @@ def graph_leg(plan: RecallPlan, arguments: Arguments, rows: SearchedRows, cosine
     table_rows = arguments.add(float(plan.statistics.rows), "float8")
     mean = arguments.add(max(plan.statistics.mean_length, 1.0), "float8")
     return f"""{_reached(plan, rows, table_rows, most_memories(plan.statistics.rows))},
-{_added(plan, arguments, cosine, mean)},
+{_added(plan, arguments, rows, cosine, mean)},
 {_ordered(plan, arguments)}"""
 
 
@@ -125,16 +125,16 @@ graph AS MATERIALIZED (
 )"""
 
 
-def _added(plan: RecallPlan, arguments: Arguments, cosine: str, mean: str) -> str:
+def _added(plan: RecallPlan, arguments: Arguments, rows: SearchedRows, cosine: str, mean: str) -> str:
     """Return the CTE `added` of the reached rows that no other leg found, with the columns of the CTE `pool`."""
     created, importance = (optional(plan.table.columns, name) for name in ("created_at", "importance"))
     timed = f", {closeness(plan.period, arguments, f'{created}::timestamptz')} AS closeness" if plan.period else ""
     successor, join, chains = "", "", ""
     if plan.superseding:
-        chains = f",{successors(plan.table, name='graph_successors', rows='graph')}"
+        chains = f",{successors(plan.table, rows.user, name='graph_successors', rows='graph')}"
         successor, join = ", c.successor, c.hops", " LEFT JOIN graph_successors c ON c.id = g.id"
     return f"""graph_scored AS MATERIALIZED (
-{exact_scores(plan.table, mean, "SELECT id FROM graph EXCEPT SELECT id FROM lexical")}
+{exact_scores(plan.table, rows, mean, "SELECT id FROM graph EXCEPT SELECT id FROM lexical")}
 ){chains},
 added AS MATERIALIZED (
   SELECT g.id, coalesce({importance}, 0)::float8 AS importance, NULL::bigint AS lexical_rank,

@@ -38,14 +38,17 @@ async def any_superseded(connection: AnyConnection, table: MemoryTable) -> bool:
     return found
 
 
-def successors(table: MemoryTable, *, name: str = "successors", rows: str = "joined") -> str:
+def successors(table: MemoryTable, user: str | None, *, name: str = "successors", rows: str = "joined") -> str:
     """Return the CTE `successors(id, successor, hops)` of the rows in the CTE `joined` that are superseded.
 
     Either CTE may have another name. `successor` is the newest memory of the chain, and `hops` is how many entries lead
-    to it.
+    to it. `user` is SQL for the user whose memories alone are searched, or None; in a partitioned table, only this
+    user's rows are looked up.
     """
     hashed = table.own(TEXT_HASH)
     owner = "\n                              AND o.user_id = n.user_id" if "user_id" in table.columns else ""
+    if table.is_partitioned and user is not None:
+        owner += f" AND o.user_id = {user} AND n.user_id = {user}"
     return f"""
 {name} AS MATERIALIZED (
   WITH RECURSIVE chain AS (

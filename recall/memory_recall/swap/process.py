@@ -219,8 +219,9 @@ class SwapProcess:
             await self._reach(connection, table, swap, Stage.FILLING)
         elif action is Action.INDEX:
             await self._reach(connection, table, swap, Stage.INDEXING)
-            await state_sql.complete_standby_column(connection, table)
-            await state_sql.build_standby_index(connection, table, self._request.index)
+            limit = self._request.lock_seconds
+            await state_sql.complete_standby_column(connection, table, lock_seconds=limit)
+            await state_sql.build_standby_index(connection, table, self._request.index, lock_seconds=limit)
         elif action is Action.MEASURE and self._measure is not None:
             swap = await self._reach(connection, table, swap, Stage.GATING)
             self._verdict = await self._measure(swap)

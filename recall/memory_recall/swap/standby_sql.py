@@ -96,6 +96,15 @@ def _exchange_names(command: str, one: str, other: str) -> list[str]:
 
 
 def _index_renames(table: MemoryTable, one: str, other: str) -> list[str]:
+    """Return statements that exchange the names of two indexes, and of their parts in partitions."""
     # The active column's vector index may be the API's own; it keeps its name.
-    steps = ((one, _TEMPORARY_NAME), (other, one), (_TEMPORARY_NAME, other))
-    return [f"ALTER INDEX IF EXISTS {table.in_schema(before)} RENAME TO {quoted(after)}" for before, after in steps]
+    places = [(quoted(table.schema), one, other)]
+    places += [
+        (quoted(part.schema), part.index_name(table.name, one), part.index_name(table.name, other))
+        for part in table.partitions
+    ]
+    return [
+        f"ALTER INDEX IF EXISTS {schema}.{quoted(before)} RENAME TO {quoted(after)}"
+        for schema, first, second in places
+        for before, after in ((first, _TEMPORARY_NAME), (second, first), (_TEMPORARY_NAME, second))
+    ]

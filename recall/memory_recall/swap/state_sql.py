@@ -21,13 +21,14 @@ from memory_recall.embedding.profiles import PROFILES, ModelProfile
 from memory_recall.embedding.served_model import ServedModel
 from memory_recall.errors import LockNotAvailable, SwapInProgress
 from memory_recall.hnsw.build import prepare_build
-from memory_recall.hnsw.definition import drop_invalid, hnsw_definition, hnsw_name, inspect_index
-from memory_recall.hnsw.repair import IndexParameters, with_less_memory
+from memory_recall.hnsw.definition import drop_invalid, hnsw_name, inspect_index
+from memory_recall.hnsw.repair import IndexParameters, create_index, with_less_memory
 from memory_recall.postgres.connection import AnyConnection, Connection
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.retrying import TABLE_LOCK_BACKOFF, caused_by, retry
+from memory_recall.schema.ddl import TableChanges
 from memory_recall.schema.models_sql import RecordedModel
-from memory_recall.schema.table import STANDBY, MemoryTable, quoted
+from memory_recall.schema.table import STANDBY, MemoryTable
 from memory_recall.schema.table_locks import wait_for_maintenance
 from memory_recall.swap import standby_sql
 from memory_recall.swap.machine import Fill, GateOutcome, Stage
@@ -315,37 +316,40 @@ async def standby_queue_indexed(connection: AnyConnection, table: MemoryTable) -
     return valid is True
 
 
-async def complete_standby_column(connection: Connection, table: MemoryTable) -> None:
+async def complete_standby_column(connection: Connection, table: MemoryTable, *, lock_seconds: float) -> None:
     """Validate the standby column's constraint and build the index over its pending rows. No session is blocked.
 
     Call this only after the column has been filled, because the index slows down the filling. Its condition names the
     column, so with it each stored vector adds entries to all indexes of the table, the active vector index included.
+
+    Raises:
+        LockNotAvailable: a partitioned table was in use by other sessions for `lock_seconds`.
     """
-    name = STANDBY.pending_index(table.name)
-    indexed = await standby_queue_indexed(connection, table)
     with translated("completing the standby column"):
         await connection.execute("SET lock_timeout = 0")
         await connection.execute(f"ALTER TABLE {table.qualified} VALIDATE CONSTRAINT {STANDBY.constraint}")
-        if not indexed:
-            await connection.execute(f"DROP INDEX CONCURRENTLY IF EXISTS {table.in_schema(name)}")
-            await connection.execute(
-                f"CREATE INDEX CONCURRENTLY {quoted(name)} ON {table.qualified} (id) "
-                f"WHERE {table.pending('', STANDBY.name)}"
-            )
+    await TableChanges(connection, table, lock_seconds).build_index(
+        STANDBY.pending_index(table.name), f"ON {table.qualified} (id) WHERE {table.pending('', STANDBY.name)}"
+    )
 
 
-async def build_standby_index(connection: Connection, table: MemoryTable, parameters: IndexParameters) -> None:
+async def build_standby_index(
+    connection: Connection, table: MemoryTable, parameters: IndexParameters, *, lock_seconds: float
+) -> None:
     """Build the vector index of the standby column without blocking other sessions.
 
-    What an interrupted build has left is dropped first.
+    What an interrupted build has left is dropped first; on a partitioned table, the build goes on.
+
+    Raises:
+        LockNotAvailable: a partitioned table was in use by other sessions for `lock_seconds`.
     """
-    definition = hnsw_definition(table, parameters.m, parameters.ef_construction, STANDBY.name)
+    changes = TableChanges(connection, table, lock_seconds)
 
     async def work() -> None:
-        await drop_invalid(connection, table, STANDBY.name)
         with translated("building the next model's index"):
             await connection.execute("SET lock_timeout = 0")
-            await connection.execute(f"CREATE INDEX CONCURRENTLY {quoted(hnsw_name(table, STANDBY.name))} {definition}")
+        await drop_invalid(connection, table, STANDBY.name)
+        await create_index(changes, hnsw_name(table, STANDBY.name), parameters, STANDBY.name)
 
     await prepare_build(connection, table, m=parameters.m, memory=parameters.memory, serving=True)
     await with_less_memory(connection, work)

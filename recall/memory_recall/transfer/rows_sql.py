@@ -105,11 +105,12 @@ async def merge(connection: Connection, table: MemoryTable) -> tuple[int, int, i
         f"WITH changed AS (UPDATE {table.qualified} m SET {assignments}{touched} FROM pg_temp.{_STAGING} i "
         f"WHERE i.id = m.id AND ({differs}) RETURNING 1) SELECT count(*) FROM changed"
     )
+    key = "" if table.is_partitioned else "(id)"  # alone no key of a partitioned table
     inserted = await connection.fetchval(
         f"WITH added AS (INSERT INTO {table.qualified} ({', '.join(stored)}) "
         f"SELECT {', '.join(fresh[name] for name in stored)} FROM pg_temp.{_STAGING} i "
         f"WHERE NOT EXISTS (SELECT FROM {table.qualified} m WHERE m.id = i.id) ORDER BY i.line "
-        "ON CONFLICT (id) DO NOTHING RETURNING 1) SELECT count(*) FROM added"
+        f"ON CONFLICT {key} DO NOTHING RETURNING 1) SELECT count(*) FROM added"
     )
     marked = await connection.fetchval(f"SELECT count(*) FROM pg_temp.{_STAGING} WHERE is_sensitive")
     await _move_sequence(connection, table)

@@ -11,6 +11,7 @@ from memory_recall.postgres.connection import DsnText
 from memory_recall.schema.migrate import MigrationRequest, migrate
 from tests.integration.conftest import CopyOf, Database
 from tests.integration.memory_recall.fake_embedder import FakeEmbedder
+from tests.integration.memory_recall.partitioned import create_partitioned
 from tests.integration.memory_recall.workbench import DIMENSIONS, EmbeddedAgain, Workbench, workbench
 
 AGAIN = pytest.StashKey[list[str]]()
@@ -39,6 +40,14 @@ def request_for() -> Callable[..., MigrationRequest]:
 async def bench(copy_of: CopyOf, request_for: Callable[..., MigrationRequest]) -> AsyncIterator[Workbench]:
     """A migrated database with a running embedder, on the session's server."""
     database = await copy_of("migrated", lambda empty: migrate(DsnText(empty.dsn), request_for()))
+    async with FakeEmbedder(dimensions=DIMENSIONS) as embedder:
+        yield Workbench(database, embedder)
+
+
+@pytest.fixture
+async def partitioned_bench(copy_of: CopyOf, request_for: Callable[..., MigrationRequest]) -> AsyncIterator[Workbench]:
+    """A migrated partitioned table of four users without rows, with a running embedder."""
+    database = await copy_of("migrated partitions", lambda empty: create_partitioned(empty, request_for()))
     async with FakeEmbedder(dimensions=DIMENSIONS) as embedder:
         yield Workbench(database, embedder)
 

@@ -1,12 +1,13 @@
 """The database itself keeps vectors off sensitive, deleted and edited rows, whatever anybody does to the table.
 
 Random histories of statements from three connections, with transactions that overlap and roll back, are played
-against a real server. Every vector encodes the text that it was made of, so a stale one gives itself away.
+against a real server. Every vector encodes the text that it was made of, so a stale one gives itself away. A quarter of
+the histories are played over a table that is partitioned by user.
 """
 
 import os
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import asyncpg
@@ -23,12 +24,13 @@ from memory_recall.postgres.connection import DsnText
 from memory_recall.schema.migrate import MigrationRequest
 from memory_recall.schema.models_sql import active_model
 from memory_recall.schema.revisions import require_schema
-from tests.integration.conftest import Database
+from tests.integration.conftest import CopyOf, Database
 from tests.integration.memory_recall.fake_embedder import vector_of
+from tests.integration.memory_recall.partitioned import PARTITIONED_TABLE, USERS
 from tests.integration.memory_recall.workbench import migrate_and_index
 
 Step = tuple[Any, ...]
-HISTORIES = int(os.environ.get("MEMORY_TEST_HISTORIES", "120"))
+HISTORIES = int(os.environ.get("MEMORY_TEST_HISTORIES", "160"))
 DIMENSIONS = 8
 
 who = st.integers(0, 2)
@@ -46,6 +48,7 @@ steps = st.one_of(
     st.tuples(st.just("delete"), who, ids),
     st.tuples(st.just("set_vector"), who, texts),
     st.tuples(st.just("touch"), who, ids),
+    st.tuples(st.just("move"), who, ids, st.sampled_from(USERS), flags),
     st.tuples(st.just("read_pending"), who),
     st.tuples(st.just("write_back"), who),
     st.tuples(st.just("begin"), who),
@@ -53,6 +56,7 @@ steps = st.one_of(
     st.tuples(st.just("rollback"), who),
 )
 histories = st.lists(steps, min_size=3, max_size=40)
+layouts = st.sampled_from(["plain", "plain", "plain", "partitioned"])
 
 
 def wire(text: str) -> bytes:
@@ -62,9 +66,12 @@ def wire(text: str) -> bytes:
 class Player:
     """Plays a history; a statement that Postgres refuses (a duplicate, a lock) is part of history too."""
 
-    def __init__(self, connections: list["asyncpg.Connection[asyncpg.Record]"], queue: PendingQueue) -> None:
+    def __init__(
+        self, connections: list["asyncpg.Connection[asyncpg.Record]"], queue: PendingQueue, *, key: str = "id"
+    ) -> None:
         self._connections = connections
         self._queue = queue
+        self._key = key
         self._read: list[PendingRow] = []
 
     async def play(self, history: list[Step]) -> None:
@@ -82,23 +89,23 @@ class Player:
     async def _insert(self, c: Any, key: int, text: str, *marks: bool) -> None:
         secret, deleted, vector = marks
         await c.execute(
-            "INSERT INTO memories (id, content, is_sensitive, deleted_at, embedding) "
-            "VALUES ($1, $2, $3, CASE WHEN $4 THEN now() END, $5)",
-            key, text, secret, deleted, wire(text) if vector else None,
+            "INSERT INTO memories (id, content, is_sensitive, deleted_at, embedding, user_id) "
+            "VALUES ($1, $2, $3, CASE WHEN $4 THEN now() END, $5, $6)",
+            key, text, secret, deleted, wire(text) if vector else None, USERS[key % len(USERS)],
         )  # fmt: skip
 
     async def _upsert(self, c: Any, key: int, text: str, secret: bool) -> None:
         await c.execute(
-            "INSERT INTO memories (id, content, is_sensitive, embedding) VALUES ($1, $2, $3, $4) "
-            "ON CONFLICT (id) DO UPDATE SET content = excluded.content, is_sensitive = excluded.is_sensitive",
-            key, text, secret, wire(text),
+            "INSERT INTO memories (id, content, is_sensitive, embedding, user_id) VALUES ($1, $2, $3, $4, $5) "
+            f"ON CONFLICT ({self._key}) DO UPDATE "
+            "SET content = excluded.content, is_sensitive = excluded.is_sensitive",
+            key, text, secret, wire(text), USERS[key % len(USERS)],
         )  # fmt: skip
 
     async def _copy(self, c: Any, key: int, text: str, secret: bool, deleted: bool) -> None:
-        row = (key, text, secret, None, wire(text))
-        await c.copy_records_to_table(
-            "memories", records=[row], columns=["id", "content", "is_sensitive", "deleted_at", "embedding"]
-        )
+        row = (key, text, secret, None, wire(text), USERS[key % len(USERS)])
+        columns = ["id", "content", "is_sensitive", "deleted_at", "embedding", "user_id"]
+        await c.copy_records_to_table("memories", records=[row], columns=columns)
         if deleted:
             await c.execute("UPDATE memories SET deleted_at = now() WHERE id = $1", key)
 
@@ -126,6 +133,10 @@ class Player:
 
     async def _touch(self, c: Any, key: int) -> None:
         await c.execute("UPDATE memories SET importance = random() WHERE id = $1", key)
+
+    async def _move(self, c: Any, key: int, user: str, edited: bool) -> None:
+        text = "'moved'" if edited else "content"
+        await c.execute(f"UPDATE memories SET user_id = $2, content = {text} WHERE id = $1", key, user)
 
     async def _read_pending(self, c: Any) -> None:
         self._read = (await self._queue.page(c, 0, Partition(), 100)).rows
@@ -167,9 +178,8 @@ async def violations(connection: Any) -> list[tuple[int, str]]:
     return wrong
 
 
-@pytest.fixture
-async def player_parts(database: Database, request_for: Callable[..., MigrationRequest]) -> Any:
-    await migrate_and_index(DsnText(database.dsn), request_for(dimensions=DIMENSIONS))
+@asynccontextmanager
+async def opened_parts(database: Database) -> AsyncIterator[Any]:
     connections = [await asyncpg.connect(database.dsn, server_settings={"lock_timeout": "20"}) for _ in range(3)]
     for connection in connections:
         await register_vector(connection)
@@ -180,33 +190,70 @@ async def player_parts(database: Database, request_for: Callable[..., MigrationR
         await connection.close()
 
 
+@pytest.fixture
+async def player_parts(database: Database, request_for: Callable[..., MigrationRequest]) -> Any:
+    await migrate_and_index(DsnText(database.dsn), request_for(dimensions=DIMENSIONS))
+    async with opened_parts(database) as parts:
+        yield parts
+
+
+@pytest.fixture
+async def parts_of_layouts(copy_of: CopyOf, request_for: Callable[..., MigrationRequest]) -> Any:
+    """By layout, a player's parts and the columns of the table's key."""
+
+    async def fill(empty: Database, *statements: str) -> None:
+        async with empty.connection() as connection:
+            for statement in statements:
+                await connection.execute(statement)
+        await migrate_and_index(DsnText(empty.dsn), request_for(dimensions=DIMENSIONS))
+
+    plain = await copy_of("played plain", fill)
+    partitioned = await copy_of("played partitions", lambda empty: fill(empty, *PARTITIONED_TABLE))
+    async with AsyncExitStack() as stack:
+        yield {
+            "plain": (*await stack.enter_async_context(opened_parts(plain)), "id"),
+            "partitioned": (*await stack.enter_async_context(opened_parts(partitioned)), "id, user_id"),
+        }
+
+
 @settings(
     max_examples=HISTORIES,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-@given(history=histories)
+@given(layout=layouts, history=histories)
 @example(
+    layout="plain",
     history=[
         ("insert", 0, 1, "alpha", False, False, False),
         ("read_pending", 0),
         ("edit", 1, 1, "beta"),
         ("write_back", 0),
-    ]
+    ],
 )
 @example(
+    layout="partitioned",
+    history=[
+        ("insert", 0, 1, "alpha", False, False, True),
+        ("move", 1, 1, "dan", True),
+    ],
+)
+@example(
+    layout="plain",
     history=[
         ("insert", 0, 1, "alpha", False, False, True),
         ("begin", 1),
         ("hide", 1, 1, True),
         ("set_vector", 1, "alpha"),
         ("commit", 1),
-    ]
+    ],
 )
-async def test_no_sequence_of_writes_leaves_a_sensitive_or_stale_vector(player_parts: Any, history: list[Step]) -> None:
-    connections, queue = player_parts
+async def test_no_sequence_of_writes_leaves_a_sensitive_or_stale_vector(
+    parts_of_layouts: Any, layout: str, history: list[Step]
+) -> None:
+    connections, queue, key = parts_of_layouts[layout]
     async with patient(connections[0]):
         await connections[0].execute("TRUNCATE memories")
-    await Player(connections, queue).play(history)
+    await Player(connections, queue, key=key).play(history)
     async with patient(connections[0]):
         assert await violations(connections[0]) == []
 

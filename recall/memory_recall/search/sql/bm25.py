@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from memory_recall.schema.table import MemoryTable
 from memory_recall.search.query import FurtherWords
-from memory_recall.search.sql.bm25_scoring import K1, damping, frequency, idf, ranked, scored
+from memory_recall.search.sql.bm25_scoring import K1, counted_rows, damping, frequency, idf, ranked, scored
 from memory_recall.search.sql.filters import Arguments
 from memory_recall.search.sql.visibility import SearchedRows
 
@@ -226,7 +226,7 @@ def bm25_leg(
 
     The CTE `lexical` contains every row that was scored. Its rank is NULL for rows that are not among the best `depth`.
     """
-    rows = arguments.add(float(statistics.rows), "float8")
+    collection, rows = counted_rows(table, searched, arguments.add(float(statistics.rows), "float8"))
     mean = arguments.add(max(statistics.mean_length, 1.0), "float8")
     stored = arguments.add(max(statistics.mean_bytes, 1.0), "float8")
     terms, expanded = _terms(arguments, query, further, known=not statistics.small), further is not None
@@ -249,12 +249,14 @@ def bm25_leg(
         weight = f"CASE WHEN t.own THEN 1::float8 ELSE {arguments.add(further.weight, 'float8')} END"
         columns = f"v.n, v.query, v.complete, {weight} * {idf(rows, 'v.df')} AS idf, t.own"
         weighted = f"SELECT {columns} FROM vocabulary v JOIN terms t ON t.n = v.n"
-    return f"""{collected}
+    return f"""{collection}{collected}
 weighted AS MATERIALIZED (
   {weighted}
 ),
 {_chosen(stored, depth)},
-{_scored_and_ranked(table, mean, depth, rows, own_words(further))}"""
+{scored(table, searched, mean, "SELECT id FROM candidates UNION SELECT id FROM dense")}
+),
+{ranked(depth, rows, own_words=own_words(further))}"""
 
 
 def own_words(further: FurtherWords | None) -> str:
@@ -283,13 +285,6 @@ candidates AS MATERIALIZED (
   SELECT f.id FROM found f JOIN contained h ON h.terms = f.terms
    ORDER BY f.counted + h.idf * {K1 + 1} / (1 + {damping("f.bytes", stored)}) DESC, f.id LIMIT {_SHORTLIST * depth}
 )"""
-
-
-def _scored_and_ranked(table: MemoryTable, mean: str, depth: int, rows: str, own: str) -> str:
-    """Return CTEs with the exact scores and ranks of the candidates and of the rows that the dense leg found."""
-    return f"""{scored(table, mean, "SELECT id FROM candidates UNION SELECT id FROM dense")}
-),
-{ranked(depth, rows, own_words=own)}"""
 
 
 def _quoted_lexeme(lexeme: str) -> str:

@@ -15,6 +15,7 @@ are, would otherwise read the whole table to hash it.
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
 from memory_recall.schema.table import MemoryTable
+from memory_recall.search.sql.visibility import SearchedRows
 
 K1 = 1.2
 B = 0.75
@@ -45,17 +46,35 @@ def damping(length: str, mean: str) -> str:
     return f"{K1} * ({1 - B} + {B} * {length} / {mean})"
 
 
-def scored(table: MemoryTable, mean: str, rows: str) -> str:
+def counted_rows(table: MemoryTable, searched: SearchedRows, everybody: str) -> tuple[str, str]:
+    """Return a CTE, or "", and SQL for the number of rows among which terms are counted.
+
+    `everybody` is SQL for the number of all rows. A search in one user's memories counts terms in their partition, if
+    the table is partitioned by user: then it is the partition's number of rows by Postgres's last estimate.
+    """
+    if searched.user is None or not table.partitioned_by_user:
+        return "", everybody
+    cte = f"""
+collection AS MATERIALIZED (
+  SELECT least(coalesce((SELECT nullif(greatest(c.reltuples, 0), 0)::float8 FROM pg_class c
+                          WHERE c.oid = (SELECT m.tableoid FROM {table.qualified} m
+                                          WHERE m.user_id = {searched.user} LIMIT 1)), {everybody}),
+               {everybody}) AS rows
+),"""
+    return cte, "(SELECT rows FROM collection)"
+
+
+def scored(table: MemoryTable, searched: SearchedRows, mean: str, rows: str) -> str:
     """Return the CTE `scored(id, lexical_score)` for the rows whose ids the subquery `rows` returns.
 
     The caller writes the closing parenthesis, after any further rows that it appends.
     """
     return f"""anything AS MATERIALIZED (SELECT string_agg(query::text, ' | ')::tsquery AS query FROM weighted),
 scored AS MATERIALIZED (
-{exact_scores(table, mean, rows)}"""
+{exact_scores(table, searched, mean, rows)}"""
 
 
-def exact_scores(table: MemoryTable, mean: str, rows: str) -> str:
+def exact_scores(table: MemoryTable, searched: SearchedRows, mean: str, rows: str) -> str:
     """Return a query for `id` and `lexical_score` of the rows whose ids the subquery `rows` returns.
 
     It reads the CTE `weighted` and the CTE `anything`, which `scored` makes.
@@ -65,7 +84,7 @@ def exact_scores(table: MemoryTable, mean: str, rows: str) -> str:
                ) AS lexical_score
     FROM ({rows}) s,
          LATERAL (SELECT m.id, m.search_vector || ''::tsvector AS search_vector
-                    FROM {table.qualified} m WHERE m.id = s.id LIMIT 1) m,
+                    FROM {table.qualified} m WHERE m.id = s.id AND {searched.found(table)} LIMIT 1) m,
          LATERAL (SELECT {damping(_length("m.search_vector"), mean)} AS damping FROM anything a OFFSET 0) d"""
 
 

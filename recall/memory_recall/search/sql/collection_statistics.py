@@ -23,9 +23,7 @@ async def measure_collection(connection: AnyConnection, table: MemoryTable) -> C
         DatabaseUnreachable: the connection failed.
     """
     with translated("measuring the collection"):
-        planned = await connection.fetchval(
-            "SELECT reltuples::float8 FROM pg_class WHERE oid = to_regclass($1)", table.qualified
-        )
+        planned = await connection.fetchval(f"SELECT {table.estimated_rows()}")
         percent = min(100.0, 100 * _SAMPLED_ROWS / max(planned or 0.0, 1.0))
         row = await connection.fetchrow(_statement(table, percent))
     if row is None or not row["rows"] or not row["lexemes"]:

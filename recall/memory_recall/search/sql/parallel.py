@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from memory_recall.search.result import Degraded
 from memory_recall.search.sql.bm25 import own_words
-from memory_recall.search.sql.bm25_scoring import ranked, scored
+from memory_recall.search.sql.bm25_scoring import counted_rows, ranked, scored
 from memory_recall.search.sql.filters import Arguments
 from memory_recall.search.sql.plan import DenseLeg, RecallPlan
 from memory_recall.search.sql.statement import (
@@ -30,6 +30,7 @@ from memory_recall.search.sql.statement import (
     query_vector,
     searched_rows,
 )
+from memory_recall.search.sql.visibility import SearchedRows
 
 WORTH_SPLITTING = 100_000  # rows; with 5,000 the second round trip takes as long as the shorter leg
 
@@ -92,7 +93,7 @@ def lexical_statement(plan: RecallPlan) -> Statement:
     if plan.further is not None:
         own = """,
        coalesce((SELECT array_agg(own ORDER BY n) FROM weighted), '{}') AS own"""
-    near = f"SELECT {cosine} FROM {table.qualified} m WHERE m.id = l.id LIMIT 1"
+    near = f"SELECT {cosine} FROM {table.qualified} m WHERE m.id = l.id AND {rows.found(table)} LIMIT 1"
     return (
         f"""WITH {gate(plan, arguments)},{NO_DENSE_LEG},{lexical_leg(plan, arguments, rows)},
 lexical_with_cosine AS (
@@ -121,11 +122,11 @@ def fusion_statement(plan: RecallPlan, dense: DenseRows, lexical: LexicalRows) -
     parts = [
         gate(plan, arguments),
         _given_dense(dense, arguments),
-        _given_lexical(plan, arguments, lexical),
-        pool(plan, arguments, "f.dense_score", extra_scores_sql=cosines, row_filter=rows.searched),
+        _given_lexical(plan, arguments, rows, lexical),
+        pool(plan, arguments, rows, "f.dense_score", extra_scores_sql=cosines, row_filter=rows.searched),
         ordered(plan, arguments, rows, vector),
     ]
-    return f"WITH {','.join(parts)}{page(plan)}", arguments.values
+    return f"WITH {','.join(parts)}{page(plan, rows)}", arguments.values
 
 
 def _dense_of(plan: RecallPlan) -> DenseLeg:
@@ -142,13 +143,13 @@ dense AS MATERIALIZED (
 )"""
 
 
-def _given_lexical(plan: RecallPlan, arguments: Arguments, found: LexicalRows) -> str:
+def _given_lexical(plan: RecallPlan, arguments: Arguments, searched: SearchedRows, found: LexicalRows) -> str:
     """Return the lexical leg's CTEs, made from the rows and scores that its own statement has returned.
 
     Only the rows that the dense leg alone found still have to be scored.
     """
     assert plan.statistics is not None  # noqa: S101  (see is_worth_splitting)
-    rows = arguments.add(float(plan.statistics.rows), "float8")
+    collection, rows = counted_rows(plan.table, searched, arguments.add(float(plan.statistics.rows), "float8"))
     mean = arguments.add(max(plan.statistics.mean_length, 1.0), "float8")
     terms, weights = arguments.add(found.terms, "text[]"), arguments.add(found.weights, "float8[]")
     ids, scores = arguments.add(found.ids, "bigint[]"), arguments.add(found.scores, "float8[]")
@@ -157,12 +158,12 @@ def _given_lexical(plan: RecallPlan, arguments: Arguments, found: LexicalRows) -
     if plan.further is not None:
         lists, names = f"{lists}, {arguments.add(list(found.own), 'boolean[]')}", f"{names}, own"
     columns = names.replace("query", "query::tsquery AS query")
-    return f"""
+    return f"""{collection}
 weighted AS MATERIALIZED (SELECT {columns} FROM unnest({lists}) AS w({names})),
 given AS MATERIALIZED (
   SELECT id, lexical_score, cosine FROM unnest({ids}, {scores}, {cosines}) AS g(id, lexical_score, cosine)
 ),
-{scored(plan.table, mean, "SELECT id FROM dense EXCEPT SELECT id FROM given")}
+{scored(plan.table, searched, mean, "SELECT id FROM dense EXCEPT SELECT id FROM given")}
    UNION ALL SELECT id, lexical_score FROM given
 ),
 {ranked(plan.depth, rows, own_words=own_words(plan.further))}"""

@@ -87,12 +87,11 @@ async def read_readiness(connection: AnyConnection, name: str, column: VectorCol
             " (SELECT extversion FROM pg_extension WHERE extname = 'vector') AS version,"
             " to_regclass($1) IS NOT NULL AND to_regclass($2) IS NOT NULL AS has_state,"
             " to_regprocedure($3) IS NOT NULL AS knows_swaps, pg_jit_available() AS compiles,"
-            " (SELECT greatest(reltuples, 0)::float8 FROM pg_class WHERE oid = to_regclass($4)) AS rows"
+            f" {table.estimated_rows(largest_partition=True)} AS rows"
             f" FROM (VALUES (1)) one LEFT JOIN ({find_statement(table, column=column.name)}) index ON true",
             table.own("memory_index_state"),
             table.own("memory_index_models"),
             f"{table.own(COLUMN_MODEL)}()",
-            table.qualified,
         )
     assert row is not None  # noqa: S101  (an outer join with one row yields one)
     return Readiness(

@@ -53,10 +53,10 @@ def statement(plan: RecallPlan) -> Statement:
         gate(plan, arguments),
         dense_leg(plan, rows.searched, vector),
         lexical_leg(plan, arguments, rows),
-        pool(plan, arguments, similarity),
+        pool(plan, arguments, rows, similarity, row_filter=rows.found(plan.table)),
         ordered(plan, arguments, rows, vector),
     ]
-    return f"WITH {','.join(parts)}{page(plan)}", arguments.values
+    return f"WITH {','.join(parts)}{page(plan, rows)}", arguments.values
 
 
 def searched_rows(plan: RecallPlan, arguments: Arguments) -> SearchedRows:
@@ -164,7 +164,13 @@ def _cosine_distance(table: MemoryTable) -> str:
 
 
 def pool(
-    plan: RecallPlan, arguments: Arguments, dense_score: str, *, extra_scores_sql: str = "", row_filter: str = "true"
+    plan: RecallPlan,
+    arguments: Arguments,
+    rows: SearchedRows,
+    dense_score: str,
+    *,
+    row_filter: str,
+    extra_scores_sql: str = "",
 ) -> str:
     """Return the CTE `pool` of the rows that the legs found, with every score that can be computed.
 
@@ -175,7 +181,7 @@ def pool(
     timed = f", {closeness(plan.period, arguments, f'{created}::timestamptz')} AS closeness" if plan.period else ""
     successor, join, chains = "", "", ""
     if plan.superseding:
-        chains, successor = f",{successors(plan.table)}", ", s.successor, s.hops"
+        chains, successor = f",{successors(plan.table, rows.user)}", ", s.successor, s.hops"
         join = " LEFT JOIN successors s ON s.id = f.id"
     return f"""
 joined AS MATERIALIZED (
@@ -209,7 +215,7 @@ def ordered(plan: RecallPlan, arguments: Arguments, rows: SearchedRows, vector: 
     return f"{own_order},{graph_leg(plan, arguments, rows, cosine_similarity(plan.dense, plan.table, vector))}"
 
 
-def page(plan: RecallPlan) -> str:
+def page(plan: RecallPlan, rows: SearchedRows) -> str:
     """Return the final SELECT: the memories of the page in order, each with the columns of the CTE `gate`.
 
     With `own_columns`, each also has the other columns of the table under their aliases. If no memory is found, it
@@ -230,5 +236,5 @@ SELECT gate.active, gate.open, p.*
   FROM gate LEFT JOIN (
     SELECT {columns}, o.place, {evidence}
       FROM (SELECT * FROM ordered ORDER BY place LIMIT {query.limit} OFFSET {query.offset}) o,
-           LATERAL (SELECT m.* FROM {table.qualified} m WHERE m.id = o.id LIMIT 1) m) p ON true
+           LATERAL (SELECT m.* FROM {table.qualified} m WHERE m.id = o.id AND {rows.found(table)} LIMIT 1) m) p ON true
  ORDER BY p.place"""

@@ -53,14 +53,26 @@ Owner = Annotated[UserId | Everyone, BeforeValidator(_named)]
 
 @dataclass(frozen=True, slots=True)
 class SearchedRows:
-    """Two SQL conditions on the row `m`.
+    """Two SQL conditions on the row `m`, and the user whose memories alone are searched.
 
     `visible` is true for the rows that the user who asks may find; only these count in term statistics. `searched` is
-    true for the visible rows of the owner whose memories are searched.
+    true for the visible rows of the owner whose memories are searched. In a table that is partitioned by user, a search
+    in one user's memories takes its statistics from them alone, so that it reads no other partition.
+
+    `user` is SQL for the user's id, or None if the memories of several users are searched.
     """
 
     visible: str
     searched: str
+    user: str | None = None
+
+    def found(self, table: MemoryTable) -> str:
+        """Return the condition with which a row `m` that a leg has found is looked up once more by its id.
+
+        The key of a partitioned table holds more than the id. With the condition on the user, Postgres looks in one
+        partition, and never takes a row that may not be found, should another partition have the same id.
+        """
+        return self.searched if table.is_partitioned else "true"
 
 
 def postgres_rows(owner: str | Everyone, arguments: Arguments, table: MemoryTable) -> SearchedRows:
@@ -70,14 +82,19 @@ def postgres_rows(owner: str | Everyone, arguments: Arguments, table: MemoryTabl
         InvalidInput: one user's memories are searched, but the table has no column `user_id`.
     """
 
+    def user_id(reader: str) -> str:
+        return f"{arguments.placeholder(reader)}::{table.columns['user_id']}"
+
     def own(reader: str) -> str:
-        return f"m.user_id = {arguments.placeholder(reader)}::{table.columns['user_id']}"
+        return f"m.user_id = {user_id(reader)}"
 
     present, public = "m.deleted_at IS NULL", f"NOT {table.sensitive('m')}"
     if isinstance(owner, str):
         _require_owners(table.columns)
-        belongs = own(owner)
-        return SearchedRows(f"{present} AND ({public} OR {belongs})", f"{present} AND {belongs}")
+        user = user_id(owner)
+        belongs = f"m.user_id = {user}"
+        seen = belongs if table.partitioned_by_user else f"({public} OR {belongs})"
+        return SearchedRows(f"{present} AND {seen}", f"{present} AND {belongs}", user)
     visible = f"{present} AND {_findable(owner, public, own, owned='user_id' in table.columns)}"
     return SearchedRows(visible, visible)
 
