@@ -16,7 +16,7 @@ import json
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.schema.ddl import literal
-from memory_recall.schema.definitions import Function, Trigger, fires, is_there, look_up, trigger_function
+from memory_recall.schema.definitions import Function, Trigger, changed, fires, is_there, look_up, trigger_function
 from memory_recall.schema.graph_relations import (
     ADDED,
     CHANGED,
@@ -143,7 +143,7 @@ def memory_triggers(table: MemoryTable) -> list[Trigger]:
     """
     inserted, updated, deleted, truncated = MEMORY_TRIGGERS
     owned = ["user_id"] if "user_id" in table.columns else []
-    compared = [_compared(table, name) for name in ("id", *text_columns(table), *owned)]
+    compared = [changed(table, name) for name in ("id", *text_columns(table), *owned)]
     differs = " OR ".join([*compared, f"({table.shareable('new')} IS DISTINCT FROM {table.shareable('old')})"])
     return [
         Trigger(inserted, "AFTER INSERT", f"FOR EACH ROW WHEN ({table.shareable('new')})", CHANGED),
@@ -151,14 +151,6 @@ def memory_triggers(table: MemoryTable) -> list[Trigger]:
         Trigger(deleted, "AFTER DELETE", "FOR EACH ROW", CHANGED),
         Trigger(truncated, "AFTER TRUNCATE", "FOR EACH STATEMENT", EMPTIED),
     ]
-
-
-def _compared(table: MemoryTable, column: str) -> str:
-    """Return the comparison of a column's new and old values as Postgres prints it, which casts `varchar` to `text`."""
-    new, old = f"new.{column}", f"old.{column}"
-    if table.columns[column] == "character varying":
-        new, old = f"({new})::text", f"({old})::text"
-    return f"({new} IS DISTINCT FROM {old})"
 
 
 LINK_TRIGGERS = (

@@ -158,6 +158,14 @@ def in_adopted_partition(table: MemoryTable, row: str) -> str:
     )
 
 
+def changed(table: MemoryTable, column: str) -> str:
+    """Return the comparison of a column's new and old values as Postgres prints it, which casts `varchar` to `text`."""
+    new, old = f"new.{column}", f"old.{column}"
+    if table.columns[column] == "character varying":
+        new, old = f"({new})::text", f"({old})::text"
+    return f"({new} IS DISTINCT FROM {old})"
+
+
 def trigger_function(name: str, body: str, *more_path: str, security_definer: bool = False) -> Function:
     """Return the definition of a trigger function, whose search path is `pg_catalog` and what is named besides."""
     path = ("pg_catalog", *more_path)

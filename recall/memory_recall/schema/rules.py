@@ -21,6 +21,7 @@ from memory_recall.schema.definitions import (
     ADOPTED,
     Function,
     Trigger,
+    changed,
     fires,
     is_there,
     look_up,
@@ -180,9 +181,7 @@ def update_trigger(table: MemoryTable) -> Trigger:
     the names of the two vector columns, must create the trigger again, because the condition stays with a column that
     is renamed.
     """
-    condition = (
-        f"((new.{ACTIVE.name} IS NULL) OR (NOT {table.shareable('new')}) OR (new.content IS DISTINCT FROM old.content))"
-    )
+    condition = f"((new.{ACTIVE.name} IS NULL) OR (NOT {table.shareable('new')}) OR {changed(table, 'content')})"
     return Trigger("zz_memory_index_update", "BEFORE UPDATE", f"FOR EACH ROW WHEN ({condition})", _GUARD)
 
 

@@ -39,6 +39,19 @@ async def _execute(database: Database, *statements: str) -> None:
             await connection.execute(statement)
 
 
+async def test_texts_of_limited_length_obey_the_same_rules(database: Database, request_for: Requests) -> None:
+    """Postgres prints the trigger's condition with a cast for such a column."""
+    table = API_TABLE.format(name="memories", sensitive=SENSITIVE_TYPES[0])
+    await _execute(database, table.replace("content text", "content varchar(4000)"))
+    await migrate(DsnText(database.dsn), request_for())
+    async with database.connection() as connection:
+        await connection.execute("INSERT INTO memories (content, is_sensitive) VALUES ('old', false)")
+        await connection.execute("UPDATE memories SET embedding = array_fill(0.5::real, ARRAY[8])::halfvec")
+        await connection.execute("UPDATE memories SET content = 'new'")
+        assert await connection.fetchval("SELECT embedding FROM memories") is None
+    assert (await migrate(DsnText(database.dsn), request_for())).applied == []
+
+
 @pytest.mark.parametrize("sensitive", SENSITIVE_TYPES)
 async def test_the_apis_table_is_extended_and_otherwise_left_alone(
     database: Database, request_for: Requests, sensitive: str
