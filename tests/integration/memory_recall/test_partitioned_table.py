@@ -155,6 +155,18 @@ async def test_an_id_that_two_partitions_have_is_refused(bench: Workbench, reque
         await migrate(DsnText(bench.database.dsn), request_for())
 
 
+async def test_a_new_partition_with_an_id_of_another_is_refused_until_it_has_its_own(
+    bench: Workbench, request_for: Requests
+) -> None:
+    await fill_partitions(bench, 1)
+    await bench.execute("CREATE TABLE memories_eve PARTITION OF memories FOR VALUES IN ('eve')")
+    await bench.execute("INSERT INTO memories (id, content, user_id) SELECT min(id), 'eve', 'eve' FROM memories")
+    with pytest.raises(SchemaUnsupported, match="have the id"):
+        await migrate(DsnText(bench.database.dsn), request_for())
+    await bench.execute("UPDATE memories_eve SET id = 1 + (SELECT max(id) FROM memories)")
+    await migrate(DsnText(bench.database.dsn), request_for())
+
+
 @pytest.mark.parametrize("problem", _REFUSED)
 async def test_what_the_rules_or_indexes_would_not_reach_is_refused_with_the_remedy(
     bench: Workbench, request_for: Requests, problem: str
