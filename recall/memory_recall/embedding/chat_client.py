@@ -4,20 +4,18 @@ A request holds the model's name, an instruction and one text; nothing else. The
 private network or a Service of the cluster, or queries must be allowed to leave and the address must have TLS. A
 redirect is not followed, since it could lead elsewhere. An answer is read up to a fixed size and refused beyond.
 
-As in `embedding.client`, a request runs to its end even if its caller is cancelled. A failed request is not repeated,
-because a recall has no time for it.
+A failed request is not repeated, because a recall has no time for it.
 """
 
 import asyncio
 import json
-from types import TracebackType
-from typing import Literal, Self
+from typing import Literal
 
 import httpx
 
-from memory_recall.background import BackgroundTasks
 from memory_recall.embedding.address_policy import may_receive_queries
 from memory_recall.embedding.api_key import ApiKey, BearerKey
+from memory_recall.embedding.http_client import HttpClient
 from memory_recall.errors import (
     EmbedderBroken,
     EmbedderRejected,
@@ -35,7 +33,7 @@ _MOST_BYTES = 65_536  # of an answer
 _TRANSIENT = frozenset({408, 425, 429})
 
 
-class ChatClient:
+class ChatClient(HttpClient):
     """Asynchronous client of a language model; safe for concurrent use. It must be closed.
 
     `base_url` is the address without `/v1`. `api_key` is the key or the path of a file that holds it, read anew for
@@ -60,23 +58,9 @@ class ChatClient:
                 "Use a model in the cluster; or an https address, and allow it by MEMORY_QUERY_EGRESS=allowed, which "
                 "is query_egress='allowed' in Python.",
             )
-        self.model = model
         auth = BearerKey(api_key) if api_key else None
-        self._http = httpx.AsyncClient(base_url=base_url.rstrip("/"), auth=auth, timeout=_TIMEOUT, limits=_LIMITS)
-        self._requests = BackgroundTasks()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
-    async def close(self) -> None:
-        """End the requests and close the connections."""
-        await self._requests.close()
-        await self._http.aclose()
+        super().__init__(httpx.AsyncClient(base_url=base_url.rstrip("/"), auth=auth, timeout=_TIMEOUT, limits=_LIMITS))
+        self.model = model
 
     async def complete(self, instruction: str, text: str, *, most_tokens: int) -> str:
         """Return the model's answer of at most `most_tokens` tokens to a text, under an instruction.

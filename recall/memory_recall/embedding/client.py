@@ -1,9 +1,5 @@
 """The HTTP client of the embedding service, used by recalls and by the backfill and sync workers.
 
-A caller may give up on a request: a recall if the embedder is slow, a server if its user disconnects. If the HTTP
-request were cancelled then, its connection could stay in the pool for good, neither usable nor free
-(github.com/encode/httpcore/issues/1093). Therefore a request runs to its end even if its caller is cancelled.
-
 A connection of the pool always leads to the same pod, even while that pod is being stopped and refuses requests. A
 request that is refused in this way is sent again on a new connection. For about a second after the stop, or longer on a
 busy cluster, some nodes still direct new connections to the stopped pod, so several may fail. If the embedder has not
@@ -13,13 +9,12 @@ answered before, it is taken to be missing, and the request fails at once.
 from abc import ABC, abstractmethod
 from collections.abc import Coroutine, Sequence
 from dataclasses import replace
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import httpx
 
-from memory_recall.background import BackgroundTasks
 from memory_recall.embedding.api_key import ApiKey, BearerKey
+from memory_recall.embedding.http_client import HttpClient
 from memory_recall.embedding.served_model import ServedModel
 from memory_recall.embedding.wire import EMBEDDINGS_PATH, MODELS_PATH, RERANK_PATH, EmbeddedBatch, Vectors, WireFormat
 from memory_recall.errors import EmbedderUnavailable, Resend
@@ -31,26 +26,12 @@ _NEW_CONNECTIONS = 8  # on which a request is sent whose pod is being stopped, w
 _BACKOFF = Backoff(first=0.1, longest=0.5)
 
 
-class AsyncEmbedder(ABC):
-    """The base class of the asynchronous clients. A request runs to its end even if its caller is cancelled."""
+class AsyncEmbedder(HttpClient, ABC):
+    """The base class of the asynchronous clients of embedders."""
 
     def __init__(self, wire: WireFormat, http: httpx.AsyncClient) -> None:
+        super().__init__(http)
         self._wire = wire
-        self._http = http
-        self._requests = BackgroundTasks()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._requests.close()
-        await self._http.aclose()
 
     async def embed_documents(self, texts: Sequence[str]) -> EmbeddedBatch:
         """Embed texts of memories; long ones are truncated. Sensitive texts must not be given to a hosted service."""
