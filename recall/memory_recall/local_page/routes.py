@@ -1,7 +1,7 @@
 """The routes of a page: the files of its package, and actions that take and return JSON.
 
-A page's files are index.html, page.js and page.css. The answer to an error contains its message and remedy, which never
-quote a text. The answer to an unexpected error contains only its class.
+A page's files are index.html, page.js and page.css, and all pages share requests.js. The answer to an error contains
+its message and remedy, which never quote a text. The answer to an unexpected error contains only its class.
 """
 
 import asyncio
@@ -18,9 +18,11 @@ from starlette.routing import Route
 
 from memory_recall.errors import InvalidInput, MemoryIndexError
 
+_SCRIPT = "text/javascript"
+_SHARED = "requests.js"
 _FILES = {
     "": ("index.html", "text/html"),
-    "page.js": ("page.js", "text/javascript"),
+    "page.js": ("page.js", _SCRIPT),
     "page.css": ("page.css", "text/css"),
 }
 _LARGEST_BODY = 16_384  # bytes
@@ -37,6 +39,7 @@ def page_routes(package: str, *, reads: Mapping[str, Action], actions: Mapping[s
     return Starlette(
         routes=[
             *(Route(f"/{name}", partial(_serve_file, package, *found)) for name, found in _FILES.items()),
+            Route(f"/{_SHARED}", partial(_serve_file, __package__, _SHARED, _SCRIPT)),
             *(Route(f"/{name}", partial(_run, action)) for name, action in reads.items()),
             *(Route(f"/{name}", partial(_run, action), methods=["POST"]) for name, action in actions.items()),
         ]

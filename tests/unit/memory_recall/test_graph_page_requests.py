@@ -63,7 +63,7 @@ async def test_another_site_reads_no_memory(name: str, value: str, client: httpx
         assert "Marit" not in refused.text
 
 
-@pytest.mark.parametrize("name", ["", "page.js", "page.css"])
+@pytest.mark.parametrize("name", ["", "page.js", "requests.js", "page.css"])
 async def test_the_page_loads_nothing_from_elsewhere(name: str, client: httpx.AsyncClient) -> None:
     """Its files name no other host but the namespace of SVG, which is never requested, and the policy forbids it."""
     found = await client.get(name)

@@ -4,35 +4,11 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 const HEIGHTS = {middle: 44, memory: 34};
-const part = (id) => document.getElementById(id);
-let busy = false;  // one request at a time
 let shown = null;  // the picture, as the server has described it
 let groups = [];  // what is drawn of each of its nodes
 let paths = [];  // and of each of its lines
 let chosen = null;  // the number of the node whose memory is beside the picture
 const trail = [];  // the concepts that were in the middle before
-
-async function call(path, given) {
-  if (busy) return null;
-  busy = true;
-  say("");
-  try {
-    const options = given === undefined ? {} : {
-      method: "POST", headers: {"Content-Type": "application/json"}, body: JSON.stringify(given),
-    };
-    const answer = await fetch(path, options);
-    const found = await answer.json();
-    if (answer.ok) return found;
-    say(`${found.message}\n${found.remedy}`);
-  } catch {
-    say("The server does not answer. Start the command again, and open the address that it prints.");
-  } finally {
-    busy = false;
-  }
-  return null;
-}
-
-const say = (text) => { part("said").textContent = text; };
 
 function made(name, attributes, ...children) {
   const element = document.createElementNS(SVG, name);

@@ -2,31 +2,8 @@
 // Texts are set as text, never as markup, and nothing is requested from any other server.
 "use strict";
 
-const part = (id) => document.getElementById(id);
 let current = null;  // as the server has described it
-let busy = false;  // one request at a time, so that a key that is held down answers one task only
 
-async function call(path, given) {
-  if (busy) return null;
-  busy = true;
-  part("said").textContent = "";
-  try {
-    const options = given === undefined ? {} : {
-      method: "POST", headers: {"Content-Type": "application/json"}, body: JSON.stringify(given),
-    };
-    const answer = await fetch(path, options);
-    const found = await answer.json();
-    if (answer.ok) return found;
-    say(`${found.message}\n${found.remedy}`);
-  } catch {
-    say("The server does not answer. Start the command again; what was answered is stored.");
-  } finally {
-    busy = false;
-  }
-  return null;
-}
-
-const say = (text) => { part("said").textContent = text; };
 const show = (id, shown) => { part(id).hidden = !shown; };
 
 function draw(found) {

@@ -81,7 +81,7 @@ async def test_every_answer_forbids_to_load_from_elsewhere_and_to_be_kept(path: 
     assert found.headers["referrer-policy"] == "no-referrer"
 
 
-@pytest.mark.parametrize("name", ["", "page.js", "page.css"])
+@pytest.mark.parametrize("name", ["", "page.js", "requests.js", "page.css"])
 async def test_the_page_names_no_other_host(name: str, page: Page) -> None:
     found = await page.client.get(name)
     assert found.status_code == 200
