@@ -76,6 +76,7 @@ async def build(server: MeasuredServer, rows: int, say: Callable[[str], None], *
             await _once(owner, "graph", lambda: _graph(dsn, owner), say)
             vacuum = "VACUUM (ANALYZE) memories, memory_concepts, memory_graph_changes"
             await _once(owner, "graph vacuum", lambda: owner.execute(vacuum), say)
+            await _graph(dsn, owner)  # fills it again if its rules have changed since, and does nothing otherwise
         done = await owner.fetch("SELECT step, seconds FROM bench_steps")
     finally:
         await owner.close()
