@@ -43,7 +43,7 @@ def choose_mmr(sets: Sequence[DiversityScores], prompts: Sequence[DiversityScore
 
 
 def drop_in_likeness(one: DiversityScores) -> "np.typing.NDArray[np.float64]":
-    """Return by how much less alike the ten are in each setting, mean over the set's questions."""
+    """Return how much the likeness of the ten falls in each setting, as the mean over the set's questions."""
     drop: np.typing.NDArray[np.float64] = (one.plain_likeness - one.likeness).mean(axis=1)
     return drop
 
@@ -53,7 +53,7 @@ def _best(
     wanted: "np.typing.NDArray[np.float64]",
     cost: Callable[[int], tuple[object, ...]],
 ) -> tuple[int | None, int]:
-    """Return the least costly of the allowed settings that have almost the most of what is wanted."""
+    """Return, of the allowed settings whose gain is close to the greatest, the one that costs least."""
     count = int(allowed.sum())
     if not count or wanted[allowed].max() <= 0:
         return None, count

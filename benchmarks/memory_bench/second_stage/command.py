@@ -31,7 +31,7 @@ _LEAST_SETS = 2
 
 @dataclass(frozen=True, slots=True)
 class _Scores:
-    """One set, bare and inside prompts, in all settings of both studies."""
+    """The scores of one set in all settings of both studies, for its questions alone and inside prompts."""
 
     compared: Compared
     maxsim: tuple[MaxSimScores, MaxSimScores]

@@ -74,7 +74,7 @@ def repeats(memories: Sequence[int], groups: Groups) -> int:
 
 
 def facts(memories: Sequence[int], relevant: Collection[int], groups: Groups) -> float:
-    """Return the share of the facts that relevant memories state which a relevant one among the memories states."""
+    """Return the recall of facts: the share of the relevant memories' facts that the given memories state."""
     stated = {groups.get(one, one) for one in relevant}
     return len({groups.get(one, one) for one in memories if one in relevant}) / len(stated)
 

@@ -19,7 +19,7 @@ Similar = NDArray[np.float32]
 
 
 class Encoder(Protocol):
-    """What computes the states of tokens."""
+    """Anything that computes the states of a text's tokens, such as `TokenStateEncoder`."""
 
     def states(self, texts: Sequence[str]) -> Iterator[TokenStates]:
         """Yield the states of each text's tokens as the model pools them."""
@@ -41,7 +41,7 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """A place that the score of a memory is wanted for."""
+    """Where a memory's score is stored: the number of the set, of its question, and of the question's memory."""
 
     questions: int
     number: int

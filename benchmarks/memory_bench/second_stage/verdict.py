@@ -73,7 +73,7 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class MaxSimOutcome:
-    """What the rule of MaxSim looks at; `p` is corrected for all settings and both measures.
+    """The figures by which ADR 27 decides about MaxSim; `p` is corrected for all settings and both measures.
 
     `states` are those of the setting that the public sets choose, None if they choose none.
     """
@@ -94,7 +94,7 @@ class MaxSimOutcome:
 
     @property
     def verdict(self) -> Verdict:
-        """What the rule says."""
+        """Whether it is adopted, opt-in or rejected, by the rule of ADR 27."""
         own = self.changes.own.get("", {})
         judged = any(one.difference >= OWN_GAIN - ROUNDING and one.p_value < LARGEST_OWN_P for one in own.values())
         if self._gains(ADOPTED_GAIN) and self.changes.bounded and self.changes.harmless and judged and self.in_budget:
@@ -122,7 +122,7 @@ class MaxSimOutcome:
 
 @dataclass(frozen=True, slots=True)
 class MmrOutcome:
-    """What the rule of MMR looks at; `p` is that of the repeats, corrected for all settings.
+    """The figures by which ADR 27 decides about MMR; `p` is that of the repeats, corrected for all settings.
 
     `repeats` and `facts` are the changes on our own set, by what the public sets choose.
     """
@@ -136,7 +136,7 @@ class MmrOutcome:
 
     @property
     def verdict(self) -> Verdict:
-        """What the rule says."""
+        """Whether it is adopted, opt-in or rejected, by the rule of ADR 27."""
         fewer = -self.repeats.difference >= FEWER_REPEATS * self.plain_repeats - ROUNDING and self.p < LARGEST_P
         fewer = fewer and self.repeats.difference < 0
         gain = self.facts.difference

@@ -30,7 +30,7 @@ def interval(one: Comparison) -> str:
 
 
 def cells(gains: Gains) -> list[str]:
-    """Return one cell for each measure."""
+    """Return one table cell for each measure: the difference with its interval and p value."""
     return [interval(gains[measure]) for measure in MEASURES]
 
 
@@ -53,7 +53,7 @@ def name_of(one: SettingScores[object], fold: Fold) -> str:
 
 
 def prompts_rows(prompts: Sequence[SettingScores[object]], gains: Mapping[str, Gains], change: str) -> Rows:
-    """Yield the scores of each set's questions inside prompts without the change, and how they change."""
+    """Yield table rows: each set's scores for questions inside prompts without the change, and the differences."""
     yield [
         "set",
         *(f"{measure} without {change}" for measure in MEASURES),
@@ -64,7 +64,7 @@ def prompts_rows(prompts: Sequence[SettingScores[object]], gains: Mapping[str, G
 
 
 def own_rows(own: Mapping[str, Gains]) -> Rows:
-    """Yield the changes of our own set and of each of its strata."""
+    """Yield table rows: by how much the measures change on our own set, homelab, and on each of its strata."""
     yield ["stratum", "recall@10", "nDCG@10"]
     for stratum, gains in own.items():
         yield [stratum or "all", *cells(gains)]

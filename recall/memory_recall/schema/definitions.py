@@ -173,13 +173,13 @@ def trigger_function(name: str, body: str, *more_path: str, security_definer: bo
 
 
 def is_there(function: Function, table: MemoryTable, found: dict[str, Any]) -> bool:
-    """Return whether the function is among those found in the catalog, with its definition."""
+    """Return whether the catalog has the function with this definition. `found` holds the catalog's functions."""
     entry = found.get(function.name + table.suffix)
     return entry is not None and function.matches(entry)
 
 
 def fires(trigger: Trigger, table: MemoryTable, found: dict[str, Any]) -> bool:
-    """Return whether the trigger is among those found in the catalog, with its definition, and fires always."""
+    """Return whether the catalog has the trigger with this definition, ENABLE ALWAYS. `found` holds its triggers."""
     entry = found.get(trigger.name)
     if entry is None or entry["function"] != trigger.function + table.suffix:
         return False
