@@ -48,8 +48,8 @@ def latency(  # noqa: PLR0917  (typer makes options of them; nobody calls this b
     the pages of its files are given back to the kernel. With --graph, recalls with the graph leg are measured too, and
     `graph_added_p95_ms` says what it adds.
 
-    By default three sizes are measured, which takes 12 GB of disk, an hour, and half an hour more at the first run. The
-    last line of output is JSON with the main figures.
+    By default three sizes are measured, which takes 12 GB of disk, and at the first run half an hour to fill the
+    databases. The last line of output is JSON with the main figures.
 
     Example: python -m memory_bench latency --rows 5000 --rows 100000
 
