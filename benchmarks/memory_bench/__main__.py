@@ -17,6 +17,7 @@ COMMANDS = {
     "graph": "memory_bench.graph.command:graph",
     "second-stage": "memory_bench.second_stage.command:second_stage",
     "latency": "memory_bench.latency.command:latency",
+    "growth": "memory_bench.growth.command:growth",
     "backfill": "memory_bench.backfill.command:backfill",
     "swap": "memory_bench.swap.command:swap",
     "upgrade": "memory_bench.upgrade.command:upgrade",
