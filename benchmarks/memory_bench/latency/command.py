@@ -29,7 +29,7 @@ def latency(  # noqa: PLR0917  (typer makes options of them; nobody calls this b
     ] = 500,
     cold_rounds: Annotated[
         int,
-        typer.Option(min=1, help="Rounds of a cold measurement: caches are dropped, then 20 questions are timed."),
+        typer.Option(min=1, help="Rounds of a cold measurement: caches are dropped, then 30 questions are timed."),
     ] = 5,
     checked: Annotated[
         int, typer.Option(min=1, help="Questions whose results are compared with those of exact search.")
