@@ -9,6 +9,9 @@ import httpx
 import numpy as np
 import pytest
 
+from memory_embedder.scheduling.service import EmbeddingService
+from tests.unit.memory_embedder.conftest import until
+
 
 async def ask(client: httpx.AsyncClient, **body: Any) -> httpx.Response:
     return await client.post("/v1/embeddings", json=body)
@@ -53,14 +56,14 @@ async def test_a_text_beyond_the_window_is_truncated_and_counted_or_refused(clie
 
 
 async def test_the_default_lane_is_documents_and_a_query_goes_to_its_own(
-    client: httpx.AsyncClient, probe: httpx.AsyncClient
+    client: httpx.AsyncClient, service: EmbeddingService
 ) -> None:
     await ask(client, input="x")
     await ask(client, input="y", input_type="document")
     await ask(client, input="z", input_type="query")
-    metrics = (await probe.get("/metrics")).text
-    assert 'memory_embedder_documents_total{lane="document"} 2.0' in metrics
-    assert 'memory_embedder_documents_total{lane="query"} 1.0' in metrics
+    for lane, number in (("document", 2.0), ("query", 1.0)):  # counted a moment after the answer
+        series = f'memory_embedder_documents_total{{lane="{lane}"}} {number}'
+        await until(lambda series=series: series in service.metrics.render().decode())  # type: ignore[misc]
 
 
 REFUSALS: list[tuple[str, bytes | dict[str, Any], int, str, str | None]] = [
