@@ -16,7 +16,7 @@ def test_each_row_is_scaled_by_itself() -> None:
     assert np.allclose(scaled, [[0.6, 0.8, 0], [0, 0, 1], [0.5**0.5, 0.5**0.5, 0]])
 
 
-@pytest.mark.parametrize("value", [0.0, np.nan, np.inf, 1e30], ids=["zero", "not a number", "infinite", "too long"])
+@pytest.mark.parametrize("value", [0.0, np.nan, np.inf], ids=["zero", "not a number", "infinite"])
 def test_a_row_without_a_finite_length_is_refused_whatever_the_others_are(value: float) -> None:
     rows = np.array([[1, 0], [value, 0]], dtype=np.float32)
     with pytest.raises(EmbedderError, match="not finite or has no length"):
