@@ -32,6 +32,7 @@ from memory_recall.postgres.driver_errors import translate, translated
 from memory_recall.schema import rules
 from memory_recall.schema.claims_sql import TableClaim, require_claimable, write_claim
 from memory_recall.schema.ddl import TableChanges, literal
+from memory_recall.schema.names import name_in_revisions
 from memory_recall.schema.revision_steps import revision_steps
 from memory_recall.schema.revisions import (
     HEAD_REVISION,
@@ -319,7 +320,7 @@ class _Run:
             "schema": quoted(table.schema),
             "table": table.qualified,
             "table_literal": literal(table.qualified),
-            "name": table.name.replace('"', '""'),
+            "name": name_in_revisions(table.name).replace('"', '""'),
             "name_literal": literal(table.name),
             "suffix": table.suffix.replace('"', '""'),
             "vectors": quoted(table.vector_schema or "public"),
