@@ -238,7 +238,8 @@ class DeletionFacts:
     Attributes:
         database_objects: the operator's Database objects for the MemoryIndex; None if the operator may not read them.
         namespace_terminating: whether the MemoryIndex's namespace is being deleted, so that no Job can start there.
-        observed: all facts, if the migrations are to be undone and the namespace stays; None in any other case.
+        observed: all facts, if the migrations are to be undone or a concept graph may have to be paused, and the
+            namespace stays; None in any other case, and if the operator may not read what is needed for a pause.
     """
 
     database_objects: tuple[DatabaseObject, ...] | None

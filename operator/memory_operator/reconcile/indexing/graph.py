@@ -5,14 +5,16 @@ the graph is being enabled or filled the object is Ready all the same; only what
 
 Whether a Job is needed is read from the database: the graph is not enabled, or one of its rules is missing or altered.
 `graph.enabled: false` drops the graph where the deletion policy is `Delete`. With `Retain` its tables stay, and so do
-the triggers that remove links; nothing is added, and recalls leave the graph out.
+the triggers that remove links; nothing is added, and recalls leave the graph out. An object that is deleted with
+`Retain` pauses its graph in this way, because nobody would deal with the queue of changed memories any more.
 """
 
+from dataclasses import replace
 from datetime import datetime
 
 from memory_operator.api.conditions import ConditionType, Verdict, by_type
 from memory_operator.api.reasons import Reason
-from memory_operator.api.spec import MemoryIndex
+from memory_operator.api.spec import Graph, MemoryIndex
 from memory_operator.reconcile.facts import Observed
 from memory_operator.reconcile.jobs import JobRequest, active_job, plan_job
 from memory_operator.reconcile.plan import Step, waiting_for
@@ -35,8 +37,7 @@ def plan_graph(
     """
     facts = observed.database_facts
     if facts is None or not schema.holds:
-        shown = index.spec.graph.enabled or ConditionType.GRAPH_READY in by_type(index.status.get("conditions") or ())
-        return waiting_for("the database" if facts is None else "the schema") if shown else None
+        return waiting_for("the database" if facts is None else "the schema") if may_have_graph(index) else None
     graph = facts.graph or NO_GRAPH
     request = _request(index, graph, opposed=_is_opposed(index, observed, images))
     if request:
@@ -44,6 +45,27 @@ def plan_graph(
     if index.spec.graph.enabled:
         return Step(_filling(index, observed, graph))
     return Step(KEPT) if graph.exists else None
+
+
+def may_have_graph(index: MemoryIndex) -> bool:
+    """Return whether there may be a concept graph in the database, by the specification and the last status."""
+    return index.spec.graph.enabled or ConditionType.GRAPH_READY in by_type(index.status.get("conditions") or ())
+
+
+def plan_pause(index: MemoryIndex, observed: Observed, images: Images, now: datetime) -> Step | None:
+    """Return the step that pauses the graph of a MemoryIndex that is being deleted; None if there is nothing to pause.
+
+    The deletion policy of the MemoryIndex is `Retain`.
+    """
+    facts = observed.database_facts
+    spec = index.spec.model_copy(update={"graph": Graph(enabled=False)})
+    paused = index.model_copy(update={"spec": spec})
+    graph = (facts.graph if facts else None) or NO_GRAPH
+    request = _request(paused, graph, opposed=_is_opposed(paused, observed, images))
+    if request is None:
+        return None
+    request = replace(request, reason=Reason.DELETING, activity="pauses the concept graph")
+    return plan_job(paused, observed, images, now, request)
 
 
 def _request(index: MemoryIndex, graph: GraphState, *, opposed: bool) -> JobRequest | None:
