@@ -97,13 +97,14 @@ def _may_take_part(plan: RecallPlan, dense: DenseLeg, arguments: Arguments) -> s
 
     Evaluating the SQL also sets the parameters of the index scan.
     """
-    settings = {"hnsw.ef_search": str(dense.graph.ef_search(plan.depth))}
+    partitions = len(plan.table.partitions) if dense.iterative_scan and not plan.query.selective else 0
+    settings = {"hnsw.ef_search": str(dense.graph.ef_search(plan.depth, partitions=partitions))}
     if dense.iterative_scan and plan.query.selective:
         # Without it the index gives ef_search neighbours and the filters then leave what they leave.
         # Relaxed, because the strict order drops what comes late although it is near; the leg sorts anyway.
         settings |= {"hnsw.iterative_scan": "relaxed_order"} | _FILTERED_SCAN
     elif dense.iterative_scan:
-        settings["hnsw.iterative_scan"] = "off"
+        settings["hnsw.iterative_scan"] = "relaxed_order" if partitions > 1 else "off"
     terms = [f"set_config('{name}', '{value}', true) IS NOT NULL" for name, value in settings.items()]
     if dense.embedded.model is not None:
         terms.append(f"k.name IS NOT DISTINCT FROM {arguments.add(dense.embedded.model, 'text')}")
