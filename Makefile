@@ -95,7 +95,7 @@ bench-second-stage: setup  ## MaxSim and diversity over the first memories, on t
 	$(BENCH) second-stage $(KEPT) $(SETS)
 
 .PHONY: bench-latency
-bench-latency: setup  ## Recall beside the plain design at 5k, 100k and 1M rows (12 GB of disk; GRAPH=1 with the graph leg); one line of JSON
+bench-latency: setup  ## Recall and the plain design, warm and cold, at 5k, 100k and 1M rows (12 GB of disk; GRAPH=1 with the graph leg); one line of JSON
 	$(BENCH) latency $(KEPT) $(if $(GRAPH),--graph)
 
 .PHONY: check

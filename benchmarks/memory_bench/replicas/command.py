@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from memory_bench.latency.store import FORMAT, build
+from memory_bench.latency.store import build
 from memory_bench.latency.synthetic import Synthetic
 from memory_bench.postgres import STEADY, MeasuredServer
 from memory_bench.replicas.measure import ONE, STANDBY, TWO, Instances, Measured, measure
@@ -58,9 +58,9 @@ async def _measure(
     measured: dict[str, list[Measured]] = {condition: [] for condition in (ONE, TWO, STANDBY)}
     async with MeasuredServer(_SETTINGS, directory / "primary") as primary:
         console.print(f"A table of {rows:,} rows, then a standby of its server")
-        await build(primary, rows, console.print)
+        built = await build(primary, rows, console.print)
         async with primary.standby(directory / "standby", _SETTINGS) as standby:
-            instances = Instances(primary, standby, f"latency_{rows}_v{FORMAT}", cores)
+            instances = Instances(primary, standby, built.database, cores)
             instances.bind()
             questions = Synthetic().questions(rows, _QUESTIONS)
             for condition in measured:
