@@ -88,7 +88,7 @@ class MeasuredServer:
 
     def bind(self, core: int) -> None:
         """Let the server's processes, and the sessions that are opened from now on, run on one processor core alone."""
-        for process in (self.process, *self._process.children()):
+        for process in (self.process, *self.process.children()):
             process.cpu_affinity([core])
 
     def close(self) -> None:
