@@ -156,6 +156,10 @@ bench-backfill: setup  ## Backfills beside what bounds them; ends with one line 
 bench-shared-table: setup  ## What other users of the table notice of migrations and of the index
 	$(BENCH) shared-table $(KEPT)
 
+.PHONY: bench-replicas
+bench-replicas: setup  ## Recalls a second of one and of two instances of Postgres, a core each; one line of JSON
+	$(BENCH) replicas $(KEPT)
+
 .PHONY: bench-swap
 bench-swap: setup $(if $(filter real,$(MODELS)),second-model)  ## Model swaps under recalls and writes (MODELS=real: two real models); one line of JSON
 	$(BENCH) swap $(if $(MODELS),--models $(MODELS)) $(KEPT)
