@@ -1,0 +1,148 @@
+"""The command `index-study`: compares smaller vector indexes with today's, and says what the rule of ADR 30 decides."""
+
+import asyncio
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from memory_bench.harness.dataset import Dataset, DatasetError
+from memory_bench.index_study.designs import CANDIDATES, SMALLER, designs, settings
+from memory_bench.index_study.exact import candidates, local_dimensionality, nearest, nearest_by_signs, shares_kept
+from memory_bench.index_study.measure import KeptServer, measure_cold, measure_warm
+from memory_bench.index_study.quality import SetQuality, measure_quality
+from memory_bench.index_study.store import fill
+from memory_bench.index_study.tables import ExactShares, Study, write
+from memory_bench.index_study.texts import EmbeddedTexts, embed_texts
+from memory_bench.index_study.vectors import Vectors, made_rows, modelled, rotation, widened
+from memory_bench.index_study.verdict import Measured, TableResult, best
+from memory_bench.latency.store import SETTINGS
+from memory_bench.report import KeepOption, OutputOption, console, results_directory
+from memory_bench.servers import CACHE, DEFAULT_MODEL, DEFAULT_MODEL_FILE, ServerDidNotStartError, memory_embedder
+from memory_bench.studies.measured_sets import load_sets
+from memory_recall import MemoryIndexError
+from memory_recall.hnsw.search_effort import DENSE_DEPTH
+
+_SIZES = [100_000, 1_000_000]
+_MODELLED = (384, 1024)
+_BYTES_A_ROW = 17_000  # table, TOAST and the indexes of all designs at 384 and at 1,024 dimensions
+
+
+def index_study(  # noqa: PLR0917  (typer makes options of them; nobody calls this by position)
+    datasets: Annotated[Path, typer.Argument(help="A directory of labelled sets (docs/recall.md).")],
+    rows: Annotated[list[int] | None, typer.Option(help="Repeatable: a number of rows, a multiple of 5,000.")] = None,
+    name: Annotated[
+        list[str] | None, typer.Option("--set", help="Repeatable: the sets to embed; default: all. homelab is one.")
+    ] = None,
+    texts: Annotated[int, typer.Option(min=1, help="Texts that get a vector: memories, then their sentences.")] = 6_000,
+    questions: Annotated[int, typer.Option(min=40, help="Timed questions for each table.")] = 220,
+    cold_questions: Annotated[int, typer.Option(min=5, help="Questions with cold caches for each table.")] = 40,
+    output: OutputOption = None,
+    keep: KeepOption = False,
+    cache: Annotated[Path, typer.Option(help="Where the databases are kept between runs.")] = CACHE / "index",
+) -> None:
+    """Compare smaller vector indexes with HNSW over halves at several table sizes, by the rule of ADR 30.
+
+    By default 100,000 and a million rows are measured, which takes 17 GB of disk and hours at the first run. The last
+    line of output is JSON: the verdicts, and the best setting of each kind beside today's.
+
+    Example: python -m memory_bench index-study ../shared/datasets --rows 100000
+    """
+    sizes = sorted(set(rows or _SIZES))
+    _require_space(cache, sum(sizes) * _BYTES_A_ROW)
+    try:
+        loaded = [one for one in load_sets(datasets) if not name or one.name in name]
+        embedded = _embedded(loaded, texts)
+    except (DatasetError, MemoryIndexError, ServerDidNotStartError) as error:
+        console.print(str(error), markup=False)
+        raise typer.Exit(1) from None
+    sets = [measure_quality(one, vectors) for one, vectors in embedded.sets]
+    server = KeptServer(SETTINGS, cache)
+    try:
+        tables = [
+            asyncio.run(_measure(server, vectors, sets, questions, cold_questions))
+            for size in sizes
+            for vectors in _vectors(embedded, size, questions)
+        ]
+    finally:
+        server.running.close()
+    busy = os.getloadavg()[2]
+    exact = list(_exact(embedded, questions))
+    study = Study(DEFAULT_MODEL, len(embedded.texts), tables, exact, sets, busy)
+    write(study, results_directory("index", output, keep=keep))
+    print(json.dumps(study.figures()))
+
+
+def _require_space(cache: Path, needed: int) -> None:
+    cache.mkdir(parents=True, exist_ok=True)
+    kept = sum(file.stat().st_size for file in cache.rglob("*") if file.is_file())
+    if shutil.disk_usage(cache).free < needed - kept:
+        console.print(f"{cache} needs {(needed - kept) / 2**30:.0f} GiB more. Free it, or choose smaller --rows.")
+        raise typer.Exit(1)
+
+
+def _embedded(loaded: Sequence[Dataset], texts: int) -> EmbeddedTexts:
+    with (
+        tempfile.TemporaryDirectory(prefix="memory-bench-index-") as scratch,
+        memory_embedder(DEFAULT_MODEL_FILE, Path(scratch, "embedder.log")) as server,
+    ):
+        return asyncio.run(embed_texts(loaded, server.url, texts))
+
+
+def _say(what: str) -> None:
+    console.print(what, highlight=False)
+
+
+def _vectors(embedded: EmbeddedTexts, rows: int, questions: int) -> Iterator[Vectors]:
+    yield widened(embedded.texts, embedded.some_questions(questions), rows)
+    for dimensions in _MODELLED:
+        yield modelled(dimensions, rows, questions, _say)
+
+
+async def _measure(
+    server: KeptServer, vectors: Vectors, sets: Sequence[SetQuality], questions: int, cold_questions: int
+) -> TableResult:
+    rows, title = len(vectors.rows), f"{vectors.name}, {vectors.dimensions} dimensions, {len(vectors.rows):,} rows"
+    compared = designs(centred=vectors.centred)
+    filled = await fill(server.running, vectors, compared, lambda what: _say(f"{title}: {what}"))
+    _say(f"{title}: measuring")
+    asked = vectors.questions[:questions]
+    every = [setting for one in compared for setting in settings(one, rows)]
+    true = nearest(vectors.rows, asked, DENSE_DEPTH)
+    warm = await measure_warm(server.running, filled, every, asked, true)
+    measured = tuple(
+        Measured(one, filled.sizes[one.design], filled.seconds[str(one.design)], found) for one, found in warm.items()
+    )
+    table = TableResult(vectors.name, vectors.dimensions, rows, measured)
+    chosen = [table.today, *(found for kind in SMALLER if (found := best(table, kind, sets)) is not None)]
+    once = list(dict.fromkeys(one.setting for one in chosen))
+    return table.with_cold(await measure_cold(server, filled, once, asked[:cold_questions], _say))
+
+
+def _exact(embedded: EmbeddedTexts, questions: int) -> Iterator[ExactShares]:
+    """Yield what exact rankings keep: of the texts alone, of as many made rows, and of modelled vectors."""
+    asked, count = embedded.some_questions(questions), len(embedded.texts)
+    yield _shares("real, texts alone", widened(embedded.texts, asked, count))
+    made = made_rows(embedded.texts, count)
+    yield _shares("real, made rows alone", widened(made, asked, count))
+    for rows in (5_000, 100_000):
+        for dimensions in _MODELLED:
+            yield _shares(f"modelled, {dimensions}", modelled(dimensions, rows, questions, _say))
+    yield _shares("real, texts and made rows", widened(embedded.texts, asked, 100_000))
+
+
+def _shares(name: str, vectors: Vectors) -> ExactShares:
+    rows, asked, mean, most = vectors.rows, vectors.questions, vectors.mean, max(CANDIDATES)
+    true = nearest(rows, asked, DENSE_DEPTH)
+    found = {kind: candidates(kind, rows, asked, most, mean) for kind in SMALLER}
+    turn = rotation(vectors.dimensions)
+    turned = nearest_by_signs((rows - mean).astype(np.float32) @ turn, (asked - mean).astype(np.float32) @ turn, most)
+    shares: dict[str, list[float]] = {kind: shares_kept(places, true, CANDIDATES) for kind, places in found.items()}
+    shares["centred signs, rotated"] = shares_kept(turned, true, CANDIDATES)
+    return ExactShares(name, len(rows), local_dimensionality(rows), shares)
