@@ -102,8 +102,11 @@ async def measure_warm(
         buffers = {one: await _buffers(connection, filled.statements.search(one), asked) for one in settings}
     finally:
         await connection.close()
-    timed = {one: zip(*times[one][_BLOCK:], strict=True) for one in settings}
-    return {one: Warm(shares[one], *timed[one], buffers[one]) for one in settings}
+    timed = {one: taken[_BLOCK:] for one, taken in times.items()}
+    return {
+        one: Warm(shares[one], tuple(own for own, _ in taken), tuple(passed for _, passed in taken), buffers[one])
+        for one, taken in timed.items()
+    }
 
 
 async def measure_cold(

@@ -87,7 +87,8 @@ def _opening(study: Study) -> Iterator[str]:
     yield (
         f"Real vectors are those of {study.model}: {study.texts:,} texts, and rows that are made of their differences."
         " Warm times are of the session's processor, p50 / p95 in milliseconds; those by the clock, cold times and"
-        f" builds are slower where the machine does other work (load average {study.busy:.1f} at the end). Made {now()[:10]}."
+        f" builds are slower where the machine does other work (load average {study.busy:.1f} at the end). Made"
+        f" {now()[:10]}."
     )
     yield "![Recall@50 against p95 of the dense leg, warm](index.svg)"
 
