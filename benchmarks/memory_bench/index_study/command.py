@@ -13,15 +13,16 @@ import numpy as np
 import typer
 
 from memory_bench.harness.dataset import Dataset, DatasetError
-from memory_bench.index_study.designs import CANDIDATES, SMALLER, designs, settings
-from memory_bench.index_study.exact import candidates, local_dimensionality, nearest, nearest_by_signs, shares_kept
+from memory_bench.index_study.designs import SMALLER, TODAY, Kind, designs, settings
+from memory_bench.index_study.exact import ExactShares, exact_shares
 from memory_bench.index_study.measure import KeptServer, measure_cold, measure_warm
 from memory_bench.index_study.quality import SetQuality, measure_quality
+from memory_bench.index_study.rankings import nearest
 from memory_bench.index_study.store import fill
-from memory_bench.index_study.tables import ExactShares, Study, write
+from memory_bench.index_study.tables import Study, write
 from memory_bench.index_study.texts import EmbeddedTexts, embed_texts
-from memory_bench.index_study.vectors import Vectors, made_rows, modelled, rotation, widened
-from memory_bench.index_study.verdict import Measured, TableResult, best
+from memory_bench.index_study.vectors import Vectors, made_rows, modelled, widened
+from memory_bench.index_study.verdict import Measured, TableResult, chosen
 from memory_bench.latency.store import SETTINGS
 from memory_bench.report import KeepOption, OutputOption, console, results_directory
 from memory_bench.servers import CACHE, DEFAULT_MODEL, DEFAULT_MODEL_FILE, ServerDidNotStartError, memory_embedder
@@ -43,14 +44,19 @@ def index_study(  # noqa: PLR0917  (typer makes options of them; nobody calls th
     texts: Annotated[int, typer.Option(min=1, help="Texts that get a vector: memories, then their sentences.")] = 6_000,
     questions: Annotated[int, typer.Option(min=40, help="Timed questions for each table.")] = 220,
     cold_questions: Annotated[int, typer.Option(min=5, help="Questions with cold caches for each table.")] = 40,
+    every_design: Annotated[
+        bool, typer.Option("--every-design", help="Also build what an exact search has ruled out.")
+    ] = False,
     output: OutputOption = None,
     keep: KeepOption = False,
     cache: Annotated[Path, typer.Option(help="Where the databases are kept between runs.")] = CACHE / "index",
 ) -> None:
     """Compare smaller vector indexes with HNSW over halves at several table sizes, by the rule of ADR 30.
 
-    By default 100,000 and a million rows are measured, which takes 17 GB of disk and hours at the first run. The last
-    line of output is JSON: the verdicts, and the best setting of each kind beside today's.
+    An index finds no more than an exact search by the same expression, so a kind whose exact search misses the rule's
+    bound with the most candidates is rejected without an index. By default 100,000 and a million rows are measured,
+    which takes up to 17 GB of disk and hours at the first run. The last line of output is JSON: the verdicts, what
+    exact searches keep, and the best setting of each kind beside today's.
 
     Example: python -m memory_bench index-study ../shared/datasets --rows 100000
     """
@@ -63,18 +69,17 @@ def index_study(  # noqa: PLR0917  (typer makes options of them; nobody calls th
         console.print(str(error), markup=False)
         raise typer.Exit(1) from None
     sets = [measure_quality(one, vectors) for one, vectors in embedded.sets]
+    exact = list(_texts_alone(embedded, questions))
+    tables = []
     server = KeptServer(SETTINGS, cache)
     try:
-        tables = [
-            asyncio.run(_measure(server, vectors, sets, questions, cold_questions))
-            for size in sizes
-            for vectors in _vectors(embedded, size, questions)
-        ]
+        for vectors in (one for size in sizes for one in _vectors(embedded, size, questions)):
+            exact.append(exact_shares(vectors, vectors.name))
+            kinds = SMALLER if every_design else exact[-1].possible
+            tables.append(asyncio.run(_measure(server, vectors, kinds, sets, cold_questions)))
     finally:
         server.running.close()
-    busy = os.getloadavg()[2]
-    exact = list(_exact(embedded, questions))
-    study = Study(DEFAULT_MODEL, len(embedded.texts), tables, exact, sets, busy)
+    study = Study(DEFAULT_MODEL, len(embedded.texts), tables, exact, sets, os.getloadavg()[2])
     write(study, results_directory("index", output, keep=keep))
     print(json.dumps(study.figures()))
 
@@ -106,43 +111,31 @@ def _vectors(embedded: EmbeddedTexts, rows: int, questions: int) -> Iterator[Vec
 
 
 async def _measure(
-    server: KeptServer, vectors: Vectors, sets: Sequence[SetQuality], questions: int, cold_questions: int
+    server: KeptServer, vectors: Vectors, kinds: Sequence[Kind], sets: Sequence[SetQuality], cold_questions: int
 ) -> TableResult:
     rows, title = len(vectors.rows), f"{vectors.name}, {vectors.dimensions} dimensions, {len(vectors.rows):,} rows"
-    compared = designs(centred=vectors.centred)
+    compared = [one for one in designs(centred=vectors.centred) if one.kind in kinds]
+    if not compared:
+        _say(f"{title}: an exact search has ruled out every kind")
+        return TableResult(vectors.name, vectors.dimensions, rows, ())
+    compared.insert(0, TODAY)
     filled = await fill(server.running, vectors, compared, lambda what: _say(f"{title}: {what}"))
     _say(f"{title}: measuring")
-    asked = vectors.questions[:questions]
     every = [setting for one in compared for setting in settings(one, rows)]
-    true = nearest(vectors.rows, asked, DENSE_DEPTH)
-    warm = await measure_warm(server.running, filled, every, asked, true)
+    true = nearest(vectors.rows, vectors.questions, DENSE_DEPTH)
+    warm = await measure_warm(server.running, filled, every, vectors.questions, true)
     measured = tuple(
         Measured(one, filled.sizes[one.design], filled.seconds[str(one.design)], found) for one, found in warm.items()
     )
     table = TableResult(vectors.name, vectors.dimensions, rows, measured)
-    chosen = [table.today, *(found for kind in SMALLER if (found := best(table, kind, sets)) is not None)]
-    once = list(dict.fromkeys(one.setting for one in chosen))
-    return table.with_cold(await measure_cold(server, filled, once, asked[:cold_questions], _say))
+    once = [one.setting for one in chosen(table, sets)]
+    return table.with_cold(await measure_cold(server, filled, once, vectors.questions[:cold_questions], _say))
 
 
-def _exact(embedded: EmbeddedTexts, questions: int) -> Iterator[ExactShares]:
-    """Yield what exact rankings keep: of the texts alone, of as many made rows, and of modelled vectors."""
+def _texts_alone(embedded: EmbeddedTexts, questions: int) -> Iterator[ExactShares]:
+    """Yield what exact searches keep of texts alone, by their number, and of as many made rows."""
     asked, count = embedded.some_questions(questions), len(embedded.texts)
-    yield _shares("real, texts alone", widened(embedded.texts, asked, count))
-    made = made_rows(embedded.texts, count)
-    yield _shares("real, made rows alone", widened(made, asked, count))
-    for rows in (5_000, 100_000):
-        for dimensions in _MODELLED:
-            yield _shares(f"modelled, {dimensions}", modelled(dimensions, rows, questions, _say))
-    yield _shares("real, texts and made rows", widened(embedded.texts, asked, 100_000))
-
-
-def _shares(name: str, vectors: Vectors) -> ExactShares:
-    rows, asked, mean, most = vectors.rows, vectors.questions, vectors.mean, max(CANDIDATES)
-    true = nearest(rows, asked, DENSE_DEPTH)
-    found = {kind: candidates(kind, rows, asked, most, mean) for kind in SMALLER}
-    turn = rotation(vectors.dimensions)
-    turned = nearest_by_signs((rows - mean).astype(np.float32) @ turn, (asked - mean).astype(np.float32) @ turn, most)
-    shares: dict[str, list[float]] = {kind: shares_kept(places, true, CANDIDATES) for kind, places in found.items()}
-    shares["centred signs, rotated"] = shares_kept(turned, true, CANDIDATES)
-    return ExactShares(name, len(rows), local_dimensionality(rows), shares)
+    mixed = np.random.default_rng(0).permutation(embedded.texts)
+    for fewer in (4, 2, 1):
+        yield exact_shares(widened(mixed[: count // fewer], asked, count // fewer), "real, texts alone")
+    yield exact_shares(widened(made_rows(embedded.texts, count), asked, count), "real, made rows alone")

@@ -8,6 +8,7 @@ from memory_recall.hnsw.search_effort import DENSE_DEPTH, SearchedGraph
 
 Kind = Literal["halves", "signs", "centred signs", "first dimensions"]
 SMALLER: tuple[Kind, ...] = ("signs", "centred signs", "first dimensions")
+LEAST_RECALL = 0.99  # of the fifty nearest
 CANDIDATES = (100, 200, 400, 800)
 EF_CONSTRUCTION = DEFAULT_EF_CONSTRUCTION
 _PGVECTORS_M = 16

@@ -1,59 +1,50 @@
-"""Exact rankings without an index: by cosine, and by signs or first dimensions with candidates ordered anew.
+"""What exact searches keep of the true neighbours: the most that an index over the same expression can find."""
 
-The signs are those of pgvector's `binary_quantize`: one for a number above zero, zero for any other.
-"""
-
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from memory_bench.index_study.designs import Kind, first_dimensions
+from memory_bench.index_study.designs import CANDIDATES, LEAST_RECALL, SMALLER, Kind
+from memory_bench.index_study.rankings import Places, candidates, nearest, nearest_by_signs, rotation
+from memory_bench.index_study.vectors import Halves, Vectors
 from memory_recall.hnsw.search_effort import DENSE_DEPTH
 
-Places = NDArray[np.int64]
-Vectors = NDArray[np.float16] | NDArray[np.float32]
-
-_BLOCK = 50_000  # rows that are compared at a time
+ROTATED = "centred signs, rotated"
 _SAMPLE = 300  # rows whose neighbours give the local dimensionality
 
 
-def nearest(rows: Vectors, questions: Vectors, count: int) -> Places:
-    """Return the places of the `count` rows with the greatest cosines, the nearest first; shape (questions, count).
+@dataclass(frozen=True, slots=True)
+class ExactShares:
+    """The share of the fifty true neighbours among the first candidates of exact searches, by expression and number.
 
-    Rows and questions have length one.
+    `name` says which vectors, and `dimensionality` is the local dimensionality of their rows. The expressions are those
+    of the smaller kinds, and `ROTATED`, which no index can have.
     """
-    asked = questions.astype(np.float32)
-    return _least(len(rows), count, lambda start, end: -(asked @ rows[start:end].astype(np.float32).T))
+
+    name: str
+    dimensions: int
+    rows: int
+    dimensionality: float
+    shares: Mapping[str, Sequence[float]]
+
+    @property
+    def possible(self) -> tuple[Kind, ...]:
+        """The kinds whose index might find as much as the rule demands, with the most candidates."""
+        return tuple(kind for kind in SMALLER if self.shares[kind][-1] >= LEAST_RECALL)
 
 
-def nearest_by_signs(rows: Vectors, questions: Vectors, count: int) -> Places:
-    """Return the places of the `count` rows whose signs differ least from a question's; shape (questions, count)."""
-    packed, asked = _packed(rows), _packed(questions)
-
-    def differing(start: int, end: int) -> NDArray[np.float32]:
-        return np.stack(
-            [np.bitwise_count(packed[start:end] ^ one).sum(axis=1, dtype=np.int32).astype(np.float32) for one in asked]
-        )
-
-    return _least(len(rows), count, differing)
-
-
-def nearest_by_first_dimensions(rows: Vectors, questions: Vectors, count: int) -> Places:
-    """Return the places of the `count` nearest rows by the cosine of their first dimensions alone."""
-    kept = first_dimensions(rows.shape[1])
-    return nearest(_unit(rows[:, :kept]), _unit(questions[:, :kept]), count)
-
-
-def candidates(kind: Kind, rows: Vectors, questions: Vectors, count: int, mean: Vectors) -> Places:
-    """Return the first candidates that an exact search by a kind's expression has; shape (questions, count)."""
-    if kind == "halves":
-        return nearest(rows, questions, count)
-    if kind == "first dimensions":
-        return nearest_by_first_dimensions(rows, questions, count)
-    if kind == "centred signs":
-        return nearest_by_signs(rows - mean, questions - mean, count)
-    return nearest_by_signs(rows, questions, count)
+def exact_shares(vectors: Vectors, name: str) -> ExactShares:
+    """Return what exact searches keep of these vectors."""
+    rows, asked, mean, most = vectors.rows, vectors.questions, vectors.mean, max(CANDIDATES)
+    true = nearest(rows, asked, DENSE_DEPTH)
+    found: dict[str, Places] = {kind: candidates(kind, rows, asked, most, mean) for kind in SMALLER}
+    turn = rotation(vectors.dimensions)
+    found[ROTATED] = nearest_by_signs(
+        (rows - mean).astype(np.float32) @ turn, (asked - mean).astype(np.float32) @ turn, most
+    )
+    shares = {one: shares_kept(places, true, CANDIDATES) for one, places in found.items()}
+    return ExactShares(name, vectors.dimensions, len(rows), local_dimensionality(rows), shares)
 
 
 def shares_kept(found: Places, true: Places, counts: Sequence[int]) -> list[float]:
@@ -65,43 +56,14 @@ def shares_kept(found: Places, true: Places, counts: Sequence[int]) -> list[floa
     ]
 
 
-def local_dimensionality(rows: Vectors) -> float:
+def local_dimensionality(rows: Halves) -> float:
     """Return the mean local dimensionality of a sample of rows: maximum likelihood over fifty neighbours."""
     sample = np.random.default_rng(0).choice(len(rows), min(_SAMPLE, len(rows)), replace=False)
     near = nearest(rows, rows[sample], DENSE_DEPTH + 1)
     found = []
     for place, others in zip(sample, near, strict=True):
-        cosines = rows[others].astype(np.float32) @ rows[place].astype(np.float32)
-        distances = np.sqrt(np.maximum(2 - 2 * cosines, 0))[others != place][:DENSE_DEPTH]
+        differences = rows[others[others != place][:DENSE_DEPTH]].astype(np.float64) - rows[place]
+        distances = np.linalg.norm(differences, axis=1)
         distances = distances[distances > 0]
         found.append(-1 / np.log(distances[:-1] / distances[-1]).mean())
     return float(np.mean(found))
-
-
-def _least(rows: int, count: int, distances: Callable[[int, int], NDArray[np.float32]]) -> Places:
-    """Return the places of the least distances, computed block by block; of equal ones the first row."""
-    kept: list[NDArray[np.float32]] = []
-    places: list[Places] = []
-    for start, end in _blocks(rows):
-        found = distances(start, end)
-        order = np.argsort(found, axis=1, kind="stable")[:, :count]
-        kept.append(np.take_along_axis(found, order, axis=1))
-        places.append(order + start)
-    every, all_places = np.concatenate(kept, axis=1), np.concatenate(places, axis=1)
-    best = np.argsort(every, axis=1, kind="stable")[:, :count]
-    return np.take_along_axis(all_places, best, axis=1)
-
-
-def _blocks(rows: int) -> Iterator[tuple[int, int]]:
-    for start in range(0, rows, _BLOCK):
-        yield start, min(start + _BLOCK, rows)
-
-
-def _packed(vectors: Vectors) -> NDArray[np.uint8]:
-    return np.packbits(vectors > 0, axis=1)
-
-
-def _unit(vectors: Vectors) -> NDArray[np.float32]:
-    wide = vectors.astype(np.float32)
-    scaled: NDArray[np.float32] = wide / np.linalg.norm(wide, axis=1, keepdims=True)
-    return scaled

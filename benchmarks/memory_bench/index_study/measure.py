@@ -18,7 +18,7 @@ import asyncpg
 import numpy as np
 
 from memory_bench.index_study.designs import Setting
-from memory_bench.index_study.exact import Places
+from memory_bench.index_study.rankings import Places
 from memory_bench.index_study.store import Filled
 from memory_bench.index_study.vectors import Halves
 from memory_bench.postgres import MeasuredServer

@@ -13,7 +13,7 @@ from memory_bench.harness.dataset import Dataset
 from memory_bench.harness.scoring import Scorer
 from memory_bench.harness.vectors import EmbeddedSet
 from memory_bench.index_study.designs import CANDIDATES, SMALLER, Kind
-from memory_bench.index_study.exact import Places, candidates, nearest
+from memory_bench.index_study.rankings import Places, candidates, nearest
 from memory_bench.postgres import BenchmarkDatabase
 from memory_bench.recall.evidence import Evidence, gather, read_lexemes
 from memory_bench.reference_fusion import Candidate, fuse

@@ -1,12 +1,13 @@
 """Writes the report of the study, its figures as JSON, and a chart."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from memory_bench.index_study.designs import CANDIDATES, SMALLER, Kind
+from memory_bench.index_study.designs import CANDIDATES, LEAST_RECALL, SMALLER, Kind
+from memory_bench.index_study.exact import ExactShares
 from memory_bench.index_study.quality import RANKINGS, SetQuality
-from memory_bench.index_study.verdict import Measured, TableResult, Verdict, admissible, best, judge
+from memory_bench.index_study.verdict import Measured, TableResult, Verdict, admissible, best, chosen, judge
 from memory_bench.report import chart, machine, now, write_json
 from memory_bench.studies.tables import Rows, write_report
 
@@ -14,21 +15,11 @@ _MIB = 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class ExactShares:
-    """The share of the fifty true neighbours that exact rankings keep, by kind, for each number of candidates.
-
-    `name` says which vectors, and `dimensionality` is the local dimensionality of their rows.
-    """
-
-    name: str
-    rows: int
-    dimensionality: float
-    shares: Mapping[str, Sequence[float]]
-
-
-@dataclass(frozen=True, slots=True)
 class Study:
-    """Everything that was measured; `texts` is the number of texts that have a vector, and `busy` the load average."""
+    """Everything that was measured; `texts` is the number of texts that have a vector, and `busy` the load average.
+
+    `exact` has what exact searches keep, of the tables' vectors and of others.
+    """
 
     model: str
     texts: int
@@ -43,17 +34,26 @@ class Study:
         return judge(self.tables, self.sets)
 
     def figures(self) -> dict[str, object]:
-        """Return the main figures: verdicts, and for each table what the best setting of each kind is beside today's.
+        """Return the main figures: verdicts, what exact searches keep with the most candidates, and the best settings.
 
-        `recall` is recall@50; `size`, `p95_warm`, `p95_cold` and `bytes_cold` are shares of today's.
+        Of the best setting of each kind that was measured, `recall` is recall@50; `size`, `p95_warm`, `p95_cold` and
+        `bytes_cold` are shares of today's.
         """
         return {
             "verdicts": {f"{size[0]}d {size[1]}": found for size, found in self.verdicts.items()},
-            **{
-                _name(one): {kind: _beside(one, kind, self.sets) for kind in SMALLER if one.of(kind)}
-                for one in self.tables
+            "kept_by_exact_search": {
+                f"{one.name} {one.dimensions}d {one.rows}": {
+                    by: round(found[-1], 4) for by, found in one.shares.items()
+                }
+                for one in self.exact
             },
+            **{_name(one): {kind: _beside(one, kind, self.sets) for kind in one.smaller} for one in self.measured},
         }
+
+    @property
+    def measured(self) -> list[TableResult]:
+        """The tables on which indexes were built."""
+        return [one for one in self.tables if one.measured]
 
 
 def write(study: Study, directory: Path) -> None:
@@ -69,7 +69,7 @@ def write(study: Study, directory: Path) -> None:
                 "rows": one.rows,
                 "settings": [_as_json(each) for each in one.measured],
             }
-            for one in study.tables
+            for one in study.measured
         ],
     }
     write_json(directory / "summary.json", kept)
@@ -90,19 +90,24 @@ def _opening(study: Study) -> Iterator[str]:
         f" builds are slower where the machine does other work (load average {study.busy:.1f} at the end). Made"
         f" {now()[:10]}."
     )
-    yield "![Recall@50 against p95 of the dense leg, warm](index.svg)"
+    yield (
+        "An index finds no more than an exact search by the same expression. So a kind whose exact search keeps less"
+        f" than {LEAST_RECALL} of the fifty nearest among the first {max(CANDIDATES)} candidates is rejected without an"
+        " index."
+    )
+    yield "![What exact searches keep, and recall@50 against p95 of the dense leg, warm](index.svg)"
 
 
 def _sections(study: Study) -> Iterator[tuple[str, Rows]]:
     yield "Verdicts", _verdict_rows(study)
-    for one in study.tables:
+    for one in study.measured:
         yield f"{_title(one)}: the best of each kind", _best_rows(one, study.sets)
     yield (
         "Recall@10 on the sets: today's, and the change with the first candidates by an exact search",
         _set_rows(study),
     )
     yield "Share of the fifty nearest among the first candidates, by an exact search", _exact_rows(study)
-    for one in study.tables:
+    for one in study.measured:
         yield f"{_title(one)}: every setting", _setting_rows(one, study.sets)
 
 
@@ -120,12 +125,12 @@ def _best_rows(table: TableResult, sets: Sequence[SetQuality]) -> Rows:
         "build s",
         "recall@50",
         "p50 / p95 ms",
+        "by the clock",
         "buffers",
         "cold p95 ms",
         "cold MiB read",
     ]
-    chosen = [table.today, *(found for kind in SMALLER if (found := best(table, kind, sets)) is not None)]
-    for one in dict.fromkeys(chosen):
+    for one in chosen(table, sets):
         cold = ["", ""] if one.cold is None else [f"{one.cold.p95:.0f}", f"{one.cold.bytes_read / _MIB:.1f}"]
         yield [
             str(one.setting),
@@ -167,26 +172,46 @@ def _set_rows(study: Study) -> Rows:
 
 
 def _exact_rows(study: Study) -> Rows:
-    yield ["vectors", "rows", "local dimensionality", "by", *(f"first {count}" for count in CANDIDATES)]
+    yield [
+        "vectors",
+        "dimensions",
+        "rows",
+        "local dimensionality",
+        "by",
+        *(f"first {count}" for count in CANDIDATES),
+    ]
     for one in study.exact:
-        for kind, shares in one.shares.items():
-            yield [one.name, f"{one.rows:,}", f"{one.dimensionality:.1f}", kind, *(f"{share:.4f}" for share in shares)]
+        for by, shares in one.shares.items():
+            yield [
+                one.name,
+                str(one.dimensions),
+                f"{one.rows:,}",
+                f"{one.dimensionality:.1f}",
+                by,
+                *(f"{share:.4f}" for share in shares),
+            ]
 
 
 def _plot(study: Study, path: Path) -> None:
-    with chart(path, columns=len(study.tables), size=(4.2 * len(study.tables), 3.8)) as drawn:
-        for axes, table in zip([drawn] if len(study.tables) == 1 else drawn, study.tables, strict=True):
-            for kind in ("halves", *SMALLER):
+    panels = 1 + len(study.measured)
+    with chart(path, columns=panels, size=(5.2 * panels, 4.0)) as drawn:
+        first, *others = [drawn] if panels == 1 else drawn
+        for one in study.exact:
+            label = f"{one.name}, {one.dimensions}d, {one.rows:,} rows"
+            first.plot(CANDIDATES, one.shares["signs"], marker="o", markersize=3, label=label)
+        first.set(title="Exact search by signs", xlabel="candidates", ylabel="share of the fifty nearest", xscale="log")
+        first.set_xticks(CANDIDATES, [str(one) for one in CANDIDATES])
+        first.minorticks_off()
+        for axes, table in zip(others, study.measured, strict=True):
+            for kind in ("halves", *table.smaller):
                 every = [one for one in table.measured if one.setting.design.kind == kind]
-                if every:
-                    p95 = [one.warm.percentile(95) for one in every]
-                    axes.plot(
-                        p95, [one.warm.recall for one in every], "o", label=kind, markersize=5 + 3 * (kind == "halves")
-                    )
-            axes.axhline(0.99, linestyle=":", color="grey")
+                p95 = [one.warm.percentile(95) for one in every]
+                axes.plot(p95, [one.warm.recall for one in every], "o", label=kind, markersize=4)
             axes.set(title=_title(table), xlabel="p95 of the dense leg, warm, ms", ylabel="recall@50")
+        for axes in (first, *others):
+            axes.axhline(LEAST_RECALL, linestyle=":", color="grey")
             axes.grid(alpha=0.3)
-            axes.legend()
+            axes.legend(fontsize="small")
 
 
 def _beside(table: TableResult, kind: Kind, sets: Sequence[SetQuality]) -> dict[str, object]:

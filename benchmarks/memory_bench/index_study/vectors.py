@@ -7,7 +7,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from memory_bench.index_study.exact import nearest
+from memory_bench.index_study.rankings import nearest, rotation, unit
 from memory_bench.latency.synthetic import BLOCK, SEED, Floats, Synthetic
 
 Halves: TypeAlias = NDArray[np.float16]
@@ -50,17 +50,10 @@ def modelled(dimensions: int, rows: int, questions: int, say: Callable[[str], No
     synthetic, turn = Synthetic(), rotation(dimensions)
     made = np.empty((rows, dimensions), dtype=np.float16)
     for block in range(rows // BLOCK):
-        made[block * BLOCK : (block + 1) * BLOCK] = _unit(synthetic.vectors(block)[:, :dimensions]) @ turn
+        made[block * BLOCK : (block + 1) * BLOCK] = unit(synthetic.vectors(block)[:, :dimensions]) @ turn
     say(f"{rows:,} modelled vectors of {dimensions} dimensions")
-    asked = _unit(synthetic.questions(rows, questions).vectors[:, :dimensions]) @ turn
+    asked = unit(synthetic.questions(rows, questions).vectors[:, :dimensions]) @ turn
     return Vectors("modelled", made, asked.astype(np.float16), centred=False)
-
-
-def rotation(dimensions: int) -> Floats:
-    """Return a random rotation, shape (dimensions, dimensions), the same at every call."""
-    drawn = np.random.default_rng([SEED, 5]).standard_normal((dimensions, dimensions))
-    turn: Floats = np.linalg.qr(drawn)[0].astype(np.float32)
-    return turn
 
 
 def widened(texts: Floats, questions: Floats, rows: int) -> Vectors:
@@ -80,9 +73,4 @@ def made_rows(texts: Floats, count: int) -> Floats:
     chance = np.random.default_rng([SEED, 6])
     from_text, other = chance.integers(0, len(texts), (2, count))
     neighbour = near[other, chance.integers(1, _NEIGHBOURS + 1, count)]
-    return _unit(texts[from_text] + (texts[neighbour] - texts[other]) / np.float32(np.sqrt(2)))
-
-
-def _unit(vectors: Floats) -> Floats:
-    scaled: Floats = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
-    return scaled
+    return unit(texts[from_text] + (texts[neighbour] - texts[other]) / np.float32(np.sqrt(2)))

@@ -4,13 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from memory_bench.index_study.designs import SMALLER, TODAY, Kind, Setting
+from memory_bench.index_study.designs import LEAST_RECALL, SMALLER, TODAY, Kind, Setting
 from memory_bench.index_study.measure import Cold, Warm
 from memory_bench.index_study.quality import RANKINGS, SetQuality
 
 Verdict = Literal["adopted", "rejected", "not judged"]
 
-_LEAST_RECALL = 0.99
 _RECALL_LOST = 0.002  # of today's recall@50
 _QUALITY_LOST = 0.003  # of recall@10 on any set
 _SIZE, _COLD = 0.5, 0.5  # shares of today's
@@ -31,7 +30,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class TableResult:
-    """All settings on one table of vectors; exactly one of them is today's."""
+    """All settings on one table of vectors; one of them is today's, unless nothing had to be measured."""
 
     name: str
     dimensions: int
@@ -43,10 +42,16 @@ class TableResult:
         """The index that recall searches today."""
         return next(one for one in self.measured if one.setting.design == TODAY)
 
+    @property
+    def smaller(self) -> tuple[Kind, ...]:
+        """The kinds that were measured beside today's."""
+        measured = {one.setting.design.kind for one in self.measured}
+        return tuple(kind for kind in SMALLER if kind in measured)
+
     def of(self, kind: Kind) -> tuple[Measured, ...]:
-        """Return the settings of a kind; vectors whose mean is at zero have centred signs as their signs."""
-        found = tuple(one for one in self.measured if one.setting.design.kind == kind)
-        return self.of("signs") if kind == "centred signs" and not found else found
+        """Return the settings of a kind; modelled vectors, whose mean is at zero, have their signs as centred signs."""
+        same = "signs" if kind == "centred signs" and self.name == "modelled" else kind
+        return tuple(one for one in self.measured if one.setting.design.kind == same)
 
     def with_cold(self, cold: Mapping[Setting, Cold]) -> "TableResult":
         """Return the same with the measurements with cold caches."""
@@ -55,7 +60,7 @@ class TableResult:
 
 def admissible(one: Measured, today: Measured, sets: Sequence[SetQuality]) -> bool:
     """Return whether a setting finds as many of the true neighbours as the rule demands, and loses no quality."""
-    if one.warm.recall < max(_LEAST_RECALL, today.warm.recall - _RECALL_LOST) - _ROUNDING:
+    if one.warm.recall < max(LEAST_RECALL, today.warm.recall - _RECALL_LOST) - _ROUNDING:
         return False
     kind, count = one.setting.design.kind, one.setting.candidates
     if count is None:
@@ -69,16 +74,24 @@ def best(table: TableResult, kind: Kind, sets: Sequence[SetQuality]) -> Measured
     None stands for a kind that was not measured.
     """
     every = table.of(kind)
+    if not every:
+        return None
     allowed = [one for one in every if admissible(one, table.today, sets)]
     if allowed:
         return min(allowed, key=lambda one: one.warm.percentile(95))
-    return max(every, key=lambda one: one.warm.recall, default=None)
+    return max(every, key=lambda one: one.warm.recall)
+
+
+def chosen(table: TableResult, sets: Sequence[SetQuality]) -> list[Measured]:
+    """Return today's index and the best setting of each kind that was measured; none if nothing was."""
+    found = (best(table, kind, sets) for kind in table.smaller)
+    return [table.today, *(one for one in found if one is not None)] if table.measured else []
 
 
 def passes(table: TableResult, kind: Kind, sets: Sequence[SetQuality]) -> bool:
     """Return whether the best setting of a kind is admissible, and pays warm or cold, on one table of vectors."""
-    one, today = best(table, kind, sets), table.today
-    if one is None or not admissible(one, today, sets):
+    one = best(table, kind, sets)
+    if one is None or not admissible(one, today := table.today, sets):
         return False
     slower = one.warm.percentile(95) / today.warm.percentile(95)
     if slower <= 1 and one.size_bytes <= _SIZE * today.size_bytes:
