@@ -2,12 +2,24 @@
 # ruff: noqa: S608  (statements are put together from our own constants; the query's vector is bound)
 
 from dataclasses import dataclass
+from typing import Any
 
 from memory_bench.index_study.designs import EF_CONSTRUCTION, Design, Setting, first_dimensions
 from memory_recall.hnsw.search_effort import DENSE_DEPTH
 
+# Indexes that differ in m alone have the same expression, and Postgres takes either; it takes none that is not valid.
+_SHOW = """
+UPDATE pg_index SET indisvalid = (indexrelid = to_regclass($1)) WHERE indrelid = to_regclass('memories')
+   AND indexrelid IN (SELECT oid FROM pg_class WHERE relname LIKE 'idx\\_study\\_%')"""
+
 # As in a recall's statement, which says why.
 _INFLATE_SCAN_COST = "(SELECT count(*) FROM generate_series(m.id, m.id)) IS NOT NULL"
+
+
+async def show(connection: Any, design: Design) -> None:  # noqa: ANN401  (asyncpg's connection)
+    """Let Postgres use the index of one design alone; the connection is a superuser's."""
+    await connection.execute(_SHOW, design.index)
+    await connection.execute("DISCARD PLANS")  # they do not depend on whether an index is valid
 
 
 @dataclass(frozen=True, slots=True)

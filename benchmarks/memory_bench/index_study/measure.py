@@ -18,6 +18,7 @@ import asyncpg
 import numpy as np
 
 from memory_bench.index_study.designs import Setting
+from memory_bench.index_study.designs_sql import show
 from memory_bench.index_study.rankings import Places
 from memory_bench.index_study.store import Filled
 from memory_bench.index_study.vectors import Halves
@@ -90,16 +91,20 @@ async def measure_warm(
     try:
         # By its estimates Postgres would not take an index of some thousand rows for the deeper searches.
         await connection.execute("SET enable_seqscan = off")
-        statements = {one: await connection.prepare(filled.statements.search(one)) for one in settings}
-        shares = {one: await _recall(statement, asked, true) for one, statement in statements.items()}
         session = Path(f"/proc/{connection.get_server_pid()}/schedstat")
+        shares, buffers = {}, {}
+        for one in settings:
+            search = filled.statements.search(one)
+            await show(connection, one.design)
+            buffers[one] = await _buffers(connection, search, asked)
+            shares[one] = await _recall(await connection.prepare(search), asked, true)
         times: dict[Setting, list[tuple[float, float]]] = {one: [] for one in settings}
         for block, first in enumerate(range(0, len(asked), _BLOCK)):
             for one in settings if block % 2 else reversed(settings):
-                times[one] += [
-                    await _timed(statements[one], vector, session) for vector in asked[first : first + _BLOCK]
-                ]
-        buffers = {one: await _buffers(connection, filled.statements.search(one), asked) for one in settings}
+                await show(connection, one.design)
+                statement = await connection.prepare(filled.statements.search(one))
+                await statement.fetch(asked[0])  # plans the statement
+                times[one] += [await _timed(statement, vector, session) for vector in asked[first : first + _BLOCK]]
     finally:
         await connection.close()
     timed = {one: taken[_BLOCK:] for one, taken in times.items()}
@@ -121,6 +126,7 @@ async def measure_cold(
     starts = range(0, len(questions), _COLD_QUESTIONS)
     for number, first in enumerate(starts):
         for one in settings if number % 2 else reversed(settings):
+            await _show_once(server.running.dsn(filled.database), one)
             server.restart_cold()
             asked = [vector.tolist() for vector in questions[first : first + _COLD_QUESTIONS]]
             found[one] += await _cold(server.running.dsn(filled.database), filled.statements.search(one), asked)
@@ -173,10 +179,18 @@ async def _explained(connection: Any, search: str, vector: list[float]) -> _Expl
     answer = await connection.fetchval(f"EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) {search}", vector)
     milliseconds = (time.perf_counter() - started) * 1e3
     if "idx_study_" not in answer:
-        raise RuntimeError("Postgres did not search the study's index; the time would not be its own")
+        raise RuntimeError("Postgres did not search the index; the time would not be its own")
     plan = json.loads(answer)[0]["Plan"]
     read = plan["Shared Read Blocks"]
     return _Explained(milliseconds, plan["Shared Hit Blocks"] + read, read * _PAGE_BYTES)
+
+
+async def _show_once(dsn: str, setting: Setting) -> None:
+    connection = await asyncpg.connect(dsn)
+    try:
+        await show(connection, setting.design)
+    finally:
+        await connection.close()
 
 
 async def _cold(dsn: str, search: str, asked: Sequence[list[float]]) -> list[_Explained]:

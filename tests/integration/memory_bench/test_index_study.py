@@ -7,8 +7,8 @@ import asyncpg
 import numpy as np
 import pytest
 
-from memory_bench.index_study.designs import Design, Kind, Setting, designs
-from memory_bench.index_study.designs_sql import Statements
+from memory_bench.index_study.designs import Design, Setting, designs
+from memory_bench.index_study.designs_sql import Statements, show
 from memory_bench.index_study.exact import candidates, nearest
 from memory_bench.index_study.store import as_text
 from memory_bench.postgres import bare_model, migrate_schema
@@ -56,18 +56,18 @@ def indexed(postgres: Any) -> Any:
     asyncio.run(drop())
 
 
-@pytest.mark.parametrize("kind", ["halves", "signs", "centred signs", "first dimensions"])
-def test_a_search_reads_its_own_index_and_orders_the_candidates_by_their_halves(indexed: Any, kind: Kind) -> None:
+@pytest.mark.parametrize("design", designs(centred=True), ids=str)
+def test_a_search_reads_its_own_index_and_orders_the_candidates_by_their_halves(indexed: Any, design: Design) -> None:
     """Of fifty that an exact ranking by the same expression gives, nearly all are found, in the order of cosines."""
     dsn, statements, rows = indexed
-    design = Design(kind)
-    search = statements.search(Setting(design, 900, None if kind == "halves" else CANDIDATES))
+    search = statements.search(Setting(design, 900, None if design.kind == "halves" else CANDIDATES))
     asked = vectors(20, 2)
     mean = rows.mean(axis=0, dtype=np.float64).astype(np.float16)
 
     async def work() -> tuple[list[Any], str]:
         connection = await asyncpg.connect(dsn)
         await connection.execute("SET enable_seqscan = off")
+        await show(connection, design)
         plan = await connection.fetch(f"EXPLAIN {search}", asked[0].tolist())
         found = [await connection.fetch(search, one.tolist()) for one in asked]
         await connection.close()
@@ -75,7 +75,7 @@ def test_a_search_reads_its_own_index_and_orders_the_candidates_by_their_halves(
 
     found, plan = asyncio.run(work())
     assert f"using {design.index} " in plan
-    first = candidates(kind, rows, asked, 50 if kind == "halves" else CANDIDATES, mean)
+    first = candidates(design.kind, rows, asked, 50 if design.kind == "halves" else CANDIDATES, mean)
     shares = []
     for one, given, places in zip(found, asked, first, strict=True):
         wanted = places[nearest(rows[places], given[None, :], 50)[0]] + 1
