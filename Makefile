@@ -95,7 +95,7 @@ bench-second-stage: setup  ## MaxSim and diversity over the first memories, on t
 	$(BENCH) second-stage $(KEPT) $(SETS)
 
 .PHONY: bench-latency
-bench-latency: setup  ## Recall beside the plain design at 5k, 100k and 1M rows (12 GB of disk; GRAPH=1 with the graph leg); one line of JSON
+bench-latency: setup  ## Recall and the plain design, warm and cold, at 5k, 100k and 1M rows (12 GB of disk; GRAPH=1 with the graph leg); one line of JSON
 	$(BENCH) latency $(KEPT) $(if $(GRAPH),--graph)
 
 .PHONY: bench-index
@@ -159,6 +159,10 @@ bench-backfill: setup  ## Backfills beside what bounds them; ends with one line 
 .PHONY: bench-shared-table
 bench-shared-table: setup  ## What other users of the table notice of migrations and of the index
 	$(BENCH) shared-table $(KEPT)
+
+.PHONY: bench-replicas
+bench-replicas: setup  ## Recalls a second of one and of two instances of Postgres, a core each; one line of JSON
+	$(BENCH) replicas $(KEPT)
 
 .PHONY: bench-swap
 bench-swap: setup $(if $(filter real,$(MODELS)),second-model)  ## Model swaps under recalls and writes (MODELS=real: two real models); one line of JSON

@@ -24,6 +24,7 @@ COMMANDS = {
     "operator": "memory_bench.operator.command:operator",
     "adoption": "memory_bench.adoption.command:adoption",
     "scaling": "memory_bench.scaling.command:scaling",
+    "replicas": "memory_bench.replicas.command:replicas",
     "shared-table": "memory_bench.shared_table.command:shared_table",
     "embedder": "memory_bench.embedder.command:embedder",
     "embedder-flood": "memory_bench.embedder_flood.command:embedder_flood",

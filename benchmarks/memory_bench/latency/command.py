@@ -8,7 +8,9 @@ from typing import Annotated
 
 import typer
 
-from memory_bench.latency.measure import index_recall, lexical_overlap, measure
+from memory_bench.latency.conditions import Effort, Measured, measure, questions
+from memory_bench.latency.designs import designs
+from memory_bench.latency.exact_search import index_recall, lexical_overlap
 from memory_bench.latency.results import LARGE, SizeResult, figures, table, write
 from memory_bench.latency.store import BYTES_PER_ROW, GRAPH_BYTES_PER_ROW, SETTINGS, Built, build
 from memory_bench.postgres import MeasuredServer
@@ -16,11 +18,19 @@ from memory_bench.report import KeepOption, OutputOption, console, results_direc
 from memory_bench.servers import CACHE
 
 _SIZES = [5_000, 100_000, LARGE]
+_KEPT_BYTES = 2**20  # of the server's files in memory after their pages were given back; more is reported
 
 
 def latency(  # noqa: PLR0917  (typer makes options of them; nobody calls this by position)
     rows: Annotated[list[int] | None, typer.Option(help="Repeatable: a number of rows, a multiple of 5,000.")] = None,
-    questions: Annotated[int, typer.Option(min=20, help="Timed questions for each size.")] = 200,
+    timed: Annotated[int, typer.Option("--questions", min=20, help="Timed questions of a warm measurement.")] = 200,
+    warm_up: Annotated[
+        int, typer.Option(min=1, help="Questions that a design answers before a warm measurement.")
+    ] = 500,
+    cold_rounds: Annotated[
+        int,
+        typer.Option(min=1, help="Rounds of a cold measurement: caches are dropped, then 30 questions are timed."),
+    ] = 5,
     checked: Annotated[
         int, typer.Option(min=1, help="Questions whose results are compared with those of exact search.")
     ] = 40,
@@ -34,19 +44,24 @@ def latency(  # noqa: PLR0917  (typer makes options of them; nobody calls this b
 ) -> None:
     """Compare the latency of recall with that of a plain design (two queries, fusion in Python) at several table sizes.
 
-    With --graph, recalls with the graph leg take turns with the others, and `graph_added_p95_ms` says what it adds.
+    Each design is measured by itself, with warm and with cold caches: before each measurement Postgres is restarted and
+    the pages of its files are given back to the kernel. With --graph, recalls with the graph leg are measured too, and
+    `graph_added_p95_ms` says what it adds.
 
-    By default three sizes are measured, which takes 12 GB of disk, and half an hour at the first run. The last line of
-    output is JSON with the main figures.
+    By default three sizes are measured, which takes 12 GB of disk, and at the first run half an hour to fill the
+    databases. The last line of output is JSON with the main figures.
 
     Example: python -m memory_bench latency --rows 5000 --rows 100000
+
+    Short example: python -m memory_bench latency --rows 5000 --questions 50 --warm-up 100 --cold-rounds 1
     """
     sizes = sorted(set(rows or _SIZES))
     _require_space(cache, sizes, BYTES_PER_ROW + (GRAPH_BYTES_PER_ROW if graph else 0))
+    effort = Effort(timed, warm_up, cold_rounds)
     server = MeasuredServer(SETTINGS, cache)
     try:
         results = [
-            asyncio.run(_measure_size(server, size, questions, checked, build_only=build_only, graph=graph))
+            asyncio.run(_measure_size(server, size, effort, checked, build_only=build_only, graph=graph))
             for size in sizes
         ]
     finally:
@@ -54,7 +69,7 @@ def latency(  # noqa: PLR0917  (typer makes options of them; nobody calls this b
     done = [one for one in results if one is not None]
     if done:
         write(done, results_directory("latency", output, keep=keep))
-        console.print(table(done), markup=False, highlight=False)
+        console.print(table(done), markup=False, highlight=False, soft_wrap=True)
         print(json.dumps(figures(done)))
 
 
@@ -68,7 +83,7 @@ def _require_space(cache: Path, sizes: list[int], bytes_per_row: int) -> None:
 
 
 async def _measure_size(
-    server: MeasuredServer, size: int, questions: int, checked: int, *, build_only: bool, graph: bool
+    server: MeasuredServer, size: int, effort: Effort, checked: int, *, build_only: bool, graph: bool
 ) -> SizeResult | None:
     def say(what: str) -> None:
         console.print(f"{size:,} rows: {what}", highlight=False)
@@ -76,8 +91,18 @@ async def _measure_size(
     built: Built = await build(server, size, say, graph=graph)
     if build_only:
         return None
-    say("measuring")
-    arms = await measure(built, questions, graph=graph)
+    asked = questions(size, effort)
+    arms: list[Measured] = []
+    for design in designs(graph=graph):
+        say(f"measuring {design.name}, warm and cold")
+        arms += await measure(server, built.database, design, asked)
+    kept = max(one.kept_bytes for one in arms)
+    if kept > _KEPT_BYTES:
+        say(
+            f"{kept / 2**20:.0f} MiB of the server's files stayed in memory when their pages were given back, so cold "
+            f"figures are too low. Put --cache on a file system with a disk, and let no other process map its files."
+        )
     say("comparing with exact search")
-    recall, overlap = await index_recall(built, checked), await lexical_overlap(built, checked)
-    return SizeResult(size, tuple(arms), recall, overlap, built.seconds)
+    dsn = server.dsn(built.database)
+    recall, overlap = await index_recall(dsn, size, checked), await lexical_overlap(dsn, size, checked)
+    return SizeResult(size, tuple(arms), recall, overlap, built.seconds, built.sizes)

@@ -1,23 +1,29 @@
-"""Writes the results of the latency benchmark: JSON with the main figures, a table, and a chart over table size."""
+"""Writes the results of the latency benchmark: JSON with the main figures, tables, and a chart over table size.
+
+Ratios are those of two designs under the same condition, warm or cold caches (see `conditions`). A figure that does not
+say `cold` is one of warm caches.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 
-from memory_bench.latency.measure import EMBEDDER_STOPPED, LEXICAL_ONLY, WITH_GRAPH, Measured
+from memory_bench.latency.conditions import COLD, CONDITIONS, WARM, Condition, Measured
+from memory_bench.latency.designs import EMBEDDER_STOPPED, LEXICAL_ONLY, OURS, PLAIN, WITH_GRAPH
 from memory_bench.report import RAW, chart, machine, markdown_table, now, write_json
 
 SMALL, LARGE = 5_000, 1_000_000
-_SHOWN = ("ours", "plain")
+_SHOWN = (OURS, PLAIN)
 
 
 @dataclass(frozen=True, slots=True)
 class SizeResult:
-    """The measurements at one table size; `arms` holds the times of the compared configurations.
+    """The measurements at one table size; `arms` holds those of each design under each condition.
 
     `ann_recall` maps a filter (all rows, or one user's rows) to the recall@50 of the HNSW index. `or_overlap` is the
-    share of the ten best rows by BM25 without a candidate budget that the lexical leg returns.
+    share of the ten best rows by BM25 without a candidate budget that the lexical leg returns. `build_seconds` maps the
+    steps of filling the database to their time, and `sizes` its parts to their bytes.
     """
 
     rows: int
@@ -25,37 +31,69 @@ class SizeResult:
     ann_recall: Mapping[str, float]
     or_overlap: float
     build_seconds: Mapping[str, float]
+    sizes: Mapping[str, int]
 
-    def p(self, arm: str, percent: float) -> float:
-        """Return a percentile of one configuration's times in milliseconds; `percent` is from 0 to 100."""
-        return self._arm(arm).percentile(percent)
+    def p(self, arm: str, percent: float, condition: Condition = WARM) -> float:
+        """Return a percentile of one design's times in milliseconds; `percent` is from 0 to 100."""
+        return self.measured(arm, condition).percentile(percent)
+
+    def p95_ratio(self, condition: Condition) -> float:
+        """Return our 95th percentile divided by that of the plain design under the same condition."""
+        return self.p(OURS, 95, condition) / self.p(PLAIN, 95, condition)
+
+    @property
+    def index_gib(self) -> float:
+        """The size of the HNSW index in GiB."""
+        return self.sizes["hnsw"] / 2**30
+
+    @property
+    def build_minutes(self) -> float:
+        """The minutes that building the HNSW index took."""
+        return self.build_seconds["hnsw"] / 60
 
     @property
     def stopped_adds(self) -> float:
         """The milliseconds by which a stopped embedder delays recall, compared with a purely lexical recall.
 
-        The value is the median over all questions.
+        The value is the median over all questions of the warm measurements.
         """
-        pairs = zip(self._arm(EMBEDDER_STOPPED).milliseconds, self._arm(LEXICAL_ONLY).milliseconds, strict=True)
-        return median(stopped - lexical for stopped, lexical in pairs)
+        stopped, lexical = (self.measured(arm, WARM).milliseconds for arm in (EMBEDDER_STOPPED, LEXICAL_ONLY))
+        return median(one - other for one, other in zip(stopped, lexical, strict=True))
 
     @property
     def graph_adds(self) -> float | None:
         """The milliseconds that the graph leg adds to the 95th percentile, or None if it was not measured."""
         if all(one.arm != WITH_GRAPH for one in self.arms):
             return None
-        return self.p(WITH_GRAPH, 95) - self.p("ours", 95)
+        return self.p(WITH_GRAPH, 95) - self.p(OURS, 95)
 
     def summary(self) -> dict[str, object]:
-        """Return all fields as a dictionary for JSON, with percentiles instead of every single time."""
-        arms = [
-            {"arm": one.arm, **{f"p{percent}": round(one.percentile(percent), 3) for percent in (50, 95, 99)}}
-            for one in self.arms
-        ]
-        return {**asdict(self), "arms": arms}
+        """Return all fields as a dictionary for JSON, with percentiles instead of every single time.
 
-    def _arm(self, name: str) -> Measured:
-        return next(one for one in self.arms if one.arm == name)
+        The reads are means for one recall: buffers of 8 KiB, and bytes that came from the disk.
+        """
+        return {
+            **asdict(self),
+            "arms": [_summary(one) for one in self.arms],
+            "p95_vs_plain": {condition: round(self.p95_ratio(condition), 4) for condition in CONDITIONS},
+            "index_gib": round(self.index_gib, 4),
+            "build_minutes": round(self.build_minutes, 2),
+        }
+
+    def measured(self, arm: str, condition: Condition) -> Measured:
+        """Return what was measured of one design under one condition."""
+        return next(one for one in self.arms if (one.arm, one.condition) == (arm, condition))
+
+
+def _summary(measured: Measured) -> dict[str, object]:
+    return {
+        "arm": measured.arm,
+        "condition": measured.condition,
+        **{f"p{percent}": round(measured.percentile(percent), 3) for percent in (50, 95, 99)},
+        **{name: round(value, 1) for name, value in asdict(measured.reads).items()},
+        "first_milliseconds": [round(one, 1) for one in measured.first_milliseconds],
+        "kept_bytes": measured.kept_bytes,
+    }
 
 
 def figures(results: Sequence[SizeResult]) -> dict[str, float]:
@@ -65,16 +103,24 @@ def figures(results: Sequence[SizeResult]) -> dict[str, float]:
     `p95_1m_vs_5k` divides the 95th percentile of our times in the largest table by that in the smallest table. If the
     graph leg was measured, `graph_added_p95_ms` is what it adds to the 95th percentile of our times, the most over all
     sizes below a million rows, and `graph_added_p95_1m_ms` is the same at a million.
+
+    At a million rows, `bytes_read_cold` is what one recall of ours read from the disk with cold caches, on average, and
+    `index_gib` and `build_minutes` are size and build time of the HNSW index.
     """
     by_rows = {one.rows: one for one in results}
-    found = {}
+    found: dict[str, float] = {}
     if LARGE in by_rows:
         large = by_rows[LARGE]
-        found["p95_1m_vs_plain"] = large.p("ours", 95) / large.p("plain", 95)
+        found["p95_1m_vs_plain"] = large.p95_ratio(WARM)
         if SMALL in by_rows:
-            found["p95_1m_vs_5k"] = large.p("ours", 95) / by_rows[SMALL].p("ours", 95)
+            found["p95_1m_vs_5k"] = large.p(OURS, 95) / by_rows[SMALL].p(OURS, 95)
+        found["cold_p95_1m_ms"] = large.p(OURS, 95, COLD)
+        found["cold_1m_vs_plain_cold"] = large.p95_ratio(COLD)
+        found["bytes_read_cold"] = round(large.measured(OURS, COLD).reads.disk_bytes)
+        found["index_gib"] = large.index_gib
+        found["build_minutes"] = large.build_minutes
     if SMALL in by_rows:
-        found["p95_5k_vs_plain"] = by_rows[SMALL].p("ours", 95) / by_rows[SMALL].p("plain", 95)
+        found["p95_5k_vs_plain"] = by_rows[SMALL].p95_ratio(WARM)
     found["embedder_stopped_adds_ms"] = max(one.stopped_adds for one in results)
     found["or_overlap"] = min(one.or_overlap for one in results)
     found["ann_recall"] = min(min(one.ann_recall.values()) for one in results)
@@ -87,18 +133,32 @@ def figures(results: Sequence[SizeResult]) -> dict[str, float]:
 
 
 def table(results: Sequence[SizeResult]) -> str:
-    """Return a Markdown table of the median and 95th percentile of every configuration at every table size."""
-    arms = [one.arm for one in results[0].arms]
-    rows = [["rows", *(f"{arm}: p50 / p95 ms" for arm in arms), "index recall@50", "BM25 top-10 overlap"]]
+    """Return two Markdown tables: of times and reads by size, design and condition; and of the indexes by size."""
+    heading = ("p50 / p95 ms", "buffers hit / read", "MiB from disk")
+    times = [["rows", "design", *(f"{condition}: {column}" for condition in CONDITIONS for column in heading)]]
     for one in results:
-        times = [f"{one.p(arm, 50):.1f} / {one.p(arm, 95):.1f}" for arm in arms]
+        for arm in dict.fromkeys(measured.arm for measured in one.arms):
+            cells = [cell for condition in CONDITIONS for cell in _cells(one.measured(arm, condition))]
+            times.append([f"{one.rows:,}", arm, *cells])
+    indexes = [["rows", "HNSW index, GiB", "its build, minutes", "index recall@50", "BM25 top-10 overlap"]]
+    for one in results:
         shares = " / ".join(f"{share:.3f}" for share in one.ann_recall.values())
-        rows.append([f"{one.rows:,}", *times, shares, f"{one.or_overlap:.3f}"])
-    return markdown_table(rows)
+        size, minutes = f"{one.index_gib:.3f}", f"{one.build_minutes:.1f}"
+        indexes.append([f"{one.rows:,}", size, minutes, shares, f"{one.or_overlap:.3f}"])
+    return f"{markdown_table(times)}\n{markdown_table(indexes)}"
+
+
+def _cells(measured: Measured) -> tuple[str, str, str]:
+    reads = measured.reads
+    return (
+        f"{measured.percentile(50):.1f} / {measured.percentile(95):.1f}",
+        f"{reads.buffers_hit:,.0f} / {reads.buffers_read:,.0f}",
+        f"{reads.disk_bytes / 2**20:.2f}",
+    )
 
 
 def write(results: Sequence[SizeResult], directory: Path) -> None:
-    """Write figures, table and chart, and the single times into a folder that git ignores."""
+    """Write figures, tables and chart, and the single times into a folder that git ignores."""
     kept = {
         "made_at": now(),
         "machine": machine(),
@@ -112,17 +172,23 @@ def write(results: Sequence[SizeResult], directory: Path) -> None:
 
 
 def plot(results: Sequence[SizeResult], path: Path) -> None:
-    """Draw the times against the number of rows, both on logarithmic axes."""
+    """Draw the times against the number of rows on logarithmic axes of the same range, warm and cold side by side."""
     rows = [one.rows for one in results]
-    with chart(path, size=(6.4, 4.2)) as axes:
-        for arm, colour in zip(_SHOWN, ("tab:blue", "tab:orange"), strict=True):
-            for percent, style in ((50, "-"), (95, "--")):
-                times = [one.p(arm, percent) for one in results]
-                axes.plot(rows, times, style, marker="o", color=colour, label=f"{arm} design p{percent}")
-                axes.annotate(f"{times[-1]:.0f}", (rows[-1], times[-1]), textcoords="offset points", xytext=(5, 3))
-        axes.set(xscale="log", yscale="log", xlabel="rows", ylabel="ms, database part")
-        axes.set_xlim(rows[0] * 0.8, rows[-1] * 2)
-        axes.set_xticks(rows, [f"{one:,}" for one in rows])
-        axes.minorticks_off()
-        axes.grid(alpha=0.3)
-        axes.legend()
+    shown: list[float] = []
+    with chart(path, columns=len(CONDITIONS), size=(10, 4.2)) as panels:
+        for axes, condition in zip(panels, CONDITIONS, strict=True):
+            for arm, colour in zip(_SHOWN, ("tab:blue", "tab:orange"), strict=True):
+                for percent, style in ((50, "-"), (95, "--")):
+                    times = [one.p(arm, percent, condition) for one in results]
+                    shown += times
+                    axes.plot(rows, times, style, marker="o", color=colour, label=f"{arm} design p{percent}")
+                    axes.annotate(f"{times[-1]:.0f}", (rows[-1], times[-1]), textcoords="offset points", xytext=(5, 3))
+            axes.set(xscale="log", yscale="log", xlabel="rows", ylabel="ms, database part")
+            axes.set_title(f"{condition} caches")
+            axes.set_xlim(rows[0] * 0.8, rows[-1] * 2)
+            axes.set_xticks(rows, [f"{one:,}" for one in rows])
+            axes.minorticks_off()
+            axes.grid(alpha=0.3)
+            axes.legend()
+        for axes in panels:
+            axes.set_ylim(min(shown) * 0.8, max(shown) * 1.5)

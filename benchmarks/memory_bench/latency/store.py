@@ -40,16 +40,27 @@ SETTINGS = {
 }
 _LOCK_SECONDS = 60.0
 _SIGNATURE = b"PGCOPY\n\xff\r\n\x00" + struct.pack(">ii", 0, 0)
+_SIZES = """
+SELECT 'heap' AS part, pg_relation_size(oid) AS bytes FROM pg_class WHERE oid = 'memories'::regclass
+UNION ALL SELECT 'toast', pg_total_relation_size(reltoastrelid) FROM pg_class WHERE oid = 'memories'::regclass
+UNION ALL SELECT amname, sum(pg_relation_size(indexrelid))::bigint
+            FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid JOIN pg_am ON pg_am.oid = relam
+           WHERE indrelid = 'memories'::regclass GROUP BY amname"""
 _COLUMNS = ["id", "content", "category", "importance", "user_id", "embedding"]
 
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A filled database, and the seconds that each step of filling it took."""
+    """A filled database, the seconds that each step of filling it took, and the bytes of each of its parts.
+
+    The parts are the table (`heap`), what is stored apart from its rows (`toast`), and the indexes by their access
+    methods (`hnsw`, `gin`, `btree`).
+    """
 
     rows: int
-    dsn: str
+    database: str
     seconds: dict[str, float]
+    sizes: dict[str, int]
 
 
 async def build(server: MeasuredServer, rows: int, say: Callable[[str], None], *, graph: bool = False) -> Built:
@@ -63,7 +74,8 @@ async def build(server: MeasuredServer, rows: int, say: Callable[[str], None], *
     if rows % BLOCK:
         raise ValueError(f"rows must be a multiple of {BLOCK}")
     model = bare_model(MODEL, DIMENSIONS)
-    dsn = await server.create(f"latency_{rows}_v{FORMAT}")
+    database = f"latency_{rows}_v{FORMAT}"
+    dsn = await server.create(database)
     await migrate_schema(dsn, model)
     owner: Any = await asyncpg.connect(dsn)
     try:
@@ -77,10 +89,11 @@ async def build(server: MeasuredServer, rows: int, say: Callable[[str], None], *
             vacuum = "VACUUM (ANALYZE) memories, memory_concepts, memory_graph_changes"
             await _once(owner, "graph vacuum", lambda: owner.execute(vacuum), say)
             await _graph(dsn, owner)  # fills it again if its rules have changed since, and does nothing otherwise
-        done = await owner.fetch("SELECT step, seconds FROM bench_steps")
+        seconds = dict(await owner.fetch("SELECT step, seconds FROM bench_steps"))
+        sizes = dict(await owner.fetch(_SIZES))
     finally:
         await owner.close()
-    return Built(rows, dsn, {row["step"]: row["seconds"] for row in done})
+    return Built(rows, database, seconds, sizes)
 
 
 async def _once(owner: Any, step: str, work: Callable[[], Any], say: Callable[[str], None]) -> None:  # noqa: ANN401  (asyncpg's connection)

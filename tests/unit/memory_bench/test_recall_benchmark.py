@@ -1,4 +1,4 @@
-"""The recall and latency benchmarks on invented data that is small enough to check by hand."""
+"""The recall benchmark on invented data that is small enough to check by hand."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -10,8 +10,6 @@ from typer.testing import CliRunner
 from memory_bench.__main__ import app
 from memory_bench.harness.dataset import Dataset, Memory, Query
 from memory_bench.harness.vectors import EmbeddedSet
-from memory_bench.latency.measure import EMBEDDER_STOPPED, LEXICAL_ONLY, WITH_GRAPH, Measured
-from memory_bench.latency.results import SizeResult, figures, plot
 from memory_bench.recall.crossvalidation import SetScores, choose, cross_validate
 from memory_bench.recall.evidence import Evidence, Lexemes, gather
 from memory_bench.recall.named_times import compare_boost
@@ -151,30 +149,6 @@ def test_exact_dense_search_is_limited_to_the_question_s_scope() -> None:
         Dataset("s", rows, asked, 0, ""), EmbeddedSet("m", vectors, np.ones((2, 2), dtype=np.float32))
     )
     assert found == {"near": 0.5, "far": 0.0}
-
-
-def test_figures_compare_95th_percentiles_ours_over_theirs(tmp_path: Path) -> None:
-    """The figures of two sizes are ratios of the percentiles."""
-
-    def size(rows: int, ours: float, plain: float) -> SizeResult:
-        times = {"ours": ours, "plain": plain, LEXICAL_ONLY: ours / 2, EMBEDDER_STOPPED: ours / 2 + 0.25}
-        arms = tuple(Measured(name, (value,) * 20) for name, value in times.items())
-        return SizeResult(rows, arms, {"all": 0.995, "one user of ten": 0.99}, 0.98, {})
-
-    results = [size(5_000, 4.0, 8.0), size(1_000_000, 12.0, 1200.0)]
-    assert figures(results) == {
-        "p95_1m_vs_plain": 0.01, "p95_1m_vs_5k": 3.0, "p95_5k_vs_plain": 0.5,
-        "embedder_stopped_adds_ms": 0.25, "or_overlap": 0.98, "ann_recall": 0.99,
-    }  # fmt: skip
-    graph = [
-        replace(one, arms=(*one.arms, Measured(WITH_GRAPH, (one.p("ours", 95) + added,) * 20)))
-        for one, added in zip(results, (1.5, 9.0), strict=True)
-    ]
-    assert figures(graph) == {
-        **figures(results), "graph_added_p95_1m_ms": 9.0, "graph_added_p95_ms": 1.5,
-    }  # fmt: skip
-    plot(results, tmp_path / "latency.svg")
-    assert (tmp_path / "latency.svg").stat().st_size > 0
 
 
 def test_a_model_without_a_file_is_refused_with_what_to_do(tmp_path: Path) -> None:

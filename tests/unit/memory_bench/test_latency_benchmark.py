@@ -1,0 +1,104 @@
+"""The latency benchmark: its figures on invented times, and what drops caches and counts reads, on real files."""
+
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from memory_bench.latency.conditions import COLD, WARM, Condition, Measured
+from memory_bench.latency.designs import EMBEDDER_STOPPED, LEXICAL_ONLY, OURS, PLAIN, WITH_GRAPH
+from memory_bench.latency.page_cache import Dropped, drop
+from memory_bench.latency.reads import Reads, disk_bytes
+from memory_bench.latency.results import SizeResult, figures, plot, table
+
+ROOT = Path(__file__).resolve().parents[3]
+MIB = 2**20
+
+
+def measured(arm: str, condition: Condition, milliseconds: float, disk: float = 0) -> Measured:
+    return Measured(arm, condition, (milliseconds,) * 20, Reads(700, 30, disk), (), 0)
+
+
+def size(rows: int, ours: float, plain: float) -> SizeResult:
+    """Return a result in which cold caches make our recall 10 times slower and the plain design 20 times."""
+    warm = {OURS: ours, PLAIN: plain, LEXICAL_ONLY: ours / 2, EMBEDDER_STOPPED: ours / 2 + 0.25}
+    cold = {arm: time * (20 if arm == PLAIN else 10) for arm, time in warm.items()}
+    arms = (
+        *(measured(arm, WARM, time) for arm, time in warm.items()),
+        *(measured(arm, COLD, time, rows * 3 + 0.4) for arm, time in cold.items()),
+    )
+    shares = {"all": 0.995, "one user of ten": 0.99}
+    return SizeResult(rows, arms, shares, 0.98, {"hnsw": rows / 1000}, {"hnsw": rows * 2**10})
+
+
+RESULTS = [size(5_000, 4.0, 8.0), size(1_000_000, 12.0, 1200.0)]
+
+
+def test_figures_compare_95th_percentiles_of_the_same_condition() -> None:
+    """A ratio of warm times and one of cold times differ by how much colder caches slow each design down."""
+    assert figures(RESULTS) == {
+        "p95_1m_vs_plain": 0.01, "p95_1m_vs_5k": 3.0, "p95_5k_vs_plain": 0.5,
+        "cold_p95_1m_ms": 120.0, "cold_1m_vs_plain_cold": 0.005, "bytes_read_cold": 3_000_000,
+        "index_gib": 0.9537, "build_minutes": 16.6667,
+        "embedder_stopped_adds_ms": 0.25, "or_overlap": 0.98, "ann_recall": 0.99,
+    }  # fmt: skip
+
+
+def test_figures_of_a_million_rows_are_absent_where_there_are_fewer() -> None:
+    """Each size has its own index, build time and cold ratio in the results nevertheless."""
+    assert set(figures(RESULTS[:1])) == {"p95_5k_vs_plain", "embedder_stopped_adds_ms", "or_overlap", "ann_recall"}
+    small = RESULTS[0].summary()
+    assert (small["index_gib"], small["build_minutes"]) == (0.0048, 0.08)
+    assert small["p95_vs_plain"] == {"warm": 0.5, "cold": 0.25}
+
+
+def test_the_graph_leg_is_compared_with_recall_without_it() -> None:
+    """What it adds to the warm 95th percentile is given apart for a million rows."""
+    graph = [
+        replace(one, arms=(*one.arms, measured(WITH_GRAPH, WARM, one.p(OURS, 95) + added)))
+        for one, added in zip(RESULTS, (1.5, 9.0), strict=True)
+    ]
+    assert figures(graph) == {**figures(RESULTS), "graph_added_p95_1m_ms": 9.0, "graph_added_p95_ms": 1.5}
+
+
+def test_table_and_chart_show_both_conditions(tmp_path: Path) -> None:
+    """A line has the times, buffers and MiB from the disk of one design, warm and cold."""
+    assert "| 1,000,000 | ours | 12.0 / 12.0 | 700 / 30 | 0.00 | 120.0 / 120.0 | 700 / 30 | 2.86 |" in table(RESULTS)
+    plot(RESULTS, tmp_path / "latency.svg")
+    drawn = (tmp_path / "latency.svg").read_text()
+    assert drawn.count("warm caches") == drawn.count("cold caches") == 1
+
+
+@pytest.fixture
+def on_disk() -> Iterator[Path]:
+    """A directory below the clone, which is on a disk where the directory of temporary files may be in memory."""
+    (ROOT / "build").mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=ROOT / "build") as directory:
+        yield Path(directory)
+
+
+def test_dropped_pages_are_read_from_the_disk_again(on_disk: Path) -> None:
+    """Bytes that an ended child read are counted, though pages that are in memory already are not."""
+    file = on_disk / "below" / "file"
+    file.parent.mkdir()
+    file.write_bytes(bytes(4 * MIB))
+    (on_disk / "empty").touch()
+    assert drop(on_disk) == Dropped(4 * MIB, 0)
+    read = []
+    for _ in range(2):
+        before = disk_bytes(psutil.Process())
+        subprocess.run(["cksum", str(file)], check=True, capture_output=True)
+        read.append(disk_bytes(psutil.Process()) - before)
+    assert read[0] >= 4 * MIB
+    assert read[1] < MIB
+
+
+def test_pages_that_stay_in_memory_are_counted() -> None:
+    """A file system in memory cannot give pages back."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as directory:
+        (Path(directory) / "file").write_bytes(bytes(range(256)) * 4096)
+        assert drop(Path(directory)) == Dropped(MIB, MIB)
