@@ -15,7 +15,7 @@ import typer
 from memory_bench.harness.dataset import Dataset, DatasetError
 from memory_bench.index_study.designs import SMALLER, TODAY, Kind, designs, settings
 from memory_bench.index_study.exact import ExactShares, exact_shares
-from memory_bench.index_study.measure import KeptServer, measure_cold, measure_warm
+from memory_bench.index_study.measure import measure_cold, measure_warm
 from memory_bench.index_study.quality import SetQuality, measure_quality
 from memory_bench.index_study.rankings import nearest
 from memory_bench.index_study.store import fill
@@ -24,6 +24,7 @@ from memory_bench.index_study.texts import EmbeddedTexts, embed_texts
 from memory_bench.index_study.vectors import Vectors, made_rows, modelled, widened
 from memory_bench.index_study.verdict import Measured, TableResult, chosen
 from memory_bench.latency.store import SETTINGS
+from memory_bench.postgres import MeasuredServer
 from memory_bench.report import KeepOption, OutputOption, console, results_directory
 from memory_bench.servers import CACHE, DEFAULT_MODEL, DEFAULT_MODEL_FILE, ServerDidNotStartError, memory_embedder
 from memory_bench.studies.measured_sets import load_sets
@@ -71,14 +72,14 @@ def index_study(  # noqa: PLR0917  (typer makes options of them; nobody calls th
     sets = [measure_quality(one, vectors) for one, vectors in embedded.sets]
     exact = list(_texts_alone(embedded, questions))
     tables = []
-    server = KeptServer(SETTINGS, cache)
+    server = MeasuredServer(SETTINGS, cache)
     try:
         for vectors in (one for size in sizes for one in _vectors(embedded, size, questions)):
             exact.append(exact_shares(vectors, vectors.name))
             kinds = SMALLER if every_design else exact[-1].possible
             tables.append(asyncio.run(_measure(server, vectors, kinds, sets, cold_questions)))
     finally:
-        server.running.close()
+        server.close()
     study = Study(DEFAULT_MODEL, len(embedded.texts), tables, exact, sets, os.getloadavg()[2])
     write(study, results_directory("index", output, keep=keep))
     print(json.dumps(study.figures()))
@@ -111,7 +112,7 @@ def _vectors(embedded: EmbeddedTexts, rows: int, questions: int) -> Iterator[Vec
 
 
 async def _measure(
-    server: KeptServer, vectors: Vectors, kinds: Sequence[Kind], sets: Sequence[SetQuality], cold_questions: int
+    server: MeasuredServer, vectors: Vectors, kinds: Sequence[Kind], sets: Sequence[SetQuality], cold_questions: int
 ) -> TableResult:
     rows, title = len(vectors.rows), f"{vectors.name}, {vectors.dimensions} dimensions, {len(vectors.rows):,} rows"
     compared = [one for one in designs(centred=vectors.centred) if one.kind in kinds]
@@ -119,11 +120,11 @@ async def _measure(
         _say(f"{title}: an exact search has ruled out every kind")
         return TableResult(vectors.name, vectors.dimensions, rows, ())
     compared.insert(0, TODAY)
-    filled = await fill(server.running, vectors, compared, lambda what: _say(f"{title}: {what}"))
+    filled = await fill(server, vectors, compared, lambda what: _say(f"{title}: {what}"))
     _say(f"{title}: measuring")
     every = [setting for one in compared for setting in settings(one, rows)]
     true = nearest(vectors.rows, vectors.questions, DENSE_DEPTH)
-    warm = await measure_warm(server.running, filled, every, vectors.questions, true)
+    warm = await measure_warm(server, filled, every, vectors.questions, true)
     measured = tuple(
         Measured(one, filled.sizes[one.design], filled.seconds[str(one.design)], found) for one, found in warm.items()
     )

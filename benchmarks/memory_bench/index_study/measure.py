@@ -7,7 +7,6 @@ and the pages of its files have been given back to the system before every few q
 """
 
 import json
-import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,12 +21,13 @@ from memory_bench.index_study.designs_sql import show
 from memory_bench.index_study.rankings import Places
 from memory_bench.index_study.store import Filled
 from memory_bench.index_study.vectors import Halves
+from memory_bench.latency.page_cache import drop
+from memory_bench.latency.reads import disk_bytes
 from memory_bench.postgres import MeasuredServer
 
 _BLOCK = 20  # questions in a block; the first block of each setting is not timed
 _EXPLAINED = 40  # questions whose buffers are counted
 _COLD_QUESTIONS = 5  # after each restart
-_PAGE_BYTES = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,23 +65,6 @@ class Cold:
         return float(np.percentile(self.milliseconds, 95))
 
 
-class KeptServer:
-    """A Postgres server on data that are kept, which can be restarted with cold caches."""
-
-    def __init__(self, settings: dict[str, str], directory: Path) -> None:
-        self._settings = settings
-        self._directory = directory
-        self.running = MeasuredServer(settings, directory)
-
-    def restart_cold(self) -> None:
-        """Restart the server, and give the pages of its files back to the system in between."""
-        self.running.close()
-        for path in sorted(self._directory.rglob("*")):
-            if path.is_file():
-                _forget(path)
-        self.running = MeasuredServer(self._settings, self._directory)
-
-
 async def measure_warm(
     server: MeasuredServer, filled: Filled, settings: Sequence[Setting], questions: Halves, true: Places
 ) -> dict[Setting, Warm]:
@@ -115,33 +98,27 @@ async def measure_warm(
 
 
 async def measure_cold(
-    server: KeptServer,
+    server: MeasuredServer,
     filled: Filled,
     settings: Sequence[Setting],
     questions: Halves,
     say: Callable[[str], None],
 ) -> dict[Setting, Cold]:
     """Measure the settings with cold caches, each after restarts of its own."""
-    found: dict[Setting, list[_Explained]] = {one: [] for one in settings}
+    found: dict[Setting, list[Cold]] = {one: [] for one in settings}
     starts = range(0, len(questions), _COLD_QUESTIONS)
     for number, first in enumerate(starts):
         for one in settings if number % 2 else reversed(settings):
-            await _show_once(server.running.dsn(filled.database), one)
-            server.restart_cold()
             asked = [vector.tolist() for vector in questions[first : first + _COLD_QUESTIONS]]
-            found[one] += await _cold(server.running.dsn(filled.database), filled.statements.search(one), asked)
+            found[one].append(await _cold(server, filled, one, asked))
         say(f"cold: {number + 1} of {len(starts)} restarts")
     return {
-        one: Cold(tuple(each.milliseconds for each in every), float(np.mean([each.bytes_read for each in every])))
+        one: Cold(
+            tuple(taken for each in every for taken in each.milliseconds),
+            float(np.mean([each.bytes_read for each in every])),
+        )
         for one, every in found.items()
     }
-
-
-@dataclass(frozen=True, slots=True)
-class _Explained:
-    milliseconds: float
-    buffers: int
-    bytes_read: int
 
 
 async def _recall(statement: Any, asked: Sequence[list[float]], true: Places) -> float:  # noqa: ANN401  (asyncpg's statement)
@@ -166,47 +143,36 @@ def _processor_ns(session: Path) -> int:
 
 
 async def _buffers(connection: Any, search: str, asked: Sequence[list[float]]) -> float:  # noqa: ANN401  (asyncpg's connection)
-    return float(np.mean([(await _explained(connection, search, one)).buffers for one in asked[:_EXPLAINED]]))
+    return float(np.mean([await _touched(connection, search, one) for one in asked[:_EXPLAINED]]))
 
 
-async def _explained(connection: Any, search: str, vector: list[float]) -> _Explained:  # noqa: ANN401  (asyncpg's connection)
-    """Run a search and return its time and buffers.
+async def _touched(connection: Any, search: str, vector: list[float]) -> int:  # noqa: ANN401  (asyncpg's connection)
+    """Return how many buffers a search touches.
 
     Raises:
         RuntimeError: the search did not read its index.
     """
-    started = time.perf_counter()
     answer = await connection.fetchval(f"EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) {search}", vector)
-    milliseconds = (time.perf_counter() - started) * 1e3
     if "idx_study_" not in answer:
         raise RuntimeError("Postgres did not search the index; the time would not be its own")
     plan = json.loads(answer)[0]["Plan"]
-    read = plan["Shared Read Blocks"]
-    return _Explained(milliseconds, plan["Shared Hit Blocks"] + read, read * _PAGE_BYTES)
+    return int(plan["Shared Hit Blocks"] + plan["Shared Read Blocks"])
 
 
-async def _show_once(dsn: str, setting: Setting) -> None:
-    connection = await asyncpg.connect(dsn)
-    try:
-        await show(connection, setting.design)
-    finally:
-        await connection.close()
-
-
-async def _cold(dsn: str, search: str, asked: Sequence[list[float]]) -> list[_Explained]:
-    connection: Any = await asyncpg.connect(dsn)
+async def _cold(server: MeasuredServer, filled: Filled, setting: Setting, asked: Sequence[list[float]]) -> Cold:
+    """Return the times of a few searches after a restart, and the mean bytes that each read from the disk."""
+    connection: Any = await asyncpg.connect(server.dsn(filled.database))
+    await show(connection, setting.design)
+    await connection.close()
+    server.restart(lambda: drop(server.data))
+    connection = await asyncpg.connect(server.dsn(filled.database))
     try:
         await connection.execute("SET enable_seqscan = off")
+        search = filled.statements.search(setting)
         await connection.fetchval(f"EXPLAIN {search}", asked[0])  # what planning reads is read once a connection
-        return [await _explained(connection, search, one) for one in asked]
+        statement, before = await connection.prepare(search), disk_bytes(server.process)
+        session = Path(f"/proc/{connection.get_server_pid()}/schedstat")
+        times = [(await _timed(statement, vector, session))[1] for vector in asked]
+        return Cold(tuple(times), (disk_bytes(server.process) - before) / len(asked))
     finally:
         await connection.close()
-
-
-def _forget(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)  # only pages that are on disk can be given back
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-    finally:
-        os.close(descriptor)
