@@ -98,6 +98,10 @@ bench-second-stage: setup  ## MaxSim and diversity over the first memories, on t
 bench-latency: setup  ## Recall and the plain design, warm and cold, at 5k, 100k and 1M rows (12 GB of disk; GRAPH=1 with the graph leg); one line of JSON
 	$(BENCH) latency $(KEPT) $(if $(GRAPH),--graph)
 
+.PHONY: bench-index
+bench-index: setup  ## Smaller vector indexes beside today's at 100k and 1M rows, and the verdict (FLAGS="--rows 100000"); one line of JSON
+	$(BENCH) index-study $(KEPT) $(FLAGS) $(SETS)
+
 .PHONY: check
 check: $(VENV)/.installed  ## Format, lint, types, import contracts, the documentation site
 	$(VENV)/bin/ruff format --check .
