@@ -102,6 +102,10 @@ bench-latency: setup  ## Recall and the plain design, warm and cold, at 5k, 100k
 bench-growth: setup  ## How the costs of a table grow, by what bench-latency measured, up to 100 million rows; takes seconds
 	$(BENCH) growth $(KEPT)
 
+.PHONY: bench-index
+bench-index: setup  ## Smaller vector indexes beside today's at 100k and 1M rows, and the verdict (FLAGS="--rows 100000"); one line of JSON
+	$(BENCH) index-study $(KEPT) $(FLAGS) $(SETS)
+
 .PHONY: check
 check: $(VENV)/.installed  ## Format, lint, types, import contracts, the documentation site
 	$(VENV)/bin/ruff format --check .
@@ -159,6 +163,10 @@ bench-backfill: setup  ## Backfills beside what bounds them; ends with one line 
 .PHONY: bench-shared-table
 bench-shared-table: setup  ## What other users of the table notice of migrations and of the index
 	$(BENCH) shared-table $(KEPT)
+
+.PHONY: bench-replicas
+bench-replicas: setup  ## Recalls a second of one and of two instances of Postgres, a core each; one line of JSON
+	$(BENCH) replicas $(KEPT)
 
 .PHONY: bench-swap
 bench-swap: setup $(if $(filter real,$(MODELS)),second-model)  ## Model swaps under recalls and writes (MODELS=real: two real models); one line of JSON

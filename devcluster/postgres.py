@@ -45,6 +45,10 @@ class Postgres:
             raise DevclusterError(f"{self.namespace}/{self.name} has no primary yet", remedy="wait until it is Ready")
         return str(primary)
 
+    def replicas(self) -> list[str]:
+        """Return the names of the pods that are replicas now."""
+        return [name for name in self._resource()["status"].get("instanceNames", ()) if name != self.primary()]
+
     def is_ready(self) -> bool:
         """Return whether all instances are ready and no switch of the primary is under way."""
         resource = self._resource()
@@ -73,8 +77,10 @@ class Postgres:
         secret = self.cluster.kubectl_json("-n", self.namespace, "get", "secret", f"{self.name}-app")
         return base64.b64decode(secret["data"]["uri"]).decode()
 
-    def psql(self, sql: str, database: str = "postgres") -> str:
-        """Run SQL on the primary as superuser and return the rows as unaligned text.
+    def psql(self, sql: str, database: str = "postgres", *, instance: str | None = None) -> str:
+        """Run SQL as superuser and return the rows as unaligned text.
+
+        `instance` is the pod that runs it; the default is the primary.
 
         The SQL is passed on standard input, so that a password in it appears in no argument list.
         """
@@ -87,7 +93,8 @@ class Postgres:
             "--set=ON_ERROR_STOP=1",
             f"--dbname={database}",
         )
-        arguments = ("-n", self.namespace, "exec", "-i", self.primary(), "-c", "postgres", "--", *command)
+        pod = instance or self.primary()
+        arguments = ("-n", self.namespace, "exec", "-i", pod, "-c", "postgres", "--", *command)
         return self.cluster.kubectl(*arguments, input=sql).strip()
 
     def _add_namespace(self, namespace: str) -> bool:

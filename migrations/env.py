@@ -6,7 +6,8 @@ not. Everything that they need is passed in `context.config.attributes`: the `co
 statements of a revision. The statements contain these placeholders:
 
 - `{schema}`, `{table}`: quoted; `{table}` with its schema. `{table_literal}`, `{name_literal}`: as SQL strings.
-- `{name}`: the table's bare name, for use within double quotes. `{suffix}`: the end of our own objects' names.
+- `{name}`: the table's bare name as the names of its indexes have it, for use within double quotes.
+- `{suffix}`: the end of our own objects' names.
 - `{vectors}`: the schema of pgvector's types. `{dimensions}`: the dimensions of the embedding column.
 - `{sensitive}`: SQL that, written after `is_sensitive`, is true for a sensitive row; it depends on the column's type.
 - `{adopted}`, `{discarding}`: whether the embedding column existed before, and whether its vectors are discarded.

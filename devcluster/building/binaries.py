@@ -17,7 +17,7 @@ from devcluster.building.digests import digest_of_files
 from devcluster.building.versions import tool_directory, tool_module, tool_version
 from devcluster.errors import DevclusterError
 from devcluster.locks import locked
-from devcluster.progress import Reporter
+from devcluster.progress import Reporter, Step
 from devcluster.settings import Settings
 
 # The linker would leave out the debug information that the compiler makes; not making it saves a sixth of the time.
@@ -30,7 +30,8 @@ _GO_REMEDY = "install Go 1.24 or newer (https://go.dev/dl), and check that the G
 class Tool:
     """Programs that are built together, from a Go module below `tools/`.
 
-    `programs` maps the name of each program to its Go package; several programs must be named as their packages.
+    `programs` maps the name of each program to its Go package; several programs must be named as their packages. There
+    may be none, where only files of the module are wanted.
     `files` maps the name of each file that is kept beside the programs to its path within the sources of the module.
     `tags` are Go's build tags, separated by commas, by which the module's authors leave parts of a program out.
     """
@@ -153,11 +154,16 @@ class Binaries:
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
         with reporter.step(tool.title) as step:
-            flags = [*_FLAGS, "-tags", tool.tags, "-ldflags", tool.ldflags]
-            command = ["go", "build", *flags, "-o", _output(tool, partial), *tool.programs.values()]
-            processes.stream(command, step.note, env=_environment(), cwd=tool.directory, remedy=_GO_REMEDY)
-        _copy_files(tool, partial)
+            if tool.programs:
+                _compile(tool, partial, step)
+            _copy_files(tool, partial)
         partial.rename(target)
+
+
+def _compile(tool: Tool, directory: Path, step: Step) -> None:
+    flags = [*_FLAGS, "-tags", tool.tags, "-ldflags", tool.ldflags]
+    command = ["go", "build", *flags, "-o", _output(tool, directory), *tool.programs.values()]
+    processes.stream(command, step.note, env=_environment(), cwd=tool.directory, remedy=_GO_REMEDY)
 
 
 def _output(tool: Tool, directory: Path) -> str:

@@ -114,6 +114,7 @@ REASONS: dict[Reason, str] = {
     Reason.MODEL_MISMATCH: "The embedder serves, or the specification names, another file than the vectors' one.",
     Reason.QUARANTINED_ROWS: "Every row has a vector but those that were given up after repeated failures.",
     Reason.SYNC_NOT_PROGRESSING: "The sync worker runs, and embeds none of the pending rows.",
+    Reason.GRAPH_NOT_PROGRESSING: "The sync worker runs, and links none of the changed memories to their concepts.",
     Reason.EMBEDDER_UNAVAILABLE: "The embedder's Deployment is missing, or does not answer.",
     Reason.EXTERNAL_UNREACHABLE: "The external embedder does not answer, or not as an embedder does.",
     Reason.UNSCHEDULABLE: "The scheduler finds no node for a pod; the message says for want of what.",

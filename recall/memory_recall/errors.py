@@ -79,6 +79,10 @@ class DatabaseUnreachable(MemoryIndexError):
     """
 
 
+class ReplicaRefused(DatabaseUnreachable):
+    """The server is a replica, which may not know the last changes, where an answer of the primary is needed."""
+
+
 class AuthenticationFailed(DatabaseUnreachable):
     """Postgres refused the credentials. While a password is being rotated, the refusal is temporary."""
 

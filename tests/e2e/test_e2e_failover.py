@@ -1,5 +1,6 @@
 """The primary dies while rows are embedded, again while edits are, and again while the model is swapped.
 
+During the second death, and while a replica dies, recalls go on on the primary and on replicas.
 The next model is the default model's own file under another name: what is on trial is the change-over, not the vectors.
 """
 
@@ -17,10 +18,12 @@ from memory_bench.operator.waiting import eventually
 from memory_embedder.models.profiles import PROFILES
 from tests.e2e.conftest import open_tenant
 from tests.e2e.injected_faults import RECOVERY_SECONDS, assert_no_row_lost, kill, wait_until_under_way
+from tests.e2e.recalling import recalling, replay_paused
 
 pytestmark = pytest.mark.cluster
 MANY = rows(900)
 DUE = len(MANY) - sensitive(MANY)
+NEVER = 1_000_000
 STANDBY = "SELECT 1 FROM pg_attribute WHERE attrelid = 'memories'::regclass AND attname = 'embedding_standby'"
 
 
@@ -59,12 +62,40 @@ def test_the_death_of_the_primary_during_the_backfill_promotes_a_replica_and_los
 
 
 def test_the_death_of_the_primary_while_edits_are_embedded_loses_none_of_them(store: Tenant) -> None:
+    """Recalls on the primary and on replicas come back, and none gives a text that had become sensitive."""
     store.wait_ready()
-    store.as_owner("UPDATE memories SET content = content || ' revised' WHERE NOT is_sensitive")
-    wait_until_under_way(store, DUE)
-    kill_primary(store)
-    eventually(store.embedded, lambda count: count == DUE, what="every edit embedded", seconds=RECOVERY_SECONDS)
+    with recalling(store, rows(160, first=10_001, sensitive_every=NEVER)) as recalls:
+        recalls.wait_answered("primary", "replicas", seconds=60)
+        with replay_paused(store.postgres):
+            recalls.wait_marked(seconds=60)
+            recalls.wait_answered("replicas", seconds=60)
+        store.as_owner("UPDATE memories SET content = content || ' revised' WHERE NOT is_sensitive")
+        wait_until_under_way(store, DUE)
+        kill_primary(store)
+        embedded = f"SELECT count(embedding) FROM memories WHERE id <= {len(MANY)}"
+        eventually(
+            lambda: int(store.sql(embedded)),
+            lambda count: count == DUE,
+            what="every edit embedded",
+            seconds=RECOVERY_SECONDS,
+        )
+        recalls.wait_answered("primary", "replicas", seconds=RECOVERY_SECONDS)
     assert store.counts().sensitive_embedded == 0
+    store.postgres.wait_ready()
+
+
+def test_the_death_of_a_replica_refuses_no_recall_on_the_primary(store: Tenant) -> None:
+    """Those on replicas are refused meanwhile, and come back."""
+    with recalling(store, rows(80, first=20_001, sensitive_every=NEVER)) as recalls:
+        recalls.wait_answered("primary", "replicas", seconds=60)
+        begun = len(recalls.recalls)
+        (replica,) = store.postgres.replicas()
+        kill(store, "-n", store.postgres.namespace, "pod", replica)
+        eventually(
+            lambda: recalls.errors("replicas", since=begun), bool, what="recalls on replicas refused", seconds=60
+        )
+        recalls.wait_answered("primary", "replicas", seconds=RECOVERY_SECONDS)
+        assert recalls.errors("primary", since=begun) == []
     store.postgres.wait_ready()
 
 

@@ -51,7 +51,7 @@ class PostgresInstance:
                 command, check=True, user=self._user, cwd=self._directory, stdout=output, stderr=subprocess.STDOUT
             )
 
-    def create(self, **settings: str) -> None:
+    def create(self) -> None:
         """Initialise the data directory and write its settings."""
         password_file = self._directory / "password"
         password_file.write_text(SUPERUSER_PASSWORD)
@@ -67,7 +67,21 @@ class PostgresInstance:
             "initdb", "--auth=scram-sha-256", "--encoding=utf8", "--locale=C.UTF-8", "-U", "postgres",
             f"--pwfile={password_file}", "-D", str(self._data),
         )  # fmt: skip
-        defaults = {
+        self._configure()
+
+    def follow(self, primary: "PostgresInstance") -> None:
+        """Initialise the data directory as that of a replica, to which the primary streams its changes."""
+        if self._user:
+            pgserver_utils.ensure_prefix_permissions(self._directory)
+            shutil.chown(self._directory, self._user)
+        self._run(
+            "pg_basebackup", "--checkpoint=fast", "--no-sync", "--write-recovery-conf", "-D", str(self._data),
+            "-d", primary.superuser_dsn(),
+        )  # fmt: skip
+        self._configure()
+
+    def _configure(self) -> None:
+        settings = {
             "listen_addresses": "127.0.0.1",
             "port": str(self.port),
             "unix_socket_directories": str(self._directory),
@@ -75,7 +89,7 @@ class PostgresInstance:
             "max_connections": "120",
             "shared_buffers": "64MB",
         }
-        lines = [f"{name} = '{value}'\n" for name, value in {**defaults, **settings}.items()]
+        lines = [f"{name} = '{value}'\n" for name, value in settings.items()]
         with (self._data / "postgresql.auto.conf").open("a") as configuration:
             configuration.writelines(lines)
 
@@ -148,11 +162,15 @@ CopyOf = Callable[[str, Fill], Awaitable[Database]]
 
 
 @contextlib.contextmanager
-def _running_instance(**settings: str) -> Iterator[PostgresInstance]:
+def _running_instance(primary: PostgresInstance | None = None) -> Iterator[PostgresInstance]:
+    """Run a server: a replica of `primary` if that is given, else a new one."""
     directory = Path(tempfile.mkdtemp(prefix="memory-index-pg-"))
     instance = PostgresInstance(directory, version=int(os.environ.get("MEMORY_TEST_POSTGRES", "18")))
     try:
-        instance.create(**settings)
+        if primary is None:
+            instance.create()
+        else:
+            instance.follow(primary)
         instance.start()
         yield instance
     finally:
@@ -196,6 +214,13 @@ def postgres() -> Iterator[PostgresInstance]:
 def own_postgres() -> Iterator[PostgresInstance]:
     """A server for one test alone."""
     with _running_instance() as instance:
+        yield instance
+
+
+@pytest.fixture(scope="module")
+def replica(postgres: PostgresInstance) -> Iterator[PostgresInstance]:
+    """A replica of the session's server, which streams from it."""
+    with _running_instance(postgres) as instance:
         yield instance
 
 

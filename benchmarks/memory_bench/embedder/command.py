@@ -46,8 +46,8 @@ def embedder(  # noqa: PLR0917 -- options, all named
     """Measure the embedder over HTTP beside llama-server, the Llama class, the raw loop and the machine's limit.
 
     This takes about nine minutes on two processors, and ten more at the first run, when llama-server is compiled.
-    Results and one chart for each model go to the output folder; the last line on standard output is the summary as
-    JSON.
+    Results and one chart for each model go to the output folder; the last line on standard output is the processor's
+    name and the summary as JSON.
 
     Example: python -m memory_bench embedder --quick --output /tmp/results
     """
@@ -60,7 +60,7 @@ def embedder(  # noqa: PLR0917 -- options, all named
     except (DevclusterError, EmbedderError, OSError, RuntimeError, ValueError) as error:
         sys.stderr.write(f"error: {error}\n")
         raise typer.Exit(1) from None
-    print(json.dumps(summary(measured[0])))
+    print(json.dumps({"processor": machine["processor"], **summary(measured[0])}))
 
 
 @dataclass(frozen=True, slots=True)

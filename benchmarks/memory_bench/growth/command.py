@@ -10,19 +10,24 @@ import typer
 from memory_bench.growth.costs import Cost, Plan, PowerLaw, costs, plans, power_law
 from memory_bench.report import KeepOption, OutputOption, chart, console, markdown_table, results_directory
 
-_MEASURED = results_directory("latency", None, keep=True) / "latency.json"
+_MEASURED = results_directory("latency", None, keep=False) / "latency.json"
 _PLANNED = (1_000_000, 3_000_000, 10_000_000, 30_000_000, 100_000_000)
 _PARTITION_ROWS = 1_000_000
 _SHOWN = ("recall, warm, p95", "recall, cold, p95", "HNSW index", "building the HNSW index")
 
 
 def growth(
-    measured: Annotated[Path, typer.Option(help="The results of the benchmark `latency`.")] = _MEASURED,
+    measured: Annotated[
+        Path, typer.Option(help="The results of the benchmark `latency`: by default of its last run.")
+    ] = _MEASURED,
     partition_rows: Annotated[int, typer.Option(min=1, help="The most rows of one partition.")] = _PARTITION_ROWS,
     output: OutputOption = None,
     keep: KeepOption = False,
 ) -> None:
-    """Write how the costs of a table grow with its rows, by what `latency` measured; this takes seconds.
+    """Write how the costs of a table grow with its rows, by what `latency` measured last; this takes seconds.
+
+    Costs of a table in partitions are those of its partitions: what is stored and built is multiplied by their number,
+    and a recall of one user reads one of them.
 
     The last line of output is JSON with the exponent of each cost's power law.
 

@@ -1,4 +1,4 @@
-"""Finds the number of threads that this process can really use.
+"""Finds the number of threads that this process can really use, and how many cores other processes use now.
 
 A container sees all cores of the host but is throttled to its CPU limit; threads beyond the limit only wait for one
 another. The CPU limit is read from the control group (version 2 or 1) and each of its visible ancestors. The affinity
@@ -12,6 +12,9 @@ from pathlib import Path
 
 _ROOT = Path("/sys/fs/cgroup")
 _MEMBERSHIP = Path("/proc/self/cgroup")
+_CORES = os.cpu_count() or 1  # of the whole machine
+_LOAD = "/proc/loadavg"
+_LOAD_BYTES = 128
 
 
 def available_threads(*, affinity: int | None = None, root: Path = _ROOT, membership: Path = _MEMBERSHIP) -> int:
@@ -19,6 +22,27 @@ def available_threads(*, affinity: int | None = None, root: Path = _ROOT, member
     cores = affinity if affinity is not None else len(os.sched_getaffinity(0))
     limits = [limit for limit in (_v2_limit(root, membership), _v1_limit(root, membership)) if limit is not None]
     return max(1, min([cores, *(int(limit) for limit in limits)]))
+
+
+def free_cores(own: int, *, cores: int = _CORES, load: str = _LOAD) -> int:
+    """Return how many cores of the whole machine are not taken by threads of other processes at this moment.
+
+    `own` is the number of this process's threads that run now, the calling thread included; the cores that they use are
+    free in this sense. The kernel's count of threads that run or wait for a core is that of the whole machine in a
+    container, too. Where it is not given, all cores are free. So they are with `OMP_WAIT_POLICY=active`, since the
+    count then includes our own threads that wait for each other.
+    """
+    if os.environ.get("OMP_WAIT_POLICY", "").lower() == "active":
+        return cores
+    try:
+        file = os.open(load, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            running = int(os.read(file, _LOAD_BYTES).split()[3].partition(b"/")[0])
+        finally:
+            os.close(file)
+    except (OSError, ValueError, IndexError):
+        return cores
+    return max(0, cores - max(0, running - own))
 
 
 def _v2_limit(root: Path, membership: Path) -> float | None:

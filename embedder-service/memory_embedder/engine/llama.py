@@ -8,6 +8,7 @@ nothing but the pooled vectors. llama.cpp aborts the process on unexpected input
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -171,28 +172,29 @@ class LlamaComputer:
 
     def _read(self, count: int) -> Vectors:
         out = np.empty((count, self._facts.dimensions), dtype=np.float32)
-        row_bytes = out.strides[0]
+        address, row_bytes = out.ctypes.data, out.strides[0]
         for index in range(count):
             source = native.llama_get_embeddings_seq(self._context, index)
             if not source:
                 raise EmbedderError(
                     ErrorKind.ENGINE, "llama.cpp returned no vector for a sequence; send the request again."
                 )
-            ctypes.memmove(out.ctypes.data + index * row_bytes, source, row_bytes)
+            ctypes.memmove(address + index * row_bytes, source, row_bytes)
         return out
 
 
 def unit_vectors(vectors: Vectors) -> Vectors:
-    """Scale each row to length one.
+    """Scale each row to length one, in place, and return the array.
 
     Raises:
         EmbedderError: a row is not finite or has length zero.
     """
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    if not np.isfinite(lengths).all() or (lengths <= 0).any():
-        raise EmbedderError(ErrorKind.ENGINE, "The model produced a vector that is not finite or has no length.")
-    scaled: Vectors = vectors / lengths
-    return scaled
+    for row in vectors:  # for the one row of a query this takes half of the time of operations on the whole array
+        length = math.sqrt(row.dot(row))
+        if not 0 < length < math.inf:
+            raise EmbedderError(ErrorKind.ENGINE, "The model produced a vector that is not finite or has no length.")
+        np.divide(row, length, out=row)
+    return vectors
 
 
 def finite_scores(scores: Vectors) -> Vectors:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from functools import partial
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -14,8 +15,9 @@ from starlette.exceptions import HTTPException
 
 from memory_embedder import __version__
 from memory_embedder.errors import EmbedderError, ErrorKind
+from memory_embedder.http.direct import DirectApp
 from memory_embedder.http.guards import RequestGuard
-from memory_embedder.http.routes import build_probes, build_router
+from memory_embedder.http.routes import build_probes, build_routers
 from memory_embedder.scheduling.service import EmbeddingService
 
 _DESCRIPTION = """Private embeddings on llama.cpp, compatible with OpenAI's `/v1/embeddings`, and reranking.
@@ -37,7 +39,7 @@ def build_app(service: EmbeddingService) -> FastAPI:
         yield
         parser.shutdown()
 
-    app = FastAPI(
+    app = DirectApp(
         title="memory-embedder",
         version=__version__,
         description=_DESCRIPTION,
@@ -46,27 +48,39 @@ def build_app(service: EmbeddingService) -> FastAPI:
         lifespan=lifespan,
         telemetry=_NO_TELEMETRY,
     )
-    app.include_router(build_router(service, parser), tags=["embeddings"])
-    return _guarded(app, service)
+    computing, describing = build_routers(service, parser)
+    for router in (computing, describing):
+        app.include_router(router, tags=["embeddings"])
+    app.serve_directly(computing, partial(RequestGuard, service=service), _refuser(service))
+    _guard(app, service)
+    return app
 
 
 def build_probe_app(service: EmbeddingService) -> FastAPI:
     """Build the application for the kubelet and Prometheus: health, readiness and metrics."""
     app = FastAPI(openapi_url=None, telemetry=_NO_TELEMETRY)
     app.include_router(build_probes(service))
-    return _guarded(app, service)
+    _guard(app, service)
+    return app
 
 
-def _guarded(app: FastAPI, service: EmbeddingService) -> FastAPI:
-    async def refuse(_request: Request, error: Exception) -> JSONResponse:
-        refusal = _as_refusal(error)
-        service.metrics.rejected.labels(code=refusal.kind.code).inc()
-        return _response(refusal)
+def _guard(app: FastAPI, service: EmbeddingService) -> None:
+    refuse = _refuser(service)
+
+    async def handle(_request: Request, error: Exception) -> JSONResponse:
+        return refuse(_as_refusal(error))
 
     for kind in (EmbedderError, HTTPException, RequestValidationError):
-        app.add_exception_handler(kind, refuse)
+        app.add_exception_handler(kind, handle)
     app.add_middleware(RequestGuard, service=service)
-    return app
+
+
+def _refuser(service: EmbeddingService) -> Callable[[EmbedderError], JSONResponse]:
+    def refuse(error: EmbedderError) -> JSONResponse:
+        service.metrics.rejected.labels(code=error.kind.code).inc()
+        return _response(error)
+
+    return refuse
 
 
 def _response(error: EmbedderError) -> JSONResponse:

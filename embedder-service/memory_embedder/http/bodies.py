@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from fastapi import Request
-from starlette.requests import ClientDisconnect
 
 from memory_embedder.errors import EmbedderError, ErrorKind
 
@@ -84,27 +83,33 @@ async def read_body(request: Request, share: MemoryShare, most_bytes: int, secon
         EmbedderError: the body is larger than `most_bytes`, all large requests together need too much memory, the body
             did not arrive within `seconds`, or the caller disconnected.
     """
-    too_large = EmbedderError(
-        ErrorKind.TOO_LARGE, f"The body is larger than {most_bytes} bytes; split it into smaller requests."
-    )
     declared = request.headers.get("content-length", "")
     if declared.isdigit() and len(declared) < 20 and int(declared) > most_bytes:
-        raise too_large
+        raise _too_large(most_bytes)
     chunks: list[bytes] = []
     size = 0
     try:
         async with asyncio.timeout(seconds):
-            async for chunk in request.stream():
+            more = True
+            while more:
+                message = await request.receive()
+                if message["type"] == "http.disconnect":
+                    raise EmbedderError(ErrorKind.CLIENT_GONE, "The caller closed the connection.")
+                chunk, more = message.get("body", b""), message.get("more_body", False)
                 size += len(chunk)
                 if size > most_bytes:
-                    raise too_large
+                    raise _too_large(most_bytes)
                 share.add(len(chunk))
                 chunks.append(chunk)
     except TimeoutError:
         raise EmbedderError(ErrorKind.TIMEOUT, f"The body did not arrive within {seconds:.0f} s.") from None
-    except ClientDisconnect:
-        raise EmbedderError(ErrorKind.CLIENT_GONE, "The caller closed the connection.") from None
     return b"".join(chunks)
+
+
+def _too_large(most_bytes: int) -> EmbedderError:
+    return EmbedderError(
+        ErrorKind.TOO_LARGE, f"The body is larger than {most_bytes} bytes; split it into smaller requests."
+    )
 
 
 def check_structure(body: bytes) -> None:

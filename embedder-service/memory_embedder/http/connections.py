@@ -25,6 +25,8 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
+from memory_embedder.http.transport import ResponseTransport
+
 _TICKS = 5  # of the server's tenths of a second between two looks at all connections
 
 
@@ -163,7 +165,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
         If every other connection waits for this server, the new connection is closed.
         """
-        super().connection_made(transport)
+        self._output = ResponseTransport(transport)
+        super().connection_made(self._output)
         self._waiting.put(self, self._step, self._step)
         if len(self.connections) > self._limits.connections:
             self._waiting.first(self).transport.abort()
@@ -214,6 +217,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         """Record that the answer has been written; the body of a refused request may still be arriving."""
+        self._output.end_response()
         super().on_response_complete()
         self._answering = not self.cycle.response_complete  # another request may have come right behind
         self._unread_since = None

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from typing import Any, TypeVar
 
-from fastapi import Request, Response
-from fastapi.routing import APIRoute
+from fastapi import Request
 from pydantic import BaseModel
 
 from memory_embedder.errors import EmbedderError, ErrorKind
@@ -32,18 +31,6 @@ _DESCRIPTIONS = {
 ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorEnvelope, "description": text} for status, text in _DESCRIPTIONS.items()
 }
-
-
-class DirectRoute(APIRoute):
-    """A route whose endpoint takes the request and makes the response, without FastAPI's injection and validation.
-
-    Injection and validation would add 70 microseconds to each query, because the computation of embeddings empties the
-    CPU's instruction caches.
-    """
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return the endpoint itself."""
-        return self.endpoint
 
 
 class Intake:

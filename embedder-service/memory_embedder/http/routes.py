@@ -14,10 +14,10 @@ from fastapi import APIRouter, Request, Response
 
 from memory_embedder.errors import EmbedderError, ErrorKind
 from memory_embedder.http.answers import EmbeddingAnswer
+from memory_embedder.http.direct import DirectRoute
 from memory_embedder.http.guards import ApiKey
 from memory_embedder.http.intake import (
     ERRORS,
-    DirectRoute,
     Intake,
     check_model,
     check_text,
@@ -38,17 +38,18 @@ from memory_embedder.scheduling.service import EmbeddingService, ServedModel, lo
 _VALUE_BYTES = 4  # of a vector in memory
 
 
-def build_router(service: EmbeddingService, parser: Executor) -> APIRouter:
-    """Build the routes that require the API key. Large bodies are parsed on the executor `parser`, one at a time."""
-    router = APIRouter()
+def build_routers(service: EmbeddingService, parser: Executor) -> tuple[APIRouter, APIRouter]:
+    """Build the routes that require the API key: those that compute, each a `DirectRoute`, and those of the models.
+
+    Large bodies are parsed on the executor `parser`, one at a time.
+    """
     api_key = ApiKey(service.settings.api_key_file)
-    direct = APIRouter(route_class=DirectRoute)
+    computing, describing = APIRouter(route_class=DirectRoute), APIRouter()
     intake = Intake(service, api_key, parser)
-    _add_embeddings(direct, service, intake)
-    add_rerank(direct, service, intake)
-    router.include_router(direct)
-    _add_models(router, service, api_key)
-    return router
+    _add_embeddings(computing, service, intake)
+    add_rerank(computing, service, intake)
+    _add_models(describing, service, api_key)
+    return computing, describing
 
 
 def _add_embeddings(router: APIRouter, service: EmbeddingService, intake: Intake) -> None:

@@ -22,6 +22,7 @@ import structlog
 from memory_embedder.engine.protocol import Computer, TokenIds, Vectors
 from memory_embedder.errors import EmbedderError, ErrorKind
 from memory_embedder.scheduling.lanes import Batch, Item, Lane, Lanes, Role
+from memory_embedder.scheduling.plan import WorkerPlan
 from memory_embedder.telemetry.metrics import Metrics, QueueReading
 
 _BULK_NICENESS = 5  # a query's thread and the HTTP loop go first where cores are contended
@@ -52,18 +53,8 @@ class _Worker:
     role: Role
     threads: int
     busy_since: float | None = None
-    idle_threads: int = 1
+    threads_used: int = 1
     thread: threading.Thread | None = field(default=None, repr=False)
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerPlan:
-    """The general contexts and those of the reranker, the threads of each, and those of the express context."""
-
-    general: int
-    threads: int
-    express_threads: int
-    rerank: int = 0
 
 
 class Dispatcher:
@@ -75,12 +66,17 @@ class Dispatcher:
         plan: WorkerPlan,
         make_computer: Callable[[Role, int], Computer],
         dimensions: int,
+        *,
         metrics: Metrics,
+        free_cores: Callable[[int], int],
     ) -> None:
+        """Plan the threads; `free_cores` is the function of that name in the room `engine`."""
         self._lanes = lanes
         self._make_computer = make_computer
         self._dimensions = dimensions
         self._metrics = metrics
+        self._free_cores = free_cores
+        self._free = 1  # cores, when the last query was admitted
         self._lock = threading.Lock()
         self._work = {role: threading.Condition(self._lock) for role in Role}
         self._drained = threading.Condition(self._lock)
@@ -124,7 +120,9 @@ class Dispatcher:
         width = 1 if lane is Lane.RERANK else self._dimensions
         vectors = np.empty((len(items), width), dtype=np.float32)
         ticket = Ticket(number, lane, sequences, vectors, loop.create_future(), loop, time.monotonic(), len(items))
+        free = self._free_cores(1 + self._computing_threads()) if lane is Lane.QUERY else self._free
         with self._lock:
+            self._free = free
             if self._stopping:
                 raise EmbedderError(
                     ErrorKind.DRAINING, "This pod is shutting down; send the request again.", retry_after_seconds=1
@@ -190,7 +188,7 @@ class Dispatcher:
                 batch = self._lanes.take(worker.role, express_free=self._express_free)
                 if batch is not None:
                     self._express_free &= not express
-                    worker.idle_threads = self._idle_threads(worker)
+                    worker.threads_used = self._idle_threads(worker) if express else worker.threads
                     worker.busy_since = time.monotonic()
                     if self._lanes.waiting:
                         self._work[Role.RERANK if batch.lane is Lane.RERANK else Role.GENERAL].notify()
@@ -201,13 +199,16 @@ class Dispatcher:
                 self._work[worker.role].wait()
 
     def _idle_threads(self, worker: _Worker) -> int:
-        """Return the number of a worker's threads that find a free core while other contexts compute, at least one.
+        """Return the number of a worker's threads that find a free core, at least one.
 
-        A thread that shares its core would slow down the batch, because all threads of a context wait at every
-        operation for the slowest thread.
+        A thread that shares its core with another process or context would slow down the batch, because all threads of
+        a context wait at every operation for the slowest thread.
         """
         busy = sum(other.threads for other in self._workers if other is not worker and other.busy_since is not None)
-        return max(1, worker.threads - busy)
+        return max(1, min(worker.threads, self._free) - busy)
+
+    def _computing_threads(self) -> int:
+        return sum(worker.threads_used for worker in self._workers if worker.busy_since is not None)
 
     def _compute(self, worker: _Worker, computer: Computer, batch: Batch) -> bool:
         started = time.monotonic()
@@ -220,7 +221,7 @@ class Dispatcher:
         try:
             if wanted:
                 if worker.role is Role.EXPRESS:
-                    computer.use_threads(worker.idle_threads)
+                    computer.use_threads(worker.threads_used)
                 vectors = computer.embed([ticket.sequences[item.index] for item, ticket in wanted])
         except EmbedderError as error:
             failure = error
@@ -229,8 +230,8 @@ class Dispatcher:
             failure = EmbedderError(ErrorKind.ENGINE, "The engine failed on a batch; send the request again.")
         seconds = time.monotonic() - started
         worker.busy_since = None
-        self._measure(batch, wanted, started, seconds)
         self._complete(worker, batch, wanted, vectors, failure)
+        self._measure(batch, wanted, started, seconds)  # last, since the callers wait for all the rest
         return failure is None
 
     def _complete(
@@ -266,13 +267,8 @@ class Dispatcher:
 
     def _measure(self, batch: Batch, wanted: _Wanted, started: float, seconds: float) -> None:
         series = self._metrics.lanes[batch.lane]
-        tokens = sum(item.tokens for item, _ in wanted)
         self._metrics.busy_seconds.inc(seconds)
-        series.documents.inc(len(wanted))
-        series.tokens.inc(tokens)
-        series.batch_seconds.observe(seconds)
-        series.batch_tokens.observe(tokens)
-        series.batch_texts.observe(len(wanted))
+        series.record_batch(texts=len(wanted), tokens=sum(item.tokens for item, _ in wanted), seconds=seconds)
         for _, ticket in wanted:
             if not ticket.started:
                 ticket.started = True

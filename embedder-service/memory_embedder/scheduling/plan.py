@@ -8,13 +8,22 @@ from pathlib import Path
 from memory_embedder.engine.protocol import EngineFacts
 from memory_embedder.errors import EmbedderError, ErrorKind
 from memory_embedder.models.profiles import ModelProfile
-from memory_embedder.scheduling.dispatcher import WorkerPlan
 from memory_embedder.settings import EmbedderSettings
 
 _CPU_BATCH_TOKENS = 128  # as fast as 256 on F16 weights, faster on quantised ones, and the wait is half
 _GPU_BATCH_TOKENS = 2048  # enough to fill a GPU, short enough for a query to wait for
 _MAX_CONTEXTS = 8  # each has buffers of its own; beyond this, threads are shared out inside the contexts
 _MAX_QUERY_THREADS = 8  # the most that are tried at start: a query's matrices are too small to share out among many
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerPlan:
+    """The general contexts and those of the reranker, the threads of each, and those of the express context."""
+
+    general: int
+    threads: int
+    express_threads: int
+    rerank: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,13 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections import OrderedDict
+from collections.abc import Sequence
+
+import numpy as np
 
 from memory_embedder.engine.protocol import Vectors
+
+CachedQuery = tuple[Vectors, int, bool]  # a query's vector, its number of tokens, and whether it was truncated
 
 
 class QueryCache:
@@ -24,7 +29,7 @@ class QueryCache:
     def __init__(self, entries: int) -> None:
         self._entries = entries
         self._secret = secrets.token_bytes(32)
-        self._rows: OrderedDict[bytes, tuple[Vectors, int, bool]] = OrderedDict()
+        self._rows: OrderedDict[bytes, CachedQuery] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -33,7 +38,7 @@ class QueryCache:
         """Return the 16-byte key of a query's entry; `caller` is the 32-byte digest of the caller's API key."""
         return hashlib.blake2b(caller + text.encode(), key=self._secret, digest_size=16).digest()
 
-    def get(self, key: bytes) -> tuple[Vectors, int, bool] | None:
+    def get(self, key: bytes) -> CachedQuery | None:
         """Return a query's vector, its number of tokens and whether it was truncated, or None if it is not cached."""
         entry = self._rows.get(key)
         if entry is not None:
@@ -46,3 +51,16 @@ class QueryCache:
         self._rows.move_to_end(key)
         while len(self._rows) > self._entries:
             self._rows.popitem(last=False)
+
+
+def merge(computed: Vectors, missing: Sequence[int], found: Sequence[CachedQuery | None]) -> Vectors:
+    """Return the vectors of all texts in their order, as an array of shape (texts, dimensions).
+
+    `computed` has the vectors of the texts at the indices `missing`; `found` has the others.
+    """
+    vectors = np.empty((len(found), computed.shape[1]), dtype=np.float32)
+    vectors[missing] = computed
+    for index, entry in enumerate(found):
+        if entry is not None:
+            vectors[index] = entry[0]
+    return vectors

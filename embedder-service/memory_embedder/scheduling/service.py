@@ -17,22 +17,17 @@ from enum import StrEnum
 import numpy as np
 import structlog
 
-from memory_embedder.engine.hardware import available_threads
+from memory_embedder.engine.hardware import available_threads, free_cores
 from memory_embedder.engine.protocol import Computer, EncodedText, Engine, EngineFacts, Vectors
 from memory_embedder.errors import EmbedderError, ErrorKind
 from memory_embedder.models.profiles import ModelProfile
 from memory_embedder.scheduling.dispatcher import Dispatcher, Ticket
 from memory_embedder.scheduling.lanes import Lane, LaneLimits, Lanes, Role
-from memory_embedder.scheduling.plan import (
-    ComputePlan,
-    LoadPlan,
-    check_offload,
-    plan_load,
-    plan_reranker_load,
-)
-from memory_embedder.scheduling.query_cache import QueryCache
+from memory_embedder.scheduling.plan import ComputePlan, LoadPlan, check_offload, plan_load, plan_reranker_load
+from memory_embedder.scheduling.query_cache import QueryCache, merge
+from memory_embedder.scheduling.query_threads import tune_query_threads
 from memory_embedder.scheduling.tokenizing import TokenizingThreads, are_few
-from memory_embedder.scheduling.tuning import WarmComputers, tune, tune_query_threads
+from memory_embedder.scheduling.tuning import WarmComputers, tune
 from memory_embedder.settings import EmbedderSettings, Limits
 from memory_embedder.telemetry.metrics import Metrics, QueueReading
 from memory_embedder.telemetry.tracing import NoTracing, Tracing
@@ -130,8 +125,9 @@ class EmbeddingService:
         self._log_loaded(plan, facts, started)
         check_offload(self.settings, facts)
         compute = tune(engine, plan.candidates, self.limits.tuning_seconds)
-        compute = tune_query_threads(engine, compute, self.limits.tuning_seconds)
+        compute = tune_query_threads(engine, compute, self.limits.tuning_seconds, free_cores)
         self.metrics.batch_limit.set(compute.batch_tokens)
+        self.metrics.query_threads.set(compute.workers.express_threads)
         if self.reranker_profile is not None:
             self._load_reranker(self.reranker_profile, compute, facts.memory_estimate_bytes)
             compute = replace(compute, workers=replace(compute.workers, rerank=compute.workers.general))
@@ -214,13 +210,12 @@ class EmbeddingService:
         cut += [i for i, entry in enumerate(found) if entry is not None and entry[2]]
         if cut and not truncate:
             raise _too_long(f"Input {min(cut)}", self.profile.max_tokens, "input")
-        vectors = np.empty((len(texts), self.profile.dimensions), dtype=np.float32)
+        vectors = np.empty((0, self.profile.dimensions), dtype=np.float32)
         if missing:
             with self.tracing.step("wait and compute"):
-                vectors[missing] = await self._compute(lane, encoded, client_disconnected)
-        for index, entry in enumerate(found):
-            if entry is not None:
-                vectors[index] = entry[0]
+                vectors = await self._compute(lane, encoded, client_disconnected)
+        if len(missing) < len(texts):
+            vectors = merge(vectors, missing, found)
         if keys:
             self._remember(keys, missing, encoded, vectors)
         tokens = sum(len(text.tokens) for text in encoded) + sum(entry[1] for entry in found if entry is not None)
@@ -343,7 +338,14 @@ class EmbeddingService:
         def make_computer(role: Role, threads: int) -> Computer:
             return reranking(threads) if reranking and role is Role.RERANK else warm(threads)
 
-        dispatcher = Dispatcher(Lanes(limits), plan.workers, make_computer, self.profile.dimensions, self.metrics)
+        dispatcher = Dispatcher(
+            Lanes(limits),
+            plan.workers,
+            make_computer,
+            self.profile.dimensions,
+            metrics=self.metrics,
+            free_cores=free_cores,
+        )
         dispatcher.start(warm.tokens_per_second)
         self._dispatcher = dispatcher
 

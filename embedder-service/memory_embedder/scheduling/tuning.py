@@ -1,6 +1,6 @@
 """Warms up contexts before the service is ready, and measures how this machine computes the model fastest.
 
-The fastest batch size, number of contexts and number of threads for a query depend on caches, cores and the model. Most
+The fastest batch size and number of contexts depend on caches, cores and the model. Most
 CPUs, but not all, are fastest with one thread per context and short batches. Candidates are measured only for a limited
 time, so fewer of them are measured for a slow model. The default stays unless another candidate is clearly faster in
 two measurements, because a single measurement may be disturbed by another process.
@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import structlog
@@ -23,9 +23,8 @@ from memory_embedder.errors import EmbedderError, ErrorKind
 from memory_embedder.scheduling.plan import ComputePlan
 
 _TEXT_TOKENS = 128  # documents are about that long, and it divides every batch that is tried
-_QUERY_TOKENS = 16
-_TRIAL_SECONDS = 0.2  # a few batches, or a few dozen queries
-_WORTHWHILE_SPEEDUP = 1.1
+_TRIAL_SECONDS = 0.2  # a few batches
+WORTHWHILE_SPEEDUP = 1.1
 _SENTENCE = "the quick brown fox jumps over a lazy dog while memories of networks fade "
 
 _logger = structlog.get_logger("memory_embedder.scheduling.tuning")
@@ -94,6 +93,13 @@ def synthetic_batch(engine: Engine, tokens: int, texts: int) -> list[TokenIds]:
     return [np.append(np.roll(base[1:-1], -shift)[: tokens - 1], base[-1:]) for shift in range(texts)]
 
 
+def time_batch(computer: Computer, batch: Sequence[TokenIds]) -> float:
+    """Compute a batch and return the seconds that this takes."""
+    started = time.monotonic()
+    computer.embed(batch)
+    return time.monotonic() - started
+
+
 def _run_side_by_side(computers: list[Computer], batch: list[TokenIds], seconds: float) -> list[list[float]]:
     """Compute the batch over and over on all contexts at once, for `seconds` seconds.
 
@@ -105,9 +111,7 @@ def _run_side_by_side(computers: list[Computer], batch: list[TokenIds], seconds:
         barrier.wait()
         until, durations = time.monotonic() + seconds, list[float]()
         while not durations or time.monotonic() < until:
-            started = time.monotonic()
-            computer.embed(batch)
-            durations.append(time.monotonic() - started)
+            durations.append(time_batch(computer, batch))
         return durations
 
     with ThreadPoolExecutor(len(computers)) as pool:
@@ -173,22 +177,6 @@ def tune(engine: Engine, candidates: Sequence[ComputePlan], seconds: float) -> C
     return chosen
 
 
-def tune_query_threads(engine: Engine, plan: ComputePlan, seconds: float) -> ComputePlan:
-    """Return the plan with the number of express threads that computes a short query fastest.
-
-    With 0 seconds nothing is measured, and the plan is returned unchanged.
-    """
-    most = plan.workers.express_threads
-    if most < 2 or seconds <= 0:
-        return plan
-    milliseconds = {threads: _query_milliseconds(engine, threads) for threads in _halvings(most)}
-    chosen = choose_query_threads(milliseconds)
-    if chosen != most:  # once may be chance here, too
-        chosen = choose_query_threads({threads: _query_milliseconds(engine, threads) for threads in (most, chosen)})
-    _logger.info("Measured", query_milliseconds=milliseconds, chosen=chosen)
-    return replace(plan, workers=replace(plan.workers, express_threads=chosen))
-
-
 def choose(rates: Mapping[ComputePlan, float], default: ComputePlan) -> ComputePlan:
     """Return the fastest plan if it is at least a tenth faster than the default, otherwise the default.
 
@@ -197,17 +185,7 @@ def choose(rates: Mapping[ComputePlan, float], default: ComputePlan) -> ComputeP
     if default not in rates:
         return default
     fastest = max(rates, key=lambda plan: rates[plan])
-    return fastest if rates[fastest] >= _WORTHWHILE_SPEEDUP * rates[default] else default
-
-
-def choose_query_threads(milliseconds: Mapping[int, float]) -> int:
-    """Return the fastest number of threads if it is at least a tenth faster than the largest; otherwise the largest.
-
-    `milliseconds` holds the time of one query for each number of threads.
-    """
-    most = max(milliseconds)
-    fastest = min(milliseconds, key=lambda threads: milliseconds[threads])
-    return fastest if milliseconds[most] >= _WORTHWHILE_SPEEDUP * milliseconds[fastest] else most
+    return fastest if rates[fastest] >= WORTHWHILE_SPEEDUP * rates[default] else default
 
 
 def _trials(engine: Engine, candidates: Sequence[ComputePlan], deadline: float) -> dict[ComputePlan, float]:
@@ -220,16 +198,6 @@ def _trials(engine: Engine, candidates: Sequence[ComputePlan], deadline: float) 
         except EmbedderError as error:
             _logger.info("A candidate cannot run", reason=error.message, **_described(candidate))
     return rates
-
-
-def _halvings(number: int) -> list[int]:
-    return [number, *_halvings(number // 2)] if number > 1 else [1]
-
-
-def _query_milliseconds(engine: Engine, threads: int) -> float:
-    tokens = min(_QUERY_TOKENS, engine.facts.max_tokens)
-    speed = measure_speed(engine, tokens=tokens, texts=1, contexts=1, threads=threads, seconds=_TRIAL_SECONDS)
-    return speed.batch_milliseconds_p50
 
 
 def _tokens_per_second(engine: Engine, plan: ComputePlan) -> float:

@@ -57,6 +57,14 @@ class LaneSeries:
         self.batch_tokens = metrics.batch_tokens.labels(lane=lane)
         self.batch_texts = metrics.batch_texts.labels(lane=lane)
 
+    def record_batch(self, *, texts: int, tokens: int, seconds: float) -> None:
+        """Count a batch, which took `seconds` to compute."""
+        self.documents.inc(texts)
+        self.tokens.inc(tokens)
+        self.batch_seconds.observe(seconds)
+        self.batch_tokens.observe(tokens)
+        self.batch_texts.observe(texts)
+
 
 class Metrics:
     """All metrics of one service, in a registry of their own; `lanes` are the values of the label `lane`."""
@@ -87,6 +95,7 @@ class Metrics:
         self.layers = self._gauge("model_layers", "Layers of the model that can be offloaded.")
         self.memory_estimate = self._gauge("memory_estimate_bytes", "Memory that the model was expected to need.")
         self.batch_limit = self._gauge("batch_limit_tokens", "Tokens that a batch may hold, set or measured at start.")
+        self.query_threads = self._gauge("query_threads", "Threads of a query while nothing else runs.")
         self.contexts = self._gauge("contexts", "Contexts that compute; an express one takes queries alone.", "role")
         # Made at once: a series that is absent until its first use breaks rates and alerts.
         self.lanes = {str(lane): LaneSeries(self, str(lane)) for lane in lanes}

@@ -230,6 +230,11 @@ class Reason(Enum):
     )
 
     SYNC_NOT_PROGRESSING = ("SyncNotProgressing", "Read the log of the sync Deployment's pod.", False)
+    GRAPH_NOT_PROGRESSING = (
+        "GraphNotProgressing",
+        "Read the log of the sync Deployment's pod, and look in pg_stat_activity for transactions that lock memories.",
+        False,
+    )
 
     # The embedder
     EMBEDDER_UNAVAILABLE = ("EmbedderUnavailable", "Read the log of the embedder's pods.", False)

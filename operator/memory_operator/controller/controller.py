@@ -27,6 +27,7 @@ from memory_operator.controller.rollouts import RolloutTurn, rolls_out_default_i
 from memory_operator.reconcile.authorization.permissions import Permitted
 from memory_operator.reconcile.core import RequeueIntervals, acknowledge, conclude, reconcile
 from memory_operator.reconcile.facts import Observed
+from memory_operator.reconcile.indexing.graph import pending_changes
 from memory_operator.reconcile.jobs import active_job
 from memory_operator.reconcile.plan import Action, Apply, Delete, Plan
 from memory_operator.reconcile.status import with_refusals
@@ -187,13 +188,24 @@ class Controller:
     def _with_history(self, observed: Observed, history: ObjectHistory) -> Observed:
         """Add the facts that need several observations, such as the number of rows embedded per second."""
         rate, facts = None, observed.database_facts
-        idle_since = history.idle.observe(self._clock(), facts.rows) if facts else None
+        idle_since, graph_idle_since = None, None
+        if facts:
+            rows, pending = facts.rows, pending_changes(observed)
+            idle_since = history.idle.observe(self._clock(), pending=rows.pending, done=rows.embedded)
+            done = (facts.graph.oldest if facts.graph else None) or 0  # grows as the worker gets on in the queue
+            graph_idle_since = history.graph_idle.observe(self._clock(), pending=pending, done=done)
         if facts and active_job(observed.jobs_of("backfill")):
             rate = history.rate.observe(asyncio.get_running_loop().time(), facts.rows.embedded)
         elif facts:
             history.rate.reset()
         recommendations = tuple(history.recommendations)
-        return replace(observed, rows_per_second=rate, recommendations=recommendations, idle_since=idle_since)
+        return replace(
+            observed,
+            rows_per_second=rate,
+            recommendations=recommendations,
+            idle_since=idle_since,
+            graph_idle_since=graph_idle_since,
+        )
 
     async def _carry_out(self, index: MemoryIndex, manifest: Manifest, plan: Plan) -> dict[ConditionType, KubeError]:
         """Execute the plan step by step; return the error of each step that failed, by the condition of the step.

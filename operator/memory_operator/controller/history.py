@@ -10,7 +10,6 @@ from datetime import UTC, datetime, timedelta
 from random import SystemRandom
 
 from memory_operator.reconcile.facts import JobFacts, JobState, Recommendation
-from memory_recall.status import RowCounts
 
 RATE_WINDOW_SECONDS = 60.0
 FIRST_BACKOFF_SECONDS = 1.0
@@ -45,20 +44,21 @@ class RateTracker:
 
 
 class IdleTracker:
-    """Tracks the time since which rows have been pending and none of them has been embedded."""
+    """Tracks the time since which work has been pending and none of it has been done."""
 
     def __init__(self) -> None:
-        self._last: RowCounts | None = None
+        self._last: tuple[int, int] | None = None
         self._since: datetime | None = None
 
-    def observe(self, at: datetime, rows: RowCounts) -> datetime | None:
-        """Add an observation of the rows, and return the time since which there has been no progress.
+    def observe(self, at: datetime, *, pending: int, done: int) -> datetime | None:
+        """Add an observation, and return the time since which there has been no progress.
 
-        Progress means that a row was embedded, or that fewer rows are pending. The answer is None if no row is pending.
+        `pending` counts what is to be done, and `done` grows with what has been done. Progress means that `done` has
+        grown, or that less is pending. The answer is None if nothing is pending.
         """
-        last, self._last = self._last, rows
-        progress = last is not None and (rows.embedded > last.embedded or rows.pending < last.pending)
-        if rows.pending == 0:
+        last, self._last = self._last, (pending, done)
+        progress = last is not None and (pending < last[0] or done > last[1])
+        if pending == 0:
             self._since = None
         elif self._since is None or progress:
             self._since = at
@@ -92,6 +92,7 @@ class ObjectHistory:
 
     rate: RateTracker = field(default_factory=RateTracker)
     idle: IdleTracker = field(default_factory=IdleTracker)
+    graph_idle: IdleTracker = field(default_factory=IdleTracker)
     backoff: Backoff = field(default_factory=Backoff)
     recommendations: deque[Recommendation] = field(default_factory=deque)
     failed_jobs: frozenset[str] = frozenset()

@@ -32,6 +32,7 @@ from memory_operator.reconcile.facts import (
     Problem,
     ServedModel,
 )
+from memory_operator.reconcile.indexing.graph import may_have_graph
 from memory_operator.reconcile.swap import needs_swap
 from memory_operator.resources.cnpg import DatabaseObject, own_labels
 from memory_operator.resources.embedder import COMPONENT, NEXT_COMPONENT
@@ -95,14 +96,18 @@ class Observer:
 
     async def observe_deletion(self, index: MemoryIndex) -> DeletionFacts:
         """Return the facts from which a deletion decides what to undo before the finalizer is removed."""
-        terminating = False
-        if index.spec.deletion_policy == "Delete":
-            terminating = await self._kube.is_terminating(index.namespace)
-        undo = index.spec.deletion_policy == "Delete" and not terminating
+        drops = index.spec.deletion_policy == "Delete"
+        undo, terminating, observed = drops or may_have_graph(index), False, None
+        try:
+            terminating = undo and await self._kube.is_terminating(index.namespace)
+            observed = await self.observe(index) if undo and not terminating else None
+        except KubeError as error:
+            if drops or not error.refused:
+                raise
         return DeletionFacts(
             database_objects=await self._own_database_objects(index),
             namespace_terminating=terminating,
-            observed=await self.observe(index) if undo else None,
+            observed=observed,
         )
 
     async def _own_database_objects(self, index: MemoryIndex) -> tuple[DatabaseObject, ...] | None:

@@ -2,9 +2,10 @@
 
 Kubernetes collects the children in the object's own namespace. A CloudNativePG Database object in another namespace is
 deleted by the operator, and its reclaim policy keeps the database. With `deletionPolicy: Delete` the operator first
-stops the workers and drops what the migrations added. The finalizer stays only while something is left that the
-operator can undo. If the namespace, the Cluster or the Secret is gone for good, the finalizer is removed, and an Event
-says what is left behind.
+stops the workers and drops what the migrations added. With `Retain` it pauses an enabled concept graph, whose queue of
+changed memories would grow for ever; this is tried for two minutes at most. The finalizer stays only while something is
+left that the operator can undo. If the namespace, the Cluster or the Secret is gone for good, the finalizer is removed,
+and an Event says what is left behind.
 """
 
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ from memory_operator.reconcile.authorization.claims import check_claim
 from memory_operator.reconcile.authorization.identity import identified
 from memory_operator.reconcile.database import plan_database
 from memory_operator.reconcile.facts import DeletionFacts, JobState, Observed, Problem
+from memory_operator.reconcile.indexing.graph import may_have_graph, plan_pause
 from memory_operator.reconcile.jobs import JobRequest, plan_job
 from memory_operator.reconcile.plan import Action, Apply, Delete, Step
 from memory_operator.resources import cnpg, workers
@@ -26,6 +28,7 @@ WRITERS = {"backfill", "graph", "index", "migrate", "swap", "swap-abort", "sync"
 GONE_FOR_GOOD = {Reason.SECRET_MISSING, Reason.CLUSTER_MISSING, Reason.CNPG_MISSING}
 # Others may deliver a Secret or a Cluster again: External Secrets refreshes, GitOps applies in any order.
 GONE_AFTER = timedelta(seconds=120)
+PAUSED_WITHIN = timedelta(seconds=120)  # after which an object is deleted although its graph is still enabled
 FOREGROUND = "foregroundDeletion"  # Kubernetes' finalizer while it deletes the children first
 
 
@@ -46,31 +49,58 @@ def plan_finalizer(index: MemoryIndex, observed: Observed, actions: tuple[Action
     """Return True to add our finalizer, False to remove it, or None to leave it as it is.
 
     The finalizer is removed only if the operator knows that Kubernetes will collect every Database object that the
-    operator made for the MemoryIndex.
+    operator made for the MemoryIndex, and that there is no concept graph to pause.
     """
     applied = [one.manifest for one in actions if isinstance(one, Apply) and one.manifest["kind"] == "Database"]
     made = [item for item in observed.database_objects if cnpg.is_made_for(index, item) and not item.deleting]
     owners = [cnpg.owner_uids(manifest) for manifest in applied] + [item.owner_uids for item in made]
-    wanted = index.spec.deletion_policy == "Delete" or any(index.uid not in uids for uids in owners)
+    facts = observed.database_facts
+    graph = index.spec.graph.enabled or (facts is not None and facts.graph is not None and facts.graph.enabled)
+    wanted = index.spec.deletion_policy == "Delete" or graph or any(index.uid not in uids for uids in owners)
     if wanted == (FINALIZER in index.finalizers):
         return None
-    return wanted if wanted or not isinstance(observed.cluster, Problem) else None
+    unknown = isinstance(observed.cluster, Problem) or (facts is None and may_have_graph(index))
+    return wanted if wanted or not unknown else None
 
 
 def plan_deletion(index: MemoryIndex, facts: DeletionFacts, images: Images, now: datetime) -> Ending:
     """Return the next step of the deletion; the last step comes with what the deletion leaves behind."""
-    cause = _out_of_reach(index, facts, now)
-    left = [_left_in_database(index, cause)] if cause else []
-    if facts.observed and not cause:
-        step = _undo_migrations(index, facts.observed, images, now)
-        if step is not None:
-            return Ending(step)
+    undo = _drop_or_leave if index.spec.deletion_policy == "Delete" else _pause_or_leave
+    step, left = undo(index, facts, images, now)
+    if step is not None:
+        return Ending(step)
     if facts.database_objects is None and index.cluster:
         left.append(f"The operator may not read Database objects in {index.cluster[0]}, where one of its own may stay.")
     made = [item for item in facts.database_objects or () if cnpg.is_made_for(index, item) and not item.deleting]
     deletions = tuple(Delete("Database", item.namespace, item.name) for item in made)
     step = Step(Verdict.no(Reason.DELETING, "The object is being deleted."), deletions)
     return Ending(step, last=True, left_behind=tuple(left))
+
+
+def _drop_or_leave(
+    index: MemoryIndex, facts: DeletionFacts, images: Images, now: datetime
+) -> tuple[Step | None, list[str]]:
+    """Return the next step that undoes the migrations, if any is left, and what stays where they cannot be undone."""
+    cause = _out_of_reach(index, facts, now)
+    if cause:
+        return None, [_left_in_database(index, cause)]
+    return (_undo_migrations(index, facts.observed, images, now) if facts.observed else None), []
+
+
+def _pause_or_leave(
+    index: MemoryIndex, facts: DeletionFacts, images: Images, now: datetime
+) -> tuple[Step | None, list[str]]:
+    """Return the next step that pauses the concept graph, if one is needed, and what stays if it cannot be paused."""
+    if not may_have_graph(index):
+        return None, []
+    if facts.namespace_terminating:
+        return None, [_left_enabled(index, "the object's namespace is being deleted")]
+    if facts.observed is None:
+        return None, [_left_enabled(index, "the operator may not read what this takes")]
+    step = _pause_graph(index, facts.observed, images, now)
+    if step and now >= (index.deleted_at or now) + PAUSED_WITHIN:
+        return None, [_left_enabled(index, step.verdict.message.rstrip("."))]
+    return step, []
 
 
 def _out_of_reach(index: MemoryIndex, facts: DeletionFacts, now: datetime) -> str:
@@ -85,12 +115,47 @@ def _out_of_reach(index: MemoryIndex, facts: DeletionFacts, now: datetime) -> st
 
 
 def _left_in_database(index: MemoryIndex, cause: str) -> str:
-    database = index.spec.database
-    where = " of Cluster {}/{}".format(*index.cluster) if index.cluster else ""
     return (
-        f"What the migrations added for table {database.table} stays in database {database.name}{where}, "
-        f"since {cause}; `memory migrate --to base --yes` drops it."
+        f"What the migrations added for table {index.spec.database.table} stays in {_database(index)}, since {cause}; "
+        "`memory migrate --to base --yes` drops it."
     )
+
+
+def _database(index: MemoryIndex) -> str:
+    where = " of Cluster {}/{}".format(*index.cluster) if index.cluster else ""
+    return f"database {index.spec.database.name}{where}"
+
+
+def _left_enabled(index: MemoryIndex, cause: str) -> str:
+    return (
+        f"The concept graph of table {index.spec.database.table} in {_database(index)} was not paused, since {cause}. "
+        "If it is still enabled, its queue grows with each change of a memory; `memory graph disable --keep` pauses it."
+    )
+
+
+def _pause_graph(index: MemoryIndex, observed: Observed, images: Images, now: datetime) -> Step | None:
+    """Return the next step that pauses the concept graph.
+
+    The result is None if no graph is enabled, or if the table belongs to another MemoryIndex.
+    """
+    database, facts = plan_database(index, observed).verdict, observed.database_facts
+    if not database.holds:
+        message = f"Cannot pause the concept graph: {database.message}"
+        return Step(replace(database, status=ConditionStatus.FALSE, message=message))
+    if facts is None or facts.schema_revision is None or check_claim(index, observed):
+        return None
+    step = plan_pause(identified(index, facts), observed, images, now)
+    return _unless_foreground(index, step) if step else None
+
+
+def _unless_foreground(index: MemoryIndex, step: Step) -> Step:
+    """Return the step with a Job, or under foreground deletion a step that waits until Kubernetes has deleted the rest.
+
+    A Job that is made earlier would be deleted with the other children, perhaps in the middle of its work.
+    """
+    if FOREGROUND not in index.finalizers:
+        return step
+    return Step(Verdict.no(Reason.DELETING, "Waiting until Kubernetes has deleted the children."))
 
 
 def _undo_migrations(index: MemoryIndex, observed: Observed, images: Images, now: datetime) -> Step | None:
@@ -112,11 +177,8 @@ def _undo_migrations(index: MemoryIndex, observed: Observed, images: Images, now
         return Step(Verdict.no(Reason.DELETING, "Stopping the workers before the migrations are undone."), stops)
     if any(pod.component in WRITERS and not pod.ended for pod in observed.pods):
         return Step(Verdict.no(Reason.DELETING, "Waiting for the workers' pods to end."))
-    if FOREGROUND in index.finalizers:
-        # A Job that is made now would be deleted with the other children, perhaps in the middle of its work.
-        return Step(Verdict.no(Reason.DELETING, "Waiting until Kubernetes has deleted the children."))
     request = JobRequest("uninstall", workers.uninstall_job, Reason.DELETING, "drops what the migrations added")
-    return plan_job(index, observed, images, now, request)
+    return _unless_foreground(index, plan_job(index, observed, images, now, request))
 
 
 def _stop_workers(index: MemoryIndex, observed: Observed) -> tuple[Action, ...]:

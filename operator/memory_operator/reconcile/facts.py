@@ -190,6 +190,8 @@ class Observed:
         peers: read only if the database does not record that the table belongs to this object.
         query_seconds: the time that the queries of this observation took in the database.
         idle_since: the time since which no pending row has been embedded; None if no row is pending.
+        graph_idle_since: the time since which the sync worker, although it should run, has dealt with none of the
+            changes that are pending for the concept graph; None if none are.
         rollout_admitted: whether a new default image of the embedder may be rolled out now.
         key_refused: whether the sync worker reports that its embedder's API key is lost or refused.
         external: what an external embedder serves, or what is wrong with it or with the Secret of the API key.
@@ -214,6 +216,7 @@ class Observed:
     peers: Peers = Peers()
     query_seconds: float = 0.0
     idle_since: datetime | None = None
+    graph_idle_since: datetime | None = None
     rollout_admitted: bool = True
     operator_namespace: str = ""
 
@@ -238,7 +241,8 @@ class DeletionFacts:
     Attributes:
         database_objects: the operator's Database objects for the MemoryIndex; None if the operator may not read them.
         namespace_terminating: whether the MemoryIndex's namespace is being deleted, so that no Job can start there.
-        observed: all facts, if the migrations are to be undone and the namespace stays; None in any other case.
+        observed: all facts, if the migrations are to be undone or a concept graph may have to be paused, and the
+            namespace stays; None in any other case, and if the operator may not read what is needed for a pause.
     """
 
     database_objects: tuple[DatabaseObject, ...] | None

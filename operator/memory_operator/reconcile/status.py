@@ -30,7 +30,7 @@ from memory_recall.status import DatabaseFacts, RowCounts
 
 REQUEST_LIMIT = 64  # characters of an annotation's value that are repeated in the status
 # An optional condition that does not hold for one of these reasons leaves the operator nothing to do.
-NOTHING_TO_DO = frozenset({Reason.DISABLED, Reason.FILLING, Reason.WAITING})
+NOTHING_TO_DO = frozenset({Reason.DISABLED, Reason.FILLING, Reason.GRAPH_NOT_PROGRESSING, Reason.WAITING})
 NOT_STALLED = Verdict.no(Reason.NOT_STALLED, "Nobody needs to act.")
 
 

@@ -24,8 +24,9 @@ class GraphState:
     `exists` says that any of its tables, functions or triggers is there. `enabled` says that changes of memories are
     queued for it, and `kept` that its tables are there without this: it was paused. `queued` says that `enable` has
     queued all memories, `filled` that every memory has been read once since, so that recalls use the graph. `pending`
-    counts the changes that are still to be read, `links` the links (an estimate above 200,000), `memories` the memories
-    whose links are up to date or, of a kept graph, 0. `differences` names the rules that are missing or differ, and is
+    counts the changes that are still to be read, and `oldest` is the number of the first of them, or None; changes are
+    numbered in their order. `links` counts the links (an estimate above 200,000), and `memories` the memories whose
+    links are up to date or, of a kept graph, 0. `differences` names the rules that are missing or differ, and is
     "" if there are none; `enable` restores them, or `pause` those of a kept graph. While there are some, nothing is
     filled.
     """
@@ -36,6 +37,7 @@ class GraphState:
     queued: bool = False
     filled: bool = False
     pending: int = 0
+    oldest: int | None = None
     links: int = 0
     memories: int = 0
     differences: str = ""
@@ -63,6 +65,7 @@ async def graph_state(connection: AnyConnection, table: MemoryTable) -> GraphSta
         queued=row is not None,
         filled=row is not None and row["filled_at"] is not None and not found,
         pending=counts["pending"],
+        oldest=counts["oldest"],
         links=counts["links"],
         memories=counts["memories"],
         differences=found,
@@ -108,8 +111,10 @@ def _links(table: MemoryTable) -> str:
 def _counts(table: MemoryTable) -> str:
     changes = table.own(CHANGES)
     return f"""
-        WITH pending AS MATERIALIZED (SELECT count(*) AS steps, count(DISTINCT memory_id) AS memories FROM {changes})
-        SELECT (SELECT steps FROM pending) AS pending,
+        WITH pending AS MATERIALIZED (
+            SELECT count(*) AS steps, min(step) AS oldest, count(DISTINCT memory_id) AS memories FROM {changes}
+        )
+        SELECT (SELECT steps FROM pending) AS pending, (SELECT oldest FROM pending) AS oldest,
                {_links(table)} AS links,
                greatest(0, (SELECT count(*) FROM {table.qualified})
                          - (SELECT count(*) FROM {table.qualified} WHERE NOT {table.shareable()})

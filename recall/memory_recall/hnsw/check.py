@@ -1,7 +1,7 @@
 """Measures which share of the true nearest neighbours the vector index finds, on a sample of stored vectors.
 
-The true neighbours come from an exact search. The index is searched with the same `hnsw.ef_search` as in a recall.
-Neighbours are compared by distance, since several memories with the same text are equally near.
+The true neighbours come from an exact search. The index is searched with the same `hnsw.ef_search` as in a recall of
+one partition. Neighbours are compared by distance, since several memories with the same text are equally near.
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 

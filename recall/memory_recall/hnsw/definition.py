@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from memory_recall.postgres.connection import AnyConnection, Connection
 from memory_recall.postgres.driver_errors import translated
+from memory_recall.schema.names import LONGEST_NAME, index_name
 from memory_recall.schema.table import EMBEDDING_COLUMN, MemoryTable, quoted
 
 DEFAULT_M, DEFAULT_EF_CONSTRUCTION = 24, 128  # ADR 17
@@ -41,7 +42,7 @@ class IndexFacts:
 
 def hnsw_name(table: MemoryTable, column: str = EMBEDDING_COLUMN) -> str:
     """Return the name under which we build the index over a column."""
-    return f"idx_{table.name}_{column}"
+    return index_name(table.name, column)
 
 
 def hnsw_definition(table: MemoryTable, m: int, ef_construction: int, column: str = EMBEDDING_COLUMN) -> str:
@@ -105,6 +106,10 @@ async def inspect_index(connection: AnyConnection, table: MemoryTable, column: s
     )
 
 
+# The end of a name that REINDEX CONCURRENTLY has made from another; it cuts the other to make room.
+_OF_REINDEX = "coalesce(substring(c.relname FROM '_cc(?:new|old)[0-9]*$'), '')"
+
+
 async def drop_invalid(connection: Connection, table: MemoryTable, column: str = EMBEDDING_COLUMN) -> list[str]:
     """Drop the invalid indexes that interrupted builds and REINDEX left under our index's name; return their names.
 
@@ -121,7 +126,7 @@ async def drop_invalid(connection: Connection, table: MemoryTable, column: str =
             rows = await connection.fetch(
                 "SELECT c.relname FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid "
                 "WHERE i.indrelid = to_regclass($1) AND NOT i.indisvalid AND NOT c.relispartition "
-                "AND c.relname ~ ('^' || $2 || '(_cc(new|old)[0-9]*)?$')",
+                f"AND c.relname = left($2, {LONGEST_NAME} - length({_OF_REINDEX})) || {_OF_REINDEX}",
                 f"{quoted(schema)}.{quoted(relation)}",
                 ours,
             )

@@ -23,12 +23,13 @@ from memory_recall.postgres.connection import Connection, DsnSource
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.retrying import TABLE_LOCK_BACKOFF, caused_by, retry
 from memory_recall.schema.ddl import TableChanges
+from memory_recall.schema.names import index_name
 from memory_recall.schema.revisions import require_schema
 from memory_recall.schema.table import EMBEDDING_COLUMN, MemoryTable, quoted
 from memory_recall.schema.table_locks import locked_session
 
 _LOCK_KEY = 0x6D656D6F_72796963  # "memoryic"; one rebuild per database
-_REPLACEMENT_SUFFIX = "_rebuilt"
+_REPLACEMENT = f"{EMBEDDING_COLUMN}_rebuilt"  # what the index is for that replaces another
 _EXCHANGE_LOCK_MS, _EXCHANGE_TRIES = 100, 200
 DEFAULT_SAMPLE = 50
 
@@ -155,7 +156,7 @@ async def create_index(
 async def _rebuild(changes: TableChanges, parameters: IndexParameters) -> None:
     """Build a new index beside the index that serves recalls, then replace the old index in one transaction."""
     table = changes.table
-    ours, replacement = hnsw_name(table), f"{hnsw_name(table)}{_REPLACEMENT_SUFFIX}"
+    ours, replacement = hnsw_name(table), index_name(table.name, _REPLACEMENT)
     await create_index(changes, replacement, parameters)
     parts = (
         f"ALTER INDEX IF EXISTS {quoted(one.schema)}.{quoted(one.index_name(table.name, replacement))} "
@@ -179,7 +180,7 @@ async def _rebuild(changes: TableChanges, parameters: IndexParameters) -> None:
 
 async def _drop_replacement(changes: TableChanges) -> None:
     """Drop the new index, finished or not, that an interrupted rebuild left beside the index that serves recalls."""
-    replacement = hnsw_name(changes.table) + _REPLACEMENT_SUFFIX
+    replacement = index_name(changes.table.name, _REPLACEMENT)
     if changes.table.is_partitioned:
         await changes.drop_index(replacement)
         return

@@ -32,6 +32,8 @@ from memory_recall.postgres.driver_errors import translate, translated
 from memory_recall.schema import rules
 from memory_recall.schema.claims_sql import TableClaim, require_claimable, write_claim
 from memory_recall.schema.ddl import TableChanges, literal
+from memory_recall.schema.definitions import look_up_partitions
+from memory_recall.schema.names import name_in_revisions
 from memory_recall.schema.revision_steps import revision_steps
 from memory_recall.schema.revisions import (
     HEAD_REVISION,
@@ -218,15 +220,21 @@ class _Run:
         await self._check_existing_vectors(table)
 
     async def _require_unique_ids(self, table: MemoryTable) -> None:
-        """Refuse a partitioned table in which several rows have one id, which its key need not forbid.
+        """Refuse a partitioned table in which a row of a new partition has the id of another row.
 
-        Failures, journal and recalls know a memory by its id alone.
+        The table's key need not forbid this, but failures, journal and recalls know a memory by its id alone. Before
+        the first migration every partition is new. Partitions that have been adopted are not compared with one another
+        again, because this would read all of their ids in each run.
         """
-        if not table.is_partitioned:
+        partitions = await look_up_partitions(self._connection, table.schema, table.qualified)
+        new = [name for name, found in partitions.items() if found["new"]]
+        if not new:
             return
+        among = " UNION ALL ".join(f"SELECT id FROM {name}" for name in new)
+        chosen = f"WHERE id IN ({among})" if len(new) < len(partitions) else ""
         with translated("looking for ids that occur twice"):
             twice = await self._connection.fetchval(
-                f"SELECT id FROM {table.qualified} GROUP BY id HAVING count(*) > 1 LIMIT 1"
+                f"SELECT id FROM {table.qualified} {chosen} GROUP BY id HAVING count(*) > 1 LIMIT 1"
             )
         if twice is not None:
             raise SchemaUnsupported(
@@ -319,7 +327,7 @@ class _Run:
             "schema": quoted(table.schema),
             "table": table.qualified,
             "table_literal": literal(table.qualified),
-            "name": table.name.replace('"', '""'),
+            "name": name_in_revisions(table.name).replace('"', '""'),
             "name_literal": literal(table.name),
             "suffix": table.suffix.replace('"', '""'),
             "vectors": quoted(table.vector_schema or "public"),

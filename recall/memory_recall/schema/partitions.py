@@ -4,15 +4,14 @@ Postgres itself copies row triggers, constraints and indexes of a partitioned ta
 is added later. Only the building of an index over existing rows has to be done partition by partition (ADR 29).
 """
 
-import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
 from memory_recall.errors import SchemaUnsupported
+from memory_recall.schema.names import index_name, index_subject
 
-_LONGEST_NAME = 63  # bytes; Postgres cuts longer names
 _KINDS = {"f": "a foreign table", "p": "partitioned itself"}
 
 READ_PARTITIONS = """
@@ -45,14 +44,9 @@ class TablePartition:
     def index_name(self, table: str, index: str) -> str:
         """Return the name of this partition's part of an index of the table `table`.
 
-        The part of `idx_memories_embedding` in the partition `memories_ada` is `idx_memories_ada_embedding`. A name
-        that Postgres would cut has a hash in place of the partition's name.
+        The part of `idx_memories_embedding` in the partition `memories_ada` is `idx_memories_ada_embedding`.
         """
-        what = index.removeprefix(f"idx_{table}_")
-        name = f"idx_{self.name}_{what}"
-        if len(name.encode()) <= _LONGEST_NAME:
-            return name
-        return f"idx_{hashlib.sha256(self.name.encode()).hexdigest()[:24]}_{what}"
+        return index_name(self.name, index_subject(table, index))
 
 
 def require_supported(table: str, partitions: Sequence[TablePartition]) -> None:

@@ -8,6 +8,7 @@ from alembic import context
 from sqlalchemy.util import await_only
 
 from memory_recall.schema.ddl import TableChanges
+from memory_recall.schema.names import index_name
 
 
 @dataclass(frozen=True)
@@ -39,12 +40,15 @@ class RevisionSteps:
 
     def build_index(self, name: str, definition: str) -> None:
         """Create an index without blocking writers; `name` is given without quotes."""
-        index = name.replace("{name}", self.changes.table.name)
-        await_only(self.changes.build_index(index, definition.format_map(self.names)))
+        await_only(self.changes.build_index(self._index(name), definition.format_map(self.names)))
 
     def drop_index(self, name: str) -> None:
         """Drop an index without blocking writers; `name` is given without quotes."""
-        await_only(self.changes.drop_index(name.replace("{name}", self.changes.table.name)))
+        await_only(self.changes.drop_index(self._index(name)))
+
+    def _index(self, name: str) -> str:
+        """Return the name of an index that a revision calls `idx_{name}_` and what it is for."""
+        return index_name(self.changes.table.name, name.removeprefix("idx_{name}_"))
 
 
 @contextmanager

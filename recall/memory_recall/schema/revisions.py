@@ -4,8 +4,9 @@
 from memory_recall.errors import SchemaBehind
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
+from memory_recall.schema.names import own_suffix
 from memory_recall.schema.rules import describe_differences, has_own_tables
-from memory_recall.schema.table import MemoryTable, describe, own_suffix
+from memory_recall.schema.table import MemoryTable, describe
 
 HEAD_REVISION = "0008"
 VERSION_TABLE = "memory_index_alembic_version"  # the only one up to revision 0005; afterwards each table has its own

@@ -29,6 +29,7 @@ from memory_recall.schema.definitions import (
     trigger_function,
 )
 from memory_recall.schema.graph_relations import drop_graph, forget_graph
+from memory_recall.schema.names import index_name
 from memory_recall.schema.table import (
     ACTIVE,
     GUARDED,
@@ -210,7 +211,7 @@ def _indexes(table: MemoryTable) -> dict[str, str]:
     """Return the partial indexes of the active column, each with its condition."""
     return {
         ACTIVE.pending_index(table.name): table.pending(),
-        f"idx_{table.name}_{ACTIVE.name}_withheld": f"(NOT {table.shareable()})",
+        index_name(table.name, f"{ACTIVE.name}_withheld"): f"(NOT {table.shareable()})",
     }
 
 

@@ -18,7 +18,6 @@ have plain names, as releases whose last schema revision is before 0006 expect. 
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
-import hashlib
 import json
 from dataclasses import dataclass
 from typing import Literal
@@ -26,13 +25,13 @@ from typing import Literal
 from memory_recall.errors import DatabaseRejected, SchemaUnsupported
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
+from memory_recall.schema.names import index_name, own_suffix
 from memory_recall.schema.partitions import READ_PARTITIONS, TablePartition, require_supported
 
 NOTIFY_CHANNEL = "memory_index_pending"
 GUARDED_WRITER = "memory_index.writer"  # a setting of our writers' sessions, which name the model of what they write
 GUARDED = "guarded"
 _INTEGERS = ("smallint", "integer", "bigint")
-_LONGEST_SUFFIX = 33  # bytes; the longest of our names has 28, and Postgres cuts identifiers at 63
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +49,7 @@ class VectorColumn:
 
     def pending_index(self, table: str) -> str:
         """Return the name of the partial index over pending rows, which lack a vector in this column."""
-        return f"idx_{table}_{self.name}_pending"
+        return index_name(table, f"{self.name}_pending")
 
 
 ACTIVE = VectorColumn("embedding", "active_model", "memory_embedding_failures", "memory_index_no_private_embedding")
@@ -84,17 +83,6 @@ SELECT wanted.schema, c.relkind::text AS kind,
 def quoted(identifier: str) -> str:
     """Return an identifier quoted for SQL."""
     return '"' + identifier.replace('"', '""') + '"'
-
-
-def own_suffix(table: str) -> str:
-    """Return the suffix that makes the names of our relations and functions unique to a table.
-
-    The names for the first table of a schema have no suffix. A long table name is replaced by its hash, because
-    Postgres cuts names at 63 bytes.
-    """
-    if len(table.encode()) <= _LONGEST_SUFFIX:
-        return f"__{table}"
-    return f"__{hashlib.sha256(table.encode()).hexdigest()[:_LONGEST_SUFFIX]}"
 
 
 @dataclass(frozen=True)

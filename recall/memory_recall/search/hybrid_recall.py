@@ -7,6 +7,10 @@ running. If the answer of the database says that another model has become active
 embedder and tries once more. If the dense leg cannot take part (no embedder, no extension, another model), the result
 has the lexical order and states the reason. Only an invalid query or a database that cannot be searched fails it.
 
+A replica may lag behind, and would then give away a text whose memory has just become sensitive. Therefore the memories
+that a replica has found are read again on the primary before anything of them leaves. Without a pool of the primary, an
+answer of a replica is refused.
+
 Where the recall has a second stage, a reranker may order the first results anew, within a budget of its own. It gets no
 text of a sensitive memory, and no connection is held meanwhile.
 
@@ -30,7 +34,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar, get_args
 
 from memory_recall.background import BackgroundTasks
-from memory_recall.errors import DatabaseUnreachable, InvalidInput
+from memory_recall.errors import DatabaseUnreachable, InvalidInput, ReplicaRefused
 from memory_recall.postgres.connection import AnyConnection, Pool
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.schema.table import ACTIVE, VectorColumn
@@ -45,7 +49,7 @@ from memory_recall.search.second_stage import SecondStage
 from memory_recall.search.sql.bm25 import CollectionStatistics
 from memory_recall.search.sql.collection_statistics import measure_collection
 from memory_recall.search.sql.embedder_demand import DEMAND_SECONDS, record_demand
-from memory_recall.search.sql.execution import Answer, execute, execute_parallel, measure_legs
+from memory_recall.search.sql.execution import Answer, execute, execute_parallel, measure_legs, read_again
 from memory_recall.search.sql.own_columns import own_row
 from memory_recall.search.sql.parallel import is_worth_splitting
 from memory_recall.search.sql.plan import RecallPlan
@@ -76,14 +80,15 @@ class _Attempt:
 class HybridRecall:
     """Recalls memories by a lexical and a dense leg. It is safe for concurrent use and must be closed at the end.
 
-    `pool` (of asyncpg) and the embedder are closed by the caller. `lexical` is "bm25", or "ts_rank" to rank as the
-    memory server itself does. With `fusion` None, the default fusion of the query's model is used. `time_budget`
-    (seconds) limits a whole recall, and `embedding_budget` (seconds) the embedding of its query. With `require_index`
-    False, the dense leg also searches a table without an HNSW index. `observe` is called with every result. `temporal`
-    finds the time that a query names. With `parallel_legs` False, every recall uses only one connection. With
-    `concept_graph` False, recalls leave out the graph leg of a table that has a concept graph. `second_stage` reranks
-    the first results. `expansion` finds further words for queries that ask for it; it needs the lexical leg "bm25", and
-    runs beside the embedding.
+    `pool` (of asyncpg) and the embedder are closed by the caller, and so is `primary`, a pool of connections to the
+    primary, which is needed if `pool` leads to replicas: what they find is read again there. `lexical` is "bm25", or
+    "ts_rank" to rank as the memory server itself does. With `fusion` None, the default fusion of the query's model is
+    used. `time_budget` (seconds) limits a whole recall, and `embedding_budget` (seconds) the embedding of its query.
+    With `require_index` False, the dense leg also searches a table without an HNSW index. `observe` is called with
+    every result. `temporal` finds the time that a query names. With `parallel_legs` False, every recall uses only one
+    connection. With `concept_graph` False, recalls leave out the graph leg of a table that has a concept graph.
+    `second_stage` reranks the first results. `expansion` finds further words for queries that ask for it; it needs the
+    lexical leg "bm25", and runs beside the embedding.
 
     Raises:
         InvalidInput: `lexical` is unknown or has no expansion, or the budgets of embedding, expansion and reranking are
@@ -95,6 +100,7 @@ class HybridRecall:
         pool: Pool,
         embedder: QueryEmbedder | None = None,
         *,
+        primary: "Pool | None" = None,
         table: str = "memories",
         lexical: Lexical = "bm25",
         fusion: Fusion | None = None,
@@ -123,6 +129,7 @@ class HybridRecall:
         if lexical not in get_args(Lexical):
             raise InvalidInput(f"There is no lexical leg {lexical!r}.", f"Use one of: {', '.join(get_args(Lexical))}.")
         self._pool = pool
+        self._primary = primary
         self._lexical = lexical
         self._fusion = fusion
         self._budget = time_budget
@@ -155,6 +162,8 @@ class HybridRecall:
 
         Raises:
             DatabaseUnreachable: the database cannot be searched, or did not answer within the time budget.
+            ReplicaRefused: a replica answered, and there is no pool of the primary, or it leads to a replica as well;
+                a subclass of `DatabaseUnreachable`.
             InvalidInput: `query` is no `RecallQuery`, or the table lacks the column of a filter or the column
                 `user_id`.
         """
@@ -198,8 +207,8 @@ class HybridRecall:
         if self._follow(attempt):
             attempt = await self._attempt(asked, period, expanding, own_columns=own_columns)
             embedding_seconds += attempt.embedding_seconds
+        found = await self._present(attempt)
         answered = time.perf_counter() - began
-        found: list[Mapping[str, Any]] = [row for row in attempt.answer.rows if row["id"] is not None]
         reranking = Reranking.OFF
         if self._second_stage is not None:
             found, reranking = await self._second_stage.rerank(query, found, self._budget - answered)
@@ -272,15 +281,30 @@ class HybridRecall:
         return embedded
 
     async def _execute(self, plan: RecallPlan) -> Answer:
-        async with self._counted(), self._acquire() as connection:
+        async with self._counted(), self._acquire(self._pool) as connection:
             if self._may_use_two_connections(plan):
-                async with self._acquire() as second:
+                async with self._acquire(self._pool) as second:
                     answer = await execute_parallel((connection, second), plan)
             else:
                 answer = await execute(connection, plan)
         if answer.outdated:
             self._readiness.forget()  # what it knew of the schema has just proved wrong
         return answer
+
+    async def _present(self, attempt: _Attempt) -> list[Mapping[str, Any]]:
+        """Return the memories that were found; those that a replica found as they are on the primary."""
+        found = attempt.answer.found
+        if not attempt.answer.from_replica:
+            return found
+        if self._primary is None:
+            raise ReplicaRefused(
+                "A replica answered, which may not know yet that a memory has become sensitive.",
+                "Connect to the primary (the -rw service), or give HybridRecall a pool of it as `primary`.",
+            )
+        if not found:
+            return []
+        async with self._acquire(self._primary) as connection:
+            return await read_again(connection, attempt.plan, found)
 
     def _may_use_two_connections(self, plan: RecallPlan) -> bool:
         """Return whether the legs run in parallel: in a large table, while no other recall needs the processors.
@@ -306,16 +330,17 @@ class HybridRecall:
         return followed
 
     def _note_demand(self, reason: Degraded | None) -> None:
-        """Start a task that records that an embedder is wanted, if a connection of the pool is idle."""
+        """Start a task that records that an embedder is wanted, if a connection to the primary is idle."""
         if reason not in _UNAVAILABLE or self._embedder.hosted or time.monotonic() < self._demand_due:
             return
-        if self._pool.get_idle_size() > 0:
+        pool = self._primary or self._pool
+        if pool.get_idle_size() > 0:
             self._demand_due = time.monotonic() + DEMAND_SECONDS
-            self._demand = self._tasks.start(self._record_demand())
+            self._demand = self._tasks.start(self._record_demand(pool))
 
-    async def _record_demand(self) -> None:
+    async def _record_demand(self, pool: Pool) -> None:
         table = (await self._readiness.get()).table
-        await self._read(lambda connection: record_demand(connection, table))
+        await self._read(lambda connection: record_demand(connection, table), pool)
 
     async def _explain(self, attempt: _Attempt) -> dict[str, float]:
         sent, compiles = attempt.answer.sent, attempt.plan.compiles
@@ -330,26 +355,26 @@ class HybridRecall:
             self._executing -= 1
 
     @asynccontextmanager
-    async def _acquire(self) -> AsyncIterator[AnyConnection]:
-        """Take a connection from the pool, and return it at the end of the block.
+    async def _acquire(self, pool: Pool) -> AsyncIterator[AnyConnection]:
+        """Take a connection from a pool, and return it at the end of the block.
 
         If the block lasts longer than the time budget and a few seconds for cleaning up, the connection is closed.
         """
         with translated("connecting to the database"):
-            connection = await self._pool.acquire()
+            connection = await pool.acquire()
         cut = asyncio.get_running_loop().call_later(self._budget + _CLEANUP_SECONDS, connection.terminate)
         try:
             yield connection
         finally:
             try:
                 with translated("returning a connection"):
-                    await self._pool.release(connection)
+                    await pool.release(connection)
             finally:
                 cut.cancel()
 
-    async def _read(self, action: Callable[[AnyConnection], Awaitable[T]]) -> T:
+    async def _read(self, action: Callable[[AnyConnection], Awaitable[T]], pool: "Pool | None" = None) -> T:
         with translated("reading from the database"):
-            async with asyncio.timeout(self._budget), self._acquire() as connection:
+            async with asyncio.timeout(self._budget), self._acquire(pool or self._pool) as connection:
                 return await action(connection)
 
     async def _measure(self) -> CollectionStatistics:

@@ -32,11 +32,14 @@ def test_a_run_writes_results_and_a_chart_and_ends_with_one_line_of_json(tmp_pat
     done = bench("--quick", "--output", str(tmp_path / "results"), "--llama-server", str(peer))
     assert done.returncode == 0, done.stderr
     last = json.loads(done.stdout.splitlines()[-1])
+    processor = last.pop("processor")
     assert last.keys() == {
         "docs_vs_llama_server",
         "docs_vs_llama_embed",
         "docs_vs_raw",
         "query_idle_vs_raw",
+        "query_idle_vs_llama_server_at_12_tokens",
+        "query_idle_vs_llama_server_at_122_tokens",
         "query_under_bulk_vs_llama_server",
         "bulk_loss_to_lanes",
         "query_idle_p50_ms",
@@ -45,7 +48,7 @@ def test_a_run_writes_results_and_a_chart_and_ends_with_one_line_of_json(tmp_pat
     }
     kept = json.loads((tmp_path / "results" / "all-MiniLM-L6-v2.json").read_text())
     assert kept["summary"] == last
-    assert kept["machine"]["processor"]
+    assert kept["machine"]["processor"] == processor != ""
     raw = json.loads((tmp_path / "results" / "raw" / "all-MiniLM-L6-v2.json").read_text())
     assert raw["least_cosine"] > 0.995
     subjects = {record["subject"] for record in raw["documents"]}

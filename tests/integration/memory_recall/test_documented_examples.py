@@ -26,6 +26,7 @@ class Embedder:
         return [0.0]
 
 pool, embedder, app = asyncpg.create_pool("postgresql://nobody@127.0.0.1:1/nothing"), Embedder(), FastAPI()
+replicas = primary = pool
 def current_user_id():
     return "ana"
 """
@@ -73,5 +74,5 @@ async def test_the_readme_s_examples_recall_from_postgres_and_sqlite(bench: Any,
 
 
 async def test_the_guide_s_examples_run() -> None:
-    """Beside what they say that the reader has: a pool, an embedder, an application and its users."""
+    """Beside what they say that the reader has: pools, an embedder, an application and its users."""
     await run(f"EMBEDDER_URL = 'http://127.0.0.1:9'\n{GIVEN_BY_THE_READER}\n{blocks(GUIDE)}", {})

@@ -20,10 +20,11 @@ from memory_recall.schema.table import describe
 from memory_recall.search.hybrid_recall import HybridRecall
 from memory_recall.status import inspect
 from memory_recall.transfer.import_jsonl import import_memories
+from tests.integration.conftest import Database
 from tests.integration.memory_recall.conftest import REPOSITORY
 from tests.integration.memory_recall.fake_embedder import vector_of
 from tests.integration.memory_recall.least_rights import least_rights
-from tests.integration.memory_recall.partitioned import USERS, fill_partitions, parts_of
+from tests.integration.memory_recall.partitioned import PARTITIONED_TABLE, USERS, fill_partitions, parts_of
 from tests.integration.memory_recall.queries import make_query
 from tests.integration.memory_recall.workbench import DIMENSIONS, INDEX, Workbench, until
 
@@ -148,11 +149,40 @@ _REFUSED = {
 }
 
 
-async def test_an_id_that_two_partitions_have_is_refused(bench: Workbench, request_for: Requests) -> None:
-    for user in ("ada", "bob"):
-        await bench.execute(f"INSERT INTO memories (id, content, user_id) VALUES (7, 'seven', '{user}')")
+async def test_an_id_that_two_partitions_have_is_refused(database: Database, request_for: Requests) -> None:
+    async with database.connection() as connection:
+        for statement in PARTITIONED_TABLE:
+            await connection.execute(statement)
+        for user in ("ada", "bob"):
+            await connection.execute(f"INSERT INTO memories (id, content, user_id) VALUES (7, 'seven', '{user}')")
     with pytest.raises(SchemaUnsupported, match="have the id 7"):
-        await migrate(DsnText(bench.database.dsn), request_for())
+        await migrate(DsnText(database.dsn), request_for())
+
+
+async def test_partitions_that_have_been_adopted_are_not_read_again(bench: Workbench, request_for: Requests) -> None:
+    await bench.execute(
+        "INSERT INTO memories (content, user_id) SELECT 'text ' || n, (ARRAY['ada', 'bob', 'cleo', 'dan'])[1 + n % 4] "
+        "FROM generate_series(1, 4000) n"
+    )
+    await bench.execute("ANALYZE memories")
+
+    async def rows_read() -> int:
+        """The rows that were read by scans of the table or of its indexes, as the server counts them."""
+        await bench.execute("SELECT pg_stat_force_next_flush()")
+        return int(
+            await bench.value(
+                "SELECT sum(seq_tup_read + coalesce(i.idx_tup_read, 0)) FROM pg_stat_user_tables t LEFT JOIN "
+                "(SELECT relid, sum(idx_tup_read) AS idx_tup_read FROM pg_stat_user_indexes GROUP BY 1) i "
+                "USING (relid) WHERE t.relname LIKE 'memories_%'"
+            )
+        )
+
+    before = await rows_read()
+    await migrate(DsnText(bench.database.dsn), request_for())
+    assert await rows_read() == before
+    await bench.execute("CREATE TABLE memories_eve PARTITION OF memories FOR VALUES IN ('eve')")
+    await migrate(DsnText(bench.database.dsn), request_for())
+    assert await rows_read() - before < 100, "an empty partition has no ids to look for"
 
 
 async def test_a_new_partition_with_an_id_of_another_is_refused_until_it_has_its_own(

@@ -28,6 +28,7 @@ from devcluster.images.project import (
     digests_of,
     key_of,
 )
+from devcluster.progress import SilentReporter
 from devcluster.settings import REPOSITORY, Settings
 
 BUILD = Build("localhost/x:dev", "Dockerfile.x", "cpu", {"BASE_IMAGE": "base"}, {"models": Path("/m")})
@@ -102,6 +103,24 @@ def test_a_file_that_is_kept_beside_the_programs_changes_their_key() -> None:
     """What was copied from another path must not be found under the old key."""
     tool = binaries.Tool("cnpg", {"cnpg-manager": "."}, files={"a.yaml": "one.yaml"})
     assert tool.key != replace(tool, files={"a.yaml": "two.yaml"}).key
+
+
+def test_a_module_of_which_only_files_are_kept_is_not_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tool without programs is downloaded, its files are copied, and no compiler is asked for anything."""
+    sources = tmp_path / "sources"
+    tool = next(tool for tool in terraform_tools() if not tool.programs)
+    for path in tool.files.values():
+        (sources / path).parent.mkdir(parents=True)
+        (sources / path).write_text("kind: CustomResourceDefinition\n", encoding="utf-8")
+    go = tmp_path / "bin" / "go"
+    go.parent.mkdir()
+    downloaded = json.dumps({"Dir": str(sources)})
+    go.write_text(f"#!/bin/sh\n[ \"$1\" = mod ] && echo '{downloaded}'\n", encoding="utf-8")
+    go.chmod(0o755)
+    monkeypatch.setenv("PATH", str(go.parent), prepend=":")
+    built = binaries.Binaries(Settings(cache_dir=tmp_path / "cache"), [tool])
+    built.ensure(SilentReporter())
+    assert {path.name for path in built.directory(tool.name).iterdir()} == set(tool.files)
 
 
 def test_a_program_that_is_not_built_is_named_with_the_command_that_builds_it(tmp_path: Path) -> None:

@@ -50,6 +50,8 @@ def test_ratios_are_computed_within_a_round_so_that_a_slow_round_cancels_out() -
         "docs_vs_llama_embed": 7.5,
         "docs_vs_raw": 0.968,
         "query_idle_vs_raw": 0.75,
+        "query_idle_vs_llama_server_at_12_tokens": 1.5,
+        "query_idle_vs_llama_server_at_122_tokens": 1.5,
         "query_under_bulk_vs_llama_server": 100.0,
         "bulk_loss_to_lanes": 0.048,
         "query_idle_p50_ms": 4.0,

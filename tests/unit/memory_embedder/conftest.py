@@ -158,8 +158,15 @@ def make_service(
     def load(plan: LoadPlan) -> FakeEngine:
         return reranking_engine if plan.profile.pooling is Pooling.RANK else engine
 
-    def make(*, cores: int = 1, limits: Limits | None = None, **settings: object) -> EmbeddingService:
+    def make(
+        *,
+        cores: int = 1,
+        free_cores: Callable[[int], int] | None = None,
+        limits: Limits | None = None,
+        **settings: object,
+    ) -> EmbeddingService:
         monkeypatch.setattr(service_module, "available_threads", lambda: cores)
+        monkeypatch.setattr(service_module, "free_cores", free_cores or (lambda _own: cores))
         chosen = EmbedderSettings(**{"model_file": model_file, **settings})  # type: ignore[arg-type]
         if chosen.batch_tokens:
             engine.facts = replace(engine.facts, batch_capacity=max(chosen.batch_tokens, engine.facts.max_tokens))

@@ -6,7 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -40,8 +40,8 @@ class Running:
 @pytest.fixture
 def run(make_service: MakeService, connect: Connect) -> Any:
     @asynccontextmanager
-    async def running(cores: int) -> AsyncIterator[Running]:
-        service = make_service(cores=cores)
+    async def running(cores: int, free_cores: Callable[[int], int] | None = None) -> AsyncIterator[Running]:
+        service = make_service(cores=cores, free_cores=free_cores)
         service.load()
         async with connect(service) as client:
             yield Running(service, client)
@@ -72,6 +72,37 @@ async def test_a_query_beside_documents_takes_the_threads_that_they_leave_and_al
         await asyncio.gather(documents, query)
         await running.embed(Lane.QUERY, "again")
     assert sorted(engine.threads_used) == [1, 1, 2, 4]
+
+
+@pytest.mark.parametrize(
+    ("free", "threads"), [(4, 4), (3, 3), (1, 1), (0, 1), (16, 4)], ids=["all", "one taken", "one", "none", "more"]
+)
+async def test_a_query_gets_no_more_threads_than_cores_are_free_of_other_processes_when_it_arrives(
+    run: Any, engine: Any, free: int, threads: int
+) -> None:
+    async with run(cores=4, free_cores=lambda _own: free) as running:
+        await running.embed(Lane.QUERY, "q")
+    assert engine.threads_used == [threads]
+
+
+async def test_our_own_threads_are_not_taken_for_other_processes(run: Any, engine: Any) -> None:
+    counted: list[int] = []
+
+    def free_cores(own: int) -> int:
+        counted.append(own)
+        return 4
+
+    async with run(cores=4, free_cores=free_cores) as running, asyncio.TaskGroup() as asked:
+        await running.embed(Lane.QUERY, "alone")
+        engine.gate.clear()
+        asked.create_task(running.embed(Lane.DOCUMENT, LONG, LONG))
+        await running.until_computing(Lane.DOCUMENT, 2 * LONG_TOKENS)
+        asked.create_task(running.embed(Lane.QUERY, "q"))
+        await running.until_computing(Lane.QUERY, 3)
+        asked.create_task(running.embed(Lane.QUERY, "q"))
+        await until(lambda: len(counted) == 3)
+        engine.gate.set()
+    assert counted == [1, 1 + 2, 1 + 2 + 2]  # the event loop, two documents' threads, two of the query before
 
 
 async def test_queries_beyond_the_express_contexts_batch_are_taken_by_idle_document_contexts(

@@ -8,6 +8,10 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from fastapi import FastAPI
+
+from memory_embedder.scheduling.service import EmbeddingService
+from tests.unit.memory_embedder.conftest import until
 
 
 async def ask(client: httpx.AsyncClient, **body: Any) -> httpx.Response:
@@ -53,14 +57,14 @@ async def test_a_text_beyond_the_window_is_truncated_and_counted_or_refused(clie
 
 
 async def test_the_default_lane_is_documents_and_a_query_goes_to_its_own(
-    client: httpx.AsyncClient, probe: httpx.AsyncClient
+    client: httpx.AsyncClient, service: EmbeddingService
 ) -> None:
     await ask(client, input="x")
     await ask(client, input="y", input_type="document")
     await ask(client, input="z", input_type="query")
-    metrics = (await probe.get("/metrics")).text
-    assert 'memory_embedder_documents_total{lane="document"} 2.0' in metrics
-    assert 'memory_embedder_documents_total{lane="query"} 1.0' in metrics
+    for lane, number in (("document", 2.0), ("query", 1.0)):  # counted a moment after the answer
+        series = f'memory_embedder_documents_total{{lane="{lane}"}} {number}'
+        await until(lambda series=series: series in service.metrics.render().decode())  # type: ignore[misc]
 
 
 REFUSALS: list[tuple[str, bytes | dict[str, Any], int, str, str | None]] = [
@@ -145,3 +149,17 @@ async def test_openapi_describes_the_request_with_examples(client: httpx.AsyncCl
     schema = operation["requestBody"]["content"]["application/json"]["schema"]
     assert len(schema["examples"]) == 2
     assert {"200", "400", "401", "404", "413", "422", "429", "503"} <= set(operation["responses"])
+
+
+async def test_embeddings_are_served_without_the_framework_which_serves_all_else(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(*_arguments: Any) -> None:
+        raise NotImplementedError
+
+    monkeypatch.setattr(FastAPI, "__call__", broken)
+    assert (await ask(client, input="x")).status_code == 200
+    assert (await ask(client, input="")).json()["error"]["code"] == "empty_input"
+    for method, path in (("GET", "/v1/embeddings"), ("POST", "/v1/embeddings/"), ("GET", "/v1/models")):
+        with pytest.raises(NotImplementedError):
+            await client.request(method, path)

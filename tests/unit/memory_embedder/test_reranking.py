@@ -148,8 +148,9 @@ async def test_the_reranker_is_listed_counted_and_described_beside_the_model(
     cards = (await http.get("/v1/models")).json()["data"]
     assert [(card["id"], card["pooling"]) for card in cards] == [("all-MiniLM-L6-v2", "mean"), ("tiny", "rank")]
     assert (await http.get("/v1/models/tiny")).json() == cards[1]
+    counted = 'memory_embedder_documents_total{lane="rerank"} 3.0'  # a moment after the answer
+    await until(lambda: counted in both.metrics.render().decode())
     metrics = both.metrics.render().decode()
-    assert 'memory_embedder_documents_total{lane="rerank"} 3.0' in metrics
     assert f'memory_embedder_reranker_info{{digest="{DIGEST}",model="tiny"}} 1.0' in metrics
     assert metrics.count("memory_embedder_model_info{") == 1  # which the operator reads the active model from
 

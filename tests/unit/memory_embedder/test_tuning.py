@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -11,10 +12,10 @@ from hypothesis import strategies as st
 
 from memory_embedder.errors import EmbedderError, ErrorKind
 from memory_embedder.models.profiles import PROFILES
-from memory_embedder.scheduling import tuning
-from memory_embedder.scheduling.dispatcher import WorkerPlan
-from memory_embedder.scheduling.plan import ComputePlan, plan_load
-from memory_embedder.scheduling.tuning import Speed, choose, choose_query_threads, tune, tune_query_threads
+from memory_embedder.scheduling import query_threads
+from memory_embedder.scheduling.plan import ComputePlan, WorkerPlan, plan_load
+from memory_embedder.scheduling.query_threads import choose_query_threads, tune_query_threads
+from memory_embedder.scheduling.tuning import Speed, choose, tune
 from memory_embedder.settings import EmbedderSettings
 
 PROFILE = PROFILES["all-MiniLM-L6-v2"]
@@ -119,32 +120,70 @@ def test_a_candidate_that_cannot_run_is_left_out_but_the_default_must_run(engine
 
 
 @pytest.mark.parametrize(
-    ("milliseconds", "threads"),
-    [({8: 9.0, 4: 6.0, 2: 7.0, 1: 12.0}, 4), ({2: 10.0, 1: 9.5}, 2), ({2: 5.0, 1: 9.0}, 2), ({2: 11.0, 1: 10.0}, 1)],
-    ids=["fewer are faster", "hardly faster", "slower", "faster by a tenth"],
+    ("milliseconds", "most", "threads"),
+    [
+        ({8: 9.0, 4: 6.0, 2: 7.0, 1: 12.0}, 8, 4),
+        ({2: 10.0, 1: 9.5}, 2, 2),
+        ({2: 5.0, 1: 9.0}, 2, 2),
+        ({2: 11.0, 1: 10.0}, 2, 1),
+        ({1: 10.0}, 2, 2),
+        ({}, 2, 2),
+    ],
+    ids=["fewer are faster", "hardly faster", "slower", "faster by a tenth", "all unmeasured", "none measured"],
 )
 def test_a_query_gets_the_most_threads_unless_fewer_are_a_tenth_faster(
-    milliseconds: dict[int, float], threads: int
+    milliseconds: dict[int, float], most: int, threads: int
 ) -> None:
-    assert choose_query_threads(milliseconds) == threads
+    assert choose_query_threads(milliseconds, most) == threads
 
 
-def test_a_querys_threads_are_tried_from_all_cores_down_to_one_and_the_contexts_are_freed(
+def test_a_querys_threads_are_tried_from_all_cores_down_to_one_and_the_context_is_freed(
     engine: Any, made: list[Any]
 ) -> None:
     plan = ComputePlan(128, WorkerPlan(6, 1, 6))
-    tuned = tune_query_threads(engine, plan, seconds=1.0)
-    assert [one.threads for one in made[:3]] == [6, 3, 1]  # more where chance has made one of them a tenth faster
+    tuned = tune_query_threads(engine, plan, seconds=1.0, free_cores=lambda _own: 6)
+    turn = 1 + query_threads._TURN_QUERIES
+    used = engine.threads_used[turn - 2 :]  # the fake's first two batches are its warm-up
+    assert used[: 2 * turn] == [3] * turn + [1] * turn
+    assert used[2 * turn : 3 * turn] == [6] * turn
     assert all(one.closed for one in made)
     assert replace(tuned, workers=replace(tuned.workers, express_threads=6)) == plan
-    assert tune_query_threads(engine, plan, seconds=0) == plan
+    assert tune_query_threads(engine, plan, seconds=0, free_cores=lambda _own: 6) == plan
 
 
 @pytest.mark.parametrize(("again", "chosen"), [(5.0, 6), (20.0, 1)])
 def test_a_query_gets_fewer_threads_only_if_they_are_faster_twice(
     engine: Any, monkeypatch: pytest.MonkeyPatch, again: float, chosen: int
 ) -> None:
-    taken = {6: [20.0, again], 3: [10.0], 1: [8.0, 8.0]}
-    monkeypatch.setattr(tuning, "_query_milliseconds", lambda _engine, threads: taken[threads].pop(0))
-    tuned = tune_query_threads(engine, ComputePlan(128, WorkerPlan(6, 1, 6)), seconds=1.0)
+    taken = {(6, 3, 1): {6: 20.0, 3: 10.0, 1: 8.0}, (6, 1): {6: again, 1: 8.0}}
+    monkeypatch.setattr(query_threads, "_query_milliseconds", lambda _engine, numbers, _free: taken[tuple(numbers)])
+    tuned = tune_query_threads(engine, ComputePlan(128, WorkerPlan(6, 1, 6)), seconds=1.0, free_cores=lambda _own: 6)
     assert tuned.workers.express_threads == chosen
+
+
+def slow_on_many_threads(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make queries of the fake engine take ten times as long on several threads, as they do beside other processes."""
+
+    def seconds(computer: Any, _batch: Any) -> float:
+        computer.embed(_batch)
+        return 0.1 if computer.threads > 1 else 0.01
+
+    monkeypatch.setattr(query_threads, "time_batch", seconds)
+
+
+def test_trials_that_other_processes_disturb_do_not_decide(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow_on_many_threads(engine, monkeypatch)
+    plan = ComputePlan(128, WorkerPlan(6, 1, 6))
+    disturbed = tune_query_threads(engine, plan, seconds=1.0, free_cores=lambda _own: 5)
+    undisturbed = tune_query_threads(engine, plan, seconds=1.0, free_cores=lambda _own: 6)
+    assert (disturbed.workers.express_threads, undisturbed.workers.express_threads) == (6, 1)
+
+
+def test_a_turn_counts_only_if_the_cores_are_free_both_before_and_after_it(
+    engine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow_on_many_threads(engine, monkeypatch)
+    readings = itertools.cycle([6, 5])
+    plan = ComputePlan(128, WorkerPlan(6, 1, 6))
+    tuned = tune_query_threads(engine, plan, seconds=1.0, free_cores=lambda _own: next(readings))
+    assert tuned.workers.express_threads == 6

@@ -29,6 +29,7 @@ from memory_operator.reconcile.facts import (
     Observed,
     Problem,
 )
+from memory_operator.reconcile.indexing.graph import may_have_graph
 from memory_operator.reconcile.plan import Apply, Delete, Plan
 from memory_operator.resources.cnpg import DatabaseObject
 from memory_operator.resources.common import Images
@@ -267,7 +268,7 @@ class Cluster:
             acknowledged = acknowledge(self.index, self.world.now)
             return acknowledged or self.world.decide(self.index, **vars(self.observe()))
         observed = self.observe()
-        undo = self.index.spec.deletion_policy == "Delete"
+        undo = self.index.spec.deletion_policy == "Delete" or may_have_graph(self.index)
         facts = DeletionFacts(observed.database_objects, observed=observed if undo else None)
         return self.world.conclude(self.index, facts)
 

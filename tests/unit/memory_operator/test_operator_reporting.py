@@ -17,7 +17,6 @@ from memory_operator.controller.history import IdleTracker
 from memory_operator.reconcile.facts import Problem
 from memory_operator.resources.common import Images
 from memory_operator.resources.events import Event, event_manifest, memory_index
-from memory_recall.status import RowCounts
 from tests.unit.memory_operator.api_server import Answer, Connect, connect, failure
 from tests.unit.memory_operator.conftest import CLAIM, FULL, IDENTITY, START, World
 from tests.unit.memory_operator.test_operator_controller import DSN, KEY, Bench, bench
@@ -214,11 +213,12 @@ async def test_an_event_that_exists_is_left_as_it_is(connect: Connect, world: Wo
 def test_rows_that_nobody_embeds_are_noticed_and_progress_counts_anew() -> None:
     tracker = IdleTracker()
     later = [START + timedelta(seconds=30 * step) for step in range(6)]
-    assert tracker.observe(later[0], RowCounts(total=9, embedded=9)) is None
-    assert tracker.observe(later[1], RowCounts(total=10, embedded=9, pending=1)) == later[1]
-    assert tracker.observe(later[2], RowCounts(total=12, embedded=9, pending=3)) == later[1]
-    assert tracker.observe(later[3], RowCounts(total=12, embedded=10, pending=2)) == later[3]
-    assert tracker.observe(later[4], RowCounts(total=12, embedded=12)) is None
+    assert tracker.observe(later[0], pending=0, done=9) is None
+    assert tracker.observe(later[1], pending=1, done=9) == later[1]
+    assert tracker.observe(later[2], pending=3, done=9) == later[1]
+    assert tracker.observe(later[3], pending=3, done=10) == later[3]
+    assert tracker.observe(later[4], pending=2, done=10) == later[4]
+    assert tracker.observe(later[5], pending=0, done=12) is None
 
 
 async def reconcile_second(bench: Bench) -> None:

@@ -32,6 +32,13 @@ def test_the_search_grows_with_the_table_up_to_what_pgvector_takes(parameters: t
     assert widths[-1] == 1000
 
 
+def test_a_scan_of_one_of_many_partitions_keeps_fewer_candidates() -> None:
+    """What they yield is merged, so the nearest of all are seldom in one of them."""
+    widths = [ours(1_000).ef_search(50, partitions=partitions) for partitions in (0, 1, 4, 20, 100)]
+    assert widths == [100, 100, 100, 58, 34]
+    assert ours(1e6).ef_search(50, partitions=100) > widths[-1]
+
+
 @pytest.mark.parametrize("parameters", [(DEFAULT_M, 64), (16, DEFAULT_EF_CONSTRUCTION), (16, 64)])
 def test_a_sparser_graph_than_ours_is_searched_deeper(parameters: tuple[int, int]) -> None:
     """The API's own index, or one of an earlier version of ours, gives as many of the true neighbours."""

@@ -2,18 +2,22 @@
 
 The graph is optional, and recalls work without it. Therefore an object without a graph has no such condition, and while
 the graph is being enabled or filled the object is Ready all the same; only what needs a person makes the object stall.
+A sync worker that gets nowhere with the queue of changed memories for two minutes is reported, as it is for rows.
 
 Whether a Job is needed is read from the database: the graph is not enabled, or one of its rules is missing or altered.
 `graph.enabled: false` drops the graph where the deletion policy is `Delete`. With `Retain` its tables stay, and so do
-the triggers that remove links; nothing is added, and recalls leave the graph out.
+the triggers that remove links; nothing is added, and recalls leave the graph out. An object that is deleted with
+`Retain` pauses its graph in this way, because nobody would deal with the queue of changed memories any more.
 """
 
+from dataclasses import replace
 from datetime import datetime
 
 from memory_operator.api.conditions import ConditionType, Verdict, by_type
 from memory_operator.api.reasons import Reason
-from memory_operator.api.spec import MemoryIndex
+from memory_operator.api.spec import Graph, MemoryIndex
 from memory_operator.reconcile.facts import Observed
+from memory_operator.reconcile.indexing.backfill import IDLE_LIMIT
 from memory_operator.reconcile.jobs import JobRequest, active_job, plan_job
 from memory_operator.reconcile.plan import Step, waiting_for
 from memory_operator.resources import workers
@@ -35,15 +39,35 @@ def plan_graph(
     """
     facts = observed.database_facts
     if facts is None or not schema.holds:
-        shown = index.spec.graph.enabled or ConditionType.GRAPH_READY in by_type(index.status.get("conditions") or ())
-        return waiting_for("the database" if facts is None else "the schema") if shown else None
+        return waiting_for("the database" if facts is None else "the schema") if may_have_graph(index) else None
     graph = facts.graph or NO_GRAPH
     request = _request(index, graph, opposed=_is_opposed(index, observed, images))
     if request:
         return plan_job(index, observed, images, now, request)
     if index.spec.graph.enabled:
-        return Step(_filling(index, observed, graph))
+        return Step(_filling(index, observed, graph, now))
     return Step(KEPT) if graph.exists else None
+
+
+def may_have_graph(index: MemoryIndex) -> bool:
+    """Return whether there may be a concept graph in the database, by the specification and the last status."""
+    return index.spec.graph.enabled or ConditionType.GRAPH_READY in by_type(index.status.get("conditions") or ())
+
+
+def plan_pause(index: MemoryIndex, observed: Observed, images: Images, now: datetime) -> Step | None:
+    """Return the step that pauses the graph of a MemoryIndex that is being deleted; None if there is nothing to pause.
+
+    The deletion policy of the MemoryIndex is `Retain`.
+    """
+    facts = observed.database_facts
+    spec = index.spec.model_copy(update={"graph": Graph(enabled=False)})
+    paused = index.model_copy(update={"spec": spec})
+    graph = (facts.graph if facts else None) or NO_GRAPH
+    request = _request(paused, graph, opposed=_is_opposed(paused, observed, images))
+    if request is None:
+        return None
+    request = replace(request, reason=Reason.DELETING, activity="pauses the concept graph")
+    return plan_job(paused, observed, images, now, request)
 
 
 def _request(index: MemoryIndex, graph: GraphState, *, opposed: bool) -> JobRequest | None:
@@ -74,11 +98,26 @@ def _is_opposed(index: MemoryIndex, observed: Observed, images: Images) -> bool:
     return running is not None and workers.work_of(running.config) != wanted
 
 
-def _filling(index: MemoryIndex, observed: Observed, graph: GraphState) -> Verdict:
+def pending_changes(observed: Observed) -> int:
+    """Return the number of changes that the sync worker should deal with now, which is 0 while it has no pod."""
+    graph = observed.database_facts.graph if observed.database_facts else None
+    if graph is None or not graph.queued or graph.differences or observed.sync is None or observed.sync.replicas == 0:
+        return 0
+    return graph.pending
+
+
+def _filling(index: MemoryIndex, observed: Observed, graph: GraphState, now: datetime) -> Verdict:
+    name = f"Deployment {index.namespace}/{index.name}-sync"
+    if graph.pending and observed.graph_idle_since and now - observed.graph_idle_since >= IDLE_LIMIT:
+        use = "use the graph without them" if graph.filled else "do without the graph"
+        return Verdict.no(
+            Reason.GRAPH_NOT_PROGRESSING,
+            f"{name} has dealt with none of the {graph.pending} changes that are pending for the concept graph for "
+            f"{IDLE_LIMIT.total_seconds():g} s; recalls {use}.",
+        )
     if graph.filled:
         rest = "; the sync worker links the memories that were added or changed lately" if graph.pending else ""
         return Verdict.yes(Reason.FILLED, f"Recalls use the concept graph{rest}.")
     if observed.sync is None or observed.sync.replicas == 0:
-        name = f"Deployment {index.namespace}/{index.name}-sync"
         return Verdict.no(Reason.WAITING, f"{name} fills the graph, and has no pod now.")
     return Verdict.no(Reason.FILLING, "The sync worker fills the graph; recalls do without it meanwhile.")

@@ -1,13 +1,18 @@
-"""Executes a recall's SQL statement, or its parts on two connections, and measures the time of its legs on request."""
+"""Executes a recall's SQL statement, or its parts on two connections, and measures the time of its legs on request.
+
+A replica may not know yet that a memory has become sensitive, was deleted, or belongs to another user. Therefore the
+memories that a replica has found are read again on the primary, and what the answer shows of them is what the primary
+says.
+"""
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from memory_recall.errors import DatabaseRejected
+from memory_recall.errors import DatabaseRejected, ReplicaRefused
 from memory_recall.postgres.connection import AnyConnection
 from memory_recall.postgres.driver_errors import translated
 from memory_recall.schema.models_sql import RecordedModel
@@ -15,7 +20,7 @@ from memory_recall.search.result import Degraded
 from memory_recall.search.sql import parallel
 from memory_recall.search.sql.parallel import DenseRows, LexicalRows
 from memory_recall.search.sql.plan import RecallPlan
-from memory_recall.search.sql.statement import Statement, statement
+from memory_recall.search.sql.statement import Statement, present_statement, statement
 
 _LEGS = ("dense", "lexical")
 
@@ -37,6 +42,16 @@ class Answer:
         """The active model according to the database, or None if the database records none."""
         active = self.rows[0]["active"]
         return RecordedModel.from_row(json.loads(active)) if active else None
+
+    @property
+    def found(self) -> list[Mapping[str, Any]]:
+        """The rows of memories, best first."""
+        return [row for row in self.rows if row["id"] is not None]
+
+    @property
+    def from_replica(self) -> bool:
+        """Whether a replica has answered, so that the memories may have changed without its knowledge."""
+        return bool(self.rows[0]["in_recovery"])
 
 
 async def execute(connection: AnyConnection, plan: RecallPlan) -> Answer:
@@ -82,6 +97,31 @@ async def execute_parallel(connections: tuple[AnyConnection, AnyConnection], pla
         if answer is not None:
             return answer
     return await execute(first, plan.without_dense(Degraded.DENSE_FAILED))
+
+
+async def read_again(
+    primary: AnyConnection, plan: RecallPlan, found: Sequence[Mapping[str, Any]]
+) -> list[Mapping[str, Any]]:
+    """Return the rows `found` on a replica, in their order, with the values that they have on the primary.
+
+    Rows that the query may not find any more are left out: deleted rows, rows that a filter excludes, and rows that the
+    user who asks may not find. What the legs found (ranks, scores and `superseded_by`) stays as it is.
+
+    Raises:
+        DatabaseUnreachable: the connection failed.
+        ReplicaRefused: the connection leads to a replica.
+        DatabaseRejected: Postgres refused the statement.
+    """
+    sql, arguments = present_statement(plan, found)
+    with translated("reading recalled memories on the primary"):
+        rows = await primary.fetch(sql, *arguments)
+    if rows[0]["in_recovery"]:
+        raise ReplicaRefused(
+            "The pool of the primary leads to a replica.",
+            "Connect the pool that HybridRecall has as `primary` to the primary (the -rw service).",
+        )
+    present = {row["id"]: row for row in rows}
+    return [{**row, **present[row["id"]]} for row in found if row["id"] in present]
 
 
 async def measure_legs(connection: AnyConnection, sent: Statement, *, compiles: bool) -> dict[str, float]:

@@ -7,7 +7,9 @@ Postgres evaluates `gate` before the scan begins, because the scan's one-time fi
 """
 # ruff: noqa: S608  (statements are put together from quoted identifiers and our own expressions; values are bound)
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from memory_recall.schema.models_sql import RECORDED_COLUMNS
 from memory_recall.schema.rules import COLUMN_MODEL
@@ -77,7 +79,11 @@ def query_vector(dense: DenseLeg, arguments: Arguments, table: MemoryTable) -> s
 
 
 def gate(plan: RecallPlan, arguments: Arguments) -> str:
-    """Return the CTE `gate` of one row: the active model as JSON, and `open`, whether the dense leg takes part."""
+    """Return the CTE `gate` of one row.
+
+    Its columns are the active model as JSON, `open`, whether the dense leg takes part, and `in_recovery`, whether the
+    server is a replica.
+    """
     role = plan.dense.column.role if plan.dense is not None else ACTIVE.role
     state, models = plan.table.own("memory_index_state"), plan.table.own("memory_index_models")
     known = (
@@ -87,7 +93,7 @@ def gate(plan: RecallPlan, arguments: Arguments) -> str:
     )
     may_take_part = "false" if plan.dense is None else _may_take_part(plan, plan.dense, arguments)
     return f"""gate AS MATERIALIZED (
-  SELECT to_jsonb(k)::text AS active, {may_take_part} AS open
+  SELECT to_jsonb(k)::text AS active, {may_take_part} AS open, pg_is_in_recovery() AS in_recovery
     FROM (VALUES (1)) one LEFT JOIN ({known}) k ON true
 )"""
 
@@ -97,13 +103,14 @@ def _may_take_part(plan: RecallPlan, dense: DenseLeg, arguments: Arguments) -> s
 
     Evaluating the SQL also sets the parameters of the index scan.
     """
-    settings = {"hnsw.ef_search": str(dense.graph.ef_search(plan.depth))}
+    partitions = len(plan.table.partitions) if dense.iterative_scan and not plan.query.selective else 0
+    settings = {"hnsw.ef_search": str(dense.graph.ef_search(plan.depth, partitions=partitions))}
     if dense.iterative_scan and plan.query.selective:
         # Without it the index gives ef_search neighbours and the filters then leave what they leave.
         # Relaxed, because the strict order drops what comes late although it is near; the leg sorts anyway.
         settings |= {"hnsw.iterative_scan": "relaxed_order"} | _FILTERED_SCAN
     elif dense.iterative_scan:
-        settings["hnsw.iterative_scan"] = "off"
+        settings["hnsw.iterative_scan"] = "relaxed_order" if partitions > 1 else "off"
     terms = [f"set_config('{name}', '{value}', true) IS NOT NULL" for name, value in settings.items()]
     if dense.embedded.model is not None:
         terms.append(f"k.name IS NOT DISTINCT FROM {arguments.add(dense.embedded.model, 'text')}")
@@ -222,19 +229,47 @@ def page(plan: RecallPlan, rows: SearchedRows) -> str:
     returns one row, in which only the columns of `gate` are set.
     """
     table, query = plan.table, plan.query
-    owner = "m.user_id" if "user_id" in table.columns else "NULL::text"
-    columns = memory_columns(table.columns, sensitive=table.sensitive("m"), owner=owner, score="o.score")
-    if plan.own_columns:
-        columns += own_select_list(table)
     evidence = ", ".join(f"o.{name}" for name in EVIDENCE_FIELDS)
     if plan.has_graph_leg:
         evidence += ", o.graph_score"
     if plan.superseding:
         evidence += ", o.successor AS superseded_by"
     return f"""
-SELECT gate.active, gate.open, p.*
+SELECT gate.active, gate.open, gate.in_recovery, p.*
   FROM gate LEFT JOIN (
-    SELECT {columns}, o.place, {evidence}
+    SELECT {_shown_columns(plan)}, o.place, {evidence}
       FROM (SELECT * FROM ordered ORDER BY place LIMIT {query.limit} OFFSET {query.offset}) o,
            LATERAL (SELECT m.* FROM {table.qualified} m WHERE m.id = o.id AND {rows.found(table)} LIMIT 1) m) p ON true
  ORDER BY p.place"""
+
+
+def present_statement(plan: RecallPlan, found: Sequence[Mapping[str, Any]]) -> Statement:
+    """Return the statement that reads the found memories again, with their scores, as far as the query may find them.
+
+    Each row also has the column `in_recovery`. If no memory is left, the statement returns one row, in which only this
+    column is set.
+
+    Raises:
+        InvalidInput: the table lacks the column of a filter or the column `user_id`.
+    """
+    arguments = Arguments()
+    rows = searched_rows(plan, arguments)
+    ids = arguments.add([row["id"] for row in found], "bigint[]")
+    scores = arguments.add([row["rank"] for row in found], "float8[]")
+    return (
+        f"""SELECT pg_is_in_recovery() AS in_recovery, p.*
+  FROM (VALUES (1)) one LEFT JOIN (
+    SELECT {_shown_columns(plan)}
+      FROM unnest({ids}, {scores}) AS o(id, score),
+           LATERAL (SELECT m.* FROM {plan.table.qualified} m WHERE m.id = o.id AND {rows.searched} LIMIT 1) m
+  ) p ON true""",
+        arguments.values,
+    )
+
+
+def _shown_columns(plan: RecallPlan) -> str:
+    """Return the select list of what an answer shows of the row `m`, whose score is in `o`."""
+    table = plan.table
+    owner = "m.user_id" if "user_id" in table.columns else "NULL::text"
+    columns = memory_columns(table.columns, sensitive=table.sensitive("m"), owner=owner, score="o.score")
+    return columns + own_select_list(table) if plan.own_columns else columns

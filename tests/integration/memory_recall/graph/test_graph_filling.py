@@ -42,6 +42,27 @@ async def test_a_filled_graph_has_the_concepts_of_every_text(bench: Workbench) -
         assert state.links == sum(map(len, (await links(connection)).values()))
 
 
+async def test_the_oldest_pending_change_stays_the_same_while_no_worker_can_deal_with_it(bench: Workbench) -> None:
+    """By it the operator tells a queue that is long from one that nobody works at."""
+    table = await enabled(bench, "Marit restarted nas-01.", "Kestrel Lane floods.")
+    async with bench.database.connection() as connection, bench.database.connection() as other:
+        assert (await graph_state(connection, table)).oldest is None
+        await bench.execute("UPDATE memories SET content = 'Marit called.' WHERE id = 1")
+        await bench.execute("UPDATE memories SET content = 'Kestrel Lane is dry.' WHERE id = 2")
+        first = (await graph_state(connection, table)).oldest
+        assert first is not None
+        async with other.transaction():
+            await other.execute("SELECT FROM memories FOR UPDATE")
+            assert await fill(connection, table) == 0
+            assert (await graph_state(connection, table)).oldest == first
+        async with other.transaction():
+            await other.execute("SELECT FROM memories WHERE id = 2 FOR UPDATE")
+            assert await fill(connection, table) == 1
+            assert (await graph_state(connection, table)).oldest == first + 1
+        assert await fill(connection, table) == 1
+        assert (await graph_state(connection, table)).oldest is None
+
+
 async def test_two_workers_share_the_queue_and_do_nothing_twice(bench: Workbench) -> None:
     """Neither waits for the other, and together they deal with as many changes as there were."""
     table = await enabled(bench)

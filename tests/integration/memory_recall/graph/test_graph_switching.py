@@ -5,6 +5,7 @@ import pytest
 from memory_recall.graph import GraphState, disable, enable, graph_state, pause
 from memory_recall.schema.graph_relations import drop_graph
 from memory_recall.schema.table import describe
+from tests.integration.memory_recall.graph.workbench import enabled, expected, fill, links
 from tests.integration.memory_recall.workbench import Workbench
 
 
@@ -49,6 +50,28 @@ async def test_a_paused_graph_still_loses_the_links_of_what_becomes_sensitive(be
         assert not (await graph_state(connection, table)).enabled
         assert await enable(connection, table)
         assert (await graph_state(connection, table)).pending == 1
+
+
+async def test_a_graph_that_was_paused_has_what_was_changed_meanwhile_and_nothing_of_what_became_sensitive(
+    bench: Workbench,
+) -> None:
+    """So it is when a MemoryIndex is deleted and another takes up its table."""
+    table = await enabled(bench, "Marit restarted nas-01.", "Kestrel Lane floods.", "Tobin sold the boat.", "Old news.")
+    async with bench.database.connection() as connection:
+        await pause(connection, table)
+        await bench.execute("UPDATE memories SET is_sensitive = true WHERE id = 1")
+        await bench.execute("UPDATE memories SET content = 'Kestrel Lane is dry.' WHERE id = 2")
+        await bench.execute("UPDATE memories SET deleted_at = now() WHERE id = 3")
+        await bench.insert("Marit called.")
+        assert set(await links(connection)) == {4}, "the rules that remove links go on"
+        assert await bench.value("SELECT count(*) FROM memory_graph") == 0, "so no recall uses what is left"
+        assert await bench.value("SELECT to_regclass('memory_graph_changes')") is None, "so nothing grows"
+        assert await enable(connection, table)
+        assert await fill(connection, table) == 3
+        found = await links(connection)
+        assert found == await expected(connection)
+        assert set(found) == {2, 4, 5}
+        assert (await graph_state(connection, table)).filled
 
 
 async def test_the_state_tells_a_graph_that_is_kept_from_one_that_is_gone(bench: Workbench) -> None:

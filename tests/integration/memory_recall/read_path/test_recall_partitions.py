@@ -99,6 +99,31 @@ async def test_a_recall_of_one_user_finds_that_users_memories_and_one_of_everybo
     assert {memory.owner for memory in everybody.memories} == set(USERS)
 
 
+async def test_everybodys_nearest_memories_are_found_although_all_are_in_one_of_many_partitions(
+    memories: Memories,
+) -> None:
+    """Each partition's scan keeps fewer candidates the more partitions there are, and goes on where it must."""
+    await memories.pool.execute("CREATE TABLE memories_zoe PARTITION OF memories FOR VALUES IN ('zoe')")
+    for number in range(95):
+        user = f"u{number}"
+        await memories.pool.execute(f"CREATE TABLE memories_{user} PARTITION OF memories FOR VALUES IN ('{user}')")
+        await memories.add("far", vector=axis(1.0), user_id=user)
+    near = {await memories.add("near", vector=axis(n / 1000, 1.0), user_id="zoe") for n in range(50)}
+    for number in range(100):
+        await memories.add("farther", vector=axis(0.1 + number / 1000, 1.0), user_id="zoe")
+    async with memories.pool.acquire() as connection:
+        table = await describe(connection, "memories")
+        plan = RecallPlan(
+            make_query("unrelated", mode="dense", user_id=EVERYONE),
+            table,
+            dense=DenseLeg(EmbeddedQuery(axis(1.0), None), graph=SearchedGraph(150, 24, 128)),
+        )
+    assert "set_config('hnsw.ef_search', '34', true)" in statement(plan)[0], "fewer than the leg returns"
+    recall = memories.recalling(ChosenEmbedder({"unrelated": axis(0.0, 1.0)}))
+    found = await recall.recall(make_query("unrelated", mode="dense", user_id=EVERYONE, limit=50))
+    assert set(found.ids) == near
+
+
 @pytest.mark.parametrize("hidden", ["is_sensitive = true", "deleted_at = now()"])
 async def test_a_row_with_the_same_id_in_another_partition_is_never_shown_in_place_of_the_found_one(
     memories: Memories, hidden: str

@@ -1,0 +1,1 @@
+"""Compares smaller vector indexes with HNSW over halves, by the rule of ADR 30."""

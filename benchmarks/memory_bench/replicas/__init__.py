@@ -1,0 +1,1 @@
+"""Measures how many recalls a second one and two instances of Postgres answer."""

@@ -1,0 +1,189 @@
+"""An object that is deleted with `Retain` leaves no concept graph whose queue of changes nobody deals with."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from memory_operator.api.reasons import Reason
+from memory_operator.api.spec import FINALIZER, MemoryIndex
+from memory_operator.clients.kube import KubeError
+from memory_operator.reconcile.deletion import FOREGROUND, PAUSED_WITHIN
+from memory_operator.reconcile.facts import DeletionFacts, JobFacts, JobState, Problem
+from memory_operator.reconcile.plan import Apply, Delete, Plan
+from memory_operator.resources import workers
+from memory_recall.graph import GraphState
+from tests.unit.memory_operator.conftest import (
+    CLAIM,
+    ENABLED_GRAPH,
+    FILLED_GRAPH,
+    FULL,
+    IDENTITY,
+    KEPT_GRAPH,
+    Cluster,
+    World,
+    deep_update,
+)
+from tests.unit.memory_operator.test_operator_controller import Bench, bench
+from tests.unit.memory_operator.test_operator_execution import delete, events
+
+__all__ = ["bench"]  # the fixture
+WANTED: dict[str, Any] = {"graph": {"enabled": True}}
+SHOWN = {"conditions": [{"type": "GraphReady", "status": "False"}]}
+UNREACHABLE = Problem(Reason.DATABASE_UNREACHABLE, "connection refused.")
+
+
+def deleted(world: World, *finalizers: str, since: timedelta = timedelta(0), **spec: Any) -> MemoryIndex:
+    """An index that was to be deleted some time ago."""
+    update = {"deleted_at": world.now - since, "finalizers": (FINALIZER, *finalizers)}
+    return world.index(**spec).model_copy(update=update)
+
+
+def end(world: World, index: MemoryIndex, graph: GraphState | None = FILLED_GRAPH, **facts: Any) -> Plan:
+    observed = world.observed(**{"database": replace(FULL, graph=graph), **facts})
+    return world.conclude(index, DeletionFacts((), observed=observed))
+
+
+def commands(plan: Plan) -> list[list[str]]:
+    """What the containers of the Jobs that the plan starts are called with."""
+    jobs = [action.manifest for action in plan.actions if isinstance(action, Apply)]
+    return [job["spec"]["template"]["spec"]["containers"][0]["command"] for job in jobs]
+
+
+PAUSES = [["memory", "graph", "disable", "--keep", "--json"]]
+
+
+def test_a_graph_is_paused_before_the_object_is_gone(cluster: Cluster) -> None:
+    cluster.until_ready()
+    cluster.manifest["spec"] = deep_update(cluster.manifest["spec"], WANTED)
+    cluster.change(graph=FILLED_GRAPH)
+    cluster.reconcile()
+    cluster.delete()
+    cluster.reconcile()
+    assert cluster.running() == ["graph"]
+    assert "pauses the concept graph" in cluster.condition("Ready")["message"]
+    assert not cluster.gone
+    cluster.finish("graph")
+    cluster.change(graph=KEPT_GRAPH)
+    cluster.reconcile()
+    assert cluster.gone
+
+
+@pytest.mark.parametrize(
+    ("graph", "started"),
+    [
+        (ENABLED_GRAPH, PAUSES),
+        (FILLED_GRAPH, PAUSES),
+        (replace(KEPT_GRAPH, differences="trigger zz_memory_graph_delete"), PAUSES),
+        (KEPT_GRAPH, []),
+        (GraphState(), []),
+        (None, []),
+    ],
+    ids=["being filled", "filled", "kept without a rule", "kept", "none", "not migrated"],
+)
+def test_a_job_pauses_what_is_enabled_and_nothing_else_is_waited_for(
+    world: World, graph: GraphState | None, started: list[list[str]]
+) -> None:
+    plan = end(world, deleted(world, **WANTED), graph)
+    assert commands(plan) == started
+    assert plan.finalizer is (None if started else False)
+    assert plan.left_behind == ()
+
+
+def test_a_job_that_enables_the_graph_is_replaced(world: World) -> None:
+    """It could enable the graph after the object is gone."""
+    config = workers.config_fingerprint(world.index(**WANTED), world.images, "graph")
+    enabling = JobFacts("mem-graph-old", "graph", config, 0, JobState.ACTIVE)
+    plan = end(world, deleted(world, **WANTED), GraphState(), jobs=(enabling,))
+    assert plan.actions[0] == Delete("Job", "team", "mem-graph-old")
+    assert commands(plan) == PAUSES
+
+
+def test_a_graph_whose_end_was_wanted_a_moment_before_the_deletion_is_paused_too(world: World) -> None:
+    index = deleted(world).model_copy(update={"status": SHOWN})
+    assert commands(end(world, index)) == PAUSES
+
+
+def test_under_foreground_deletion_the_job_starts_only_after_kubernetes_has_deleted_the_children(world: World) -> None:
+    plan = end(world, deleted(world, FOREGROUND, **WANTED))
+    assert (plan.finalizer, plan.actions) == (None, ())
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"database": UNREACHABLE},
+        {"credentials": Problem(Reason.SECRET_MISSING, "Secret team/dsn does not exist."), "database": None},
+    ],
+    ids=["database", "secret"],
+)
+def test_a_pause_that_is_impossible_is_waited_for_two_minutes_and_then_named(
+    world: World, facts: dict[str, Any]
+) -> None:
+    waits = end(world, deleted(world, since=PAUSED_WITHIN - timedelta(seconds=1), **WANTED), **facts)
+    assert (waits.finalizer, waits.actions) == (None, ())
+    plan = end(world, deleted(world, since=PAUSED_WITHIN, **WANTED), **facts)
+    assert plan.finalizer is False
+    (left,) = plan.left_behind
+    assert "graph of table memories in database app of Cluster dbaas/pg was not paused" in left
+    assert "memory graph disable --keep" in left
+
+
+def test_a_job_that_does_not_end_is_not_waited_for_either(world: World) -> None:
+    plan = end(world, deleted(world, since=PAUSED_WITHIN, **WANTED))
+    assert (plan.finalizer, len(plan.left_behind)) == (False, 1)
+
+
+def test_a_namespace_that_is_being_deleted_keeps_no_object_for_its_graph(world: World) -> None:
+    plan = world.conclude(deleted(world, **WANTED), DeletionFacts((), namespace_terminating=True))
+    assert plan.finalizer is False
+    assert "namespace is being deleted" in plan.left_behind[0]
+
+
+def test_the_graph_of_another_objects_table_is_left_alone(world: World) -> None:
+    theirs = replace(FULL, graph=FILLED_GRAPH, identity=IDENTITY, claim=replace(CLAIM, uid="u-2", name="other"))
+    plan = end(world, deleted(world, **WANTED), database=theirs)
+    assert (plan.finalizer, plan.actions, plan.left_behind) == (False, (), ())
+
+
+@pytest.mark.parametrize(
+    ("spec", "graph", "carried"),
+    [
+        (WANTED, None, True),
+        ({}, ENABLED_GRAPH, True),
+        ({}, KEPT_GRAPH, False),
+        ({}, GraphState(), False),
+    ],
+)
+def test_the_finalizer_is_there_while_a_graph_is_to_be_paused(
+    world: World, spec: dict[str, Any], graph: GraphState | None, carried: bool
+) -> None:
+    index, observed, _ = world.settled(database={"extension": {"management": "Observe"}}, **spec)
+    facts = {**vars(observed), "database": replace(FULL, graph=graph)}
+    for finalizers in ((), (FINALIZER,)):
+        plan = world.decide(index.model_copy(update={"finalizers": finalizers}), **facts)
+        assert plan.finalizer is (None if bool(finalizers) is carried else carried)
+
+
+def test_the_finalizer_stays_while_it_is_unknown_whether_there_is_a_graph(world: World) -> None:
+    index, observed, _ = world.settled(database={"extension": {"management": "Observe"}})
+    index = index.model_copy(update={"finalizers": (FINALIZER,), "status": {**index.status, **SHOWN}})
+    assert world.decide(index, **{**vars(observed), "database": UNREACHABLE}).finalizer is None
+
+
+async def test_an_operator_that_may_read_nothing_any_more_lets_the_object_go(bench: Bench) -> None:
+    """In a namespace from which somebody has removed the operator's Role, no Job could be started."""
+    delete(bench, **WANTED)
+    get = bench.api.get
+
+    async def refused(kind: str, namespace: str, name: str) -> Any:
+        if kind == "Secret":
+            raise KubeError("reading Secret team/dsn", 403, "forbidden", refused=True)
+        return await get(kind, namespace, name)
+
+    bench.api.get = refused  # type: ignore[method-assign]  (the one call that this test refuses)
+    await bench.reconcile()
+    (event,) = events(bench)
+    assert "memory graph disable --keep" in event["message"]
+    assert bench.api.index["metadata"]["finalizers"] == []
