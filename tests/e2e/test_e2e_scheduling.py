@@ -35,3 +35,8 @@ def test_gpu_layers_without_a_gpu_are_refused_instead_of_run_on_the_cpu(tenant: 
     condition = tenant.wait_condition("EmbedderReady", "GpuNotUsed")
     assert "gpuLayers" in condition.message
     assert tenant.embedded() == 0
+    # The Deployment's strategy changes with the device, there and back, which the API server must accept.
+    tenant.apply_index(embedder__gpuLayers=0)
+    tenant.wait_ready()
+    tenant.apply_index(embedder__gpuLayers=-1)
+    tenant.wait_condition("EmbedderReady", "GpuNotUsed")

@@ -145,8 +145,9 @@ def deployment(index: MemoryIndex, images: Images, *, replicas: int, component: 
 
 def _strategy(index: MemoryIndex) -> Manifest:
     if not serves_while_rolling_out(index):
-        # The null removes what another strategy has left there, which Kubernetes refuses beside Recreate.
-        return {"type": "Recreate", "rollingUpdate": None}
+        # Server-side apply removes the `rollingUpdate` that another strategy of ours has left there. Kubernetes 1.36
+        # refuses a null in its place.
+        return {"type": "Recreate"}
     surges = index.spec.embedder.gpu_layers == 0
     return {
         "type": "RollingUpdate",

@@ -95,7 +95,7 @@ def test_another_number_of_pods_is_no_roll_out(cluster: Cluster) -> None:
 def test_one_pod_on_a_gpu_is_recreated_and_the_gap_is_said(world: World) -> None:
     index, observed, _ = world.settled(**GPU)
     strategy = embedder.deployment(index, world.images, replicas=1)["spec"]["strategy"]
-    assert strategy == {"type": "Recreate", "rollingUpdate": None}
+    assert strategy == {"type": "Recreate"}
     found = condition(decide(world, observed, index, embedder=replace(SERVING, current=False)), "EmbedderReady")
     assert "by words alone meanwhile, since a GPU holds one model" in found["message"]
 
